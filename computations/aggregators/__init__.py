@@ -1,0 +1,6 @@
+"""TFF aggregation factories, built around an inner sum so that private, secure or compressed sums compose with them."""
+
+from computations.aggregators.attention import AttentionFactory
+from computations.aggregators.mean import mean
+
+__all__ = ["AttentionFactory", "mean"]

@@ -1,0 +1,5 @@
+"""Published algorithms, each a short composition. A new file here that registers an algorithm is found by itself."""
+
+from computations.algorithms.registry import Algorithm, algorithm, find, names
+
+__all__ = ["Algorithm", "algorithm", "find", "names"]

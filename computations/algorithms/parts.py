@@ -1,0 +1,50 @@
+"""Compositions that several algorithms share: mean or attention around some local training."""
+
+from __future__ import annotations
+
+from computations.aggregators import AttentionFactory, mean
+from computations.algorithms.options import AttentionOptions, LocalOptions, MeanOptions
+from computations.client_work import build_local_training
+from computations.client_work.objectives import CrossEntropy, Objective
+from computations.client_work.optimizers import ClientOptimizer
+from computations.federated_algorithm import FederatedAlgorithm, compose
+from computations.local_model import LocalModel
+from computations.server_updates import gradient_step
+
+
+def with_mean(
+    model: LocalModel, options: MeanOptions, optimizer: ClientOptimizer, objective: Objective | None = None
+) -> FederatedAlgorithm:
+    """Local training, the mean over clients, a step of the server."""
+    return compose(
+        model,
+        client_work=build_local_training(
+            model,
+            objective=objective or CrossEntropy(),
+            optimizer=optimizer,
+            training=options.local_training(options.weighting),
+        ),
+        aggregator=mean(),
+        finalizer=_step(model, options),
+    )
+
+
+def with_attention(
+    model: LocalModel, options: AttentionOptions, optimizer: ClientOptimizer, objective: Objective | None = None
+) -> FederatedAlgorithm:
+    """Local training, attention over clients, a step of the server (FLCMC, Eqs. 10-14)."""
+    return compose(
+        model,
+        client_work=build_local_training(
+            model,
+            objective=objective or CrossEntropy(),
+            optimizer=optimizer,
+            training=options.local_training("uniform"),
+        ),
+        aggregator=AttentionFactory(options.granularity),
+        finalizer=_step(model, options, noise_scale=options.noise_scale, noise_seed=options.noise_seed),
+    )
+
+
+def _step(model: LocalModel, options: LocalOptions, **noise):
+    return gradient_step(model, step_size=options.server_step, momentum=options.server_momentum, **noise)

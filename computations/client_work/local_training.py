@@ -1,0 +1,270 @@
+"""Local training: one builder for every method, with an objective and an optimizer plugged in.
+
+Weights and moments are kept in variables and updated by fused kernels, and the batch step is a function of its own;
+both matter for speed (see docs/performance.md). Batches and random layers are drawn from the client's seed alone, so
+that methods compared on one seed see the same batches and a resumed run sees those that it would have seen.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from computations.client_work.objectives import Batch, Client, Objective
+from computations.client_work.optimizers import ClientOptimizer
+from computations.local_model import LocalModel, assign_weights, split_label, tensor_type, zero_initialisers
+from computations.randomness import step_seed
+
+SEED_TYPE = tff.TensorType(np.int32, [2])
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """How long and how a client trains.
+
+    Attributes:
+      local_epochs: passes over the client's examples.
+      local_steps: if given, exactly this many batches instead (a new pass is shuffled anew).
+      batch_size: examples per step; the last batch of a pass may be smaller.
+      weighting: `examples`: a client counts by its number of examples; `uniform`: every client counts one.
+      max_gradient_norm: clips the gradient's global norm; None: no clipping.
+      schedule: round (int32 scalar) -> factor on the learning rate; None: constant.
+    """
+
+    local_epochs: int = 1
+    local_steps: int | None = None
+    batch_size: int = 10
+    weighting: Literal["examples", "uniform"] = "examples"
+    max_gradient_norm: float | None = None
+    schedule: Callable[[tf.Tensor], tf.Tensor] | None = None
+
+    def __post_init__(self):
+        for name in ("local_epochs", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.local_steps is not None and self.local_steps < 1:
+            raise ValueError(f"local_steps must be at least 1, got {self.local_steps}")
+        if self.max_gradient_norm is not None and not self.max_gradient_norm > 0:
+            raise ValueError(f"max_gradient_norm must be positive, got {self.max_gradient_norm}")
+        if self.weighting not in ("examples", "uniform"):
+            raise ValueError(f"weighting must be 'examples' or 'uniform', got {self.weighting!r}")
+
+
+@dataclass(frozen=True)
+class ClientWork:
+    """What the clients do in a round, as federated computations.
+
+    Attributes:
+      initialize: (weights@SERVER -> state@SERVER).
+      next: (<state@SERVER, weights@CLIENTS, clients@CLIENTS[, memory@CLIENTS]> -> <state=@SERVER, update=@CLIENTS,
+        weight=float32@CLIENTS[, memory=@CLIENTS], metrics=@SERVER>), where `clients` is <examples=E, seed=int32[2]>.
+        A client whose weight is zero does not count.
+      memory_type: type of what a client keeps between rounds, or None.
+      blank_memory: number of examples -> NumPy value of `memory_type` for a client not trained yet.
+    """
+
+    initialize: tff.Computation
+    next: tff.Computation
+    memory_type: tff.Type | None = None
+    blank_memory: Callable[[int], object] | None = None
+
+    @property
+    def clients_type(self) -> tff.Type:
+        """Member type of the `clients` argument."""
+        return self.next.type_signature.parameter[2].member
+
+    @property
+    def update_type(self) -> tff.Type:
+        """Member type of a client's update."""
+        return self.next.type_signature.result.update.member
+
+
+def build_local_training(
+    model: LocalModel,
+    *,
+    objective: Objective,
+    optimizer: ClientOptimizer,
+    training: LocalTraining,
+) -> ClientWork:
+    """Clients start from the global weights, take steps on their own examples and offer the difference.
+
+    The update is the pseudo-gradient, global minus local, of the trainable weights: TFF's own sign, and that of FLCMC, Eq. 13. An update with a value that is
+    not finite, or from a client without examples, counts nothing: its weight and its update are zero, its memory stays
+    as it was, and the metric `clients/non_finite` says how many there were.
+    """
+    channel = objective.side_channel
+    memory_type = objective.memory_type(model)
+    weights_type = model.weights_type
+    clients_type = tff.types.to_type(collections.OrderedDict(examples=model.examples_type, seed=SEED_TYPE))
+
+    @tff.tensorflow.computation(weights_type)
+    def initial_state(weights):
+        state = collections.OrderedDict(round=tf.constant(0, tf.int32))
+        if channel is not None:
+            state["shared"] = channel.initial(weights)
+        return state
+
+    state_type = initial_state.type_signature.result
+    client_arguments = collections.OrderedDict(weights=weights_type, server=state_type, client=clients_type)
+    if memory_type is not None:
+        client_arguments["memory"] = memory_type
+
+    @tff.tensorflow.computation(tff.types.to_type(client_arguments))
+    def train(arguments):
+        return _train_client(model, objective, optimizer, training, arguments)
+
+    @tff.tensorflow.computation(train.type_signature.result["statistics"])
+    def to_metrics(total):
+        return collections.OrderedDict(
+            [
+                ("local/loss", tf.math.divide_no_nan(total["loss"], total["seen"])),
+                ("local/steps", total["steps"]),
+                ("clients/counted", total["counted"]),
+                ("clients/non_finite", total["non_finite"]),
+            ]
+        )
+
+    @tff.federated_computation(tff.FederatedType(weights_type, tff.SERVER))
+    def initialize(weights):
+        return tff.federated_map(initial_state, weights)
+
+    arguments = [
+        tff.FederatedType(state_type, tff.SERVER),
+        tff.FederatedType(weights_type, tff.CLIENTS),
+        tff.FederatedType(clients_type, tff.CLIENTS),
+    ]
+    if memory_type is not None:
+        arguments.append(tff.FederatedType(memory_type, tff.CLIENTS))
+    side = channel and channel.aggregator.create(train.type_signature.result["upload"])
+
+    @tff.tensorflow.computation(state_type)
+    def next_round(state):
+        return collections.OrderedDict(state, round=state["round"] + 1)
+
+    def work(state, weights, clients, memory=None):
+        at_clients = collections.OrderedDict(weights=weights, server=tff.federated_broadcast(state), client=clients)
+        if memory_type is not None:
+            at_clients["memory"] = memory
+        trained = tff.federated_map(train, tff.federated_zip(at_clients))
+        totals = tff.federated_sum(trained["statistics"])
+        new_state = tff.federated_map(next_round, state)
+        if side is not None:
+            sent = side.next(side.initialize(), trained["upload"])
+
+            @tff.tensorflow.computation(state_type, sent.result.type_signature.member, totals.type_signature.member)
+            def update_shared(state, aggregated, total):
+                shared = channel.update(state["shared"], aggregated, total["counted"])
+                return collections.OrderedDict(state, shared=shared)
+
+            new_state = tff.federated_map(update_shared, (new_state, sent.result, totals))
+        result = collections.OrderedDict(state=new_state, update=trained["update"], weight=trained["weight"])
+        if memory_type is not None:
+            result["memory"] = trained["memory"]
+        result["metrics"] = tff.federated_map(to_metrics, totals)
+        return result
+
+    next_fn = tff.federated_computation(work if memory_type is not None else lambda s, w, c: work(s, w, c), *arguments)
+    blank = None if memory_type is None else lambda num_examples: objective.blank_memory(model, num_examples)
+    return ClientWork(initialize=initialize, next=next_fn, memory_type=memory_type, blank_memory=blank)
+
+
+def _train_client(local_model: LocalModel, objective: Objective, optimizer, training: LocalTraining, arguments):
+    """One client's local training as TensorFlow; see build_local_training."""
+    weights, server, data = arguments["weights"], arguments["server"], arguments["client"]
+    with zero_initialisers():
+        model = local_model.build()
+        bound_optimizer = optimizer.bind(model.trainable_variables)
+    client = Client(
+        model=model,
+        local_model=local_model,
+        examples=data["examples"],
+        anchors=list(weights.trainable),
+        shared=server.get("shared", ()),
+        memory=arguments.get("memory", ()),
+    )
+    num_examples = tf.shape(client.examples["y"])[0]
+    rate = tf.constant(optimizer.learning_rate, tf.float32)
+    if training.schedule is not None:
+        rate = rate * training.schedule(server["round"])
+
+    @tf.function(reduce_retracing=True)
+    def step(rows, seed, prepared):
+        features, labels = split_label({name: tf.gather(v, rows) for name, v in client.examples.items()})
+        with step_seed(seed), tf.GradientTape() as tape:
+            outputs = model(features, training=True)
+            loss = objective.loss(client, prepared, Batch(features, labels, outputs, rows))
+        gradients = tape.gradient(loss, model.trainable_variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        gradients = objective.adjust_gradients(client, prepared, gradients)
+        if training.max_gradient_norm is not None:
+            gradients, _ = tf.clip_by_global_norm(gradients, training.max_gradient_norm)
+        bound_optimizer.apply(gradients, client.anchors, rate)
+        return loss
+
+    @tf.function
+    def run():
+        assign_weights(model, weights)
+        prepared = objective.prepare(client)
+        batch = training.batch_size
+        steps_per_epoch = tf.maximum((num_examples + batch - 1) // batch, 1)
+        if training.local_steps is None:
+            steps = training.local_epochs * steps_per_epoch
+        else:
+            steps = tf.constant(training.local_steps, tf.int32)
+        steps = tf.where(num_examples > 0, steps, 0)
+        epochs = (steps + steps_per_epoch - 1) // steps_per_epoch
+        keys = tf.random.stateless_uniform([epochs, num_examples], data["seed"], None, None, tf.int32)
+        order = tf.argsort(keys, axis=-1, stable=True)
+        loss_sum, seen = tf.constant(0.0), tf.constant(0.0)
+        for index in tf.range(steps):
+            start = (index % steps_per_epoch) * batch
+            rows = order[index // steps_per_epoch, start : start + batch]
+            seed = tf.random.experimental.stateless_fold_in(data["seed"], index + 1)
+            loss = step(rows, seed, prepared)
+            size = tf.cast(tf.size(rows), tf.float32)
+            loss_sum += loss * size
+            seen += size
+        result = collections.OrderedDict()
+        if objective.side_channel is not None:
+            result["upload"] = objective.upload(client, prepared, steps)
+        if client.memory != ():
+            result["memory"] = objective.remember(client, prepared, steps)
+        return result, steps, loss_sum, seen
+
+    extra, steps, loss_sum, seen = run()
+    # The variables are read behind the training, whose function call carries no dependency of its own in a graph.
+    with tf.control_dependencies([steps, loss_sum]):
+        update = [a - v.read_value() for v, a in zip(model.trainable_variables, client.anchors, strict=True)]
+    sums = tf.stack([tf.reduce_sum(tf.abs(u)) for u in update] + [tf.abs(loss_sum)])
+    finite = tf.reduce_all(tf.math.is_finite(sums))
+    counts = finite & (num_examples > 0)
+    flag = tf.cast(counts, tf.float32)
+
+    def keep(new, old):
+        return tf.where(counts, new, old)
+
+    size = tf.cast(num_examples, tf.float32) if training.weighting == "examples" else tf.constant(1.0)
+    result = collections.OrderedDict(
+        update=[keep(u, tf.zeros_like(u)) for u in update],
+        weight=keep(size, 0.0),
+        statistics=collections.OrderedDict(
+            loss=keep(loss_sum, 0.0),
+            seen=keep(seen, 0.0),
+            steps=tf.cast(steps, tf.float32),
+            counted=flag,
+            non_finite=1.0 - tf.cast(finite, tf.float32),
+        ),
+    )
+    if "upload" in extra:
+        result["upload"] = tf.nest.map_structure(lambda t: keep(t, tf.zeros_like(t)), extra["upload"])
+    if "memory" in extra:
+        result["memory"] = tf.nest.map_structure(keep, extra["memory"], client.memory)
+    return result
+
+
+__all__ = ["SEED_TYPE", "ClientWork", "LocalTraining", "build_local_training", "tensor_type"]

@@ -1,0 +1,102 @@
+"""What local training asks of an objective."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from computations.local_model import LocalModel
+
+
+@dataclass(frozen=True)
+class Client:
+    """One client in local training.
+
+    Attributes:
+      model: the Keras model; at first it holds the global weights, after the last step the local ones.
+      local_model: what `model` was built from.
+      examples: name -> all examples of the client, [n, ...]; the label included.
+      anchors: the global trainable weights.
+      shared: what the server broadcasts beside the weights (the objective's side channel), or ().
+      memory: what the client kept from its last round, or ().
+    """
+
+    model: tf.keras.Model
+    local_model: LocalModel
+    examples: Mapping[str, tf.Tensor]
+    anchors: Sequence[tf.Tensor]
+    shared: Any = ()
+    memory: Any = ()
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch in a step: `rows` int32 [B] are its places among the client's examples."""
+
+    features: Mapping[str, tf.Tensor]
+    labels: tf.Tensor
+    outputs: Mapping[str, tf.Tensor]
+    rows: tf.Tensor
+
+
+@dataclass(frozen=True)
+class SideChannel:
+    """What an objective sends beside the model: clients' uploads, aggregated, become the next round's `shared`.
+
+    Attributes:
+      initial: (tff.learning.models.ModelWeights of tensors) -> `shared` of the first round.
+      aggregator: a TFF unweighted aggregation factory over the uploads.
+      update: (shared, aggregated, number of clients that count) -> `shared` of the next round.
+    """
+
+    initial: Callable[[Any], Any]
+    aggregator: tff.aggregators.UnweightedAggregationFactory
+    update: Callable[[Any, Any, tf.Tensor], Any]
+
+
+class Objective:
+    """The local loss of an algorithm. Subclasses override what they need; the rest is cross-entropy alone.
+
+    `prepare` runs once at the start of a client's local training (label counts, representations under the global
+    model), `loss` in every step, `upload` and `remember` once at the end.
+    """
+
+    side_channel: SideChannel | None = None
+
+    def memory_type(self, local_model: LocalModel) -> tff.Type | None:
+        """Type of what a client keeps from round to round; its leading dimensions may be None. None: nothing."""
+        del local_model
+        return None
+
+    def blank_memory(self, local_model: LocalModel, num_examples: int):
+        """NumPy value of `memory_type` for a client that has not been trained yet."""
+        raise TypeError(f"{type(self).__name__} keeps no memory (client with {num_examples} examples)")
+
+    def prepare(self, client: Client):
+        """Tensors made once per local training, handed to the other methods."""
+        del client
+        return ()
+
+    def loss(self, client: Client, prepared, batch: Batch) -> tf.Tensor:
+        """The loss to minimise, a scalar: the mean over the batch."""
+        del prepared
+        return tf.reduce_mean(client.local_model.losses(batch.labels, batch.outputs))
+
+    def adjust_gradients(self, client: Client, prepared, gradients: Sequence[Any]) -> Sequence[Any]:
+        """Gradients as the optimizer gets them; for terms with a closed form (proximal, control variates)."""
+        del client, prepared
+        return gradients
+
+    def upload(self, client: Client, prepared, steps: tf.Tensor):
+        """What travels through the side channel after training."""
+        del client, prepared, steps
+        return ()
+
+    def remember(self, client: Client, prepared, steps: tf.Tensor):
+        """The client's memory after training."""
+        del client, prepared, steps
+        return ()

@@ -1,0 +1,60 @@
+"""The proximal term mu/2 * ||w - w_global||^2 (FedProx, Li et al. 2020, Eq. 2; FLCMC, Eq. 21)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from computations.client_work.objectives.base import Batch, Client, Objective
+from computations.client_work.objectives.cross_entropy import CrossEntropy
+
+
+def check_mu(mu: float) -> None:
+    """ValueError unless mu is finite and not negative."""
+    if not (math.isfinite(mu) and mu >= 0):
+        raise ValueError(f"mu must be finite and not negative, got {mu}")
+
+
+def add_proximal_gradients(gradients: Sequence, variables: Sequence, anchors: Sequence, mu: float) -> list[tf.Tensor]:
+    """gradient + mu * (w - w_global) for every weight (FLCMC, Eq. 22)."""
+    return [
+        tf.convert_to_tensor(gradient) + mu * (variable - anchor)
+        for gradient, variable, anchor in zip(gradients, variables, anchors, strict=True)
+    ]
+
+
+class Proximal(Objective):
+    """Another objective plus the proximal term, whose gradient is added in closed form.
+
+    With SGD this is FLCMC's PGD. `loss` is the inner objective's, so that reported losses compare over methods.
+    """
+
+    def __init__(self, mu: float, inner: Objective | None = None):
+        check_mu(mu)
+        self.mu = mu
+        self.inner = inner or CrossEntropy()
+        self.side_channel = self.inner.side_channel
+
+    def memory_type(self, local_model):
+        return self.inner.memory_type(local_model)
+
+    def blank_memory(self, local_model, num_examples):
+        return self.inner.blank_memory(local_model, num_examples)
+
+    def prepare(self, client: Client):
+        return self.inner.prepare(client)
+
+    def loss(self, client: Client, prepared, batch: Batch):
+        return self.inner.loss(client, prepared, batch)
+
+    def adjust_gradients(self, client: Client, prepared, gradients):
+        gradients = self.inner.adjust_gradients(client, prepared, gradients)
+        return add_proximal_gradients(gradients, client.model.trainable_variables, client.anchors, self.mu)
+
+    def upload(self, client: Client, prepared, steps):
+        return self.inner.upload(client, prepared, steps)
+
+    def remember(self, client: Client, prepared, steps):
+        return self.inner.remember(client, prepared, steps)

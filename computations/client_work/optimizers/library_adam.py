@@ -1,0 +1,42 @@
+"""The library's own Adam ("Tf-Adam" in FLCMC): Keras' optimizer, unchanged, as a client optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from computations.client_work.optimizers.base import check_learning_rate
+
+
+@dataclass(frozen=True)
+class LibraryAdam:
+    """`tf.keras.optimizers.legacy.Adam`, the form that FLCMC's TensorFlow 2.5 shipped (fused kernel, epsilon inside)."""
+
+    learning_rate: float = 0.001
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    epsilon: float = 1e-8
+
+    def __post_init__(self):
+        check_learning_rate(self.learning_rate)
+
+    def bind(self, variables: Sequence[tf.Variable]):
+        return _BoundLibraryAdam(self, variables)
+
+
+class _BoundLibraryAdam:
+    def __init__(self, settings: LibraryAdam, variables: Sequence[tf.Variable]):
+        self._variables = variables
+        self._rate = tf.Variable(0.0, trainable=False)
+        self._optimizer = tf.keras.optimizers.legacy.Adam(
+            self._rate, beta_1=settings.beta_1, beta_2=settings.beta_2, epsilon=settings.epsilon
+        )
+        self._optimizer._create_all_weights(variables)  # a step may not make variables
+
+    def apply(self, gradients, anchors, rate):
+        del anchors
+        self._rate.assign(rate)
+        dense = [tf.convert_to_tensor(g) for g in gradients]
+        self._optimizer.apply_gradients(zip(dense, self._variables, strict=True))

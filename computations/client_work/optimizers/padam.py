@@ -1,0 +1,34 @@
+"""PAdam: Self-Adam on the perturbed gradient (FLCMC, Hu and Fang 2024, Section 3.3.2, Eqs. 21-27)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from computations.client_work.objectives.proximal import add_proximal_gradients, check_mu
+from computations.client_work.optimizers.self_adam import BoundAdam, SelfAdam
+
+
+@dataclass(frozen=True)
+class PAdam(SelfAdam):
+    """Self-Adam whose gradient is dF + mu * (w - w_global) (Eq. 22)."""
+
+    mu: float = 0.03
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_mu(self.mu)
+
+    def bind(self, variables: Sequence[tf.Variable]):
+        return _BoundPAdam(self, variables)
+
+
+class _BoundPAdam(BoundAdam):
+    def __init__(self, settings: PAdam, variables: Sequence[tf.Variable]):
+        super().__init__(settings, variables)
+        self._mu = settings.mu
+
+    def apply(self, gradients, anchors, rate):
+        super().apply(add_proximal_gradients(gradients, self._variables, anchors, self._mu), anchors, rate)

@@ -1,0 +1,57 @@
+"""Federated evaluation: clients score the global model on their own examples and send counts alone."""
+
+from __future__ import annotations
+
+import collections
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from computations.local_model import LocalModel, assign_weights, split_label, zero_initialisers
+
+
+def build_evaluation(model: LocalModel, *, batch_size: int = 256) -> tff.Computation:
+    """(<weights@SERVER, examples@CLIENTS> -> statistics@CLIENTS).
+
+    The statistics of a client are `examples` (float32), `loss` (the sum over its examples) and the model's own
+    (`confusion` [C, C] for classifiers), each zero for a client without examples. They stay one value per client because
+    the distribution over clients (worst, median, best) is reported; they hold counts, never text.
+    """
+
+    @tff.tensorflow.computation(model.weights_type, model.examples_type)
+    def evaluate(weights, examples):
+        with zero_initialisers():
+            keras_model = model.build()
+
+        def batch_statistics(batch):
+            features, labels = split_label(batch)
+            outputs = keras_model(features, training=False)
+            return collections.OrderedDict(
+                examples=tf.cast(tf.shape(labels)[0], tf.float32),
+                loss=tf.reduce_sum(model.losses(labels, outputs)),
+                **model.statistics(labels, outputs),
+            )
+
+        specs = {n: tf.TensorSpec(s.shape, s.dtype) for n, s in model.input_spec.items()}
+        scored = tf.function(batch_statistics).get_concrete_function(specs)
+        blank = tf.nest.map_structure(lambda t: tf.zeros(t.shape, t.dtype), scored.structured_outputs)
+
+        @tf.function
+        def run():
+            assign_weights(keras_model, weights)
+            total = blank
+            count = tf.shape(examples["y"])[0]
+            for start in tf.range(0, count, batch_size):
+                batch = {name: value[start : start + batch_size] for name, value in examples.items()}
+                total = tf.nest.map_structure(tf.add, total, batch_statistics(batch))
+            return total
+
+        return run()
+
+    @tff.federated_computation(
+        tff.FederatedType(model.weights_type, tff.SERVER), tff.FederatedType(model.examples_type, tff.CLIENTS)
+    )
+    def federated_evaluation(weights, examples):
+        return tff.federated_map(evaluate, (tff.federated_broadcast(weights), examples))
+
+    return federated_evaluation

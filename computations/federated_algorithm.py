@@ -1,0 +1,117 @@
+"""Composes client work, an aggregator and a finalizer into a federated algorithm.
+
+TFF's own `compose_learning_process` admits client data that are sequences and nothing that stays at a client. Ours takes
+a client's examples as tensors with a seed beside them, and what a client keeps as a CLIENTS-placed value in and out.
+Distributors, aggregators and finalizers are TFF's own templates.
+"""
+
+from __future__ import annotations
+
+import collections
+from dataclasses import dataclass
+
+import tensorflow_federated as tff
+
+from computations.client_work import ClientWork
+from computations.errors import require_assignable
+from computations.local_model import LocalModel
+
+
+@dataclass(frozen=True)
+class FederatedAlgorithm:
+    """An algorithm as two computations.
+
+    Attributes:
+      model: what the clients train.
+      initialize: (weights@SERVER -> state@SERVER); `state.weights` are the global weights.
+      next: (<state@SERVER, clients@CLIENTS[, memory@CLIENTS]> -> <state=@SERVER[, memory=@CLIENTS], metrics=@SERVER>).
+      client_work: its `memory_type` says whether clients keep something between rounds.
+    """
+
+    model: LocalModel
+    initialize: tff.Computation
+    next: tff.Computation
+    client_work: ClientWork
+
+
+def compose(
+    model: LocalModel,
+    *,
+    client_work: ClientWork,
+    aggregator: tff.aggregators.WeightedAggregationFactory,
+    finalizer: tff.learning.templates.FinalizerProcess,
+    distributor: tff.learning.templates.DistributionProcess | None = None,
+) -> FederatedAlgorithm:
+    """One round: distribute the weights, work at the clients, aggregate their updates, finalize.
+
+    Raises:
+      CompositionError: where one part does not take what the part before it gives; names the part and both types.
+    """
+    weights_type = model.weights_type
+    distributor = distributor or tff.learning.templates.build_broadcast_process(weights_type)
+    update_type = client_work.update_type
+    weight_type = client_work.next.type_signature.result.weight.member
+    aggregation = aggregator.create(update_type, weight_type)
+    work_takes = client_work.next.type_signature.parameter
+
+    require_assignable(
+        "distributor", distributor.next.type_signature.parameter[1], tff.FederatedType(weights_type, tff.SERVER)
+    )
+    require_assignable("client work (weights)", work_takes[1], distributor.next.type_signature.result.result)
+    require_assignable(
+        "finalizer (weights)",
+        finalizer.next.type_signature.parameter[1],
+        tff.FederatedType(weights_type, tff.SERVER),
+    )
+    require_assignable(
+        "finalizer (aggregated update)",
+        finalizer.next.type_signature.parameter[2],
+        aggregation.next.type_signature.result.result,
+    )
+    require_assignable(
+        "finalizer (new weights)",
+        tff.FederatedType(weights_type, tff.SERVER),
+        finalizer.next.type_signature.result.result,
+    )
+
+    @tff.federated_computation(tff.FederatedType(weights_type, tff.SERVER))
+    def initialize(weights):
+        return tff.federated_zip(
+            collections.OrderedDict(
+                weights=weights,
+                distributor=distributor.initialize(),
+                client_work=client_work.initialize(weights),
+                aggregator=aggregation.initialize(),
+                finalizer=finalizer.initialize(),
+            )
+        )
+
+    remembers = client_work.memory_type is not None
+    arguments = [initialize.type_signature.result, work_takes[2]] + ([work_takes[3]] if remembers else [])
+
+    def one_round(state, clients, memory=None):
+        sent = distributor.next(state["distributor"], state["weights"])
+        kept = (memory,) if remembers else ()
+        work = client_work.next(state["client_work"], sent.result, clients, *kept)
+        aggregated = aggregation.next(state["aggregator"], work["update"], work["weight"])
+        final = finalizer.next(state["finalizer"], state["weights"], aggregated.result)
+        new_state = tff.federated_zip(
+            collections.OrderedDict(
+                weights=final.result,
+                distributor=sent.state,
+                client_work=work["state"],
+                aggregator=aggregated.state,
+                finalizer=final.state,
+            )
+        )
+        metrics = tff.federated_zip(
+            collections.OrderedDict(work=work["metrics"], aggregator=aggregated.measurements)
+        )
+        result = collections.OrderedDict(state=new_state)
+        if remembers:
+            result["memory"] = work["memory"]
+        result["metrics"] = metrics
+        return result
+
+    next_fn = tff.federated_computation(one_round if remembers else lambda s, c: one_round(s, c), *arguments)
+    return FederatedAlgorithm(model=model, initialize=initialize, next=next_fn, client_work=client_work)

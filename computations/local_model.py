@@ -1,0 +1,159 @@
+"""What a client needs to know of a model: how to build it, what its examples look like, what it is scored by."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+LABEL = "y"
+
+
+def cross_entropy_losses(labels: tf.Tensor, outputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """Cross-entropy of every example: labels int32 [B], outputs['logits'] float32 [B, C] -> float32 [B]."""
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=outputs["logits"])
+
+
+def confusion_statistics(
+    num_classes: int,
+) -> Callable[[tf.Tensor, Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]]:
+    """Statistics of a single-label classifier: `confusion` float32 [C, C] (row: label, column: prediction)."""
+
+    def statistics(labels, outputs):
+        predicted = tf.argmax(outputs["logits"], axis=-1, output_type=tf.int32)
+        cells = tf.cast(labels, tf.int32) * num_classes + predicted
+        counts = tf.math.bincount(cells, minlength=num_classes**2, maxlength=num_classes**2, dtype=tf.float32)
+        return {"confusion": tf.reshape(counts, [num_classes, num_classes])}
+
+    return statistics
+
+
+@contextlib.contextmanager
+def zero_initialisers():
+    """Variables made inside start as zeros: their weights are assigned at once, so drawing random ones is waste."""
+
+    def creator(next_creator, **kwargs):
+        shape, dtype = kwargs.get("shape"), kwargs.get("dtype")
+        if callable(kwargs.get("initial_value")) and shape is not None and tf.TensorShape(shape).is_fully_defined():
+            kwargs["initial_value"] = lambda: tf.zeros(shape, dtype or tf.float32)
+        return next_creator(**kwargs)
+
+    with tf.variable_creator_scope(creator):
+        yield
+
+
+@contextlib.contextmanager
+def _isolated_seeds(seed: int):
+    """Seeds Keras' initialisers without disturbing the caller's global random states."""
+    python_state, numpy_state = random.getstate(), np.random.get_state()
+    try:
+        tf.keras.utils.set_random_seed(seed)
+        yield
+    finally:
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
+
+
+@dataclass(frozen=True)
+class LocalModel:
+    """A Keras model as the clients train it.
+
+    Attributes:
+      build: makes a fresh, built Keras model. Called inside a graph as well as eagerly, so it may not read files. The
+        model takes a dict of the features by name and returns a dict with `logits` [B, C] and `features` [B, d] (the
+        input of the classifier), so that an objective asks for what it needs by name.
+      input_spec: name -> TensorSpec of a batch (leading dimension None), the label `y` included.
+      num_classes: C.
+      classifier: the name of the layer that makes the logits, or None.
+      losses: (labels, outputs) -> float32 [B], the loss of every example.
+      statistics: (labels, outputs) -> dict of tensors which, summed over batches and clients, give the metrics.
+    """
+
+    build: Callable[[], tf.keras.Model]
+    input_spec: Mapping[str, tf.TensorSpec]
+    num_classes: int
+    classifier: str | None = None
+    losses: Callable[[tf.Tensor, Mapping[str, tf.Tensor]], tf.Tensor] = cross_entropy_losses
+    statistics: Callable[[tf.Tensor, Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]] | None = None
+
+    def __post_init__(self):
+        if LABEL not in self.input_spec:
+            raise ValueError(f"input_spec has no label {LABEL!r}: it names {sorted(self.input_spec)}")
+        if self.statistics is None:
+            object.__setattr__(self, "statistics", confusion_statistics(self.num_classes))
+
+    @cached_property
+    def examples_type(self) -> tff.StructWithPythonType:
+        """All examples of one client: one tensor per name, the leading dimension is the client's own size."""
+        return tff.types.to_type(collections.OrderedDict((name, tensor_type(spec)) for name, spec in self._ordered()))
+
+    @cached_property
+    def weights_type(self):
+        """tff.learning.models.ModelWeights of the model."""
+        with tf.Graph().as_default(), zero_initialisers():
+            weights = tff.learning.models.ModelWeights.from_model(self.build())
+            spec = tf.nest.map_structure(lambda v: (v.dtype.as_numpy_dtype, v.shape.as_list()), _as_lists(weights))
+        to_types = [[tff.TensorType(dtype, shape) for dtype, shape in group] for group in spec]
+        return tff.types.to_type(tff.learning.models.ModelWeights(*to_types))
+
+    @cached_property
+    def weight_names(self) -> list[str]:
+        """Names of the trainable weights, in the order of `weights_type.trainable`."""
+        with tf.Graph().as_default(), zero_initialisers():
+            return [v.name.removesuffix(":0") for v in self.build().trainable_variables]
+
+    def initial_weights(self, seed: int):
+        """ModelWeights of NumPy arrays, drawn by the model's own initialisers from `seed`."""
+        with tf.init_scope(), _isolated_seeds(seed):
+            model = self.build()
+            return tff.learning.models.ModelWeights(
+                [v.numpy() for v in model.trainable_variables], [v.numpy() for v in model.non_trainable_variables]
+            )
+
+    def keras_model(self, weights) -> tf.keras.Model:
+        """A Keras model in this process that holds `weights` (ModelWeights of arrays)."""
+        model = self.build()
+        assign_weights(model, weights)
+        return model
+
+    def arrange(self, examples: Mapping[str, np.ndarray]) -> collections.OrderedDict:
+        """Examples in the order and the types of `examples_type`; KeyError names a missing array."""
+        return collections.OrderedDict(
+            (name, np.ascontiguousarray(examples[name], dtype=spec.dtype.as_numpy_dtype))
+            for name, spec in self._ordered()
+        )
+
+    def _ordered(self):
+        return sorted(self.input_spec.items())
+
+
+def tensor_type(spec: tf.TensorSpec) -> tff.TensorType:
+    """The TFF type of a TensorSpec."""
+    return tff.TensorType(spec.dtype.as_numpy_dtype, spec.shape.as_list())
+
+
+def _as_lists(weights):
+    return [list(weights.trainable), list(weights.non_trainable)]
+
+
+def assign_weights(model: tf.keras.Model, weights) -> None:
+    """Assigns ModelWeights to the variables of a Keras model, in graphs and eagerly."""
+    for group, values in (
+        (model.trainable_variables, weights.trainable),
+        (model.non_trainable_variables, weights.non_trainable),
+    ):
+        for variable, value in zip(group, values, strict=True):
+            variable.assign(value)
+
+
+def split_label(examples: Mapping[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    """(features by name, labels) of a batch."""
+    features = {name: value for name, value in examples.items() if name != LABEL}
+    return features, examples[LABEL]

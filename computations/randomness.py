@@ -1,0 +1,56 @@
+"""Random numbers inside local training, derived from (run, round, client, step) and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+
+import tensorflow as tf
+
+_step_seed: contextvars.ContextVar[list | None] = contextvars.ContextVar("step_seed", default=None)
+
+
+@contextlib.contextmanager
+def step_seed(seed: tf.Tensor):
+    """While a training step is traced: layers draw from `seed` (int32 [2]), each layer from a stream of its own."""
+    token = _step_seed.set([seed, 0])
+    try:
+        yield
+    finally:
+        _step_seed.reset(token)
+
+
+def next_seed() -> tf.Tensor | None:
+    """The seed (int32 [2]) for the next random layer of this step; None outside of a training step."""
+    current = _step_seed.get()
+    if current is None:
+        return None
+    current[1] += 1
+    return tf.random.experimental.stateless_fold_in(current[0], current[1])
+
+
+@tf.keras.utils.register_keras_serializable("tff_re")
+class SeededDropout(tf.keras.layers.Layer):
+    """Dropout whose mask depends on the step's seed alone, so that a resumed run draws the same masks.
+
+    Keras' own Dropout draws from a state that lives in the process and would differ after a restart. Outside of local
+    training (Keras' own `fit`) it falls back on TensorFlow's global generator.
+    """
+
+    def __init__(self, rate: float, **kwargs):
+        super().__init__(**kwargs)
+        if not 0 <= rate < 1:
+            raise ValueError(f"the dropout rate must lie in [0, 1), got {rate}")
+        self.rate = rate
+        self.supports_masking = True
+
+    def call(self, inputs, training=None):
+        if not training or self.rate == 0:
+            return tf.identity(inputs)
+        seed = next_seed()
+        if seed is None:
+            return tf.nn.dropout(inputs, self.rate)
+        return tf.nn.experimental.stateless_dropout(inputs, self.rate, seed=seed)
+
+    def get_config(self):
+        return {**super().get_config(), "rate": self.rate}

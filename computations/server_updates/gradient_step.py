@@ -1,0 +1,73 @@
+"""The server's step along the aggregated update (FLCMC, Eq. 14: lambda is the step size)."""
+
+from __future__ import annotations
+
+import collections
+import math
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from computations.local_model import LocalModel
+
+
+def gradient_step(
+    model: LocalModel,
+    *,
+    step_size: float = 1.0,
+    momentum: float = 0.0,
+    noise_scale: float = 0.0,
+    noise_seed: int = 0,
+) -> tff.learning.templates.FinalizerProcess:
+    """w <- w + step_size * update, with momentum over rounds and Gaussian noise as options.
+
+    The noise of FedAtt's code (scale 0.001 there, off here) is added to the new weights; round t draws it from
+    (`noise_seed`, t).
+
+    Raises:
+      ValueError: for a step size that is not finite and non-negative, a momentum outside [0, 1), a negative noise.
+    """
+    if not (math.isfinite(step_size) and step_size >= 0):
+        raise ValueError(f"server_step must be finite and not negative, got {step_size}")
+    if not 0 <= momentum < 1:
+        raise ValueError(f"server_momentum must lie in [0, 1), got {momentum}")
+    if not (math.isfinite(noise_scale) and noise_scale >= 0):
+        raise ValueError(f"noise_scale must be finite and not negative, got {noise_scale}")
+    optimizer = tff.learning.optimizers.build_sgdm(learning_rate=step_size, momentum=momentum or None)
+    step = tff.learning.templates.build_apply_optimizer_finalizer(optimizer, model.weights_type)
+    return _with_noise(step, model.weights_type, noise_scale, noise_seed) if noise_scale > 0 else step
+
+
+def _with_noise(step, weights_type, scale: float, seed: int) -> tff.learning.templates.FinalizerProcess:
+    @tff.tensorflow.computation(weights_type, np.int32)
+    def add_noise(weights, round_num):
+        noisy = [
+            w + scale * tf.random.stateless_normal(tf.shape(w), seed=[seed + 7919 * i, round_num], dtype=w.dtype)
+            for i, w in enumerate(weights.trainable)
+        ]
+        return tff.learning.models.ModelWeights(noisy, list(weights.non_trainable))
+
+    next_count = tff.tensorflow.computation(lambda n: n + 1, np.int32)
+    zero = tff.tensorflow.computation(lambda: tf.constant(0, tf.int32))
+
+    @tff.federated_computation
+    def initialize():
+        return tff.federated_zip(
+            collections.OrderedDict(step=step.initialize(), round=tff.federated_eval(zero, tff.SERVER))
+        )
+
+    parameters = step.next.type_signature.parameter
+
+    @tff.federated_computation(initialize.type_signature.result, parameters[1], parameters[2])
+    def next_fn(state, weights, update):
+        output = step.next(state["step"], weights, update)
+        return tff.templates.MeasuredProcessOutput(
+            state=tff.federated_zip(
+                collections.OrderedDict(step=output.state, round=tff.federated_map(next_count, state["round"]))
+            ),
+            result=tff.federated_map(add_noise, (output.result, state["round"])),
+            measurements=output.measurements,
+        )
+
+    return tff.learning.templates.FinalizerProcess(initialize, next_fn)

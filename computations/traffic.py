@@ -1,0 +1,73 @@
+"""Bytes that travel in a round, read off the types of the compiled computation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow_federated as tff
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes per client and round, uncompressed: `down` is broadcast to each client, `up` is what each client sends."""
+
+    down: int
+    up: int
+
+
+def type_bytes(type_spec: tff.Type) -> int:
+    """Size of a value of a TFF type.
+
+    Raises:
+      ValueError: for a type whose size is not fixed (a dimension of None, a sequence, a string).
+    """
+    if isinstance(type_spec, tff.FederatedType):
+        return type_bytes(type_spec.member)
+    if isinstance(type_spec, tff.StructType):
+        return sum(type_bytes(member) for member in type_spec.children())
+    if isinstance(type_spec, tff.TensorType):
+        dtype = np.dtype(type_spec.dtype)
+        if type_spec.shape is None or None in type_spec.shape or dtype.kind not in "biuf":
+            raise ValueError(f"the size of {type_spec} is not fixed by its type")
+        return int(np.prod(type_spec.shape, dtype=np.int64)) * dtype.itemsize
+    raise ValueError(f"a value of type {type_spec} does not travel")
+
+
+def round_traffic(computation: tff.Computation) -> Traffic:
+    """Walks the native form of a computation: every broadcast counts down, every aggregation's value counts up."""
+    block = tff.backends.native.desugar_and_transform_to_native(computation).to_building_block()
+    down = up = 0
+    for call in _calls(block):
+        uri = call.function.uri
+        if uri == "federated_broadcast":
+            down += type_bytes(call.argument.type_signature)
+        elif uri in ("federated_aggregate", "federated_sum", "federated_max", "federated_min"):
+            argument = call.argument.type_signature
+            up += type_bytes(argument[0] if uri == "federated_aggregate" else argument)
+        elif uri.startswith(("federated_secure", "federated_select", "federated_mean")):
+            raise ValueError(f"{uri} is not counted yet")
+    return Traffic(down=down, up=up)
+
+
+def _calls(block):
+    """All calls of an intrinsic in a building block."""
+    fw = tff.framework
+    if isinstance(block, fw.Call):
+        if isinstance(block.function, fw.Intrinsic):
+            yield block
+        else:
+            yield from _calls(block.function)
+        if block.argument is not None:
+            yield from _calls(block.argument)
+    elif isinstance(block, fw.Lambda):
+        yield from _calls(block.result)
+    elif isinstance(block, fw.Block):
+        for _, local in block.locals:
+            yield from _calls(local)
+        yield from _calls(block.result)
+    elif isinstance(block, fw.Selection):
+        yield from _calls(block.source)
+    elif isinstance(block, fw.Struct):
+        for element in block:
+            yield from _calls(element)

@@ -1,0 +1,15 @@
+"""Keras models by name. A module of this folder has `Options`, `build` and `build_plain`."""
+
+from __future__ import annotations
+
+import importlib
+
+NAMES = {
+    "logistic_regression": "tff_re.models.logistic_regression",
+    "lstm": "tff_re.models.lstm",
+}
+
+
+def module(name: str):
+    """The module of a model; KeyError for an unknown name."""
+    return importlib.import_module(NAMES[name])

@@ -1,0 +1,48 @@
+"""Layers that the text models share."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+
+@tf.keras.utils.register_keras_serializable("tff_re")
+class TrimPadding(tf.keras.layers.Layer):
+    """tokens [B, L] -> [B, l] with l the longest sentence of the batch (at least 1): no time is spent on padding."""
+
+    def call(self, tokens):
+        longest = tf.reduce_max(tf.reduce_sum(tf.cast(tf.not_equal(tokens, 0), tf.int32), axis=-1))
+        return tokens[:, : tf.maximum(longest, 1)]
+
+
+@tf.keras.utils.register_keras_serializable("tff_re")
+class LastState(tf.keras.layers.Layer):
+    """(states [B, l, d], tokens [B, l]) -> the state at each sentence's last token, [B, d]; zero for an empty one.
+
+    A recurrent layer reads left to right, so this is what a mask would give, at two thirds of the mask's time.
+    """
+
+    def call(self, inputs):
+        states, tokens = inputs
+        lengths = tf.reduce_sum(tf.cast(tf.not_equal(tokens, 0), tf.int32), axis=-1)
+        last = tf.gather(states, tf.maximum(lengths - 1, 0), batch_dims=1)
+        return last * tf.cast(lengths > 0, last.dtype)[:, tf.newaxis]
+
+
+@tf.keras.utils.register_keras_serializable("tff_re")
+class MeanOfWords(tf.keras.layers.Layer):
+    """(vectors [B, l, d], tokens [B, l]) -> the mean vector of each sentence's tokens, [B, d]; zero for an empty one."""
+
+    def call(self, inputs):
+        vectors, tokens = inputs
+        weights = tf.cast(tf.not_equal(tokens, 0), vectors.dtype)[..., tf.newaxis]
+        return tf.math.divide_no_nan(tf.reduce_sum(vectors * weights, 1), tf.reduce_sum(weights, 1))
+
+
+def embedding(inputs, width: int, trainable: bool, **options) -> tf.keras.layers.Embedding:
+    """The embedding of a TokenInput: its vectors, or `width` learned numbers a word."""
+    if inputs.vectors is not None:
+        width = inputs.vectors.shape[1]
+        options["embeddings_initializer"] = lambda shape, dtype=None: tf.constant(inputs.vectors, dtype)
+    return tf.keras.layers.Embedding(
+        inputs.vocabulary_size, width, trainable=trainable or inputs.vectors is None, name="word_vectors", **options
+    )
