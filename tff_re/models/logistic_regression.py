@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import tensorflow as tf
 
 from tff_re.models.inputs import DenseInput, TokenInput
 from tff_re.models.text_layers import MeanOfWords, TrimPadding, embedding
 
+TAKES = (DenseInput, TokenInput)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Attributes:
+    features: what x is for a sentence: the mean of its word vectors (`mean_vectors`), or which words of the
+      vocabulary it has (`word_presence`, 0 or 1 each), for which no word vectors are needed.
     embedding_width: width of learned word vectors; given vectors bring their own.
     train_vectors: whether given word vectors are trained further.
     """
 
+    features: Literal["mean_vectors", "word_presence"] = "mean_vectors"
     embedding_width: int = 100
     train_vectors: bool = False
 
@@ -26,26 +32,34 @@ class Options:
 
 
 def build(options: Options, inputs: DenseInput | TokenInput, num_classes: int) -> tf.keras.Model:
-    """softmax(W x + b); the x of a sentence is the mean of its word vectors."""
-    if isinstance(inputs, DenseInput):
-        source = features = tf.keras.Input([inputs.width], name="x")
-        name = "x"
-    else:
-        source = tf.keras.Input([inputs.max_length], dtype=tf.int32, name="tokens")
-        name = "tokens"
-        tokens = TrimPadding(name="trim")(source)
-        vectors = embedding(inputs, options.embedding_width, options.train_vectors)(tokens)
-        features = MeanOfWords(name="mean")([vectors, tokens])
-    logits = tf.keras.layers.Dense(num_classes, name="classifier")(features)
-    return tf.keras.Model({name: source}, {"logits": logits, "features": features}, name="logistic_regression")
+    """softmax(W x + b); what the x of a sentence is, `options.features` says."""
+    return _build(options, inputs, num_classes, plain=False)
 
 
 def build_plain(options: Options, inputs: DenseInput | TokenInput, num_classes: int) -> tf.keras.Model:
     """The same function from stock Keras layers alone, for people without this project's code; same weights."""
+    return _build(options, inputs, num_classes, plain=True)
+
+
+def _build(options, inputs, num_classes: int, *, plain: bool) -> tf.keras.Model:
     if isinstance(inputs, DenseInput):
-        return build(options, inputs, num_classes)
-    source = tf.keras.Input([inputs.max_length], dtype=tf.int32, name="tokens")
-    vectors = embedding(inputs, options.embedding_width, options.train_vectors, mask_zero=True)(source)
-    features = tf.keras.layers.GlobalAveragePooling1D(name="mean")(vectors)
+        source = features = tf.keras.Input([inputs.width], name="x")
+    else:
+        source = tf.keras.Input([inputs.max_length], dtype=tf.int32, name="tokens")
+        features = _presence(inputs, source) if options.features == "word_presence" else _mean(options, inputs, source, plain)
     logits = tf.keras.layers.Dense(num_classes, name="classifier")(features)
-    return tf.keras.Model({"tokens": source}, {"logits": logits, "features": features}, name="logistic_regression")
+    return tf.keras.Model({"x" if isinstance(inputs, DenseInput) else "tokens": source}, {"logits": logits, "features": features}, name="logistic_regression")
+
+
+def _presence(inputs: TokenInput, source):
+    encoded = tf.keras.layers.CategoryEncoding(inputs.vocabulary_size, output_mode="multi_hot", name="presence")(source)
+    return encoded[:, 1:]  # the first is padding
+
+
+def _mean(options: Options, inputs: TokenInput, source, plain: bool):
+    if plain:
+        vectors = embedding(inputs, options.embedding_width, options.train_vectors, mask_zero=True)(source)
+        return tf.keras.layers.GlobalAveragePooling1D(name="mean")(vectors)
+    tokens = TrimPadding(name="trim")(source)
+    vectors = embedding(inputs, options.embedding_width, options.train_vectors)(tokens)
+    return MeanOfWords(name="mean")([vectors, tokens])

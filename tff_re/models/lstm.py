@@ -10,6 +10,8 @@ from computations.randomness import SeededDropout
 from tff_re.models.inputs import TokenInput
 from tff_re.models.text_layers import LastState, TrimPadding, embedding
 
+TAKES = (TokenInput,)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:

@@ -1,0 +1,51 @@
+# Every target sets up .venv first, if that is not done yet. PYTHON=/path/to/python3.11 chooses the Python, V=1 shows pip's work.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow smoke bench lint format lock clean distclean
+
+python := .venv/bin/python
+PYTHON ?=
+V ?=
+ARGS ?=
+export PYTHON V
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+
+setup: ## make or renew .venv (2.9 GB; nothing happens where it is up to date)
+	@scripts/setup-venv
+
+demo: setup ## train, compare and plot on the corpus that comes with the project, into runs/demo
+	$(python) -m tff_re.run demo --out runs/demo
+
+test: setup ## run the tests, without the slow ones; ARGS="-k name" goes to pytest
+	$(python) -m pytest -q -m "not slow and not benchmark" --durations 10 $(ARGS)
+
+test-slow: setup ## run the slow tests
+	$(python) -m pytest -q -m "slow and not benchmark" --durations 10 $(ARGS)
+
+smoke: setup ## try the command line as a user would type it
+	@.ci/smoke
+
+bench: setup ## measure time and memory; ARGS goes to the benchmarks
+	$(python) -m benchmarks $(ARGS)
+
+lint: setup ## check style and format
+	$(python) -m ruff check .
+	$(python) -m ruff format --check .
+
+format: setup ## mend style and format where that can be done mechanically
+	$(python) -m ruff check --fix .
+	$(python) -m ruff format .
+
+lock: ## make requirements.lock anew from setup.cfg; ARGS=--upgrade takes newer versions
+	@scripts/update-lock $(ARGS)
+
+clean: ## remove caches and what builds leave (keeps runs/ and .venv)
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './.venv/*' -not -path './.python/*' -not -path './.uv/*' -prune -exec rm -rf {} +
+
+distclean: clean ## remove .venv, .python and .uv too
+	rm -rf .venv .python .uv

@@ -1,0 +1,93 @@
+"""Encoded examples held by clients: what training and evaluation consume."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from datasets.errors import DataError, named
+
+Examples = dict[str, np.ndarray]
+"""Arrays of equal leading size n; the key ``y`` holds the labels, int32 [n]."""
+
+SPLITS = ("train", "test")
+
+
+@dataclass(frozen=True)
+class ClientExamples:
+    """The examples of one client; a split may be empty (n = 0), not both."""
+
+    client_id: str
+    train: Examples = field(repr=False)
+    test: Examples = field(repr=False)
+
+
+@dataclass(frozen=True)
+class FederatedExamples:
+    """The examples of all clients.
+
+    Attributes:
+      clients: With unique ids, the same keys, dtypes and shapes after the leading one.
+      label_names: The classes, in the order of the labels.
+
+    Raises:
+      DataError: a client without examples or with an id that another has, arrays that do not fit each other, labels
+        that are not int32 in [0, C), or a feature that is NaN or infinite; the client is named.
+    """
+
+    clients: tuple[ClientExamples, ...]
+    label_names: tuple[str, ...]
+
+    def __post_init__(self):
+        if not self.clients:
+            raise DataError("there are no clients", remedy="give at least one client examples")
+        form, seen = None, set()
+        for position, client in enumerate(self.clients, 1):
+            record = named("client", client.client_id, position)
+            if client.client_id in seen:
+                raise DataError("its id stands twice", record=record, remedy="give every client an id of its own")
+            seen.add(client.client_id)
+            sizes = 0
+            for split in SPLITS:
+                examples = getattr(client, split)
+                sizes += _check(examples, len(self.label_names), f"{record}, {split}")
+                this = {key: (array.dtype, array.shape[1:]) for key, array in examples.items()}
+                form = this if form is None else form
+                if this != form:
+                    raise DataError(
+                        "its arrays differ from the others' in name, dtype or shape",
+                        record=f"{record}, {split}",
+                        remedy="encode all clients alike",
+                    )
+            if not sizes:
+                raise DataError("has no examples", record=record, remedy="leave the client out")
+
+    def pooled(self, split: str) -> Examples:
+        """The examples of all clients in one, in the clients' order; `split` is ``train`` or ``test``."""
+        if split not in SPLITS:
+            raise DataError("unknown split", record=named("split", split), remedy=f"use {' or '.join(SPLITS)}")
+        parts = [getattr(client, split) for client in self.clients]
+        return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+    def size(self, split: str) -> int:
+        """The number of examples of a split over all clients."""
+        return sum(len(getattr(client, split)["y"]) for client in self.clients)
+
+
+def _check(examples: Examples, num_classes: int, record: str) -> int:
+    if "y" not in examples:
+        raise DataError('has no labels "y"', record=record, remedy='add an int32 array "y"')
+    labels = examples["y"]
+    if labels.dtype != np.int32 or labels.ndim != 1:
+        raise DataError("its labels are not int32 [n]", record=record, remedy="convert them")
+    for key, array in examples.items():
+        if array.ndim == 0 or len(array) != len(labels):
+            raise DataError(f'"{key}" has another length than the labels', record=record, remedy="align the arrays")
+        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+            raise DataError(f'"{key}" holds NaN or infinity', record=record, remedy="repair or remove these examples")
+    if len(labels) and (labels.min() < 0 or labels.max() >= num_classes):
+        raise DataError(
+            f"a label lies outside of the {num_classes} classes", record=record, remedy=f"use 0 to {num_classes - 1}"
+        )
+    return len(labels)

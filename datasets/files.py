@@ -1,0 +1,184 @@
+"""Bytes and JSON from files that nobody has checked yet, and files written whole or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import tempfile
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+from datasets.errors import DataError
+
+PathLike = str | os.PathLike
+
+_BOM = b"\xef\xbb\xbf"
+
+
+def read_bytes(path: PathLike) -> bytes:
+    """The file's bytes, decompressed if it is a gzip file (known by its first two bytes, not by its name).
+
+    Raises:
+      DataError: the file is missing, unreadable, or a damaged or truncated gzip file.
+    """
+    problem = None
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.decompress(data)
+    except FileNotFoundError:
+        problem = ("no such file", "check the path")
+    except EOFError:
+        problem = ("the gzip file is truncated", "copy or download it again")
+    except (gzip.BadGzipFile, zlib.error):
+        problem = ("the gzip file is damaged", "copy or download it again")
+    except OSError as error:
+        problem = (f"cannot be read ({error.strerror or type(error).__name__})", "check the path and its permissions")
+    if problem is not None:
+        raise DataError(problem[0], path=path, remedy=problem[1])
+    return data
+
+
+def compressed(path: PathLike) -> bool:
+    """Whether a file is a gzip file, known by its first two bytes. Raises OSError."""
+    with open(path, "rb") as file:
+        return file.read(2) == b"\x1f\x8b"
+
+
+def decode(data: bytes, path: PathLike | None = None, *, line: int = 1, byte: int = 0) -> str:
+    """UTF-8 bytes as text; a leading byte order mark is dropped.
+
+    Args:
+      data: The bytes.
+      path: The file, for messages.
+      line: The line of the file at which `data` starts.
+      byte: The offset in the file at which `data` starts.
+
+    Raises:
+      DataError: the bytes are not UTF-8, with the byte's offset.
+    """
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        start = error.start
+    else:
+        return text.removeprefix("\ufeff")
+    # Raised here, outside of the handler: the decoding error carries the text.
+    raise DataError(
+        "is not UTF-8",
+        path=path,
+        line=line + data.count(b"\n", 0, start),
+        byte=byte + start,
+        remedy="convert the file to UTF-8",
+    )
+
+
+def parse_json(data: bytes, path: PathLike | None = None, *, line: int = 1, byte: int = 0) -> Any:
+    """The value of one JSON text, strictly: no NaN, no key twice in an object, no lone surrogate.
+
+    Args:
+      data: UTF-8 bytes.
+      path: The file, for messages.
+      line: The line of the file at which `data` starts.
+      byte: The offset in the file at which `data` starts.
+
+    Raises:
+      DataError: for anything that is not JSON, with line and byte where they are known.
+    """
+    text = decode(data, path, line=line, byte=byte)
+    problem, at = None, None
+    try:
+        value = json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_no_constant)
+        if "\\u" in text:  # the text is UTF-8, so half of a pair can only come from an escape
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except json.JSONDecodeError as error:
+        problem, at = f"is not JSON ({error.msg.split(':')[0].lower()})", error.pos
+    except _RepeatedKey:
+        problem = "an object has the same key twice"
+    except _Constant:
+        problem = "is not JSON (NaN or Infinity)"
+    except UnicodeEncodeError:
+        problem = "holds half of a surrogate pair"
+    except RecursionError:
+        problem = "is nested too deeply"
+    except ValueError:
+        problem = "holds a number that is too long"
+    if problem is None:
+        return value
+    if at is None:
+        where = {} if byte == 0 and line == 1 else {"line": line}
+    else:
+        offset = len(text[:at].encode("utf-8")) + (len(_BOM) if data.startswith(_BOM) else 0)
+        where = {"line": line + text.count("\n", 0, at), "byte": byte + offset}
+    raise DataError(problem, path=path, remedy="repair the file or copy it again", **where)
+
+
+def read_json(path: PathLike) -> Any:
+    """The value of a JSON file, compressed or not. Raises DataError."""
+    return parse_json(read_bytes(path), path)
+
+
+def read_json_lines(path: PathLike) -> Iterator[tuple[int, Any]]:
+    """Pairs of line number (from 1) and value of a JSON lines file, compressed or not.
+
+    Raises:
+      DataError: a line is empty or is not JSON.
+    """
+    lines = read_bytes(path).split(b"\n")
+    if lines and not lines[-1].strip():
+        lines.pop()
+    byte = 0
+    for number, data in enumerate(lines, 1):
+        if not data.strip():
+            raise DataError("is empty", path=path, line=number, byte=byte, remedy="remove the empty line")
+        yield number, parse_json(data, path, line=number, byte=byte)
+        byte += len(data) + 1
+
+
+def write_atomically(path: PathLike, data: bytes) -> None:
+    """Writes the file whole or not at all: a temporary file beside it, flushed to disk, then renamed over it.
+
+    Raises:
+      DataError: the folder is missing or cannot be written.
+    """
+    path = os.fspath(path)
+    folder = os.path.dirname(path) or "."
+    temporary = None
+    problem = None
+    try:
+        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".", suffix=".part")
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        temporary = None
+    except OSError as error:
+        problem = error.strerror or type(error).__name__
+    finally:
+        if temporary is not None:
+            os.unlink(temporary)
+    if problem is not None:
+        raise DataError(f"cannot be written ({problem})", path=path, remedy="check the folder and its permissions")
+
+
+class _RepeatedKey(Exception):
+    pass
+
+
+class _Constant(Exception):
+    pass
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise _RepeatedKey
+    return result
+
+
+def _no_constant(name: str):
+    raise _Constant

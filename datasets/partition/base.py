@@ -1,0 +1,138 @@
+"""What a partition is, and what a partitioner has to offer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from datasets.errors import DataError, named
+
+
+class Sample(Protocol):
+    """What a partitioner looks at; LabelledText is one, and records of other tasks may be."""
+
+    sample_id: str
+    document_id: str
+    label: int
+    fields: Mapping[str, str]
+
+
+class Partitioner(Protocol):
+    """A way to give samples to clients: a frozen dataclass of options.
+
+    Attributes:
+      name: The partitioner's name in recipes and partition files.
+    """
+
+    name: str
+
+    def draw(self, samples: Sequence[Sample], rng: np.random.Generator) -> Any:
+        """What is random about the clients themselves, such as their shares; drawn once, from the training samples."""
+
+    def apply(self, drawn: Any, samples: Sequence[Sample], rng: np.random.Generator) -> dict[str, list[int]]:
+        """Gives every sample (by its index) to exactly one client; a client may go without."""
+
+    def assign(self, samples: Sequence[Sample], rng: np.random.Generator) -> dict[str, list[int]]:
+        """`draw` and `apply` in one."""
+
+
+class DrawThenApply:
+    """The `assign` that all partitioners share."""
+
+    def assign(self, samples: Sequence[Sample], rng: np.random.Generator) -> dict[str, list[int]]:
+        """Gives every sample to exactly one client: client id to indices of samples, in increasing order."""
+        return self.apply(self.draw(samples, rng), samples, rng)
+
+
+@dataclass(frozen=True)
+class ClientSamples:
+    """The ids of a client's samples; a split may be empty, not both."""
+
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Which client holds which samples.
+
+    Attributes:
+      partitioner: The partitioner's name.
+      options: Its options and those of the split.
+      seed: What it was drawn with.
+      clients: Client id to its samples.
+      notes: What a report has to say, such as clients left out because they got no sample.
+
+    Raises:
+      DataError: there are no clients, a client has no samples, or a sample is given twice.
+    """
+
+    partitioner: str
+    options: Mapping[str, Any]
+    seed: int
+    clients: Mapping[str, ClientSamples] = field(repr=False)
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        if not self.clients:
+            raise DataError("the partition has no clients", remedy="give it at least one")
+        holder: dict[str, int] = {}
+        for number, samples in enumerate(self.clients.values(), 1):
+            if not samples.train and not samples.test:
+                raise DataError("has no samples", record=f"client number {number}", remedy="leave the client out")
+            for sample_id in samples.train + samples.test:
+                if sample_id in holder:
+                    raise DataError(
+                        "is held by two clients" if holder[sample_id] != number else "is held twice by one client",
+                        record=named("sample", sample_id),
+                        remedy="give every sample to one client, for training or for testing",
+                    )
+                holder[sample_id] = number
+
+    def check_against(self, *corpora) -> None:
+        """Checks that the partition gives out all samples of these corpora, and no others.
+
+        Raises:
+          DataError: naming the first sample that is unknown or missing.
+        """
+        known = dict.fromkeys(sample.sample_id for corpus in corpora for sample in corpus.samples)
+        given = dict.fromkeys(i for client in self.clients.values() for i in client.train + client.test)
+        for wrong, reason in (
+            ([i for i in given if i not in known], "is not in the corpus"),
+            ([i for i in known if i not in given], "is held by no client"),
+        ):
+            if wrong:
+                raise DataError(
+                    reason + (f", nor are {len(wrong) - 1} others" if len(wrong) > 1 else ""),
+                    record=named("sample", wrong[0]),
+                    remedy="use the corpus and the label choice that the partition was made for",
+                )
+
+
+def require_clients(num_clients: int) -> None:
+    """Raises DataError unless there is at least one client."""
+    if isinstance(num_clients, bool) or not isinstance(num_clients, int) or num_clients < 1:
+        raise DataError("num_clients is not a whole number of at least 1", remedy="use e.g. 10")
+
+
+def require_alpha(alpha: float) -> None:
+    """Raises DataError unless alpha is a finite number above 0."""
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 < alpha < np.inf:
+        raise DataError("alpha is not a finite number above 0", remedy="use e.g. 0.5")
+
+
+def dirichlet_shares(num_clients: int, alpha: float, rng: np.random.Generator) -> np.ndarray:
+    """One draw of p ~ Dir_K(alpha), float64 [K]; raises DataError where alpha is beyond what can be computed with."""
+    shares = rng.dirichlet(np.full(num_clients, float(alpha)))
+    if not np.isfinite(shares).all():
+        raise DataError("alpha is too large or too small to draw with", remedy="use e.g. 0.5")
+    return shares
+
+
+def client_names(num_clients: int) -> list[str]:
+    """``client-00``, ``client-01``, …, as wide as the last one needs."""
+    width = len(str(num_clients - 1))
+    return [f"client-{k:0{width}d}" for k in range(num_clients)]

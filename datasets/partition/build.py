@@ -1,0 +1,95 @@
+"""From a corpus and a partitioner to a partition."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from datasets.errors import DataError
+from datasets.partition.base import ClientSamples, Partition, Partitioner
+from datasets.partition.split import check_test_share, hold_out
+from datasets.records import TextCorpus
+from datasets.seeds import generator
+
+
+def build_partition(
+    corpus: TextCorpus,
+    partitioner: Partitioner,
+    *,
+    seed: int = 0,
+    test_share: float | None = None,
+    test_unit: str = "sample",
+    dev_corpus: TextCorpus | None = None,
+) -> Partition:
+    """Gives the samples of a corpus to clients, and splits each client's into training and test samples.
+
+    Args:
+      corpus: The samples.
+      partitioner: The rule.
+      seed: Of all that is random.
+      test_share: Held out inside of each client (`hold_out`); 0.1 unless there is a `dev_corpus`.
+      test_unit: What is held out, ``sample`` or ``document``.
+      dev_corpus: The official split: its samples are the test sets, given out by the same rule with the same shares,
+        and `corpus` is for training alone. Clients that only one of the two has are kept.
+
+    Raises:
+      DataError: an impossible option, or a dev corpus that does not fit the training corpus.
+    """
+    if dev_corpus is not None and test_share is not None:
+        raise DataError("both a test share and a dev corpus are given", remedy="give one of them")
+    assign_rng = generator(seed, "partition", partitioner.name)
+    drawn = partitioner.draw(corpus.samples, assign_rng)
+    assigned = partitioner.apply(drawn, corpus.samples, assign_rng)
+    clients: dict[str, ClientSamples] = {}
+    if dev_corpus is None:
+        test_share = 0.1 if test_share is None else test_share
+        check_test_share(test_share)
+        split = {"split": "hold_out", "test_share": test_share, "test_unit": test_unit}
+        for client, indices in assigned.items():
+            samples = [corpus.samples[i] for i in indices]
+            clients[client] = ClientSamples(*hold_out(client, samples, test_share, seed=seed, unit=test_unit))
+    else:
+        split = {"split": "official"}
+        require_same_task(corpus, dev_corpus)
+        dev_rng = generator(seed, "partition of the dev corpus", partitioner.name)
+        dev_assigned = partitioner.apply(drawn, dev_corpus.samples, dev_rng)
+        for client in dict.fromkeys([*assigned, *dev_assigned]):
+            clients[client] = ClientSamples(
+                tuple(corpus.samples[i].sample_id for i in assigned.get(client, ())),
+                tuple(dev_corpus.samples[i].sample_id for i in dev_assigned.get(client, ())),
+            )
+    kept = {client: samples for client, samples in clients.items() if samples.train or samples.test}
+    notes = []
+    if len(kept) < len(clients):
+        notes.append(f"{len(clients) - len(kept)} of {len(clients)} clients got no sample and are left out")
+    untrained = sum(not samples.train for samples in kept.values())
+    if untrained:
+        notes.append(f"{untrained} clients have test samples alone")
+    untested = sum(not samples.test for samples in kept.values())
+    if untested:
+        notes.append(f"{untested} clients have no test samples")
+    options = {**dataclasses.asdict(partitioner), **split}
+    return Partition(partitioner.name, options, int(seed), kept, tuple(notes))
+
+
+def require_same_task(corpus: TextCorpus, dev_corpus: TextCorpus) -> None:
+    """Raises DataError unless the two corpora have the same classes in the same order, and no sample id in common."""
+    unknown = [name for name in dev_corpus.label_names if name not in corpus.label_names]
+    if unknown:
+        raise DataError(
+            f"{len(unknown)} of its classes never occur in the training corpus",
+            record=f"dev corpus {dev_corpus.name}",
+            remedy="read it with the training corpus's label_names",
+        )
+    if corpus.label_names != dev_corpus.label_names:
+        raise DataError(
+            "its classes stand in another order than the training corpus's",
+            record=f"dev corpus {dev_corpus.name}",
+            remedy="read it with the training corpus's label_names",
+        )
+    common = {s.sample_id for s in corpus.samples} & {s.sample_id for s in dev_corpus.samples}
+    if common:
+        raise DataError(
+            f"{len(common)} samples stand in the training corpus as well",
+            record=f"dev corpus {dev_corpus.name}",
+            remedy="use disjoint splits",
+        )

@@ -1,0 +1,91 @@
+"""Label skew by a Dirichlet distribution (Yurochkin et al. 2019; Hsu et al. 2019; FedCMC, Section 4)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from datasets.apportion import by_cumulative_shares
+from datasets.errors import DataError
+from datasets.partition.base import (
+    DrawThenApply,
+    Sample,
+    client_names,
+    dirichlet_shares,
+    require_alpha,
+    require_clients,
+)
+from datasets.partition.by_field import field_values
+
+UNITS = ("sample", "document")
+
+
+@dataclass(frozen=True)
+class Dirichlet(DrawThenApply):
+    """For each class c, p_c ~ Dir_K(alpha), and client k gets the share p_{k,c} of what belongs to the class.
+
+    Attributes:
+      num_clients: K. Clients that get nothing are left out of the partition.
+      alpha: The smaller, the more the clients differ.
+      unit: What is given out, a ``sample`` or a whole ``document`` (dialogues grouped into hospitals).
+      by: ``label``, or the name of a field whose values are the classes, e.g. ``diagnosis``. A document belongs to the
+        class that most of its samples have, the smallest one on a tie.
+    """
+
+    num_clients: int
+    alpha: float
+    unit: str = "sample"
+    by: str = "label"
+    name: ClassVar[str] = "dirichlet"
+
+    def __post_init__(self):
+        require_clients(self.num_clients)
+        require_alpha(self.alpha)
+        if self.unit not in UNITS:
+            raise DataError("unknown unit", remedy=f"use {' or '.join(UNITS)}")
+
+    def draw(self, samples: Sequence[Sample], rng: np.random.Generator) -> dict[Hashable, np.ndarray]:
+        """Class to shares, float64 [K]."""
+        classes = sorted(set(self._classes(samples)))
+        return {c: dirichlet_shares(self.num_clients, self.alpha, rng) for c in classes}
+
+    def apply(self, drawn, samples: Sequence[Sample], rng: np.random.Generator) -> dict[str, list[int]]:
+        """Client id to indices of samples; raises DataError for a class that was not drawn for."""
+        units = self._units(samples)
+        members: dict[Hashable, list[list[int]]] = {}
+        classes = self._classes(samples)
+        for indices in units:
+            counts = Counter(classes[i] for i in indices)
+            members.setdefault(min(counts, key=lambda c: (-counts[c], c)), []).append(indices)
+        names = client_names(self.num_clients)
+        clients: dict[str, list[int]] = {client: [] for client in names}
+        for c in sorted(members):
+            if c not in drawn:
+                raise DataError(
+                    f"a class of the dev corpus ({self.by}) never occurs in the training corpus",
+                    remedy="partition with natural or by_field, or hold out a test share instead",
+                )
+            order = rng.permutation(len(members[c]))
+            start = 0
+            for client, count in zip(names, by_cumulative_shares(len(order), drawn[c]), strict=True):
+                for position in order[start : start + count]:
+                    clients[client].extend(members[c][position])
+                start += count
+        return {client: sorted(indices) for client, indices in clients.items()}
+
+    def _units(self, samples: Sequence[Sample]) -> list[list[int]]:
+        if self.unit == "sample":
+            return [[index] for index in range(len(samples))]
+        documents: dict[str, list[int]] = {}
+        for index, sample in enumerate(samples):
+            documents.setdefault(sample.document_id, []).append(index)
+        return list(documents.values())
+
+    def _classes(self, samples: Sequence[Sample]) -> list:
+        if self.by == "label":
+            return [sample.label for sample in samples]
+        return field_values(samples, self.by)

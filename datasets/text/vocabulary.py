@@ -1,0 +1,114 @@
+"""Words and their ids."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from datasets.errors import DataError
+from datasets.files import parse_json
+
+PADDING_ID = 0
+OUT_OF_VOCABULARY_ID = 1
+FIRST_WORD_ID = 2
+
+RESERVED = ("", "[UNK]")
+"""The words that Keras' lookup layers use for padding and for words out of the vocabulary."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Ids of words: 0 padding, 1 out of vocabulary, from 2 the words, as in Keras' TextVectorization with a mask.
+
+    Attributes:
+      words: Unique, in the order of their ids; `len()` of the vocabulary is len(words) + 2.
+
+    Raises:
+      DataError: a word is no string, is reserved or stands twice.
+    """
+
+    words: tuple[str, ...] = field(repr=False)
+
+    def __post_init__(self):
+        seen = set()
+        for number, word in enumerate(self.words, FIRST_WORD_ID):
+            if not isinstance(word, str) or word in RESERVED or word in seen:
+                raise DataError(
+                    "is no word, a reserved word or stands twice", record=f"word with id {number}", remedy="remove it"
+                )
+            seen.add(word)
+
+    @classmethod
+    def build(
+        cls,
+        clients: Mapping[str, Iterable[Sequence[str]]],
+        *,
+        min_count: int = 1,
+        min_clients: int = 1,
+        max_size: int | None = None,
+    ) -> Vocabulary:
+        """The words of the clients' texts, the most frequent first, equally frequent ones in the order of code points.
+
+        The vocabulary leaves the clients: a word that fewer than `min_clients` of them hold does not enter it.
+
+        Args:
+          clients: Client id to its segmented texts.
+          min_count: The least number of occurrences over all clients.
+          min_clients: The least number of clients that hold the word.
+          max_size: At most this many ids, the two reserved ones included (Keras' `max_tokens`).
+
+        Raises:
+          DataError: an impossible option, or no word is left.
+        """
+        if min_count < 1 or min_clients < 1:
+            raise DataError("min_count or min_clients is smaller than 1", remedy="use at least 1")
+        if max_size is not None and max_size <= FIRST_WORD_ID:
+            raise DataError(f"max_size is {max_size}", remedy=f"use at least {FIRST_WORD_ID + 1}")
+        counts, holders = Counter(), Counter()
+        for texts in clients.values():
+            of_client = Counter(word for words in texts for word in words)
+            counts.update(of_client)
+            holders.update(of_client.keys())
+        kept = [
+            word
+            for word, count in counts.items()
+            if count >= min_count and holders[word] >= min_clients and word not in RESERVED
+        ]
+        if not kept:
+            raise DataError("no word is left for the vocabulary", remedy="lower min_count or min_clients")
+        kept.sort(key=lambda word: (-counts[word], word))
+        return cls(tuple(kept if max_size is None else kept[: max_size - FIRST_WORD_ID]))
+
+    def __len__(self) -> int:
+        return len(self.words) + FIRST_WORD_ID
+
+    def ids(self, words: Iterable[str]) -> list[int]:
+        """The id of each word, 1 for those out of the vocabulary."""
+        table = self._table
+        return [table.get(word, OUT_OF_VOCABULARY_ID) for word in words]
+
+    @functools.cached_property
+    def _table(self) -> dict[str, int]:
+        return {word: number for number, word in enumerate(self.words, FIRST_WORD_ID)}
+
+    def __getstate__(self):
+        return {"words": self.words}
+
+    def to_json(self) -> str:
+        """A JSON list of the words, in the order of their ids."""
+        return json.dumps(list(self.words), ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Vocabulary:
+        """The vocabulary that `to_json` wrote. Raises DataError for anything else."""
+        return cls.from_value(parse_json(text.encode("utf-8", "surrogatepass")))
+
+    @classmethod
+    def from_value(cls, value) -> Vocabulary:
+        """The vocabulary of a parsed JSON list. Raises DataError for anything else."""
+        if not isinstance(value, list):
+            raise DataError("the vocabulary is not a list of words", remedy="write it with to_json")
+        return cls(tuple(value))

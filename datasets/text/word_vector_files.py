@@ -1,0 +1,153 @@
+"""Word vectors from files."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import re
+import zlib
+
+import numpy as np
+
+from datasets.errors import DataError
+from datasets.files import PathLike, compressed
+from datasets.text.word_vectors import WordVectors
+
+_HEADER = re.compile(rb"(\d{1,12}) (\d{1,6})\s*\n")
+
+
+def load_word_vectors(path: PathLike, *, trust: bool = False) -> WordVectors:
+    """Reads word vectors in word2vec's text or binary format (compressed or not), or in gensim's own.
+
+    The format is found from the content.
+
+    Args:
+      path: The file.
+      trust: Whether to read gensim's own format, a pickle: reading one runs whatever code it holds.
+
+    Raises:
+      DataError: the file is missing, damaged, of no known format, or a pickle without `trust`.
+    """
+    first, second, size = _peek(path)
+    if first[:1] == b"\x80":
+        if not trust:
+            raise DataError(
+                "is a pickle (gensim's own format), which can run any code when it is read",
+                path=path,
+                remedy="convert it to word2vec's format, or pass --trust if you know where it comes from",
+            )
+        return _load_native(path)
+    header = _HEADER.fullmatch(first)
+    if header is None:
+        raise DataError(
+            "does not start with the number of words and their width",
+            path=path,
+            line=1,
+            remedy="use word2vec's text or binary format",
+        )
+    count, width = int(header[1]), int(header[2])
+    if not count or not width:
+        raise DataError("has no vectors", path=path, line=1, remedy="use another file")
+    binary = not _is_text_row(second, width)
+    if size is not None and size < count * (4 * width + 2 if binary else 2 * width + 1):
+        raise DataError(f"is too short for {count} vectors of width {width}", path=path, remedy="copy it again")
+    return (_read_binary if binary else _read_text)(path, count, width)
+
+
+def _peek(path: PathLike) -> tuple[bytes, bytes, int | None]:
+    """The first line, the start of what follows, and the file's size in bytes (None if it is compressed)."""
+    problem = None
+    try:
+        with open(path, "rb") as raw:
+            is_compressed = compressed(path)
+            stream = gzip.GzipFile(fileobj=raw) if is_compressed else raw
+            first = stream.readline(64)
+            second = stream.readline(1 << 16)
+            size = None if is_compressed else raw.seek(0, 2)
+    except FileNotFoundError:
+        problem = ("no such file", "check the path")
+    except EOFError:
+        problem = ("the gzip file is truncated", "copy or download it again")
+    except (OSError, zlib.error):
+        problem = ("cannot be read", "check the path, its permissions and the file")
+    if problem is not None:
+        raise DataError(problem[0], path=path, remedy=problem[1])
+    return first, second, size
+
+
+def _is_text_row(row: bytes, width: int) -> bool:
+    parts = row.rstrip().rsplit(b" ", width)
+    if len(parts) != width + 1:
+        return False
+    try:
+        row.decode("utf-8")
+        [float(part) for part in parts[1:]]
+    except ValueError:
+        return False
+    return True
+
+
+def _read_text(path: PathLike, count: int, width: int) -> WordVectors:
+    # gensim's own reader takes a row that is too short and fills it up with its last number.
+    opened = gzip.open if compressed(path) else open
+    fail = functools.partial(DataError, path=path)
+    words: dict[str, int] = {}
+    rows, number, problem = [], 1, None
+    try:
+        with opened(path, "rb") as file:
+            file.readline()
+            for number, line in enumerate(file, 2):
+                parts = line.rstrip(b" \r\n").rsplit(b" ", width)
+                if len(parts) != width + 1 or not line.endswith(b"\n"):
+                    problem = f"is not a word, {width} numbers and a line feed"
+                    break
+                word = parts[0].decode("utf-8")
+                if word not in words:
+                    words[word] = number
+                    rows.append(np.array([float(part) for part in parts[1:]], np.float32))
+    except ValueError:
+        problem = f"is not a word in UTF-8 and {width} numbers"
+    except (EOFError, OSError, zlib.error):
+        problem = "cannot be read on from here"
+    if problem is not None:
+        raise fail(problem, line=number, remedy="copy or download the file again, or repair the line")
+    if number - 1 != count:
+        raise fail(f"has {number - 1} vectors where its first line says {count}", remedy="copy the file again")
+    return WordVectors(tuple(words), np.stack(rows), str(path), _repeated(count - len(words)))
+
+
+def _read_binary(path: PathLike, count: int, width: int) -> WordVectors:
+    from gensim.models import KeyedVectors
+
+    problem = None
+    try:
+        vectors = KeyedVectors.load_word2vec_format(str(path), binary=True)
+    except (ValueError, EOFError, OSError, MemoryError, IndexError, zlib.error) as error:
+        problem = type(error).__name__
+    if problem is not None:
+        raise DataError(
+            f"is damaged or truncated ({problem}, read as word2vec's binary format)",
+            path=path,
+            remedy="copy or download it again",
+        )
+    values = np.array(vectors.vectors, np.float32)
+    return WordVectors(tuple(vectors.index_to_key), values, str(path), _repeated(count - len(values)))
+
+
+def _repeated(number: int) -> tuple[str, ...]:
+    return (f"{number} words stand in the file more than once; their first vector counts",) if number else ()
+
+
+def _load_native(path: PathLike) -> WordVectors:
+    from gensim.models import KeyedVectors
+
+    problem = None
+    try:
+        loaded = KeyedVectors.load(str(path))
+        vectors = getattr(loaded, "wv", loaded)
+        result = WordVectors(tuple(vectors.index_to_key), np.array(vectors.vectors, np.float32), str(path))
+    except Exception as error:  # a pickle may raise anything
+        problem = type(error).__name__
+    if problem is not None:
+        raise DataError(f"is no file of gensim's ({problem})", path=path, remedy="use word2vec's format")
+    return result

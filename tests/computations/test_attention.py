@@ -1,0 +1,320 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from computations import algorithms
+from computations.aggregators import AttentionFactory
+from computations.traffic import type_bytes
+from tests.computations import toolbox
+
+WEIGHT = tff.TensorType(np.float32)
+
+
+def value_type(*shapes):
+    return tff.types.to_type([tff.TensorType(np.float32, shape) for shape in shapes])
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """Built attention processes by (granularity, shapes)."""
+    built = {}
+
+    def get(granularity, *shapes):
+        key = (granularity, shapes)
+        if key not in built:
+            built[key] = AttentionFactory(granularity).create(value_type(*shapes), WEIGHT)
+        return built[key]
+
+    return get
+
+
+def aggregate(process, updates, weights):
+    values = [[np.asarray(t, np.float32) for t in update] for update in updates]
+    output = process.next(process.initialize(), values, [np.float32(w) for w in weights])
+    return list(output.result), output.measurements
+
+
+def attention_in_numpy(updates, granularity, counts=None):
+    """sum_k a_k D_k and the mean of 1 / sum_k a_k^2, with plain softmaxes in float64."""
+    counts = counts or [1] * len(updates)
+    updates = [[np.asarray(t, float) for t in u] for u, c in zip(updates, counts, strict=True) if c > 0]
+    norms = np.array([[np.linalg.norm(t) for t in u] for u in updates])
+    if granularity == "model":
+        norms = np.repeat(np.sqrt((norms**2).sum(axis=1, keepdims=True)), norms.shape[1], axis=1)
+    attention = toolbox.softmax(norms.T).T
+    result = [sum(a[i] * u[i] for a, u in zip(attention, updates, strict=True)) for i in range(norms.shape[1])]
+    effective = (1 / (attention**2).sum(axis=0)).mean()
+    return result, effective
+
+
+# Norms by hand: the first tensors are 0.5 and 1 long, the second ones 1.2 and 0; the models 1.3 and 1.
+FIRST = [[0.3, 0.4], [1.2]]
+SECOND = [[0.8, -0.6], [0.0]]
+
+
+def test_two_clients_by_hand_layer(processes):
+    result, measurements = aggregate(processes("layer", (2,), (1,)), [FIRST, SECOND], [1, 1])
+    # softmax(0.5, 1) = 1/(1+e^0.5), 1/(1+e^-0.5) = 0.3775407, 0.6224593
+    # 0.3775407 * (0.3, 0.4) + 0.6224593 * (0.8, -0.6)
+    np.testing.assert_allclose(result[0], [0.6112297, -0.2224593], atol=1e-6)
+    # softmax(1.2, 0) = 0.7685248, 0.2314752: 0.7685248 * 1.2
+    np.testing.assert_allclose(result[1], [0.9222298], atol=1e-6)
+    # 1/(0.3775407^2 + 0.6224593^2) = 1.8868188; 1/(0.7685248^2 + 0.2314752^2) = 1.5522862; their mean
+    np.testing.assert_allclose(measurements["attention/effective_clients"], (1.8868188 + 1.5522862) / 2, atol=1e-5)
+
+
+def test_two_clients_by_hand_model(processes):
+    result, measurements = aggregate(processes("model", (2,), (1,)), [FIRST, SECOND], [1, 1])
+    # softmax(1.3, 1) = 0.5744425, 0.4255575 for both tensors
+    # 0.5744425 * (0.3, 0.4) + 0.4255575 * (0.8, -0.6)
+    np.testing.assert_allclose(result[0], [0.5127788, -0.0255575], atol=1e-6)
+    np.testing.assert_allclose(result[1], [0.5744425 * 1.2], atol=1e-6)
+    np.testing.assert_allclose(measurements["attention/effective_clients"], 1.9566279, atol=1e-5)
+
+
+THREE = ((4, 3), (5,), ())
+
+
+def three_layer_updates(count, scale=1.0, seed=0):
+    generator = np.random.default_rng(seed)
+    return [[np.float32(scale * (k + 1) * generator.normal(size=shape)) for shape in THREE] for k in range(count)]
+
+
+@pytest.mark.parametrize("granularity", ["layer", "model"])
+def test_three_layers_of_different_sizes(processes, granularity):
+    updates = three_layer_updates(4, scale=0.3)
+    result, measurements = aggregate(processes(granularity, *THREE), updates, [1] * 4)
+    wanted, effective = attention_in_numpy(updates, granularity)
+    toolbox.assert_close(result, wanted, 1e-6)
+    np.testing.assert_allclose(measurements["attention/effective_clients"], effective, rtol=1e-5)
+
+
+def test_layer_and_model_granularity_differ():
+    updates = three_layer_updates(4, scale=0.3)
+    by_layer, by_model = (attention_in_numpy(updates, g)[0] for g in ("layer", "model"))
+    assert np.abs(by_layer[0] - by_model[0]).max() > 1e-2
+
+
+def test_sample_counts_do_not_enter(processes):
+    updates = three_layer_updates(3, scale=0.3)
+    process = processes("layer", *THREE)
+    alike, unlike = aggregate(process, updates, [1, 1, 1]), aggregate(process, updates, [7, 1, 200])
+    assert toolbox.bits(alike) == toolbox.bits(unlike)
+
+
+@pytest.mark.parametrize("granularity", ["layer", "model"])
+def test_norms_of_ten_thousand_stay_finite(processes, granularity):
+    updates = [[1e4 * np.ones(shape) * k for shape in THREE] for k in (1.0, 1.00001, 0.5)]
+    result, _ = aggregate(processes(granularity, *THREE), updates, [1] * 3)
+    assert all(np.isfinite(t).all() for t in result)
+    # The third is 5,000 and more behind: no attention at all; the first two share it and are almost the same.
+    toolbox.assert_close([t / 1e4 for t in result], [np.ones(shape) for shape in THREE], 2e-5)
+
+
+@pytest.mark.parametrize("granularity", ["layer", "model"])
+def test_a_client_of_weight_zero_is_excluded(processes, granularity):
+    updates = three_layer_updates(4, scale=0.3)
+    counts = [1, 0, 1, 0]
+    result, measurements = aggregate(processes(granularity, *THREE), updates, counts)
+    wanted, effective = attention_in_numpy(updates, granularity, counts)
+    toolbox.assert_close(result, wanted, 1e-6)
+    np.testing.assert_allclose(measurements["attention/effective_clients"], effective, rtol=1e-5)
+
+
+def test_an_excluded_client_sets_no_maximum(processes):
+    # Were it to, the exponents of all others would vanish.
+    small = three_layer_updates(2, scale=0.1)
+    far = [1e6 * np.ones(shape) for shape in THREE]
+    result, _ = aggregate(processes("layer", *THREE), [*small, far], [1, 1, 0])
+    toolbox.assert_close(result, attention_in_numpy(small, "layer")[0], 1e-6)
+
+
+@pytest.mark.parametrize("granularity", ["layer", "model"])
+def test_all_clients_excluded_gives_no_update(processes, granularity):
+    result, measurements = aggregate(processes(granularity, *THREE), three_layer_updates(3), [0] * 3)
+    assert toolbox.bits(result) == toolbox.bits([np.zeros(shape, np.float32) for shape in THREE])
+    assert measurements["attention/effective_clients"] == 0
+
+
+@pytest.mark.parametrize("granularity", ["layer", "model"])
+def test_one_client_alone_gets_all_the_attention(processes, granularity):
+    (update,) = three_layer_updates(1, scale=3.0)
+    result, measurements = aggregate(processes(granularity, *THREE), [update], [17])
+    assert toolbox.bits(result) == toolbox.bits(update)
+    assert measurements["attention/effective_clients"] == 1
+
+
+def test_clients_that_are_alike_share_it(processes):
+    (update,) = three_layer_updates(1, scale=3.0)
+    result, measurements = aggregate(processes("layer", *THREE), [update] * 5, [1] * 5)
+    toolbox.assert_close(result, update, 1e-6)
+    np.testing.assert_allclose(measurements["attention/effective_clients"], 5, rtol=1e-6)
+
+
+def test_a_huge_finite_update_does_not_silence_the_round(processes):
+    """Its square overflows float32; the client may get all the attention or none, but the others may not vanish."""
+    huge, ordinary = [[1e20] * 2, [1.0]], [[1.0] * 2, [1.0]]
+    result, _ = aggregate(processes("layer", (2,), (1,)), [huge, ordinary], [1, 1])
+    assert np.isfinite(result[0]).all() and np.abs(result[0]).min() > 0.5
+
+
+def test_impossible_granularity_is_refused():
+    with pytest.raises(ValueError, match=r"granularity.*'tensor'"):
+        AttentionFactory("tensor")
+
+
+# Composition with other factories.
+
+
+def test_the_sum_factory_is_the_default_inner_sum(processes):
+    updates = three_layer_updates(3)
+    given = AttentionFactory(inner_sum=tff.aggregators.SumFactory()).create(value_type(*THREE), WEIGHT)
+    default = processes("layer", *THREE)
+    assert toolbox.bits(aggregate(given, updates, [1] * 3)) == toolbox.bits(aggregate(default, updates, [1] * 3))
+
+
+def test_clipping_around_it():
+    factory = tff.aggregators.clipping_factory(2.0, AttentionFactory("model"), clipped_count_sum_factory=None)
+    process = factory.create(value_type((2,)), WEIGHT)
+    result, _ = aggregate(process, [[[3.0, 4.0]], [[0.6, 0.8]]], [1, 1])
+    # Clipped to (1.2, 1.6), length 2; softmax(2, 1) = 0.7310586, 0.2689414
+    # 0.7310586 * (1.2, 1.6) + 0.2689414 * (0.6, 0.8)
+    np.testing.assert_allclose(result[0], [1.0386352, 1.3848469], atol=1e-6)
+
+
+def test_a_private_sum_inside_it():
+    def private(noise):
+        return tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
+            noise_multiplier=noise, clients_per_round=1.0, clip=100.0
+        )
+
+    updates = three_layer_updates(3)
+    process = AttentionFactory(inner_sum=private(1e-9)).create(value_type(*THREE), WEIGHT)
+    toolbox.assert_close(aggregate(process, updates, [1] * 3)[0], attention_in_numpy(updates, "layer")[0], 1e-5)
+    noisy = AttentionFactory(inner_sum=private(1.0)).create(value_type(*THREE), WEIGHT)
+    assert np.abs(aggregate(noisy, updates, [1] * 3)[0][0] - attention_in_numpy(updates, "layer")[0][0]).max() > 1.0
+
+
+def test_it_keeps_the_inner_sums_state():
+    def counted():
+        @tff.federated_computation
+        def initialize():
+            return tff.federated_value(0, tff.SERVER)
+
+        class Counting(tff.aggregators.UnweightedAggregationFactory):
+            def create(self, value_type):
+                add = tff.tensorflow.computation(lambda n: n + 1, np.int32)
+
+                @tff.federated_computation(
+                    tff.FederatedType(np.int32, tff.SERVER), tff.FederatedType(value_type, tff.CLIENTS)
+                )
+                def next_fn(state, value):
+                    return tff.templates.MeasuredProcessOutput(
+                        tff.federated_map(add, state), tff.federated_sum(value), tff.federated_value((), tff.SERVER)
+                    )
+
+                return tff.templates.AggregationProcess(initialize, next_fn)
+
+        return Counting()
+
+    process = AttentionFactory(inner_sum=counted()).create(value_type((2,)), WEIGHT)
+    state = process.initialize()
+    for rounds in (1, 2):
+        output = process.next(state, [[np.ones(2, np.float32)]], [np.float32(1)])
+        state = output.state
+        assert state == rounds
+
+
+# The server holds one model, never a list of client models.
+
+ALLOWED = {
+    "federated_aggregate",
+    "federated_apply",
+    "federated_broadcast",
+    "federated_eval_at_server",
+    "federated_map",
+    "federated_map_all_equal",
+    "federated_value_at_clients",
+    "federated_value_at_server",
+    "federated_zip_at_clients",
+    "federated_zip_at_server",
+}
+
+
+def intrinsic_calls(block):
+    """Every call of an intrinsic in the native form of a computation."""
+    fw = tff.framework
+    todo, calls = [block], []
+    while todo:
+        block = todo.pop()
+        if isinstance(block, fw.Call):
+            if isinstance(block.function, fw.Intrinsic):
+                calls.append(block)
+            todo.append(block.function)
+            todo += [] if block.argument is None else [block.argument]
+        elif isinstance(block, fw.Lambda):
+            todo.append(block.result)
+        elif isinstance(block, fw.Block):
+            todo += [value for _, value in block.locals] + [block.result]
+        elif isinstance(block, fw.Selection):
+            todo.append(block.source)
+        elif isinstance(block, fw.Struct):
+            todo += list(block)
+        else:
+            assert isinstance(block, (fw.Intrinsic, fw.Reference, fw.CompiledComputation, fw.Literal)), type(block)
+    return calls
+
+
+def what_the_server_gathers(computation):
+    """(names of the intrinsics, what each aggregation makes of the clients' values, accumulators too)."""
+    calls = intrinsic_calls(tff.backends.native.desugar_and_transform_to_native(computation).to_building_block())
+    gathered = []
+    for call in calls:
+        if call.function.uri == "federated_aggregate":
+            _, zero, accumulate, merge, report = call.argument.type_signature
+            gathered += [zero, accumulate.result, merge.result, report.result]
+    return {call.function.uri for call in calls}, gathered
+
+
+def fits_one_model(gathered, model_bytes):
+    """Whether every accumulator has a fixed size of one model at most; a list over clients has none."""
+    try:
+        return all(type_bytes(t) <= model_bytes for t in gathered)
+    except ValueError:
+        return False
+
+
+@pytest.mark.parametrize("granularity", ["layer", "model"])
+def test_no_client_update_is_collected(processes, granularity):
+    process = processes(granularity, *THREE)
+    uris, gathered = what_the_server_gathers(process.next)
+    assert uris <= ALLOWED and "federated_aggregate" in uris
+    assert gathered and fits_one_model(gathered, type_bytes(value_type(*THREE)))
+
+
+@pytest.mark.parametrize("name", ["fedatt", "fedpap"])
+def test_no_client_update_is_collected_in_a_whole_round(model, name):
+    entry = algorithms.find(name)
+    uris, gathered = what_the_server_gathers(entry.build(model, entry.options()).next)
+    assert uris <= ALLOWED and "federated_aggregate" in uris
+    assert gathered and fits_one_model(gathered, type_bytes(model.weights_type))
+
+
+def test_the_check_knows_a_collection_when_it_sees_one():
+    member = tff.TensorType(np.float32, [2])
+    many = tff.TensorType(np.float32, [None, 2])
+    add = tff.tensorflow.computation(lambda a, v: tf.concat([a, v[tf.newaxis]], 0), many, member)
+    merge = tff.tensorflow.computation(lambda a, b: tf.concat([a, b], 0), many, many)
+    report = tff.tensorflow.computation(lambda a: a, many)
+
+    @tff.tensorflow.computation
+    def blank():
+        return tf.zeros([tf.random.uniform([], 0, 1, tf.int32), 2])  # no rows, but the type does not say so
+
+    @tff.federated_computation(tff.FederatedType(member, tff.CLIENTS))
+    def collect(value):
+        return tff.federated_aggregate(value, blank(), add, merge, report)
+
+    _, gathered = what_the_server_gathers(collect)
+    assert gathered and not fits_one_model(gathered, 10**9)

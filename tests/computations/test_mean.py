@@ -1,0 +1,38 @@
+import numpy as np
+import tensorflow_federated as tff
+
+from computations.aggregators import mean
+from tests.computations import toolbox
+
+VALUE = tff.types.to_type([tff.TensorType(np.float32, [2]), tff.TensorType(np.float32)])
+UPDATES = [[[1.0, 2.0], 3.0], [[5.0, -6.0], 7.0], [[-10.0, 0.0], 1.0]]
+
+
+def aggregate(factory, weights, updates=UPDATES):
+    process = factory.create(VALUE, tff.TensorType(np.float32))
+    values = [[np.asarray(t, np.float32) for t in u] for u in updates]
+    return list(process.next(process.initialize(), values, [np.float32(w) for w in weights]).result)
+
+
+def test_clients_count_by_their_weights():
+    # (1*1 + 3*5 - 6*10)/10 = -4.4, (1*2 - 3*6)/10 = -1.6, (1*3 + 3*7 + 6*1)/10 = 3
+    toolbox.assert_close(aggregate(mean(), [1, 3, 6]), [[-4.4, -1.6], 3.0], 1e-6)
+
+
+def test_equal_weights_give_the_plain_mean():
+    toolbox.assert_close(aggregate(mean(), [1, 1, 1]), [[-4 / 3, -4 / 3], 11 / 3], 1e-6)
+
+
+def test_a_client_of_weight_zero_does_not_count():
+    toolbox.assert_close(aggregate(mean(), [1, 1, 0]), [[3.0, -2.0], 5.0], 1e-6)
+
+
+def test_no_weight_at_all_gives_zero():
+    assert toolbox.bits(aggregate(mean(), [0, 0, 0])) == toolbox.bits([np.zeros(2, np.float32), np.float32(0)])
+
+
+def test_the_inner_sum_is_used():
+    clipped = tff.aggregators.clipping_factory(1.0, tff.aggregators.SumFactory())
+    # Weighted values (0, 0, 4) and (6, 0, 8), clipped to length 1: (0, 0, 1) and (0.6, 0, 0.8); their sum over 2 + 1
+    result = aggregate(mean(clipped), [2, 1], [[[0.0, 0.0], 2.0], [[6.0, 0.0], 8.0]])
+    toolbox.assert_close(result, [[0.2, 0.0], 0.6], 1e-6)

@@ -1,0 +1,54 @@
+"""One worker for all tests that run federated computations, and a look at the end that none is left."""
+
+import contextlib
+import os
+import time
+import uuid
+
+import psutil
+import pytest
+
+from tff_re.quiet import be_quiet
+
+be_quiet()  # before TensorFlow is imported by any test, as on the command line
+
+_MARK = "TFF_RE_TEST_SESSION"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def session_mark():
+    """Marks all that this session starts; fails at the session's end if a worker of its is left, and ends that."""
+    mark = os.environ[_MARK] = uuid.uuid4().hex
+    yield mark
+    del os.environ[_MARK]
+    deadline = time.monotonic() + 5
+    while (left := marked_workers(mark)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for process in left:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    assert not left, f"workers left running by the tests: {left}"
+
+
+@pytest.fixture(scope="session")
+def runtime(session_mark, tmp_path_factory):
+    """The open runtime of the session; its worker is started by the first test that asks for it."""
+    from tff_re.runtime import open_runtime
+
+    log = tmp_path_factory.mktemp("runtime") / "worker.log"
+    with open_runtime("local", log_path=log, max_concurrent_computation_calls=2) as opened:
+        yield opened
+
+
+def marked_workers(mark):
+    """Worker processes that inherited this mark, orphans too; zombies do not count."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if (
+                process.status() != psutil.STATUS_ZOMBIE
+                and any("worker_binary" in argument for argument in process.cmdline())
+                and process.environ().get(_MARK) == mark
+            ):
+                found.append(process)
+    return found

@@ -1,0 +1,198 @@
+import numpy as np
+import pytest
+from datasets_for_tests import dialogue, sentence, write_gz, write_json
+
+import datasets
+from datasets.errors import DataError
+from datasets.imcs_v2 import DIALOGUE_ACTS, read_dialogues, read_symptom_vocabulary
+from datasets.text import CharacterEncoding, Segmenter, WordEncoding
+
+DIAGNOSES = 10
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.delenv("TFF_RE_DATA", raising=False)
+    (tmp_path / "imcs_v2").mkdir()
+    write_json(tmp_path / "imcs_v2" / "IMCS-V2_train.json", {"1": dialogue(sentence(dialogue_act="Other"))})
+    dev = write_json(tmp_path / "dev", {"2": dialogue()}).read_bytes()
+    write_gz(tmp_path / "imcs_v2" / "IMCS-V2_dev.json.gz", dev)
+    return tmp_path
+
+
+def test_files_are_found_in_the_data_folder(folder, monkeypatch):
+    assert datasets.load_corpus("imcs_v2", folder).samples[0].sample_id == "1/1"
+    monkeypatch.setenv("TFF_RE_DATA", str(folder))
+    assert datasets.load_corpus("imcs_v2", split="dev").samples[0].sample_id == "2/1"
+    assert datasets.load_corpus("imcs_v2", label="dialogue_act").label_names == DIALOGUE_ACTS
+    there = datasets.files_there("imcs_v2")
+    assert [file for file, is_there in there.items() if is_there] == [
+        "imcs_v2/IMCS-V2_train.json",
+        "imcs_v2/IMCS-V2_dev.json",
+    ]
+    assert not any(datasets.files_there("mie").values())
+
+
+def test_a_path_stands_in_for_the_catalogue(folder):
+    path = folder / "imcs_v2" / "IMCS-V2_dev.json.gz"
+    assert datasets.load_corpus("mie", path=path).name == "mie"
+    with pytest.raises(DataError) as caught:
+        datasets.load_corpus("imcs_v2", path=path, label="dialogue_act")
+    assert str(caught.value).startswith(f"{path}: sentence 2/1: has no dialogue act; choose the label symptom_presence")
+
+
+@pytest.mark.parametrize(
+    "arguments, expected",
+    [
+        ({"name": "imcs"}, 'data set imcs: there is no such data set; did you mean "imcs_v2"?'),
+        ({"name": "synthetic"}, "data set synthetic: has no texts; it is generated: datasets.synthetic.generate"),
+        ({"name": "imcs_v2", "split": "valid"}, "data set imcs_v2: has no such split (split valid); use one of train,"),
+        (
+            {"name": "mie", "label": "mood"},
+            "data set mie: has no such label choice (label mood); use one of symptom_pr",
+        ),
+        (
+            {"name": "imcs_v2", "split": "test"},
+            "{d}/imcs_v2/IMCS-V2_test.json: no such file (nor with .gz); the split t",
+        ),
+        ({"name": "dxy"}, "{d}/dxy/train.jsonl: no such file (nor with .gz); put it there (copied in lemuria-wchen"),
+    ],
+)
+def test_what_cannot_be_loaded(folder, arguments, expected):
+    with pytest.raises(DataError) as caught:
+        datasets.load_corpus(data_dir=folder, **arguments)
+    assert str(caught.value).startswith(expected.format(d=folder))
+
+
+def test_without_a_data_folder(folder):
+    with pytest.raises(DataError) as caught:
+        datasets.load_corpus("mie", split="dev")
+    assert str(caught.value) == (
+        "data set mie: needs the file mie/dev.imcs_v2.json in a data folder, and none is given; "
+        "name the folder by --data DIR or the environment variable TFF_RE_DATA"
+    )
+    assert datasets.symptom_vocabulary("dxy") == ()
+    with pytest.raises(DataError, match=r"needs the file mie/symptom_norm.csv"):
+        datasets.symptom_vocabulary("mie")
+
+
+def test_dxy_dev_has_the_classes_of_the_training_split(folder):
+    (folder / "dxy").mkdir()
+    for split, diseases in (("train", "ba"), ("dev", "b")):
+        (folder / "dxy" / f"{split}.jsonl").write_text(
+            "".join(f'{{"consult_id": "{split}{d}", "disease_tag": "{d}", "self_repo": "x"}}\n' for d in diseases)
+        )
+    dev = datasets.load_corpus("dxy", folder, split="dev")
+    assert dev.label_names == ("a", "b") and dev.samples[0].label == 1
+
+
+def shipped(split):
+    from importlib.resources import files
+
+    return files("datasets") / "shipped" / f"consultations_{split}.json"
+
+
+def test_the_shipped_corpus_is_what_its_readme_says():
+    texts, vocabulary = [], set(datasets.symptom_vocabulary("shipped"))
+    for split, count, sentences, with_symptom in (("train", 40, 279, 110), ("dev", 10, 66, 30)):
+        dialogues = read_dialogues(shipped(split))
+        assert len(dialogues) == count and len({d.diagnosis for d in dialogues}) == DIAGNOSES
+        for d in dialogues:
+            assert 5 <= len(d.utterances) <= 9 and d.self_report
+            for one, following in zip(d.utterances, d.utterances[1:], strict=False):
+                assert one.speaker != following.speaker
+            for u in d.utterances:
+                assert u.dialogue_act is not None and set(u.symptom_norm) <= vocabulary
+                texts.append(u.text)
+        labels = [s.label for s in datasets.load_corpus("shipped", split=split).samples]
+        assert (len(labels), sum(labels)) == (sentences, with_symptom)
+        acts = {s.label for s in datasets.load_corpus("shipped", split=split, label="dialogue_act").samples}
+        assert len(acts) >= 15
+    assert len(set(texts)) == len(texts) == 345 and len(vocabulary) == 83
+
+
+def test_the_shipped_annotations_agree_with_each_other():
+    from datasets.files import read_json
+
+    for split in ("train", "dev"):
+        for value in read_json(shipped(split)).values():
+            stated = {}
+            for s in value["dialogue"]:
+                assert s["local_implicit_info"] == dict(zip(s["symptom_norm"], s["symptom_type"], strict=True))
+                for norm, kind in s["local_implicit_info"].items():
+                    stated.setdefault(norm, set()).add(kind)
+            assert value["implicit_info"]["Symptom"].keys() == stated.keys()
+            for norm, kind in value["implicit_info"]["Symptom"].items():
+                assert not {"0", "1"} <= stated[norm] and kind in stated[norm]
+            assert value["report"][0]["诊断"].rstrip("。") == value["diagnosis"]
+
+
+def test_from_the_shipped_corpus_to_the_clients_arrays():
+    train, dev = (datasets.load_corpus("shipped", split=split) for split in ("train", "dev"))
+    rule = datasets.make_partitioner("by_field", field="diagnosis")
+    partition = datasets.build_partition(train, rule, dev_corpus=dev)
+    texts = datasets.training_texts(partition, train, dev)
+    assert len(texts) == DIAGNOSES and sum(map(len, texts.values())) == 279
+    segmenter = Segmenter(datasets.symptom_vocabulary("shipped"))
+    for encoding in (
+        WordEncoding.build(texts, max_length=20, segmenter=segmenter, min_clients=2),
+        CharacterEncoding.build(texts, max_length=30),
+    ):
+        federated = datasets.encode_partition((train, dev), partition, encoding)
+        assert (federated.size("train"), federated.size("test")) == (279, 66)
+        sample_of = {s.sample_id: s for s in train.samples + dev.samples}
+        for client in federated.clients:
+            for split in ("train", "test"):
+                samples = [sample_of[i] for i in getattr(partition.clients[client.client_id], split)]
+                arrays = getattr(client, split)
+                np.testing.assert_array_equal(arrays["tokens"], encoding.encode([s.text for s in samples]))
+                assert arrays["y"].tolist() == [s.label for s in samples]
+                assert arrays["tokens"].dtype == np.int32 and arrays["y"].dtype == np.int32
+
+
+def test_encoding_another_corpus_than_the_partitions():
+    train, dev = (datasets.load_corpus("shipped", split=split) for split in ("train", "dev"))
+    partition = datasets.build_partition(train, datasets.make_partitioner("natural"))
+    encoding = CharacterEncoding.build({"a": ["咳嗽"]}, max_length=3)
+    with pytest.raises(DataError, match="is not in the corpus"):
+        datasets.encode_partition(dev, partition, encoding)
+    with pytest.raises(DataError, match="is held by no client"):
+        datasets.encode_partition((train, dev), partition, encoding)
+
+
+def test_a_simple_classifier_learns_from_the_shipped_corpus():
+    from sklearn.linear_model import LogisticRegression
+
+    train, dev = (datasets.load_corpus("shipped", split=split) for split in ("train", "dev"))
+    encoding = CharacterEncoding.build({"all": [s.text for s in train.samples]}, max_length=60)
+
+    def counts(corpus):
+        rows = [np.bincount(row, minlength=len(encoding.vocabulary))[2:] for row in encoding.encode(texts(corpus))]
+        return np.array(rows) > 0
+
+    def texts(corpus):
+        return [s.text for s in corpus.samples]
+
+    def labels(corpus):
+        return np.array([s.label for s in corpus.samples])
+
+    model = LogisticRegression(max_iter=500).fit(counts(train), labels(train))
+    majority = max(np.mean(labels(dev)), 1 - np.mean(labels(dev)))
+    assert model.score(counts(dev), labels(dev)) > majority + 0.1
+
+
+def test_floor_one_knows_neither_tensorflow_nor_the_floors_above():
+    import subprocess
+    import sys
+
+    program = (
+        "import sys, datasets, datasets.synthetic, datasets.text; "
+        "print([m for m in sys.modules if m.split('.')[0] in ('tensorflow', 'tensorflow_federated', 'computations', "
+        "'tff_re', 'gensim', 'jieba')])"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"
+
+
+def test_symptom_vocabulary_of_the_shipped_corpus():
+    assert read_symptom_vocabulary(shipped("train").parent / "symptom_norm.csv")[0] == "咳嗽"

@@ -1,0 +1,121 @@
+import gzip
+import json
+
+import pytest
+from datasets_for_tests import SECRET, message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datasets.errors import DataError
+from datasets.files import parse_json, read_bytes, read_json, read_json_lines, write_atomically
+
+
+def refused(data: bytes) -> str:
+    with pytest.raises(DataError) as caught:
+        parse_json(data, "f.json")
+    return message(caught.value)
+
+
+def test_broken_json_is_placed_in_bytes_not_characters():
+    data = ('{"a": "' + SECRET + '",\n "b": }').encode()
+    at = data.rindex(b"}")
+    assert refused(data) == (
+        f"f.json: line 2: byte {at}: is not JSON (expecting value); repair the file or copy it again"
+    )
+
+
+def test_a_byte_order_mark_is_dropped_and_counted():
+    assert parse_json(b"\xef\xbb\xbf[1]") == [1]
+    assert "byte 4" in refused(b"\xef\xbb\xbf[}")
+
+
+def test_bad_utf8_is_placed():
+    data = SECRET.encode() + b"\n\xff"
+    assert refused(data) == "f.json: line 2: byte 25: is not UTF-8; convert the file to UTF-8"
+
+
+@pytest.mark.parametrize(
+    "data, reason",
+    [
+        (b'{"a": NaN}', "is not JSON (NaN or Infinity)"),
+        (b'{"a": 1, "a": 2}', "an object has the same key twice"),
+        (b"[" * 100_000, "is nested too deeply"),
+        (b'"\\ud800"', "holds half of a surrogate pair"),
+        (b"9" * 5000, "holds a number that is too long"),
+        (b"", "is not JSON (expecting value)"),
+    ],
+)
+def test_what_python_would_let_pass_is_refused(data, reason):
+    assert reason in refused(data)
+
+
+def test_a_surrogate_pair_is_a_character():
+    assert parse_json(b'"\\ud83d\\ude00"') == "😀"
+
+
+def test_compressed_files_are_known_by_content(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_bytes(gzip.compress(b"[1, 2]"))
+    assert read_json(path) == [1, 2]
+
+
+def test_truncated_and_damaged_gzip(tmp_path):
+    path = tmp_path / "a.json.gz"
+    whole = gzip.compress(json.dumps([SECRET] * 50).encode())
+    path.write_bytes(whole[:-9])
+    with pytest.raises(DataError) as caught:
+        read_bytes(path)
+    assert message(caught.value) == f"{path}: the gzip file is truncated; copy or download it again"
+    path.write_bytes(whole[:20] + b"\0\0\0\0" + whole[24:])
+    with pytest.raises(DataError, match=r"the gzip file is (damaged|truncated)"):
+        read_bytes(path)
+
+
+def test_missing_file_and_folder(tmp_path):
+    with pytest.raises(DataError) as caught:
+        read_bytes(tmp_path / "none")
+    assert message(caught.value) == f"{tmp_path / 'none'}: no such file; check the path"
+    with pytest.raises(DataError, match="cannot be read"):
+        read_bytes(tmp_path)
+
+
+def test_json_lines_place_the_error_in_the_file(tmp_path):
+    path = tmp_path / "a.jsonl"
+    first = json.dumps({"t": SECRET}, ensure_ascii=False).encode()
+    path.write_bytes(first + b"\n[1,]\n")
+    lines = read_json_lines(path)
+    assert next(lines) == (1, {"t": SECRET})
+    with pytest.raises(DataError) as caught:
+        next(lines)
+    assert f"line 2: byte {len(first) + 1 + 3}: is not JSON" in message(caught.value)
+    path.write_bytes(b"[1]\n\n[2]\n")
+    with pytest.raises(DataError, match="line 2: byte 4: is empty"):
+        list(read_json_lines(path))
+    path.write_bytes('["a\u2028b"]\n'.encode())
+    assert list(read_json_lines(path)) == [(1, ["a\u2028b"])]
+
+
+def test_writing_replaces_whole_files_and_leaves_nothing_behind(tmp_path, monkeypatch):
+    path = tmp_path / "a"
+    write_atomically(path, b"old")
+
+    def fail(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", fail)
+    with pytest.raises(DataError, match="cannot be written"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old" and [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_give_a_value_or_a_data_error(data):
+    try:
+        parse_json(data)
+    except DataError as error:
+        assert "\n" not in str(error)
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text('a"\\é😀\n'), st.lists))
+def test_valid_json_is_read_as_it_is(value):
+    assert parse_json(json.dumps(value).encode()) == value

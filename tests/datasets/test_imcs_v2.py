@@ -1,0 +1,203 @@
+import json
+
+import pytest
+from datasets_for_tests import SECRET, dialogue, message, sentence, write_gz, write_json
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from datasets.errors import DataError
+from datasets.imcs_v2 import DIALOGUE_ACTS, labelled_sentences, read_dialogues, read_symptom_vocabulary
+
+
+def refused(path, value) -> str:
+    with pytest.raises(DataError) as caught:
+        read_dialogues(write_json(path, value))
+    return message(caught.value)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "train.json"
+
+
+def test_reading(path):
+    value = {
+        "10001003": dialogue(
+            sentence(1, dialogue_act="Inform-Symptom", BIO_label="O"),
+            sentence(2, "吃药了吗", (), (), speaker="医生"),
+            sentence(3, "不咳嗽", ("咳嗽",), (0,)),
+            diagnosis="小儿支气管炎",
+            self_report=SECRET,
+            report=[{}],
+        )
+    }
+    for file in (write_json(path, value), write_gz(path.with_suffix(".gz"), json.dumps(value).encode())):
+        (read,) = read_dialogues(file)
+        assert (read.example_id, read.diagnosis, read.self_report) == ("10001003", "小儿支气管炎", SECRET)
+        assert [u.sentence_id for u in read.utterances] == ["1", "2", "3"]
+        assert [u.dialogue_act for u in read.utterances] == ["Inform-Symptom", None, None]
+        assert [u.symptom_type for u in read.utterances] == [("1",), (), ("0",)]
+        assert SECRET not in repr(read) and SECRET not in repr(read.utterances[0])
+
+
+@pytest.mark.parametrize(
+    "value, expected",
+    [
+        ([], "{p}: the file is not an object; map example_id to dialogue"),
+        ({}, "{p}: has no dialogues; give it at least one dialogue"),
+        ({"7": []}, "{p}: dialogue 7: it is not an object; make it an object"),
+        ({"7": {"self_report": SECRET}}, '{p}: dialogue 7: has no "dialogue"; add the key "dialogue"'),
+        (
+            {"7": {"dialogue": []}},
+            "{p}: dialogue 7: has no sentences; remove it or give it at least one sentence",
+        ),
+        (
+            {SECRET: {"dialogue": []}},
+            "{p}: dialogue number 1: has no sentences; remove it or give it at least one sentence",
+        ),
+        ({"7": dialogue(SECRET)}, "{p}: dialogue 7, sentence number 1: it is not an object; make it an object"),
+        (
+            {"7": dialogue(sentence(1), sentence(1))},
+            "{p}: dialogue 7: sentence number 2 repeats the id of another; give every sentence an id of its own",
+        ),
+        (
+            {"7": dialogue(sentence(types=("3",)))},
+            "{p}: dialogue 7, sentence number 1: unknown symptom type; use 0 (absent), 1 (present) or 2 (unclear)",
+        ),
+        (
+            {"7": dialogue(sentence(types=(True,)))},
+            "{p}: dialogue 7, sentence number 1: unknown symptom type; use 0 (absent), 1 (present) or 2 (unclear)",
+        ),
+        (
+            {"7": dialogue(sentence(types=()))},
+            "{p}: dialogue 7, sentence number 1: has 1 symptom names but 0 symptom types; give every symptom one type",
+        ),
+        (
+            {"7": dialogue(sentence(speaker=SECRET))},
+            "{p}: dialogue 7, sentence number 1: unknown speaker; use 患者 or 医生",
+        ),
+        (
+            {"7": dialogue(sentence(dialogue_act=SECRET))},
+            "{p}: dialogue 7, sentence number 1: its dialogue act is none of the 16 IMCS intents; "
+            "use the names of the release",
+        ),
+        (
+            {"7": dialogue(sentence(text=5))},
+            '{p}: dialogue 7, sentence number 1: "sentence" is not a string; make it a string',
+        ),
+        (
+            {"7": dialogue({**sentence(), "symptom_norm": ""})},
+            '{p}: dialogue 7, sentence number 1: "symptom_norm" is not a list; make it a list',
+        ),
+        ({"7": dialogue(diagnosis=4)}, '{p}: dialogue 7: "diagnosis" is not a string; make it a string'),
+        (
+            {"7": dialogue({**sentence(), "sentence_id": None})},
+            '{p}: dialogue 7, sentence number 1: "sentence_id" is not an id; make it a string that is not empty',
+        ),
+    ],
+)
+def test_malformed_dialogues(path, value, expected):
+    assert refused(path, value) == expected.format(p=path)
+
+
+@pytest.mark.parametrize("key", ["sentence_id", "speaker", "sentence", "symptom_norm", "symptom_type"])
+def test_missing_keys(path, key):
+    broken = sentence()
+    del broken[key]
+    expected = f'{path}: dialogue 7, sentence number 1: has no "{key}"; add the key "{key}"'
+    assert refused(path, {"7": dialogue(broken)}) == expected
+
+
+def test_a_dialogue_that_stands_twice(path):
+    one = json.dumps(dialogue(), ensure_ascii=False)
+    path.write_text(f'{{"7": {one}, "7": {one}}}', encoding="utf-8")
+    with pytest.raises(DataError, match="an object has the same key twice"):
+        read_dialogues(path)
+
+
+def labelled(path, label, *sentences, **more):
+    return labelled_sentences(read_dialogues(write_json(path, {"7": dialogue(*sentences, **more)})), label)
+
+
+def test_symptom_presence(path):
+    corpus = labelled(
+        path, "symptom_presence", sentence(1), sentence(2, " ", (), ()), sentence(3, types=("0",)), diagnosis="肺炎"
+    )
+    assert [(s.sample_id, s.document_id, s.label) for s in corpus.samples] == [
+        ("7/1", "7", 1),
+        ("7/2", "7", 0),
+        ("7/3", "7", 1),
+    ]
+    assert corpus.label_names == ("no_symptom", "symptom")
+    assert corpus.samples[0].fields == {"diagnosis": "肺炎", "speaker": "患者"}
+    assert corpus.notes == ("1 sentences hold no text",)
+    assert SECRET not in repr(corpus) and SECRET not in repr(corpus.samples[0])
+
+
+def test_symptom_type_counts_what_it_leaves_out(path):
+    corpus = labelled(
+        path,
+        "symptom_type",
+        sentence(1, types=("0",)),
+        sentence(2, norm=("咳嗽", "发热"), types=("2", 2)),
+        sentence(3, norm=("咳嗽", "发热"), types=("1", "0")),
+        sentence(4, norm=(), types=()),
+        sentence(5, norm=(), types=()),
+    )
+    assert [(s.sample_id, s.label) for s in corpus.samples] == [("7/1", 0), ("7/2", 2)]
+    assert corpus.label_names == ("absent", "present", "unclear")
+    assert corpus.notes == (
+        "2 sentences without a symptom left out",
+        "1 sentences with symptoms of several types left out",
+    )
+    with pytest.raises(DataError, match="has no sentences with the label symptom_type"):
+        labelled(path, "symptom_type", sentence(4, norm=(), types=()))
+
+
+def test_dialogue_act(path):
+    corpus = labelled(path, "dialogue_act", sentence(dialogue_act="Other"))
+    assert corpus.samples[0].label == 15 and corpus.label_names == DIALOGUE_ACTS and len(DIALOGUE_ACTS) == 16
+    with pytest.raises(DataError) as caught:
+        labelled(path, "dialogue_act", sentence(dialogue_act=""))
+    assert message(caught.value).startswith("sentence 7/1: has no dialogue act; choose the label symptom_presence")
+    with pytest.raises(DataError, match="unknown label choice"):
+        labelled(path, "mood", sentence())
+
+
+def test_symptom_vocabulary(tmp_path):
+    path = tmp_path / "symptom_norm.csv"
+    path.write_bytes("\ufeffnorm\r\n咳嗽\r\n发热\r\n咳嗽\r\n".encode())
+    assert read_symptom_vocabulary(path) == ("咳嗽", "发热")
+    for content, expected in (
+        ("咳嗽\n", 'line 1: the header is not "norm"'),
+        ("", 'line 1: the header is not "norm"'),
+        ("norm\n咳嗽\n\n发热\n", "line 3: is not one symptom name"),
+        ("norm\n咳 嗽\n", "line 2: is not one symptom name"),
+        ("norm\n咳嗽,1\n", "line 2: is not one symptom name"),
+    ):
+        path.write_text(content, encoding="utf-8")
+        with pytest.raises(DataError) as caught:
+            read_symptom_vocabulary(path)
+        assert expected in message(caught.value)
+
+
+WHOLE = json.dumps({"7": dialogue(sentence(1), sentence(2)), "8": dialogue()}, ensure_ascii=False).encode()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@given(st.data())
+def test_a_mutated_file_is_read_or_refused(tmp_path, data):
+    mutated = bytearray(WHOLE)
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(mutated) - 1))
+        end = data.draw(st.integers(at, min(len(mutated), at + 30)))
+        mutated[at:end] = data.draw(st.sampled_from([b"", b"null", b"[]", b'"', b"1", b"{}", b"\xff", b"\\u00d8"]))
+        if not mutated:
+            break
+    file = tmp_path / "mutated.json"
+    file.write_bytes(bytes(mutated))
+    try:
+        for d in read_dialogues(file):
+            assert d.utterances
+    except DataError as error:
+        message(error)

@@ -1,0 +1,293 @@
+import json
+import logging
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datasets.errors import DataError
+from datasets.text import (
+    CharacterEncoding,
+    Segmenter,
+    Vocabulary,
+    WordEncoding,
+    WordVectors,
+    encoding_from_json,
+    load_word_vectors,
+    train_word_vectors,
+)
+
+TEXTS = ["宝宝 咳嗽三天了", "先天性心脏病怎么办？\n体温37.5℃", "", " \u3000\t"]
+
+
+def test_segmentation_knows_the_symptom_vocabulary():
+    assert Segmenter(("喉骨软化症状",)).segment(["喉骨软化症状"]) == [["喉骨软化症状"]]
+    assert Segmenter().segment(["喉骨软化症状"]) != [["喉骨软化症状"]]
+    assert Segmenter().segment(TEXTS)[2:] == [[], []]
+
+
+@given(st.text(max_size=30))
+def test_segmentation_keeps_all_but_blanks(text):
+    (words,) = Segmenter(("咳嗽",)).segment([text])
+    assert not any(c.isspace() for word in words for c in word)
+    assert "".join(words) == "".join(text.split())
+
+
+def test_segmenters_are_plain_values():
+    one, other = Segmenter(("咳嗽", "发热", "咳嗽")), Segmenter(("发热", "咳嗽"))
+    assert one == other and hash(one) == hash(other) and "咳嗽" not in repr(one)
+    again = pickle.loads(pickle.dumps(one))
+    assert again.segment(TEXTS) == one.segment(TEXTS) and len(pickle.dumps(one)) < 500
+    for word in ("", "咳 嗽", " 咳嗽", 3):
+        with pytest.raises(DataError, match="is empty or holds a blank"):
+            Segmenter((word,))
+
+
+def test_jieba_is_quiet_and_its_shared_cache_is_not_touched(tmp_path):
+    planted = tmp_path / "jieba.cache"
+    planted.write_bytes(b"planted")
+    program = "from datasets.text import Segmenter; print(Segmenter().segment(['宝宝咳嗽']))"
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.getcwd(), "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stdout == "[['宝宝', '咳嗽']]\n" and result.stderr == ""
+    assert [p.name for p in tmp_path.iterdir()] == ["jieba.cache"] and planted.read_bytes() == b"planted"
+
+
+def test_the_global_jieba_is_left_alone():
+    import jieba
+
+    Segmenter(("喉骨软化症状",)).segment(["喉骨软化症状"])
+    assert not jieba.dt.initialized and tempfile.gettempdir() and logging.getLogger("jieba")
+
+
+def test_vocabulary_order_and_thresholds():
+    clients = {"a": [["x", "y", "x"], ["z"]], "b": [["y", "w"]], "c": [["z", "", "[UNK]"]]}
+    assert Vocabulary.build(clients).words == ("x", "y", "z", "w")
+    assert Vocabulary.build(clients, min_count=2).words == ("x", "y", "z")
+    assert Vocabulary.build(clients, min_clients=2).words == ("y", "z")
+    assert Vocabulary.build(clients, max_size=4).words == ("x", "y")
+    v = Vocabulary.build(clients, min_clients=2)
+    assert len(v) == 4 and v.ids(["z", "x", "y"]) == [3, 1, 2]
+    assert repr(v) == "Vocabulary()"
+    with pytest.raises(DataError, match="no word is left"):
+        Vocabulary.build(clients, min_clients=4)
+    for options in ({"min_count": 0}, {"min_clients": 0}, {"max_size": 2}):
+        with pytest.raises(DataError, match=r"min_count or min_clients is smaller than 1|max_size is 2"):
+            Vocabulary.build(clients, **options)
+
+
+def test_vocabularies_refuse_what_is_no_word():
+    for words in (("a", "a"), ("",), ("[UNK]",), (3,)):
+        with pytest.raises(DataError, match=r"word with id [23]: is no word, a reserved word or stands twice"):
+            Vocabulary(words)
+    for text in ("{}", "[1]", "[", '["a", "a"]', '"a"'):
+        with pytest.raises(DataError):
+            Vocabulary.from_json(text)
+
+
+@given(st.lists(st.text(min_size=1, max_size=3).filter(lambda w: w != "[UNK]"), unique=True, max_size=8))
+def test_vocabularies_are_read_as_they_were_written(words):
+    v = Vocabulary(tuple(w for w in words if w.encode("utf-8", "replace").decode() == w))
+    assert Vocabulary.from_json(v.to_json()) == v and pickle.loads(pickle.dumps(v)).ids(v.words) == v.ids(v.words)
+
+
+@given(st.lists(st.text("咳嗽 a\n😀é", max_size=8), min_size=1, max_size=5), st.integers(1, 6))
+def test_characters_are_code_points(texts, length):
+    known = Vocabulary(tuple("咳嗽 \n😀"))
+    encoding = CharacterEncoding(known, length)
+    ids = encoding.encode(texts)
+    assert ids.shape == (len(texts), length) and ids.dtype == np.int32
+    for row, text in zip(ids, texts, strict=True):
+        expected = [known.words.index(c) + 2 if c in known.words else 1 for c in text][:length]
+        assert row.tolist() == expected + [0] * (length - len(expected))
+        assert encoding.prepare(text) == text
+    again = encoding_from_json(encoding.to_json())
+    assert again == encoding and "characters" in again.describe()
+
+
+def test_words():
+    segmenter = Segmenter(("咳嗽三天",))
+    encoding = WordEncoding.build({"a": TEXTS[:1], "b": TEXTS[:2]}, max_length=4, segmenter=segmenter, min_clients=2)
+    assert set(encoding.vocabulary.words) == {"宝宝", "咳嗽三天", "了"}
+    ids = encoding.encode([*TEXTS, "了了了了了"])
+    assert ids.dtype == np.int32 and ids.shape == (5, 4)
+    assert sorted(ids[0].tolist()) == [0, 2, 3, 4] and ids[1].tolist() == [1] * 4
+    assert not ids[2].any() and not ids[3].any() and ids[4].all()
+    assert encoding.prepare(TEXTS[0]) == "宝宝 咳嗽三天 了" and encoding.prepare("") == ""
+    # What an exported model does: split the prepared text at blanks and look the words up.
+    for text in TEXTS:
+        looked_up = encoding.vocabulary.ids(encoding.prepare(text).split(" "))[:4] if encoding.prepare(text) else []
+        assert encoding.encode([text])[0][: len(looked_up)].tolist() == looked_up
+    again = encoding_from_json(encoding.to_json())
+    assert again == encoding and np.array_equal(again.encode(TEXTS), ids[:4])
+    assert encoding.describe() == "words: 3 in the vocabulary, 4 a text, 1 added to the dictionary"
+
+
+def test_encodings_refuse():
+    with pytest.raises(DataError, match="word with id 2: holds a blank"):
+        WordEncoding(Vocabulary(("a b",)), 3)
+    with pytest.raises(DataError, match="word with id 3: is not one character"):
+        CharacterEncoding(Vocabulary(("a", "bc")), 3)
+    for length in (0, 2.5, True, None):
+        with pytest.raises(DataError, match="max_length is not a whole number of at least 1"):
+            CharacterEncoding(Vocabulary(("a",)), length)
+    good = json.loads(WordEncoding(Vocabulary(("a",)), 3).to_json())
+    for change in (
+        {"encoding": "bytes"},
+        {"version": 2},
+        {"vocabulary": "a"},
+        {"max_length": "3"},
+        {"added_words": None},
+        {"added_words": [1]},
+    ):
+        with pytest.raises(DataError):
+            encoding_from_json(json.dumps({**good, **change}))
+    with pytest.raises(DataError, match="the encoding is not one of characters"):
+        CharacterEncoding.from_json(json.dumps(good))
+
+
+VECTORS = WordVectors(("咳嗽", "发热", "宝宝"), np.arange(6, dtype=np.float32).reshape(3, 2) / 4, "test")
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_word2vec_formats(tmp_path, binary):
+    path = tmp_path / "vectors"
+    VECTORS.save(path, binary=binary)
+    read = load_word_vectors(path)
+    assert read.words == VECTORS.words and read.width == 2 and read.source == str(path)
+    np.testing.assert_array_equal(read.values, VECTORS.values)
+    whole = path.read_bytes()
+    for cut in range(1, len(whole) - 4):
+        path.write_bytes(whole[:-cut])
+        if binary and cut == 1:  # the last line feed, which not every program writes
+            continue
+        with pytest.raises(DataError, match=f"^{path}: "):
+            load_word_vectors(path)
+
+
+def test_words_that_stand_twice(tmp_path):
+    path = tmp_path / "v"
+    path.write_bytes(b"3 1\na 1\nb 2\na 3\n")
+    read = load_word_vectors(path)
+    assert read.words == ("a", "b") and read.values.tolist() == [[1], [2]]
+    assert read.notes == ("1 words stand in the file more than once; their first vector counts",)
+
+
+def test_compressed_word2vec_text(tmp_path):
+    path = tmp_path / "vectors.txt.gz"
+    VECTORS.save(path)
+    assert path.read_bytes()[:2] == b"\x1f\x8b"
+    assert load_word_vectors(path).words == VECTORS.words
+
+
+def test_what_is_no_word_vectors(tmp_path):
+    path = tmp_path / "v"
+    for content, reason in (
+        (b"", "line 1: does not start with the number of words and their width"),
+        (b"the 0.1 0.2\n", "line 1: does not start with the number of words and their width"),
+        (b"0 2\n", "line 1: has no vectors"),
+        (b"5 2\na 1 2\n", "is too short for 5 vectors of width 2"),
+        (b"2 2\na 1 2\nb 1 x\n", "line 3: is not a word in UTF-8 and 2 numbers"),
+        (b"2 2\na 1 2\nb 1\n", "line 3: is not a word, 2 numbers and a line feed"),
+        (b"1 2\na 1 2\nb 1 2\n", "has 2 vectors where its first line says 1"),
+        (b"1 2\na nan 2\n", "a vector holds NaN or infinity"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(DataError) as caught:
+            load_word_vectors(path)
+        assert str(caught.value).startswith(f"{path}: {reason}")
+    with pytest.raises(DataError, match="no such file"):
+        load_word_vectors(tmp_path / "none")
+
+
+class Bomb:
+    def __reduce__(self):
+        return (os.mkdir, (Bomb.target,))
+
+
+def test_a_pickle_is_not_read_without_trust(tmp_path):
+    from gensim.models import KeyedVectors
+
+    Bomb.target = str(tmp_path / "it ran")
+    path = tmp_path / "vectors.kv"
+    path.write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(DataError) as caught:
+        load_word_vectors(path)
+    assert str(caught.value) == (
+        f"{path}: is a pickle (gensim's own format), which can run any code when it is read; "
+        "convert it to word2vec's format, or pass --trust if you know where it comes from"
+    )
+    assert not os.path.exists(Bomb.target)
+    native = KeyedVectors(2)
+    native.add_vectors(list(VECTORS.words), VECTORS.values)
+    native.save(str(path))
+    with pytest.raises(DataError, match="--trust"):
+        load_word_vectors(path)
+    read = load_word_vectors(path, trust=True)
+    assert read.words == VECTORS.words and np.array_equal(read.values, VECTORS.values)
+    path.write_bytes(pickle.dumps({"a": 1}))
+    with pytest.raises(DataError, match="is no file of gensim's"):
+        load_word_vectors(path, trust=True)
+
+
+def test_the_matrix_for_a_vocabulary():
+    vocabulary = Vocabulary(("发热", "黄疸", "腹泻", "咳嗽"))
+    matrix = VECTORS.matrix_for(vocabulary, 2)
+    assert matrix.shape == (6, 2) and matrix.dtype == np.float32
+    np.testing.assert_array_equal(matrix[0], [0, 0])
+    np.testing.assert_allclose(matrix[1], [0.5, 0.75])
+    np.testing.assert_array_equal(matrix[[2, 5]], VECTORS.values[[1, 0]])
+    assert not np.array_equal(matrix[3], matrix[4]) and matrix[3:5].any(axis=1).all()
+    np.testing.assert_array_equal(VECTORS.matrix_for(Vocabulary(("黄疸",)))[2], matrix[3])
+    assert not np.array_equal(VECTORS.matrix_for(vocabulary, seed=1)[3], matrix[3])
+    many = VECTORS.matrix_for(Vocabulary(tuple(f"w{i}" for i in range(3000))))[2:]
+    assert many.std() == pytest.approx(VECTORS.values.std(), rel=0.05) and abs(many.mean()) < 0.03
+    assert VECTORS.coverage(vocabulary) == 0.5
+    with pytest.raises(DataError) as caught:
+        VECTORS.matrix_for(vocabulary, 100)
+    assert str(caught.value) == (
+        "test: its vectors have 2 components, not 100; ask for a width of 2 or use other vectors"
+    )
+
+
+TRAIN = """
+import sys
+from datasets.text import train_word_vectors
+v = train_word_vectors([["a", "b", "c", "d"], ["d", "e", "a"]] * 20, width=8, seed=3)
+sys.stdout.write(repr(v.words) + v.values.tobytes().hex())
+"""
+
+
+def test_trained_vectors_do_not_depend_on_the_hash_seed():
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", TRAIN],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.getcwd()},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(outputs) == 1 and outputs.pop().startswith("('")
+
+
+def test_training_word_vectors():
+    sentences = [["a", "b", "c"], ["a", "d"]] * 10
+    one, same, other = (train_word_vectors(sentences, width=4, seed=s) for s in (0, 0, 1))
+    np.testing.assert_array_equal(one.values, same.values)
+    assert not np.array_equal(one.values, other.values) and one.width == 4 and set(one.words) == set("abcd")
+    for bad in ({"sentences": []}, {"sentences": sentences, "min_count": 99}, {"sentences": sentences, "width": 0}):
+        with pytest.raises(DataError, match=r"no word is left|smaller than 1"):
+            train_word_vectors(**bad)

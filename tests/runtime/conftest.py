@@ -1,0 +1,69 @@
+"""Looks at the process table: whatever a test starts has to be gone when its module ends."""
+
+import os
+import time
+import uuid
+
+import psutil
+import pytest
+
+_MARK = "TFF_RE_RUNTIME_TEST"
+_OURS = ("worker_binary", "supervisor.py")
+
+
+class Processes:
+    """Workers and supervisors started by one test module, in this process or in others, orphans too."""
+
+    def __init__(self, mark):
+        self._mark = mark
+
+    def running(self):
+        """Their process ids; zombies do not count, since not every container has an init that reaps."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if (
+                    any(name in argument for argument in process.cmdline() for name in _OURS)
+                    and process.environ().get(_MARK) == self._mark
+                ):
+                    found.append(process.pid)
+            except psutil.Error:
+                continue
+        return found
+
+    @staticmethod
+    def alive(pid):
+        try:
+            return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+    def wait_until_gone(self, *pids, seconds=5.0):
+        """Whether all these processes end within so many seconds."""
+        return wait_until(lambda: not any(map(self.alive, pids)), seconds)
+
+
+def wait_until(condition, seconds):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@pytest.fixture(scope="module", autouse=True)
+def processes():
+    """The processes of this module; fails at its end if one is left. Fixtures that start processes ask for this one."""
+    mark = uuid.uuid4().hex
+    os.environ[_MARK] = mark  # inherited by everything that is started
+    table = Processes(mark)
+    try:
+        yield table
+    finally:
+        del os.environ[_MARK]
+    gone = wait_until(lambda: not table.running(), 5)
+    left = table.running()
+    for pid in left:
+        psutil.Process(pid).kill()
+    assert gone, f"processes left behind: {left}"

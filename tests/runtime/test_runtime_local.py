@@ -1,0 +1,230 @@
+"""The local runtime: computations in it, and what is raised when one of them or the worker fails."""
+
+import json
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from tff_re.runtime import (
+    ComputationFailed,
+    LocalRuntime,
+    RuntimeClosed,
+    RuntimeProblem,
+    UnknownRuntime,
+    WorkerDied,
+    open_runtime,
+)
+
+
+@pytest.fixture(scope="module")
+def tff():
+    return pytest.importorskip("tensorflow_federated")
+
+
+@pytest.fixture(scope="module")
+def tf(tff):
+    return pytest.importorskip("tensorflow")
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory, processes, tff):
+    """One runtime for all tests; a test that kills its worker restarts it."""
+    log_path = tmp_path_factory.mktemp("runtime") / "worker.log"
+    with open_runtime("local", log_path=log_path, environment={"TF_CPP_MIN_LOG_LEVEL": "0"}) as runtime:
+        yield runtime
+
+
+@pytest.fixture(scope="module")
+def total(tff):
+    """The sum over the clients."""
+
+    @tff.federated_computation(tff.FederatedType(np.float32, tff.CLIENTS))
+    def total(values):
+        return tff.federated_sum(values)
+
+    return total
+
+
+@pytest.fixture(scope="module")
+def count(tff, tf):
+    """Counts up to n in the worker, 300,000 steps a second or so."""
+
+    @tff.tensorflow.computation(np.int64)
+    def count(n):
+        return tf.while_loop(lambda i: i < n, lambda i: i + 1, [tf.constant(0, tf.int64)])[0]
+
+    return count
+
+
+@pytest.fixture(scope="module")
+def checked(tff, tf):
+    """Returns its argument if that is positive, else fails."""
+
+    @tff.tensorflow.computation(np.int32)
+    def checked(x):
+        with tf.control_dependencies([tf.debugging.assert_positive(x, message="not positive")]):
+            return tf.identity(x)
+
+    return checked
+
+
+def test_two_numbers_of_clients_in_one_context(runtime, total):
+    for _ in range(2):
+        assert total([np.float32(i) for i in range(10)]) == 45
+        assert total([np.float32(i) for i in range(30)]) == 435
+
+
+def test_no_clients_are_inferred_where_there_is_no_argument(runtime, tff):
+    @tff.federated_computation()
+    def ones():
+        return tff.federated_sum(tff.federated_value(1, tff.CLIENTS))
+
+    assert ones() == 0
+
+
+def test_error_in_a_computation_surfaces_and_the_worker_lives(runtime, checked, tff):
+    pid = runtime.worker.pid
+    with pytest.raises(ComputationFailed, match="not positive") as caught:
+        checked(-1)
+    assert caught.value.code == "INTERNAL" and "\n" not in str(caught.value)
+
+    @tff.federated_computation(tff.FederatedType(np.int32, tff.CLIENTS))
+    def checked_total(values):
+        return tff.federated_sum(tff.federated_map(checked, values))
+
+    with pytest.raises(ComputationFailed, match="not positive"):
+        checked_total([1, 2, -3])
+    assert checked_total([1, 2, 3]) == 6
+    assert runtime.alive and runtime.worker.pid == pid
+
+
+def test_incompatible_shapes_in_a_computation_surface(runtime, tff, tf):
+    vector = tff.TensorType(np.float32, [None])
+
+    @tff.tensorflow.computation(vector, vector)
+    def inner(x, y):
+        return tf.tensordot(x, y, 1)
+
+    assert inner(np.ones(3, np.float32), np.ones(3, np.float32)) == 3
+    with pytest.raises(ComputationFailed, match="incompatible"):
+        inner(np.ones(3, np.float32), np.ones(4, np.float32))
+
+
+def test_log_gets_what_the_worker_prints(runtime, tff, tf):
+    @tff.tensorflow.computation(np.int32)
+    def shout(x):
+        with tf.control_dependencies([tf.print("shouted in the worker")]):
+            return tf.identity(x)
+
+    assert shout(1) == 1
+    assert "shouted in the worker" in runtime.worker.log_path.read_text()
+
+
+def test_worker_killed_while_idle(runtime, total):
+    values = [np.float32(i / 7) for i in range(10)]
+    before = total(values)
+    pid = runtime.worker.pid
+    os.kill(pid, signal.SIGKILL)
+    begin = time.monotonic()
+    with pytest.raises(WorkerDied, match=f"{pid}.*SIGKILL.*worker.log") as caught:
+        total(values)
+    assert time.monotonic() - begin < 5
+    assert caught.value.signal_number == signal.SIGKILL
+    assert not runtime.alive
+    with pytest.raises(WorkerDied):  # again, not a hang
+        total(values)
+
+    runtime.restart()
+    assert runtime.alive and runtime.worker.pid != pid
+    assert total(values) == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_worker_killed_in_the_middle_of_a_call(runtime, count, number):
+    assert count(3) == 3
+    timer = threading.Timer(0.5, os.kill, (runtime.worker.pid, number))
+    timer.start()
+    begin = time.monotonic()
+    with pytest.raises(WorkerDied, match=number.name) as caught:
+        count(10**12)
+    assert time.monotonic() - begin < 5
+    assert caught.value.signal_number == number
+
+    runtime.restart()
+    assert count(5) == 5
+
+
+def test_restart_of_a_living_runtime(runtime, total, processes):
+    pid = runtime.worker.pid
+    runtime.restart()
+    assert not processes.alive(pid)
+    assert len(processes.running()) == 2
+    assert total([np.float32(1)]) == 1
+
+
+def test_context_for_another_thread(runtime, total, tff):
+    results = []
+
+    def work():
+        tff.framework.set_default_context(runtime.context)
+        results.append(total([np.float32(2)] * 3))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(20)
+    assert results == [6]
+
+
+def test_runtime_within_a_runtime(runtime, total, tmp_path, tff):
+    stack = tff.framework.get_context_stack()
+    outer = stack.current
+    with LocalRuntime(tmp_path / "inner.log", max_concurrent_computation_calls=1) as inner:
+        assert stack.current is inner.context is not outer
+        context = inner.context
+        assert total([np.float32(1)] * 2) == 2
+        with pytest.raises(RuntimeProblem, match="open already"):
+            inner.__enter__()
+    assert stack.current is outer
+    assert not inner.alive
+    assert total([np.float32(1)] * 3) == 3
+
+    for use in (lambda: inner.context, inner.restart, lambda: context.invoke(total, [np.float32(1)])):
+        with pytest.raises(RuntimeClosed):
+            use()
+
+    with inner:  # a runtime can be opened again
+        assert inner.alive and total([np.float32(1)] * 4) == 4
+
+
+def test_exception_within_the_block_ends_the_worker(tmp_path, runtime, processes):
+    with pytest.raises(KeyError), LocalRuntime(tmp_path / "worker.log") as inner:
+        raise KeyError("from the block")
+    assert processes.wait_until_gone(inner.worker.pid, inner.worker.supervisor_pid, seconds=0)
+
+
+def test_interrupted_call_does_not_hold_up_the_closing(tmp_path, runtime, count):
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), LocalRuntime(tmp_path / "worker.log"):
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        count(10**12)
+    assert time.monotonic() - begin < 5
+
+
+def test_description_is_fit_for_json(runtime):
+    description = runtime.describe()
+    assert json.loads(json.dumps(description)) == description
+    assert description["runtime"] == "local" and description["alive"]
+    assert description["max_concurrent_computation_calls"] == len(os.sched_getaffinity(0))
+
+
+def test_unknown_name_and_options(tmp_path):
+    with pytest.raises(UnknownRuntime, match=r"'nowhere'.*local"):
+        open_runtime("nowhere", log_path=tmp_path / "log")
+    with pytest.raises(TypeError, match="colour"):
+        open_runtime("local", log_path=tmp_path / "log", colour="red")
+    with pytest.raises(ValueError, match="default_num_clients"):
+        open_runtime("local", log_path=tmp_path / "log", default_num_clients=-1)

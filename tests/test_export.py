@@ -1,0 +1,314 @@
+"""The exported model is the trained model, in the hands of people who have nothing but TensorFlow."""
+
+import dataclasses
+import errno
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from datasets.text import CharacterEncoding, Segmenter, Vocabulary, WordEncoding
+from tff_re import export, models
+from tff_re.export import ExportError, export_model
+from tff_re.models.inputs import DenseInput, TokenInput
+
+LABELS = ("咳嗽", "发热", "腹痛")
+WORDS = Vocabulary(("宝宝", "咳嗽", "发热", "，", "？", "肚子", "疼", "ok", "𠮷", "、", "。"))
+CHARACTERS = Vocabulary((*"宝咳嗽发热，？肚疼", "\n", "\u3000", " ", "𠮷", "\u200d", "\r", "\x85", "\ufeff", '"', "\\"))
+HARD_TEXTS = (
+    "",
+    " ",
+    "\u3000",
+    "宝宝咳嗽，发热？",
+    "宝宝\u3000咳嗽 发热\n肚子疼\t！",
+    "宝宝\r\n咳嗽\x85发热\xa0肚子\x1c疼",
+    "𠮷𠮷 👨\u200d👩\u200d👧 e\u0301 ＡＢＣ",
+    "咳嗽" * 3000,
+    "[UNK] 咳嗽 [PAD] <oov>",
+    "咳\x00嗽",
+    "\ufeff咳嗽",
+)
+
+
+def random_weights(name, options, inputs, seed=1):
+    """Weights as training would have left them: not the initial ones."""
+    draw = np.random.default_rng(seed)
+    model = models.module(name).build(options, inputs, len(LABELS))
+    return SimpleNamespace(
+        trainable=[draw.standard_normal(v.shape).astype(np.float32) for v in model.trainable_variables],
+        non_trainable=[draw.standard_normal(v.shape).astype(np.float32) for v in model.non_trainable_variables],
+    )
+
+
+def arguments(name="logistic_regression", kind="words", **changes):
+    """Arguments of export_model for a small model."""
+    options = models.module(name).Options()
+    if kind == "vectors":
+        encoding, inputs = None, DenseInput(4)
+    else:
+        encoding = WordEncoding(WORDS, 6, Segmenter(("肚子",))) if kind == "words" else CharacterEncoding(CHARACTERS, 6)
+        vectors = np.random.default_rng(0).standard_normal([len(encoding.vocabulary), 5]).astype(np.float32)
+        inputs = TokenInput(len(encoding.vocabulary), 6, vectors if kind == "words" else None)
+    return {
+        "model_name": name,
+        "model_options": options,
+        "inputs": inputs,
+        "label_names": LABELS,
+        "weights": random_weights(name, options, inputs),
+        "encoding": encoding,
+        "details": {
+            "run": "a",
+            "recipe": "small_|recipe",
+            "rounds": np.int64(3),
+            "metrics": {"test": {"accuracy": np.float32(0.5), "loss": float("nan")}},
+        },
+        "probe_texts": () if encoding is None else HARD_TEXTS,
+        **changes,
+    }
+
+
+def expected_probabilities(arguments, texts):
+    model = models.module(arguments["model_name"]).build(arguments["model_options"], arguments["inputs"], len(LABELS))
+    for group in ("trainable", "non_trainable"):
+        for variable, value in zip(
+            getattr(model, group + "_variables"), getattr(arguments["weights"], group), strict=True
+        ):
+            variable.assign(value)
+    examples = {"x": texts} if arguments["encoding"] is None else {"tokens": arguments["encoding"].encode(texts)}
+    return tf.nn.softmax(model(examples)["logits"]).numpy()
+
+
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory):
+    """Kind of input to (arguments, folder)."""
+    made = {}
+    for name, kind in (
+        ("logistic_regression", "words"),
+        ("lstm", "characters"),
+        ("logistic_regression", "vectors"),
+    ):
+        given = arguments(name, kind)
+        made[kind] = given, export_model(tmp_path_factory.mktemp(kind) / "export", **given)
+    return made
+
+
+FOREIGN = """
+import importlib.abc, json, sys
+class Refuse(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.split(".")[0] in ("tff_re", "computations", "datasets", "tensorflow_federated"):
+            raise ImportError(name)
+sys.meta_path.insert(0, Refuse())
+import tensorflow as tf
+for folder, values in json.load(open(sys.argv[1], encoding="utf-8")):
+    model = tf.keras.models.load_model(folder + "/model.keras")
+    signature = tf.saved_model.load(folder + "/saved_model").signatures["serving_default"]
+    values = tf.constant(values)
+    (name,) = signature.structured_input_signature[1]
+    print(json.dumps([
+        model(values)["probabilities"].numpy().tolist(),
+        model.predict(values, verbose=0)["probabilities"].tolist(),
+        signature(**{name: values})["probabilities"].numpy().tolist(),
+    ]))
+"""
+
+
+def test_a_process_without_this_project_gets_the_trained_models_predictions(exports, tmp_path):
+    tasks, expected = [], []
+    for given, folder in exports.values():
+        encoding = given["encoding"]
+        values = np.eye(4, dtype=np.float32) if encoding is None else list(HARD_TEXTS)
+        sent = values.tolist() if encoding is None else [encoding.prepare(text) for text in values]
+        tasks.append([str(folder), sent])
+        expected.append(expected_probabilities(given, values))
+    (tmp_path / "tasks.json").write_text(json.dumps(tasks), "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", FOREIGN, str(tmp_path / "tasks.json")],
+        cwd=tmp_path,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    for line, right in zip(done.stdout.splitlines(), expected, strict=True):
+        for answer in json.loads(line):
+            np.testing.assert_allclose(answer, right, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["words", "characters"])
+def test_ids_in_the_graph_are_the_encodings_ids(exports, kind):
+    given, folder = exports[kind]
+    layer = tf.keras.models.load_model(folder / "model.keras").get_layer("ids")
+    encoding = given["encoding"]
+    prepared = tf.constant([encoding.prepare(text) for text in HARD_TEXTS])
+    np.testing.assert_array_equal(layer(prepared).numpy(), encoding.encode(HARD_TEXTS))
+
+
+def test_what_is_written(exports):
+    given, folder = exports["words"]
+    assert [p.name for p in folder.parent.iterdir()] == ["export"]
+    assert sorted(p.name for p in folder.iterdir()) == sorted(
+        ["README.md", "encoding.json", "export.json", "labels.json", "model.keras", "saved_model"]
+    )
+    assert json.loads((folder / "labels.json").read_text("utf-8")) == list(LABELS)
+    assert WordEncoding.from_json((folder / "encoding.json").read_text("utf-8")) == given["encoding"]
+    description = json.loads((folder / "export.json").read_text("utf-8"))
+    assert description["model_options"] == dataclasses.asdict(given["model_options"])
+    assert description["input"] == {"name": "text", "kind": "words", "max_length": 6, "vocabulary": 13}
+    assert description["details"]["metrics"] == {"test": {"accuracy": 0.5, "loss": None}}
+    assert description["details"]["rounds"] == 3
+    assert description["versions"]["tensorflow"] == tf.__version__
+    card = (folder / "README.md").read_text("utf-8")
+    assert "# small\\_\\|recipe" in card
+    assert "- test accuracy: 0.5000" in card
+    assert "0. 咳嗽" in card
+
+
+def test_neither_machine_paths_nor_probe_texts_leave_the_house(exports):
+    for _, folder in exports.values():
+        for file in (f for f in folder.rglob("*") if f.is_file()):
+            for private in (str(folder.parent), os.path.dirname(export.__file__), "宝宝咳嗽，发热"):
+                assert private.encode() not in file.read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["words", "characters", "vectors"])
+def test_the_models_card_works_as_it_stands(exports, kind):
+    _, folder = exports[kind]
+    code = (folder / "README.md").read_text("utf-8").split("```python\n")[1].split("```")[0]
+    for file in ("model.keras", "labels.json"):
+        code = code.replace(f'"{file}"', repr(str(folder / file)))
+    printed = []
+    exec(code, {"print": lambda *values: printed.append(values)})
+    assert printed[0][0] in LABELS
+
+
+def test_an_older_export_of_the_same_run_is_replaced_when_asked(tmp_path):
+    folder = tmp_path / "export"
+    export_model(folder, **arguments())
+    (folder / "left.txt").write_text("x")
+    with pytest.raises(ExportError, match="holds an export already"):
+        export_model(folder, **arguments())
+    with pytest.raises(ExportError, match="another run"):
+        export_model(folder, overwrite=True, **arguments(details={"run": "b"}))
+    assert (folder / "left.txt").exists()
+    export_model(folder, overwrite=True, **arguments(kind="vectors"))
+    assert not (folder / "left.txt").exists()
+    assert json.loads((folder / "encoding.json").read_text("utf-8")) is None
+    assert [p.name for p in tmp_path.iterdir()] == ["export"]
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": "something else"}'])
+def test_what_is_not_ours_is_never_replaced(tmp_path, content):
+    folder = tmp_path / "thesis"
+    folder.mkdir()
+    (folder / "export.json").write_text(content)
+    with pytest.raises(ExportError, match="not an export of this project"):
+        export_model(folder, overwrite=True, **arguments(kind="vectors"))
+    assert (folder / "export.json").read_text() == content
+    file = tmp_path / "file"
+    file.write_text("x")
+    with pytest.raises(ExportError, match="not an export of this project"):
+        export_model(file, overwrite=True, **arguments(kind="vectors"))
+    with pytest.raises(ExportError, match="no such folder"):
+        export_model(tmp_path / "no" / "where", **arguments(kind="vectors"))
+
+
+def test_an_empty_folder_is_filled(tmp_path):
+    (tmp_path / "export").mkdir()
+    assert export.is_export(export_model(tmp_path / "export", **arguments(kind="vectors")))
+
+
+def full_disk(*_, **__):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("failing", ["_write", "_write_saved_model", "_flush"])
+def test_a_full_disk_leaves_the_older_export(tmp_path, monkeypatch, failing):
+    folder = export_model(tmp_path / "export", **arguments(kind="vectors"))
+    before = (folder / "model.keras").read_bytes()
+    monkeypatch.setattr(export, failing, full_disk)
+    with pytest.raises(ExportError, match="No space left"):
+        export_model(folder, overwrite=True, **arguments(kind="vectors"))
+    assert (folder / "model.keras").read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["export"]
+
+
+def test_the_older_export_comes_back_when_the_new_one_cannot_take_its_place(tmp_path, monkeypatch):
+    folder = export_model(tmp_path / "export", **arguments(kind="vectors"))
+    before = (folder / "model.keras").read_bytes()
+    replace = os.replace
+    monkeypatch.setattr(
+        os, "replace", lambda a, b: full_disk() if os.fspath(a).endswith(".part") else replace(a, b)
+    )
+    with pytest.raises(ExportError, match="No space left"):
+        export_model(folder, overwrite=True, **arguments(kind="vectors"))
+    assert (folder / "model.keras").read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["export"]
+
+
+def test_a_plain_form_that_is_another_function_is_found(tmp_path, monkeypatch):
+    module = models.module("logistic_regression")
+    build_plain = module.build_plain
+
+    def sharper(*args):
+        model = build_plain(*args)
+        return tf.keras.Model(model.input, {"logits": 2 * model.output["logits"]})
+
+    monkeypatch.setattr(module, "build_plain", sharper)
+    with pytest.raises(ExportError, match="other predictions"):
+        export_model(tmp_path / "export", **arguments(kind="vectors"))
+    monkeypatch.setattr(module, "build_plain", module.build)
+    with pytest.raises(ExportError, match="stock layers"):
+        export_model(tmp_path / "export", **arguments())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_encoding_that_the_graph_does_not_share_is_found(tmp_path):
+    given = arguments(kind="characters", probe_texts=["咳嗽"])
+
+    class Other(CharacterEncoding):
+        def encode(self, texts):
+            return super().encode([text[::-1] for text in texts])
+
+    with pytest.raises(ExportError, match="other ids") as caught:
+        export_model(tmp_path / "export", **{**given, "encoding": Other(CHARACTERS, 6)})
+    assert "咳" not in str(caught.value)
+
+
+@pytest.mark.parametrize("words", [("[UNK]",), ("",), ("咳嗽", "咳嗽"), ("\x00",)])
+def test_a_vocabulary_with_reserved_or_repeated_words_is_refused(tmp_path, words):
+    vocabulary = SimpleNamespace(words=words)
+    encoding = SimpleNamespace(vocabulary=vocabulary, max_length=6)
+    with pytest.raises(ExportError, match="the vocabulary holds a word"):
+        export_model(tmp_path / "e", **arguments(encoding=encoding, inputs=TokenInput(len(words) + 2, 6)))
+
+
+def test_arguments_that_do_not_fit_are_refused(tmp_path):
+    def refused(match, **changes):
+        with pytest.raises(ExportError, match=match) as caught:
+            export_model(tmp_path / "export", **arguments(**changes))
+        assert "\n" not in str(caught.value)
+        assert list(tmp_path.iterdir()) == []
+
+    with pytest.raises(ExportError, match="no model 'nothing'"):
+        export_model(tmp_path / "export", **{**arguments(), "model_name": "nothing"})
+    good = arguments()["weights"]
+    refused("label names", label_names=("a", "a", "b"))
+    refused("needs its encoding", encoding=None, probe_texts=())
+    refused("no text encoding", kind="vectors", encoding=CharacterEncoding(CHARACTERS, 6))
+    refused("not the model's", inputs=TokenInput(4, 6))
+    refused("trainable weights for", weights=SimpleNamespace(trainable=good.trainable[1:], non_trainable=[]))
+    refused(
+        "has shape", weights=SimpleNamespace(trainable=[w.T for w in good.trainable], non_trainable=good.non_trainable)
+    )
+    refused(
+        "diverged",
+        weights=SimpleNamespace(trainable=[w * np.nan for w in good.trainable], non_trainable=good.non_trainable),
+    )
+    refused(r"details\.folder is a PosixPath", details={"folder": tmp_path})

@@ -1,0 +1,93 @@
+"""Checkpoints by TFF's program state manager, metrics by its release managers, from synchronous code."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+from collections import OrderedDict
+from pathlib import Path
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_re.errors import UserError
+from tff_re.run_folder import RunFolder
+
+_PREFIX = "round_"
+
+
+class Records:
+    """What a run writes while it trains. All of it is whole after a kill at any moment."""
+
+    def __init__(self, folder: RunFolder):
+        self._folder = folder
+        self._loop = asyncio.new_event_loop()
+        for left_over in folder.path.glob("checkpoints/*_temp[0-9]*"):
+            shutil.rmtree(left_over)  # from a kill in the middle of writing
+        for left_over in folder.path.glob("*.csv_temp[0-9]*"):
+            left_over.unlink()
+        write = tff.program.CSVFileReleaseManager
+        mode = tff.program.CSVSaveMode.WRITE  # through a temporary file, so that a kill leaves the old rows
+        self._metrics = write(str(folder.metrics), save_mode=mode, key_fieldname="round")
+        self._timings = write(str(folder.timings), save_mode=mode, key_fieldname="round")
+        self._tensorboard = tff.program.TensorBoardReleaseManager(str(folder.tensorboard))
+        self._states = tff.program.FileProgramStateManager(
+            str(folder.checkpoints), prefix=_PREFIX, keep_total=2, keep_first=False
+        )
+
+    def close(self) -> None:
+        """Ends the event loop."""
+        self._loop.close()
+
+    def release(self, round_num: int, metrics: dict[str, float], timings: dict[str, float]) -> None:
+        """Appends a round; rows of this round and later ones (of a run before --resume) are dropped."""
+        with translated(self._folder.path):
+            self._run(self._metrics.release(OrderedDict(sorted(metrics.items())), round_num))
+            self._run(self._timings.release(OrderedDict(sorted(timings.items())), round_num))
+            self._run(self._tensorboard.release(OrderedDict(sorted({**metrics, **timings}.items())), round_num))
+
+    def save(self, round_num: int, program_state) -> None:
+        """Writes the checkpoint of a round."""
+        with translated(self._folder.path):
+            self._run(self._states.save(program_state, round_num))
+
+    def load_latest(self, structure):
+        """(state, round) of the newest checkpoint, or (None, 0). `structure`: a state of the same structure.
+
+        Raises:
+          UserError: the newest checkpoint cannot be read.
+        """
+        versions = self._run(self._states.get_versions()) or []
+        if not versions:
+            return None, 0
+        newest = max(versions)
+        try:
+            return self._run(self._states.load(newest, structure)), newest
+        except Exception as error:
+            raise UserError(
+                f"{self._folder.checkpoints}/{_PREFIX}{newest}: cannot be read ({type(error).__name__}); remove it to "
+                "continue from the checkpoint before"
+            ) from None
+
+    def _run(self, coroutine):
+        return self._loop.run_until_complete(coroutine)
+
+
+class translated:  # noqa: N801 - used as a function
+    """TensorFlow's own errors for a full disk, as the one that `writing` of run_folder understands."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        if isinstance(error, tf.errors.OpError) and re.search(
+            r"No space left|[Dd]isk quota|File too large", error.message or ""
+        ):
+            raise UserError(
+                f"{self._folder}: no room left to write; free some space, then continue with --resume"
+            ) from None
+        return False

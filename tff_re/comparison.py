@@ -1,0 +1,273 @@
+"""Several algorithms on the same partitions and the same seeds, so that differences are paired."""
+
+from __future__ import annotations
+
+import csv
+import re
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tff_re.errors import UserError, nearest
+from tff_re.experiment import Workshop
+from tff_re.recipe import Recipe, apply_override, load, locate, read_toml, resolve, suites
+from tff_re.run_folder import RunFolder
+from tff_re.runs import train_run
+from tff_re.runtime import Runtime
+from tff_re.settings import structure
+from tff_re.training import RoundReport, best_values, read_history
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntryOptions:
+    """Attributes:
+    name: as the table shows it.
+    group: the table that the row belongs to; a group's first entry is what differences refer to.
+    recipe: a recipe in place of the suite's.
+    algorithm: the recipe's table [algorithm], replaced.
+    set: further keys, as --set takes them.
+    control: not a published method but a control of one.
+    published: metric -> what the paper reports.
+    """
+
+    name: str
+    group: str = ""
+    recipe: str | None = None
+    algorithm: dict | None = None
+    set: tuple[str, ...] = ()
+    control: bool = False
+    published: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GainOptions:
+    """Attributes:
+    method, baseline: entries whose difference is explained.
+    control: the baseline with the method's server step, but none of its idea.
+    """
+
+    method: str
+    baseline: str
+    control: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteOptions:
+    """Attributes:
+    title: heading of the table.
+    text: what a reader should know.
+    recipe: the recipe that entries start from.
+    seeds: the table is over these.
+    metrics: columns, best value over the rounds; the first is that of the curves and differences.
+    entry: the rows.
+    gain: differences to split into the step size's part and the rest.
+    """
+
+    title: str
+    text: str = ""
+    recipe: str | None = None
+    seeds: tuple[int, ...] = (0, 1, 2)
+    metrics: tuple[str, ...] = ("test/accuracy", "train/loss")
+    entry: tuple[EntryOptions, ...] = ()
+    gain: tuple[GainOptions, ...] = ()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row: its name, how to make its recipe for a seed, its table, and what is published."""
+
+    name: str
+    recipe_for: Callable[[int], Recipe]
+    group: str = ""
+    control: bool = False
+    published: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A comparison to run."""
+
+    title: str
+    text: str
+    seeds: tuple[int, ...]
+    metrics: tuple[str, ...]
+    entries: tuple[Entry, ...]
+    gains: tuple[GainOptions, ...] = ()
+
+    def groups(self) -> dict[str, list[Entry]]:
+        """Table -> its entries, in the suite's order."""
+        groups: dict[str, list[Entry]] = {}
+        for entry in self.entries:
+            groups.setdefault(entry.group, []).append(entry)
+        return groups
+
+
+def load_suite(name_or_path: str, overrides: tuple[str, ...] = (), seeds: tuple[int, ...] | None = None) -> Suite:
+    """A suite that comes with the project, or a TOML file of one.
+
+    Raises:
+      UserError: unknown suite or key, or an entry that is not there.
+    """
+    known = suites()
+    path = known.get(name_or_path, Path(name_or_path))
+    if name_or_path not in known and path.suffix != ".toml":
+        raise UserError(f"there is no suite '{name_or_path}'; {nearest(name_or_path, known)}")
+    options = structure(SuiteOptions, read_toml(path), section="", source=str(path))
+    if not options.entry:
+        raise UserError(f"{path}: has no [[entry]]")
+    names = [entry.name for entry in options.entry]
+    if len(set(names)) != len(names):
+        raise UserError(f"{path}: two entries have the same name")
+    for wanted in [x for g in options.gain for x in (g.method, g.baseline, g.control)]:
+        if wanted not in names:
+            raise UserError(f"{path}: there is no entry '{wanted}'; {nearest(wanted, names)}")
+    entries = tuple(_suite_entry(options, entry, str(path), overrides) for entry in options.entry)
+    for entry in entries:
+        entry.recipe_for(options.seeds[0])  # refused before anything runs
+    return Suite(
+        title=options.title,
+        text=options.text,
+        seeds=seeds or options.seeds,
+        metrics=options.metrics,
+        entries=entries,
+        gains=options.gain,
+    )
+
+
+def suite_of_recipes(names: tuple[str, ...], overrides: tuple[str, ...] = (), seeds: tuple[int, ...] | None = None):
+    """The suite of some recipes, which must share task, partition, model and training."""
+    recipes = [load(name, overrides) for name in names]
+    first = recipes[0]
+    for recipe in recipes[1:]:
+        for section in ("task", "partition", "training", "evaluation"):
+            if getattr(recipe, section) != getattr(first, section):
+                raise UserError(
+                    f"{recipe.source}: its [{section}] differs from that of {first.source}; a comparison needs them alike"
+                )
+    if len({recipe.name for recipe in recipes}) != len(recipes):
+        raise UserError("two recipes have the same name; give them different names")
+    entries = tuple(
+        Entry(r.name, lambda seed, n=n: load(n, overrides, seed), published=r.published)
+        for n, r in zip(names, recipes, strict=True)
+    )
+    return Suite("Comparison", "", seeds or (first.seed,), ("test/accuracy", "train/loss"), entries)
+
+
+def _suite_entry(options: SuiteOptions, entry: EntryOptions, source: str, overrides: tuple[str, ...]) -> Entry:
+    base = entry.recipe or options.recipe
+    if base is None:
+        raise UserError(f"{source}: entry '{entry.name}' has no recipe, and neither has the suite")
+    path = locate(base)
+
+    def recipe_for(seed: int) -> Recipe:
+        table = read_toml(path)
+        table["name"] = slug(entry.name)
+        table.pop("published", None)
+        if entry.algorithm is not None:
+            table["algorithm"] = dict(entry.algorithm)
+        for override in entry.set:
+            apply_override(table, override)
+        return resolve(table, f"{source}, entry '{entry.name}'", overrides, seed)
+
+    return Entry(entry.name, recipe_for, entry.group, entry.control, dict(entry.published))
+
+
+def slug(name: str) -> str:
+    """A name fit for a folder."""
+    return re.sub(r"[^\w.]+", "-", name.replace("λ", "step").replace("μ", "mu"), flags=re.ASCII).strip("-").lower()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run of a comparison left: its metrics by round, seconds per round, bytes per client and round."""
+
+    history: list[dict[str, float]]
+    seconds_per_round: float
+    bytes_down: int
+    bytes_up: int
+
+    @property
+    def best(self) -> dict[str, float]:
+        """Highest accuracy, lowest loss over the rounds, as the papers report them."""
+        return best_values(self.history)
+
+    @property
+    def final(self) -> dict[str, float]:
+        """Mean over the last tenth of the evaluated rounds: what one gets without choosing a round."""
+        means = {}
+        for name in {name for row in self.history for name in row}:
+            values = [row[name] for row in self.history if name in row]
+            means[name] = statistics.fmean(values[-max(1, len(values) // 10) :])
+        return means
+
+
+def compare(
+    suite: Suite,
+    out: Path,
+    *,
+    workshop: Workshop,
+    runtime: Runtime,
+    resume: bool = False,
+    on_start: Callable[[str, int, int], None] = lambda entry, seed, rounds: None,
+    on_round: Callable[[RoundReport], None] = lambda report: None,
+) -> dict[str, dict[int, Outcome]]:
+    """Runs all entries over all seeds; entry name -> seed -> Outcome.
+
+    Raises:
+      UserError: `out` holds other runs, or these without `resume`.
+    """
+    runs = Path(out) / "runs"
+    if Path(out).exists() and any(Path(out).iterdir()) and not resume:
+        raise UserError(f"{out}: is not empty; continue it with --resume or give another --out")
+    outcomes: dict[str, dict[int, Outcome]] = {entry.name: {} for entry in suite.entries}
+    for seed in suite.seeds:
+        for entry in suite.entries:
+            recipe = entry.recipe_for(seed)
+            folder = RunFolder(runs / f"{slug(entry.name)}-seed{seed}")
+            on_start(entry.name, seed, recipe.training.rounds)
+            experiment, _ = train_run(
+                recipe,
+                folder.path,
+                workshop=workshop,
+                resume=resume and folder.recipe.exists(),
+                runtime=runtime,
+                on_round=on_round,
+                details=False,
+            )
+            outcomes[entry.name][seed] = Outcome(
+                history=read_history(folder),
+                seconds_per_round=_median_seconds(folder),
+                bytes_down=experiment.traffic.down,
+                bytes_up=experiment.traffic.up,
+            )
+    return outcomes
+
+
+def _median_seconds(folder: RunFolder) -> float:
+    """Median over the rounds; the first round of a process also compiles, which a median passes over."""
+    with open(folder.timings, newline="", encoding="utf-8") as file:
+        return statistics.median(float(row["seconds/training"]) for row in csv.DictReader(file))
+
+
+def explain_gain(gain: GainOptions, metric: str, outcomes: dict[str, dict[int, Outcome]]) -> str:
+    """How much of a method's gain over its baseline the server's step size alone brings, in a sentence or two."""
+
+    def differences(a: str, b: str) -> list[float]:
+        return [outcomes[a][s].best[metric] - outcomes[b][s].best[metric] for s in outcomes[a]]
+
+    whole, step = differences(gain.method, gain.baseline), differences(gain.control, gain.baseline)
+    rest = differences(gain.method, gain.control)
+    sentence = (
+        f"{gain.method} against {gain.baseline}: {_signed(whole)}. The control '{gain.control}' alone brings "
+        f"{_signed(step)}, what is {gain.method}'s own beyond it {_signed(rest)}"
+    )
+    mean = statistics.fmean(whole)
+    if mean > 0:
+        return sentence + f"; the step size makes {100 * statistics.fmean(step) / mean:.0f} % of the gain."
+    return sentence + "; there is no gain to explain."
+
+
+def _signed(values: list[float]) -> str:
+    spread = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):+.3f}{spread} ({sum(v > 0 for v in values)} of {len(values)} seeds better)"

@@ -1,0 +1,75 @@
+"""Evaluation of a global model on the clients' own examples, over all clients and over their distribution."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import numpy as np
+
+from datasets.federated import FederatedExamples
+from tff_re.experiment import Experiment
+from tff_re.tasks.metrics import classification_metrics
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Result of one evaluation.
+
+    Attributes:
+      metrics: `accuracy` (correct over all clients' examples: the mean over clients weighted by size, as in FLCMC,
+        Section 4.3), `loss`, `macro_f1`, and `accuracy_worst`, `accuracy_median`, `accuracy_best` over clients.
+      confusion: [C, C], summed over clients.
+      clients: client id -> (examples, accuracy, loss).
+    """
+
+    metrics: dict[str, float]
+    confusion: np.ndarray
+    clients: dict[str, tuple[int, float, float]]
+
+
+class Evaluator:
+    """Evaluates the weights of a round on one split; keeps the arranged examples between rounds."""
+
+    def __init__(self, experiment: Experiment, split: str):
+        """Args:
+        experiment: what is evaluated.
+        split: `test` or `train`.
+        """
+        self._computation = experiment.evaluation
+        self._ids, self._examples = arranged(experiment, experiment.prepared.examples, split)
+
+    @property
+    def empty(self) -> bool:
+        """Whether no client has an example of the split."""
+        return not self._ids
+
+    def __call__(self, weights) -> Evaluation:
+        """Runs in the current execution context.
+
+        Args:
+          weights: ModelWeights.
+        """
+        per_client = self._computation(weights, self._examples)
+        total = {name: np.sum([np.asarray(c[name]) for c in per_client], axis=0) for name in per_client[0]}
+        clients = {}
+        for client_id, statistics in zip(self._ids, per_client, strict=True):
+            own = classification_metrics(statistics)
+            clients[client_id] = (int(statistics["examples"]), own["accuracy"], own["loss"])
+        metrics = classification_metrics(total)
+        accuracies = np.array([accuracy for _, accuracy, _ in clients.values()])
+        metrics["accuracy_worst"] = float(accuracies.min())
+        metrics["accuracy_median"] = float(np.median(accuracies))
+        metrics["accuracy_best"] = float(accuracies.max())
+        return Evaluation(metrics, np.asarray(total["confusion"], np.int64), clients)
+
+
+def arranged(experiment: Experiment, examples: FederatedExamples, split: str) -> tuple[list[str], list[OrderedDict]]:
+    """(ids, examples in the model's order) of the clients that have examples of a split."""
+    ids, values = [], []
+    for client in examples.clients:
+        own = getattr(client, split)
+        if len(own["y"]):
+            ids.append(client.client_id)
+            values.append(experiment.model.arrange(own))
+    return ids, values

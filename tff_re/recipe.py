@@ -1,0 +1,236 @@
+"""Recipes: a published experiment as data. TOML in, frozen dataclasses out, TOML again beside every run."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tff_re.errors import UserError, nearest
+from tff_re.settings import structure, to_table
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FOLDER = Path(__file__).parent / "recipes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """Attributes:
+    rounds: how many.
+    clients_per_round: clients sampled without replacement in each round, from those with training examples.
+    checkpoint_every: rounds between checkpoints; a resumed run repeats at most so many.
+    """
+
+    rounds: int = 100
+    clients_per_round: int = 10
+    checkpoint_every: int = 10
+
+    def __post_init__(self):
+        for name in ("rounds", "clients_per_round", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOptions:
+    """Attributes:
+    every: rounds between evaluations; the last round is always evaluated.
+    train_split: whether the global model's loss on all training examples is computed too (the papers' loss).
+    """
+
+    every: int = 1
+    train_split: bool = True
+
+    def __post_init__(self):
+        if self.every < 1:
+            raise ValueError(f"every must be at least 1, got {self.every}")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Something chosen by name, with its options (the dataclass that belongs to the name)."""
+
+    name: str
+    options: Any
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A resolved recipe: every option has its value."""
+
+    name: str
+    source: str
+    description: str
+    seed: int
+    task: Choice
+    partition: Choice
+    model: Choice
+    algorithm: Choice
+    training: TrainingOptions
+    evaluation: EvaluationOptions
+    published: dict[str, float] = field(default_factory=dict)
+
+    def to_toml(self) -> str:
+        """The resolved recipe as a recipe file."""
+        import tomli_w
+
+        table = {"name": self.name, "description": self.description, "seed": self.seed}
+        for section in ("task", "partition", "model", "algorithm"):
+            choice = getattr(self, section)
+            table[section] = {"name": choice.name, **to_table(choice.options)}
+        table["training"] = to_table(self.training)
+        table["evaluation"] = to_table(self.evaluation)
+        if self.published:
+            table["published"] = dict(self.published)
+        return tomli_w.dumps(table)
+
+
+def shipped() -> dict[str, Path]:
+    """Name -> file of the recipes that come with the project."""
+    return {path.stem: path for path in sorted(FOLDER.glob("*.toml"))}
+
+
+def suites() -> dict[str, Path]:
+    """Name -> file of the suites of comparisons that come with the project."""
+    return {path.stem: path for path in sorted((FOLDER / "suites").glob("*.toml"))}
+
+
+def read_toml(path: Path) -> dict:
+    """A TOML file as a dict; UserError with file, line and column for a malformed one."""
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise UserError(f"{path}: is a folder, not a TOML file") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: is not UTF-8 at byte {error.start}; save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{path}: is not valid TOML: {error}") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def locate(name_or_path: str) -> Path:
+    """The file of a recipe that is given by name or by path."""
+    known = shipped()
+    if name_or_path in known:
+        return known[name_or_path]
+    path = Path(name_or_path)
+    if path.suffix == ".toml" or path.exists():
+        return path
+    raise UserError(f"there is no recipe '{name_or_path}'; {nearest(name_or_path, known)}")
+
+
+def load(name_or_path: str, overrides: tuple[str, ...] = (), seed: int | None = None) -> Recipe:
+    """Reads, overrides and resolves a recipe.
+
+    Args:
+      name_or_path: a name that `recipes` lists, or a TOML file.
+      overrides: 'key=value' with dotted keys, the value in TOML's notation (a bare word is a string).
+      seed: replaces the recipe's.
+    """
+    path = locate(name_or_path)
+    return resolve(read_toml(path), str(path), overrides, seed)
+
+
+def resolve(table: dict, source: str, overrides: tuple[str, ...] = (), seed: int | None = None) -> Recipe:
+    """A Recipe of a table; see `load`."""
+    table = copy.deepcopy(table)
+    for override in overrides:
+        apply_override(table, override)
+    if seed is not None:
+        table["seed"] = seed
+    valid = [f.name for f in dataclasses.fields(Recipe) if f.name != "source"]
+    for key in table:
+        if key not in valid:
+            raise UserError(f"{source}: unknown key '{key}'; {nearest(key, valid)}")
+    name = table.get("name", Path(source).stem)
+    seed_value = table.get("seed", 0)
+    if not isinstance(name, str) or not name:
+        raise UserError(f"{source}: 'name' must be a string in quotes, got {name!r}")
+    if isinstance(seed_value, bool) or not isinstance(seed_value, int) or seed_value < 0:
+        raise UserError(f"{source}: 'seed' must be a whole number of at least 0, got {seed_value!r}")
+    published = table.get("published", {})
+    if not isinstance(published, dict) or not all(isinstance(v, (int, float)) for v in published.values()):
+        raise UserError(f"{source}: [published] must be a table of numbers")
+    return Recipe(
+        name=name,
+        source=source,
+        description=str(table.get("description", "")),
+        seed=seed_value,
+        task=_choice(table, "task", source),
+        partition=_choice(table, "partition", source, default="natural"),
+        model=_choice(table, "model", source),
+        algorithm=_choice(table, "algorithm", source),
+        training=structure(TrainingOptions, table.get("training", {}), section="training", source=source),
+        evaluation=structure(EvaluationOptions, table.get("evaluation", {}), section="evaluation", source=source),
+        published={k: float(v) for k, v in published.items()},
+    )
+
+
+def apply_override(table: dict, override: str) -> None:
+    """Sets 'a.b=value' in a table of tables."""
+    key, separator, text = override.partition("=")
+    parts = [part.strip() for part in key.split(".")]
+    if not separator or not all(parts):
+        raise UserError(f"--set {override}: must be key=value, e.g. --set training.rounds=20")
+    try:
+        value = tomllib.loads(f"value = {text.strip()}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    for part in parts[:-1]:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise UserError(f"--set {override}: '{part}' is a value, not a table")
+    table[parts[-1]] = value
+
+
+def _choice(table: dict, section: str, source: str, default: str | None = None) -> Choice:
+    chosen = table.get(section, {} if default else None)
+    if chosen is None:
+        raise UserError(f"{source}: the table [{section}] is missing")
+    if not isinstance(chosen, dict):
+        raise UserError(f"{source}: [{section}] must be a table with a name, got {chosen!r}")
+    options = dict(chosen)
+    name = options.pop("name", default)
+    if name is None:
+        raise UserError(f"{source}: the key '{section}.name' is missing")
+    options_of = _OPTIONS[section]()
+    if not isinstance(name, str) or name not in options_of:
+        raise UserError(f"{source}: there is no {section} '{name}'; {nearest(name, options_of)}")
+    return Choice(name, structure(options_of[name](), options, section=section, source=source))
+
+
+def _tasks() -> dict:
+    from tff_re import tasks
+
+    return {name: lambda name=name: tasks.module(name).Options for name in tasks.NAMES}
+
+
+def _models() -> dict:
+    from tff_re import models
+
+    return {name: lambda name=name: models.module(name).Options for name in models.NAMES}
+
+
+def _algorithms() -> dict:
+    from computations import algorithms
+
+    return {name: lambda name=name: algorithms.find(name).options for name in algorithms.names()}
+
+
+def _partitioners() -> dict:
+    from datasets.partition import PARTITIONERS
+
+    return {name: lambda name=name: PARTITIONERS[name] for name in PARTITIONERS}
+
+
+_OPTIONS = {"task": _tasks, "model": _models, "algorithm": _algorithms, "partition": _partitioners}

@@ -1,0 +1,238 @@
+"""The command line: `python -m tff_re.run`. Parses, calls the floor below, prints."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from tff_re.errors import UserError
+from tff_re.quiet import be_quiet
+from tff_re.version import __version__
+
+EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 130
+
+
+def _example(text: str) -> str:
+    return "\b\nExample:\n  " + "\n  ".join(text.splitlines())
+
+
+_recipe_options = [
+    click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the recipe."),
+    click.option("--data", type=click.Path(path_type=Path), help="Folder of the data sets [default: $TFF_RE_DATA]."),
+    click.option("--trust", is_flag=True, help="Read files that can run code (gensim's own format is a pickle)."),
+]
+_run_options = [
+    click.option("--out", type=click.Path(path_type=Path), help="Folder to write."),
+    click.option("--resume", is_flag=True, help="Continue what is in the folder already."),
+]
+_runtime_option = click.option("--runtime", default="local", show_default=True, help="Where computations run.")
+_seed_option = click.option("--seed", type=click.IntRange(min=0), help="Seed, in place of the recipe's.")
+
+
+def _with(*groups):
+    def decorate(function):
+        for option in reversed([o for group in groups for o in (group if isinstance(group, list) else [group])]):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="tff-re")
+def cli():
+    """Federated relation extraction and Chinese medical text classification on TensorFlow Federated."""
+
+
+@cli.command(epilog=_example("python -m tff_re.run train flcmc-shipped-fedpap --set training.rounds=20 --out runs/first"))
+@click.argument("recipe")
+@_with(_recipe_options, _run_options, _seed_option, _runtime_option)
+@click.option("--partition", type=click.Path(path_type=Path), help="Read the partition from this file.")
+def train(recipe, overrides, data, trust, out, resume, seed, runtime, partition):
+    """Train RECIPE (a name that `recipes` lists, or a TOML file) into a folder."""
+    from tff_re import commands
+
+    commands.train(recipe, overrides, _where(data, trust, partition), out, resume, seed, runtime)
+
+
+@cli.command(epilog=_example("python -m tff_re.run compare --suite flcmc-synthetic --out runs/table8"))
+@click.argument("recipes", nargs=-1)
+@click.option("--suite", help="A comparison that comes with the project, or a TOML file of one.")
+@click.option("--seeds", help="Seeds with commas between, in place of the suite's, e.g. 0,1,2.")
+@_with(_recipe_options, _run_options, _runtime_option)
+def compare(recipes, suite, seeds, overrides, data, trust, out, resume, runtime):
+    """Compare recipes, or the algorithms of a suite, on the same partitions and seeds."""
+    from tff_re import commands
+
+    commands.compare(recipes, suite, _seeds(seeds), overrides, _where(data, trust), out, resume, runtime)
+
+
+@cli.command(epilog=_example("python -m tff_re.run evaluate runs/first --split test"))
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--split", type=click.Choice(["test", "train"]), default="test", show_default=True)
+@_with(_recipe_options[1:], _runtime_option)
+def evaluate(run, split, data, trust, runtime):
+    """Evaluate the newest checkpoint of RUN (a folder that `train` wrote) on every client."""
+    from tff_re import commands
+
+    commands.evaluate(run, split, _where(data, trust), runtime)
+
+
+@cli.command(epilog=_example("python -m tff_re.run export runs/first"))
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), help="Folder to write [default: RUN/export].")
+@click.option("--overwrite", is_flag=True, help="Replace an older export.")
+@_with(_recipe_options[1:], _runtime_option)
+def export(run, out, overwrite, data, trust, runtime):
+    """Export RUN as a Keras model (.keras and SavedModel) that takes raw text."""
+    from tff_re import commands
+
+    commands.export(run, out, overwrite, _where(data, trust), runtime)
+
+
+@cli.command(epilog=_example("python -m tff_re.run predict runs/first/export 孩子发烧两天了"))
+@click.argument("export", type=click.Path(path_type=Path))
+@click.argument("texts", nargs=-1, metavar="[TEXT]...")
+@click.option("--show-text", is_flag=True, help="Show the texts beside their labels (they may be patients').")
+def predict(export, texts, show_text):
+    """Classify TEXTs (or the lines of standard input) with an exported model: label and probability."""
+    from tff_re import commands
+
+    commands.predict(export, texts, show_text)
+
+
+@cli.command(epilog=_example("python -m tff_re.run recipes"))
+def recipes():
+    """List the recipes and suites that come with the project."""
+    from tff_re import commands
+
+    commands.recipes()
+
+
+@cli.command(epilog=_example("python -m tff_re.run datasets --data ~/corpora"))
+@click.option("--data", type=click.Path(path_type=Path), help="Folder of the data sets [default: $TFF_RE_DATA].")
+def datasets(data):
+    """List the data sets, and which of their files are there."""
+    from tff_re import commands
+
+    commands.datasets(data)
+
+
+@cli.command(epilog=_example("python -m tff_re.run partition flcmc-shipped-fedpap --out runs/partition"))
+@click.argument("recipe")
+@_with(_recipe_options, _seed_option)
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for partition.json, the table and the heatmap.")
+def partition(recipe, overrides, data, trust, seed, out):
+    """Show which client would hold what under RECIPE; nothing is trained."""
+    from tff_re import commands
+
+    commands.partition(recipe, overrides, _where(data, trust), seed, out)
+
+
+@cli.command(epilog=_example("python -m tff_re.run doctor"))
+@click.option("--data", type=click.Path(path_type=Path), help="Folder of the data sets [default: $TFF_RE_DATA].")
+def doctor(data):
+    """Check this machine and this installation; start a worker and stop it again."""
+    from tff_re import commands
+
+    commands.doctor(data)
+
+
+@cli.command(epilog=_example("python -m tff_re.run demo --out runs/demo"))
+@click.option("--out", type=click.Path(path_type=Path), default=Path("runs/demo"), show_default=True)
+def demo(out):
+    """Train, compare, plot, export and classify on what comes with the project: a few minutes."""
+    from tff_re import commands
+
+    commands.demo(out)
+
+
+def _where(data, trust, partition=None):
+    from tff_re.tasks.base import Where
+
+    if data is not None and not data.is_dir():
+        raise UserError(f"--data {data}: no such folder")
+    if partition is not None and not partition.is_file():
+        raise UserError(f"--partition {partition}: no such file")
+    return Where(data=data, partition=partition, trust=trust)
+
+
+def _seeds(text):
+    if text is None:
+        return None
+    try:
+        seeds = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise UserError(f"--seeds {text}: must be whole numbers with commas between, e.g. 0,1,2") from None
+    if min(seeds) < 0 or len(set(seeds)) != len(seeds):
+        raise UserError(f"--seeds {text}: must be different and not negative")
+    return seeds
+
+
+def _refuse_other_datasets() -> None:
+    """`datasets` is also the name of a Hugging Face package, which would be imported in place of ours or beside it."""
+    from importlib import metadata
+
+    try:
+        metadata.version("datasets")
+    except metadata.PackageNotFoundError:
+        return
+    raise UserError(
+        "the Hugging Face package 'datasets' is installed in this environment and has the name of ours; use the "
+        "project's own environment (make setup) or run: pip uninstall datasets"
+    )
+
+
+def _known_errors() -> tuple[type[BaseException], ...]:
+    """Errors whose text is the line to print. The modules are small; none of them imports TensorFlow."""
+    from datasets.errors import DataError
+    from tff_re.runtime.errors import RuntimeProblem
+
+    errors = [UserError, DataError, RuntimeProblem]
+    if "computations.errors" in sys.modules:
+        errors.append(sys.modules["computations.errors"].CompositionError)
+    return tuple(errors)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs a command; returns its exit code: 0, 2 for bad input with one line on standard error, 130 for Ctrl-C."""
+    be_quiet()
+    from tff_re.runtime import install_signal_handlers
+
+    install_signal_handlers()
+    try:
+        _refuse_other_datasets()
+        cli.main(args=arguments, prog_name="python -m tff_re.run", standalone_mode=False)
+    except click.exceptions.Exit as exit_:
+        return exit_.exit_code
+    except click.ClickException as error:
+        where = f" (see: {error.ctx.command_path} --help)" if getattr(error, "ctx", None) else ""
+        return _fail(error.format_message() + where)
+    except (click.Abort, KeyboardInterrupt):
+        print("tff-re: interrupted; a run continues with --resume", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has gone (a pipe into head): nothing is wrong with the work.
+        sys.stdout = None
+        return 0
+    except OSError as error:
+        if error.filename is None:
+            raise
+        return _fail(f"{error.filename}: {error.strerror}")
+    except Exception as error:
+        if not isinstance(error, _known_errors()):
+            raise
+        return _fail(str(error))
+    return 0
+
+
+def _fail(message: str) -> int:
+    print("tff-re: " + " ".join(message.split()), file=sys.stderr)
+    return EXIT_BAD_INPUT
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""The folder of a run: what lies where, and that nothing in it is lost or half-written."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+
+from tff_re.errors import UserError
+
+PACKAGES = ("tensorflow", "tensorflow-federated", "keras", "tensorflow-text", "transformers", "jieba", "gensim", "numpy")
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Writes a text file whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+@contextlib.contextmanager
+def writing(folder: Path):
+    """Turns a full disk and a folder that may not be written into one line with the remedy."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise UserError(
+                f"{folder}: no room left to write ({error.strerror}); free some space, then continue with --resume"
+            ) from None
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise UserError(f"{error.filename or folder}: may not be written ({error.strerror})") from None
+        raise
+
+
+class RunFolder:
+    """Paths of a run.
+
+    recipe.toml, environment.json, partition.json, metrics.csv, timings.csv, clients.csv, summary.json, run.log,
+    tensorboard/, checkpoints/, plots/, model.keras, export/.
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = Path(path)
+
+    def __getattr__(self, name: str) -> Path:
+        try:
+            return self.path / _FILES[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def begin(self, recipe_toml: str, *, resume: bool) -> None:
+        """Takes the folder for a run.
+
+        Raises:
+          UserError: the folder holds another run, or something that is no run, or there is nothing to resume.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise UserError(f"{self.path}: is a file; give --out a folder")
+        if self.recipe.exists():
+            if self.recipe.read_text("utf-8") != recipe_toml:
+                raise UserError(
+                    f"{self.path}: holds another run (its recipe.toml differs); give another --out or remove the folder"
+                )
+            if not resume:
+                raise UserError(f"{self.path}: holds this run already; continue it with --resume or give another --out")
+            return
+        if self.path.exists() and any(self.path.iterdir()):
+            raise UserError(f"{self.path}: is not empty and holds no run; give --out an empty or a new folder")
+        if resume and not self.path.exists():
+            raise UserError(f"{self.path}: there is no run to resume; leave --resume out")
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.recipe, recipe_toml)
+        write_atomically(self.environment, json.dumps(environment(), indent=2) + "\n")
+
+    @contextlib.contextmanager
+    def locked(self):
+        """Keeps a second process out of the folder."""
+        from filelock import FileLock, Timeout
+
+        lock = FileLock(self.path / ".lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise UserError(f"{self.path}: another process is working in this folder; wait or give another --out") from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def require_run(self) -> None:
+        """Raises UserError unless the folder holds a run."""
+        if not self.path.exists():
+            raise UserError(f"{self.path}: no such folder")
+        if not self.recipe.exists():
+            raise UserError(f"{self.path}: holds no run (recipe.toml is missing)")
+
+
+_FILES = {
+    "recipe": "recipe.toml",
+    "environment": "environment.json",
+    "partition": "partition.json",
+    "metrics": "metrics.csv",
+    "timings": "timings.csv",
+    "clients": "clients.csv",
+    "summary": "summary.json",
+    "log": "run.log",
+    "tensorboard": "tensorboard",
+    "checkpoints": "checkpoints",
+    "plots": "plots",
+    "model": "model.keras",
+    "export": "export",
+}
+
+
+def environment() -> dict:
+    """Versions of what a run's numbers depend on."""
+    from tff_re.version import __version__
+
+    return {
+        "tff-re": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cores": len(os.sched_getaffinity(0)),
+        **{name: metadata.version(name) for name in PACKAGES},
+    }

@@ -1,0 +1,148 @@
+"""A run from its recipe to its folder: trains, writes what a run leaves, and opens finished runs again."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from datasets.partition import write_partition
+from tff_re import models
+from tff_re.errors import UserError
+from tff_re.experiment import Experiment, Workshop
+from tff_re.recipe import Recipe, load
+from tff_re.run_folder import RunFolder, writing
+from tff_re.runtime import Runtime, open_runtime
+from tff_re.tasks.base import Where
+from tff_re.training import Result, RoundReport, final_weights, read_history, train, write_results
+
+_log = logging.getLogger("tff_re")
+
+
+@contextlib.contextmanager
+def logging_to(path: Path) -> Iterator[None]:
+    """Appends the log of this project's modules to a file."""
+    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    _log.addHandler(handler)
+    previous, _log.level = _log.level, logging.INFO
+    try:
+        yield
+    finally:
+        _log.removeHandler(handler)
+        handler.close()
+        _log.setLevel(previous)
+
+
+@contextlib.contextmanager
+def runtime_of(folder: RunFolder, name: str) -> Iterator[Runtime]:
+    """The runtime of that name, its output in the run's log."""
+    with open_runtime(name, log_path=folder.log) as runtime:
+        yield runtime
+
+
+def train_run(
+    recipe: Recipe,
+    out: Path,
+    *,
+    workshop: Workshop | None = None,
+    where: Where | None = None,
+    resume: bool = False,
+    runtime: str | Runtime = "local",
+    on_start: Callable[[Experiment], None] = lambda experiment: None,
+    on_round: Callable[[RoundReport], None] = lambda report: None,
+    details: bool = True,
+) -> tuple[Experiment, Result]:
+    """Trains a recipe into a folder.
+
+    Args:
+      recipe: resolved.
+      out: the run's folder; new, or with `resume` a folder of the same recipe.
+      workshop: builds the experiment; give one to several runs and what they share is built once.
+      where: where the data are, if there is no workshop.
+      resume: continue a run that was interrupted. The numbers are those of an uninterrupted run.
+      runtime: a runtime's name, or one that is open.
+      on_start: called with the experiment before the first round.
+      on_round: called after every round.
+      details: whether plots and the Keras model are written too.
+
+    Raises:
+      UserError, DataError: see the parts.
+    """
+    folder = RunFolder(out)
+    with writing(folder.path):
+        # Before the folder is touched: a recipe that cannot run leaves nothing behind.
+        experiment = (workshop or Workshop(where or Where())).build(recipe)
+        folder.begin(recipe.to_toml(), resume=resume)
+        with folder.locked(), logging_to(folder.log), contextlib.ExitStack() as stack:
+            if isinstance(runtime, str):
+                runtime = stack.enter_context(runtime_of(folder, runtime))
+            partition = experiment.prepared.partition
+            if partition is not None:
+                write_partition(partition, folder.partition)
+            for note in experiment.prepared.notes:
+                _log.info(note)
+            on_start(experiment)
+            result = train(experiment, folder, runtime, on_round=on_round)
+            write_results(experiment, folder, result, read_history(folder))
+            if details:
+                _write_details(experiment, folder, result)
+    return experiment, result
+
+
+@dataclasses.dataclass(frozen=True)
+class FinishedRun:
+    """A run opened again: its experiment, and the newest checkpoint's weights and round."""
+
+    experiment: Experiment
+    folder: RunFolder
+    weights: object
+    round: int
+
+
+@contextlib.contextmanager
+def open_run(path: Path, where: Where, runtime_name: str) -> Iterator[tuple[FinishedRun, Runtime]]:
+    """Reads a run's folder, with a runtime open for as long as the caller works with it.
+
+    Raises:
+      UserError: no run there, or none with a checkpoint; DataError: its data are not there any more.
+    """
+    folder = RunFolder(path)
+    folder.require_run()
+    recipe = load(str(folder.recipe))
+    if folder.partition.exists():
+        where = dataclasses.replace(where, partition=folder.partition)
+    with folder.locked(), writing(folder.path), runtime_of(folder, runtime_name) as runtime:
+        experiment = Workshop(where).build(recipe)
+        weights, done = final_weights(experiment, folder, runtime)
+        yield FinishedRun(experiment, folder, weights, done), runtime
+
+
+def keras_model(experiment: Experiment, weights):
+    """The run's model from stock Keras layers, with these weights; takes encoded inputs."""
+    recipe, prepared = experiment.recipe, experiment.prepared
+    model = models.module(recipe.model.name).build_plain(
+        recipe.model.options, prepared.inputs, len(prepared.label_names)
+    )
+    for group, values in (
+        (model.trainable_variables, weights.trainable),
+        (model.non_trainable_variables, weights.non_trainable),
+    ):
+        for variable, value in zip(group, values, strict=True):
+            variable.assign(value)
+    return model
+
+
+def _write_details(experiment: Experiment, folder: RunFolder, result: Result) -> None:
+    model = keras_model(experiment, result.weights)
+    temporary = folder.path / ".model.part.keras"
+    try:
+        model.save(temporary)
+        temporary.replace(folder.model)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+__all__ = ["FinishedRun", "UserError", "keras_model", "open_run", "train_run"]

@@ -1,0 +1,47 @@
+"""What can go wrong with a runtime, apart from mistakes in the computation's own types."""
+
+
+class RuntimeProblem(Exception):
+    """Base of all errors of `tff_re.runtime`; its text is one line that can be shown to the user as it is."""
+
+
+class UnknownRuntime(RuntimeProblem, ValueError):
+    """The name given to `open_runtime` names no runtime."""
+
+
+class WorkerStartFailed(RuntimeProblem):
+    """The worker could not be started, or was not ready in time."""
+
+
+class WorkerDied(RuntimeProblem):
+    """The worker ended while it was needed. The context is lost; `restart()` of the runtime makes a new one.
+
+    Attributes:
+      pid: the process id that the worker had.
+      log_path: the file with the worker's output.
+      exit_code: the worker's exit code, or None.
+      signal_number: the signal that killed the worker, or None.
+    """
+
+    def __init__(self, message, *, pid, log_path, exit_code=None, signal_number=None):
+        super().__init__(message)
+        self.pid = pid
+        self.log_path = log_path
+        self.exit_code = exit_code
+        self.signal_number = signal_number
+
+
+class RuntimeClosed(RuntimeProblem):
+    """A computation was called through a runtime that has been closed or restarted since."""
+
+
+class ComputationFailed(RuntimeProblem):
+    """A computation raised inside the worker, which itself is well.
+
+    Attributes:
+      code: the name of the gRPC status, such as `"INVALID_ARGUMENT"`.
+    """
+
+    def __init__(self, message, *, code):
+        super().__init__(message)
+        self.code = code

@@ -1,0 +1,100 @@
+"""From tables of a TOML file to frozen dataclasses, strictly: no unknown key, no silent conversion."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing
+
+import cattrs
+from cattrs.errors import ClassValidationError, ForbiddenExtraKeysError
+
+from tff_re.errors import UserError, nearest
+
+
+def _exactly(kind: type, *accepted: type):
+    def hook(value, _):
+        if isinstance(value, bool) and kind is not bool or not isinstance(value, (kind, *accepted)):
+            raise TypeError(f"must be {_NAMES[kind]}, got {value!r}")
+        value = kind(value)
+        if kind is float and not math.isfinite(value):
+            raise TypeError(f"must be a finite number, got {value!r}")
+        return value
+
+    return hook
+
+
+_NAMES = {int: "a whole number", float: "a number", str: "a string in quotes", bool: "true or false"}
+_converter = cattrs.Converter(forbid_extra_keys=True)
+for _kind, _accepted in ((int, ()), (float, (int,)), (str, ()), (bool, ())):
+    _converter.register_structure_hook(_kind, _exactly(_kind, *_accepted))
+_converter.register_structure_hook_func(
+    lambda kind: typing.get_origin(kind) is typing.Literal,
+    lambda value, kind: _literal(value, kind),
+)
+
+
+def _literal(value, kind):
+    choices = typing.get_args(kind)
+    if value not in choices:
+        raise TypeError(f"must be one of {', '.join(map(repr, choices))}, got {value!r}")
+    return value
+
+
+def structure(cls: type, table, *, section: str, source: str):
+    """An instance of the dataclass `cls` from a TOML table.
+
+    Args:
+      cls: a frozen dataclass whose fields are the valid keys.
+      table: what stands in the file.
+      section: the name of the table in the file, '' for the top level.
+      source: the file, for messages.
+
+    Raises:
+      UserError: unknown key (with the nearest valid one), wrong type, impossible value.
+    """
+    prefix = f"{section}." if section else ""
+    if not isinstance(table, dict):
+        raise UserError(f"{source}: [{section}] must be a table of keys and values, got {table!r}")
+    try:
+        return _converter.structure(table, cls)
+    except ClassValidationError as error:
+        raise UserError(f"{source}: {_first_message(error, cls, prefix)}") from None
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{source}: {prefix.rstrip('.') or 'recipe'}: {error}") from None
+
+
+def _first_message(error: ClassValidationError, cls: type, prefix: str) -> str:
+    with_notes, without_notes = error.group_exceptions()
+    for cause in without_notes:
+        if isinstance(cause, ForbiddenExtraKeysError):
+            key = sorted(cause.extra_fields)[0]
+            return f"unknown key '{prefix}{key}'; {nearest(key, [f.name for f in dataclasses.fields(cls) if f.init])}"
+    for cause, note in with_notes:
+        if isinstance(cause, ClassValidationError):
+            return _first_message(cause, cls, f"{prefix}{note.name}.")
+        if isinstance(cause, KeyError):
+            return f"the key '{prefix}{note.name}' is missing"
+        return f"'{prefix}{note.name}' {_last(cause)}"
+    cause = without_notes[0]
+    return f"{prefix.rstrip('.') or 'recipe'}: {_last(cause)}"
+
+
+def _last(cause: BaseException) -> str:
+    """The message of the innermost exception of a group."""
+    while getattr(cause, "exceptions", None):
+        cause = cause.exceptions[0]
+    return str(cause)
+
+
+def to_table(value) -> dict:
+    """A TOML table of a dataclass; fields that are None are left out, as TOML has no null."""
+    return _without_none(_converter.unstructure(value))
+
+
+def _without_none(value):
+    if isinstance(value, dict):
+        return {k: _without_none(v) for k, v in value.items() if v is not None}
+    if isinstance(value, (list, tuple)):
+        return [_without_none(v) for v in value]
+    return value

@@ -1,0 +1,83 @@
+"""What a task gives to training: examples at clients, the form of the inputs, and how to export."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from computations.local_model import LABEL, LocalModel
+from datasets.federated import FederatedExamples
+from datasets.partition import LabelCounts, Partition
+from datasets.text.encoding import TextEncoding
+from tff_re import models
+from tff_re.errors import UserError
+from tff_re.models.inputs import DenseInput, TokenInput
+from tff_re.recipe import Choice
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a run finds its data.
+
+    Attributes:
+      data: the data folder, or None for that of the environment variable TFF_RE_DATA.
+      partition: a partition file to read instead of drawing one, or None.
+      trust: whether files that can run code when read (pickles) may be read.
+    """
+
+    data: Path | None = None
+    partition: Path | None = None
+    trust: bool = False
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A task's data as one seed distributes them.
+
+    Attributes:
+      examples: what each client holds.
+      inputs: the form of the model's inputs.
+      counts: label counts by client, for the partition report.
+      partition: which sample is where; None where the data are generated at the clients.
+      encoding: from raw text to the model's inputs; None for numbers.
+      notes: what a reader of the results should know (what was left out, coverage of the word vectors, …).
+    """
+
+    examples: FederatedExamples
+    inputs: DenseInput | TokenInput
+    counts: LabelCounts
+    partition: Partition | None = None
+    encoding: TextEncoding | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The classes, in the order of the labels."""
+        return self.examples.label_names
+
+    def local_model(self, model: Choice) -> LocalModel:
+        """The recipe's model for these inputs.
+
+        Raises:
+          UserError: a model that does not take them.
+        """
+        module = models.module(model.name)
+        if not isinstance(self.inputs, module.TAKES):
+            raise UserError(f"the model '{model.name}' does not take the inputs of this task; choose another model.name")
+        options, inputs, num_classes = model.options, self.inputs, len(self.label_names)
+        return LocalModel(
+            build=lambda: module.build(options, inputs, num_classes),
+            input_spec={**_feature_specs(inputs), LABEL: tf.TensorSpec([None], tf.int32)},
+            num_classes=num_classes,
+            classifier="classifier",
+        )
+
+
+def _feature_specs(inputs: DenseInput | TokenInput) -> Mapping[str, Any]:
+    if isinstance(inputs, DenseInput):
+        return {"x": tf.TensorSpec([None, inputs.width], tf.float32)}
+    return {"tokens": tf.TensorSpec([None, inputs.max_length], tf.int32)}

@@ -1,0 +1,149 @@
+"""Classification of Chinese medical text at word or character level (FLCMC, Sections 3.4.3 and 5.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from datasets.catalogue import find_data_set, load_corpus, symptom_vocabulary
+from datasets.encoded_clients import encode_partition, training_texts
+from datasets.errors import DataError
+from datasets.partition import build_partition, label_counts, read_partition
+from datasets.text.encoding import CharacterEncoding, WordEncoding
+from datasets.text.segmentation import Segmenter
+from datasets.text import load_word_vectors, train_word_vectors
+from tff_re.errors import UserError
+from tff_re.models.inputs import TokenInput
+from tff_re.tasks.base import Prepared, Where
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Attributes:
+    dataset: a text data set that `datasets` lists.
+    label: one of the data set's label choices; its first one if not set.
+    path, dev_path: files to read in place of the catalogue's; relative to the current folder.
+    split: which of the data set's splits the clients hold.
+    test: `hold_out`: each client keeps `test_share` of its samples; `official`: the dev split is the test set.
+    test_share: share of a client's samples held out.
+    test_unit: hold out single samples or whole documents (dialogues).
+    encoding: `words` by jieba with the symptom vocabulary, or `characters`.
+    symptoms: a symptom vocabulary in place of the data set's.
+    max_length: words (or characters) of a sentence that are kept.
+    min_count, max_words: bounds of the vocabulary.
+    min_clients: a word enters the vocabulary only if so many clients hold it: the vocabulary leaves the clients.
+    vectors: `learned` with the model; `file`: read from `vectors_path`; `trained`: by gensim on `vectors_corpus`.
+    vectors_path: word2vec text or binary file; gensim's own format with --trust.
+    vectors_corpus: a data set of the catalogue or a text file with a sentence a line, that may be read centrally.
+    vectors_width: width of trained vectors; of a file's, checked where set.
+    vectors_epochs: passes of gensim over the corpus.
+    """
+
+    dataset: str = "shipped"
+    label: str | None = None
+    path: str | None = None
+    dev_path: str | None = None
+    split: str = "train"
+    test: Literal["hold_out", "official"] = "hold_out"
+    test_share: float = 0.1
+    test_unit: Literal["sample", "document"] = "sample"
+    encoding: Literal["words", "characters"] = "words"
+    symptoms: str | None = None
+    max_length: int = 40
+    min_count: int = 1
+    min_clients: int = 2
+    max_words: int | None = None
+    vectors: Literal["learned", "file", "trained"] = "learned"
+    vectors_path: str | None = None
+    vectors_corpus: str | None = None
+    vectors_width: int | None = None
+    vectors_epochs: int = 10
+
+    def __post_init__(self):
+        find_data_set(self.dataset)
+        for name in ("max_length", "min_count", "min_clients", "vectors_epochs"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 < self.test_share < 1:
+            raise ValueError(f"test_share must lie between 0 and 1, got {self.test_share}")
+        if self.vectors == "file" and not self.vectors_path:
+            raise ValueError("vectors = 'file' needs vectors_path")
+        if self.vectors == "trained" and not self.vectors_corpus:
+            raise ValueError("vectors = 'trained' needs vectors_corpus")
+        if self.vectors == "trained" and self.encoding == "characters":
+            raise ValueError("vectors = 'trained' needs encoding = 'words'")
+
+
+def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
+    """Reads the corpus, gives its samples to clients and encodes them."""
+    corpus = load_corpus(options.dataset, where.data, path=options.path, label=options.label, split=options.split)
+    dev = None
+    if options.test == "official":
+        dev = load_corpus(options.dataset, where.data, path=options.dev_path, label=options.label, split="dev")
+    corpora = (corpus,) if dev is None else (corpus, dev)
+    if where.partition is not None:
+        partition = read_partition(where.partition, *corpora)
+    else:
+        held_out = {"dev_corpus": dev} if dev else {"test_share": options.test_share, "test_unit": options.test_unit}
+        partition = build_partition(corpus, partitioner, seed=seed, **held_out)
+    encoding = _encoding(options, training_texts(partition, *corpora), where)
+    vectors, notes = _vectors(options, encoding, where, seed)
+    return Prepared(
+        examples=encode_partition(corpora, partition, encoding),
+        inputs=TokenInput(len(encoding.vocabulary), options.max_length, vectors),
+        counts=label_counts(partition, *corpora),
+        partition=partition,
+        encoding=encoding,
+        notes=(*(note for c in corpora for note in c.notes), *partition.notes, encoding.describe(), *notes),
+    )
+
+
+def _encoding(options: Options, texts, where: Where):
+    bounds = {"min_count": options.min_count, "min_clients": options.min_clients, "max_size": options.max_words}
+    if options.encoding == "characters":
+        return CharacterEncoding.build(texts, max_length=options.max_length, **bounds)
+    return WordEncoding.build(texts, max_length=options.max_length, segmenter=_segmenter(options, where), **bounds)
+
+
+def _segmenter(options: Options, where: Where) -> Segmenter:
+    if options.symptoms is None and options.path is not None and not _has_vocabulary(options, where):
+        return Segmenter()
+    return Segmenter(symptom_vocabulary(options.dataset, where.data, options.symptoms))
+
+
+def _has_vocabulary(options: Options, where: Where) -> bool:
+    """With a file of one's own the data set's vocabulary is used if it is there, and is no must."""
+    try:
+        symptom_vocabulary(options.dataset, where.data)
+    except DataError:
+        return False
+    return True
+
+
+def _vectors(options: Options, encoding, where: Where, seed: int):
+    if options.vectors == "learned":
+        return None, ()
+    if options.vectors == "file":
+        vectors = load_word_vectors(options.vectors_path, trust=where.trust)
+        source = Path(options.vectors_path).name
+    else:
+        sentences = _segmenter(options, where).segment(_central_texts(options.vectors_corpus, where))
+        vectors = train_word_vectors(
+            sentences, width=options.vectors_width or 100, epochs=options.vectors_epochs, seed=seed
+        )
+        source = f"gensim on {options.vectors_corpus}"
+    matrix = vectors.matrix_for(encoding.vocabulary, options.vectors_width, seed=seed)
+    note = f"word vectors ({source}): width {vectors.width}, {vectors.coverage(encoding.vocabulary):.0%} of the words"
+    return matrix, (note,)
+
+
+def _central_texts(name: str, where: Where) -> list[str]:
+    """Texts that may be read in one place: a data set of the catalogue, or a file with a sentence a line."""
+    path = Path(name)
+    if path.is_file():
+        try:
+            return [line for line in path.read_text("utf-8").splitlines() if line.strip()]
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path}: is not UTF-8 at byte {error.start}; save it as UTF-8") from None
+    return [sample.text for sample in load_corpus(name, where.data).samples]

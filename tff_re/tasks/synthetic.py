@@ -1,0 +1,70 @@
+"""Synthetic(alpha, beta) and its IID form (FLCMC, Section 3.4.4; Li et al. 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from datasets import synthetic
+from datasets.federated import FederatedExamples
+from datasets.partition import LabelCounts, Natural
+from tff_re.errors import UserError
+from tff_re.models.inputs import DenseInput
+from tff_re.tasks.base import Prepared, Where
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Attributes:
+    alpha, beta: spread of the clients' models and of their features.
+    iid: all clients alike; alpha and beta are then 0.
+    num_clients, num_features, num_classes: sizes of the problem.
+    total_train, total_test: totals over the clients; FLCMC's Table 4 gives those of its draw. Without them sizes are
+      drawn freely.
+    """
+
+    alpha: float = 0.5
+    beta: float = 0.5
+    iid: bool = False
+    num_clients: int = 30
+    num_features: int = 60
+    num_classes: int = 10
+    total_train: int | None = None
+    total_test: int | None = None
+
+
+def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
+    """Generates the clients' examples from `seed`."""
+    if not isinstance(partitioner, Natural) or where.partition is not None:
+        raise UserError("the synthetic task makes its own clients; leave the partition out of the recipe")
+    examples = synthetic.generate(
+        options.alpha,
+        options.beta,
+        iid=options.iid,
+        num_clients=options.num_clients,
+        num_features=options.num_features,
+        num_classes=options.num_classes,
+        total_train=options.total_train,
+        total_test=options.total_test,
+        seed=seed,
+    )
+    return Prepared(
+        examples=examples,
+        inputs=DenseInput(options.num_features),
+        counts=count_labels(examples),
+    )
+
+
+def count_labels(examples: FederatedExamples) -> LabelCounts:
+    """Label counts of generated clients."""
+    size = len(examples.label_names)
+    table = {
+        split: np.stack([np.bincount(getattr(client, split)["y"], minlength=size) for client in examples.clients])
+        for split in ("train", "test")
+    }
+    return LabelCounts(
+        clients=tuple(c.client_id for c in examples.clients), label_names=examples.label_names, **table
+    )
+
+

@@ -1,0 +1,232 @@
+"""The training loop: rounds, sampling, evaluation, checkpoints, and what to do when a worker dies."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tff_re.checkpoints import Records
+from tff_re.errors import UserError
+from tff_re.evaluation import Evaluation, Evaluator, arranged
+from tff_re.experiment import Experiment
+from tff_re.run_folder import RunFolder, write_atomically
+from tff_re.runtime import Runtime, WorkerDied
+
+_log = logging.getLogger(__name__)
+
+RESTARTS_IN_A_ROW = 3
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What a finished round tells: its number from 1, the metrics so far by name, seconds of training."""
+
+    round: int
+    rounds: int
+    metrics: dict[str, float]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run: the final weights (ModelWeights), the last evaluation on the test split, seconds per round."""
+
+    weights: object
+    test: Evaluation | None
+    seconds_per_round: float
+
+
+def sample_clients(seed: int, round_num: int, eligible: int, count: int) -> np.ndarray:
+    """Indices of the clients of a round, without replacement, from (seed, round) alone; sorted."""
+    generator = np.random.default_rng(np.random.SeedSequence([seed, round_num, 1]))
+    return np.sort(generator.choice(eligible, size=count, replace=False))
+
+
+def client_seed(seed: int, round_num: int, client_id: str) -> np.ndarray:
+    """The seed of a client's local training, int32 [2], from (seed, round, client) alone."""
+    words = np.random.SeedSequence([seed, round_num, zlib.crc32(client_id.encode()), 2]).generate_state(2)
+    return words.astype(np.uint32).view(np.int32)
+
+
+def train(
+    experiment: Experiment,
+    folder: RunFolder,
+    runtime: Runtime,
+    *,
+    on_round: Callable[[RoundReport], None] = lambda report: None,
+) -> Result:
+    """Trains from the newest checkpoint of the folder (or from the start) to the last round.
+
+    Args:
+      experiment: what to train.
+      folder: begun and locked by the caller.
+      runtime: open; its context is the current one.
+      on_round: called after every round.
+
+    Raises:
+      UserError: no client of a round had a finite update, or the metrics went NaN.
+      WorkerDied: the worker died again and again in the same round.
+    """
+    recipe = experiment.recipe
+    ids, examples = arranged(experiment, experiment.prepared.examples, "train")
+    test, on_train = Evaluator(experiment, "test"), Evaluator(experiment, "train")
+    memory_of = experiment.algorithm.client_work.blank_memory
+    records = Records(folder)
+    try:
+        call = _Restarting(runtime)
+        start = OrderedDict(
+            server=call(experiment.algorithm.initialize, experiment.model.initial_weights(recipe.seed)),
+            memory=[memory_of(len(e["y"])) for e in examples] if memory_of else [],
+        )
+        state, done = records.load_latest(start)
+        state = start if state is None else state
+        evaluation, seconds = None, []
+        if done >= recipe.training.rounds and not test.empty:
+            evaluation = call(test, state["server"]["weights"])
+        for round_num in range(done + 1, recipe.training.rounds + 1):
+            chosen = sample_clients(recipe.seed, round_num, len(ids), recipe.training.clients_per_round)
+            clients = [
+                OrderedDict(examples=examples[i], seed=client_seed(recipe.seed, round_num, ids[i])) for i in chosen
+            ]
+            memory = ([state["memory"][i] for i in chosen],) if memory_of else ()
+            began = time.perf_counter()
+            output = call(experiment.algorithm.next, state["server"], clients, *memory)
+            took = time.perf_counter() - began
+            seconds.append(took)
+            state["server"] = output["state"]
+            for place, i in enumerate(chosen if memory_of else ()):
+                state["memory"][i] = output["memory"][place]
+            metrics = flat_metrics(output["metrics"])
+            _require_progress(metrics, round_num, recipe)
+            timings = {"seconds/training": took}
+            last = round_num == recipe.training.rounds
+            if last or round_num % recipe.evaluation.every == 0:
+                began = time.perf_counter()
+                weights = state["server"]["weights"]
+                if not test.empty:
+                    evaluation = call(test, weights)
+                    metrics.update({f"test/{name}": value for name, value in evaluation.metrics.items()})
+                if recipe.evaluation.train_split:
+                    on_all = call(on_train, weights).metrics
+                    metrics.update({f"train/{name}": on_all[name] for name in ("loss", "accuracy", "macro_f1")})
+                timings["seconds/evaluation"] = time.perf_counter() - began
+            records.release(round_num, metrics, timings)
+            if last or round_num % recipe.training.checkpoint_every == 0:
+                records.save(round_num, state)
+            on_round(RoundReport(round_num, recipe.training.rounds, metrics, took))
+    finally:
+        records.close()
+    return Result(state["server"]["weights"], evaluation, float(np.median(seconds)) if seconds else math.nan)
+
+
+def final_weights(experiment: Experiment, folder: RunFolder, runtime: Runtime):
+    """(weights, round) of the newest checkpoint of a run.
+
+    Raises:
+      UserError: the run has no checkpoint yet.
+    """
+    memory_of = experiment.algorithm.client_work.blank_memory
+    _, examples = arranged(experiment, experiment.prepared.examples, "train")
+    records = Records(folder)
+    try:
+        call = _Restarting(runtime)
+        structure = OrderedDict(
+            server=call(experiment.algorithm.initialize, experiment.model.initial_weights(experiment.recipe.seed)),
+            memory=[memory_of(len(e["y"])) for e in examples] if memory_of else [],
+        )
+        state, done = records.load_latest(structure)
+    finally:
+        records.close()
+    if state is None:
+        raise UserError(f"{folder.path}: has no checkpoint yet; finish the run with: train --resume")
+    return state["server"]["weights"], done
+
+
+def write_results(experiment: Experiment, folder: RunFolder, result: Result, history: list[dict[str, float]]) -> None:
+    """summary.json and clients.csv of a finished run."""
+    summary = {
+        "recipe": experiment.recipe.name,
+        "algorithm": experiment.recipe.algorithm.name,
+        "seed": experiment.recipe.seed,
+        "rounds": experiment.recipe.training.rounds,
+        "bytes_down_per_client_and_round": experiment.traffic.down,
+        "bytes_up_per_client_and_round": experiment.traffic.up,
+        "final": history[-1] if history else {},
+        "best": best_values(history),
+        "notes": list(experiment.prepared.notes),
+    }
+    write_atomically(folder.summary, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+    if result.test is not None:
+        rows = ["client,examples,accuracy,loss"]
+        rows += [f"{_quoted(c)},{n},{accuracy!r},{loss!r}" for c, (n, accuracy, loss) in result.test.clients.items()]
+        write_atomically(folder.clients, "\n".join(rows) + "\n")
+
+
+def best_values(history: list[dict[str, float]]) -> dict[str, float]:
+    """Highest accuracies and F1, lowest losses over the rounds (the papers' maximum accuracy and minimum loss)."""
+    best = {}
+    for row in history:
+        for name, value in row.items():
+            if name.startswith(("test/", "train/", "local/")) and math.isfinite(value):
+                pick = min if name.endswith("/loss") else max
+                best[name] = pick(best.get(name, value), value)
+    return best
+
+
+def read_history(folder: RunFolder) -> list[dict[str, float]]:
+    """Rows of metrics.csv: `round` and the metrics that the row has."""
+    import csv
+
+    if not folder.metrics.exists():
+        return []
+    with open(folder.metrics, newline="", encoding="utf-8") as file:
+        return [{k: float(v) for k, v in row.items() if v not in ("", None)} for row in csv.DictReader(file)]
+
+
+def flat_metrics(metrics) -> dict[str, float]:
+    """Scalar metrics of a round by name; empty measurements drop out."""
+    flat = {}
+    for part in metrics.values():
+        for name, value in part.items():
+            if np.ndim(value) == 0 and not isinstance(value, (tuple, list, dict)):
+                flat[name] = float(value)
+    return flat
+
+
+class _Restarting:
+    """Calls a computation; if the worker died, starts it again and repeats the call."""
+
+    def __init__(self, runtime: Runtime):
+        self._runtime = runtime
+
+    def __call__(self, computation, *arguments):
+        for attempt in range(RESTARTS_IN_A_ROW + 1):
+            try:
+                return computation(*arguments)
+            except WorkerDied as error:
+                if attempt == RESTARTS_IN_A_ROW:
+                    raise
+                _log.warning("%s; starting it again and repeating the work", error)
+                self._runtime.restart()
+        raise AssertionError("unreachable")
+
+
+def _require_progress(metrics: dict[str, float], round_num: int, recipe) -> None:
+    if metrics.get("clients/counted", 1.0) == 0:
+        raise UserError(
+            f"round {round_num}: no client had a finite update ({int(metrics['clients/non_finite'])} of "
+            f"{recipe.training.clients_per_round} went NaN or infinite); lower algorithm.learning_rate or "
+            "algorithm.server_step, or set algorithm.max_gradient_norm"
+        )
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"' if set(text) & set(',"\n') else text
