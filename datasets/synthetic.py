@@ -3,6 +3,8 @@
 u_k ~ N(0, α), B_k ~ N(0, β), v_k ~ N(B_k, 1)^d, W_k, b_k ~ N(u_k, 1), x ~ N(v_k, Σ) with Σ_jj = j^−1.2,
 y = argmax(softmax(W_k x + b_k)); sizes lognormal(4, 2) + 50; the IID form shares W, b ~ N(0, 1) and has v_k = 0.
 The paper writes N(0, α) and its released code takes α and β as standard deviations; so do we, unless told otherwise.
+As u_k is added to all weights and biases of a client alike, it shifts all its logits alike: alpha moves the weights,
+and no label. The clients' models differ by their W_k, b_k, drawn for each client anew.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ def generate(
     """Draws the clients' examples: `x` float32 [n, num_features] and `y` int32 [n].
 
     Args:
-      alpha: Spread of u_k, the difference of the clients' models; at least 0.
+      alpha: Spread of u_k, the mean of a client's weights; at least 0.
       beta: Spread of B_k, the difference of the clients' features; at least 0.
       iid: Whether all clients share one model and one distribution of features; `alpha` and `beta` are then 0.
       num_clients: K.

@@ -14,7 +14,7 @@ from tff_re.experiment import Workshop
 from tff_re.recipe import Recipe, apply_override, load, locate, read_toml, resolve, suites
 from tff_re.run_folder import RunFolder
 from tff_re.runs import train_run
-from tff_re.runtime import Runtime
+from tff_re.runtime import open_runtime
 from tff_re.settings import structure
 from tff_re.training import RoundReport, best_values, read_history
 
@@ -207,7 +207,7 @@ def compare(
     out: Path,
     *,
     workshop: Workshop,
-    runtime: Runtime,
+    runtime_name: str = "local",
     resume: bool = False,
     on_start: Callable[[str, int, int], None] = lambda entry, seed, rounds: None,
     on_round: Callable[[RoundReport], None] = lambda report: None,
@@ -221,6 +221,13 @@ def compare(
     if Path(out).exists() and any(Path(out).iterdir()) and not resume:
         raise UserError(f"{out}: is not empty; continue it with --resume or give another --out")
     outcomes: dict[str, dict[int, Outcome]] = {entry.name: {} for entry in suite.entries}
+    runs.mkdir(parents=True, exist_ok=True)
+    with open_runtime(runtime_name, log_path=runs / "worker.log") as runtime:
+        _run_all(suite, runs, outcomes, workshop, runtime, resume, on_start, on_round)
+    return outcomes
+
+
+def _run_all(suite, runs, outcomes, workshop, runtime, resume, on_start, on_round) -> None:
     for seed in suite.seeds:
         for entry in suite.entries:
             recipe = entry.recipe_for(seed)
@@ -241,7 +248,6 @@ def compare(
                 bytes_down=experiment.traffic.down,
                 bytes_up=experiment.traffic.up,
             )
-    return outcomes
 
 
 def _median_seconds(folder: RunFolder) -> float:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from datasets.partition import write_partition
 from tff_re import models
-from tff_re.errors import UserError
 from tff_re.experiment import Experiment, Workshop
 from tff_re.recipe import Recipe, load
 from tff_re.run_folder import RunFolder, writing
@@ -135,6 +135,40 @@ def keras_model(experiment: Experiment, weights):
     return model
 
 
+def export_run(path: Path, out: Path | None, overwrite: bool, where: Where, runtime_name: str) -> Path:
+    """Exports the newest checkpoint of a run; returns the folder, `export` in the run's own by default."""
+    from tff_re.export import export_model
+
+    with open_run(path, where, runtime_name) as (run, _):
+        recipe, prepared = run.experiment.recipe, run.experiment.prepared
+        history = [row for row in read_history(run.folder) if row["round"] == run.round]
+        split_metrics: dict[str, dict[str, float]] = {}
+        for name, value in (history[0] if history else {}).items():
+            split, _, metric = name.partition("/")
+            if split in ("test", "train"):
+                split_metrics.setdefault(split, {})[metric] = value
+        return export_model(
+            out or run.folder.export,
+            model_name=recipe.model.name,
+            model_options=recipe.model.options,
+            inputs=prepared.inputs,
+            label_names=prepared.label_names,
+            weights=run.weights,
+            encoding=prepared.encoding,
+            details={
+                "run": hashlib.sha256(recipe.to_toml().encode()).hexdigest()[:16],
+                "recipe": recipe.name,
+                "task": recipe.task.name,
+                "algorithm": recipe.algorithm.name,
+                "seed": recipe.seed,
+                "rounds": run.round,
+                "clients": len(prepared.examples.clients),
+                "metrics": split_metrics,
+            },
+            overwrite=overwrite,
+        )
+
+
 def _write_details(experiment: Experiment, folder: RunFolder, result: Result) -> None:
     model = keras_model(experiment, result.weights)
     temporary = folder.path / ".model.part.keras"
@@ -145,4 +179,3 @@ def _write_details(experiment: Experiment, folder: RunFolder, result: Result) ->
         temporary.unlink(missing_ok=True)
 
 
-__all__ = ["FinishedRun", "UserError", "keras_model", "open_run", "train_run"]

@@ -162,7 +162,7 @@ def test_weighting(works, weighting, expected):
 
 def bad_examples(kind):
     x, y = examples(9, seed=4)
-    x[5, 1] = {"nan": np.nan, "inf": np.inf, "huge": 1e38}[kind]
+    x[5, 1] = {"nan": np.nan, "inf": np.inf}[kind]
     return x, y
 
 

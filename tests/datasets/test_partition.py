@@ -176,10 +176,10 @@ def test_hold_out_depends_on_nothing_but_seed_client_and_samples():
     "make, expected",
     [
         (lambda: Dirichlet(0, 1.0), "num_clients is not a whole number of at least 1; use e.g. 10"),
-        (lambda: Dirichlet(3, 0.0), "alpha is not a finite number above 0; use e.g. 0.5"),
-        (lambda: Dirichlet(3, float("inf")), "alpha is not a finite number above 0; use e.g. 0.5"),
+        (lambda: Dirichlet(3, 0.0), "alpha is not a number from 0.001 to 1000000; use e.g. 0.5"),
+        (lambda: Dirichlet(3, float("inf")), "alpha is not a number from 0.001 to 1000000; use e.g. 0.5"),
         (lambda: Dirichlet(3, 1.0, unit="word"), "unknown unit; use sample or document"),
-        (lambda: Quantity(2, -1.0), "alpha is not a finite number above 0; use e.g. 0.5"),
+        (lambda: Quantity(2, -1.0), "alpha is not a number from 0.001 to 1000000; use e.g. 0.5"),
         (lambda: Quantity(2, 1.0, min_size=-1), "min_size is not a whole number of zero or more; use e.g. 1"),
         (lambda: Iid(True), "num_clients is not a whole number of at least 1; use e.g. 10"),
         (

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from computations.randomness import SeededDropout
 from tff_re.models.inputs import TokenInput
+from tff_re.models.recurrence import SequenceLSTM
 from tff_re.models.text_layers import LastState, TrimPadding, embedding
 
 TAKES = (TokenInput,)
@@ -40,7 +41,7 @@ def build(options: Options, inputs: TokenInput, num_classes: int) -> tf.keras.Mo
     source = tf.keras.Input([inputs.max_length], dtype=tf.int32, name="tokens")
     tokens = TrimPadding(name="trim")(source)
     vectors = embedding(inputs, options.embedding_width, options.train_vectors)(tokens)
-    states = tf.keras.layers.LSTM(options.units, return_sequences=True, name="lstm")(vectors)
+    states = SequenceLSTM(options.units, name="lstm")(vectors)
     features = SeededDropout(options.dropout, name="dropout")(LastState(name="last")([states, tokens]))
     logits = tf.keras.layers.Dense(num_classes, name="classifier")(features)
     return tf.keras.Model({"tokens": source}, {"logits": logits, "features": features}, name="lstm")

@@ -1,0 +1,85 @@
+"""What the conformance suite knows of single algorithms; a registered algorithm without an entry is tested, too.
+
+An entry adds the numbers: `expected` works one round out in NumPy, and `like` names algorithms with the same numbers.
+Options that an algorithm does not have are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tests.computations import toolbox
+
+STEPS = 3
+"""Local steps of the worked-out round, on all examples at once; the proximal term shows from the second on."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Attributes:
+    expected: (start weights, [(x, y) of each client], options) -> the new global weights.
+    like: algorithms whose numbers are the same.
+    options: of the worked-out round.
+    identity: options at which a round leaves the weights as they are.
+    extra_traffic: bytes per direction, client and round beside one model and 200.
+    """
+
+    expected: Callable | None = None
+    like: frozenset[str] = frozenset()
+    options: dict = field(default_factory=dict)
+    identity: dict = field(default_factory=lambda: {"learning_rate": 0.0})
+    extra_traffic: int = 0
+
+
+def by_examples(updates, sizes):
+    """The mean weighted by numbers of examples."""
+    return [np.average(layer, axis=0, weights=sizes) for layer in zip(*updates, strict=True)]
+
+
+def by_attention(updates, sizes):
+    """sum_k softmax(||D_k||)_k D_k for every layer (FLCMC, Eqs. 11-13)."""
+    del sizes
+    layers = [np.stack(layer) for layer in zip(*updates, strict=True)]
+    attention = [toolbox.softmax(np.sqrt((layer**2).reshape(len(layer), -1).sum(axis=1))) for layer in layers]
+    return [np.einsum("k,k...->...", a, layer) for a, layer in zip(attention, layers, strict=True)]
+
+
+def three_choices(combine, rule, proximal=False):
+    """Aggregation, local optimizer, proximal term or not: the tables of FLCMC."""
+
+    def expected(start, data, options):
+        mu = options.mu if proximal else 0.0
+        updates = [
+            toolbox.difference(
+                start, toolbox.train(start, x, y, [np.arange(len(y))] * STEPS, rule(options.learning_rate), mu)
+            )
+            for x, y in data
+        ]
+        update = combine(updates, [len(y) for _, y in data])
+        return [w - options.server_step * u for w, u in zip(start, update, strict=True)]
+
+    return expected
+
+
+SGD = {"learning_rate": 0.4, "mu": 0.8, "server_step": 1.5}
+ADAM = {"learning_rate": 0.1, "mu": 0.8, "server_step": 1.5}
+
+CASES = {
+    "fedavg": Case(three_choices(by_examples, toolbox.Sgd), options=SGD),
+    "fedprox": Case(three_choices(by_examples, toolbox.Sgd, proximal=True), options=SGD),
+    "fedatt": Case(three_choices(by_attention, toolbox.Sgd), options=SGD),
+    "fedpa": Case(three_choices(by_attention, toolbox.Sgd, proximal=True), options=SGD),
+    "fedavgs": Case(three_choices(by_examples, toolbox.Adam), options=ADAM, like=frozenset({"fedavgt"})),
+    "fedavgt": Case(three_choices(by_examples, toolbox.Adam), options=ADAM, like=frozenset({"fedavgs"})),
+    "fedproxp": Case(three_choices(by_examples, toolbox.Adam, proximal=True), options=ADAM),
+    "fedatts": Case(three_choices(by_attention, toolbox.Adam), options=ADAM),
+    "fedpap": Case(three_choices(by_attention, toolbox.Adam, proximal=True), options=ADAM),
+}
+
+
+def case(name):
+    """The entry of an algorithm, or an empty one."""
+    return CASES.get(name, Case())

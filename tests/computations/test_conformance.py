@@ -1,0 +1,317 @@
+"""What every registered algorithm has to do; a new one is tested here as soon as it is registered (see cases.py)."""
+
+import asyncio
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from computations import algorithms
+from computations.traffic import round_traffic, type_bytes
+from tests.computations import toolbox
+from tests.computations.cases import CASES, STEPS, case
+from tests.computations.toolbox import bits, client, examples, model_weights, start_weights
+
+NAMES = algorithms.names()
+every_algorithm = pytest.mark.parametrize("name", NAMES)
+
+# A few epochs over small batches.
+ORDINARY = {"local_epochs": 2, "batch_size": 4}
+# All that is kept from round to round, in use.
+STATEFUL = {**ORDINARY, "server_momentum": 0.5, "noise_scale": 0.01, "learning_rate_decay": 0.5}
+
+
+def options_of(name, **wanted):
+    """The algorithm's options with those of `wanted` that it has."""
+    kind = algorithms.find(name).options
+    known = {f.name for f in dataclasses.fields(kind)}
+    return kind(**{key: value for key, value in wanted.items() if key in known})
+
+
+@pytest.fixture(scope="module")
+def build(model):
+    """Function (name, **options) -> the algorithm, built once."""
+    built = {}
+
+    def get(name, **wanted):
+        options = options_of(name, **wanted)
+        if (name, options) not in built:
+            built[name, options] = algorithms.find(name).build(model, options)
+        return built[name, options]
+
+    return get
+
+
+def begin(algorithm, start=None):
+    return algorithm.initialize(model_weights(*(start or start_weights())))
+
+
+def blank_memories(algorithm, clients):
+    work = algorithm.client_work
+    if work.memory_type is None:
+        return None
+    return [work.blank_memory(len(c["examples"]["y"])) for c in clients]
+
+
+def play(algorithm, state, rounds, clients_of_round, memories=None):
+    """(state, memories, the metrics of each round) after these rounds; the memories go from round to round."""
+    metrics = []
+    for number in rounds:
+        clients = clients_of_round(number)
+        if algorithm.client_work.memory_type is None:
+            output = algorithm.next(state, clients)
+        else:
+            output = algorithm.next(state, clients, memories or blank_memories(algorithm, clients))
+            memories = output["memory"]
+        state = output["state"]
+        metrics.append(output["metrics"])
+    return state, memories, metrics
+
+
+DATA = [examples(n, seed=n) for n in (6, 15)]
+
+
+def clients_of_round(number):
+    return [client(x, y, seed=(number, k)) for k, (x, y) in enumerate(DATA)]
+
+
+@every_algorithm
+def test_types(build, model, name):
+    algorithm = build(name, **ORDINARY)
+    start, after = algorithm.initialize.type_signature, algorithm.next.type_signature
+    assert start.parameter == tff.FederatedType(model.weights_type, tff.SERVER)
+    state_type = start.result
+    assert state_type.placement is tff.SERVER
+    state_type.member.weights.check_equivalent_to(model.weights_type)
+    after.parameter[0].check_equivalent_to(state_type)
+    after.result.state.check_equivalent_to(state_type)
+    clients_type = tff.types.to_type({"examples": model.examples_type, "seed": tff.TensorType(np.int32, [2])})
+    after.parameter[1].check_equivalent_to(tff.FederatedType(clients_type, tff.CLIENTS))
+    assert after.result.metrics.placement is tff.SERVER
+    memory_type = algorithm.client_work.memory_type
+    if memory_type is None:
+        assert len(after.parameter) == 2
+    else:
+        after.parameter[2].check_equivalent_to(tff.FederatedType(memory_type, tff.CLIENTS))
+        after.result.memory.check_equivalent_to(tff.FederatedType(memory_type, tff.CLIENTS))
+
+
+@every_algorithm
+def test_every_algorithm_says_where_it_comes_from(name):
+    entry = algorithms.find(name)
+    assert entry.name == name and entry.title and entry.source and entry.build.__doc__
+    assert dataclasses.is_dataclass(entry.options)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        entry.options().learning_rate = 1.0
+
+
+@every_algorithm
+def test_identity_at_learning_rate_zero(build, name):
+    algorithm = build(name, **{**ORDINARY, **case(name).identity})
+    state, _, metrics = play(algorithm, begin(algorithm), range(2), clients_of_round)
+    assert bits(state["weights"].trainable) == bits(start_weights())
+    assert all(m["work"]["clients/counted"] == 2 for m in metrics)
+
+
+@every_algorithm
+def test_a_round_changes_the_weights(build, name):
+    algorithm = build(name, **ORDINARY)
+    state, _, _ = play(algorithm, begin(algorithm), range(1), clients_of_round)
+    moved = [np.abs(a - b).max() for a, b in zip(state["weights"].trainable, start_weights(), strict=True)]
+    assert min(moved) > 1e-4
+
+
+@every_algorithm
+def test_the_same_rounds_give_the_same_bits(build, name):
+    algorithm = build(name, **ORDINARY)
+    first, again = (play(algorithm, begin(algorithm), range(2), clients_of_round) for _ in range(2))
+    assert bits(first) == bits(again)
+
+
+@every_algorithm
+def test_other_seeds_give_other_numbers(build, name):
+    algorithm = build(name, **ORDINARY)
+    here, there = (
+        play(algorithm, begin(algorithm), rounds, clients_of_round)[0]["weights"].trainable
+        for rounds in (range(1), range(1, 2))
+    )
+    assert bits(here) != bits(there)
+
+
+def through_numpy(value):
+    return tf.nest.map_structure(lambda t: np.array(np.asarray(t)), value)
+
+
+@every_algorithm
+def test_a_resumed_run_is_the_run(build, tmp_path, name):
+    """Four rounds are two rounds, a file, and two rounds from a state that was read from it, bit for bit."""
+    algorithm = build(name, **STATEFUL)
+    whole, whole_memories, whole_metrics = play(algorithm, begin(algorithm), range(4), clients_of_round)
+    half, memories, first_metrics = play(algorithm, begin(algorithm), range(2), clients_of_round)
+    manager = tff.program.FileProgramStateManager(tmp_path)
+    asyncio.run(manager.save(through_numpy(half), 2))
+    fresh = begin(algorithm, [np.zeros_like(w) for w in start_weights()])
+    restored = asyncio.run(tff.program.FileProgramStateManager(tmp_path).load(2, structure=fresh))
+    assert bits(restored) == bits(half)
+    memories = None if memories is None else through_numpy(memories)
+    state, memories, last_metrics = play(algorithm, restored, range(2, 4), clients_of_round, memories)
+    assert bits(state) == bits(whole)
+    assert bits(first_metrics + last_metrics) == bits(whole_metrics)
+    if memories is not None:
+        assert bits(memories) == bits(whole_memories)
+
+
+def worked_out(name):
+    """(start weights, options, expected new weights) of one round with two clients."""
+    entry = case(name)
+    wanted = {"local_steps": STEPS, "batch_size": 50, **entry.options}
+    options = options_of(name, **wanted)
+    return wanted, entry.expected(start_weights(), DATA, options)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if case(n).expected])
+def test_two_clients_worked_out_in_numpy(build, name):
+    wanted, expected = worked_out(name)
+    algorithm = build(name, **wanted)
+    state, _, _ = play(algorithm, begin(algorithm), range(1), clients_of_round)
+    toolbox.assert_close(state["weights"].trainable, expected, 5e-6)
+
+
+def test_the_worked_out_numbers_tell_the_algorithms_apart():
+    numbers = {name: worked_out(name)[1] for name in CASES if case(name).expected}
+    for one, other in itertools.combinations(numbers, 2):
+        gap = max(np.abs(a - b).max() for a, b in zip(numbers[one], numbers[other], strict=True))
+        if other in CASES[one].like:
+            assert gap < 1e-9
+        else:
+            assert gap > 1e-3, (one, other)
+
+
+def test_the_table_names_registered_algorithms_alone():
+    assert set(CASES) <= set(NAMES)
+
+
+def separable(num_examples, seed, skew):
+    """Three clouds far from each other, some classes rare at a client."""
+    generator = np.random.default_rng(seed)
+    y = generator.choice(3, num_examples, p=skew).astype(np.int32)
+    x = (3.0 * np.eye(3)[y] + 0.3 * generator.normal(size=[num_examples, 3])).astype(np.float32)
+    return x, y
+
+
+@every_algorithm
+def test_the_loss_falls_where_classes_are_separable(build, name):
+    data = [separable(n, n, skew) for n, skew in ((20, [0.6, 0.3, 0.1]), (31, [0.1, 0.3, 0.6]), (12, [0.3, 0.4, 0.3]))]
+    options = options_of(name)
+    rate = {"learning_rate": 20 * options.learning_rate} if hasattr(options, "learning_rate") else {}
+    algorithm = build(name, **ORDINARY, **rate)
+
+    def clients(number):
+        return [client(x, y, seed=(number, k)) for k, (x, y) in enumerate(data)]
+
+    def loss(state):
+        keras_model = algorithm.model.keras_model(state["weights"])
+        parts = [algorithm.model.losses(y, keras_model({"x": x}, training=False)).numpy() for x, y in data]
+        return np.concatenate(parts).mean()
+
+    state = begin(algorithm)
+    before = loss(state)
+    state, _, metrics = play(algorithm, state, range(6), clients)
+    assert loss(state) < 0.5 * before
+    assert metrics[-1]["work"]["local/loss"] < 0.5 * metrics[0]["work"]["local/loss"]
+
+
+@every_algorithm
+def test_a_client_that_is_not_finite_is_left_out(build, name):
+    algorithm = build(name, **ORDINARY)
+    x, y = examples(9, seed=9)
+    bad = client(np.where(np.arange(3) == 1, np.nan, x), y, seed=(0, 9))
+    alone, _, _ = play(algorithm, begin(algorithm), range(1), clients_of_round)
+    state, _, metrics = play(algorithm, begin(algorithm), range(1), lambda r: [*clients_of_round(r), bad])
+    assert metrics[0]["work"]["clients/non_finite"] == 1 and metrics[0]["work"]["clients/counted"] == 2
+    toolbox.assert_close(state["weights"].trainable, alone["weights"].trainable, 1e-6)
+
+
+@every_algorithm
+def test_without_any_client_that_counts_the_weights_stay(build, name):
+    algorithm = build(name, **ORDINARY)
+    empty = client(np.zeros([0, 3]), np.zeros([0]))
+    state, _, metrics = play(algorithm, begin(algorithm), range(1), lambda r: [empty, empty])
+    assert bits(state["weights"].trainable) == bits(start_weights())
+    assert metrics[0]["work"]["clients/counted"] == 0
+
+
+@every_algorithm
+def test_traffic_is_one_model_and_little_more(build, model, name):
+    traffic = round_traffic(build(name, **ORDINARY).next)
+    size = type_bytes(model.weights_type)
+    assert size == 4 * (3 * 3 + 3)
+    limit = size + 200 + case(name).extra_traffic
+    assert size <= traffic.up < limit
+    assert size <= traffic.down < limit
+
+
+def test_uniform_weighting_is_the_plain_mean_of_the_clients(build):
+    """The control: the mean with all clients alike."""
+    wanted = {**CASES["fedavg"].options, "local_steps": STEPS, "batch_size": 50, "weighting": "uniform"}
+    algorithm = build("fedavg", **wanted)
+    state, _, _ = play(algorithm, begin(algorithm), range(1), clients_of_round)
+    start = start_weights()
+    updates = [
+        toolbox.difference(start, toolbox.train(start, x, y, [np.arange(len(y))] * STEPS, toolbox.Sgd(0.4)))
+        for x, y in DATA
+    ]
+    expected = [w - 1.5 * (a + b) / 2 for w, a, b in zip(start, *updates, strict=True)]
+    toolbox.assert_close(state["weights"].trainable, expected, 5e-6)
+
+
+def test_model_granularity_reaches_the_aggregator(build):
+    layer, whole = (
+        play(algorithm, begin(algorithm), range(1), clients_of_round)[0]["weights"].trainable
+        for algorithm in (build("fedatt", **ORDINARY, learning_rate=0.5, granularity=g) for g in ("layer", "model"))
+    )
+    assert np.abs(layer[0] - whole[0]).max() > 1e-4
+
+
+IMPOSSIBLE = {
+    "learning_rate": [-1.0, float("nan")],
+    "learning_rate_decay": [-0.1],
+    "local_epochs": [0],
+    "local_steps": [0],
+    "batch_size": [0],
+    "max_gradient_norm": [0.0],
+    "server_step": [-1.0, float("inf")],
+    "server_momentum": [1.0],
+    "noise_scale": [-1.0],
+    "mu": [-1.0, float("nan")],
+    "weighting": ["sizes"],
+    "granularity": ["tensor"],
+}
+
+
+@every_algorithm
+def test_impossible_options_are_refused_by_name(model, name):
+    """Numbers when the options are made, choices at the latest when the algorithm is built."""
+    entry = algorithms.find(name)
+    tried = 0
+    for option in {f.name for f in dataclasses.fields(entry.options)} & set(IMPOSSIBLE):
+        for value in IMPOSSIBLE[option]:
+            tried += 1
+            with pytest.raises(ValueError, match=option):
+                options = entry.options(**{option: value})
+                assert isinstance(value, str), f"{option}={value} was taken"
+                entry.build(model, options)
+    assert tried
+
+
+def test_an_unknown_algorithm_is_a_key_error():
+    with pytest.raises(KeyError):
+        algorithms.find("fedsgd2000")
+
+
+def test_two_files_cannot_take_one_name():
+    with pytest.raises(ValueError, match="'fedavg' is registered by"):
+        algorithms.algorithm("fedavg", title="", source="", options=object)(lambda model, options: None)

@@ -1,0 +1,260 @@
+"""What each command of the command line does: calls the floor below and prints."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tff_re import progress
+from tff_re.errors import UserError
+from tff_re.recipe import Recipe, load, read_toml, shipped, suites
+from tff_re.run_folder import writing
+from tff_re.tasks.base import Where
+
+console = Console()
+
+
+def train(recipe_name: str, overrides, where: Where, out: Path | None, resume: bool, seed: int | None, runtime: str):
+    """`train`: a recipe into a folder."""
+    from tff_re.runs import train_run
+
+    recipe = load(recipe_name, overrides, seed)
+    out = out or Path("runs") / f"{recipe.name}-seed{recipe.seed}"
+    with progress.RoundProgress(console, recipe.name, recipe.training.rounds) as shown:
+        experiment, result = train_run(
+            recipe, out, where=where, resume=resume, runtime=runtime, on_start=_say_start, on_round=shown
+        )
+    if result.test is not None:
+        console.print(_metrics_table(f"{recipe.name}, seed {recipe.seed}: test examples of all clients", result.test.metrics))
+    _say(f"written: {out} (metrics.csv, plots, model.keras, TensorBoard; export it with: export {out})")
+
+
+def compare(recipes, suite_name, seeds, overrides, where: Where, out: Path | None, resume: bool, runtime_name: str):
+    """`compare`: several recipes, or a suite."""
+    from tff_re.comparison import load_suite, suite_of_recipes
+
+    if bool(recipes) == bool(suite_name):
+        raise UserError("give recipes to compare, or --suite NAME (one of them)")
+    suite = load_suite(suite_name, overrides, seeds) if suite_name else suite_of_recipes(recipes, overrides, seeds)
+    run_suite(suite, out or Path("runs") / (Path(suite_name).stem if suite_name else "comparison"), where, resume, runtime_name)
+
+
+def run_suite(suite, out: Path, where: Where, resume: bool, runtime_name: str) -> None:
+    """Runs a suite into a folder, writes its tables and curves, prints the tables."""
+    from tff_re.comparison import compare as run_comparison
+    from tff_re.comparison_report import write_report
+    from tff_re.experiment import Workshop
+
+    with _suite_progress(suite) as (on_start, on_round), writing(out):
+        outcomes = run_comparison(
+            suite,
+            out,
+            workshop=Workshop(where),
+            runtime_name=runtime_name,
+            resume=resume,
+            on_start=on_start,
+            on_round=on_round,
+        )
+        report = write_report(suite, outcomes, out)
+    for table in report.tables:
+        console.print(table)
+    for line in report.text:
+        console.print(line, highlight=False)
+    _say(f"written: {', '.join(str(path) for path in report.files)}")
+
+
+def evaluate(run: Path, split: str, where: Where, runtime: str):
+    """`evaluate`: the newest checkpoint of a run on all clients."""
+    from tff_re.evaluation import Evaluator
+    from tff_re.report import confusion_png
+    from tff_re.runs import open_run
+    from tff_re.tasks.metrics import per_class
+
+    with open_run(run, where, runtime) as (opened, _):
+        evaluator = Evaluator(opened.experiment, split)
+        if evaluator.empty:
+            raise UserError(f"{run}: no client has {split} examples; choose the other --split")
+        result = evaluator(opened.weights)
+        opened.folder.plots.mkdir(exist_ok=True)
+        picture = opened.folder.plots / f"confusion-{split}.png"
+        confusion_png(picture, result.confusion, opened.experiment.prepared.label_names)
+    console.print(_metrics_table(f"{split} examples of {len(result.clients)} clients after round {opened.round}", result.metrics))
+    table = Table(title="by class")
+    for heading in ("class", "precision", "recall", "F1", "examples"):
+        table.add_column(heading, justify="left" if heading == "class" else "right")
+    for label, *numbers, support in zip(
+        opened.experiment.prepared.label_names, *per_class(result.confusion), strict=True
+    ):
+        table.add_row(label, *(f"{n:.4f}" for n in numbers), f"{support:.0f}")
+    console.print(table)
+    _say(f"written: {picture}")
+
+
+def export(run: Path, out: Path | None, overwrite: bool, where: Where, runtime: str):
+    """`export`: a run as a Keras model that takes raw text."""
+    from tff_re.runs import export_run
+
+    folder = export_run(run, out, overwrite, where, runtime)
+    _say(f"written: {folder} (model.keras, saved_model/, labels.json, encoding.json, README.md)")
+
+
+def predict(export_folder: Path, texts, show_text: bool):
+    """`predict`: label and probability of each text."""
+    from tff_re.prediction import load_export
+
+    predictor = load_export(export_folder)
+    if not texts:
+        try:
+            texts = [line.rstrip("\r\n") for line in sys.stdin]
+        except UnicodeDecodeError as error:
+            raise UserError(f"standard input: is not UTF-8 at byte {error.start}; convert it to UTF-8") from None
+    if not texts:
+        raise UserError("there is no text: give it behind the folder, or a line each on standard input")
+    table = Table()
+    table.add_column("text" if show_text else "text no.", justify="left" if show_text else "right")
+    table.add_column("label")
+    table.add_column("probability", justify="right")
+    for number, (text, prediction) in enumerate(zip(texts, predictor.predict(list(texts)), strict=True), 1):
+        table.add_row(text if show_text else str(number), prediction.label, f"{prediction.probability:.4f}")
+    console.print(table)
+
+
+def recipes():
+    """`recipes`: what comes with the project."""
+    table = Table(title="recipes (train NAME)")
+    for heading in ("name", "task", "model", "algorithm", "what"):
+        table.add_column(heading, overflow="fold")
+    for name, path in shipped().items():
+        raw = read_toml(path)
+        table.add_row(name, *(raw.get(s, {}).get("name", "") for s in ("task", "model", "algorithm")), raw["description"])
+    console.print(table)
+    table = Table(title="suites (compare --suite NAME)")
+    for heading in ("name", "entries", "what"):
+        table.add_column(heading, overflow="fold")
+    for name, path in suites().items():
+        raw = read_toml(path)
+        table.add_row(name, str(len(raw["entry"])), raw["title"])
+    console.print(table)
+
+
+def datasets(data: Path | None):
+    """`datasets`: the catalogue, and which files are there."""
+    from datasets.catalogue import DATA_SETS, files_there
+
+    table = Table(title="data sets", show_lines=True)
+    for heading in ("name", "what", "labels", "files (+ there, - not)", "licence", "to be had"):
+        table.add_column(heading, overflow="fold")
+    for data_set in DATA_SETS.values():
+        there = files_there(data_set.name, data)
+        table.add_row(
+            data_set.name,
+            f"{data_set.title}: {data_set.task}",
+            "\n".join(data_set.labels),
+            "\n".join(f"{'+' if is_there else '-'} {name}" for name, is_there in there.items()),
+            data_set.licence,
+            data_set.obtainable,
+        )
+    console.print(table)
+
+
+def partition(recipe_name: str, overrides, where: Where, seed: int | None, out: Path | None):
+    """`partition`: who would hold what."""
+    from datasets.partition import write_partition
+    from tff_re.experiment import Workshop
+    from tff_re.report import partition_heatmap, partition_table
+
+    recipe = load(recipe_name, overrides, seed)
+    prepared = Workshop(where).prepare(recipe)
+    console.print(partition_table(prepared.counts))
+    for note in prepared.notes:
+        console.print(f"note: {note}", highlight=False)
+    if out is None:
+        return
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+        picture = out / "partition.png"
+        counts = prepared.counts
+        partition_heatmap(picture, counts.train, counts.clients, counts.label_names)
+        written = [picture]
+        if prepared.partition is not None:
+            write_partition(prepared.partition, out / "partition.json")
+            written.append(out / "partition.json")
+    _say(f"written: {', '.join(map(str, written))}")
+
+
+def doctor(data: Path | None):
+    """`doctor`: what this machine has, and whether a worker starts and computes."""
+    from tff_re.doctor import check
+
+    table = Table(title="doctor")
+    for heading in ("", "what", "found"):
+        table.add_column(heading, overflow="fold")
+    findings = check(data)
+    for finding in findings:
+        table.add_row("ok" if finding.good else "!!", finding.what, finding.found)
+    console.print(table)
+    bad = [finding for finding in findings if not finding.good]
+    if bad:
+        raise UserError(f"{bad[0].what}: {bad[0].remedy}")
+
+
+def demo(out: Path):
+    """`demo`: everything once, on what comes with the project."""
+    from tff_re.demo import SENTENCES, classify, train_demo
+
+    if out.exists() and any(out.iterdir()):
+        raise UserError(f"{out}: is not empty; remove it or give another --out")
+    exported = train_demo(out, run_suite=run_suite, say=_say)
+    table = Table(title=f"the exported model on sentences that were written for this demo ({exported})")
+    for heading in ("sentence", "label", "probability"):
+        table.add_column(heading)
+    for sentence, prediction in zip(SENTENCES, classify(exported), strict=True):
+        table.add_row(sentence, prediction.label, f"{prediction.probability:.4f}")
+    console.print(table)
+
+
+@contextlib.contextmanager
+def _suite_progress(suite):
+    """(on_start, on_round) for a comparison: a progress of its own for every run."""
+    done = [0]
+    total = len(suite.entries) * len(suite.seeds)
+    stack = contextlib.ExitStack()
+    shown: list = []
+
+    def on_start(entry: str, seed: int, rounds: int) -> None:
+        stack.close()
+        done[0] += 1
+        title = f"[{done[0]}/{total}] {entry}, seed {seed}".replace("[", r"\[")
+        shown[:] = [stack.enter_context(progress.RoundProgress(console, title, rounds))]
+
+    with stack:
+        yield on_start, lambda report: shown[0](report)
+
+
+def _say_start(experiment) -> None:
+    recipe: Recipe = experiment.recipe
+    clients = experiment.prepared.examples.clients
+    _say(
+        f"{recipe.name}: {recipe.algorithm.name} on {recipe.task.name}, {len(clients)} clients, "
+        f"{experiment.prepared.examples.size('train')} training and {experiment.prepared.examples.size('test')} test "
+        f"examples; a client gets {experiment.traffic.down:,} bytes and sends {experiment.traffic.up:,} a round"
+    )
+
+
+def _metrics_table(title: str, metrics: dict[str, float]) -> Table:
+    table = Table(title=title)
+    table.add_column("metric")
+    table.add_column("value", justify="right")
+    for name, value in metrics.items():
+        table.add_row(name, f"{value:.4f}")
+    return table
+
+
+def _say(text: str) -> None:
+    console.print(text, highlight=False, soft_wrap=True)
+
+

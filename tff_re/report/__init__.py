@@ -1,0 +1,28 @@
+"""From plain numbers to tables and pictures; knows no TensorFlow."""
+
+from tff_re.report.comparison import (
+    ComparisonRow,
+    Difference,
+    MetricSummary,
+    comparison_csv,
+    comparison_markdown,
+    comparison_rich,
+    paired_difference,
+)
+from tff_re.report.plots import confusion_png, curves, partition_heatmap, run_curves
+from tff_re.report.tables import partition_table
+
+__all__ = [
+    "ComparisonRow",
+    "Difference",
+    "MetricSummary",
+    "comparison_csv",
+    "comparison_markdown",
+    "comparison_rich",
+    "confusion_png",
+    "curves",
+    "paired_difference",
+    "partition_heatmap",
+    "partition_table",
+    "run_curves",
+]

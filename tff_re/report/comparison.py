@@ -1,0 +1,301 @@
+"""Algorithms side by side: mean and deviation over seeds, differences paired by seed, published values, costs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from datasets.files import write_atomically
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+MISSING = "–"
+
+
+class Difference(NamedTuple):
+    """A paired difference: mean and sample deviation (None for one pair) of a - b, pairs with a > b, number of pairs."""
+
+    mean: float
+    std: float | None
+    wins: int
+    n: int
+
+
+def paired_difference(a: Sequence[float], b: Sequence[float]) -> Difference:
+    """The differences a[i] - b[i] over seeds. A tie is no win.
+
+    Raises:
+      ValueError: a and b are of different length, or empty.
+    """
+    if len(a) != len(b) or not a:
+        raise ValueError(f"paired values are needed, got {len(a)} and {len(b)}")
+    differences = [float(x) - float(y) for x, y in zip(a, b, strict=True)]
+    return Difference(*_mean_std(differences), sum(d > 0 for d in differences), len(differences))
+
+
+def _mean_std(values: Sequence[float]) -> tuple[float, float | None]:
+    mean = math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.nan
+    if len(values) == 1:
+        return mean, None
+    return mean, statistics.stdev(values) if math.isfinite(mean) else math.nan
+
+
+@dataclass(frozen=True)
+class MetricSummary:
+    """One metric of one algorithm, a number for each seed.
+
+    Attributes:
+      best: Seed to the best value over the rounds.
+      final: Seed to the mean over the last tenth of the rounds.
+      published: The value in the paper, in the metric's own unit (a fraction for percentages).
+      higher_is_better: False for losses: then a seed favours an algorithm that is lower.
+      percent: Whether the values are fractions to be shown as percentages.
+
+    Raises:
+      ValueError: there is no seed, or best and final have different ones.
+    """
+
+    best: Mapping[int, float]
+    final: Mapping[int, float]
+    published: float | None = None
+    higher_is_better: bool = True
+    percent: bool = True
+
+    def __post_init__(self):
+        if not self.best or self.best.keys() != self.final.keys():
+            raise ValueError("best and final need the same seeds, at least one")
+
+    @classmethod
+    def from_rounds(cls, values: Mapping[int, Sequence[float]], **options) -> MetricSummary:
+        """The summary of each seed's values, one for each evaluated round in order; `options` are the other attributes.
+
+        The last tenth of n values are the last max(1, round(n / 10)). Values that are not finite (a diverged round) are
+        passed over in looking for the best, but not in the final mean.
+
+        Raises:
+          ValueError: a seed has no values.
+        """
+        better = max if options.get("higher_is_better", True) else min
+        best, final = {}, {}
+        for seed, rounds in values.items():
+            if not len(rounds):
+                raise ValueError(f"seed {seed} has no values")
+            last = rounds[-max(1, round(len(rounds) / 10)) :]
+            best[seed] = better((float(v) for v in rounds if math.isfinite(v)), default=math.nan)
+            final[seed] = _mean_std([float(v) for v in last])[0]
+        return cls(best, final, **options)
+
+    def difference(self, baseline: MetricSummary, which: str = "final") -> Difference | None:
+        """The difference to a baseline over the seeds that both have, or None if they share none.
+
+        Args:
+          baseline: The same metric of the baseline.
+          which: 'final' or 'best'.
+
+        Returns:
+          mean and std of (this - baseline); `wins` counts the seeds that favour this algorithm.
+        """
+        ours, theirs = getattr(self, which), getattr(baseline, which)
+        seeds = [seed for seed in ours if seed in theirs]
+        if not seeds:
+            return None
+        a, b = [ours[s] for s in seeds], [theirs[s] for s in seeds]
+        difference = paired_difference(a, b)
+        return difference if self.higher_is_better else difference._replace(wins=paired_difference(b, a).wins)
+
+
+@dataclass(frozen=True)
+class ComparisonRow:
+    """One algorithm of a comparison.
+
+    Attributes:
+      algorithm: Its name as shown.
+      metrics: Metric name to summary.
+      bytes_up: Sent by a client in a round; None: unknown.
+      bytes_down: Received by a client in a round; None: unknown.
+      seconds_per_round: Wall time of a round; None: unknown.
+      control: Whether it is a control (central or local training), not a competitor.
+    """
+
+    algorithm: str
+    metrics: Mapping[str, MetricSummary]
+    bytes_up: float | None = None
+    bytes_down: float | None = None
+    seconds_per_round: float | None = None
+    control: bool = field(default=False)
+
+
+def comparison_markdown(rows: Sequence[ComparisonRow], baseline: str | None = None) -> str:
+    """A Markdown table, a row an algorithm; `baseline` is the algorithm that differences are taken to.
+
+    Raises:
+      ValueError: no row is called `baseline`, or two rows have one name.
+    """
+    columns = [column for part in _parts(rows, baseline) for column in part[1]]
+    lines = ["| algorithm | " + " | ".join(_cell(c.title) for c in columns) + " |"]
+    lines.append("| :-- |" + " --: |" * len(columns))
+    for row in rows:
+        name = _cell(row.algorithm) + (" (control)" if row.control else "")
+        lines.append(f"| {name} | " + " | ".join(_cell(c.text(row)) for c in columns) + " |")
+    return "\n".join([*lines, "", _note(rows, baseline), ""])
+
+
+def comparison_rich(rows: Sequence[ComparisonRow], baseline: str | None = None) -> Group:
+    """The same for the terminal: a table for each metric and one for the costs, so that each fits into 80 columns.
+
+    Raises:
+      ValueError: as for `comparison_markdown`.
+    """
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    tables = []
+    for title, columns in _parts(rows, baseline):
+        # The title of a table says the metric; its columns need not repeat it.
+        table = Table(title=Text(title), title_justify="left", title_style="bold")
+        table.add_column("algorithm", overflow="fold")
+        for column in columns:
+            table.add_column(Text(column.title.removeprefix(title + " ")), justify="right", overflow="fold")
+        for row in rows:
+            style = "dim" if row.control else "bold" if row.algorithm == baseline else ""
+            table.add_row(Text(row.algorithm), *(Text(c.text(row)) for c in columns), style=style)
+        tables.append(table)
+    return Group(*tables, Text(_note(rows, baseline), style="dim"))
+
+
+def comparison_csv(path: str | os.PathLike, rows: Sequence[ComparisonRow], baseline: str | None = None) -> None:
+    """Writes a CSV file, a row an algorithm, with plain numbers in the metrics' own units; unknown ones are empty.
+
+    Raises:
+      ValueError: as for `comparison_markdown`.
+      DataError: the file cannot be written; an older one is still whole then.
+    """
+    base = _baseline(rows, baseline)
+    records = []
+    for row in rows:
+        record: dict[str, Any] = {"algorithm": row.algorithm, "control": int(row.control)}
+        for name in _metric_names(rows):
+            record |= {f"{name}_{key}": value for key, value in _numbers(row, base, name).items()}
+        record |= {key: getattr(row, key) for key in ("bytes_up", "bytes_down", "seconds_per_round")}
+        records.append(record)
+    file = io.StringIO(newline="")
+    writer = csv.DictWriter(file, list(records[0]) if records else ["algorithm"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    write_atomically(path, file.getvalue().encode("utf-8"))
+
+
+def _numbers(row: ComparisonRow, base: ComparisonRow | None, name: str) -> dict[str, Any]:
+    numbers = dict.fromkeys(["seeds", "best_mean", "best_std", "final_mean", "final_std", "published"])
+    for which in ("best", "final"):
+        numbers |= dict.fromkeys(f"{which}_difference_{key}" for key in Difference._fields)
+    metric = row.metrics.get(name)
+    if metric is None:
+        return numbers
+    numbers["seeds"], numbers["published"] = len(metric.best), metric.published
+    for which in ("best", "final"):
+        numbers[f"{which}_mean"], numbers[f"{which}_std"] = _mean_std(list(getattr(metric, which).values()))
+        difference = _difference(row, base, name, which)
+        if difference is not None:
+            numbers |= {f"{which}_difference_{key}": value for key, value in difference._asdict().items()}
+    return numbers
+
+
+class _Column(NamedTuple):
+    title: str
+    text: Callable[[ComparisonRow], str]
+
+
+def _parts(rows: Sequence[ComparisonRow], baseline: str | None) -> list[tuple[str, list[_Column]]]:
+    """(title, columns) of each metric, then of the costs."""
+    base = _baseline(rows, baseline)
+    parts = [(name, _metric_columns(name, base)) for name in _metric_names(rows)]
+    costs = [
+        _Column("MB up", lambda row: _fixed(row.bytes_up, 1e-6, 3)),
+        _Column("MB down", lambda row: _fixed(row.bytes_down, 1e-6, 3)),
+        _Column("s a round", lambda row: _fixed(row.seconds_per_round, 1, 2)),
+    ]
+    return [*parts, ("cost", costs)]
+
+
+def _metric_columns(name: str, base: ComparisonRow | None) -> list[_Column]:
+    def show(make):
+        def text(row):
+            metric = row.metrics.get(name)
+            return MISSING if metric is None else make(row, metric)
+
+        return text
+
+    def over_seeds(which):
+        return show(lambda row, metric: _mean_and_std(metric, *_mean_std(list(getattr(metric, which).values()))))
+
+    def difference(row, metric):
+        value = _difference(row, base, name, "final")
+        if value is None:
+            return MISSING
+        return f"{_mean_and_std(metric, value.mean, value.std, '+')} ({value.wins}/{value.n})"
+
+    columns = [_Column(f"{name} best", over_seeds("best")), _Column(f"{name} final", over_seeds("final"))]
+    if base is not None:
+        columns.append(_Column(f"{name} final − {base.algorithm}", show(difference)))
+    published = show(lambda row, metric: _fixed(metric.published, *_scale(metric)))
+    return [*columns, _Column(f"{name} published", published)]
+
+
+def _difference(row: ComparisonRow, base: ComparisonRow | None, name: str, which: str) -> Difference | None:
+    if base is None or row is base or name not in base.metrics:
+        return None
+    return row.metrics[name].difference(base.metrics[name], which)
+
+
+def _metric_names(rows: Sequence[ComparisonRow]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in row.metrics))
+
+
+def _baseline(rows: Sequence[ComparisonRow], baseline: str | None) -> ComparisonRow | None:
+    by_name = {row.algorithm: row for row in rows}
+    if len(by_name) != len(rows):
+        raise ValueError("two rows have the same name")
+    if baseline is not None and baseline not in by_name:
+        raise ValueError(f"no row is called {baseline!r}; there are {', '.join(by_name)}")
+    return None if baseline is None else by_name[baseline]
+
+
+def _scale(metric: MetricSummary) -> tuple[float, int]:
+    return (100, 2) if metric.percent else (1, 4)
+
+
+def _mean_and_std(metric: MetricSummary, mean: float, std: float | None, sign: str = "") -> str:
+    scale, digits = _scale(metric)
+    text = f"{mean * scale:{sign}.{digits}f}"
+    return text if std is None else f"{text} ± {std * scale:.{digits}f}"
+
+
+def _fixed(value: float | None, scale: float, digits: int) -> str:
+    return MISSING if value is None else f"{value * scale:.{digits}f}"
+
+
+def _note(rows: Sequence[ComparisonRow], baseline: str | None) -> str:
+    metrics = {name: metric for row in rows for name, metric in row.metrics.items()}
+    percent = [name for name, metric in metrics.items() if metric.percent]
+    seeds = sorted({len(metric.best) for row in rows for metric in row.metrics.values()})
+    parts = [f"Mean ± sample standard deviation over {' or '.join(map(str, seeds)) or 'no'} seeds."]
+    if percent:
+        parts.append(f"In percent: {', '.join(percent)}.")
+    parts.append("Best: over the rounds. Final: mean over the last tenth of the rounds.")
+    if baseline is not None:
+        parts.append(f"Differences to {baseline} are paired by seed; in brackets the seeds that favour the row.")
+    parts.append("MB: millions of bytes per client and round, uncompressed.")
+    return " ".join(parts)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|")

@@ -1,0 +1,49 @@
+"""Tables for the terminal."""
+
+from __future__ import annotations
+
+from rich.table import Table
+from rich.text import Text
+
+
+def partition_table(statistics, max_clients: int = 30) -> Table:
+    """How the samples and labels spread over the clients.
+
+    Args:
+      statistics: `datasets.partition` LabelCounts.
+      max_clients: At most so many rows; of more clients the largest and the smallest are shown.
+
+    Returns:
+      A table with a row a client, in the order of the clients, and the whole in its last row and its caption.
+    """
+    rows, total = statistics.rows(), statistics.summary()
+    table = Table(title="Partition", title_justify="left", title_style="bold", caption_justify="left", show_footer=True)
+    footers = (f"{total['clients']} clients", total["train"], total["test"], f"{total['classes']:.1f} on average", "")
+    headers = ("client", "train", "test", "classes", "largest share of a class")
+    for number, (header, footer) in enumerate(zip(headers, footers, strict=True)):
+        footer = f"{footer:,}" if isinstance(footer, int) else footer
+        table.add_column(header, footer=footer, justify="right" if number else "left", overflow="fold")
+    shown = _largest_and_smallest(rows, max_clients)
+    left_out = 0
+    for number, row in enumerate([*rows, None]):
+        if row is not None and number not in shown:
+            left_out += 1
+            continue
+        if left_out:
+            table.add_row(Text(f"… {left_out} more"), style="dim")
+            left_out = 0
+        if row is not None:
+            counts = [f"{row[key]:,}" for key in ("train", "test", "classes")]
+            table.add_row(Text(str(row["client"])), *counts, f"{row['largest_share']:.0%}")
+    table.caption = (
+        f"Training samples of a client: {total['smallest']:,} to {total['largest']:,}, median {total['median']:,.0f}. "
+        f"Label skew {total['label_skew']:.3f} (0: all alike)."
+    )
+    return table
+
+
+def _largest_and_smallest(rows: list[dict], count: int) -> set[int]:
+    if len(rows) <= count:
+        return set(range(len(rows)))
+    by_size = sorted(range(len(rows)), key=lambda number: -rows[number]["train"])
+    return {*by_size[: count - count // 2], *by_size[len(rows) - count // 2 :]}
