@@ -5,26 +5,31 @@ from __future__ import annotations
 import contextlib
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from tff_re import progress
 from tff_re.errors import UserError
 from tff_re.recipe import Recipe, load, read_toml, shipped, suites
 from tff_re.run_folder import writing
-from tff_re.tasks.base import Where
 
-console = Console()
+if TYPE_CHECKING:  # TensorFlow's import takes seconds, which a list of recipes can do without
+    from tff_re.tasks.base import Where
+
+# Names, paths and texts are shown as they are: rich would read "[b]" as markup and ":a:" as an emoji.
+console = Console(markup=False, emoji=False)
 
 
 def train(recipe_name: str, overrides, where: Where, out: Path | None, resume: bool, seed: int | None, runtime: str):
     """`train`: a recipe into a folder."""
+    from tff_re import progress
     from tff_re.runs import train_run
 
     recipe = load(recipe_name, overrides, seed)
     out = out or Path("runs") / f"{recipe.name}-seed{recipe.seed}"
-    with progress.RoundProgress(console, recipe.name, recipe.training.rounds) as shown:
+    with progress.RoundProgress(console, _title(recipe.name), recipe.training.rounds) as shown:
         experiment, result = train_run(
             recipe, out, where=where, resume=resume, runtime=runtime, on_start=_say_start, on_round=shown
         )
@@ -61,7 +66,7 @@ def run_suite(suite, out: Path, where: Where, resume: bool, runtime_name: str) -
         )
         report = write_report(suite, outcomes, out)
     for table in report.tables:
-        console.print(table)
+        console.print(table, markup=True)
     for line in report.text:
         console.print(line, highlight=False)
     _say(f"written: {', '.join(str(path) for path in report.files)}")
@@ -220,6 +225,8 @@ def demo(out: Path):
 @contextlib.contextmanager
 def _suite_progress(suite):
     """(on_start, on_round) for a comparison: a progress of its own for every run."""
+    from tff_re import progress
+
     done = [0]
     total = len(suite.entries) * len(suite.seeds)
     stack = contextlib.ExitStack()
@@ -228,7 +235,7 @@ def _suite_progress(suite):
     def on_start(entry: str, seed: int, rounds: int) -> None:
         stack.close()
         done[0] += 1
-        title = f"[{done[0]}/{total}] {entry}, seed {seed}".replace("[", r"\[")
+        title = _title(f"[{done[0]}/{total}] {entry}, seed {seed}")
         shown[:] = [stack.enter_context(progress.RoundProgress(console, title, rounds))]
 
     with stack:
@@ -252,6 +259,11 @@ def _metrics_table(title: str, metrics: dict[str, float]) -> Table:
     for name, value in metrics.items():
         table.add_row(name, f"{value:.4f}")
     return table
+
+
+def _title(text: str) -> str:
+    """The text as a progress shows it: the bar of a terminal reads markup, the lines elsewhere do not."""
+    return escape(text) if console.is_terminal else text
 
 
 def _say(text: str) -> None:

@@ -112,7 +112,9 @@ def read_toml(path: Path) -> dict:
         raise UserError(f"{path}: is a folder, not a TOML file") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: is not UTF-8 at byte {error.start}; save it as UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise UserError(f"{path}: its values are nested too deeply") from None
+    except ValueError as error:  # TOMLDecodeError is one, and so is what a number of 5000 digits makes
         raise UserError(f"{path}: is not valid TOML: {error}") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
@@ -156,15 +158,18 @@ def resolve(table: dict, source: str, overrides: tuple[str, ...] = (), seed: int
     seed_value = table.get("seed", 0)
     if not isinstance(name, str) or not name:
         raise UserError(f"{source}: 'name' must be a string in quotes, got {name!r}")
-    if isinstance(seed_value, bool) or not isinstance(seed_value, int) or seed_value < 0:
-        raise UserError(f"{source}: 'seed' must be a whole number of at least 0, got {seed_value!r}")
+    if isinstance(seed_value, bool) or not isinstance(seed_value, int) or not 0 <= seed_value < 2**63:
+        raise UserError(f"{source}: 'seed' must be a whole number from 0 to 2^63 - 1, got {seed_value!r}")
+    description = table.get("description", "")
+    if not isinstance(description, str):
+        raise UserError(f"{source}: 'description' must be a string in quotes, got {description!r}")
     published = table.get("published", {})
-    if not isinstance(published, dict) or not all(isinstance(v, (int, float)) for v in published.values()):
+    if not isinstance(published, dict) or not all(type(v) in (int, float) for v in published.values()):
         raise UserError(f"{source}: [published] must be a table of numbers")
     return Recipe(
         name=name,
         source=source,
-        description=str(table.get("description", "")),
+        description=description,
         seed=seed_value,
         task=_choice(table, "task", source),
         partition=_choice(table, "partition", source, default="natural"),
@@ -183,8 +188,8 @@ def apply_override(table: dict, override: str) -> None:
     if not separator or not all(parts):
         raise UserError(f"--set {override}: must be key=value, e.g. --set training.rounds=20")
     try:
-        value = tomllib.loads(f"value = {text.strip()}")["value"]
-    except tomllib.TOMLDecodeError:
+        (value,) = tomllib.loads(f"value = {text.strip()}").values()
+    except (ValueError, RecursionError):
         value = text.strip()
     for part in parts[:-1]:
         table = table.setdefault(part, {})

@@ -9,6 +9,7 @@ import click
 
 from tff_re.errors import UserError
 from tff_re.quiet import be_quiet
+from tff_re.runtime import runtime_names
 from tff_re.version import __version__
 
 EXIT_BAD_INPUT = 2
@@ -28,7 +29,9 @@ _run_options = [
     click.option("--out", type=click.Path(path_type=Path), help="Folder to write."),
     click.option("--resume", is_flag=True, help="Continue what is in the folder already."),
 ]
-_runtime_option = click.option("--runtime", default="local", show_default=True, help="Where computations run.")
+_runtime_option = click.option(
+    "--runtime", type=click.Choice(runtime_names()), default="local", show_default=True, help="Where computations run."
+)
 _seed_option = click.option("--seed", type=click.IntRange(min=0), help="Seed, in place of the recipe's.")
 
 
@@ -41,10 +44,15 @@ def _with(*groups):
     return decorate
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}, invoke_without_command=True
+)
 @click.version_option(__version__, prog_name="tff-re")
-def cli():
+@click.pass_context
+def cli(context):
     """Federated relation extraction and Chinese medical text classification on TensorFlow Federated."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 @cli.command(epilog=_example("python -m tff_re.run train flcmc-shipped-fedpap --set training.rounds=20 --out runs/first"))
@@ -118,7 +126,7 @@ def datasets(data):
     """List the data sets, and which of their files are there."""
     from tff_re import commands
 
-    commands.datasets(data)
+    commands.datasets(_folder(data))
 
 
 @cli.command(epilog=_example("python -m tff_re.run partition flcmc-shipped-fedpap --out runs/partition"))
@@ -138,7 +146,7 @@ def doctor(data):
     """Check this machine and this installation; start a worker and stop it again."""
     from tff_re import commands
 
-    commands.doctor(data)
+    commands.doctor(_folder(data))
 
 
 @cli.command(epilog=_example("python -m tff_re.run demo --out runs/demo"))
@@ -151,13 +159,18 @@ def demo(out):
 
 
 def _where(data, trust, partition=None):
-    from tff_re.tasks.base import Where
-
-    if data is not None and not data.is_dir():
-        raise UserError(f"--data {data}: no such folder")
+    _folder(data)
     if partition is not None and not partition.is_file():
         raise UserError(f"--partition {partition}: no such file")
+    from tff_re.tasks.base import Where  # TensorFlow's import takes seconds
+
     return Where(data=data, partition=partition, trust=trust)
+
+
+def _folder(data):
+    if data is not None and not data.is_dir():
+        raise UserError(f"--data {data}: no such folder")
+    return data
 
 
 def _seeds(text):

@@ -16,6 +16,8 @@ def _exactly(kind: type, *accepted: type):
     def hook(value, _):
         if isinstance(value, bool) and kind is not bool or not isinstance(value, (kind, *accepted)):
             raise TypeError(f"must be {_NAMES[kind]}, got {value!r}")
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise TypeError("must be a number of at most 64 bits")
         value = kind(value)
         if kind is float and not math.isfinite(value):
             raise TypeError(f"must be a finite number, got {value!r}")
@@ -32,6 +34,30 @@ _converter.register_structure_hook_func(
     lambda kind: typing.get_origin(kind) is typing.Literal,
     lambda value, kind: _literal(value, kind),
 )
+
+
+def _tuple(value, kind):
+    # cattrs would take a string for a list of letters.
+    if not isinstance(value, (list, tuple)):
+        raise TypeError(f"must be a list, got {value!r}")
+    inner = typing.get_args(kind)[0]
+    for item in value:
+        if dataclasses.is_dataclass(inner) and not isinstance(item, dict):
+            raise TypeError(f"must be a list of tables, got {item!r} in it")
+    return tuple(_converter.structure(item, inner) for item in value)
+
+
+def _dict(value, kind):
+    if not isinstance(value, dict):
+        raise TypeError(f"must be a table, got {value!r}")
+    inner = typing.get_args(kind)
+    return {key: _converter.structure(item, inner[1]) for key, item in value.items()} if inner else dict(value)
+
+
+for _origin, _hook in ((tuple, _tuple), (dict, _dict)):
+    _converter.register_structure_hook_func(
+        lambda kind, origin=_origin: kind is origin or typing.get_origin(kind) is origin, _hook
+    )
 
 
 def _literal(value, kind):
@@ -59,25 +85,32 @@ def structure(cls: type, table, *, section: str, source: str):
     try:
         return _converter.structure(table, cls)
     except ClassValidationError as error:
-        raise UserError(f"{source}: {_first_message(error, cls, prefix)}") from None
+        raise UserError(f"{source}: {_first_message(error, prefix)}") from None
     except (TypeError, ValueError) as error:
         raise UserError(f"{source}: {prefix.rstrip('.') or 'recipe'}: {error}") from None
 
 
-def _first_message(error: ClassValidationError, cls: type, prefix: str) -> str:
+def _first_message(error: ClassValidationError, prefix: str) -> str:
     with_notes, without_notes = error.group_exceptions()
     for cause in without_notes:
         if isinstance(cause, ForbiddenExtraKeysError):
             key = sorted(cause.extra_fields)[0]
-            return f"unknown key '{prefix}{key}'; {nearest(key, [f.name for f in dataclasses.fields(cls) if f.init])}"
+            return f"unknown key '{prefix}{key}'; {nearest(key, _keys(cause.cl))}"
     for cause, note in with_notes:
         if isinstance(cause, ClassValidationError):
-            return _first_message(cause, cls, f"{prefix}{note.name}.")
+            return _first_message(cause, f"{prefix}{note.name}.")
         if isinstance(cause, KeyError):
             return f"the key '{prefix}{note.name}' is missing"
         return f"'{prefix}{note.name}' {_last(cause)}"
-    cause = without_notes[0]
-    return f"{prefix.rstrip('.') or 'recipe'}: {_last(cause)}"
+    message = _last(without_notes[0])
+    key, _, rest = message.partition(" ")
+    if key in _keys(error.cl):
+        return f"'{prefix}{key}' {rest}"
+    return f"{prefix.rstrip('.') or 'recipe'}: {message}"
+
+
+def _keys(cls: type) -> list[str]:
+    return [f.name for f in dataclasses.fields(cls) if f.init]
 
 
 def _last(cause: BaseException) -> str:

@@ -77,19 +77,6 @@ def test_initial_weights_depend_on_the_seed_alone(model):
     assert any((a != b).any() for a, b in zip(here.trainable, other.trainable, strict=True))
 
 
-def test_initial_weights_are_the_same_while_a_function_is_traced(model):
-    outside, inside = model.initial_weights(3), []
-
-    @tf.function
-    def traced():
-        inside.append(model.initial_weights(3))
-        return tf.constant(0)
-
-    traced()
-    for a, b in zip(flat(outside), flat(inside[0]), strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
 def draws_of(generator):
     return {
         "python": lambda: random.random(),

@@ -1,0 +1,32 @@
+"""`python -m benchmarks [NAME…]`: runs benchmarks and writes their tables to runs/benchmarks."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from pathlib import Path
+
+from tff_re.quiet import be_quiet
+
+NAMES = ("rounds",)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(NAMES)} [all]")
+    parser.add_argument("--out", type=Path, default=Path("runs/benchmarks"))
+    parser.add_argument("--rounds", type=int, default=9, help="measured rounds of each contender [9]")
+    arguments = parser.parse_args()
+    unknown = set(arguments.names) - set(NAMES)
+    if unknown:
+        parser.error(f"there is no benchmark {sorted(unknown)[0]!r}; there are {', '.join(NAMES)}")
+    be_quiet()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for name in arguments.names or NAMES:
+        markdown = importlib.import_module(f"benchmarks.{name}").run(arguments.rounds, arguments.out)
+        (arguments.out / f"{name}.md").write_text(markdown, "utf-8")
+        print(markdown)
+
+
+if __name__ == "__main__":
+    main()

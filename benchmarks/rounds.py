@@ -1,0 +1,237 @@
+"""Seconds per round: this project, TFF's own FedAvg and a plain tf.function loop over the clients, in turn.
+
+Ten clients with 20 batches of 10 each, SGD, the weighted mean. All three train the same function from the same weights
+on the same examples; before anything is timed, one full-batch step of each must lead to the same weights. TFF's own and
+the plain loop train the stock Keras model that a user would write, with its mask for padding.
+"""
+
+from __future__ import annotations
+
+import collections
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from computations import algorithms
+from computations.local_model import LocalModel
+from tff_re.models import logistic_regression, lstm
+from tff_re.models.inputs import DenseInput, TokenInput
+from tff_re.run_folder import environment
+from tff_re.runtime import open_runtime
+
+CLIENTS, EXAMPLES, BATCH, RATE, WORDS, LENGTH = 10, 200, 10, 0.01, 2000, 40
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A model with its stock form, and the clients' examples."""
+
+    name: str
+    build: Callable[[], tf.keras.Model]
+    build_plain: Callable[[], tf.keras.Model]
+    spec: dict[str, tf.TensorSpec]
+    clients: list[dict[str, np.ndarray]]
+    classes: int
+
+
+def problems() -> list[Problem]:
+    """Logistic regression on 60 features; LSTM(128) on sentences of 40 words and of 1 to 40 words."""
+    rng = np.random.default_rng(0)
+    labels = tf.TensorSpec([None], tf.int32)
+    dense = [
+        {"x": rng.normal(size=(EXAMPLES, 60)).astype(np.float32), "y": rng.integers(0, 10, EXAMPLES).astype(np.int32)}
+        for _ in range(CLIENTS)
+    ]
+    options, inputs = logistic_regression.Options(), DenseInput(60)
+    found = [
+        Problem(
+            "LR, 60 features",
+            lambda: logistic_regression.build(options, inputs, 10),
+            lambda: logistic_regression.build_plain(options, inputs, 10),
+            {"x": tf.TensorSpec([None, 60], tf.float32), "y": labels},
+            dense,
+            10,
+        )
+    ]
+    lstm_options, tokens = lstm.Options(), TokenInput(WORDS, LENGTH)
+    for name, shortest in ((f"LSTM(128), {LENGTH} words", LENGTH), (f"LSTM(128), 1 to {LENGTH} words", 1)):
+        found.append(
+            Problem(
+                name,
+                lambda: lstm.build(lstm_options, tokens, 2),
+                lambda: lstm.build_plain(lstm_options, tokens, 2),
+                {"tokens": tf.TensorSpec([None, LENGTH], tf.int32), "y": labels},
+                [_sentences(rng, shortest) for _ in range(CLIENTS)],
+                2,
+            )
+        )
+    return found
+
+
+def _sentences(rng, shortest: int) -> dict[str, np.ndarray]:
+    tokens = rng.integers(1, WORDS, (EXAMPLES, LENGTH)).astype(np.int32)
+    lengths = rng.integers(shortest, LENGTH + 1, EXAMPLES)
+    tokens[np.arange(LENGTH) >= lengths[:, np.newaxis]] = 0
+    return {"tokens": tokens, "y": rng.integers(0, 2, EXAMPLES).astype(np.int32)}
+
+
+class Ours:
+    """This project's FedAvg."""
+
+    name = "this project"
+
+    def __init__(self, problem: Problem, batch: int):
+        self._model = LocalModel(problem.build, problem.spec, problem.classes, "classifier")
+        chosen = algorithms.find("fedavg")
+        options = chosen.options(learning_rate=RATE, local_epochs=1, batch_size=batch)
+        self._algorithm = chosen.build(self._model, options)
+        self._clients = [
+            collections.OrderedDict(examples=self._model.arrange(c), seed=np.array([0, i], np.int32))
+            for i, c in enumerate(problem.clients)
+        ]
+
+    def start(self, weights: list[np.ndarray]) -> None:
+        self._state = self._algorithm.initialize(tff.learning.models.ModelWeights(weights, []))
+
+    def round(self) -> None:
+        self._state = self._algorithm.next(self._state, self._clients)["state"]
+
+    def weights(self):
+        return self._state["weights"].trainable
+
+
+class TffOwn:
+    """`tff.learning.algorithms.build_weighted_fed_avg`, in the same execution context."""
+
+    name = "TFF's own FedAvg"
+
+    def __init__(self, problem: Problem, batch: int):
+        feature = next(name for name in problem.spec if name != "y")
+        spec = collections.OrderedDict(x=problem.spec[feature], y=problem.spec["y"])
+
+        def model_fn():
+            plain = problem.build_plain()
+            keras_model = tf.keras.Model(plain.inputs[0], plain.output["logits"])
+            loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            return tff.learning.models.from_keras_model(keras_model, loss=loss, input_spec=spec)
+
+        self._process = tff.learning.algorithms.build_weighted_fed_avg(
+            model_fn, client_optimizer_fn=tff.learning.optimizers.build_sgdm(RATE)
+        )
+        self._clients = [
+            tf.data.Dataset.from_tensor_slices(collections.OrderedDict(x=c[feature], y=c["y"])).batch(batch)
+            for c in problem.clients
+        ]
+
+    def start(self, weights: list[np.ndarray]) -> None:
+        state = self._process.initialize()
+        self._state = self._process.set_model_weights(state, tff.learning.models.ModelWeights(weights, []))
+
+    def round(self) -> None:
+        self._state = self._process.next(self._state, self._clients).state
+
+    def weights(self):
+        return self._process.get_model_weights(self._state).trainable
+
+
+class PlainLoop:
+    """What one writes by hand: a compiled training step, a Python loop over the clients, a mean of their weights."""
+
+    name = "plain tf.function loop"
+
+    def __init__(self, problem: Problem, batch: int):
+        self._model = model = problem.build_plain()
+        optimizer = tf.keras.optimizers.legacy.SGD(RATE)
+        loss_fn = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        self._sizes = [len(c["y"]) for c in problem.clients]
+        self._clients = [tf.data.Dataset.from_tensor_slices(c).batch(batch).cache() for c in problem.clients]
+
+        @tf.function
+        def local_training(dataset):
+            for examples in dataset:
+                features = {name: value for name, value in examples.items() if name != "y"}
+                with tf.GradientTape() as tape:
+                    loss = loss_fn(examples["y"], model(features, training=True)["logits"])
+                variables = model.trainable_variables
+                optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+
+        self._local_training = local_training
+
+    def start(self, weights: list[np.ndarray]) -> None:
+        self._weights = weights
+
+    def round(self) -> None:
+        total = [np.zeros_like(w) for w in self._weights]
+        for dataset, size in zip(self._clients, self._sizes, strict=True):
+            for variable, value in zip(self._model.trainable_variables, self._weights, strict=True):
+                variable.assign(value)
+            self._local_training(dataset)
+            for place, variable in zip(total, self._model.trainable_variables, strict=True):
+                place += size * variable.numpy()
+        self._weights = [t / sum(self._sizes) for t in total]
+
+    def weights(self):
+        return self._weights
+
+
+CONTENDERS = (Ours, TffOwn, PlainLoop)
+
+
+def run(rounds: int, out: Path) -> str:
+    """Measures all problems; returns the Markdown table."""
+    lines = [
+        "| problem | contender | seconds a round, median (least to greatest) | ours is so many times as fast |",
+        "| :-- | :-- | --: | --: |",
+    ]
+    with open_runtime("local", log_path=out / "worker.log"):
+        for problem in problems():
+            weights = LocalModel(problem.build, problem.spec, problem.classes).initial_weights(0).trainable
+            _check_agreement(problem, weights)
+            contenders = [contender(problem, BATCH) for contender in CONTENDERS]
+            for contender in contenders:
+                contender.start(weights)
+                contender.round()  # compiles
+            seconds = {contender.name: [] for contender in contenders}
+            for _ in range(rounds):
+                for contender in contenders:
+                    began = time.perf_counter()
+                    contender.round()
+                    seconds[contender.name].append(time.perf_counter() - began)
+            ours = seconds[Ours.name]
+            for name, values in seconds.items():
+                ratio = statistics.median(theirs / own for theirs, own in zip(values, ours, strict=True))
+                lines.append(
+                    f"| {problem.name} | {name} | {statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f}) "
+                    f"| {'' if name == Ours.name else f'{ratio:.2f}'} |"
+                )
+        memory = sum(p.memory_info().rss for p in (psutil.Process(), *psutil.Process().children(recursive=True)))
+    about = environment()
+    lines += [
+        "",
+        f"{CLIENTS} clients, {EXAMPLES // BATCH} batches of {BATCH} each, SGD; {rounds} rounds of each, in turn; the ratio is "
+        f"the median over the turns. {about['cores']} cores, TensorFlow {about['tensorflow']}, TFF "
+        f"{about['tensorflow-federated']}. Memory of all processes behind it: {memory / 2**20:.0f} MiB.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _check_agreement(problem: Problem, weights: list[np.ndarray]) -> None:
+    """One step on all examples of each client leads all contenders to the same weights, or the race means nothing."""
+    results = []
+    for contender in (contender(problem, EXAMPLES) for contender in CONTENDERS):
+        contender.start(weights)
+        contender.round()
+        results.append(contender.weights())
+    for name, other in zip([c.name for c in CONTENDERS[1:]], results[1:], strict=True):
+        for mine, theirs in zip(results[0], other, strict=True):
+            difference = float(np.max(np.abs(np.asarray(mine) - np.asarray(theirs))))
+            if not difference < 1e-5:
+                raise AssertionError(f"{problem.name}: {Ours.name} and {name} differ by {difference}")

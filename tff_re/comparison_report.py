@@ -1,0 +1,89 @@
+"""Tables, curves and sentences of a comparison, from what its runs left."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from datasets.files import write_atomically
+from tff_re.comparison import Entry, Outcome, Suite, explain_gain, slug
+from tff_re.report import ComparisonRow, MetricSummary, comparison_csv, comparison_markdown, comparison_rich, curves
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was made: tables for the terminal, the sentences under them, the files written."""
+
+    tables: list[Any]
+    text: list[str]
+    files: list[Path]
+
+
+def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Path) -> Report:
+    """comparison.md, and a CSV table and curves for each of the suite's tables."""
+    tables, files, markdown = [], [], [f"# {suite.title}", ""]
+    if suite.text:
+        markdown += [suite.text, ""]
+    markdown += [f"Seeds: {', '.join(map(str, suite.seeds))}.", ""]
+    for group, entries in suite.groups().items():
+        rows = [_row(suite, entry, outcomes[entry.name]) for entry in entries]
+        baseline = rows[0].algorithm if len(rows) > 1 else None
+        stem = f"comparison-{slug(group)}" if group else "comparison"
+        if group:
+            markdown += [f"## {group}", ""]
+            tables.append(f"[bold]{group}[/bold]")
+        tables.append(comparison_rich(rows, baseline))
+        comparison_csv(out / f"{stem}.csv", rows, baseline)
+        files.append(out / f"{stem}.csv")
+        markdown += [comparison_markdown(rows, baseline)]
+        for metric in suite.metrics:
+            picture = out / f"{stem}-{metric.replace('/', '-')}.png"
+            series = {entry.name: _points(outcomes[entry.name], metric) for entry in entries}
+            curves(
+                picture, series, metric, group or suite.title, controls=[entry.name for entry in entries if entry.control]
+            )
+            files.append(picture)
+            markdown += [f"![{metric} over the rounds]({picture.name})", ""]
+    text = [explain_gain(gain, suite.metrics[0], outcomes) for gain in suite.gains]
+    if text:
+        markdown += ["## How much of a gain is the step size", ""] + [f"- {sentence}" for sentence in text] + [""]
+    write_atomically(out / "comparison.md", "\n".join(markdown).encode("utf-8"))
+    return Report(tables, text, [out / "comparison.md", *files])
+
+
+def _row(suite: Suite, entry: Entry, outcomes: dict[int, Outcome]) -> ComparisonRow:
+    metrics = {}
+    for name in suite.metrics:
+        values = {seed: [row[name] for row in outcome.history if name in row] for seed, outcome in outcomes.items()}
+        if all(values.values()):
+            loss = name.endswith("loss")
+            metrics[name] = MetricSummary.from_rounds(
+                values, published=entry.published.get(name), higher_is_better=not loss, percent=not loss
+            )
+    some = next(iter(outcomes.values()))
+    return ComparisonRow(
+        algorithm=entry.name,
+        metrics=metrics,
+        bytes_up=some.bytes_up,
+        bytes_down=some.bytes_down,
+        seconds_per_round=statistics.median(outcome.seconds_per_round for outcome in outcomes.values()),
+        control=entry.control,
+    )
+
+
+def _points(outcomes: dict[int, Outcome], metric: str) -> list[tuple[float, float, float, float]]:
+    """(round, mean, least, greatest) over the seeds, for the rounds that were evaluated."""
+    by_round: dict[float, list[float]] = {}
+    for outcome in outcomes.values():
+        for row in outcome.history:
+            if metric in row:
+                by_round.setdefault(row["round"], []).append(row[metric])
+    points = []
+    for round_num, values in sorted(by_round.items()):
+        finite = [value for value in values if math.isfinite(value)]
+        if finite:
+            points.append((round_num, statistics.fmean(finite), min(finite), max(finite)))
+    return points
