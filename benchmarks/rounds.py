@@ -207,16 +207,15 @@ def run(rounds: int, out: Path) -> str:
             ours = seconds[Ours.name]
             for name, values in seconds.items():
                 ratio = statistics.median(theirs / own for theirs, own in zip(values, ours, strict=True))
-                lines.append(
-                    f"| {problem.name} | {name} | {statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f}) "
-                    f"| {'' if name == Ours.name else f'{ratio:.2f}'} |"
-                )
+                spread = f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+                shown = "" if name == Ours.name else f"{ratio:.2f}"
+                lines.append(f"| {problem.name} | {name} | {spread} | {shown} |")
         memory = sum(p.memory_info().rss for p in (psutil.Process(), *psutil.Process().children(recursive=True)))
     about = environment()
     lines += [
         "",
-        f"{CLIENTS} clients, {EXAMPLES // BATCH} batches of {BATCH} each, SGD; {rounds} rounds of each, in turn; the ratio is "
-        f"the median over the turns. {about['cores']} cores, TensorFlow {about['tensorflow']}, TFF "
+        f"{CLIENTS} clients, {EXAMPLES // BATCH} batches of {BATCH} each, SGD; {rounds} rounds of each, in turn; the "
+        f"ratio is the median over the turns. {about['cores']} cores, TensorFlow {about['tensorflow']}, TFF "
         f"{about['tensorflow-federated']}. Memory of all processes behind it: {memory / 2**20:.0f} MiB.",
         "",
     ]

@@ -14,8 +14,8 @@ def build_evaluation(model: LocalModel, *, batch_size: int = 256) -> tff.Computa
     """(<weights@SERVER, examples@CLIENTS> -> statistics@CLIENTS).
 
     The statistics of a client are `examples` (float32), `loss` (the sum over its examples) and the model's own
-    (`confusion` [C, C] for classifiers), each zero for a client without examples. They stay one value per client because
-    the distribution over clients (worst, median, best) is reported; they hold counts, never text.
+    (`confusion` [C, C] for classifiers), each zero for a client without examples. They stay one value per
+    client because the distribution over clients (worst, median, best) is reported; they hold counts, never text.
     """
 
     @tff.tensorflow.computation(model.weights_type, model.examples_type)

@@ -1,8 +1,8 @@
 """Composes client work, an aggregator and a finalizer into a federated algorithm.
 
-TFF's own `compose_learning_process` admits client data that are sequences and nothing that stays at a client. Ours takes
-a client's examples as tensors with a seed beside them, and what a client keeps as a CLIENTS-placed value in and out.
-Distributors, aggregators and finalizers are TFF's own templates.
+TFF's own `compose_learning_process` admits client data that are sequences and nothing that stays at a client. Ours
+takes a client's examples as tensors with a seed beside them, and what a client keeps as a CLIENTS-placed value in and
+out. Distributors, aggregators and finalizers are TFF's own templates.
 """
 
 from __future__ import annotations
@@ -105,7 +105,12 @@ def compose(
             )
         )
         metrics = tff.federated_zip(
-            collections.OrderedDict(work=work["metrics"], aggregator=aggregated.measurements)
+            collections.OrderedDict(
+                work=work["metrics"],
+                aggregator=aggregated.measurements,
+                finalizer=final.measurements,
+                distributor=sent.measurements,
+            )
         )
         result = collections.OrderedDict(state=new_state)
         if remembers:
@@ -113,5 +118,6 @@ def compose(
         result["metrics"] = metrics
         return result
 
-    next_fn = tff.federated_computation(one_round if remembers else lambda s, c: one_round(s, c), *arguments)
+    with_memory, without = (lambda s, c, m: one_round(s, c, m)), (lambda s, c: one_round(s, c))
+    next_fn = tff.federated_computation(with_memory if remembers else without, *arguments)
     return FederatedAlgorithm(model=model, initialize=initialize, next=next_fn, client_work=client_work)

@@ -12,6 +12,8 @@ from functools import cached_property
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+from keras.src import backend as keras_backend
+from tensorflow.python.eager import context
 
 LABEL = "y"
 
@@ -51,14 +53,22 @@ def zero_initialisers():
 
 @contextlib.contextmanager
 def _isolated_seeds(seed: int):
-    """Seeds Keras' initialisers without disturbing the caller's global random states."""
+    """Seeds Keras' initialisers without disturbing the caller's global random states.
+
+    TensorFlow and Keras let their seeds be set and not be read, but for these names of the versions that are pinned.
+    """
+    eager, keras_seeds = context.context(), keras_backend._SEED_GENERATOR
     python_state, numpy_state = random.getstate(), np.random.get_state()
+    eager_state = eager._seed, eager._rng
+    keras_state = getattr(keras_seeds, "generator", None)
     try:
         tf.keras.utils.set_random_seed(seed)
         yield
     finally:
         random.setstate(python_state)
         np.random.set_state(numpy_state)
+        eager._seed, eager._rng = eager_state
+        keras_seeds.generator = keras_state
 
 
 @dataclass(frozen=True)

@@ -243,9 +243,7 @@ def test_the_older_export_comes_back_when_the_new_one_cannot_take_its_place(tmp_
     folder = export_model(tmp_path / "export", **arguments(kind="vectors"))
     before = (folder / "model.keras").read_bytes()
     replace = os.replace
-    monkeypatch.setattr(
-        os, "replace", lambda a, b: full_disk() if os.fspath(a).endswith(".part") else replace(a, b)
-    )
+    monkeypatch.setattr(os, "replace", lambda a, b: full_disk() if os.fspath(a).endswith(".part") else replace(a, b))
     with pytest.raises(ExportError, match="No space left"):
         export_model(folder, overwrite=True, **arguments(kind="vectors"))
     assert (folder / "model.keras").read_bytes() == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import shutil
 from collections import OrderedDict
@@ -71,10 +72,18 @@ class Records:
             ) from None
 
     def _run(self, coroutine):
-        return self._loop.run_until_complete(coroutine)
+        task = self._loop.create_task(coroutine)
+        try:
+            return self._loop.run_until_complete(task)
+        except BaseException:
+            # After Ctrl-C the task is still pending, and asyncio would print that it was destroyed.
+            task.cancel()
+            with contextlib.suppress(BaseException):
+                self._loop.run_until_complete(task)
+            raise
 
 
-class translated:  # noqa: N801 - used as a function
+class translated:
     """TensorFlow's own errors for a full disk, as the one that `writing` of run_folder understands."""
 
     def __init__(self, folder: Path):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from tff_re.errors import UserError
 from tff_re.recipe import Recipe, load, read_toml, shipped, suites
@@ -34,7 +35,9 @@ def train(recipe_name: str, overrides, where: Where, out: Path | None, resume: b
             recipe, out, where=where, resume=resume, runtime=runtime, on_start=_say_start, on_round=shown
         )
     if result.test is not None:
-        console.print(_metrics_table(f"{recipe.name}, seed {recipe.seed}: test examples of all clients", result.test.metrics))
+        console.print(
+            _metrics_table(f"{recipe.name}, seed {recipe.seed}: test examples of all clients", result.test.metrics)
+        )
     _say(f"written: {out} (metrics.csv, plots, model.keras, TensorBoard; export it with: export {out})")
 
 
@@ -45,7 +48,13 @@ def compare(recipes, suite_name, seeds, overrides, where: Where, out: Path | Non
     if bool(recipes) == bool(suite_name):
         raise UserError("give recipes to compare, or --suite NAME (one of them)")
     suite = load_suite(suite_name, overrides, seeds) if suite_name else suite_of_recipes(recipes, overrides, seeds)
-    run_suite(suite, out or Path("runs") / (Path(suite_name).stem if suite_name else "comparison"), where, resume, runtime_name)
+    run_suite(
+        suite,
+        out or Path("runs") / (Path(suite_name).stem if suite_name else "comparison"),
+        where,
+        resume,
+        runtime_name,
+    )
 
 
 def run_suite(suite, out: Path, where: Where, resume: bool, runtime_name: str) -> None:
@@ -87,7 +96,9 @@ def evaluate(run: Path, split: str, where: Where, runtime: str):
         opened.folder.plots.mkdir(exist_ok=True)
         picture = opened.folder.plots / f"confusion-{split}.png"
         confusion_png(picture, result.confusion, opened.experiment.prepared.label_names)
-    console.print(_metrics_table(f"{split} examples of {len(result.clients)} clients after round {opened.round}", result.metrics))
+    console.print(
+        _metrics_table(f"{split} examples of {len(result.clients)} clients after round {opened.round}", result.metrics)
+    )
     table = Table(title="by class")
     for heading in ("class", "precision", "recall", "F1", "examples"):
         table.add_column(heading, justify="left" if heading == "class" else "right")
@@ -128,18 +139,25 @@ def predict(export_folder: Path, texts, show_text: bool):
     console.print(table)
 
 
-def recipes():
-    """`recipes`: what comes with the project."""
-    table = Table(title="recipes (train NAME)")
-    for heading in ("name", "task", "model", "algorithm", "what"):
-        table.add_column(heading, overflow="fold")
+def recipes(keys: bool):
+    """`recipes`: what comes with the project, or every key of a recipe."""
+    if keys:
+        from tff_re.recipe_keys import markdown
+
+        print(markdown(), end="")
+        return
+    table = Table(title="recipes (train NAME)", show_lines=True)
+    table.add_column("name", no_wrap=True)
+    table.add_column("what", overflow="fold")
     for name, path in shipped().items():
         raw = read_toml(path)
-        table.add_row(name, *(raw.get(s, {}).get("name", "") for s in ("task", "model", "algorithm")), raw["description"])
+        parts = ", ".join(raw[section]["name"] for section in ("task", "model", "algorithm"))
+        table.add_row(name, Text.assemble(raw["description"], "\n", (parts, "dim")))
     console.print(table)
-    table = Table(title="suites (compare --suite NAME)")
-    for heading in ("name", "entries", "what"):
-        table.add_column(heading, overflow="fold")
+    table = Table(title="suites (compare --suite NAME)", show_lines=True)
+    table.add_column("name", no_wrap=True)
+    table.add_column("entries", justify="right")
+    table.add_column("what", overflow="fold")
     for name, path in suites().items():
         raw = read_toml(path)
         table.add_row(name, str(len(raw["entry"])), raw["title"])
@@ -268,5 +286,3 @@ def _title(text: str) -> str:
 
 def _say(text: str) -> None:
     console.print(text, highlight=False, soft_wrap=True)
-
-

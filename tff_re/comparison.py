@@ -143,7 +143,7 @@ def suite_of_recipes(names: tuple[str, ...], overrides: tuple[str, ...] = (), se
         for section in ("task", "partition", "training", "evaluation"):
             if getattr(recipe, section) != getattr(first, section):
                 raise UserError(
-                    f"{recipe.source}: its [{section}] differs from that of {first.source}; a comparison needs them alike"
+                    f"{recipe.source}: its [{section}] is not that of {first.source}; a comparison needs them alike"
                 )
     if len({recipe.name for recipe in recipes}) != len(recipes):
         raise UserError("two recipes have the same name; give them different names")

@@ -43,7 +43,11 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
             picture = out / f"{stem}-{metric.replace('/', '-')}.png"
             series = {entry.name: _points(outcomes[entry.name], metric) for entry in entries}
             curves(
-                picture, series, metric, group or suite.title, controls=[entry.name for entry in entries if entry.control]
+                picture,
+                series,
+                metric,
+                group or suite.title,
+                controls=[entry.name for entry in entries if entry.control],
             )
             files.append(picture)
             markdown += [f"![{metric} over the rounds]({picture.name})", ""]

@@ -62,8 +62,8 @@ class Workshop:
         trainable = sum(len(client.train["y"]) > 0 for client in prepared.examples.clients)
         if recipe.training.clients_per_round > trainable:
             raise UserError(
-                f"{recipe.source}: training.clients_per_round is {recipe.training.clients_per_round}, but only {trainable} "
-                "clients have training examples; lower it"
+                f"{recipe.source}: training.clients_per_round is {recipe.training.clients_per_round}, but only "
+                f"{trainable} clients have training examples; lower it"
             )
         model = prepared.local_model(recipe.model)
         form = _form(prepared)
@@ -92,7 +92,5 @@ def _form(prepared: Prepared) -> tuple:
     """What the computations depend on: sizes, not values."""
     inputs = prepared.inputs
     vectors = getattr(inputs, "vectors", None)
-    sizes = tuple(
-        (f.name, getattr(inputs, f.name)) for f in dataclasses.fields(inputs) if f.name != "vectors"
-    )
+    sizes = tuple((f.name, getattr(inputs, f.name)) for f in dataclasses.fields(inputs) if f.name != "vectors")
     return (type(inputs).__name__, sizes, None if vectors is None else vectors.shape, len(prepared.label_names))

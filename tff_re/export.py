@@ -314,7 +314,12 @@ def _write_saved_model(model: tf.keras.Model, folder: Path) -> None:
 def _input_description(inputs, encoding) -> dict[str, Any]:
     if encoding is None:
         return {"name": "x", "kind": "vectors", "width": inputs.width}
-    return {"name": "text", "kind": _kind(encoding), "max_length": inputs.max_length, "vocabulary": len(encoding.vocabulary)}
+    return {
+        "name": "text",
+        "kind": _kind(encoding),
+        "max_length": inputs.max_length,
+        "vocabulary": len(encoding.vocabulary),
+    }
 
 
 def _fields(options: Any) -> Any:
@@ -333,7 +338,9 @@ def _json_value(value: Any, name: str) -> Any:
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, bool | int | str):
         return value
-    raise ExportError(f"{name} is a {type(value).__name__}, which JSON cannot hold; give a string, number, list or dict")
+    raise ExportError(
+        f"{name} is a {type(value).__name__}, which JSON cannot hold; give a string, number, list or dict"
+    )
 
 
 def _versions() -> dict[str, str]:
@@ -454,7 +461,9 @@ def _verify_ids(layer, encoding, texts: tf.Tensor, ids: np.ndarray) -> None:
         if not np.array_equal(layer(tf.constant(part)).numpy()[:, 0], np.arange(start + 2, start + 2 + len(part))):
             problem = "a word of the vocabulary"
     if problem is not None:
-        raise ExportError(f"the exported graph gives {problem} other ids than the encoding; the encoding is not exportable")
+        raise ExportError(
+            f"the exported graph gives {problem} other ids than the encoding; the encoding is not exportable"
+        )
 
 
 def _known_texts(encoding) -> tuple[list[str], np.ndarray]:

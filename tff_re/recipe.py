@@ -7,10 +7,9 @@ import dataclasses
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tff_re.errors import UserError, nearest
-from tff_re.settings import structure, to_table
+from tff_re.settings import Choice, structure, to_table
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -51,14 +50,6 @@ class EvaluationOptions:
     def __post_init__(self):
         if self.every < 1:
             raise ValueError(f"every must be at least 1, got {self.every}")
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Something chosen by name, with its options (the dataclass that belongs to the name)."""
-
-    name: str
-    options: Any
 
 
 @dataclass(frozen=True)
@@ -212,6 +203,11 @@ def _choice(table: dict, section: str, source: str, default: str | None = None) 
     if not isinstance(name, str) or name not in options_of:
         raise UserError(f"{source}: there is no {section} '{name}'; {nearest(name, options_of)}")
     return Choice(name, structure(options_of[name](), options, section=section, source=source))
+
+
+def choices(section: str) -> dict[str, type]:
+    """Name -> options dataclass of what may stand under [task], [partition], [model] or [algorithm]."""
+    return {name: options() for name, options in _OPTIONS[section]().items()}
 
 
 def _tasks() -> dict:

@@ -55,7 +55,9 @@ def cli(context):
         click.echo(context.get_help())
 
 
-@cli.command(epilog=_example("python -m tff_re.run train flcmc-shipped-fedpap --set training.rounds=20 --out runs/first"))
+@cli.command(
+    epilog=_example("python -m tff_re.run train flcmc-shipped-fedpap --set training.rounds=20 --out runs/first")
+)
 @click.argument("recipe")
 @_with(_recipe_options, _run_options, _seed_option, _runtime_option)
 @click.option("--partition", type=click.Path(path_type=Path), help="Read the partition from this file.")
@@ -113,11 +115,12 @@ def predict(export, texts, show_text):
 
 
 @cli.command(epilog=_example("python -m tff_re.run recipes"))
-def recipes():
+@click.option("--keys", is_flag=True, help="Show every key of a recipe, its default and its meaning, as Markdown.")
+def recipes(keys):
     """List the recipes and suites that come with the project."""
     from tff_re import commands
 
-    commands.recipes()
+    commands.recipes(keys)
 
 
 @cli.command(epilog=_example("python -m tff_re.run datasets --data ~/corpora"))

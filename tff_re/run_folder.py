@@ -12,7 +12,16 @@ from pathlib import Path
 
 from tff_re.errors import UserError
 
-PACKAGES = ("tensorflow", "tensorflow-federated", "keras", "tensorflow-text", "transformers", "jieba", "gensim", "numpy")
+PACKAGES = (
+    "tensorflow",
+    "tensorflow-federated",
+    "keras",
+    "tensorflow-text",
+    "transformers",
+    "jieba",
+    "gensim",
+    "numpy",
+)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -76,14 +85,16 @@ class RunFolder:
                 )
             if not resume:
                 raise UserError(f"{self.path}: holds this run already; continue it with --resume or give another --out")
-            return
-        if self.path.exists() and any(self.path.iterdir()):
-            raise UserError(f"{self.path}: is not empty and holds no run; give --out an empty or a new folder")
-        if resume and not self.path.exists():
-            raise UserError(f"{self.path}: there is no run to resume; leave --resume out")
-        self.path.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.recipe, recipe_toml)
-        write_atomically(self.environment, json.dumps(environment(), indent=2) + "\n")
+        else:
+            # What a kill in the first moments left is ours.
+            if self.path.exists() and set(self.path.iterdir()) - set(self.path.glob(".recipe.toml.*.part")):
+                raise UserError(f"{self.path}: is not empty and holds no run; give --out an empty or a new folder")
+            if resume and not self.path.exists():
+                raise UserError(f"{self.path}: there is no run to resume; leave --resume out")
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.recipe, recipe_toml)
+        if not self.environment.exists():
+            write_atomically(self.environment, json.dumps(environment(), indent=2) + "\n")
 
     @contextlib.contextmanager
     def locked(self):
@@ -94,7 +105,9 @@ class RunFolder:
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            raise UserError(f"{self.path}: another process is working in this folder; wait or give another --out") from None
+            raise UserError(
+                f"{self.path}: another process is working in this folder; wait or give another --out"
+            ) from None
         try:
             yield
         finally:

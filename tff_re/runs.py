@@ -9,8 +9,9 @@ import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from datasets.partition import write_partition
+from datasets.partition import read_partition, write_partition
 from tff_re import models
+from tff_re.errors import UserError
 from tff_re.experiment import Experiment, Workshop
 from tff_re.recipe import Recipe, load
 from tff_re.run_folder import RunFolder, writing
@@ -21,19 +22,30 @@ from tff_re.training import Result, RoundReport, final_weights, read_history, tr
 _log = logging.getLogger("tff_re")
 
 
+class _LogFile(logging.FileHandler):
+    """A full disk is for `writing` to tell in one line, not for logging to print a traceback of."""
+
+    def handleError(self, record):
+        raise
+
+
 @contextlib.contextmanager
 def logging_to(path: Path) -> Iterator[None]:
-    """Appends the log of this project's modules to a file."""
-    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    """Appends the log of this project's modules to a file, and only there: TensorFlow's company adds a handler that
+    prints to the root."""
+    handler = _LogFile(path, encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     _log.addHandler(handler)
-    previous, _log.level = _log.level, logging.INFO
+    previous = _log.level, _log.propagate
+    _log.setLevel(logging.INFO)
+    _log.propagate = False
     try:
         yield
     finally:
         _log.removeHandler(handler)
         handler.close()
-        _log.setLevel(previous)
+        _log.setLevel(previous[0])
+        _log.propagate = previous[1]
 
 
 @contextlib.contextmanager
@@ -72,16 +84,17 @@ def train_run(
       UserError, DataError: see the parts.
     """
     folder = RunFolder(out)
+    where = where or Where()
+    if resume and where.partition is None and folder.partition.exists():
+        where = dataclasses.replace(where, partition=folder.partition)
     with writing(folder.path):
         # Before the folder is touched: a recipe that cannot run leaves nothing behind.
-        experiment = (workshop or Workshop(where or Where())).build(recipe)
+        experiment = (workshop or Workshop(where)).build(recipe)
         folder.begin(recipe.to_toml(), resume=resume)
         with folder.locked(), logging_to(folder.log), contextlib.ExitStack() as stack:
             if isinstance(runtime, str):
                 runtime = stack.enter_context(runtime_of(folder, runtime))
-            partition = experiment.prepared.partition
-            if partition is not None:
-                write_partition(partition, folder.partition)
+            _keep_partition(experiment, folder)
             for note in experiment.prepared.notes:
                 _log.info(note)
             on_start(experiment)
@@ -169,6 +182,18 @@ def export_run(path: Path, out: Path | None, overwrite: bool, where: Where, runt
         )
 
 
+def _keep_partition(experiment: Experiment, folder: RunFolder) -> None:
+    partition = experiment.prepared.partition
+    if partition is None:
+        return
+    if folder.partition.exists():
+        before = read_partition(folder.partition)
+        if list(before.clients.items()) != list(partition.clients.items()):
+            raise UserError(f"{folder.partition}: the run was begun with this partition; resume it with the same one")
+    else:
+        write_partition(partition, folder.partition)
+
+
 def _write_details(experiment: Experiment, folder: RunFolder, result: Result) -> None:
     model = keras_model(experiment, result.weights)
     temporary = folder.path / ".model.part.keras"
@@ -177,5 +202,3 @@ def _write_details(experiment: Experiment, folder: RunFolder, result: Result) ->
         temporary.replace(folder.model)
     finally:
         temporary.unlink(missing_ok=True)
-
-

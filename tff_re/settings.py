@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
+from dataclasses import dataclass
+from typing import Any
 
 import cattrs
 from cattrs.errors import ClassValidationError, ForbiddenExtraKeysError
@@ -12,9 +14,17 @@ from cattrs.errors import ClassValidationError, ForbiddenExtraKeysError
 from tff_re.errors import UserError, nearest
 
 
+@dataclass(frozen=True)
+class Choice:
+    """Something chosen by name, with its options (the dataclass that belongs to the name)."""
+
+    name: str
+    options: Any
+
+
 def _exactly(kind: type, *accepted: type):
     def hook(value, _):
-        if isinstance(value, bool) and kind is not bool or not isinstance(value, (kind, *accepted)):
+        if (isinstance(value, bool) and kind is not bool) or not isinstance(value, (kind, *accepted)):
             raise TypeError(f"must be {_NAMES[kind]}, got {value!r}")
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise TypeError("must be a number of at most 64 bits")

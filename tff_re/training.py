@@ -193,11 +193,19 @@ def read_history(folder: RunFolder) -> list[dict[str, float]]:
 
 def flat_metrics(metrics) -> dict[str, float]:
     """Scalar metrics of a round by name; empty measurements drop out."""
-    flat = {}
-    for part in metrics.values():
+    flat: dict[str, float] = {}
+
+    def add(prefix: str, part) -> None:
         for name, value in part.items():
-            if np.ndim(value) == 0 and not isinstance(value, (tuple, list, dict)):
-                flat[name] = float(value)
+            if isinstance(value, dict):
+                add(f"{prefix}{name}/", value)
+            elif not isinstance(value, (tuple, list)) and np.ndim(value) == 0:
+                flat[f"{prefix}{name}"] = float(value)
+
+    for place, part in metrics.items():
+        # The parts of our own name their metrics in full; those of TFF are told apart by where they come from.
+        if isinstance(part, dict):
+            add("" if place in ("work", "aggregator") else f"{place}/", part)
     return flat
 
 

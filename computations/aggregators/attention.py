@@ -47,6 +47,8 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
         def score(update, weight):
             squares = tf.stack([tf.reduce_sum(tf.square(t)) for t in tf.nest.flatten(update)])
             norms = tf.sqrt(tf.reduce_sum(squares, keepdims=True) if groups == 1 else squares)
+            # A square may overflow where the update itself is finite; inf - inf would silence the other clients too.
+            norms = tf.minimum(norms, norms.dtype.max)
             return tf.where(weight > 0, norms, tf.constant(-np.inf, norms.dtype))
 
         score_type = score.type_signature.result
@@ -59,7 +61,9 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
         @tff.tensorflow.computation(value_type, score_type)
         def scale(update, attention):
             flat = tf.nest.flatten(update)
-            scaled = [t * attention[0 if groups == 1 else i] for i, t in enumerate(flat)]
+            parts = [attention[0 if groups == 1 else i] for i in range(len(flat))]
+            # Not 0 * t, which is NaN where the update of a client that does not count is not finite.
+            scaled = [tf.where(a > 0, t * a, tf.zeros_like(t)) for t, a in zip(flat, parts, strict=True)]
             return tf.nest.pack_sequence_as(update, scaled)
 
         @tff.tensorflow.computation(score_type)
@@ -94,7 +98,10 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
                 result=tff.federated_map(normalise, (summed.result, sums)),
                 measurements=tff.federated_zip(
                     collections.OrderedDict(
-                        [("attention/effective_clients", tff.federated_map(effective_clients, sums))]
+                        [
+                            ("attention/effective_clients", tff.federated_map(effective_clients, sums)),
+                            ("sum", summed.measurements),
+                        ]
                     )
                 ),
             )

@@ -37,7 +37,9 @@ def fedpa(model, options):
     return with_attention(model, options, SGD(options.learning_rate), Proximal(options.mu))
 
 
-@algorithm("fedpap", title="FedPAP", source="FLCMC, Section 3.3, Eqs. 10-14, 21-27", options=AdamPerturbedAttentionOptions)
+@algorithm(
+    "fedpap", title="FedPAP", source="FLCMC, Section 3.3, Eqs. 10-14, 21-27", options=AdamPerturbedAttentionOptions
+)
 def fedpap(model, options):
     """attention, PAdam"""
     return with_attention(model, options, PAdam(options.learning_rate, mu=options.mu))

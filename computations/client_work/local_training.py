@@ -50,8 +50,8 @@ class LocalTraining:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.local_steps is not None and self.local_steps < 1:
             raise ValueError(f"local_steps must be at least 1, got {self.local_steps}")
-        if self.max_gradient_norm is not None and not self.max_gradient_norm > 0:
-            raise ValueError(f"max_gradient_norm must be positive, got {self.max_gradient_norm}")
+        if self.max_gradient_norm is not None and not 0 < self.max_gradient_norm < float("inf"):
+            raise ValueError(f"max_gradient_norm must be positive and finite, got {self.max_gradient_norm}")
         if self.weighting not in ("examples", "uniform"):
             raise ValueError(f"weighting must be 'examples' or 'uniform', got {self.weighting!r}")
 
@@ -94,9 +94,9 @@ def build_local_training(
 ) -> ClientWork:
     """Clients start from the global weights, take steps on their own examples and offer the difference.
 
-    The update is the pseudo-gradient, global minus local, of the trainable weights: TFF's own sign, and that of FLCMC, Eq. 13. An update with a value that is
-    not finite, or from a client without examples, counts nothing: its weight and its update are zero, its memory stays
-    as it was, and the metric `clients/non_finite` says how many there were.
+    The update is the pseudo-gradient, global minus local, of the trainable weights: TFF's own sign, and that of FLCMC,
+    Eq. 13. An update with a value that is not finite, or from a client without examples, counts nothing: its weight and
+    its update are zero, its memory stays as it was, and the metric `clients/non_finite` says how many there were.
     """
     channel = objective.side_channel
     memory_type = objective.memory_type(model)
@@ -130,48 +130,62 @@ def build_local_training(
             ]
         )
 
+    side = channel and channel.aggregator.create(train.type_signature.result["upload"])
+
     @tff.federated_computation(tff.FederatedType(weights_type, tff.SERVER))
     def initialize(weights):
-        return tff.federated_map(initial_state, weights)
+        own = tff.federated_map(initial_state, weights)
+        return own if side is None else _join(own, side.initialize())
 
     arguments = [
-        tff.FederatedType(state_type, tff.SERVER),
+        initialize.type_signature.result,
         tff.FederatedType(weights_type, tff.CLIENTS),
         tff.FederatedType(clients_type, tff.CLIENTS),
     ]
     if memory_type is not None:
         arguments.append(tff.FederatedType(memory_type, tff.CLIENTS))
-    side = channel and channel.aggregator.create(train.type_signature.result["upload"])
 
     @tff.tensorflow.computation(state_type)
     def next_round(state):
         return collections.OrderedDict(state, round=state["round"] + 1)
 
     def work(state, weights, clients, memory=None):
-        at_clients = collections.OrderedDict(weights=weights, server=tff.federated_broadcast(state), client=clients)
+        own = (
+            state
+            if side is None
+            else tff.federated_zip(collections.OrderedDict(round=state["round"], shared=state["shared"]))
+        )
+        at_clients = collections.OrderedDict(weights=weights, server=tff.federated_broadcast(own), client=clients)
         if memory_type is not None:
             at_clients["memory"] = memory
         trained = tff.federated_map(train, tff.federated_zip(at_clients))
         totals = tff.federated_sum(trained["statistics"])
-        new_state = tff.federated_map(next_round, state)
+        new_state = tff.federated_map(next_round, own)
         if side is not None:
-            sent = side.next(side.initialize(), trained["upload"])
+            sent = side.next(state["side"], trained["upload"])
 
             @tff.tensorflow.computation(state_type, sent.result.type_signature.member, totals.type_signature.member)
             def update_shared(state, aggregated, total):
                 shared = channel.update(state["shared"], aggregated, total["counted"])
                 return collections.OrderedDict(state, shared=shared)
 
-            new_state = tff.federated_map(update_shared, (new_state, sent.result, totals))
+            new_state = _join(tff.federated_map(update_shared, (new_state, sent.result, totals)), sent.state)
         result = collections.OrderedDict(state=new_state, update=trained["update"], weight=trained["weight"])
         if memory_type is not None:
             result["memory"] = trained["memory"]
         result["metrics"] = tff.federated_map(to_metrics, totals)
         return result
 
-    next_fn = tff.federated_computation(work if memory_type is not None else lambda s, w, c: work(s, w, c), *arguments)
+    # TFF reads the number of arguments off the function and knows no defaults.
+    with_memory, without = (lambda s, w, c, m: work(s, w, c, m)), (lambda s, w, c: work(s, w, c))
+    next_fn = tff.federated_computation(without if memory_type is None else with_memory, *arguments)
     blank = None if memory_type is None else lambda num_examples: objective.blank_memory(model, num_examples)
     return ClientWork(initialize=initialize, next=next_fn, memory_type=memory_type, blank_memory=blank)
+
+
+def _join(own, side):
+    """The server's state with that of the side channel's aggregator, which stays there: clients get the rest."""
+    return tff.federated_zip(collections.OrderedDict(round=own["round"], shared=own["shared"], side=side))
 
 
 def _train_client(local_model: LocalModel, objective: Objective, optimizer, training: LocalTraining, arguments):
@@ -202,7 +216,9 @@ def _train_client(local_model: LocalModel, objective: Objective, optimizer, trai
         gradients = tape.gradient(loss, model.trainable_variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         gradients = objective.adjust_gradients(client, prepared, gradients)
         if training.max_gradient_norm is not None:
-            gradients, _ = tf.clip_by_global_norm(gradients, training.max_gradient_norm)
+            # Dense, because the rows of a word that occurs twice have to be added up before their norm is taken.
+            dense = [tf.convert_to_tensor(g) for g in gradients]
+            gradients, _ = tf.clip_by_global_norm(dense, training.max_gradient_norm)
         bound_optimizer.apply(gradients, client.anchors, rate)
         return loss
 
@@ -240,8 +256,8 @@ def _train_client(local_model: LocalModel, objective: Objective, optimizer, trai
     # The variables are read behind the training, whose function call carries no dependency of its own in a graph.
     with tf.control_dependencies([steps, loss_sum]):
         update = [a - v.read_value() for v, a in zip(model.trainable_variables, client.anchors, strict=True)]
-    sums = tf.stack([tf.reduce_sum(tf.abs(u)) for u in update] + [tf.abs(loss_sum)])
-    finite = tf.reduce_all(tf.math.is_finite(sums))
+    results = [t for t in [*update, loss_sum, *tf.nest.flatten(extra)] if t.dtype.is_floating]
+    finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(t)) for t in results])
     counts = finite & (num_examples > 0)
     flag = tf.cast(counts, tf.float32)
 

@@ -20,7 +20,9 @@ def gradient_step(
     noise_scale: float = 0.0,
     noise_seed: int = 0,
 ) -> tff.learning.templates.FinalizerProcess:
-    """w <- w + step_size * update, with momentum over rounds and Gaussian noise as options.
+    """w <- w - step_size * update; momentum over rounds and Gaussian noise are options.
+
+    The update is a pseudo-gradient, global minus local weights.
 
     The noise of FedAtt's code (scale 0.001 there, off here) is added to the new weights; round t draws it from
     (`noise_seed`, t).

@@ -46,9 +46,15 @@ def _build(options, inputs, num_classes: int, *, plain: bool) -> tf.keras.Model:
         source = features = tf.keras.Input([inputs.width], name="x")
     else:
         source = tf.keras.Input([inputs.max_length], dtype=tf.int32, name="tokens")
-        features = _presence(inputs, source) if options.features == "word_presence" else _mean(options, inputs, source, plain)
+        features = (
+            _presence(inputs, source) if options.features == "word_presence" else _mean(options, inputs, source, plain)
+        )
     logits = tf.keras.layers.Dense(num_classes, name="classifier")(features)
-    return tf.keras.Model({"x" if isinstance(inputs, DenseInput) else "tokens": source}, {"logits": logits, "features": features}, name="logistic_regression")
+    return tf.keras.Model(
+        {"x" if isinstance(inputs, DenseInput) else "tokens": source},
+        {"logits": logits, "features": features},
+        name="logistic_regression",
+    )
 
 
 def _presence(inputs: TokenInput, source):
@@ -58,8 +64,10 @@ def _presence(inputs: TokenInput, source):
 
 def _mean(options: Options, inputs: TokenInput, source, plain: bool):
     if plain:
-        vectors = embedding(inputs, options.embedding_width, options.train_vectors, mask_zero=True)(source)
-        return tf.keras.layers.GlobalAveragePooling1D(name="mean")(vectors)
+        vectors = embedding(inputs, options.embedding_width, options.train_vectors)(source)
+        weights = tf.cast(tf.not_equal(source, 0), tf.float32)[..., tf.newaxis]
+        # Not Keras' masked average, which is NaN for a sentence without words.
+        return tf.math.divide_no_nan(tf.reduce_sum(vectors * weights, 1), tf.reduce_sum(weights, 1))
     tokens = TrimPadding(name="trim")(source)
     vectors = embedding(inputs, options.embedding_width, options.train_vectors)(tokens)
     return MeanOfWords(name="mean")([vectors, tokens])

@@ -90,7 +90,10 @@ def _forward(projected, recurrent, zero, steps):
         state = o * tf.tanh(cell)
         return t + 1, state, cell, gates.write(t, gate), cells.write(t, cell), states.write(t, state)
 
-    arrays = [tf.TensorArray(zero.dtype, size=steps, element_shape=[None, w]) for w in (projected.shape[-1], *[zero.shape[-1]] * 2)]
+    arrays = [
+        tf.TensorArray(zero.dtype, size=steps, element_shape=[None, w])
+        for w in (projected.shape[-1], *[zero.shape[-1]] * 2)
+    ]
     *_, gates, cells, states = tf.while_loop(
         lambda t, *_: t < steps, step, (0, zero, zero, *arrays), maximum_iterations=steps
     )

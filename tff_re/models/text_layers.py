@@ -31,7 +31,7 @@ class LastState(tf.keras.layers.Layer):
 
 @tf.keras.utils.register_keras_serializable("tff_re")
 class MeanOfWords(tf.keras.layers.Layer):
-    """(vectors [B, l, d], tokens [B, l]) -> the mean vector of each sentence's tokens, [B, d]; zero for an empty one."""
+    """(vectors [B, l, d], tokens [B, l]) -> the mean vector of a sentence's tokens, [B, d]; zero for an empty one."""
 
     def call(self, inputs):
         vectors, tokens = inputs

@@ -252,7 +252,11 @@ def run_curves(path: str | os.PathLike, rows: Sequence[Mapping[str, Any]], title
         elif len(names) > 1 or names[0] != kind:
             # Above the panel: inside it a legend would cover some curve or other.
             legend = axes.legend(
-                loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=min(len(names), 3), frameon=False, borderaxespad=0.2
+                loc="lower left",
+                bbox_to_anchor=(-0.02, 1.0),
+                ncols=min(len(names), 3),
+                frameon=False,
+                borderaxespad=0.2,
             )
             for text in legend.get_texts():
                 _text(text)

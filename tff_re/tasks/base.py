@@ -16,7 +16,7 @@ from datasets.text.encoding import TextEncoding
 from tff_re import models
 from tff_re.errors import UserError
 from tff_re.models.inputs import DenseInput, TokenInput
-from tff_re.recipe import Choice
+from tff_re.settings import Choice
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,9 @@ class Prepared:
         """
         module = models.module(model.name)
         if not isinstance(self.inputs, module.TAKES):
-            raise UserError(f"the model '{model.name}' does not take the inputs of this task; choose another model.name")
+            raise UserError(
+                f"the model '{model.name}' does not take the inputs of this task; choose another model.name"
+            )
         options, inputs, num_classes = model.options, self.inputs, len(self.label_names)
         return LocalModel(
             build=lambda: module.build(options, inputs, num_classes),

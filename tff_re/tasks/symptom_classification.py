@@ -10,9 +10,9 @@ from datasets.catalogue import find_data_set, load_corpus, symptom_vocabulary
 from datasets.encoded_clients import encode_partition, training_texts
 from datasets.errors import DataError
 from datasets.partition import build_partition, label_counts, read_partition
+from datasets.text import load_word_vectors, train_word_vectors
 from datasets.text.encoding import CharacterEncoding, WordEncoding
 from datasets.text.segmentation import Segmenter
-from datasets.text import load_word_vectors, train_word_vectors
 from tff_re.errors import UserError
 from tff_re.models.inputs import TokenInput
 from tff_re.tasks.base import Prepared, Where

@@ -63,8 +63,4 @@ def count_labels(examples: FederatedExamples) -> LabelCounts:
         split: np.stack([np.bincount(getattr(client, split)["y"], minlength=size) for client in examples.clients])
         for split in ("train", "test")
     }
-    return LabelCounts(
-        clients=tuple(c.client_id for c in examples.clients), label_names=examples.label_names, **table
-    )
-
-
+    return LabelCounts(clients=tuple(c.client_id for c in examples.clients), label_names=examples.label_names, **table)

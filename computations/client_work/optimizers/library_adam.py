@@ -12,7 +12,11 @@ from computations.client_work.optimizers.base import check_learning_rate
 
 @dataclass(frozen=True)
 class LibraryAdam:
-    """`tf.keras.optimizers.legacy.Adam`, the form that FLCMC's TensorFlow 2.5 shipped (fused kernel, epsilon inside)."""
+    """`tf.keras.optimizers.legacy.Adam`, the form that FLCMC's TensorFlow 2.5 shipped.
+
+    Its fused kernel adds epsilon beside the uncorrected root; Self-Adam adds it as Eq. 20 does. For gradients well above
+    epsilon the two agree step for step.
+    """
 
     learning_rate: float = 0.001
     beta_1: float = 0.9

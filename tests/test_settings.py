@@ -1,0 +1,172 @@
+"""Tables become dataclasses strictly: nothing is converted in silence, and what is refused is named."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tff_re.errors import UserError, nearest
+from tff_re.settings import structure, to_table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    width: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    count: int = 3
+    rate: float = 0.5
+    label: str = "a"
+    flag: bool = False
+    kind: Literal["mean", "max"] = "mean"
+    limit: int | None = None
+    seeds: tuple[int, ...] = (0,)
+    values: dict[str, float] = field(default_factory=dict)
+    free: dict | None = None
+    parts: tuple[Part, ...] = ()
+
+    def __post_init__(self):
+        if self.count < 1:
+            raise ValueError(f"count must be at least 1, got {self.count}")
+        if self.label == "bad":
+            raise ValueError("two things do not fit")
+
+
+def options(**table):
+    return structure(Options, table, section="algorithm", source="r.toml")
+
+
+def message(**table) -> str:
+    with pytest.raises(UserError) as caught:
+        options(**table)
+    text = str(caught.value)
+    assert "\n" not in text and text.startswith("r.toml: ")
+    return text.removeprefix("r.toml: ")
+
+
+def test_values_of_the_right_type_are_taken_as_they_are():
+    given = {
+        "count": 7,
+        "rate": 0.25,
+        "label": "b",
+        "flag": True,
+        "kind": "max",
+        "limit": 2,
+        "seeds": [1, 2],
+        "values": {"x": 1.5},
+        "free": {"y": [1]},
+        "parts": [{"width": 4}],
+    }
+    made = options(**given)
+    assert made == Options(
+        count=7,
+        rate=0.25,
+        label="b",
+        flag=True,
+        kind="max",
+        limit=2,
+        seeds=(1, 2),
+        values={"x": 1.5},
+        free={"y": [1]},
+        parts=(Part(width=4),),
+    )
+    assert to_table(made) == given
+    assert structure(Options, to_table(made), section="", source="x") == made
+
+
+def test_a_whole_number_is_a_number_and_nothing_is_a_default():
+    assert type(options(rate=2).rate) is float
+    assert options() == Options()
+    assert "limit" not in to_table(Options()), "TOML has no null"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "wanted"),
+    [
+        ("count", True, "must be a whole number, got True"),
+        ("count", 3.0, "must be a whole number, got 3.0"),
+        ("count", "3", "must be a whole number, got '3'"),
+        ("count", None, "must be a whole number, got None"),
+        ("count", 2**63, "must be a number of at most 64 bits"),
+        ("rate", "0.5", "must be a number, got '0.5'"),
+        ("rate", False, "must be a number, got False"),
+        ("rate", math.nan, "must be a finite number, got nan"),
+        ("rate", -math.inf, "must be a finite number, got -inf"),
+        ("rate", 10**400, "must be a number of at most 64 bits"),
+        ("label", 3, "must be a string in quotes, got 3"),
+        ("flag", 1, "must be true or false, got 1"),
+        ("flag", "true", "must be true or false, got 'true'"),
+        ("kind", "men", "must be one of 'mean', 'max', got 'men'"),
+        ("kind", ["mean"], "must be one of 'mean', 'max', got ['mean']"),
+        ("limit", "2", "must be a whole number, got '2'"),
+        ("seeds", "012", "must be a list, got '012'"),
+        ("seeds", 3, "must be a list, got 3"),
+        ("seeds", [1, "2"], "must be a whole number, got '2'"),
+        ("values", [1], "must be a table, got [1]"),
+        ("values", {"x": "1"}, "must be a number, got '1'"),
+        ("free", 3, "must be a table, got 3"),
+        ("parts", {"width": 3}, "must be a list, got {'width': 3}"),
+        ("parts", [3], "must be a list of tables, got 3 in it"),
+        ("count", 0, "must be at least 1, got 0"),
+    ],
+)
+def test_what_does_not_fit_is_named_with_its_key(key, value, wanted):
+    assert message(**{key: value}) == f"'algorithm.{key}' {wanted}"
+
+
+def test_keys_within_a_list_of_tables_are_named():
+    assert message(parts=[{"width": "a"}]) == "'algorithm.parts.width' must be a whole number, got 'a'"
+    assert message(parts=[{"widht": 3}]) == "unknown key 'algorithm.parts.widht'; did you mean 'width'?"
+
+
+def test_unknown_keys_get_the_nearest_or_the_list_of_valid_ones():
+    assert message(cuont=3) == "unknown key 'algorithm.cuont'; did you mean 'count'?"
+    assert message(zzz=3).endswith("; valid: count, flag, free, kind, label, limit, parts, rate, seeds, values")
+
+
+def test_values_that_do_not_fit_each_other_name_the_table():
+    assert message(label="bad") == "algorithm: two things do not fit"
+
+
+def test_a_missing_key_is_named():
+    @dataclass(frozen=True)
+    class Needs:
+        size: int
+
+    with pytest.raises(UserError, match=r"^r.toml: the key 'task.size' is missing$"):
+        structure(Needs, {}, section="task", source="r.toml")
+
+
+def test_no_table_at_all_is_refused():
+    with pytest.raises(UserError, match=r"^r.toml: \[task\] must be a table of keys and values, got \[1\]$"):
+        structure(Options, [1], section="task", source="r.toml")
+
+
+def test_nearest():
+    assert nearest("fedpab", ["fedpap", "moon"]) == "did you mean 'fedpap'?"
+    assert nearest("x", ["b", "a"]) == "valid: a, b"
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.dates(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.dictionaries(st.sampled_from([f.name for f in dataclasses.fields(Options)]) | st.text(max_size=4), values))
+def test_any_table_is_taken_or_refused(table):
+    try:
+        made = options(**table)
+    except UserError as error:
+        assert str(error).startswith("r.toml: ")
+    else:
+        assert structure(Options, to_table(made), section="", source="x") == made
