@@ -59,7 +59,7 @@ def _isolated_seeds(seed: int):
     """
     eager, keras_seeds = context.context(), keras_backend._SEED_GENERATOR
     python_state, numpy_state = random.getstate(), np.random.get_state()
-    eager_state = eager._seed, eager._rng
+    eager_state = {name: getattr(eager, name) for name in ("_seed", "_rng") if hasattr(eager, name)}
     keras_state = getattr(keras_seeds, "generator", None)
     try:
         tf.keras.utils.set_random_seed(seed)
@@ -67,7 +67,11 @@ def _isolated_seeds(seed: int):
     finally:
         random.setstate(python_state)
         np.random.set_state(numpy_state)
-        eager._seed, eager._rng = eager_state
+        for name in ("_seed", "_rng"):
+            if name in eager_state:
+                setattr(eager, name, eager_state[name])
+            elif hasattr(eager, name):
+                delattr(eager, name)  # it comes into being with the first operation
         keras_seeds.generator = keras_state
 
 

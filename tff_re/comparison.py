@@ -270,7 +270,7 @@ def explain_gain(gain: GainOptions, metric: str, outcomes: dict[str, dict[int, O
     )
     mean = statistics.fmean(whole)
     if mean > 0:
-        return sentence + f"; the step size makes {100 * statistics.fmean(step) / mean:.0f} % of the gain."
+        return sentence + f"; the step size (and counting clients alike) makes {100 * statistics.fmean(step) / mean:.0f} % of the gain."
     return sentence + "; there is no gain to explain."
 
 

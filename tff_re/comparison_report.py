@@ -41,7 +41,7 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
         markdown += [comparison_markdown(rows, baseline)]
         for metric in suite.metrics:
             picture = out / f"{stem}-{metric.replace('/', '-')}.png"
-            series = {entry.name: _points(outcomes[entry.name], metric) for entry in entries}
+            series = {entry.name: _points(outcomes[entry.name], metric, not entry.control) for entry in entries}
             curves(
                 picture,
                 series,
@@ -78,8 +78,8 @@ def _row(suite: Suite, entry: Entry, outcomes: dict[int, Outcome]) -> Comparison
     )
 
 
-def _points(outcomes: dict[int, Outcome], metric: str) -> list[tuple[float, float, float, float]]:
-    """(round, mean, least, greatest) over the seeds, for the rounds that were evaluated."""
+def _points(outcomes: dict[int, Outcome], metric: str, band: bool) -> list[tuple[float, float, float, float]]:
+    """(round, mean, least, greatest) over the seeds, for the rounds that were evaluated; the mean thrice without band."""
     by_round: dict[float, list[float]] = {}
     for outcome in outcomes.values():
         for row in outcome.history:
@@ -89,5 +89,6 @@ def _points(outcomes: dict[int, Outcome], metric: str) -> list[tuple[float, floa
     for round_num, values in sorted(by_round.items()):
         finite = [value for value in values if math.isfinite(value)]
         if finite:
-            points.append((round_num, statistics.fmean(finite), min(finite), max(finite)))
+            mean = statistics.fmean(finite)
+            points.append((round_num, mean, min(finite), max(finite)) if band else (round_num, mean, mean, mean))
     return points

@@ -237,4 +237,4 @@ def _require_progress(metrics: dict[str, float], round_num: int, recipe) -> None
 
 
 def _quoted(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"' if set(text) & set(',"\n') else text
+    return '"' + text.replace('"', '""') + '"' if set(text) & set(',"\r\n') else text

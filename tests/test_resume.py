@@ -1,0 +1,279 @@
+"""A run that was stopped, killed or broken off anywhere continues to the numbers that it would have had."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import signal
+
+import pytest
+
+from datasets.partition import read_partition
+from tests.upper_floors import (
+    Process,
+    assert_same_run,
+    assert_same_weights,
+    command,
+    consultations,
+    refusal,
+    rounds_in,
+    text_recipe,
+    tiny,
+    workshop,
+    write_json,
+    write_recipe,
+)
+from tff_re.checkpoints import Records
+from tff_re.errors import UserError
+from tff_re.recipe import resolve
+from tff_re.run_folder import RunFolder
+from tff_re.runs import train_run
+from tff_re.tasks.base import Where
+from tff_re.training import read_history
+
+# Checkpoints at 3, 6 and, since it is the last round, 8; evaluation at 2, 4, 6, 8.
+PLAN = ("training.rounds=8", "training.checkpoint_every=3", "evaluation.every=2")
+
+
+class Stop(Exception):
+    """Breaks a run off where a kill would."""
+
+
+def run(folder, runtime, *, resume=False, plan=PLAN, **options):
+    options = {"details": False, **options}
+    return train_run(tiny(*plan), folder, workshop=workshop(), runtime=runtime, resume=resume, **options)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(runtime, tmp_path_factory):
+    """The folder and the result of the whole run."""
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    _, result = run(folder, runtime)
+    return folder, result
+
+
+def assert_same(folder, result, undisturbed):
+    for name in ("metrics.csv", "clients.csv", "summary.json"):
+        assert (folder / name).read_bytes() == (undisturbed[0] / name).read_bytes(), name
+    assert_same_weights(result.weights, undisturbed[1].weights)
+
+
+def break_off(monkeypatch, method, round_num, *, before):
+    """Lets a method of Records raise Stop at a round, before or after it did its work."""
+    real = getattr(Records, method)
+
+    def broken(records, number, *arguments):
+        if not before or number != round_num:
+            real(records, number, *arguments)
+        if number == round_num:
+            raise Stop
+
+    monkeypatch.setattr(Records, method, broken)
+
+
+@pytest.mark.parametrize(
+    ("method", "round_num", "before"),
+    [
+        ("release", 1, True),
+        ("release", 3, False),  # the row of round 3 is there, its checkpoint not
+        ("save", 3, False),
+        ("release", 5, False),
+        ("release", 8, True),
+        ("save", 8, True),  # all rows are there, the last checkpoint not
+        ("save", 8, False),  # everything but the summary
+    ],
+)
+def test_broken_off_anywhere(method, round_num, before, undisturbed, runtime, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        break_off(patch, method, round_num, before=before)
+        with pytest.raises(Stop):
+            run(tmp_path / "run", runtime)
+    assert not (tmp_path / "run" / "summary.json").exists()
+    _, result = run(tmp_path / "run", runtime, resume=True)
+    assert_same(tmp_path / "run", result, undisturbed)
+
+
+def test_broken_off_again_and_again(undisturbed, runtime, tmp_path):
+    def stop(report, at):
+        if report.round == at:
+            raise Stop
+
+    for at in (2, 4, 4, 7):
+        with pytest.raises(Stop):
+            run(tmp_path / "run", runtime, resume=at > 2, on_round=functools.partial(stop, at=at))
+    _, result = run(tmp_path / "run", runtime, resume=True)
+    assert_same(tmp_path / "run", result, undisturbed)
+    assert len((tmp_path / "run" / "timings.csv").read_text().splitlines()) == 9
+
+
+def test_what_a_kill_while_writing_leaves_is_cleared_away(undisturbed, runtime, tmp_path):
+    def stop(report):
+        if report.round == 5:
+            raise Stop
+
+    folder = tmp_path / "run"
+    with pytest.raises(Stop):
+        run(folder, runtime, on_round=stop)
+    half = folder / "checkpoints" / "round_4_temp1234"
+    shutil.copytree(folder / "checkpoints" / "round_3", half)
+    (half / "saved_model.pb").unlink()
+    (half / "variables" / "variables.index").write_bytes(b"half")
+    rows = (folder / "metrics.csv").read_bytes()
+    (folder / "metrics.csv_temp4321").write_bytes(rows[: len(rows) // 2])
+    (folder / "timings.csv_temp9999").write_bytes(b"round,sec")
+    (folder / ".summary.json.1.part").write_bytes(b"{")
+    (folder / ".model.part.keras").write_bytes(b"PK")
+    _, result = run(folder, runtime, resume=True, details=True)
+    assert_same(folder, result, undisturbed)
+    names = [path.name for path in folder.rglob("*")]
+    assert not [name for name in names if "_temp" in name or name == ".model.part.keras"]
+
+
+@pytest.mark.parametrize("left", [(), (".recipe.toml.17.part",)])
+def test_killed_before_the_recipe_was_written(left, undisturbed, runtime, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in left:
+        (folder / name).write_text("half")
+    _, result = run(folder, runtime)
+    assert_same(folder, result, undisturbed)
+
+
+def test_killed_before_the_environment_was_written(undisturbed, runtime, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "recipe.toml").write_bytes((undisturbed[0] / "recipe.toml").read_bytes())
+    _, result = run(folder, runtime, resume=True)
+    assert_same(folder, result, undisturbed)
+    assert json.loads((folder / "environment.json").read_text())["tensorflow-federated"] == "0.87.0"
+
+
+def test_a_finished_run_stays_as_it_is(undisturbed, runtime, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed[0], folder)
+    rounds = []
+    _, result = run(folder, runtime, resume=True, on_round=rounds.append)
+    assert rounds == []
+    assert_same(folder, result, undisturbed)
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_serves(undisturbed, runtime, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed[0], folder)
+    newest = folder / "checkpoints" / "round_8"
+    (newest / "saved_model.pb").write_bytes(b"broken")
+    with pytest.raises(UserError, match=r"round_8: cannot be read \(\w+\); remove it to continue from the checkpoint b"):
+        run(folder, runtime, resume=True)
+    shutil.rmtree(newest)
+    rounds = []
+    _, result = run(folder, runtime, resume=True, on_round=rounds.append)
+    assert [report.round for report in rounds] == [7, 8]
+    assert_same(folder, result, undisturbed)
+
+
+def test_without_a_checkpoint_everything_begins_anew(undisturbed, runtime, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed[0], folder)
+    shutil.rmtree(folder / "checkpoints")
+    _, result = run(folder, runtime, resume=True)
+    assert_same(folder, result, undisturbed)
+
+
+# The partition
+
+
+@pytest.fixture
+def text_run(tmp_path, runtime):
+    """Trains the text recipe into a folder; `partition` as on the command line."""
+    table = text_recipe(write_json(tmp_path / "c.json", consultations()))
+    table["partition"] = {"name": "iid", "num_clients": 3}
+
+    def text_run(name, partition=None, resume=False, **options):
+        recipe = resolve(table, "text.toml")
+        where = Where(partition=partition)
+        return train_run(recipe, tmp_path / name, where=where, runtime=runtime, resume=resume, details=False, **options)
+
+    return text_run
+
+
+def test_a_run_begun_with_a_partition_file_is_resumed_with_it(text_run, tmp_path):
+    text_run("drawn")
+    given = tmp_path / "given.json"
+    partition = json.loads((tmp_path / "drawn" / "partition.json").read_text("utf-8"))
+    first, second, *_ = partition["clients"].values()
+    first["train"], second["train"] = second["train"], first["train"]
+    write_json(given, partition)
+    text_run("whole", given)
+
+    def stop(report):
+        raise Stop
+
+    with pytest.raises(Stop):
+        text_run("broken", given, on_round=stop)
+    text_run("broken", resume=True)
+    assert read_partition(tmp_path / "broken" / "partition.json").clients == read_partition(given).clients
+    metrics = {name: (tmp_path / name / "metrics.csv").read_bytes() for name in ("drawn", "whole", "broken")}
+    assert metrics["broken"] == metrics["whole"] != metrics["drawn"]
+
+
+def test_another_partition_is_refused_on_resume(text_run, tmp_path):
+    text_run("run")
+    kept = (tmp_path / "run" / "partition.json").read_bytes()
+    partition = json.loads(kept)
+    partition["clients"] = dict(reversed(partition["clients"].items()))  # the order decides who is sampled
+    with pytest.raises(UserError, match=r"partition\.json: the run was begun with this partition; resume it with the"):
+        text_run("run", write_json(tmp_path / "other.json", partition), resume=True)
+    assert (tmp_path / "run" / "partition.json").read_bytes() == kept
+
+
+# Ctrl-C while something is written
+
+
+def test_an_interrupted_write_leaves_no_complaint_behind(tmp_path, monkeypatch, capsys, caplog):
+    import asyncio
+    import gc
+
+    folder = RunFolder(tmp_path / "run")
+    folder.begin(tiny().to_toml(), resume=False)
+    records = Records(folder)
+
+    async def release(value, key):
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.sleep(5)
+
+    monkeypatch.setattr(records._metrics, "release", release)
+    with pytest.raises(KeyboardInterrupt):
+        records.release(1, {"a": 1.0}, {"b": 2.0})
+    records.close()
+    gc.collect()
+    assert caplog.records == [] and capsys.readouterr() == ("", "")
+
+
+# A real kill of a real process
+
+LONG = {"rounds": 40, "clients_per_round": 3, "checkpoint_every": 7}
+
+
+def test_killed_in_the_middle(capsys, tmp_path):
+    recipe = write_recipe(tmp_path / "r.toml", training=LONG, evaluation={"every": 3, "train_split": False})
+    killed = tmp_path / "killed"
+    process = Process("train", recipe, "--out", killed)
+    try:
+        process.wait_for(lambda: rounds_in(killed / "metrics.csv") >= 10, "round 10")
+        typed = process.end(signal.SIGKILL)
+    finally:
+        process.close()
+    assert typed.code == -signal.SIGKILL and typed.err == ""
+    done = rounds_in(killed / "metrics.csv")
+    assert 10 <= done < 40, "the kill came too late to show anything"
+    assert len(read_history(RunFolder(killed))) == done, "a row was half-written"
+    refused = command(capsys, "train", recipe, "--out", killed)
+    refusal(refused, f"{killed}: holds this run already; continue it with --resume")
+
+    resumed = command(capsys, "train", recipe, "--out", killed, "--resume")
+    assert resumed.code == 0 and resumed.err == ""
+    assert command(capsys, "train", recipe, "--out", tmp_path / "whole").code == 0
+    assert_same_run(killed, tmp_path / "whole")
+    assert not [name for name in os.listdir(killed / "checkpoints") if "temp" in name]
