@@ -9,11 +9,13 @@ import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from computations.local_model import assign_weights
 from datasets.partition import read_partition, write_partition
 from tff_re import models
 from tff_re.errors import UserError
 from tff_re.experiment import Experiment, Workshop
 from tff_re.recipe import Recipe, load
+from tff_re.report import confusion_png, partition_heatmap, run_curves
 from tff_re.run_folder import RunFolder, writing
 from tff_re.runtime import Runtime, open_runtime
 from tff_re.tasks.base import Where
@@ -99,9 +101,10 @@ def train_run(
                 _log.info(note)
             on_start(experiment)
             result = train(experiment, folder, runtime, on_round=on_round)
-            write_results(experiment, folder, result, read_history(folder))
+            history = read_history(folder)
+            write_results(experiment, folder, result, history)
             if details:
-                _write_details(experiment, folder, result)
+                _write_details(experiment, folder, result, history)
     return experiment, result
 
 
@@ -135,16 +138,9 @@ def open_run(path: Path, where: Where, runtime_name: str) -> Iterator[tuple[Fini
 
 def keras_model(experiment: Experiment, weights):
     """The run's model from stock Keras layers, with these weights; takes encoded inputs."""
-    recipe, prepared = experiment.recipe, experiment.prepared
-    model = models.module(recipe.model.name).build_plain(
-        recipe.model.options, prepared.inputs, len(prepared.label_names)
-    )
-    for group, values in (
-        (model.trainable_variables, weights.trainable),
-        (model.non_trainable_variables, weights.non_trainable),
-    ):
-        for variable, value in zip(group, values, strict=True):
-            variable.assign(value)
+    choice, prepared = experiment.recipe.model, experiment.prepared
+    model = models.module(choice.name).build_plain(choice.options, prepared.inputs, len(prepared.label_names))
+    assign_weights(model, weights)
     return model
 
 
@@ -194,11 +190,24 @@ def _keep_partition(experiment: Experiment, folder: RunFolder) -> None:
         write_partition(partition, folder.partition)
 
 
-def _write_details(experiment: Experiment, folder: RunFolder, result: Result) -> None:
-    model = keras_model(experiment, result.weights)
+def _write_details(experiment: Experiment, folder: RunFolder, result: Result, history: list[dict[str, float]]) -> None:
+    """plots/ and model.keras."""
+    folder.plots.mkdir(exist_ok=True)
+    counts, labels = experiment.prepared.counts, experiment.prepared.label_names
+    recipe = experiment.recipe
+    run_curves(folder.plots / "curves.png", _measured(history), f"{recipe.name}, seed {recipe.seed}")
+    partition_heatmap(folder.plots / "partition.png", counts.train, counts.clients, labels)
+    if result.test is not None:
+        confusion_png(folder.plots / "confusion-test.png", result.test.confusion, labels)
     temporary = folder.path / ".model.part.keras"
     try:
-        model.save(temporary)
+        keras_model(experiment, result.weights).save(temporary)
         temporary.replace(folder.model)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _measured(history: list[dict[str, float]]) -> list[dict[str, float]]:
+    """What a plot of a run shows: not the spread over clients."""
+    shown = ("round", "local/loss", "train/loss", "test/loss", "train/accuracy", "test/accuracy")
+    return [{name: row[name] for name in shown if name in row} for row in history]
