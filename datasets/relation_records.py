@@ -1,0 +1,146 @@
+"""What the readers of relation extraction data return: two mentions in a text and the relation between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from datasets.errors import DataError, named
+
+Span = tuple[int, int]
+"""Start and end in characters (code points), half-open."""
+
+NO_RELATION = "no_relation"
+"""The negative relation's name, where a corpus does not have its own."""
+
+UNKNOWN_TYPE = "entity"
+"""The type of a mention in a corpus that does not tell types."""
+
+
+@dataclass(frozen=True)
+class RelationMention:
+    """Two mentions in a text and their relation: one sample of a relation classification.
+
+    It has what a partitioner looks at (`datasets.partition.Sample`): `sample_id`, `document_id`, `label`, `fields`.
+    The spans may overlap, lie one in the other or be the same.
+
+    Attributes:
+      mention_id: Unique in its corpus, over its splits.
+      document_id: The document that the text comes from; samples that share a text share it.
+      text: The sentence.
+      head: Span of the first argument.
+      tail: Span of the second argument.
+      head_type: Type of the first argument in words, e.g. ``chemical``: what blinding puts in its place.
+      tail_type: The same for the second argument.
+      relation: The relation's name.
+      label: Index of the relation in the corpus's `relation_names`.
+
+    Raises:
+      DataError: a span that is empty or lies beyond the text, or a type that is empty.
+    """
+
+    mention_id: str
+    document_id: str
+    text: str = field(repr=False)
+    head: Span
+    tail: Span
+    head_type: str
+    tail_type: str
+    relation: str
+    label: int
+
+    def __post_init__(self):
+        for what, (start, end), kind in (("head", self.head, self.head_type), ("tail", self.tail, self.tail_type)):
+            record = named("mention", self.mention_id)
+            if not 0 <= start < end <= len(self.text):
+                raise DataError(
+                    f"its {what} {start}:{end} is empty or lies beyond the text of {len(self.text)} characters",
+                    record=record,
+                    remedy="give 0 <= start < end <= length",
+                )
+            if not kind.strip():
+                raise DataError(f"its {what} has no type", record=record, remedy=f'use e.g. "{UNKNOWN_TYPE}"')
+
+    @property
+    def sample_id(self) -> str:
+        """The id under which a partition holds it."""
+        return self.mention_id
+
+    @property
+    def fields(self) -> Mapping[str, str]:
+        """What a partitioner may group by: `relation`, `head_type`, `tail_type`."""
+        return {"relation": self.relation, "head_type": self.head_type, "tail_type": self.tail_type}
+
+    @property
+    def head_text(self) -> str:
+        """The first argument as it stands in the text."""
+        return self.text[slice(*self.head)]
+
+    @property
+    def tail_text(self) -> str:
+        """The second argument as it stands in the text."""
+        return self.text[slice(*self.tail)]
+
+    @property
+    def overlapping(self) -> bool:
+        """Whether the two spans share a character."""
+        return self.head[0] < self.tail[1] and self.tail[0] < self.head[1]
+
+
+@dataclass(frozen=True)
+class RelationCorpus:
+    """Samples of one relation classification; partitioners and `build_partition` take it as it is.
+
+    Attributes:
+      name: The corpus, e.g. ``chemprot``.
+      mentions: At least one, with unique ids.
+      relation_names: The classes, in the order of the labels; the negative one, if there is one, first.
+      negative: The class that means "none of the relations", which micro-F1 leaves out; None if every sample has one.
+      notes: What a report has to say about the corpus, such as samples left out or standing twice.
+
+    Raises:
+      DataError: no mentions, an id or a class twice, a label that is not its relation's, or an unknown negative.
+    """
+
+    name: str
+    mentions: tuple[RelationMention, ...] = field(repr=False)
+    relation_names: tuple[str, ...]
+    negative: str | None = None
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        record = f"corpus {self.name}"
+        if not self.mentions:
+            raise DataError("has no mentions", record=record, remedy="give it at least one")
+        if len(set(self.relation_names)) != len(self.relation_names):
+            raise DataError("has a relation twice", record=record, remedy="name every relation once")
+        if self.negative is not None and self.negative not in self.relation_names:
+            raise DataError("its negative is none of its relations", record=record, remedy="name it among them")
+        seen = set()
+        for position, mention in enumerate(self.mentions, 1):
+            where = named("mention", mention.mention_id, position)
+            if mention.mention_id in seen:
+                raise DataError("its id stands twice", record=where, remedy="give every mention an id of its own")
+            seen.add(mention.mention_id)
+            known = 0 <= mention.label < len(self.relation_names)
+            if not known or self.relation_names[mention.label] != mention.relation:
+                raise DataError(
+                    f"its label {mention.label} is not that of its relation",
+                    record=where,
+                    remedy="use the relation's index in relation_names",
+                )
+
+    @property
+    def samples(self) -> tuple[RelationMention, ...]:
+        """The mentions, under the name that partitioners know."""
+        return self.mentions
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The classes, under the name that partitioners know."""
+        return self.relation_names
+
+    @property
+    def positive_labels(self) -> tuple[int, ...]:
+        """The labels that micro-F1 counts: all but the negative one."""
+        return tuple(label for label, name in enumerate(self.relation_names) if name != self.negative)

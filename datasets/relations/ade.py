@@ -1,0 +1,179 @@
+"""ADE: drugs and their adverse effects in sentences of case reports (Gurulingappa et al., J. Biomed. Inform. 45, 2012).
+
+``DRUG-AE.rel`` has a line for each related pair, ``PMID|sentence|effect|start|end|drug|start|end``, with offsets into a
+document that is not in the release. ``ADE-NEG.txt`` has the sentences without an adverse effect, ``PMID NEG sentence``.
+
+Two tasks can be made of that honestly:
+
+- The relation of a drug and an effect (`read_pairs`). The positives are the pairs given. The only negatives whose
+  mentions are known are pairs of a drug and an effect that the same sentence names in different pairs: a drug is then
+  named, an effect is named, and the annotators did not join them. They are few (141 beside 5,547 in four fifths of the
+  release), and every mention comes from some related pair. The sentences of ``ADE-NEG.txt`` have no annotated mentions,
+  so no pair can be made of them without a recogniser of one's own.
+- Whether a sentence tells of an adverse effect (`read_adverse_sentences`), from both files: the authors' own task.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from datasets.errors import DataError
+from datasets.files import PathLike
+from datasets.json_values import Fail
+from datasets.records import LabelledText, TextCorpus
+from datasets.relation_records import NO_RELATION, RelationCorpus, RelationMention, Span
+from datasets.relations.reading import (
+    Numbering,
+    columns,
+    notes_of,
+    occurrences,
+    read_lines,
+    require_some,
+    trimmed,
+    whole_number,
+)
+
+RELATIONS = (NO_RELATION, "adverse_effect")
+
+_NEGATIVE = re.compile(r"([0-9]+) NEG (.*\S.*)")
+
+
+@dataclass(frozen=True)
+class _Pair:
+    line: int
+    document: str
+    sentence: str = field(repr=False)
+    starts: tuple[int, ...]  # where in the document the sentence may start, by this line alone
+    drug: Span  # in the document
+    effect: Span
+
+
+def read_pairs(path: PathLike, *, negatives: bool = True, name: str = "ade") -> RelationCorpus:
+    """The drug–effect pairs of ``DRUG-AE.rel``, compressed or not; head is the drug, tail the effect.
+
+    The offsets count in the document, so the sentence's start is found first: both mentions have to stand in the
+    sentence at the distance that the offsets say. Where a mention occurs several times and several starts are possible,
+    the one that fits most lines of the sentence is taken; on a tie the one with the mentions' first occurrences. Blanks
+    at the ends of a mention (two lines of the release) are not part of it. A drug that lies inside of an effect
+    ("codeine intoxication") is kept. All three are counted in the notes.
+
+    Args:
+      path: The file.
+      negatives: Whether the unlisted pairs of a sentence are samples of the relation ``no_relation``.
+      name: The corpus's name; the ids are ``<name>-<PMID>/<n>``, the documents the PMIDs.
+
+    Raises:
+      DataError: a line with another number of columns, offsets that are no numbers or do not fit the mention's length,
+        mentions that do not stand in the sentence at their distance, or a pair that stands twice.
+    """
+    groups: dict[tuple[str, str], list[_Pair]] = {}
+    counts = Counter()
+    for line, text in read_lines(path):
+        pair = _pair(line, text, functools.partial(DataError, path=path, line=line), counts)
+        groups.setdefault((pair.document, pair.sentence), []).append(pair)
+    names, negative = (RELATIONS, NO_RELATION) if negatives else (RELATIONS[1:], None)
+    ids, mentions = Numbering(), []
+    for (document, sentence), pairs in groups.items():
+        for start, listed in _placed(pairs, counts, path).items():
+            for drug, effect, relation in _candidates(listed, negatives):
+                head, tail = ((a - start, b - start) for a, b in (drug, effect))
+                mention_id, label = ids.next(f"{name}-{document}"), names.index(relation)
+                mention = RelationMention(
+                    mention_id, document, sentence, head, tail, "drug", "adverse effect", relation, label
+                )
+                counts["pairs of overlapping mentions"] += mention.overlapping
+                counts["pairs that their sentence does not list are negatives"] += relation == NO_RELATION
+                mentions.append(mention)
+    require_some(mentions, path)
+    return RelationCorpus(name, tuple(mentions), names, negative, notes_of(counts))
+
+
+def read_adverse_sentences(positive: PathLike, negative: PathLike, *, name: str = "ade_sentences") -> TextCorpus:
+    """Every sentence once: ``adverse_effect`` if ``DRUG-AE.rel`` has it, ``none`` if ``ADE-NEG.txt`` has it.
+
+    Sentences that stand in ``ADE-NEG.txt`` more than once are taken once and counted in the notes.
+
+    Raises:
+      DataError: a malformed line in either file, or a sentence that stands in both.
+    """
+    ids, samples, counts = Numbering(), [], Counter()
+    seen: dict[tuple[str, str], int] = {}
+    for line, text in read_lines(positive):
+        pair = _pair(line, text, functools.partial(DataError, path=positive, line=line), Counter())
+        if (pair.document, pair.sentence) not in seen:
+            seen[pair.document, pair.sentence] = 1
+            samples.append(LabelledText(ids.next(f"{name}-{pair.document}"), pair.document, pair.sentence, 1))
+    for line, text in read_lines(negative):
+        match = _NEGATIVE.fullmatch(text)
+        if match is None:
+            raise DataError("is not PMID NEG sentence", path=negative, line=line, remedy="repair the line")
+        document, sentence = match[1], match[2].strip()
+        if (document, sentence) in seen:
+            if seen[document, sentence]:
+                raise DataError(
+                    "the sentence stands among those with an adverse effect",
+                    path=negative,
+                    line=line,
+                    remedy="remove it",
+                )
+            counts["repeated sentences left out"] += 1
+            continue
+        seen[document, sentence] = 0
+        samples.append(LabelledText(ids.next(f"{name}-{document}"), document, sentence, 0))
+    return TextCorpus(name, tuple(samples), ("none", "adverse_effect"), notes_of(counts))
+
+
+def _pair(line: int, text: str, fail: Fail, counts: Counter) -> _Pair:
+    document, sentence, effect, *effect_at, drug, drug_start, drug_end = columns(text, 8, fail, "|")
+    if not document.isdecimal():
+        raise fail("has no PMID", remedy="start the line with the document's number")
+    spans = []
+    for what, mention, at in (("effect", effect, effect_at), ("drug", drug, (drug_start, drug_end))):
+        first, last = (whole_number(value, f"the {what}'s {end}", fail)
+                       for value, end in zip(at, ("start", "end"), strict=True))  # fmt: skip
+        if not mention.strip() or last - first != len(mention):
+            raise fail(f"the {what}'s offsets do not fit its length", remedy="repair the offsets")
+        spans.append((first, last))
+    (effect_start, _), (drug_start, _) = spans
+    drug_starts = {drug_start - at for at in occurrences(drug, sentence)}
+    starts = {effect_start - at for at in occurrences(effect, sentence)} & drug_starts
+    if not starts:
+        raise fail("the mentions do not stand in the sentence at their distance", remedy="repair the offsets")
+    kept = []
+    for mention, (first, _) in ((effect, spans[0]), (drug, spans[1])):
+        start, end = trimmed(mention, (0, len(mention)))
+        counts["mentions with blanks at their ends, which are left out of them"] += end - start < len(mention)
+        kept.append((first + start, first + end))
+    return _Pair(line, document, sentence, tuple(sorted(starts)), kept[1], kept[0])
+
+
+def _placed(pairs: list[_Pair], counts: Counter, path: PathLike) -> dict[int, dict[tuple[Span, Span], int]]:
+    """Start of the sentence in the document to its pairs (drug, effect) and their lines."""
+    fits = Counter(start for pair in pairs for start in pair.starts)
+    placed: dict[int, dict[tuple[Span, Span], int]] = {}
+    for pair in pairs:
+        best = max(fits[start] for start in pair.starts)
+        possible = [start for start in pair.starts if fits[start] == best]
+        counts["pairs could stand at several places of their sentence; the first is taken"] += len(possible) > 1
+        lines = placed.setdefault(possible[-1], {})  # the latest start is the first place in the sentence
+        key = (pair.drug, pair.effect)
+        if key in lines:
+            raise DataError(
+                f"is the same pair as line {lines[key]}", path=path, line=pair.line, remedy="remove one of them"
+            )
+        lines[key] = pair.line
+    return placed
+
+
+def _candidates(listed: Iterable[tuple[Span, Span]], negatives: bool) -> list[tuple[Span, Span, str]]:
+    listed = list(listed)
+    pairs = listed
+    if negatives:
+        drugs = dict.fromkeys(drug for drug, _ in listed)
+        effects = dict.fromkeys(effect for _, effect in listed)
+        pairs = [(drug, effect) for drug in drugs for effect in effects]
+    return [(*pair, RELATIONS[pair in listed]) for pair in pairs]

@@ -1,0 +1,100 @@
+"""BioBERT's TSV of relation data: GAD, EU-ADR (Lee et al., Bioinformatics 36, 2020).
+
+A line is ``sentence TAB label`` or ``index TAB sentence TAB label``; the mentions are replaced by ``@GENE$`` and
+``@DISEASE$``; nothing is quoted. The training files have no header, the test files (and BLURB's) have
+``index sentence label``. GAD is by Bravo et al. (BMC Bioinformatics 16, 2015), EU-ADR by van Mulligen et al. (J.
+Biomed. Inform. 45, 2012). Other data in this form are read with other options: BLUE's ChemProt (Peng et al., BioNLP
+2019) has ``head="CHEMICAL", tail="GENE"`` and the labels ``false`` and ``CPR:3`` ….
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Mapping
+
+from datasets.errors import DataError, named
+from datasets.files import PathLike
+from datasets.json_values import Fail
+from datasets.relation_records import NO_RELATION, RelationCorpus, RelationMention, Span
+from datasets.relations.reading import columns, notes_of, occurrences, one_of, read_lines, require_some
+
+HEADERS = (("index", "sentence", "label"), ("sentence", "label"))
+
+RELATIONS = {"0": NO_RELATION, "1": "associated"}
+
+
+def read_pairs(
+    path: PathLike,
+    *,
+    name: str,
+    split: str = "train",
+    head: str = "GENE",
+    tail: str = "DISEASE",
+    relations: Mapping[str, str] = RELATIONS,
+) -> RelationCorpus:
+    """The pairs of a file, compressed or not, with or without a header and an index.
+
+    The mentions' own words are not in the file: the spans are those of the placeholders, which blinding replaces by the
+    type (``gene``) and the markers enclose as they are. The form has no document ids: lines of one sentence share the
+    document ``<name>-<split>-<number>``. Lines that stand twice are kept and noted.
+
+    Args:
+      path: The file.
+      name: The corpus's name, e.g. ``gad``; in a cross-validation with the fold, e.g. ``gad-1``.
+      split: Part of the ids.
+      head: The head's placeholder without ``@`` and ``$``; in lower case it is the type.
+      tail: The tail's placeholder.
+      relations: Label in the file to relation, in the order of the labels; ``no_relation`` is the negative.
+
+    Raises:
+      DataError: lines that differ in their number of columns, a placeholder that is missing or stands twice, an unknown
+        label, or an index that stands twice.
+    """
+    width = 0
+    documents: dict[str, str] = {}
+    per_document: Counter = Counter()
+    indices: set[str] = set()
+    known: set[tuple[str, str]] = set()
+    names = tuple(dict.fromkeys(relations.values()))
+    mentions, repeats = [], 0
+    for line, text in read_lines(path):
+        fail = functools.partial(DataError, path=path, line=line)
+        row = columns(text, width or (2, 3), fail)
+        width = len(row)
+        if line == 1 and tuple(row) in HEADERS:
+            continue
+        if width == 3:
+            fail = functools.partial(fail, record=named("index", row[0]))
+            if row[0] in indices:
+                raise fail("its index stands twice", remedy="number the lines anew")
+            indices.add(row[0])
+        sentence, value = row[-2], row[-1]
+        spans = [_placeholder(sentence, kind, fail) for kind in (head, tail)]
+        relation = relations[one_of(value, relations, "label", fail)]
+        document = documents.setdefault(sentence, f"{name}-{split}-{len(documents) + 1:05d}")
+        per_document[document] += 1
+        repeats += (sentence, relation) in known
+        known.add((sentence, relation))
+        mention_id = f"{document}/{per_document[document]}"
+        types = (head.lower(), tail.lower())
+        mentions.append(
+            RelationMention(mention_id, document, sentence, *spans, *types, relation, names.index(relation))
+        )
+    require_some(mentions, path)
+    contradictions = len(known) - len(documents)
+    notes = notes_of(
+        {
+            "lines stand twice in the file and are kept": repeats,
+            "sentences stand with several labels": contradictions,
+        }
+    )
+    return RelationCorpus(name, tuple(mentions), names, NO_RELATION if NO_RELATION in names else None, notes)
+
+
+def _placeholder(sentence: str, kind: str, fail: Fail) -> Span:
+    mark = f"@{kind}$"
+    found = occurrences(mark, sentence)
+    if len(found) != 1:
+        raise fail(f"{mark} stands {len(found)} times in the sentence", remedy="mark each mention once")
+    return found[0], found[0] + len(mark)

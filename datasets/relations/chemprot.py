@@ -1,0 +1,104 @@
+"""ChemProt, the sentence form: one line a pair, marked in its sentence (Krallinger et al., BioCreative VI, 2017).
+
+JSON lines ``{"text": "… << first >> … [[ second ]] …", "label": NAME, "metadata": …}``, made by AllenAI for SciBERT
+(Beltagy et al., EMNLP 2019) from the task's release. The marks stand by order in the sentence, not by role: which of
+the two is the chemical is not told, so both have the type ``chemical or gene``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+
+from datasets.errors import DataError
+from datasets.files import PathLike, read_json_lines
+from datasets.json_values import Fail, field, require
+from datasets.relation_records import RelationCorpus, RelationMention, Span
+from datasets.relations.reading import Numbering, notes_of, one_of, require_some, trimmed, without_marks
+
+GROUPS = {
+    "CPR:3": ("UPREGULATOR", "ACTIVATOR", "INDIRECT-UPREGULATOR"),
+    "CPR:4": ("DOWNREGULATOR", "INHIBITOR", "INDIRECT-DOWNREGULATOR"),
+    "CPR:5": ("AGONIST", "AGONIST-ACTIVATOR", "AGONIST-INHIBITOR"),
+    "CPR:6": ("ANTAGONIST",),
+    "CPR:9": ("SUBSTRATE", "PRODUCT-OF", "SUBSTRATE_PRODUCT-OF"),
+}
+"""The five classes that the task evaluates, and FedCMC classifies, with the relations of each."""
+
+GROUP_OF = {name: group for group, names in GROUPS.items() for name in names}
+
+CLASSES = ("groups", "names")
+
+MENTION_TYPE = "chemical or gene"
+
+_MARKS = (("<< ", " >>"), ("[[ ", " ]]"))
+
+
+def class_names(classes: str) -> tuple[str, ...]:
+    """The five groups for ``groups``, the 13 relations for ``names``. Raises DataError for anything else."""
+    one_of(classes, CLASSES, "choice of classes", DataError)
+    return tuple(GROUPS) if classes == "groups" else tuple(GROUP_OF)
+
+
+def read_sentences(
+    path: PathLike, *, split: str = "train", classes: str = "groups", name: str = "chemprot"
+) -> RelationCorpus:
+    """The pairs of a file in the sentence form, compressed or not; head is ``<< >>``, tail ``[[ ]]``.
+
+    The form has no document ids. Lines of one sentence (without the marks) share the document
+    ``<name>-<split>-<number>``, sentences counted from 1. Every pair has a relation: there is no negative. A sentence
+    may itself hold ``[[`` or ``>>`` (formulas; "a >> b"): a mark is the bracket with its blank, it opens once in the
+    line, and closes where it first can. Lines that stand twice, and pairs with several relations, are kept, as the
+    published counts are, and noted.
+
+    Args:
+      path: The file.
+      split: Part of the ids.
+      classes: ``groups`` (the five CPR classes of the task) or ``names`` (13 relations).
+      name: The corpus's name.
+
+    Raises:
+      DataError: a line is not an object with strings `text` and `label`, marks are missing, repeated or never closed,
+        a mention is empty or has blanks at its ends, or the label is unknown.
+    """
+    names = class_names(classes)
+    sentences: dict[str, str] = {}
+    relations: dict[tuple[str, Span, Span], set[str]] = {}
+    ids, counts, mentions = Numbering(), Counter(), []
+    for line, value in read_json_lines(path):
+        fail = functools.partial(DataError, path=path, line=line)
+        require(value, dict, "it", fail)
+        text, head, tail = _unmarked(field(value, "text", str, fail), fail)
+        relation = one_of(field(value, "label", str, fail), GROUP_OF, "label", fail)
+        before = relations.setdefault((text, head, tail), set())
+        counts["lines stand twice in the file and are kept"] += relation in before
+        before.add(relation)
+        relation = GROUP_OF[relation] if classes == "groups" else relation
+        document = sentences.setdefault(text, f"{name}-{split}-{len(sentences) + 1:05d}")
+        label = names.index(relation)
+        mentions.append(
+            RelationMention(ids.next(document), document, text, head, tail, MENTION_TYPE, MENTION_TYPE, relation, label)
+        )
+    require_some(mentions, path)
+    counts["pairs have several relations"] = sum(len(found) > 1 for found in relations.values())
+    notes = ("the marks follow the order in the sentence: which mention is the chemical is not told",)
+    return RelationCorpus(name, tuple(mentions), names, None, notes + notes_of(counts))
+
+
+def _unmarked(text: str, fail: Fail) -> tuple[str, Span, Span]:
+    marks = []
+    for opening, closing in _MARKS:
+        sign = f"{opening.strip()} {closing.strip()}"
+        if text.count(opening) != 1:
+            raise fail(f"the mark {sign} opens {text.count(opening)} times", remedy="mark each mention once")
+        start = text.index(opening)
+        end = text.find(closing, start + len(opening))
+        if end < 0:
+            raise fail(f"the mark {sign} is never closed", remedy="mark each mention once")
+        marks += [(start, start + len(opening)), (end, end + len(closing))]
+    plain, places = without_marks(text, marks)
+    head, tail = (places[0], places[1]), (places[2], places[3])
+    for start, end in (head, tail):
+        if start == end or trimmed(plain, (start, end)) != (start, end):
+            raise fail("a marked mention is empty or has blanks at its ends", remedy="mark the mention alone")
+    return plain, head, tail

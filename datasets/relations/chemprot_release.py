@@ -1,0 +1,192 @@
+"""ChemProt, the task's own release (Krallinger et al., BioCreative VI, 2017): documents, entities, relations.
+
+Three TSV files, none with a header: ``*_abstracts.tsv`` (PMID, title, abstract); ``*_entities.tsv`` (PMID, ``T1``,
+type, start, end, text; types CHEMICAL and GENE-Y, GENE-N, or GENE in the test set; offsets are characters of title,
+one separating character, abstract); ``*_relations.tsv`` (PMID, group, ``Y`` or ``N`` for evaluated or not, relation,
+``Arg1:T1``, ``Arg2:T2``) or ``*_gold_standard.tsv`` (PMID, group, ``Arg1:T1``, ``Arg2:T2``).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+
+from datasets.errors import DataError, named
+from datasets.files import PathLike
+from datasets.json_values import Fail
+from datasets.relation_records import NO_RELATION, RelationCorpus, RelationMention, Span
+from datasets.relations.chemprot import GROUP_OF, GROUPS, class_names
+from datasets.relations.reading import Numbering, columns, notes_of, one_of, read_lines, require_some, span
+from datasets.relations.sentences import split_sentences
+
+ENTITY_TYPES = {"CHEMICAL": "chemical", "GENE-Y": "gene", "GENE-N": "gene", "GENE": "gene"}
+
+ALL_GROUPS = tuple(f"CPR:{number}" for number in range(11))
+
+_ARGUMENTS = (re.compile(r"Arg1:(\S+)"), re.compile(r"Arg2:(\S+)"))
+
+
+@dataclass(frozen=True)
+class Document:
+    """A title and an abstract with their mentions: id to type (``chemical`` or ``gene``) and span."""
+
+    document_id: str
+    text: str = field(repr=False)
+    title_length: int
+    mentions: dict[str, tuple[str, Span]] = field(default_factory=dict, repr=False)
+
+
+def read_release(
+    abstracts: PathLike,
+    entities: PathLike,
+    relations: PathLike,
+    *,
+    split: str = "train",
+    classes: str = "groups",
+    negatives: bool = False,
+    name: str = "chemprot",
+) -> RelationCorpus:
+    """The chemical–gene pairs of the release, each in its sentence; head is the chemical, tail the gene.
+
+    Sentences are found by `split_sentences`; a pair whose mentions lie in two sentences is left out and noted, and so
+    is a relation of a group that the task does not evaluate. A pair with several relations is a sample for each.
+
+    Args:
+      abstracts: ``*_abstracts.tsv``.
+      entities: ``*_entities.tsv``.
+      relations: ``*_relations.tsv``, or ``*_gold_standard.tsv``, which has groups alone.
+      split: Part of the ids ``<name>-<split>-<PMID>/<n>``; the documents are the PMIDs.
+      classes: ``groups`` (five) or ``names`` (13).
+      negatives: Whether the chemical–gene pairs of a sentence without an evaluated relation are samples of
+        ``no_relation`` (as in BLUE); FedCMC's data have none.
+      name: The corpus's name.
+
+    Raises:
+      DataError: a malformed line, an unknown document, entity, type, group or relation, a mention that is not at its
+        offsets, or a document, entity or relation that stands twice.
+    """
+    names = ((NO_RELATION,) if negatives else ()) + class_names(classes)
+    documents = read_documents(abstracts, entities)
+    listed = _relations(relations, documents, classes)
+    ids, counts, mentions = Numbering(), Counter(), []
+    for document in documents.values():
+        pairs: dict[tuple[str, str], list[str]] = {}
+        for pair, relation in listed.get(document.document_id, ()):
+            counts["relations of groups that are not evaluated left out"] += relation is None
+            if relation is not None:
+                pairs.setdefault(pair, []).append(relation)
+        together = _in_one_sentence(document)
+        counts["related pairs in two sentences left out"] += sum(len(pairs[p]) for p in pairs if p not in together)
+        counts["pairs have several relations"] += sum(len(pairs[p]) > 1 for p in pairs if p in together)
+        for pair, (start, end) in together.items():
+            for relation in pairs.get(pair, [NO_RELATION] if negatives else []):
+                (head_type, head), (tail_type, tail) = (document.mentions[mention] for mention in pair)
+                mentions.append(
+                    RelationMention(
+                        ids.next(f"{name}-{split}-{document.document_id}"),
+                        document.document_id,
+                        document.text[start:end],
+                        (head[0] - start, head[1] - start),
+                        (tail[0] - start, tail[1] - start),
+                        head_type,
+                        tail_type,
+                        relation,
+                        names.index(relation),
+                    )
+                )
+    require_some(mentions, relations)
+    return RelationCorpus(name, tuple(mentions), names, NO_RELATION if negatives else None, notes_of(counts))
+
+
+def read_documents(abstracts: PathLike, entities: PathLike) -> dict[str, Document]:
+    """The documents of the release by their PMID, in the file's order, with their mentions. Raises DataError."""
+    documents: dict[str, Document] = {}
+    for line, text in read_lines(abstracts):
+        fail = functools.partial(DataError, path=abstracts, line=line)
+        document_id, title, abstract = columns(text, 3, fail)
+        if not document_id.isdecimal():
+            raise fail("has no PMID", remedy="start the line with the document's number")
+        if document_id in documents:
+            raise fail("the document stands twice", record=named("document", document_id), remedy="remove one of them")
+        documents[document_id] = Document(document_id, f"{title}\t{abstract}", len(title))
+    for line, text in read_lines(entities):
+        fail = functools.partial(DataError, path=entities, line=line)
+        row = columns(text, 6, fail)
+        document = _document(row[0], documents, fail)
+        fail = functools.partial(fail, record=named("entity", f"{row[0]}/{row[1]}"))
+        kind = ENTITY_TYPES[one_of(row[2], ENTITY_TYPES, "type", fail)]
+        where = span(row[3], row[4], "entity", len(document.text), fail)
+        if document.text[slice(*where)] != row[5]:
+            raise fail("the entity is not at its offsets", remedy="repair the offsets")
+        if row[1] in document.mentions:
+            raise fail("stands twice", remedy="give every entity of a document an id of its own")
+        document.mentions[row[1]] = (kind, where)
+    return documents
+
+
+def _document(document_id: str, documents: dict[str, Document], fail: Fail) -> Document:
+    if document_id not in documents:
+        raise fail("its document is not among the abstracts", remedy="give the three files of one split")
+    return documents[document_id]
+
+
+def _relations(
+    path: PathLike, documents: dict[str, Document], classes: str
+) -> dict[str, list[tuple[tuple[str, str], str | None]]]:
+    """Document id to pairs (chemical, gene) and their class, None for a group that is not evaluated."""
+    result: dict[str, list] = {}
+    seen = set()
+    for line, text in read_lines(path):
+        fail = functools.partial(DataError, path=path, line=line)
+        row = columns(text, (4, 6), fail)
+        document = _document(row[0], documents, fail)
+        group = one_of(row[1], ALL_GROUPS, "group", fail)
+        relation = group if group in GROUPS else None
+        if len(row) == 6:
+            one_of(row[2].strip(), ("Y", "N"), "evaluation mark", fail)
+            if group in GROUPS:
+                relation = one_of(row[3].strip(), GROUPS[group], f"relation of {group}", fail)
+        elif classes == "names":
+            raise fail("tells the group alone", remedy='use the classes "groups" with a gold standard of four columns')
+        pair = tuple(
+            _argument(value, form, number, kind, document, fail)
+            for number, (value, form, kind) in enumerate(
+                zip(row[-2:], _ARGUMENTS, ("chemical", "gene"), strict=True), 1
+            )
+        )
+        key = (row[0], group, row[3].strip() if len(row) == 6 else None, pair)
+        if key in seen:
+            raise fail("the relation stands twice", remedy="remove one of them")
+        seen.add(key)
+        if relation is not None and classes == "groups":
+            relation = GROUP_OF.get(relation, relation)
+        result.setdefault(row[0], []).append((pair, relation))
+    return result
+
+
+def _argument(value: str, form: re.Pattern, number: int, kind: str, document: Document, fail: Fail) -> str:
+    match = form.fullmatch(value.strip())
+    if match is None or match[1] not in document.mentions:
+        raise fail(f"argument {number} is no entity of its document", remedy=f"write Arg{number}: and the entity's id")
+    if document.mentions[match[1]][0] != kind:
+        raise fail(f"argument {number} is no {kind}", remedy="give the chemical first, then the gene")
+    return match[1]
+
+
+def _in_one_sentence(document: Document) -> dict[tuple[str, str], Span]:
+    """The chemical–gene pairs that share a sentence, and the sentence."""
+    length = document.title_length
+    spans = [where for _, where in document.mentions.values()]
+    shifted = [(start - length - 1, end - length - 1) for start, end in spans]
+    sentences = split_sentences(document.text[:length], spans)
+    after_title = split_sentences(document.text[length + 1 :], shifted)
+    sentences += [(start + length + 1, end + length + 1) for start, end in after_title]
+    result = {}
+    for start, end in sentences:
+        inside = {i: kind for i, (kind, (a, b)) in document.mentions.items() if start <= a and b <= end}
+        for chemical in (i for i, kind in inside.items() if kind == "chemical"):
+            for gene in (i for i, kind in inside.items() if kind == "gene"):
+                result[chemical, gene] = (start, end)
+    return result

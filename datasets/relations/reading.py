@@ -1,0 +1,118 @@
+"""What the readers of relation extraction data share: lines, columns, offsets, spans."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from datasets.errors import DataError, named
+from datasets.files import PathLike, decode, read_bytes
+from datasets.json_values import Fail
+from datasets.relation_records import Span
+
+_NUMBER = re.compile(r"[0-9]{1,9}")
+
+
+def read_lines(path: PathLike) -> Iterator[tuple[int, str]]:
+    """Pairs of line number (from 1) and line of a UTF-8 file, compressed or not; a carriage return is dropped.
+
+    Raises:
+      DataError: the file cannot be read, or a line is not UTF-8.
+    """
+    lines = read_bytes(path).split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    byte = 0
+    for number, data in enumerate(lines, 1):
+        yield number, decode(data, path, line=number, byte=byte).removesuffix("\r")
+        byte += len(data) + 1
+
+
+def columns(line: str, counts: int | Sequence[int], fail: Fail, separator: str = "\t") -> list[str]:
+    """The columns of a line, as many as one of `counts` says; raises `fail`'s error otherwise."""
+    counts = (counts,) if isinstance(counts, int) else tuple(counts)
+    result = line.split(separator)
+    if len(result) not in counts:
+        raise fail(f"has {len(result)} columns", remedy=f"give it {' or '.join(map(str, counts))}")
+    return result
+
+
+def whole_number(value: str, what: str, fail: Fail) -> int:
+    """A column as a number of at least 0; raises `fail`'s error otherwise."""
+    if not _NUMBER.fullmatch(value):
+        raise fail(f"{what} is not a whole number of at least 0", remedy="give it in decimal digits")
+    return int(value)
+
+
+def span(start: str, end: str, what: str, length: int, fail: Fail) -> Span:
+    """Two columns as a span in a text of `length` characters; raises `fail`'s error if it is empty or goes beyond."""
+    first, last = whole_number(start, f"the {what}'s start", fail), whole_number(end, f"the {what}'s end", fail)
+    if not first < last <= length:
+        raise fail(
+            f"the {what} {first}:{last} is empty or lies beyond the text of {length} characters",
+            remedy="give character offsets, the end exclusive",
+        )
+    return first, last
+
+
+def one_of(value: str, known: Iterable[str], what: str, fail: Fail) -> str:
+    """The value if it is known; raises `fail`'s error otherwise."""
+    known = tuple(known)
+    if value not in known:
+        raise fail(f"unknown {what} ({named('value', value)})", remedy=f"use one of {', '.join(known)}")
+    return value
+
+
+def occurrences(part: str, text: str) -> list[int]:
+    """Where `part` starts in `text`, overlapping ones included."""
+    found, start = [], text.find(part)
+    while start >= 0:
+        found.append(start)
+        start = text.find(part, start + 1)
+    return found
+
+
+def trimmed(text: str, where: Span) -> Span:
+    """The span without the blanks at its ends; empty if there is nothing else."""
+    start, end = where
+    while start < end and text[start].isspace():
+        start += 1
+    while start < end and text[end - 1].isspace():
+        end -= 1
+    return start, end
+
+
+def without_marks(text: str, marks: Sequence[Span]) -> tuple[str, list[int]]:
+    """The text without these (disjoint) spans, and where each of them stood in what remains."""
+    parts, places, done, removed = [], {}, 0, 0
+    for start, end in sorted(marks):
+        parts.append(text[done:start])
+        places[start, end] = start - removed
+        removed += end - start
+        done = end
+    parts.append(text[done:])
+    return "".join(parts), [places[mark] for mark in marks]
+
+
+def notes_of(counts: Mapping[str, int]) -> tuple[str, ...]:
+    """Notes from counts: ``{"lines repeat an earlier one": 2}`` becomes ``2 lines repeat an earlier one``."""
+    return tuple(f"{count} {what}" for what, count in counts.items() if count)
+
+
+class Numbering:
+    """Ids ``<document>/<n>``, n from 1 in each document."""
+
+    def __init__(self):
+        self._count = Counter()
+
+    def next(self, document: str) -> str:
+        """The next id in the document."""
+        self._count[document] += 1
+        return f"{document}/{self._count[document]}"
+
+
+def require_some(mentions: Sequence, path: PathLike) -> None:
+    """Raises DataError for a file that gave no mentions."""
+    if not mentions:
+        raise DataError("gives no pair of mentions", path=path, remedy="give it at least one")

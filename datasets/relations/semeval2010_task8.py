@@ -1,0 +1,100 @@
+"""SemEval-2010 Task 8: relations of pairs of nominals, general English (Hendrickx et al., SemEval 2010).
+
+The task's own text, blocks of four lines: ``number TAB "sentence with <e1> </e1> <e2> </e2>"``, the label, a comment
+``Comment: …``, an empty line.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+
+from datasets.errors import DataError
+from datasets.files import PathLike
+from datasets.json_values import Fail
+from datasets.relation_records import UNKNOWN_TYPE, RelationCorpus, RelationMention, Span
+from datasets.relations.reading import one_of, read_lines, require_some, trimmed, without_marks
+
+NEGATIVE = "Other"
+
+RELATIONS = (
+    "Cause-Effect",
+    "Instrument-Agency",
+    "Product-Producer",
+    "Content-Container",
+    "Entity-Origin",
+    "Entity-Destination",
+    "Component-Whole",
+    "Member-Collection",
+    "Message-Topic",
+)
+
+DIRECTED = (NEGATIVE, *(f"{name}({order})" for name in RELATIONS for order in ("e1,e2", "e2,e1")))
+
+_SENTENCE = re.compile(r'([0-9]{1,9})\t"(.*)"[ \t]*')
+
+
+def read_sentences(
+    path: PathLike, *, split: str = "train", directed: bool = True, name: str = "semeval2010_task8"
+) -> RelationCorpus:
+    """The sentences of a file with labels, compressed or not; head is e1, tail e2; the negative is ``Other``.
+
+    The task has neither documents nor types: a sentence is its own document, a mention's type is ``entity``.
+
+    Args:
+      path: The file.
+      split: Part of the ids ``<name>-<split>-<number>``.
+      directed: 19 classes, each relation in both directions; otherwise 10, and head and tail stay e1 and e2.
+      name: The corpus's name.
+
+    Raises:
+      DataError: a block that is not of the form, a number that stands twice, marks that are missing, repeated or never
+        closed, an empty mention, or an unknown label.
+    """
+    names = DIRECTED if directed else (NEGATIVE, *RELATIONS)
+    seen: dict[str, int] = {}
+    mentions = []
+    lines = list(read_lines(path))
+    while lines and not lines[-1][1]:
+        lines.pop()
+    for first in range(0, len(lines), 4):
+        block = lines[first : first + 4]
+        at = [functools.partial(DataError, path=path, line=line) for line, _ in block]
+        match = _SENTENCE.fullmatch(block[0][1])
+        if match is None:
+            raise at[0]('is not number, tab, "sentence"', remedy="a block is sentence, label, comment, empty line")
+        if len(block) < 3:
+            raise at[-1]("the last block is cut off", remedy="a block is sentence, label, comment, empty line")
+        number = match[1]
+        if number in seen:
+            raise at[0](f"the number {number} stands in line {seen[number]} as well", remedy="number them anew")
+        seen[number] = block[0][0]
+        text, head, tail = _unmarked(match[2], at[0])
+        relation = one_of(block[1][1], DIRECTED, "label", at[1])
+        if not block[2][1].startswith("Comment:"):
+            raise at[2]("is not a comment", remedy='write "Comment:"')
+        if len(block) == 4 and block[3][1]:
+            raise at[3]("is not empty", remedy="separate the blocks by an empty line")
+        relation = relation if directed else relation.partition("(")[0]
+        mention_id = f"{name}-{split}-{number}"
+        label = names.index(relation)
+        mentions.append(
+            RelationMention(mention_id, mention_id, text, head, tail, UNKNOWN_TYPE, UNKNOWN_TYPE, relation, label)
+        )
+    require_some(mentions, path)
+    return RelationCorpus(name, tuple(mentions), names, NEGATIVE)
+
+
+def _unmarked(text: str, fail: Fail) -> tuple[str, Span, Span]:
+    marks = []
+    for mark in ("<e1>", "</e1>", "<e2>", "</e2>"):
+        if text.count(mark) != 1:
+            raise fail(f"the mark {mark} stands {text.count(mark)} times", remedy="mark each mention once")
+        start = text.index(mark)
+        marks.append((start, start + len(mark)))
+    plain, (head_start, head_end, tail_start, tail_end) = without_marks(text, marks)
+    head, tail = trimmed(plain, (head_start, head_end)), trimmed(plain, (tail_start, tail_end))
+    for (start, end), what in ((head, "e1"), (tail, "e2")):
+        if start >= end:
+            raise fail(f"the mention {what} is empty or ends before it starts", remedy="mark each mention once")
+    return plain, head, tail

@@ -1,0 +1,178 @@
+import pytest
+from datasets_for_tests import SECRET
+from hypothesis import given
+from hypothesis import strategies as st
+from relation_files import refused, shown, write, write_objects
+
+from datasets.relations import chemprot, chemprot_release
+from datasets.relations.sentences import split_sentences
+
+
+def line(text=f"{SECRET} << α >> [[ b ]].", label="INHIBITOR"):
+    return {"text": text, "label": label, "metadata": []}
+
+
+def test_sentence_form(tmp_path):
+    path = write_objects(
+        tmp_path / "t.jsonl",
+        line("<< A >> inhibits ([[ B ]]) and C."),
+        line("<< A >> inhibits (B) and [[ C ]].", "ANTAGONIST"),
+        line("a >> << 4-[4-[[(1,1)amino]x >> of [[ y-[[(2) ]] >> 3 ]] ε", "PRODUCT-OF"),
+        line("<< A >> inhibits (B) and [[ C ]].", "AGONIST"),
+    )
+    corpus = chemprot.read_sentences(path)
+    assert shown(corpus) == [
+        ("chemprot-train-00001/1", "A", "B", "CPR:4"),
+        ("chemprot-train-00001/2", "A", "C", "CPR:6"),
+        ("chemprot-train-00002/1", "4-[4-[[(1,1)amino]x", "y-[[(2)", "CPR:9"),
+        ("chemprot-train-00001/3", "A", "C", "CPR:5"),
+    ]
+    assert corpus.mentions[0].text == "A inhibits (B) and C." and corpus.negative is None
+    assert corpus.mentions[2].text == "a >> 4-[4-[[(1,1)amino]x of y-[[(2) >> 3 ]] ε"
+    assert corpus.relation_names == tuple(f"CPR:{n}" for n in (3, 4, 5, 6, 9))
+    assert corpus.notes[1:] == ("1 pairs have several relations",)
+    names = chemprot.read_sentences(path, classes="names", split="dev")
+    assert len(names.relation_names) == 13 and names.mentions[2].relation == "PRODUCT-OF"
+    assert names.mentions[0].sample_id == "chemprot-dev-00001/1"
+
+
+def test_a_mark_in_a_mark_and_a_line_twice(tmp_path):
+    nested = line("<< A [[ B ]] C >> x")
+    corpus = chemprot.read_sentences(write_objects(tmp_path / "t", nested, nested))
+    assert corpus.mentions[0].text == "A B C x"
+    assert (corpus.mentions[0].head, corpus.mentions[0].tail) == ((0, 5), (2, 3))
+    assert corpus.notes[1:] == ("1 lines stand twice in the file and are kept",)
+
+
+@pytest.mark.parametrize(
+    "value, expected",
+    [
+        ([SECRET], "it is not an object"),
+        ({"text": SECRET}, "the mark << >> opens 0 times"),
+        (line(f"{SECRET} << a >> b"), "the mark [[ ]] opens 0 times"),
+        (line(f"{SECRET} << a >> << b >> [[ c ]]"), "the mark << >> opens 2 times"),
+        (line(f"{SECRET} << a [[ c ]]"), "the mark << >> is never closed"),
+        (line(f"]] >> {SECRET} << a >> [[ c"), "the mark [[ ]] is never closed"),
+        (line(f"{SECRET} <<  >> [[ c ]]"), "a marked mention is empty or has blanks at its ends"),
+        (line(f"{SECRET} <<  a >> [[ c ]]"), "a marked mention is empty or has blanks at its ends"),
+        ({"text": "<< a >> [[ b ]]"}, 'has no "label"'),
+        (line(label="CURES"), "unknown label (value CURES); use one of UPREGULATOR, "),
+        (line(label=SECRET), "unknown label (value); use one of"),
+    ],
+)
+def test_malformed_sentences(tmp_path, value, expected):
+    path = write_objects(tmp_path / "t", line(), value)
+    assert refused(chemprot.read_sentences, path).startswith(f"{path}: line 2: {expected}")
+
+
+def test_what_else_is_refused(tmp_path):
+    assert "gives no pair of mentions" in refused(chemprot.read_sentences, write(tmp_path / "empty"))
+    path = write_objects(tmp_path / "t", line())
+    assert "unknown choice of classes" in refused(chemprot.read_sentences, path, classes="both")
+
+
+TITLE = "Effect of α-drug on GeneA."
+ABSTRACT = f"We show, e.g. in rats, that aspirin vs. placebo blocks COX-1 (p < 0.5). Ibuprofen blocks COX-1? {SECRET}."
+TEXT = f"{TITLE}\t{ABSTRACT}"
+
+
+def entity(identifier, kind, surface, nth=0, document="11"):
+    start = -1
+    for _ in range(nth + 1):
+        start = TEXT.index(surface, start + 1)
+    return "\t".join([document, identifier, kind, str(start), str(start + len(surface)), surface])
+
+
+ENTITIES = (
+    entity("T1", "CHEMICAL", "α-drug"),
+    entity("T2", "GENE-Y", "GeneA"),
+    entity("T3", "CHEMICAL", "aspirin"),
+    entity("T4", "GENE-N", "COX-1"),
+    entity("T5", "CHEMICAL", "Ibuprofen"),
+    entity("T6", "GENE", "COX-1", 1),
+)
+
+
+def relation(one, other, group="CPR:4", name="INHIBITOR", mark="Y "):
+    return "\t".join(["11", group, mark, name, f"Arg1:{one}", f"Arg2:{other}"])
+
+
+def release(folder, relations, entities=ENTITIES, abstracts=(f"11\t{TITLE}\t{ABSTRACT}",)):
+    return (
+        write(folder / "abstracts.tsv", *abstracts),
+        write(folder / "entities.tsv", *entities),
+        write(folder / "relations.tsv", *relations),
+    )
+
+
+def test_release(tmp_path):
+    relations = (
+        relation("T1", "T2", "CPR:9", "SUBSTRATE"),
+        relation("T3", "T4"),
+        relation("T3", "T4", "CPR:3", "ACTIVATOR"),
+        relation("T3", "T6"),
+        relation("T5", "T6", "CPR:10", "NOT", "N "),
+    )
+    corpus = chemprot_release.read_release(*release(tmp_path, relations))
+    assert shown(corpus) == [
+        ("chemprot-train-11/1", "α-drug", "GeneA", "CPR:9"),
+        ("chemprot-train-11/2", "aspirin", "COX-1", "CPR:4"),
+        ("chemprot-train-11/3", "aspirin", "COX-1", "CPR:3"),
+    ]
+    first, second, _ = corpus.mentions
+    assert (first.text, first.document_id, first.head_type, first.tail_type) == (TITLE, "11", "chemical", "gene")
+    assert second.text == ABSTRACT[: ABSTRACT.index(" Ibuprofen")]
+    assert corpus.notes == (
+        "1 relations of groups that are not evaluated left out",
+        "1 related pairs in two sentences left out",
+        "1 pairs have several relations",
+    )
+    full = chemprot_release.read_release(*release(tmp_path, relations), negatives=True, classes="names")
+    assert shown(full)[-1] == ("chemprot-train-11/4", "Ibuprofen", "COX-1", "no_relation")
+    assert full.negative == "no_relation" and full.label_names[0] == "no_relation" and len(full.label_names) == 14
+
+
+def test_gold_standard_of_four_columns(tmp_path):
+    both = ("11\tCPR:4\tArg1:T3\tArg2:T4", "11\tCPR:4\tArg1:T5\tArg2:T4", "11\tCPR:3\tArg1:T3\tArg2:T4")
+    files = release(tmp_path, both)
+    assert [m.relation for m in chemprot_release.read_release(*files).mentions] == ["CPR:4", "CPR:3"]
+    assert "tells the group alone" in refused(chemprot_release.read_release, *files, classes="names")
+
+
+@pytest.mark.parametrize(
+    "changes, expected",
+    [
+        ({"abstracts": (f"11\t{SECRET}",)}, "abstracts.tsv: line 1: has 2 columns; give it 3"),
+        ({"abstracts": (f"{SECRET}\ta\tb",)}, "abstracts.tsv: line 1: has no PMID"),
+        ({"abstracts": ("11\ta\tb", "11\ta\tb")}, "abstracts.tsv: line 2: document 11: the document stands twice"),
+        ({"entities": (entity("T1", "DRUG", "aspirin"),)}, "entities.tsv: line 1: entity 11/T1: unknown type"),
+        ({"entities": ("12\tT1\tGENE\t0\t1\tx",)}, "entities.tsv: line 1: its document is not among the abstracts"),
+        ({"entities": ("11\tT1\tGENE\t0\t1\tx",)}, "entities.tsv: line 1: entity 11/T1: the entity is not at its"),
+        ({"entities": ("11\tT1\tGENE\t-1\t1\tx",)}, "entities.tsv: line 1: entity 11/T1: the entity's start is not a"),
+        ({"entities": ("11\tT1\tGENE\t0\t9999\tx",)}, "entities.tsv: line 1: entity 11/T1: the entity 0:9999 is empty"),
+        ({"entities": (ENTITIES[0],) * 2}, "entities.tsv: line 2: entity 11/T1: stands twice"),
+        ({"relations": (relation("T3", "T9"),)}, "relations.tsv: line 1: argument 2 is no entity of its document"),
+        ({"relations": (relation("T4", "T3"),)}, "relations.tsv: line 1: argument 1 is no chemical"),
+        ({"relations": (relation("T3", "T4", "CPR:11"),)}, "relations.tsv: line 1: unknown group (value CPR:11)"),
+        ({"relations": (relation("T3", "T4", name="EATS"),)}, "relations.tsv: line 1: unknown relation of CPR:4"),
+        ({"relations": (relation("T3", "T4", mark="?"),)}, "relations.tsv: line 1: unknown evaluation mark"),
+        ({"relations": (relation("T3", "T4"),) * 2}, "relations.tsv: line 2: the relation stands twice"),
+        ({"relations": (relation("T3", "T6"),)}, "relations.tsv: gives no pair of mentions"),
+    ],
+)
+def test_malformed_release(tmp_path, changes, expected):
+    files = release(tmp_path, **{"relations": (relation("T3", "T4"),), **changes})
+    assert refused(chemprot_release.read_release, *files).startswith(f"{tmp_path}/{expected}")
+
+
+def test_sentences():
+    text = "A (i.e. B) is. 5 of E. coli grew! [X] binds Y. "
+    assert [text[a:b] for a, b in split_sentences(text)] == ["A (i.e. B) is.", "5 of E. coli grew!", "[X] binds Y."]
+    assert len(split_sentences("a. B", [(0, 4)])) == 1 and split_sentences(" ") == []
+
+
+@given(st.text("aB1 .?!(\n", max_size=40))
+def test_sentences_lose_nothing_but_blanks(text):
+    spans = split_sentences(text)
+    assert "".join("".join(text[a:b].split()) for a, b in spans) == "".join(text.split())
+    assert all(text[a:b] == text[a:b].strip() != "" for a, b in spans)

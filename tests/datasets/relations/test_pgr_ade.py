@@ -1,0 +1,166 @@
+import pytest
+from datasets_for_tests import SECRET
+from relation_files import refused, shown, write
+
+from datasets.relations import ade, pgr
+
+SENTENCE = f"{SECRET} EPS8L3 ë cancer"
+
+
+def row(sentence=SENTENCE, gene="EPS8L3", phenotype="cancer", relation="True", document="19", **offsets):
+    g, p = sentence.find(gene), sentence.find(phenotype)
+    at = {"gs": g, "ge": g + len(gene), "ps": p, "pe": p + len(phenotype), **offsets}
+    return "\t".join([document, sentence, gene, phenotype, "79574", "HP_0002664", *map(str, at.values()), relation])
+
+
+HEADER = "\t".join(pgr.HEADER)
+
+
+def test_pgr(tmp_path):
+    path = write(tmp_path / "t.tsv", HEADER, row(), row(relation="False", phenotype="ë"), row(), end="\r\n")
+    corpus = pgr.read_pairs(path, split="test")
+    assert shown(corpus) == [
+        ("pgr-test-19/1", "EPS8L3", "cancer", "true"),
+        ("pgr-test-19/2", "EPS8L3", "ë", "no_relation"),
+        ("pgr-test-19/3", "EPS8L3", "cancer", "true"),
+    ]
+    assert corpus.negative == "no_relation" and corpus.relation_names == ("no_relation", "true")
+    assert corpus.notes == ("1 lines stand twice in the file and are kept",)
+    assert (corpus.mentions[0].head_type, corpus.mentions[0].tail_type) == ("gene", "phenotype")
+    assert corpus.mentions[0].document_id == "19"
+
+
+def test_pgr_leaves_a_few_misplaced_mentions_out(tmp_path):
+    path = write(tmp_path / "t.tsv", HEADER, *[row(document=str(n)) for n in range(99)], row(gs=0, ge=2))
+    corpus = pgr.read_pairs(path)
+    assert len(corpus.mentions) == 99
+    assert corpus.notes == ("1 lines left out, a mention is not at its offsets (lines 101)",)
+
+
+@pytest.mark.parametrize(
+    "line, expected",
+    [
+        (SECRET, "has 1 columns; give it 11"),
+        ("", "has 1 columns; give it 11"),
+        (row() + "\t", "has 12 columns"),
+        (row(document=" "), "has no FILE_ID"),
+        (row(relation="true"), "unknown RELATION (value true); use one of False, True"),
+        (row(gs=0), "the gene is not at its offsets"),
+        (row(ps=0, pe=1), "the phenotype is not at its offsets"),
+        (row(gs=-1), "the gene's start is not a whole number of at least 0"),
+        (row(ge="１"), "the gene's end is not a whole number"),
+        (
+            row(pe=900),
+            f"the phenotype {SENTENCE.index('cancer')}:900 is empty or lies beyond the text of 24 characters",
+        ),
+        (row(pe=0), f"the phenotype {SENTENCE.index('cancer')}:0 is empty"),
+        (row(relation="False"), "the same pair stands as True and as False"),
+    ],
+)
+def test_malformed_pgr(tmp_path, line, expected):
+    path = write(tmp_path / "t.tsv", HEADER, row(), line)
+    assert refused(pgr.read_pairs, path).startswith(f"{path}: line 3: {expected}")
+
+
+def test_pgr_without_header_or_lines(tmp_path):
+    assert "line 1: is not the header of PGR" in refused(pgr.read_pairs, write(tmp_path / "a", row()))
+    assert "is not the header of PGR" in refused(pgr.read_pairs, write(tmp_path / "b"))
+    assert "gives no pair" in refused(pgr.read_pairs, write(tmp_path / "c", HEADER))
+
+
+def test_not_utf8(tmp_path):
+    path = tmp_path / "t.tsv"
+    path.write_bytes(HEADER.encode() + b"\n\xff")
+    assert refused(pgr.read_pairs, path).startswith(f"{path}: line 2: byte {len(HEADER) + 1}: is not UTF-8")
+
+
+def pair(sentence, effect, drug, start=100, effect_nth=0, drug_nth=0, document="7"):
+    places = []
+    for part, nth in ((effect, effect_nth), (drug, drug_nth)):
+        at = -1
+        for _ in range(nth + 1):
+            at = sentence.index(part, at + 1)
+        places.append((part, str(start + at), str(start + at + len(part))))
+    return "|".join([document, sentence, *places[0], *places[1]])
+
+
+def test_ade(tmp_path):
+    one = f"{SECRET}: rash and itch by αA, rash by B."
+    path = write(
+        tmp_path / "r",
+        pair(one, "rash", "αA"),
+        pair(one, "rash", "B", effect_nth=1),
+        pair(one, "itch", " αA", drug_nth=0),
+        pair("Codeine intoxication", "Codeine intoxication", "Codeine", document="8"),
+    )
+    corpus = ade.read_pairs(path)
+    first, second = one.index("rash"), one.rindex("rash")
+    found = {(m.document_id, m.head_text, m.tail[0], m.relation) for m in corpus.mentions}
+    assert found == {
+        ("7", "αA", first, "adverse_effect"),
+        ("7", "αA", one.index("itch"), "adverse_effect"),
+        ("7", "B", second, "adverse_effect"),
+        ("7", "αA", second, "no_relation"),
+        ("7", "B", first, "no_relation"),
+        ("7", "B", one.index("itch"), "no_relation"),
+        ("8", "Codeine", 0, "adverse_effect"),
+    }
+    assert corpus.notes == (
+        "1 mentions with blanks at their ends, which are left out of them",
+        "1 pairs of overlapping mentions",
+        "3 pairs that their sentence does not list are negatives",
+    )
+    assert corpus.mentions[-1].overlapping and corpus.negative == "no_relation"
+    positives = ade.read_pairs(path, negatives=False)
+    assert positives.relation_names == ("adverse_effect",) and positives.negative is None
+    assert len(positives.mentions) == 4 and {m.label for m in positives.mentions} == {0}
+
+
+def test_ade_places_a_repeated_mention_by_the_other_lines(tmp_path):
+    sentence = "A rash, A rash, B itch"
+    alone = write(tmp_path / "a", pair(sentence, "rash", "A", effect_nth=1, drug_nth=1))
+    corpus = ade.read_pairs(alone)
+    assert corpus.mentions[0].head == (0, 1)
+    assert corpus.notes == ("1 pairs could stand at several places of their sentence; the first is taken",)
+    lines = (pair(sentence, "rash", "A", effect_nth=1, drug_nth=1), pair(sentence, "itch", "B"))
+    both = ade.read_pairs(write(tmp_path / "b", *lines), negatives=False)
+    assert both.mentions[0].head == (8, 9) and both.notes == ()
+
+
+def test_ade_tells_a_sentence_from_its_repetition_in_the_document(tmp_path):
+    lines = [pair("A rash", "rash", "A"), pair("A rash", "rash", "A", start=500)]
+    assert [m.mention_id for m in ade.read_pairs(write(tmp_path / "a", *lines)).mentions] == ["ade-7/1", "ade-7/2"]
+
+
+@pytest.mark.parametrize(
+    "line, expected",
+    [
+        (f"7|{SECRET}", "has 2 columns; give it 8"),
+        (f"{SECRET}|A rash|rash|2|6|A|0|1", "has no PMID"),
+        ("7|A rash|rash|2|7|A|0|1", "the effect's offsets do not fit its length"),
+        ("7|A rash|rash|2|6|A|x|1", "the drug's start is not a whole number"),
+        ("7|A rash||2|2|A|0|1", "the effect's offsets do not fit its length"),
+        ("7|A rash|rash|3|7|A|0|1", "the mentions do not stand in the sentence at their distance"),
+        (f"7|{SECRET}|rash|3|7|A|0|1", "the mentions do not stand in the sentence at their distance"),
+        (pair("A rash", "rash", "A"), "is the same pair as line 1"),
+    ],
+)
+def test_malformed_ade(tmp_path, line, expected):
+    path = write(tmp_path / "r", pair("A rash", "rash", "A"), line)
+    assert refused(ade.read_pairs, path).startswith(f"{path}: line 2: {expected}")
+
+
+def test_sentences_of_ade(tmp_path):
+    positive = write(tmp_path / "r", pair("A rash", "rash", "A"), pair("A rash", "rash", "A", start=9))
+    negative = write(tmp_path / "n", f"7 NEG {SECRET}", "7 NEG x", "7 NEG x ")
+    corpus = ade.read_adverse_sentences(positive, negative)
+    assert [(s.sample_id, s.document_id, s.text, s.label) for s in corpus.samples] == [
+        ("ade_sentences-7/1", "7", "A rash", 1),
+        ("ade_sentences-7/2", "7", SECRET, 0),
+        ("ade_sentences-7/3", "7", "x", 0),
+    ]
+    assert corpus.notes == ("1 repeated sentences left out",)
+    bad = write(tmp_path / "b", f"NEG {SECRET}")
+    assert refused(ade.read_adverse_sentences, positive, bad).startswith(f"{bad}: line 1: is not PMID NEG sentence")
+    bad = write(tmp_path / "b", "7 NEG A rash")
+    assert "line 1: the sentence stands among those with" in refused(ade.read_adverse_sentences, positive, bad)

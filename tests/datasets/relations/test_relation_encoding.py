@@ -1,0 +1,232 @@
+import string
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from relation_mentions import mention, mentions
+
+from datasets.errors import DataError
+from datasets.text.relation_encoding import MIN_LENGTH, RelationEncoding, with_markers
+from datasets.text.relation_layout import MARKERS, marked
+
+VOCABULARY = [
+    *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused1]", "[unused2]", "[unused3]", "[unused4]"),
+    *(letter for letter in "abcde頭𝄞" + string.punctuation),
+    *(f"##{letter}" for letter in "abcde"),
+    *("ab", "##ab", "bad", "drug", "gene", "dr", "##ug", "e1", "sep"),
+]
+
+
+@pytest.fixture(scope="module")
+def plain_tokenizer(tmp_path_factory):
+    from transformers import BertTokenizerFast
+
+    path = tmp_path_factory.mktemp("tokenizer") / "vocab.txt"
+    path.write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
+    return BertTokenizerFast(str(path))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(plain_tokenizer):
+    return with_markers(plain_tokenizer)[0]
+
+
+def encode(tokenizer, *some, max_length=200, **options):
+    return RelationEncoding(tokenizer, max_length, **options).encode(some)
+
+
+def row(encoded, index=0):
+    return {key: array[index] for key, array in encoded.arrays.items()}
+
+
+def pieces(tokenizer, arrays, mask="attention_mask"):
+    return tokenizer.convert_ids_to_tokens(arrays["input_ids"][arrays[mask] == 1].tolist())
+
+
+def test_an_example(tokenizer):
+    encoded = encode(tokenizer, mention("a bad ab", (0, 1), (6, 8)), max_length=12)
+    arrays = row(encoded)
+    assert pieces(tokenizer, arrays) == ["[CLS]", "<e1>", "a", "</e1>", "bad", "<e2>", "ab", "</e2>", "[SEP]"]
+    assert arrays["head_mask"].tolist() == [0, 0, 1] + [0] * 9
+    assert arrays["tail_mask"].tolist() == [0] * 6 + [1] + [0] * 5
+    assert (arrays["head_start"], arrays["tail_start"]) == (1, 5)
+    assert arrays["attention_mask"].tolist() == [1] * 9 + [0] * 3 and set(arrays["input_ids"][9:]) == {0}
+    assert all(array.dtype == np.int32 for array in encoded.arrays.values())
+    assert encoded.arrays["input_ids"].shape == (1, 12) and encoded.arrays["head_start"].shape == (1,)
+    assert encoded.report.notes() == () and encoded.report.mentions == 1
+
+
+def test_no_mentions(tokenizer):
+    encoded = encode(tokenizer)
+    assert encoded.arrays["input_ids"].shape == (0, 200) and encoded.arrays["tail_start"].shape == (0,)
+
+
+@given(st.lists(mentions(), min_size=1, max_size=3))
+def test_as_the_tokenizer_reads_the_markers_in_a_string(tokenizer, some):
+    """Where nothing is cut and no special piece is spelled out, the ids are those of the marked string."""
+    encoded = encode(tokenizer, *some)
+    for index, one in enumerate(some):
+        inline = "".join(MARKERS[part.marker] if part.marker >= 0 else part.text for part in marked(one))
+        expected = tokenizer(inline)["input_ids"]
+        arrays = row(encoded, index)
+        ids = arrays["input_ids"][arrays["attention_mask"] == 1].tolist()
+        if tokenizer.tokenize(one.head_text) and tokenizer.tokenize(one.tail_text):
+            assert ids == expected
+        if not one.overlapping:
+            for mask, text in (("head_mask", one.head_text), ("tail_mask", one.tail_text)):
+                assert pieces(tokenizer, arrays, mask) == (tokenizer.tokenize(text) or ["[UNK]"])
+    assert encoded.report.cut == 0
+
+
+def check_a_row(tokenizer, arrays, one, encoding):
+    """What holds for every row, cut or not."""
+    length = encoding.max_length
+    used = int(arrays["attention_mask"].sum())
+    assert arrays["attention_mask"].tolist() == [1] * used + [0] * (length - used)
+    found = pieces(tokenizer, arrays)
+    assert (found[0], found[-1]) == ("[CLS]", "[SEP]")
+    assert all(found.count(marker) == 1 for marker in encoding.markers)
+    assert found[arrays["head_start"]] == encoding.markers[0] and found[arrays["tail_start"]] == encoding.markers[2]
+    for which, mask in enumerate(("head_mask", "tail_mask")):
+        places = np.flatnonzero(arrays[mask])
+        start, end = (found.index(encoding.markers[2 * which + k]) for k in (0, 1))
+        inside = [i for i in range(start + 1, end) if found[i] not in encoding.markers]
+        assert places.tolist() == inside and inside, "the mask is what the markers enclose, and not empty"
+
+
+@settings(max_examples=300)
+@given(mentions(longest=60), st.integers(MIN_LENGTH, 40), st.booleans())
+def test_both_mentions_are_always_in_the_window(tokenizer, one, length, blind):
+    encoding = RelationEncoding(tokenizer, length, blind)
+    encoded = encoding.encode([one])
+    arrays, report = row(encoded), encoded.report
+    check_a_row(tokenizer, arrays, one, encoding)
+    whole = row(encode(tokenizer, one, blind=blind, max_length=400))
+    full, kept = pieces(tokenizer, whole), pieces(tokenizer, arrays)
+    assert report.cut == (len(full) > length) and len(kept) == min(len(full), length)
+    assert report.middle_cut + report.mention_cut <= 2 * report.cut
+    masks = (("head_mask", "head"), ("tail_mask", "tail"))
+    if not report.mention_cut:
+        for mask, _ in masks:
+            assert pieces(tokenizer, arrays, mask) == pieces(tokenizer, whole, mask)
+    if not report.middle_cut and not report.mention_cut:  # one window of the whole, around the mentions
+        places = [i for i in range(len(full)) if full[i : i + len(kept) - 2] == kept[1:-1]]
+        assert places
+    remaining = iter(full)
+    assert all(piece in remaining for piece in kept), "the pieces keep their order"
+
+
+@given(st.integers(0, 20), st.integers(0, 4), st.integers(0, 20), st.booleans(), st.integers(16, 40))
+def test_the_context_is_kept_evenly(tokenizer, before, between, after, turned, length):
+    text = "a " * before + "bad " + "b " * between + "bad " + "c " * after
+    spans = [(2 * before, 2 * before + 3), (2 * (before + between) + 4, 2 * (before + between) + 7)]
+    encoded = encode(tokenizer, mention(text, *(spans[::-1] if turned else spans)), max_length=length)
+    found = pieces(tokenizer, row(encoded))
+    left, right = found.count("a"), found.count("c")
+    assert encoded.report.cut == (before + between + after + 8 > length) and not encoded.report.middle_cut
+    assert found.count("b") == between and left + right == min(before + after, length - between - 8)
+    assert left in (before, right, right + 1) or (left > right and right == after)
+    assert right in (after, left, left - 1) or (right > left and left == before)
+
+
+def test_cutting_in_numbers(tokenizer):
+    text = "a b c d e bad a b c d e ab a b c d e"
+    one = mention(text, (10, 13), (24, 26))
+
+    def kept(length):
+        encoded = encode(tokenizer, one, max_length=length)
+        return " ".join(pieces(tokenizer, row(encoded))[1:-1]), encoded.report
+
+    assert kept(23)[1].cut == 0
+    assert kept(17)[0] == "d e <e1> bad </e1> a b c d e <e2> ab </e2> a b"
+    found, report = kept(12)
+    assert found == "<e1> bad </e1> a b d e <e2> ab </e2>"
+    assert report.notes() == (
+        "1 of 1 texts cut to the length limit around their mentions",
+        "1 of 1 texts cut between their mentions",
+    )
+    assert kept(8)[0] == "<e1> bad </e1> <e2> ab </e2>"
+    long = mention("abcdeabcdeabcde ab", (0, 15), (16, 18))
+    encoded = encode(tokenizer, long, max_length=10)
+    assert pieces(tokenizer, row(encoded))[1:-1] == ["<e1>", "ab", "##c", "##d", "</e1>", "<e2>", "ab", "</e2>"]
+    assert encoded.report.mention_cut == encoded.report.cut == 1 and encoded.report.middle_cut == 0
+
+
+def test_a_mention_deep_in_a_long_one_stays(tokenizer):
+    one = mention("a " * 30 + "bad" + " b" * 30, (0, 123), (60, 63))
+    arrays = row(encode(tokenizer, one, max_length=12))
+    assert pieces(tokenizer, arrays, "tail_mask") == ["bad"]
+    assert pieces(tokenizer, arrays, "head_mask") == ["a"] * 5 + ["bad"]
+
+
+def test_special_pieces_in_a_text_are_plain_text(tokenizer):
+    text = "[SEP] <e1> a </e2> [PAD][UNK] bad[CLS]"
+    one = mention(text, (11, 12), (30, 38))
+    arrays = row(encode(tokenizer, one))
+    found = pieces(tokenizer, arrays)
+    assert found.count("[SEP]") == found.count("<e1>") == found.count("</e2>") == found.count("[CLS]") == 1
+    assert found[1:8] == ["[", "sep", "]", "<", "e1", ">", "<e1>"]
+    check_a_row(tokenizer, arrays, one, RelationEncoding(tokenizer, 200))
+
+
+@given(mentions("[]SEPADCLUNK<e1>/ 2"))
+def test_no_text_can_spell_a_marker(tokenizer, one):
+    check_a_row(tokenizer, row(encode(tokenizer, one)), one, RelationEncoding(tokenizer, 200))
+
+
+@pytest.mark.parametrize("text", ["\u200b a \u200b", "\u0301 a \u0301", "\x00 a \x00", "  a  "])
+def test_a_mention_that_the_tokenizer_drops(tokenizer, text):
+    spans = (((0, 1), (4, 5)), ((0, 1), (0, 1)), ((0, 5), (4, 5)), ((0, 5), (0, 5)))
+    encoded = encode(tokenizer, *(mention(text, *both) for both in spans))
+    assert encoded.report.unknown == 3
+    assert encoded.report.notes() == ("3 of 4 texts have a mention without word pieces, read as unknown",)
+    found = [[pieces(tokenizer, row(encoded, i), mask) for mask in ("head_mask", "tail_mask")] for i in range(4)]
+    assert found == [[["[UNK]"]] * 2, [["[UNK]"]] * 2, [["a", "[UNK]"], ["[UNK]"]], [["a"]] * 2]
+
+
+def test_pieces_of_the_vocabulary_as_markers(plain_tokenizer):
+    markers = tuple(f"[unused{n}]" for n in range(1, 5))
+    encoding = RelationEncoding(plain_tokenizer, 20, markers=markers)
+    one = mention("a bad [unused1]", (0, 1), (2, 5))
+    arrays = row(encoding.encode([one]))
+    assert pieces(plain_tokenizer, arrays)[1:7] == ["[unused1]", "a", "[unused2]", "[unused3]", "bad", "[unused4]"]
+    check_a_row(plain_tokenizer, arrays, one, encoding)
+
+
+def test_markers_are_added_to_a_copy(plain_tokenizer):
+    before = len(plain_tokenizer)
+    plain_tokenizer.add_special_tokens({"additional_special_tokens": ["[unused1]"]})
+    copy, size = with_markers(plain_tokenizer)
+    assert size == len(copy) == before + 4 and len(plain_tokenizer) == before
+    assert copy.convert_tokens_to_ids(list(MARKERS)) == [before, before + 1, before + 2, before + 3]
+    assert set(copy.additional_special_tokens) == {*MARKERS, "[unused1]"}
+    assert with_markers(copy)[1] == size
+
+
+def test_what_is_refused(plain_tokenizer, tokenizer):
+    for length in (7, 8.0, True):
+        with pytest.raises(DataError, match="max_length is not a whole number of at least 8"):
+            RelationEncoding(tokenizer, length)
+    with pytest.raises(DataError, match="there are not 4 different markers"):
+        RelationEncoding(tokenizer, 20, markers=("<e1>",) * 4)
+    with pytest.raises(DataError, match="the tokenizer does not know the marker e1; add the markers with with_markers"):
+        RelationEncoding(plain_tokenizer, 20)
+    with pytest.raises(DataError, match="the tokenizer has no cls_token_id"):
+        RelationEncoding(object(), 20)
+
+
+def test_describing(tokenizer):
+    assert RelationEncoding(tokenizer, 20).describe() == "word pieces: 20 a text, entity markers"
+    assert RelationEncoding(tokenizer, 20, True).describe() == "word pieces: 20 a text, entity blinding and markers"
+
+
+def test_importing_it_imports_nothing_heavy():
+    program = (
+        "import sys, datasets.relations, datasets.text.relation_encoding, datasets.relations.i2b2_2010; "
+        "print([m for m in sys.modules if m.split('.')[0] in ('transformers', 'tokenizers', 'tensorflow')])"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"
