@@ -118,6 +118,14 @@ class LocalModel:
         return tff.types.to_type(tff.learning.models.ModelWeights(*to_types))
 
     @cached_property
+    def feature_width(self) -> int:
+        """d, the width of the model's `features`."""
+        with tf.Graph().as_default(), zero_initialisers():
+            shapes = {name: [dim or 1 for dim in spec.shape] for name, spec in self._ordered() if name != LABEL}
+            one = {name: tf.zeros(shape, self.input_spec[name].dtype) for name, shape in shapes.items()}
+            return self.build()(one, training=False)["features"].shape[-1]
+
+    @cached_property
     def weight_names(self) -> list[str]:
         """Names of the trainable weights, in the order of `weights_type.trainable`."""
         with tf.Graph().as_default(), zero_initialisers():

@@ -19,6 +19,7 @@ from tests.upper_floors import (
     consultations,
     refusal,
     rounds_in,
+    share_computations,
     text_recipe,
     tiny,
     workshop,
@@ -44,6 +45,11 @@ class Stop(Exception):
 def run(folder, runtime, *, resume=False, plan=PLAN, **options):
     options = {"details": False, **options}
     return train_run(tiny(*plan), folder, workshop=workshop(), runtime=runtime, resume=resume, **options)
+
+
+@pytest.fixture(autouse=True)
+def _built_once(monkeypatch):
+    share_computations(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +170,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_serves(undisturbed, ru
     shutil.copytree(undisturbed[0], folder)
     newest = folder / "checkpoints" / "round_8"
     (newest / "saved_model.pb").write_bytes(b"broken")
-    with pytest.raises(UserError, match=r"round_8: cannot be read \(\w+\); remove it to continue from the checkpoint b"):
+    with pytest.raises(UserError, match=r"round_8: cannot be read \(\w+\); remove it to continue from the c"):
         run(folder, runtime, resume=True)
     shutil.rmtree(newest)
     rounds = []
@@ -179,6 +185,21 @@ def test_without_a_checkpoint_everything_begins_anew(undisturbed, runtime, tmp_p
     shutil.rmtree(folder / "checkpoints")
     _, result = run(folder, runtime, resume=True)
     assert_same(folder, result, undisturbed)
+
+
+@pytest.mark.parametrize("algorithm", ["moon", "scaffold"])
+def test_what_clients_remember_is_resumed_too(algorithm, runtime, tmp_path):
+    plan = (f"algorithm={{name='{algorithm}', local_epochs=1}}", "training.rounds=6", "training.checkpoint_every=4")
+
+    def stop(report):
+        if report.round == 5:
+            raise Stop
+
+    _, wanted = run(tmp_path / "whole", runtime, plan=plan)
+    with pytest.raises(Stop):
+        run(tmp_path / "run", runtime, plan=plan, on_round=stop)
+    _, result = run(tmp_path / "run", runtime, plan=plan, resume=True)
+    assert_same(tmp_path / "run", result, (tmp_path / "whole", wanted))
 
 
 # The partition
@@ -231,7 +252,8 @@ def test_another_partition_is_refused_on_resume(text_run, tmp_path):
 # Ctrl-C while something is written
 
 
-def test_an_interrupted_write_leaves_no_complaint_behind(tmp_path, monkeypatch, capsys, caplog):
+@pytest.mark.parametrize("where", ["in the task", "in the loop"])
+def test_an_interrupted_write_leaves_no_complaint_behind(where, tmp_path, monkeypatch, capsys, caplog):
     import asyncio
     import gc
 
@@ -240,7 +262,9 @@ def test_an_interrupted_write_leaves_no_complaint_behind(tmp_path, monkeypatch, 
     records = Records(folder)
 
     async def release(value, key):
-        signal.raise_signal(signal.SIGINT)
+        if where == "in the task":
+            signal.raise_signal(signal.SIGINT)
+        asyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGINT)
         await asyncio.sleep(5)
 
     monkeypatch.setattr(records._metrics, "release", release)

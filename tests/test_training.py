@@ -1,4 +1,4 @@
-"""The training loop: the same numbers every time, the same clients for every method, and workers that die on the way."""
+"""The training loop: the same numbers every time, the same clients for every method, workers that die on the way."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ from tff_re.training import (
 
 
 def run(folder, runtime, *overrides, seed=None, **options):
-    return train_run(tiny(*overrides, seed=seed), folder, workshop=workshop(), runtime=runtime, details=False, **options)
+    options = {"details": False, "workshop": workshop(), **options}
+    return train_run(tiny(*overrides, seed=seed), folder, runtime=runtime, **options)
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +104,7 @@ def test_sampling_is_without_replacement_and_from_seed_and_round_alone(seed, rou
     count = data.draw(st.integers(1, eligible))
     chosen = sample_clients(seed, round_num, eligible, count)
     assert len(set(chosen.tolist())) == count and sorted(chosen.tolist()) == chosen.tolist()
-    assert 0 <= chosen.min() and chosen.max() < eligible
+    assert chosen.min() >= 0 and chosen.max() < eligible
     np.testing.assert_array_equal(chosen, sample_clients(seed, round_num, eligible, count))
 
 

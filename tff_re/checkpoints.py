@@ -30,9 +30,10 @@ class Records:
             left_over.unlink()
         write = tff.program.CSVFileReleaseManager
         mode = tff.program.CSVSaveMode.WRITE  # through a temporary file, so that a kill leaves the old rows
-        self._metrics = write(str(folder.metrics), save_mode=mode, key_fieldname="round")
-        self._timings = write(str(folder.timings), save_mode=mode, key_fieldname="round")
-        self._tensorboard = tff.program.TensorBoardReleaseManager(str(folder.tensorboard))
+        with translated(folder.path):
+            self._metrics = write(str(folder.metrics), save_mode=mode, key_fieldname="round")
+            self._timings = write(str(folder.timings), save_mode=mode, key_fieldname="round")
+            self._tensorboard = tff.program.TensorBoardReleaseManager(str(folder.tensorboard))
         self._states = tff.program.FileProgramStateManager(
             str(folder.checkpoints), prefix=_PREFIX, keep_total=2, keep_first=False
         )
@@ -76,10 +77,13 @@ class Records:
         try:
             return self._loop.run_until_complete(task)
         except BaseException:
-            # After Ctrl-C the task is still pending, and asyncio would print that it was destroyed.
-            task.cancel()
-            with contextlib.suppress(BaseException):
-                self._loop.run_until_complete(task)
+            # After Ctrl-C asyncio would print that a pending task was destroyed, or its exception not looked at.
+            if not task.done():
+                task.cancel()
+                with contextlib.suppress(BaseException):
+                    self._loop.run_until_complete(task)
+            if task.done() and not task.cancelled():
+                task.exception()
             raise
 
 

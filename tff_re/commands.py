@@ -31,7 +31,7 @@ def train(recipe_name: str, overrides, where: Where, out: Path | None, resume: b
     recipe = load(recipe_name, overrides, seed)
     out = out or Path("runs") / f"{recipe.name}-seed{recipe.seed}"
     with progress.RoundProgress(console, _title(recipe.name), recipe.training.rounds) as shown:
-        experiment, result = train_run(
+        _, result = train_run(
             recipe, out, where=where, resume=resume, runtime=runtime, on_start=_say_start, on_round=shown
         )
     if result.test is not None:

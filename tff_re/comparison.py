@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import shlex
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -86,10 +87,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Suite:
-    """A comparison to run."""
+    """A comparison to run. `command` is what makes it again."""
 
     title: str
     text: str
+    command: str
     seeds: tuple[int, ...]
     metrics: tuple[str, ...]
     entries: tuple[Entry, ...]
@@ -128,6 +130,7 @@ def load_suite(name_or_path: str, overrides: tuple[str, ...] = (), seeds: tuple[
     return Suite(
         title=options.title,
         text=options.text,
+        command=_command(f"--suite {name_or_path}", overrides, seeds),
         seeds=seeds or options.seeds,
         metrics=options.metrics,
         entries=entries,
@@ -151,7 +154,13 @@ def suite_of_recipes(names: tuple[str, ...], overrides: tuple[str, ...] = (), se
         Entry(r.name, lambda seed, n=n: load(n, overrides, seed), published=r.published)
         for n, r in zip(names, recipes, strict=True)
     )
-    return Suite("Comparison", "", seeds or (first.seed,), ("test/accuracy", "train/loss"), entries)
+    command = _command(" ".join(names), overrides, seeds)
+    return Suite("Comparison", "", command, seeds or (first.seed,), ("test/accuracy", "train/loss"), entries)
+
+
+def _command(what: str, overrides: tuple[str, ...], seeds: tuple[int, ...] | None) -> str:
+    parts = ["python -m tff_re.run compare", what, *(f"--set {shlex.quote(override)}" for override in overrides)]
+    return " ".join(parts + ([f"--seeds {','.join(map(str, seeds))}"] if seeds else []))
 
 
 def _suite_entry(options: SuiteOptions, entry: EntryOptions, source: str, overrides: tuple[str, ...]) -> Entry:
@@ -270,7 +279,7 @@ def explain_gain(gain: GainOptions, metric: str, outcomes: dict[str, dict[int, O
     )
     mean = statistics.fmean(whole)
     if mean > 0:
-        return sentence + f"; the step size (and counting clients alike) makes {100 * statistics.fmean(step) / mean:.0f} % of the gain."
+        return sentence + f"; the control alone makes {100 * statistics.fmean(step) / mean:.0f} % of the gain."
     return sentence + "; there is no gain to explain."
 
 

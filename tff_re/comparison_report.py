@@ -27,7 +27,7 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
     tables, files, markdown = [], [], [f"# {suite.title}", ""]
     if suite.text:
         markdown += [suite.text, ""]
-    markdown += [f"Seeds: {', '.join(map(str, suite.seeds))}.", ""]
+    markdown += [f"`{suite.command}`, seeds {', '.join(map(str, suite.seeds))}.", ""]
     for group, entries in suite.groups().items():
         rows = [_row(suite, entry, outcomes[entry.name]) for entry in entries]
         baseline = rows[0].algorithm if len(rows) > 1 else None
@@ -53,7 +53,11 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
             markdown += [f"![{metric} over the rounds]({picture.name})", ""]
     text = [explain_gain(gain, suite.metrics[0], outcomes) for gain in suite.gains]
     if text:
-        markdown += ["## How much of a gain is the step size", ""] + [f"- {sentence}" for sentence in text] + [""]
+        markdown += (
+            ["## How much of a gain is the step size and counting clients alike", ""]
+            + [f"- {sentence}" for sentence in text]
+            + [""]
+        )
     write_atomically(out / "comparison.md", "\n".join(markdown).encode("utf-8"))
     return Report(tables, text, [out / "comparison.md", *files])
 
@@ -79,7 +83,7 @@ def _row(suite: Suite, entry: Entry, outcomes: dict[int, Outcome]) -> Comparison
 
 
 def _points(outcomes: dict[int, Outcome], metric: str, band: bool) -> list[tuple[float, float, float, float]]:
-    """(round, mean, least, greatest) over the seeds, for the rounds that were evaluated; the mean thrice without band."""
+    """(round, mean, least, greatest) over the seeds, for the evaluated rounds; the mean thrice without band."""
     by_round: dict[float, list[float]] = {}
     for outcome in outcomes.values():
         for row in outcome.history:

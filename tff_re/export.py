@@ -60,8 +60,8 @@ def export_model(
 ) -> Path:
     """Writes a trained model as `model.keras`, as a SavedModel and as the JSON files that explain them.
 
-    The exported model is made of stock Keras layers. A text model takes strings [B] named `text`: words joined by blanks
-    for a word encoding (`encoding.prepare`), the untouched text for a character encoding. A model of feature vectors
+    The exported model is made of stock Keras layers. A text model takes strings [B] named `text`: words joined by
+    blanks for a word encoding (`encoding.prepare`), the untouched text for a character encoding. A model of vectors
     takes `x`, float32 [B, width]. Both return {"probabilities": float32 [B, C]}. The written files are loaded again and
     compared with the trained model before they take their place; a failed export leaves the folder as it was.
 
@@ -191,7 +191,7 @@ def _assign(model: tf.keras.Model, weights, form: str) -> None:
     ):
         if len(variables) != len(values):
             raise ExportError(
-                f"{len(values)} {group} weights for {len(variables)} of the {form} model; pass the weights of this model"
+                f"{len(values)} {group} weights for {len(variables)} of the {form} model; pass this model's weights"
             )
         for variable, value in zip(variables, values, strict=True):
             value, name = np.asarray(value), variable.name.removesuffix(":0")
@@ -381,7 +381,8 @@ takes `{name}` and returns `probabilities`.
 _INPUTS = {
     "words": (
         'tf.constant(["肚子 疼"])',
-        "The model takes texts of words joined by blanks: segment them with jieba, after adding each word of `added_words` in "
+        "The model takes texts of words joined by blanks: segment them with jieba, after adding each word of "
+        "`added_words` in "
         f"`{ENCODING_FILE}` to its dictionary (`jieba.add_word`), and leave out words that are blanks. "
         "`tff_re.prediction.load_export` does this.",
     ),
@@ -467,7 +468,7 @@ def _verify_ids(layer, encoding, texts: tf.Tensor, ids: np.ndarray) -> None:
 
 
 def _known_texts(encoding) -> tuple[list[str], np.ndarray]:
-    """Prepared texts drawn from the vocabulary, and their ids, int32 [n, max_length]: empty, short, full and too long."""
+    """Prepared texts of the vocabulary's words and their ids, int32 [n, max_length]: empty, short, full, too long."""
     words, length = encoding.vocabulary.words, encoding.max_length
     unknown = next(c for c in map(chr, range(0xE000, 0xF8FF)) if c not in words)  # private use: in no text
     blank = {"words": " ", "characters": ""}[_kind(encoding)]

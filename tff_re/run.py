@@ -221,14 +221,19 @@ def main(arguments: list[str] | None = None) -> int:
     install_signal_handlers()
     try:
         _refuse_other_datasets()
-        cli.main(args=arguments, prog_name="python -m tff_re.run", standalone_mode=False)
+        # Not cli.main(), which prints an empty line of its own for Ctrl-C.
+        with cli.make_context(
+            "python -m tff_re.run", sys.argv[1:] if arguments is None else list(arguments)
+        ) as context:
+            cli.invoke(context)
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
     except click.ClickException as error:
         where = f" (see: {error.ctx.command_path} --help)" if getattr(error, "ctx", None) else ""
         return _fail(error.format_message() + where)
     except (click.Abort, KeyboardInterrupt):
-        print("tff-re: interrupted; a run continues with --resume", file=sys.stderr)
+        after = "\n" if sys.stderr.isatty() else ""  # the terminal's ^C
+        print(f"{after}tff-re: interrupted; a run continues with --resume", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has gone (a pipe into head): nothing is wrong with the work.

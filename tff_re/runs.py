@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import hashlib
 import logging
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -89,6 +90,7 @@ def train_run(
     where = where or Where()
     if resume and where.partition is None and folder.partition.exists():
         where = dataclasses.replace(where, partition=folder.partition)
+    _require_temporary_folder()
     with writing(folder.path):
         # Before the folder is touched: a recipe that cannot run leaves nothing behind.
         experiment = (workshop or Workshop(where)).build(recipe)
@@ -176,6 +178,18 @@ def export_run(path: Path, out: Path | None, overwrite: bool, where: Where, runt
             },
             overwrite=overwrite,
         )
+
+
+def _require_temporary_folder() -> None:
+    """TensorFlow's AutoGraph writes code there, and without room for it fails in riddles."""
+    try:
+        with tempfile.TemporaryFile() as file:
+            file.write(bytes(1 << 14))
+    except OSError as error:
+        raise UserError(
+            f"the folder for temporary files cannot be written ({error.strerror}); free some space there, or name "
+            "another one by the environment variable TMPDIR"
+        ) from None
 
 
 def _keep_partition(experiment: Experiment, folder: RunFolder) -> None:

@@ -66,6 +66,22 @@ class MeanOptions(LocalOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AdamOrSgdOptions(MeanOptions):
+    """Attributes:
+    optimizer: of the clients: Adam with fresh moments in every round (Self-Adam), or plain SGD.
+    learning_rate: of the client optimizer; the default suits Adam, 5e-5 a pretrained transformer.
+    """
+
+    optimizer: Literal["adam", "sgd"] = "adam"
+    learning_rate: float = 0.001
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.optimizer not in ("adam", "sgd"):
+            raise ValueError(f"optimizer must be 'adam' or 'sgd', got {self.optimizer!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class AttentionOptions(LocalOptions):
     """Attributes:
     server_step: lambda; 1.2 is FLCMC's default (Table 7), 4 and 9 its tuned values.

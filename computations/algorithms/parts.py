@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from computations.aggregators import AttentionFactory, mean
-from computations.algorithms.options import AttentionOptions, LocalOptions, MeanOptions
+from computations.algorithms.options import AdamOrSgdOptions, AttentionOptions, LocalOptions, MeanOptions
 from computations.client_work import build_local_training
 from computations.client_work.objectives import CrossEntropy, Objective
-from computations.client_work.optimizers import ClientOptimizer
+from computations.client_work.optimizers import SGD, ClientOptimizer, SelfAdam
 from computations.federated_algorithm import FederatedAlgorithm, compose
 from computations.local_model import LocalModel
 from computations.server_updates import gradient_step
+
+
+def adam_or_sgd(options: AdamOrSgdOptions) -> ClientOptimizer:
+    """The client optimizer that `options.optimizer` names."""
+    return (SelfAdam if options.optimizer == "adam" else SGD)(options.learning_rate)
 
 
 def with_mean(

@@ -194,18 +194,20 @@ def _train_client(local_model: LocalModel, objective: Objective, optimizer, trai
     with zero_initialisers():
         model = local_model.build()
         bound_optimizer = optimizer.bind(model.trainable_variables)
+    rate = tf.constant(optimizer.learning_rate, tf.float32)
+    if training.schedule is not None:
+        rate = rate * training.schedule(server["round"])
     client = Client(
         model=model,
         local_model=local_model,
         examples=data["examples"],
         anchors=list(weights.trainable),
+        rate=rate,
+        seed=data["seed"],
         shared=server.get("shared", ()),
         memory=arguments.get("memory", ()),
     )
     num_examples = tf.shape(client.examples["y"])[0]
-    rate = tf.constant(optimizer.learning_rate, tf.float32)
-    if training.schedule is not None:
-        rate = rate * training.schedule(server["round"])
 
     @tf.function(reduce_retracing=True)
     def step(rows, seed, prepared):

@@ -1,7 +1,7 @@
 """What the conformance suite knows of single algorithms; a registered algorithm without an entry is tested, too.
 
 An entry adds the numbers: `expected` works one round out in NumPy, and `like` names algorithms with the same numbers.
-Options that an algorithm does not have are left out.
+Options that an algorithm does not have are left out; `required` are those that it cannot be built without.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ class Case:
     options: of the worked-out round.
     identity: options at which a round leaves the weights as they are.
     extra_traffic: bytes per direction, client and round beside one model and 200.
+    required: options without a default that works, for the two clients of the suite.
+    constant_term: of the local loss on a model without an encoder, from the second round on.
     """
 
     expected: Callable | None = None
@@ -32,11 +34,19 @@ class Case:
     options: dict = field(default_factory=dict)
     identity: dict = field(default_factory=lambda: {"learning_rate": 0.0})
     extra_traffic: int = 0
+    required: dict = field(default_factory=dict)
+    constant_term: float = 0.0
 
 
 def by_examples(updates, sizes):
     """The mean weighted by numbers of examples."""
     return [np.average(layer, axis=0, weights=sizes) for layer in zip(*updates, strict=True)]
+
+
+def all_alike(updates, sizes):
+    """The plain mean."""
+    del sizes
+    return [np.mean(layer, axis=0) for layer in zip(*updates, strict=True)]
 
 
 def by_attention(updates, sizes):
@@ -66,17 +76,27 @@ def three_choices(combine, rule, proximal=False):
 
 SGD = {"learning_rate": 0.4, "mu": 0.8, "server_step": 1.5}
 ADAM = {"learning_rate": 0.1, "mu": 0.8, "server_step": 1.5}
+ADAM_AND_MEAN = frozenset({"fedavgs", "fedavgt", "fedcmc", "moon"})
 
 CASES = {
     "fedavg": Case(three_choices(by_examples, toolbox.Sgd), options=SGD),
     "fedprox": Case(three_choices(by_examples, toolbox.Sgd, proximal=True), options=SGD),
     "fedatt": Case(three_choices(by_attention, toolbox.Sgd), options=SGD),
     "fedpa": Case(three_choices(by_attention, toolbox.Sgd, proximal=True), options=SGD),
-    "fedavgs": Case(three_choices(by_examples, toolbox.Adam), options=ADAM, like=frozenset({"fedavgt"})),
-    "fedavgt": Case(three_choices(by_examples, toolbox.Adam), options=ADAM, like=frozenset({"fedavgs"})),
+    "fedavgs": Case(three_choices(by_examples, toolbox.Adam), options=ADAM, like=ADAM_AND_MEAN),
+    "fedavgt": Case(three_choices(by_examples, toolbox.Adam), options=ADAM, like=ADAM_AND_MEAN),
     "fedproxp": Case(three_choices(by_examples, toolbox.Adam, proximal=True), options=ADAM),
     "fedatts": Case(three_choices(by_attention, toolbox.Adam), options=ADAM),
     "fedpap": Case(three_choices(by_attention, toolbox.Adam, proximal=True), options=ADAM),
+    # Without an encoder their contrasts train nothing. Both cosines of MOON's are 1 then: a loss of -log(1/2).
+    "fedcmc": Case(three_choices(by_examples, toolbox.Adam), options=ADAM, like=ADAM_AND_MEAN),
+    "moon": Case(
+        three_choices(by_examples, toolbox.Adam), options=ADAM, like=ADAM_AND_MEAN, constant_term=float(np.log(2))
+    ),
+    # In the first round all control variates are zero. They are a second model, each way.
+    "scaffold": Case(
+        three_choices(all_alike, toolbox.Sgd), options=SGD, required={"num_clients": 2}, extra_traffic=4 * (3 * 3 + 3)
+    ),
 }
 
 

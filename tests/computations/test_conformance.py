@@ -25,10 +25,10 @@ STATEFUL = {**ORDINARY, "server_momentum": 0.5, "noise_scale": 0.01, "learning_r
 
 
 def options_of(name, **wanted):
-    """The algorithm's options with those of `wanted` that it has."""
+    """The algorithm's options with those of `wanted` that it has, and those that it cannot do without."""
     kind = algorithms.find(name).options
     known = {f.name for f in dataclasses.fields(kind)}
-    return kind(**{key: value for key, value in wanted.items() if key in known})
+    return kind(**{key: value for key, value in {**case(name).required, **wanted}.items() if key in known})
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def test_every_algorithm_says_where_it_comes_from(name):
     assert entry.name == name and entry.title and entry.source and entry.build.__doc__
     assert dataclasses.is_dataclass(entry.options)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        entry.options().learning_rate = 1.0
+        options_of(name).learning_rate = 1.0
 
 
 @every_algorithm
@@ -221,7 +221,8 @@ def test_the_loss_falls_where_classes_are_separable(build, name):
     before = loss(state)
     state, _, metrics = play(algorithm, state, range(6), clients)
     assert loss(state) < 0.5 * before
-    assert metrics[-1]["work"]["local/loss"] < 0.5 * metrics[0]["work"]["local/loss"]
+    last = metrics[-1]["work"]["local/loss"] - case(name).constant_term
+    assert last < 0.5 * metrics[0]["work"]["local/loss"]
 
 
 @every_algorithm
@@ -289,6 +290,13 @@ IMPOSSIBLE = {
     "mu": [-1.0, float("nan")],
     "weighting": ["sizes"],
     "granularity": ["tensor"],
+    "optimizer": ["rmsprop"],
+    "vectors": ["best"],
+    "tau": [-1.0, float("nan")],
+    "weight": [-1.0, float("inf")],
+    "absent_factor": [-1.0, float("nan")],
+    "alpha": [-0.1, 1.1, float("nan")],
+    "num_clients": [0, None],
 }
 
 
@@ -301,7 +309,7 @@ def test_impossible_options_are_refused_by_name(model, name):
         for value in IMPOSSIBLE[option]:
             tried += 1
             with pytest.raises(ValueError, match=option):
-                options = entry.options(**{option: value})
+                options = entry.options(**{**case(name).required, option: value})
                 assert isinstance(value, str), f"{option}={value} was taken"
                 entry.build(model, options)
     assert tried

@@ -20,7 +20,7 @@ MISSING = "–"
 
 
 class Difference(NamedTuple):
-    """A paired difference: mean and sample deviation (None for one pair) of a - b, pairs with a > b, number of pairs."""
+    """A paired difference: mean and sample deviation (None for one pair) of a - b, pairs with a > b, all pairs."""
 
     mean: float
     std: float | None
@@ -217,16 +217,16 @@ class _Column(NamedTuple):
 def _parts(rows: Sequence[ComparisonRow], baseline: str | None) -> list[tuple[str, list[_Column]]]:
     """(title, columns) of each metric, then of the costs."""
     base = _baseline(rows, baseline)
-    parts = [(name, _metric_columns(name, base)) for name in _metric_names(rows)]
+    parts = [(name, _metric_columns(name, base, rows)) for name in _metric_names(rows)]
     costs = [
-        _Column("MB up", lambda row: _fixed(row.bytes_up, 1e-6, 3)),
-        _Column("MB down", lambda row: _fixed(row.bytes_down, 1e-6, 3)),
+        _Column("kB up", lambda row: _fixed(row.bytes_up, 1e-3, 1)),
+        _Column("kB down", lambda row: _fixed(row.bytes_down, 1e-3, 1)),
         _Column("s a round", lambda row: _fixed(row.seconds_per_round, 1, 2)),
     ]
     return [*parts, ("cost", costs)]
 
 
-def _metric_columns(name: str, base: ComparisonRow | None) -> list[_Column]:
+def _metric_columns(name: str, base: ComparisonRow | None, rows: Sequence[ComparisonRow]) -> list[_Column]:
     def show(make):
         def text(row):
             metric = row.metrics.get(name)
@@ -246,8 +246,10 @@ def _metric_columns(name: str, base: ComparisonRow | None) -> list[_Column]:
     columns = [_Column(f"{name} best", over_seeds("best")), _Column(f"{name} final", over_seeds("final"))]
     if base is not None:
         columns.append(_Column(f"{name} final − {base.algorithm}", show(difference)))
-    published = show(lambda row, metric: _fixed(metric.published, *_scale(metric)))
-    return [*columns, _Column(f"{name} published", published)]
+    if any(row.metrics[name].published is not None for row in rows if name in row.metrics):
+        published = show(lambda row, metric: _fixed(metric.published, *_scale(metric)))
+        columns.append(_Column(f"{name} published", published))
+    return columns
 
 
 def _difference(row: ComparisonRow, base: ComparisonRow | None, name: str, which: str) -> Difference | None:
@@ -288,12 +290,14 @@ def _note(rows: Sequence[ComparisonRow], baseline: str | None) -> str:
     percent = [name for name, metric in metrics.items() if metric.percent]
     seeds = sorted({len(metric.best) for row in rows for metric in row.metrics.values()})
     parts = [f"Mean ± sample standard deviation over {' or '.join(map(str, seeds)) or 'no'} seeds."]
+    if seeds == [1]:
+        parts = ["One seed."]
     if percent:
         parts.append(f"In percent: {', '.join(percent)}.")
     parts.append("Best: over the rounds. Final: mean over the last tenth of the rounds.")
     if baseline is not None:
         parts.append(f"Differences to {baseline} are paired by seed; in brackets the seeds that favour the row.")
-    parts.append("MB: millions of bytes per client and round, uncompressed.")
+    parts.append("kB: thousands of bytes per client and round, uncompressed.")
     return " ".join(parts)
 
 

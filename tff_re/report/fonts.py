@@ -34,10 +34,11 @@ def _families(characters: frozenset[int]) -> list[str] | None:
 
     files = {}
     for entry in fontManager.ttflist:
-        if not any(mark in entry.name.lower() for mark in _BOXES) and entry.style == "normal":
-            # The regular weight stands for its family: it is the one that gets drawn.
-            if entry.name not in files or entry.weight in (400, "normal", "regular"):
-                files[entry.name] = entry.fname
+        if entry.style != "normal" or any(mark in entry.name.lower() for mark in _BOXES):
+            continue
+        # The regular weight stands for its family: it is the one that gets drawn.
+        if entry.name not in files or entry.weight in (400, "normal", "regular"):
+            files[entry.name] = entry.fname
     missing = characters - _covered(files[_OWN]) if _OWN in files else characters
     if not missing:
         return [_OWN]

@@ -1,7 +1,24 @@
 """Local objectives, one file each."""
 
 from computations.client_work.objectives.base import Batch, Client, Objective, SideChannel
+from computations.client_work.objectives.control_variates import ControlVariates
 from computations.client_work.objectives.cross_entropy import CrossEntropy
+from computations.client_work.objectives.fedlc import CalibratedLogits
+from computations.client_work.objectives.fedrs import RestrictedSoftmax
+from computations.client_work.objectives.major_classifier_contrast import MajorClassifierContrast
+from computations.client_work.objectives.moon import ModelContrast
 from computations.client_work.objectives.proximal import Proximal
 
-__all__ = ["Batch", "Client", "CrossEntropy", "Objective", "Proximal", "SideChannel"]
+__all__ = [
+    "Batch",
+    "CalibratedLogits",
+    "Client",
+    "ControlVariates",
+    "CrossEntropy",
+    "MajorClassifierContrast",
+    "ModelContrast",
+    "Objective",
+    "Proximal",
+    "RestrictedSoftmax",
+    "SideChannel",
+]

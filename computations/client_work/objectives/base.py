@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from computations.local_model import LocalModel
+from computations.local_model import LABEL, LocalModel
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,9 @@ class Client:
       local_model: what `model` was built from.
       examples: name -> all examples of the client, [n, ...]; the label included.
       anchors: the global trainable weights.
+      rate: float32 scalar, the optimizer's learning rate in this round.
+      seed: int32 [2], the client's in this round; batches and dropout draw from `stateless_fold_in(seed, step)` with
+        step >= 1 and from the seed itself, so that an objective may fold in 0.
       shared: what the server broadcasts beside the weights (the objective's side channel), or ().
       memory: what the client kept from its last round, or ().
     """
@@ -29,8 +32,15 @@ class Client:
     local_model: LocalModel
     examples: Mapping[str, tf.Tensor]
     anchors: Sequence[tf.Tensor]
+    rate: tf.Tensor
+    seed: tf.Tensor
     shared: Any = ()
     memory: Any = ()
+
+    def label_counts(self) -> tf.Tensor:
+        """float32 [C], how many examples of each class the client has. Not for uploads: counts stay at the client."""
+        classes = self.local_model.num_classes
+        return tf.math.bincount(self.examples[LABEL], minlength=classes, maxlength=classes, dtype=tf.float32)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from computations.client_work.optimizers.base import check_learning_rate
 class LibraryAdam:
     """`tf.keras.optimizers.legacy.Adam`, the form that FLCMC's TensorFlow 2.5 shipped.
 
-    Its fused kernel adds epsilon beside the uncorrected root; Self-Adam adds it as Eq. 20 does. For gradients well above
-    epsilon the two agree step for step.
+    Its fused kernel adds epsilon beside the uncorrected root; Self-Adam adds it as Eq. 20 does. For gradients well
+    above epsilon the two agree step for step.
     """
 
     learning_rate: float = 0.001

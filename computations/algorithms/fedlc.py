@@ -1,0 +1,32 @@
+"""FedLC (Zhang et al. 2022, "Federated Learning with Label Distribution Skew via Logits Calibration")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from computations.algorithms.options import AdamOrSgdOptions
+from computations.algorithms.parts import adam_or_sgd, with_mean
+from computations.algorithms.registry import algorithm
+from computations.client_work.objectives import CalibratedLogits
+from computations.client_work.objectives.fedlc import check_margins
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibratedLogitsOptions(AdamOrSgdOptions):
+    """Attributes:
+    tau: weight of the margins n^(-1/4).
+    absent_factor: margin of a class that a client does not have, in margins of a class with one example.
+    """
+
+    tau: float = 1.0
+    absent_factor: float = 1.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_margins(self.tau, self.absent_factor)
+
+
+@algorithm("fedlc", title="FedLC", source="Zhang et al. 2022, Section 4", options=CalibratedLogitsOptions)
+def fedlc(model, options):
+    """mean; cross-entropy of logits lowered by a margin that is larger for rarer classes"""
+    return with_mean(model, options, adam_or_sgd(options), CalibratedLogits(options.tau, options.absent_factor))

@@ -1,0 +1,30 @@
+"""FedRS (Li and Zhan 2021, "FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from computations.algorithms.options import AdamOrSgdOptions
+from computations.algorithms.parts import adam_or_sgd, with_mean
+from computations.algorithms.registry import algorithm
+from computations.client_work.objectives import RestrictedSoftmax
+from computations.client_work.objectives.fedrs import check_alpha
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestrictedSoftmaxOptions(AdamOrSgdOptions):
+    """Attributes:
+    alpha: scale of the logits of classes that a client does not have, in [0, 1]; 0.5 in the paper and in FedCMC.
+    """
+
+    alpha: float = 0.5
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_alpha(self.alpha)
+
+
+@algorithm("fedrs", title="FedRS", source="Li and Zhan 2021, Section 4", options=RestrictedSoftmaxOptions)
+def fedrs(model, options):
+    """mean; cross-entropy with the logits of absent classes scaled by alpha"""
+    return with_mean(model, options, adam_or_sgd(options), RestrictedSoftmax(options.alpha))

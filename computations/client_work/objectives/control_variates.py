@@ -1,0 +1,74 @@
+"""SCAFFOLD's control variates (Karimireddy et al. 2020, "SCAFFOLD: Stochastic Controlled Averaging for Federated
+Learning", ICML, Algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from computations.client_work.objectives.base import Client, Objective, SideChannel
+from computations.local_model import LocalModel
+
+
+class ControlVariates(Objective):
+    """Cross-entropy whose gradient is corrected by c - c_i, for a local optimizer that is plain SGD.
+
+    The client keeps c_i (one model's size) and the server c, both zero at first. After K steps from x to y_i at rate r
+    (line 12, option II): c_i+ = c_i - c + (x - y_i) / (K r); the client uploads c_i+ - c_i, and the server adds
+    |S|/N times the mean over the sampled clients S (line 17), that is 1/N times the sum. A client that does not count
+    keeps its c_i and adds nothing, so that c stays the mean of all c_i. At a rate of zero (x - y_i) / (K r) is taken as
+    zero.
+    """
+
+    def __init__(self, num_clients: int):
+        """Args:
+          num_clients: N, the number of all clients, sampled or not.
+
+        Raises:
+          ValueError: for fewer than one client.
+        """
+        check_num_clients(num_clients)
+        self.side_channel = SideChannel(
+            initial=lambda weights: [tf.zeros_like(w) for w in weights.trainable],
+            aggregator=tff.aggregators.SumFactory(),
+            update=lambda shared, summed, counted: [c + d / num_clients for c, d in zip(shared, summed, strict=True)],
+        )
+
+    def memory_type(self, local_model: LocalModel) -> tff.Type:
+        """c_i: a list of float32 tensors like the trainable weights."""
+        return tff.types.to_type(list(local_model.weights_type.trainable.children()))
+
+    def blank_memory(self, local_model: LocalModel, num_examples: int):
+        del num_examples
+        return [np.zeros(t.shape, t.dtype) for t in local_model.weights_type.trainable.children()]
+
+    def adjust_gradients(self, client: Client, prepared, gradients: Sequence) -> list[tf.Tensor]:
+        """g - c_i + c (line 10)."""
+        return [
+            tf.convert_to_tensor(g) + (c - own)
+            for g, c, own in zip(gradients, client.shared, client.memory, strict=True)
+        ]
+
+    def upload(self, client: Client, prepared, steps):
+        return [new - old for new, old in zip(self.remember(client, prepared, steps), client.memory, strict=True)]
+
+    def remember(self, client: Client, prepared, steps):
+        travelled = tf.cast(steps, tf.float32) * client.rate
+        return [
+            own - c + tf.math.divide_no_nan(x - y, travelled)
+            for own, c, x, y in zip(
+                client.memory, client.shared, client.anchors, client.model.trainable_variables, strict=True
+            )
+        ]
+
+
+def check_num_clients(num_clients: int | None) -> None:
+    """ValueError unless num_clients is given and at least 1."""
+    if num_clients is None or num_clients < 1:
+        raise ValueError(
+            f"num_clients must be given, the number of all clients with training examples (at least 1), got "
+            f"{num_clients}"
+        )

@@ -1,0 +1,118 @@
+"""FedCMC's contrast with major classifier vectors (Du, He and Jin, Section 3, Eqs. 10-17)."""
+
+from __future__ import annotations
+
+import collections
+from typing import Literal
+
+import tensorflow as tf
+
+from computations.aggregators.major_classifier_vectors import MajorClassifierVectorsFactory
+from computations.client_work.objectives.base import Batch, Client, Objective, SideChannel
+from computations.local_model import LocalModel, zero_initialisers
+
+KINDS = ("major", "minor", "random")
+
+
+class MajorClassifierContrast(Objective):
+    """Cross-entropy plus mu * L_con, L_con = -log softmax(h V^T)_y (Eqs. 14 and 15), both means over the batch.
+
+    h [B, d] is the model's `features`. V [C, d] are the clients' major classifier vectors of the last round (Eq. 12;
+    the initial classifier in the first), a constant, so that L_con trains the encoder alone (Eqs. 16 and 17). A
+    classifier's bias, which FedCMC's own does not have, is no part of V.
+
+    After training a client offers its classifier's vectors with a score per class; the least score wins. The score is
+    the local average similarity (`major`), its negative (`minor`) or a random number that the client draws from its
+    seed of the round (`random`), the paper's ablations. Where no client counts the vectors stay.
+    """
+
+    def __init__(
+        self, local_model: LocalModel, mu: float = 1.0, vectors: Literal["major", "minor", "random"] = "major"
+    ):
+        """Args:
+          local_model: names its classifier, a dense layer from `features` to the logits.
+          mu: weight of L_con.
+          vectors: whose vector of a class is broadcast.
+
+        Raises:
+          ValueError: for an impossible option, or a model whose classifier is not a trainable dense layer from
+            `features` to at least two classes.
+        """
+        check_contrast(mu, vectors)
+        self.mu, self.vectors = mu, vectors
+        self._kernel = kernel = classifier_kernel(local_model)
+        self.side_channel = SideChannel(
+            initial=lambda weights: tf.transpose(weights.trainable[kernel]),
+            aggregator=MajorClassifierVectorsFactory(),
+            update=lambda shared, elected, counted: tf.where(
+                elected["holders"][:, tf.newaxis] > 0, elected["vectors"], shared
+            ),
+        )
+
+    def loss(self, client: Client, prepared, batch: Batch) -> tf.Tensor:
+        h = tf.cast(batch.outputs["features"], tf.float32)
+        if h.shape[-1] != client.shared.shape[-1]:
+            raise ValueError(
+                f"the model's features are {h.shape[-1]} wide and its classifier {client.local_model.classifier!r} "
+                f"takes {client.shared.shape[-1]}: `features` must be the classifier's input"
+            )
+        contrast = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            labels=batch.labels, logits=tf.matmul(h, client.shared, transpose_b=True)
+        )
+        return super().loss(client, prepared, batch) + self.mu * tf.reduce_mean(contrast)
+
+    def upload(self, client: Client, prepared, steps):
+        """<vectors=float32[C,d], scores=float32[C], counts=float32>; see MajorClassifierVectorsFactory."""
+        vectors = tf.transpose(client.model.trainable_variables[self._kernel])
+        if self.vectors == "random":
+            # Local training uses the seed itself and folds in 1, 2, …
+            seed = tf.random.experimental.stateless_fold_in(client.seed, 0)
+            scores = tf.random.stateless_uniform([client.local_model.num_classes], seed)
+        else:
+            similarity = average_similarity(vectors)
+            scores = similarity if self.vectors == "major" else -similarity
+        # One, because what a client that does not count uploads is made zero: a zero similarity could win.
+        return collections.OrderedDict(vectors=vectors, scores=scores, counts=tf.constant(1.0))
+
+
+def average_similarity(vectors: tf.Tensor) -> tf.Tensor:
+    """Local average similarity of every class's vector to the others: float32 [C, d] -> float32 [C].
+
+    d_c = 1/(C-1) sum_{i != c} cos(V_c, V_i): Eq. 10, which prints c for i in its second factor. The cosine with a
+    vector of zeros is taken as zero.
+    """
+    directions = tf.math.l2_normalize(vectors, axis=-1)
+    cosines = tf.matmul(directions, directions, transpose_b=True)
+    others = tf.linalg.set_diag(cosines, tf.zeros_like(cosines[0]))
+    return tf.reduce_sum(others, axis=-1) / (vectors.shape[0] - 1)
+
+
+def classifier_kernel(local_model: LocalModel) -> int:
+    """Place of the classifier's kernel [d, C] among the trainable weights.
+
+    Raises:
+      ValueError: where there is none of that shape.
+    """
+    name, classes = local_model.classifier, local_model.num_classes
+    if name is None:
+        raise ValueError("FedCMC needs a model that names its classifier (LocalModel.classifier), this one does not")
+    if classes < 2:
+        raise ValueError(f"FedCMC compares the vectors of at least 2 classes, the model has num_classes {classes}")
+    with tf.Graph().as_default(), zero_initialisers():
+        model = local_model.build()
+        kernel = getattr(model.get_layer(name), "kernel", None)
+        if kernel is None or kernel.shape.rank != 2 or kernel.shape[1] != classes:
+            shape = None if kernel is None else kernel.shape.as_list()
+            raise ValueError(f"the classifier {name!r} must have a kernel of shape [d, {classes}], got {shape}")
+        places = [i for i, variable in enumerate(model.trainable_variables) if variable is kernel]
+    if not places:
+        raise ValueError(f"the classifier {name!r} must be trainable: FedCMC tells clients apart by their classifiers")
+    return places[0]
+
+
+def check_contrast(mu: float, vectors: str) -> None:
+    """ValueError unless mu is finite and not negative and the kind of vectors is known."""
+    if not 0 <= mu < float("inf"):
+        raise ValueError(f"mu must be finite and not negative, got {mu}")
+    if vectors not in KINDS:
+        raise ValueError(f"vectors must be one of {', '.join(map(repr, KINDS))}, got {vectors!r}")

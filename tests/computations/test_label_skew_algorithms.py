@@ -1,0 +1,571 @@
+"""MOON, FedRS, FedLC, SCAFFOLD and FedCMC over rounds, against a second writing of them without the project's code.
+
+The second writing keeps whole models where the project keeps less: MOON's previous model of every client, the list of
+all clients' classifiers of FedCMC, and SCAFFOLD's control variates in one place.
+"""
+
+import asyncio
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from computations import algorithms
+from computations.local_model import LocalModel
+from computations.traffic import round_traffic, type_bytes
+from tests.computations import toolbox
+from tests.computations.test_attention import ALLOWED, fits_one_model, what_the_server_gathers
+from tests.computations.toolbox import assert_close, bits, client, model_weights
+
+WIDTH, HIDDEN, CLASSES = 3, 5, 4
+OPTIONS = {"optimizer": "sgd", "learning_rate": 0.3, "local_epochs": 2, "batch_size": 4, "weighting": "examples"}
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    """x [3] -> tanh encoder [5] -> four classes, the classifier with a bias."""
+
+    def build():
+        x = tf.keras.Input([WIDTH], name="x")
+        features = tf.keras.layers.Dense(HIDDEN, activation="tanh", name="encoder")(x)
+        logits = tf.keras.layers.Dense(CLASSES, name="classifier")(features)
+        return tf.keras.Model({"x": x}, {"logits": logits, "features": features})
+
+    spec = {"x": tf.TensorSpec([None, WIDTH], tf.float32), "y": tf.TensorSpec([None], tf.int32)}
+    return LocalModel(build, spec, CLASSES, "classifier")
+
+
+@pytest.fixture(scope="module")
+def build(encoder):
+    """Function (name, **options) -> the algorithm on the encoder, built once."""
+    built = {}
+
+    def get(name, **options):
+        key = (name, tuple(sorted(options.items())))
+        if key not in built:
+            entry = algorithms.find(name)
+            built[key] = entry.build(encoder, entry.options(**options))
+        return built[key]
+
+    return get
+
+
+def start_weights(seed=5):
+    generator = np.random.default_rng(seed)
+    shapes = ([WIDTH, HIDDEN], [HIDDEN], [HIDDEN, CLASSES], [CLASSES])
+    return [generator.normal(size=shape).astype(np.float32) for shape in shapes]
+
+
+def skewed(labels, seed):
+    """(x, y) with these labels."""
+    x = np.random.default_rng(seed).normal(size=[len(labels), WIDTH]) + np.eye(CLASSES, WIDTH)[labels]
+    return x.astype(np.float32), np.array(labels, np.int32)
+
+
+# Classes 2 and 3 are absent at the first, 0 at the second; the third has one example; class 3 is rare everywhere.
+DATA = [skewed([0] * 6 + [1] * 3, 1), skewed([1, 2, 2, 2, 2, 3, 2], 2), skewed([2], 3)]
+
+
+def seed_of(number, k):
+    return (number, 10 + k)
+
+
+def clients_of(number, data=DATA):
+    return [client(x, y, seed_of(number, k)) for k, (x, y) in enumerate(data)]
+
+
+def bad_client(number):
+    x, y = skewed([0, 1, 2, 3, 0], 9)
+    x[3, 1] = np.nan
+    return client(x, y, (number, 99))
+
+
+def begin(algorithm, weights=None):
+    return algorithm.initialize(model_weights(*(weights or start_weights())))
+
+
+def blank_memories(algorithm, data=DATA):
+    return [algorithm.client_work.blank_memory(len(y)) for _, y in data]
+
+
+def play(algorithm, rounds, data=DATA, clients=clients_of, state=None, memories=None):
+    """(state, memories) of each round."""
+    state = begin(algorithm) if state is None else state
+    remembers = algorithm.client_work.memory_type is not None
+    memories = blank_memories(algorithm, data) if remembers and memories is None else memories
+    history = []
+    for number in rounds:
+        output = algorithm.next(state, clients(number, data), *([memories] if remembers else []))
+        state, memories = output["state"], output["memory"] if remembers else None
+        history.append((state, memories))
+    return history
+
+
+# The second writing.
+
+
+def outputs(weights, x):
+    h = tf.tanh(x @ weights[0] + weights[1])
+    return h, h @ weights[2] + weights[3]
+
+
+def cross_entropy(logits, y):
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
+
+
+def plain_loss(weights, x, y):
+    return cross_entropy(outputs(weights, x)[1], y)
+
+
+def cosine(a, b):
+    return tf.reduce_sum(a * b, axis=1) / (tf.norm(a, axis=1) * tf.norm(b, axis=1))
+
+
+def train_locally(weights, x, y, seed, loss, correction=None, rate=0.3):
+    """Local weights in float64 after plain SGD on loss(weights, x, y), the gradient corrected by a constant."""
+    weights = [tf.constant(w, tf.float64) for w in weights]
+    x, steps = tf.constant(x, tf.float64), 0
+    for rows in toolbox.batches(seed, len(y), 4, 2):
+        with tf.GradientTape() as tape:
+            tape.watch(weights)
+            value = loss(weights, tf.gather(x, rows), y[rows])
+        gradients = tape.gradient(value, weights)
+        gradients = [g + c for g, c in zip(gradients, correction or [0.0] * 4, strict=True)]
+        weights = [w - rate * g for w, g in zip(weights, gradients, strict=True)]
+        steps += 1
+    return [w.numpy() for w in weights], steps
+
+
+def average(models, sizes):
+    return [np.average(layer, axis=0, weights=sizes) for layer in zip(*models, strict=True)]
+
+
+def second_writing(rounds, loss_of, weights=None, data=DATA, after=lambda models: None):
+    """Global weights of each round; loss_of(k, y of the client, global weights) -> loss(weights, x, y)."""
+    weights = [w.astype(float) for w in (weights or start_weights())]
+    history = []
+    for number in rounds:
+        models = [
+            train_locally(weights, x, y, seed_of(number, k), loss_of(k, y, weights))[0] for k, (x, y) in enumerate(data)
+        ]
+        weights = average(models, [len(y) for _, y in data])
+        after(models)
+        history.append(weights)
+    return history
+
+
+def assert_same_rounds(history, expected, tolerance=1e-5):
+    for (state, _), weights in zip(history, expected, strict=True):
+        assert_close(state["weights"].trainable, weights, tolerance)
+
+
+def far_apart(one, other, least=1e-3):
+    return max(np.abs(a - b).max() for a, b in zip(one, other, strict=True)) > least
+
+
+@pytest.fixture(scope="module")
+def fedavg():
+    """Three rounds of FedAvg, for comparison."""
+    return second_writing(range(3), lambda k, y, start: plain_loss)
+
+
+# FedRS and FedLC.
+
+
+def test_fedrs_over_three_rounds(build, fedavg):
+    def loss_of(k, y, start):
+        scales = np.where(np.bincount(y, minlength=CLASSES) > 0, 1.0, 0.5)
+        return lambda w, x, labels: cross_entropy(outputs(w, x)[1] * scales, labels)
+
+    expected = second_writing(range(3), loss_of)
+    assert_same_rounds(play(build("fedrs", **OPTIONS), range(3)), expected)
+    assert far_apart(expected[0], fedavg[0])
+
+
+def test_fedlc_over_three_rounds(build, fedavg):
+    def loss_of(k, y, start):
+        margins = [0.7 * (n**-0.25 if n else 2.5) for n in np.bincount(y, minlength=CLASSES)]
+        return lambda w, x, labels: cross_entropy(outputs(w, x)[1] - margins, labels)
+
+    expected = second_writing(range(3), loss_of)
+    assert_same_rounds(play(build("fedlc", **OPTIONS, tau=0.7, absent_factor=2.5), range(3)), expected)
+    assert far_apart(expected[0], fedavg[0])
+
+
+@pytest.mark.parametrize("name", ["fedrs", "fedlc", "moon"])
+def test_label_counts_and_representations_stay_at_the_client(build, name):
+    """To the byte FedAvg's traffic."""
+    assert round_traffic(build(name).next) == round_traffic(build("fedavg").next)
+    assert build(name).client_work.initialize.type_signature.result.member == tff.types.to_type(
+        collections.OrderedDict(round=np.int32)
+    )
+
+
+# MOON.
+
+
+def moon_in_whole_models(weight, tau):
+    """(loss_of, after): the previous model of every client is kept, and both references are computed in the step."""
+    previous = {}
+
+    def loss_of(k, y, start):
+        glob = [tf.constant(w, tf.float64) for w in start]
+        prev = previous.get(k)
+
+        def loss(w, x, labels):
+            z, logits = outputs(w, x)
+            if prev is None:
+                return cross_entropy(logits, labels)
+            near, far = (tf.exp(cosine(z, tf.stop_gradient(outputs(m, x)[0])) / tau) for m in (glob, prev))
+            return cross_entropy(logits, labels) - weight * tf.reduce_mean(tf.math.log(near / (near + far)))
+
+        return loss
+
+    return loss_of, lambda models: previous.update(enumerate(models))
+
+
+def test_moon_with_representations_is_moon_with_the_previous_model(build, fedavg):
+    loss_of, after = moon_in_whole_models(weight=3.0, tau=0.4)
+    expected = second_writing(range(3), loss_of, after=after)
+    assert_same_rounds(play(build("moon", **OPTIONS, weight=3.0, tau=0.4), range(3)), expected)
+    assert not far_apart(expected[0], fedavg[0], 1e-9), "the first round has no contrast"
+    assert far_apart(expected[1], fedavg[1])
+
+
+def test_moons_loss_with_representations_is_that_with_the_previous_model(build):
+    """The reported loss of a round in which nothing moves: cross-entropy plus the contrast with the client's memory."""
+    (_, memories), (after_two, _) = play(build("moon", **OPTIONS), range(2))
+    frozen = build("moon", **{**OPTIONS, "learning_rate": 0.0})
+    output = frozen.next(after_two, clients_of(2), memories)
+    start = [np.asarray(w) for w in after_two["weights"].trainable]
+    total, count = 0.0, 0
+    for k, (x, y) in enumerate(DATA):
+        # The model that the client had at the end of the first round.
+        previous, _ = train_locally(start_weights(), x, y, seed_of(0, k), plain_loss)
+        z, prev = (outputs([tf.constant(w, tf.float64) for w in m], x.astype(float))[0] for m in (start, previous))
+        near, far = np.exp(1 / 0.5), tf.exp(cosine(z, prev) / 0.5)  # the local model is the global one
+        logits = outputs([w.astype(float) for w in start], x.astype(float))[1]
+        total += len(y) * (cross_entropy(logits, y) - tf.reduce_mean(tf.math.log(near / (near + far))))
+        count += len(y)
+        assert memories[k]["trained"]
+        assert_close([memories[k]["representations"]], [prev.numpy()], 1e-5)
+    assert total / count > 0.1
+    np.testing.assert_allclose(output["metrics"]["work"]["local/loss"], total / count, rtol=1e-5)
+
+
+def test_a_client_that_moon_has_not_seen_has_no_contrast(build):
+    """The first client joins in the second round; the other two have their contrast."""
+    algorithm = build("moon", **OPTIONS, weight=3.0)
+    state, memories = begin(algorithm), blank_memories(algorithm)
+    output = algorithm.next(state, clients_of(0)[1:], memories[1:])
+    state, memories = output["state"], [memories[0], *output["memory"]]
+    start = [np.asarray(w) for w in state["weights"].trainable]
+    output = algorithm.next(state, clients_of(1)[:1], memories[:1])
+    x, y = DATA[0]
+    plain, _ = train_locally(start, x, y, seed_of(1, 0), plain_loss)
+    assert_close(output["state"]["weights"].trainable, plain, 1e-5)
+    assert output["memory"][0]["trained"]
+
+
+# SCAFFOLD.
+
+
+def scaffold_in_one_place(rounds, num_clients, participants=lambda number: range(3), rate_of=lambda number: 0.3):
+    """(weights, c, [c_i]) of each round: Algorithm 1 with option II, as printed."""
+    weights = [w.astype(float) for w in start_weights()]
+    server, own = [np.zeros_like(w) for w in weights], [[np.zeros_like(w) for w in weights] for _ in DATA]
+    history = []
+    for number in rounds:
+        models, changes = [], []
+        for place, k in enumerate(participants(number)):
+            x, y = DATA[k]
+            correction = [c - ci for c, ci in zip(server, own[k], strict=True)]
+            rate = rate_of(number)
+            model, steps = train_locally(weights, x, y, seed_of(number, place), plain_loss, correction, rate)
+            new = [
+                ci - c + (w - v) / (steps * rate) for ci, c, w, v in zip(own[k], server, weights, model, strict=True)
+            ]
+            changes.append([n - o for n, o in zip(new, own[k], strict=True)])
+            own[k] = new
+            models.append(model)
+        weights = average(models, [1] * len(models))
+        share = len(models) / num_clients
+        server = [c + share * np.mean(d, axis=0) for c, d in zip(server, zip(*changes, strict=True), strict=True)]
+        history.append((weights, server, list(own)))
+    return history
+
+
+SCAFFOLD = {"learning_rate": 0.3, "local_epochs": 2, "batch_size": 4}
+
+
+def assert_same_variates(history, expected, tolerance=1e-5):
+    for (state, memories), (weights, server, own) in zip(history, expected, strict=True):
+        assert_close(state["weights"].trainable, weights, tolerance)
+        assert_close(state["client_work"]["shared"], server, tolerance)
+        for found, wanted in zip(memories, own, strict=True):
+            assert_close(found, wanted, tolerance)
+
+
+def test_scaffold_over_three_rounds(build, fedavg):
+    """Everybody takes part: c is the mean of all c_i."""
+    history = play(build("scaffold", **SCAFFOLD, num_clients=3), range(3))
+    expected = scaffold_in_one_place(range(3), 3)
+    assert_same_variates(history, expected)
+    for state, memories in history:
+        assert_close(state["client_work"]["shared"], average(memories, [1, 1, 1]), 2e-6)
+    uncorrected = scaffold_in_one_place(range(3), 10**12)  # a c that stays zero
+    assert far_apart(uncorrected[1][0], expected[1][0])
+
+
+def test_scaffolds_first_variates_are_the_mean_gradients_of_the_steps(build):
+    """One step on all examples: c_i is the client's gradient at the global weights, c their mean, by hand."""
+    algorithm = build("scaffold", learning_rate=0.3, local_steps=1, batch_size=50, num_clients=3)
+    ((state, memories),) = play(algorithm, range(1))
+    gradients = []
+    for x, y in DATA:
+        weights = [tf.constant(w, tf.float64) for w in start_weights()]
+        with tf.GradientTape() as tape:
+            tape.watch(weights)
+            value = cross_entropy(outputs(weights, x.astype(float))[1], y)
+        gradients.append([g.numpy() for g in tape.gradient(value, weights)])
+    for found, wanted in zip(memories, gradients, strict=True):
+        assert_close(found, wanted, 1e-5)
+    assert_close(state["client_work"]["shared"], average(gradients, [1, 1, 1]), 1e-5)
+
+
+def test_scaffold_with_some_of_the_clients(build):
+    """N = 5, of which two never come: c is the sum of all c_i over N."""
+    algorithm = build("scaffold", **SCAFFOLD, num_clients=5)
+    participants = [[0, 1], [1, 2], [2, 0]]
+    state, memories, history = begin(algorithm), blank_memories(algorithm), []
+    for number, chosen in enumerate(participants):
+        clients = [client(*DATA[k], seed_of(number, place)) for place, k in enumerate(chosen)]
+        output = algorithm.next(state, clients, [memories[k] for k in chosen])
+        state = output["state"]
+        for place, k in enumerate(chosen):
+            memories[k] = output["memory"][place]
+        history.append((state, list(memories)))
+        total = [sum(layer) for layer in zip(*memories, strict=True)]
+        assert_close(state["client_work"]["shared"], [t / 5 for t in total], 2e-6)
+    assert_same_variates(history, scaffold_in_one_place(range(3), 5, lambda number: participants[number]))
+
+
+def test_scaffold_divides_by_the_rate_of_the_round(build):
+    history = play(build("scaffold", **SCAFFOLD, num_clients=3, learning_rate_decay=1.0), range(3))
+    expected = scaffold_in_one_place(range(3), 3, rate_of=lambda number: 0.3 / (1 + number))
+    assert_same_variates(history, expected)
+
+
+def test_a_client_that_does_not_count_leaves_scaffolds_variates_alone(build):
+    algorithm = build("scaffold", **SCAFFOLD, num_clients=4)
+    marked = [np.full_like(w, 0.25) for w in start_weights()]
+    clients = [*clients_of(0), bad_client(0)]
+    together = algorithm.next(begin(algorithm), clients, [*blank_memories(algorithm), marked])
+    alone = algorithm.next(begin(algorithm), clients_of(0), blank_memories(algorithm))
+    assert bits(together["memory"][3]) == bits(marked)
+    assert bits(together["memory"][:3]) == bits(alone["memory"])
+    assert_close(together["state"]["client_work"]["shared"], alone["state"]["client_work"]["shared"], 1e-7)
+    assert far_apart(alone["state"]["client_work"]["shared"], [np.zeros_like(w) for w in start_weights()])
+
+
+def test_scaffold_must_know_the_number_of_clients():
+    options = algorithms.find("scaffold").options
+    with pytest.raises(ValueError, match="num_clients must be given"):
+        options()
+    assert options(num_clients=7).weighting == "uniform"
+
+
+def test_scaffolds_traffic_is_two_models_each_way(build, encoder):
+    plain, twice = round_traffic(build("fedavg").next), round_traffic(build("scaffold", num_clients=3).next)
+    size = type_bytes(encoder.weights_type)
+    assert (twice.up - plain.up, twice.down - plain.down) == (size, size)
+
+
+# FedCMC.
+
+
+def similarities(classifier):
+    """Eq. 10, one pair at a time: classifier [C, d]."""
+    unit = [v / np.linalg.norm(v) for v in classifier]
+    others = range(CLASSES)
+    return np.array([sum(unit[c] @ unit[i] for i in others if i != c) / (CLASSES - 1) for c in others])
+
+
+def fedcmc_in_whole_models(mu, sign=1.0, weights=None):
+    """(loss_of, after, vectors of each round): the server has all clients' classifiers."""
+    vectors = [(weights or start_weights())[2].T.astype(float)]
+
+    def loss_of(k, y, start):
+        elected = vectors[-1]
+
+        def loss(w, x, labels):
+            h, logits = outputs(w, x)
+            return cross_entropy(logits, labels) + mu * cross_entropy(h @ elected.T, labels)
+
+        return loss
+
+    def after(models):
+        classifiers = [m[2].T for m in models]
+        scores = np.array([sign * similarities(c) for c in classifiers])
+        vectors.append(np.array([classifiers[scores[:, c].argmin()][c] for c in range(CLASSES)]))
+
+    return loss_of, after, vectors
+
+
+@pytest.mark.parametrize("kind, sign", [("major", 1.0), ("minor", -1.0)])
+def test_fedcmc_over_three_rounds(build, fedavg, kind, sign):
+    algorithm = build("fedcmc", **OPTIONS, mu=1.5, vectors=kind)
+    initial = begin(algorithm)["client_work"]["shared"]
+    assert bits(initial) == bits(np.ascontiguousarray(start_weights()[2].T))
+    loss_of, after, vectors = fedcmc_in_whole_models(1.5, sign)
+    expected = second_writing(range(3), loss_of, after=after)
+    history = play(algorithm, range(3))
+    assert_same_rounds(history, expected)
+    for (state, _), wanted in zip(history, vectors[1:], strict=True):
+        assert_close([state["client_work"]["shared"]], [wanted], 1e-5)
+    assert far_apart(expected[0], fedavg[0])
+
+
+def test_major_and_minor_vectors_differ(build):
+    major, minor = (
+        play(build("fedcmc", **OPTIONS, mu=1.5, vectors=kind), range(1))[0][0]["client_work"]["shared"]
+        for kind in ("major", "minor")
+    )
+    assert np.abs(major - minor).max(axis=1).min() > 1e-3
+
+
+def test_a_client_that_does_not_count_is_not_elected(build):
+    """All classifiers are about alike, so that every real similarity is above the zero of a wiped upload."""
+    weights = start_weights()
+    weights[2] = (5.0 + 0.1 * weights[2]).astype(np.float32)
+    algorithm = build("fedcmc", **OPTIONS)
+    alone = algorithm.next(begin(algorithm, weights), clients_of(0))
+    empty = client(np.zeros([0, WIDTH]), np.zeros([0]))
+    together = algorithm.next(begin(algorithm, weights), [bad_client(0), *clients_of(0), empty])
+    vectors = alone["state"]["client_work"]["shared"]
+    assert similarities(vectors.astype(float)).min() > 0.1
+    assert bits(together["state"]["client_work"]["shared"]) == bits(vectors)
+    assert together["metrics"]["work"]["clients/counted"] == 3
+
+
+def test_without_a_client_that_counts_the_vectors_stay(build):
+    algorithm = build("fedcmc", **OPTIONS)
+    start = begin(algorithm)
+    output = algorithm.next(start, [bad_client(0), client(np.zeros([0, WIDTH]), np.zeros([0]))])
+    assert bits(output["state"]["client_work"]["shared"]) == bits(start["client_work"]["shared"])
+    assert output["metrics"]["work"]["clients/counted"] == 0
+
+
+def random_vectors(build, number):
+    """(vectors, the clients' classifiers) of a round from the start weights."""
+    algorithm = build("fedcmc", **OPTIONS, mu=0.0, vectors="random")
+    output = algorithm.next(begin(algorithm), clients_of(number))
+    models = [train_locally(start_weights(), x, y, seed_of(number, k), plain_loss)[0] for k, (x, y) in enumerate(DATA)]
+    return output["state"]["client_work"]["shared"], [m[2].T for m in models]
+
+
+def test_random_vectors_are_some_clients_and_others_in_other_rounds(build):
+    winners = []
+    for number in range(6):
+        vectors, classifiers = random_vectors(build, number)
+        gaps = np.array([np.abs(vectors - c).max(axis=1) for c in classifiers])
+        assert gaps.min(axis=0).max() < 1e-5
+        winners.append(tuple(gaps.argmin(axis=0)))
+    again, _ = random_vectors(build, 0)
+    assert bits(again) == bits(random_vectors(build, 0)[0])
+    assert len(set(winners)) > 1 and any(len(set(w)) > 1 for w in winners)
+    assert {k for w in winners for k in w} == {0, 1, 2}
+
+
+def test_without_vectors_fedcmc_is_fedavg(build):
+    none = build("fedcmc", **OPTIONS, vectors="none")
+    plain = build("fedavg", learning_rate=0.3, local_epochs=2, batch_size=4)
+    assert round_traffic(none.next) == round_traffic(plain.next)
+    one, other = (play(a, range(2))[-1][0]["weights"].trainable for a in (none, plain))
+    assert bits(one) == bits(other)
+
+
+def test_with_mu_zero_the_model_is_fedavgs(build):
+    zero = build("fedcmc", **OPTIONS, mu=0.0)
+    plain = build("fedavg", learning_rate=0.3, local_epochs=2, batch_size=4)
+    one, other = (play(a, range(2))[-1][0]["weights"].trainable for a in (zero, plain))
+    assert_close(one, other, 1e-6)
+
+
+@pytest.mark.parametrize("kind", ["major", "minor", "random"])
+def test_fedcmcs_traffic(build, encoder, kind):
+    """Up: one model, C d numbers of vectors, C scores, C counts; down: one model, C d numbers, C scores."""
+    plain, ours = round_traffic(build("fedavg").next), round_traffic(build("fedcmc", vectors=kind).next)
+    assert ours.up - plain.up == 4 * (CLASSES * HIDDEN + 2 * CLASSES)
+    assert ours.down - plain.down == 4 * (CLASSES * HIDDEN + CLASSES)
+    statistics = 64
+    assert ours.up <= type_bytes(encoder.weights_type) + 4 * (CLASSES * HIDDEN + CLASSES) + 4 * CLASSES + statistics
+
+
+@pytest.mark.parametrize("name", ["fedcmc", "scaffold"])
+def test_no_client_model_is_collected(build, encoder, name):
+    options = {"num_clients": 3} if name == "scaffold" else {}
+    uris, gathered = what_the_server_gathers(build(name, **options).next)
+    assert uris <= ALLOWED and "federated_aggregate" in uris
+    assert gathered and fits_one_model(gathered, type_bytes(encoder.weights_type) + 4)
+
+
+# Checkpoints, and clients at the edge.
+
+
+def loop_state(state, memories):
+    """What the training loop saves, as NumPy."""
+    value = collections.OrderedDict(server=state, memory=memories)
+    return tf.nest.map_structure(lambda t: np.array(np.asarray(t)), value)
+
+
+@pytest.mark.parametrize("name", ["moon", "scaffold"])
+def test_memory_survives_a_checkpoint(build, tmp_path, name):
+    """Memories of clients of different sizes are read back from a file into blank ones, bit for bit."""
+    options = {**SCAFFOLD, "num_clients": 3} if name == "scaffold" else {**OPTIONS, "optimizer": "adam"}
+    algorithm = build(name, **options)
+    saved = loop_state(*play(algorithm, range(2))[-1])
+    asyncio.run(tff.program.FileProgramStateManager(tmp_path).save(saved, 2))
+    blank = collections.OrderedDict(server=begin(algorithm), memory=blank_memories(algorithm))
+    assert bits(blank) != bits(saved)
+    loaded = asyncio.run(tff.program.FileProgramStateManager(tmp_path).load(2, structure=blank))
+    assert bits(loaded) == bits(saved)
+    resumed = play(algorithm, range(2, 4), state=loaded["server"], memories=loaded["memory"])
+    assert bits(resumed[-1]) == bits(play(algorithm, range(4))[-1])
+
+
+EVERY = {"moon": {}, "fedrs": {}, "fedlc": {}, "scaffold": {"num_clients": 3}, "fedcmc": {}}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_clients_of_one_example_and_a_class_that_nobody_has(build, name):
+    """Three clients with an example each, none of class 3; an empty one beside them changes nothing."""
+    data = [skewed([c], seed=c) for c in range(3)]
+    algorithm = build(name, **EVERY[name], learning_rate=0.1, local_epochs=2)
+    empty = (np.zeros([0, WIDTH], np.float32), np.zeros([0], np.int32))
+    without, with_empty = play(algorithm, range(2), data), play(algorithm, range(2), [*data, empty])
+    state = without[-1][0]
+    assert all(np.isfinite(t).all() for t in tf.nest.flatten(state))
+    assert far_apart(state["weights"].trainable, start_weights())
+    assert_close(with_empty[-1][0]["weights"].trainable, state["weights"].trainable, 1e-6)
+    if with_empty[-1][1] is not None:
+        assert bits(with_empty[-1][1][3]) == bits(algorithm.client_work.blank_memory(0))
+
+
+@pytest.mark.parametrize("name", ["moon", "fedrs", "fedlc", "fedcmc"])
+def test_the_client_optimizer_is_an_option(build, name):
+    adam, sgd = (
+        play(build(name, **{**OPTIONS, "optimizer": kind, "learning_rate": 0.05}), range(1))[0][0]["weights"].trainable
+        for kind in ("adam", "sgd")
+    )
+    assert far_apart(adam, sgd)
+    # With one step Adam moves every weight that has a gradient by its rate.
+    one_step = {**OPTIONS, "optimizer": "adam", "learning_rate": 0.05, "local_steps": 1, "batch_size": 50}
+    moved = play(build(name, **one_step), range(1), DATA[:1])[0][0]["weights"].trainable
+    assert_close(
+        [np.abs(a - b) for a, b in zip(moved, start_weights(), strict=True)],
+        [np.full_like(w, 0.05) for w in start_weights()],
+        1e-4,
+    )
