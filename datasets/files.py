@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
-import tempfile
+import secrets
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -139,30 +140,38 @@ def read_json_lines(path: PathLike) -> Iterator[tuple[int, Any]]:
 
 
 def write_atomically(path: PathLike, data: bytes) -> None:
-    """Writes the file whole or not at all: a temporary file beside it, flushed to disk, then renamed over it.
+    """`replace_file` with an error that says what to do.
 
     Raises:
       DataError: the folder is missing or cannot be written.
     """
-    path = os.fspath(path)
-    folder = os.path.dirname(path) or "."
-    temporary = None
     problem = None
     try:
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".", suffix=".part")
-        with os.fdopen(handle, "wb") as file:
+        replace_file(path, data)
+    except OSError as error:
+        problem = error.strerror or type(error).__name__
+    if problem is not None:
+        raise DataError(f"cannot be written ({problem})", path=path, remedy="check the folder and its permissions")
+
+
+def replace_file(path: PathLike, data: bytes) -> None:
+    """Writes the file whole or not at all: a temporary file beside it, flushed to disk, then renamed over it.
+
+    Raises:
+      OSError: as it comes; an older file is still whole then, and nothing is left beside it.
+    """
+    path = os.fspath(path)
+    # Not `tempfile`, whose files nobody else may read.
+    temporary = f"{os.path.dirname(path) or '.'}/.{os.path.basename(path)}.{secrets.token_hex(6)}.part"
+    try:
+        with open(temporary, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-        temporary = None
-    except OSError as error:
-        problem = error.strerror or type(error).__name__
     finally:
-        if temporary is not None:
+        with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
-    if problem is not None:
-        raise DataError(f"cannot be written ({problem})", path=path, remedy="check the folder and its permissions")
 
 
 class _RepeatedKey(Exception):

@@ -411,12 +411,12 @@ def small_disk(tmp_path):
 
 
 # From no room for the recipe, over the first row and the first checkpoints, to the pictures.
-@pytest.mark.parametrize("kilobytes", [0, 4, 8, 16, 24, 48, 96, 160])
+@pytest.mark.parametrize("kilobytes", [0, 8, 16, 24, 96, 160])
 def test_a_full_disk(kilobytes, undisturbed, small_disk, capfd, tmp_path):
     recipe, out = write_recipe(tmp_path / "r.toml", training=FULL), small_disk / "run"
     (small_disk / "filler").write_bytes(bytes(1024 * (1024 - kilobytes)))
     typed = command(capfd, "train", recipe, "--out", out)
-    refusal(typed, out, "No space left on device" if kilobytes in (0, 4, 160) else "no room left to write")
+    refusal(typed, out, "No space left on device" if kilobytes in (0, 160) else "no room left to write")
     (small_disk / "filler").unlink()
     assert command(capfd, "train", recipe, "--out", out, "--resume").code == 0
     assert_same_run(out, undisturbed)

@@ -28,7 +28,7 @@ from tests.upper_floors import (
 )
 from tff_re.checkpoints import Records
 from tff_re.errors import UserError
-from tff_re.recipe import resolve
+from tff_re.recipe import load, resolve
 from tff_re.run_folder import RunFolder
 from tff_re.runs import train_run
 from tff_re.tasks.base import Where
@@ -187,9 +187,11 @@ def test_without_a_checkpoint_everything_begins_anew(undisturbed, runtime, tmp_p
     assert_same(folder, result, undisturbed)
 
 
-@pytest.mark.parametrize("algorithm", ["moon", "scaffold"])
+@pytest.mark.parametrize(
+    "algorithm", ["{name='moon', local_epochs=1}", "{name='scaffold', num_clients=4, local_epochs=1}"]
+)
 def test_what_clients_remember_is_resumed_too(algorithm, runtime, tmp_path):
-    plan = (f"algorithm={{name='{algorithm}', local_epochs=1}}", "training.rounds=6", "training.checkpoint_every=4")
+    plan = (f"algorithm={algorithm}", "training.rounds=6", "training.checkpoint_every=4")
 
     def stop(report):
         if report.round == 5:
@@ -277,11 +279,11 @@ def test_an_interrupted_write_leaves_no_complaint_behind(where, tmp_path, monkey
 
 # A real kill of a real process
 
-LONG = {"rounds": 40, "clients_per_round": 3, "checkpoint_every": 7}
+LONG = {"training": {"rounds": 40, "clients_per_round": 3, "checkpoint_every": 7}, "evaluation": {"every": 3}}
 
 
-def test_killed_in_the_middle(capsys, tmp_path):
-    recipe = write_recipe(tmp_path / "r.toml", training=LONG, evaluation={"every": 3, "train_split": False})
+def test_killed_in_the_middle(runtime, capsys, tmp_path):
+    recipe = write_recipe(tmp_path / "r.toml", **LONG)
     killed = tmp_path / "killed"
     process = Process("train", recipe, "--out", killed)
     try:
@@ -298,6 +300,6 @@ def test_killed_in_the_middle(capsys, tmp_path):
 
     resumed = command(capsys, "train", recipe, "--out", killed, "--resume")
     assert resumed.code == 0 and resumed.err == ""
-    assert command(capsys, "train", recipe, "--out", tmp_path / "whole").code == 0
+    train_run(load(str(recipe)), tmp_path / "whole", workshop=workshop(), runtime=runtime)
     assert_same_run(killed, tmp_path / "whole")
     assert not [name for name in os.listdir(killed / "checkpoints") if "temp" in name]

@@ -10,6 +10,7 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
+from datasets.files import replace_file
 from tff_re.errors import UserError
 
 PACKAGES = (
@@ -25,18 +26,9 @@ PACKAGES = (
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Writes a text file whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
+def write_text(path: Path, text: str) -> None:
+    """Writes a text file whole or not at all; OSError as it comes, for `writing` to translate."""
+    replace_file(path, text.encode("utf-8"))
 
 
 @contextlib.contextmanager
@@ -92,9 +84,9 @@ class RunFolder:
             if resume and not self.path.exists():
                 raise UserError(f"{self.path}: there is no run to resume; leave --resume out")
             self.path.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.recipe, recipe_toml)
+            write_text(self.recipe, recipe_toml)
         if not self.environment.exists():
-            write_atomically(self.environment, json.dumps(environment(), indent=2) + "\n")
+            write_text(self.environment, json.dumps(environment(), indent=2) + "\n")
 
     @contextlib.contextmanager
     def locked(self):

@@ -17,7 +17,7 @@ from tff_re.checkpoints import Records
 from tff_re.errors import UserError
 from tff_re.evaluation import Evaluation, Evaluator, arranged
 from tff_re.experiment import Experiment
-from tff_re.run_folder import RunFolder, write_atomically
+from tff_re.run_folder import RunFolder, write_text
 from tff_re.runtime import Runtime, WorkerDied
 
 _log = logging.getLogger(__name__)
@@ -163,11 +163,11 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         "best": best_values(history),
         "notes": list(experiment.prepared.notes),
     }
-    write_atomically(folder.summary, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+    write_text(folder.summary, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     if result.test is not None:
         rows = ["client,examples,accuracy,loss"]
         rows += [f"{_quoted(c)},{n},{accuracy!r},{loss!r}" for c, (n, accuracy, loss) in result.test.clients.items()]
-        write_atomically(folder.clients, "\n".join(rows) + "\n")
+        write_text(folder.clients, "\n".join(rows) + "\n")
 
 
 def best_values(history: list[dict[str, float]]) -> dict[str, float]:
