@@ -63,12 +63,12 @@ class Capture:
 def trained(tmp_path_factory):
     """A text recipe trained and exported by the command line, and what was printed."""
     folder = tmp_path_factory.mktemp("trained")
-    corpus = write_json(folder / "corpus.json", consultations(6, 8))
+    corpus = write_json(folder / "corpus.json", consultations())
     table = text_recipe(corpus)
-    table["algorithm"].update(learning_rate=0.1, local_epochs=5)
     table["training"].update(rounds=4, clients_per_round=3)
     recipe, run = write_recipe(folder / "text.toml", table), folder / "run"
-    with Capture() as capture:
+    with Capture() as capture, pytest.MonkeyPatch.context() as patch:
+        share_computations(patch)
         trained = command(capture, "train", recipe, "--out", run)
         exported = command(capture, "export", run)
     assert trained.code == exported.code == 0, (trained, exported)
@@ -95,7 +95,7 @@ def cells(text, first):
 def test_train_says_what_it_did(trained):
     assert trained.trained.err == ""
     lines = trained.trained.out.splitlines()
-    assert lines[0].startswith("tiny-text: fedavgs on symptom_classification, 6 clients, ")
+    assert lines[0].startswith("tiny-text: fedavgs on symptom_classification, 4 clients, ")
     assert [line.split(",")[0] for line in lines[1:5]] == [f"tiny-text: round {n}/4" for n in range(1, 5)]
     last = read_history(RunFolder(trained.run))[-1]
     assert cells(trained.trained.out, "accuracy") == [f"{last['test/accuracy']:.4f}"]
@@ -129,14 +129,14 @@ def test_evaluate(capsys, trained):
     for split in ("test", "train"):
         typed = command(capsys, "evaluate", trained.run, "--split", split)
         assert typed.code == 0 and typed.err == ""
-        assert f"{split} examples of 6 clients after round 4" in " ".join(typed.out.split())
+        assert f"{split} examples of 4 clients after round 4" in " ".join(typed.out.split())
         for name in ("accuracy", "loss", "macro_f1"):
             assert cells(typed.out, name) == [f"{last[f'{split}/{name}']:.4f}"]
         assert f"written: {trained.run / 'plots' / f'confusion-{split}.png'}" in typed.out
         assert (trained.run / "plots" / f"confusion-{split}.png").stat().st_size > 1000
     precision, recall, f1, support = cells(typed.out, "symptom")
     assert (precision, recall, f1) == ("1.0000",) * 3
-    assert int(support) + int(cells(typed.out, "no_symptom")[-1]) == 6 * 8 - 6 * 2
+    assert int(support) + int(cells(typed.out, "no_symptom")[-1]) == 4 * 4
 
 
 def test_evaluating_changes_no_numbers(capsys, trained):
@@ -154,7 +154,7 @@ def test_export_is_complete(trained):
     assert trained.exported.err == "" and str(folder) in trained.exported.out
     assert json.loads((folder / "labels.json").read_text("utf-8")) == ["no_symptom", "symptom"]
     details = json.loads((folder / "export.json").read_text("utf-8"))["details"]
-    assert details["rounds"] == 4 and details["clients"] == 6 and details["metrics"]["test"]["accuracy"] == 1.0
+    assert details["rounds"] == 4 and details["clients"] == 4 and details["metrics"]["test"]["accuracy"] == 1.0
     assert str(trained.run.parent) not in (folder / "export.json").read_text("utf-8"), "a path of this machine"
     for name in ("model.keras", "saved_model/saved_model.pb", "encoding.json", "README.md"):
         assert (folder / name).stat().st_size

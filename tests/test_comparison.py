@@ -189,7 +189,7 @@ def test_recipes_are_compared_on_the_same_partitions(capsys, tmp_path):
     table["partition"] = {"name": "dirichlet", "num_clients": 3, "alpha": 1.0}
     table["training"] = {"rounds": 1, "clients_per_round": 2}
     paths = [
-        write_recipe(tmp_path / f"{name}.toml", table, name=name, algorithm={"name": name, "local_epochs": 1})
+        write_recipe(tmp_path / f"{name}.toml", table, name=name, algorithm={**table["algorithm"], "name": name})
         for name in ("fedavgs", "fedpap")
     ]
     typed = command(capsys, "compare", *paths, "--seeds", "0,4", "--out", tmp_path / "out")

@@ -124,7 +124,7 @@ def text_recipe(corpus, **task):
             **task,
         },
         "model": {"name": "logistic_regression", "features": "word_presence"},
-        "algorithm": {"name": "fedavgs", "local_epochs": 1},
+        "algorithm": {"name": "fedavgs", "learning_rate": 0.1, "local_epochs": 5},
         "training": {"rounds": 2, "clients_per_round": 2},
     }
 
