@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import json
 import os
@@ -150,8 +151,10 @@ def write_atomically(path: PathLike, data: bytes) -> None:
         replace_file(path, data)
     except OSError as error:
         problem = error.strerror or type(error).__name__
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     if problem is not None:
-        raise DataError(f"cannot be written ({problem})", path=path, remedy="check the folder and its permissions")
+        remedy = "free some space and do it again" if full else "check the folder and its permissions"
+        raise DataError(f"cannot be written ({problem})", path=path, remedy=remedy)
 
 
 def replace_file(path: PathLike, data: bytes) -> None:

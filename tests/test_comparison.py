@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import statistics
 from types import SimpleNamespace
 
@@ -227,14 +228,14 @@ def test_recipes_that_differ_in_more_than_the_algorithm_are_refused(change, sect
     refusal(command(capsys, "compare", first, second, "--out", out), second, first, f"[{section}]")
     assert not out.exists()
     typed = command(capsys, "compare", first, first, "--out", out)
-    refusal(typed, "two recipes have the same name")
+    refusal(typed, "would share a folder")
 
 
 @pytest.mark.parametrize(
     ("changes", "wanted"),
     [
         ({"entry": []}, "has no [[entry]]"),
-        ({"entry": [{"name": "a"}, {"name": "a"}], "gain": []}, "two entries have the same name"),
+        ({"entry": [{"name": "a"}, {"name": "a"}], "gain": []}, "would share a folder"),
         ({"gain": [{"method": "FedPAPP", "baseline": BASELINE, "control": CONTROL}]}, "did you mean 'FedPAP'?"),
         ({"entry": [{"name": "a", "algoritm": {}}], "gain": []}, "unknown key 'entry.algoritm'; did you mean 'algori"),
         ({"entry": [{"name": "a", "set": ["training.round=3"]}], "gain": []}, "entry 'a': unknown key 'training."),
@@ -252,20 +253,23 @@ def test_suites_that_cannot_be_run_are_refused_before_anything_is_made(changes, 
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.xfail(strict=True, reason="tff_re/comparison.py lets these pass or raises something else")
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "part"),
     [
-        {"seeds": []},
-        {"seeds": [0, 0]},
-        {"entry": [{"name": "a b"}, {"name": "a-b"}], "gain": []},  # one folder for both
-        {"entry": [{"name": "方法一"}, {"name": "方法二"}], "gain": []},
+        ({"seeds": []}, "'seeds' must be different whole numbers"),
+        ({"seeds": [0, 0]}, "'seeds' must be different whole numbers"),
+        ({"entry": [{"name": "a b"}, {"name": "a-b"}], "gain": []}, "'a b' and 'a-b' would share a folder"),
+        ({"entry": [{"name": "!?"}], "gain": []}, "'!?' has no letter or digit"),
     ],
 )
-def test_suites_whose_runs_would_meet_in_one_folder(changes, tmp_path):
-    suite = load_suite(str(suite_file(tmp_path, **changes)))
-    names = [slug(entry.name) for entry in suite.entries]
-    assert all(names) and len(set(names)) == len(names) and len(set(suite.seeds)) == len(suite.seeds)
+def test_suites_whose_runs_would_meet_in_one_folder(changes, part, tmp_path):
+    with pytest.raises(UserError, match=re.escape(part)):
+        load_suite(str(suite_file(tmp_path, **changes)))
+
+
+def test_chinese_names_have_folders_of_their_own(tmp_path):
+    suite = load_suite(str(suite_file(tmp_path, entry=[{"name": "方法一"}, {"name": "方法二"}], gain=[])))
+    assert [slug(entry.name) for entry in suite.entries] == ["方法一", "方法二"]
 
 
 def test_a_folder_of_something_else(compared, capsys, tmp_path):

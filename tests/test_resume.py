@@ -31,7 +31,7 @@ from tff_re.errors import UserError
 from tff_re.recipe import load, resolve
 from tff_re.run_folder import RunFolder
 from tff_re.runs import train_run
-from tff_re.tasks.base import Where
+from tff_re.tasks.where import Where
 from tff_re.training import read_history
 
 # Checkpoints at 3, 6 and, since it is the last round, 8; evaluation at 2, 4, 6, 8.

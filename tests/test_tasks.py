@@ -16,7 +16,7 @@ from tff_re.experiment import Workshop
 from tff_re.models.inputs import DenseInput, TokenInput
 from tff_re.recipe import load, resolve, shipped
 from tff_re.tasks import module
-from tff_re.tasks.base import Where
+from tff_re.tasks.where import Where
 
 
 def prepare(corpus, *, partition=None, seed=0, where=None, **task):

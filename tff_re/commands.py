@@ -17,7 +17,7 @@ from tff_re.recipe import Recipe, load, read_toml, shipped, suites
 from tff_re.run_folder import writing
 
 if TYPE_CHECKING:  # TensorFlow's import takes seconds, which a list of recipes can do without
-    from tff_re.tasks.base import Where
+    from tff_re.tasks.where import Where
 
 # Names, paths and texts are shown as they are: rich would read "[b]" as markup and ":a:" as an emoji.
 console = Console(markup=False, emoji=False)
@@ -75,7 +75,7 @@ def run_suite(suite, out: Path, where: Where, resume: bool, runtime_name: str) -
         )
         report = write_report(suite, outcomes, out)
     for table in report.tables:
-        console.print(table, markup=True)
+        console.print(table)
     for line in report.text:
         console.print(line, highlight=False)
     _say(f"written: {', '.join(str(path) for path in report.files)}")
@@ -168,19 +168,19 @@ def datasets(data: Path | None):
     """`datasets`: the catalogue, and which files are there."""
     from datasets.catalogue import DATA_SETS, files_there
 
-    table = Table(title="data sets", show_lines=True)
-    for heading in ("name", "what", "labels", "files (+ there, - not)", "licence", "to be had"):
-        table.add_column(heading, overflow="fold")
+    table = Table(title="data sets (+ file is there, - is not)", show_lines=True)
+    table.add_column("name", no_wrap=True)
+    table.add_column("what", overflow="fold")
     for data_set in DATA_SETS.values():
         there = files_there(data_set.name, data)
-        table.add_row(
-            data_set.name,
+        lines = [
             f"{data_set.title}: {data_set.task}",
-            "\n".join(data_set.labels),
-            "\n".join(f"{'+' if is_there else '-'} {name}" for name, is_there in there.items()),
-            data_set.licence,
-            data_set.obtainable,
-        )
+            *([f"labels: {', '.join(data_set.labels)}"] if data_set.labels else []),
+            *(f"{'+' if is_there else '-'} {name}" for name, is_there in there.items()),
+            f"licence: {data_set.licence}",
+            f"to be had: {data_set.obtainable}",
+        ]
+        table.add_row(data_set.name, "\n".join(lines))
     console.print(table)
 
 

@@ -119,8 +119,9 @@ def load_suite(name_or_path: str, overrides: tuple[str, ...] = (), seeds: tuple[
     if not options.entry:
         raise UserError(f"{path}: has no [[entry]]")
     names = [entry.name for entry in options.entry]
-    if len(set(names)) != len(names):
-        raise UserError(f"{path}: two entries have the same name")
+    _require_folders_apart(names, str(path))
+    if not options.seeds or len(set(options.seeds)) != len(options.seeds) or min(options.seeds) < 0:
+        raise UserError(f"{path}: 'seeds' must be different whole numbers of at least 0, at least one")
     for wanted in [x for g in options.gain for x in (g.method, g.baseline, g.control)]:
         if wanted not in names:
             raise UserError(f"{path}: there is no entry '{wanted}'; {nearest(wanted, names)}")
@@ -143,19 +144,30 @@ def suite_of_recipes(names: tuple[str, ...], overrides: tuple[str, ...] = (), se
     recipes = [load(name, overrides) for name in names]
     first = recipes[0]
     for recipe in recipes[1:]:
-        for section in ("task", "partition", "training", "evaluation"):
+        for section in ("task", "partition", "model", "training", "evaluation"):
             if getattr(recipe, section) != getattr(first, section):
                 raise UserError(
                     f"{recipe.source}: its [{section}] is not that of {first.source}; a comparison needs them alike"
                 )
-    if len({recipe.name for recipe in recipes}) != len(recipes):
-        raise UserError("two recipes have the same name; give them different names")
+    _require_folders_apart([recipe.name for recipe in recipes], "the recipes")
     entries = tuple(
         Entry(r.name, lambda seed, n=n: load(n, overrides, seed), published=r.published)
         for n, r in zip(names, recipes, strict=True)
     )
     command = _command(" ".join(names), overrides, seeds)
     return Suite("Comparison", "", command, seeds or (first.seed,), ("test/accuracy", "train/loss"), entries)
+
+
+def _require_folders_apart(names: list[str], source: str) -> None:
+    """Runs lie in folders of their entries' names; UserError where two of them would share one."""
+    taken: dict[str, str] = {}
+    for name in names:
+        folder = slug(name)
+        if not folder:
+            raise UserError(f"{source}: the name '{name}' has no letter or digit; give another")
+        if folder in taken:
+            raise UserError(f"{source}: the names '{taken[folder]}' and '{name}' would share a folder; change one")
+        taken[folder] = name
 
 
 def _command(what: str, overrides: tuple[str, ...], seeds: tuple[int, ...] | None) -> str:
@@ -184,7 +196,7 @@ def _suite_entry(options: SuiteOptions, entry: EntryOptions, source: str, overri
 
 def slug(name: str) -> str:
     """A name fit for a folder."""
-    return re.sub(r"[^\w.]+", "-", name.replace("λ", "step").replace("μ", "mu"), flags=re.ASCII).strip("-").lower()
+    return re.sub(r"[^\w.]+", "-", name.replace("λ", "step").replace("μ", "mu")).strip("-").lower()
 
 
 @dataclass(frozen=True)

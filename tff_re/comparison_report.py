@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.text import Text
+
 from datasets.files import write_atomically
 from tff_re.comparison import Entry, Outcome, Suite, explain_gain, slug
 from tff_re.report import ComparisonRow, MetricSummary, comparison_csv, comparison_markdown, comparison_rich, curves
@@ -34,7 +36,7 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
         stem = f"comparison-{slug(group)}" if group else "comparison"
         if group:
             markdown += [f"## {group}", ""]
-            tables.append(f"[bold]{group}[/bold]")
+            tables.append(Text(group, "bold"))
         tables.append(comparison_rich(rows, baseline))
         comparison_csv(out / f"{stem}.csv", rows, baseline)
         files.append(out / f"{stem}.csv")

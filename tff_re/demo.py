@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tff_re.prediction import load_export
-from tff_re.tasks.base import Where
+from tff_re.tasks.where import Where
 
 SENTENCES = ("宝宝从昨天晚上开始发烧，还有点咳嗽", "孩子多大了？", "拉肚子三天了，一天五六次", "好的，谢谢医生")
 """Made up for the demo; no patients' text."""

@@ -15,7 +15,8 @@ from computations.traffic import Traffic, round_traffic
 from tff_re import tasks
 from tff_re.errors import UserError
 from tff_re.recipe import Recipe
-from tff_re.tasks.base import Prepared, Where
+from tff_re.tasks.base import Prepared
+from tff_re.tasks.where import Where
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Workshop:
                 f"{recipe.source}: training.clients_per_round is {recipe.training.clients_per_round}, but only "
                 f"{trainable} clients have training examples; lower it"
             )
-        model = prepared.local_model(recipe.model)
+        model = _of(recipe, prepared.local_model, recipe.model)
         form = _form(prepared)
         key = (recipe.model, recipe.algorithm, form)
         if key not in self._computations:
@@ -82,10 +83,19 @@ class Workshop:
         key = (recipe.task, recipe.partition, recipe.seed)
         if key not in self._prepared:
             self._prepared.clear()  # one seed at a time is in use, and the data may be large
-            self._prepared[key] = tasks.module(recipe.task.name).prepare(
-                recipe.task.options, recipe.partition.options, recipe.seed, self.where
+            prepare = tasks.module(recipe.task.name).prepare
+            self._prepared[key] = _of(
+                recipe, prepare, recipe.task.options, recipe.partition.options, recipe.seed, self.where
             )
         return self._prepared[key]
+
+
+def _of(recipe: Recipe, make, *arguments):
+    """make(*arguments), with the recipe named where it asks for what does not fit together."""
+    try:
+        return make(*arguments)
+    except UserError as error:
+        raise UserError(f"{recipe.source}: {error}") from None
 
 
 def _form(prepared: Prepared) -> tuple:

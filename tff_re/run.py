@@ -165,7 +165,7 @@ def _where(data, trust, partition=None):
     _folder(data)
     if partition is not None and not partition.is_file():
         raise UserError(f"--partition {partition}: no such file")
-    from tff_re.tasks.base import Where  # TensorFlow's import takes seconds
+    from tff_re.tasks.where import Where
 
     return Where(data=data, partition=partition, trust=trust)
 

@@ -19,7 +19,7 @@ from tff_re.recipe import Recipe, load
 from tff_re.report import confusion_png, partition_heatmap, run_curves
 from tff_re.run_folder import RunFolder, writing
 from tff_re.runtime import Runtime, open_runtime
-from tff_re.tasks.base import Where
+from tff_re.tasks.where import Where
 from tff_re.training import Result, RoundReport, final_weights, read_history, train, write_results
 
 _log = logging.getLogger("tff_re")

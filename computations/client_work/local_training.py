@@ -21,6 +21,9 @@ from computations.client_work.optimizers import ClientOptimizer
 from computations.local_model import LocalModel, assign_weights, split_label, tensor_type, zero_initialisers
 from computations.randomness import step_seed
 
+MOST_STEPS = 1_000_000
+"""Bound of epochs, steps and batch sizes: beyond it the numbers of examples would not fit into 32 bits."""
+
 SEED_TYPE = tff.TensorType(np.int32, [2])
 
 
@@ -45,11 +48,10 @@ class LocalTraining:
     schedule: Callable[[tf.Tensor], tf.Tensor] | None = None
 
     def __post_init__(self):
-        for name in ("local_epochs", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.local_steps is not None and self.local_steps < 1:
-            raise ValueError(f"local_steps must be at least 1, got {self.local_steps}")
+        for name in ("local_epochs", "batch_size", "local_steps"):
+            value = getattr(self, name)
+            if value is not None and not 1 <= value <= MOST_STEPS:
+                raise ValueError(f"{name} must lie in 1 to {MOST_STEPS}, got {value}")
         if self.max_gradient_norm is not None and not 0 < self.max_gradient_norm < float("inf"):
             raise ValueError(f"max_gradient_norm must be positive and finite, got {self.max_gradient_norm}")
         if self.weighting not in ("examples", "uniform"):

@@ -65,7 +65,7 @@ def _presence(inputs: TokenInput, source):
 def _mean(options: Options, inputs: TokenInput, source, plain: bool):
     if plain:
         vectors = embedding(inputs, options.embedding_width, options.train_vectors)(source)
-        weights = tf.cast(tf.not_equal(source, 0), tf.float32)[..., tf.newaxis]
+        weights = tf.expand_dims(tf.cast(tf.not_equal(source, 0), tf.float32), -1)  # "[...]" cannot be saved
         # Not Keras' masked average, which is NaN for a sentence without words.
         return tf.math.divide_no_nan(tf.reduce_sum(vectors * weights, 1), tf.reduce_sum(weights, 1))
     tokens = TrimPadding(name="trim")(source)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -17,21 +16,6 @@ from tff_re import models
 from tff_re.errors import UserError
 from tff_re.models.inputs import DenseInput, TokenInput
 from tff_re.settings import Choice
-
-
-@dataclass(frozen=True)
-class Where:
-    """Where a run finds its data.
-
-    Attributes:
-      data: the data folder, or None for that of the environment variable TFF_RE_DATA.
-      partition: a partition file to read instead of drawing one, or None.
-      trust: whether files that can run code when read (pickles) may be read.
-    """
-
-    data: Path | None = None
-    partition: Path | None = None
-    trust: bool = False
 
 
 @dataclass(frozen=True)

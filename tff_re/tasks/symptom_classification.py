@@ -15,7 +15,8 @@ from datasets.text.encoding import CharacterEncoding, WordEncoding
 from datasets.text.segmentation import Segmenter
 from tff_re.errors import UserError
 from tff_re.models.inputs import TokenInput
-from tff_re.tasks.base import Prepared, Where
+from tff_re.tasks.base import Prepared
+from tff_re.tasks.where import Where
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,8 @@ from datasets.federated import FederatedExamples
 from datasets.partition import LabelCounts, Natural
 from tff_re.errors import UserError
 from tff_re.models.inputs import DenseInput
-from tff_re.tasks.base import Prepared, Where
+from tff_re.tasks.base import Prepared
+from tff_re.tasks.where import Where
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,18 @@ class Options:
     num_classes: int = 10
     total_train: int | None = None
     total_test: int | None = None
+
+    def __post_init__(self):
+        for name, least in (("num_clients", 1), ("num_features", 1), ("num_classes", 2)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        for name in ("alpha", "beta"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} must be finite and not negative, got {getattr(self, name)}")
+        if self.iid and (self.alpha or self.beta):
+            raise ValueError("alpha and beta must be 0 where iid is true")
+        if (self.total_train is None) != (self.total_test is None):
+            raise ValueError("total_train and total_test must be given together")
 
 
 def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:

@@ -1,0 +1,21 @@
+"""Where a run finds its data. Apart from the tasks, because the command line needs it before TensorFlow is imported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a run finds its data.
+
+    Attributes:
+      data: the data folder, or None for that of the environment variable TFF_RE_DATA.
+      partition: a partition file to read instead of drawing one, or None.
+      trust: whether files that can run code when read (pickles) may be read.
+    """
+
+    data: Path | None = None
+    partition: Path | None = None
+    trust: bool = False
