@@ -140,6 +140,25 @@ def test_where_there_is_no_gain_there_is_nothing_to_explain():
     assert sentence.endswith("; there is no gain to explain.")
 
 
+@pytest.mark.parametrize(
+    ("control", "end"),
+    [
+        ([0.5, 0.6], "; the control alone gains nothing."),
+        ([0.8, 0.9], "; the control alone makes all of the gain."),
+    ],
+)
+def test_a_share_of_a_gain_is_between_nothing_and_all(control, end):
+    made = outcomes(method=[0.7, 0.8], baseline=[0.5, 0.6], control=control)
+    gain = GainOptions(method="method", baseline="baseline", control="control")
+    assert explain_gain(gain, "test/accuracy", made).endswith(end)
+
+
+def test_a_gain_within_the_spread_of_the_seeds_is_none():
+    made = outcomes(method=[0.7, 0.5], baseline=[0.5, 0.69], control=[0.6, 0.6])
+    gain = GainOptions(method="method", baseline="baseline", control="control")
+    assert explain_gain(gain, "test/accuracy", made).endswith("; there is no gain to explain.")
+
+
 class Stop(Exception):
     pass
 

@@ -289,10 +289,14 @@ def explain_gain(gain: GainOptions, metric: str, outcomes: dict[str, dict[int, O
         f"{gain.method} against {gain.baseline}: {_signed(whole)}. The control '{gain.control}' alone brings "
         f"{_signed(step)}, what is {gain.method}'s own beyond it {_signed(rest)}"
     )
-    mean = statistics.fmean(whole)
-    if mean > 0:
-        return sentence + f"; the control alone makes {100 * statistics.fmean(step) / mean:.0f} % of the gain."
-    return sentence + "; there is no gain to explain."
+    mean, share = statistics.fmean(whole), statistics.fmean(step)
+    if mean <= 0 or (len(whole) > 1 and mean <= statistics.stdev(whole) / len(whole) ** 0.5):
+        return sentence + "; there is no gain to explain."
+    if share <= 0:
+        return sentence + "; the control alone gains nothing."
+    if share >= mean:
+        return sentence + "; the control alone makes all of the gain."
+    return sentence + f"; the control alone makes {100 * share / mean:.0f} % of the gain."
 
 
 def _signed(values: list[float]) -> str:
