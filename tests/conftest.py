@@ -5,12 +5,19 @@ import os
 import time
 import uuid
 
+import hypothesis
 import psutil
 import pytest
 
 from tff_re.quiet import be_quiet
 
 be_quiet()  # before TensorFlow is imported by any test, as on the command line
+
+# The machine's speed is no property of the code, and what a change has to pass is the same today and tomorrow. To look
+# for new counterexamples: HYPOTHESIS_PROFILE=search make test.
+hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("search", deadline=None, max_examples=1000)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 _MARK = "TFF_RE_TEST_SESSION"
 

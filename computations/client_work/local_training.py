@@ -50,8 +50,10 @@ class LocalTraining:
     def __post_init__(self):
         for name in ("local_epochs", "batch_size", "local_steps"):
             value = getattr(self, name)
-            if value is not None and not 1 <= value <= MOST_STEPS:
-                raise ValueError(f"{name} must lie in 1 to {MOST_STEPS}, got {value}")
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+            if value is not None and value > MOST_STEPS:
+                raise ValueError(f"{name} must be at most {MOST_STEPS}, got {value}")
         if self.max_gradient_norm is not None and not 0 < self.max_gradient_norm < float("inf"):
             raise ValueError(f"max_gradient_norm must be positive and finite, got {self.max_gradient_norm}")
         if self.weighting not in ("examples", "uniform"):

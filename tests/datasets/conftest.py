@@ -2,11 +2,6 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
-
-# The machine's speed is no property of the code.
-settings.register_profile("no_deadline", deadline=None)
-settings.load_profile("no_deadline")
 
 
 @pytest.fixture(scope="session")
