@@ -88,6 +88,8 @@ class LocalModel:
       classifier: the name of the layer that makes the logits, or None.
       losses: (labels, outputs) -> float32 [B], the loss of every example.
       statistics: (labels, outputs) -> dict of tensors which, summed over batches and clients, give the metrics.
+      initialise: brings a model that was just built to its initial weights where its own initialisers do not
+        (pretrained ones); called eagerly, so it may read files.
     """
 
     build: Callable[[], tf.keras.Model]
@@ -96,6 +98,7 @@ class LocalModel:
     classifier: str | None = None
     losses: Callable[[tf.Tensor, Mapping[str, tf.Tensor]], tf.Tensor] = cross_entropy_losses
     statistics: Callable[[tf.Tensor, Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]] | None = None
+    initialise: Callable[[tf.keras.Model], None] | None = None
 
     def __post_init__(self):
         if LABEL not in self.input_spec:
@@ -132,9 +135,11 @@ class LocalModel:
             return [v.name.removesuffix(":0") for v in self.build().trainable_variables]
 
     def initial_weights(self, seed: int):
-        """ModelWeights of NumPy arrays, drawn by the model's own initialisers from `seed`."""
+        """ModelWeights of NumPy arrays: `initialise`'s where there is one, the rest drawn by the initialisers."""
         with tf.init_scope(), _isolated_seeds(seed):
             model = self.build()
+            if self.initialise is not None:
+                self.initialise(model)
             return tff.learning.models.ModelWeights(
                 [v.numpy() for v in model.trainable_variables], [v.numpy() for v in model.non_trainable_variables]
             )

@@ -32,6 +32,7 @@ class DataSet:
       licence: What is known of its licence.
       citation: The paper.
       obtainable: How to come by it.
+      relations: Whether its samples are pairs of mentions in a text (`datasets.relations.loading`).
     """
 
     name: str
@@ -44,10 +45,16 @@ class DataSet:
     licence: str
     citation: str
     obtainable: str
+    relations: bool = False
+
+
+def _relations(name, title, task, labels, files, licence, citation, obtainable) -> DataSet:
+    return DataSet(name, title, "English", task, labels, files, None, licence, citation, obtainable, relations=True)
 
 
 _IMCS = "Chen et al., A benchmark for automatic medical consultation system, Bioinformatics 39(1), 2023"
 _MIE = "Zhang et al., MIE: A Medical Information Extractor towards Medical Dialogues, ACL 2020"
+_CHEMPROT = "Krallinger et al., Overview of the BioCreative VI chemical-protein interaction Track, 2017"
 _MIE_SOURCE = "released by the authors: nlpir2020/MIE-ACL-2020 on GitHub"
 
 DATA_SETS = {
@@ -125,6 +132,93 @@ DATA_SETS = {
             "Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020",
             "generated: datasets.synthetic.generate",
         ),
+        _relations(
+            "chemprot",
+            "ChemProt, sentences",
+            "chemicals and proteins in a sentence: five groups of relations (CPR:3, 4, 5, 6, 9), or 13 names",
+            ("groups", "names"),
+            {split: f"chemprot/{split}.jsonl" for split in ("train", "dev", "test")},
+            "none stated for the data",
+            _CHEMPROT,
+            "allenai/scibert on GitHub, data/text_classification/chemprot (.txt there: JSON lines)",
+        ),
+        _relations(
+            "chemprot_release",
+            "ChemProt, the task's own files",
+            "chemicals and proteins in a sentence of an abstract: as chemprot; with negatives the unrelated pairs too",
+            ("groups", "names", "groups_with_negatives", "names_with_negatives"),
+            {
+                split: f"chemprot_release/chemprot_{part}.tsv"
+                for split, part in (
+                    ("train", "training_relations"),
+                    ("dev", "development_relations"),
+                    ("test", "test_relations_gs"),
+                )
+            },
+            "for the task's participants, after registration",
+            _CHEMPROT,
+            "BioCreative VI, track 5; *_abstracts and *_entities (test: *_gs) belong beside each file of relations",
+        ),
+        _relations(
+            "pgr",
+            "PGR",
+            "genes and human phenotypes in a sentence: related or not",
+            ("relation",),
+            {split: f"pgr/{split}.tsv" for split in ("train", "test")},
+            "Apache-2.0",
+            "Sousa et al., A Silver Standard Corpus of Human Phenotype-Gene Relations, NAACL 2019",
+            "lasigeBioTM/PGR on GitHub",
+        ),
+        _relations(
+            "ade",
+            "ADE, drug and effect",
+            "drugs and adverse effects in a sentence: a pair that the corpus lists or one that it does not",
+            ("with_negatives", "positives"),
+            {"train": "ade/DRUG-AE.rel"},
+            "none stated",
+            "Gurulingappa et al., Development of a benchmark corpus … adverse effects, J. Biomed. Inform. 45, 2012",
+            "the authors' ADE-Corpus-V2; copied in several repositories on GitHub",
+        ),
+        _relations(
+            "semeval2010_task8",
+            "SemEval-2010 Task 8",
+            "nominals in a general sentence: nine relations, directed or not, or Other",
+            ("directed", "undirected"),
+            {"train": "semeval2010_task8/train.txt", "test": "semeval2010_task8/test.txt"},
+            "Creative Commons Attribution 3.0",
+            "Hendrickx et al., SemEval-2010 Task 8, 2010",
+            "the task's TRAIN_FILE.TXT and TEST_FILE_FULL.TXT",
+        ),
+        *(
+            _relations(
+                name,
+                title,
+                "genes and diseases in a sentence: associated or not (BioBERT's form, mentions as placeholders)",
+                ("relation",),
+                {split: f"{name}/1/{split}.tsv" for split in ("train", "test")},
+                "as the corpus's own",
+                citation,
+                "BioBERT's data sets (dmis-lab/biobert on GitHub); the folder of one of the ten folds",
+            )
+            for name, title, citation in (
+                (
+                    "gad",
+                    "GAD",
+                    "Bravo et al., Extraction of relations between genes and diseases, BMC Bioinf. 16, 2015",
+                ),
+                ("euadr", "EU-ADR", "van Mulligen et al., The EU-ADR corpus, J. Biomed. Inform. 45, 2012"),
+            )
+        ),
+        _relations(
+            "i2b2_2010",
+            "2010 i2b2/VA",
+            "problems, treatments and tests in a line of a clinical record: eight relations",
+            ("positives", "with_negatives"),
+            {split: f"i2b2_2010/{split}" for split in ("train", "test")},
+            "by agreement with n2c2; no redistribution",
+            "Uzuner et al., 2010 i2b2/VA challenge on concepts, assertions, and relations, JAMIA 18, 2011",
+            "n2c2 at Harvard Medical School; a split is a folder with the folders txt, concept and rel",
+        ),
     )
 }
 
@@ -160,17 +254,17 @@ def load_corpus(
       DataError: an unknown name, label or split, a file that is not there (the message names it), or a malformed one.
     """
     data_set = find_data_set(name)
+    if data_set.relations:
+        raise DataError(
+            "holds pairs of mentions, not texts with a label",
+            record=f"data set {name}",
+            remedy='use it with task.name = "sentence_relations"',
+        )
     if not data_set.files:
         raise DataError(
             "has no texts", record=f"data set {name}", remedy="it is generated: datasets.synthetic.generate"
         )
-    label = data_set.labels[0] if label is None else label
-    if label not in data_set.labels:
-        raise DataError(
-            f"has no such label choice ({named('label', label)})",
-            record=f"data set {name}",
-            remedy=f"use one of {', '.join(data_set.labels)}",
-        )
+    label = label_choice(data_set, label)
     file = split_file(name, split, data_dir) if path is None else path
     if name == "mie_windows":
         return mie.labelled_windows(mie.read_windows(file, split=split), label, name=name)
@@ -181,6 +275,18 @@ def load_corpus(
             classes = dxy.self_reports(training).label_names
         return dxy.self_reports(dxy.read_consultations(file), classes, name=name, path=file)
     return imcs_v2.labelled_sentences(imcs_v2.read_dialogues(file), label, name=name, path=file)
+
+
+def label_choice(data_set: DataSet, label: str | None) -> str:
+    """The label choice, the data set's first one for None. Raises DataError for one that it does not have."""
+    label = data_set.labels[0] if label is None else label
+    if label not in data_set.labels:
+        raise DataError(
+            f"has no such label choice ({named('label', label)})",
+            record=f"data set {data_set.name}",
+            remedy=f"use one of {', '.join(data_set.labels)}",
+        )
+    return label
 
 
 def symptom_vocabulary(name: str, data_dir: PathLike | None = None, path: PathLike | None = None) -> tuple[str, ...]:
@@ -233,7 +339,7 @@ def _candidates(root: Path, file: str) -> tuple[Path, Path]:
 
 def _is_there(name: str, file: str, data_dir: PathLike | None) -> bool:
     root = _root(name, data_dir)
-    return root is not None and any(path.is_file() for path in _candidates(root, file))
+    return root is not None and any(path.exists() for path in _candidates(root, file))
 
 
 def _locate(name: str, file: str, data_dir: PathLike | None, others: list[str] | None = None) -> Path:
@@ -246,7 +352,7 @@ def _locate(name: str, file: str, data_dir: PathLike | None, others: list[str] |
             remedy=f"name the folder by {remedy}",
         )
     for path in _candidates(root, file):
-        if path.is_file():
+        if path.exists():
             return path
     remedy = f"put it there ({find_data_set(name).obtainable}), or name another folder by {remedy}"
     if others:

@@ -99,12 +99,13 @@ def evaluate(run: Path, split: str, where: Where, runtime: str):
     console.print(
         _metrics_table(f"{split} examples of {len(result.clients)} clients after round {opened.round}", result.metrics)
     )
-    table = Table(title="by class")
+    positive = opened.experiment.prepared.positive_labels
+    labels = opened.experiment.prepared.label_names
+    left_out = [] if positive is None else [name for label, name in enumerate(labels) if label not in positive]
+    table = Table(title="by class", caption=f"micro-F1 and macro-F1 leave out {left_out[0]}" if left_out else None)
     for heading in ("class", "precision", "recall", "F1", "examples"):
         table.add_column(heading, justify="left" if heading == "class" else "right")
-    for label, *numbers, support in zip(
-        opened.experiment.prepared.label_names, *per_class(result.confusion), strict=True
-    ):
+    for label, *numbers, support in zip(labels, *per_class(result.confusion), strict=True):
         table.add_row(label, *(f"{n:.4f}" for n in numbers), f"{support:.0f}")
     console.print(table)
     _say(f"written: {picture}")

@@ -10,11 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
+from datasets.partition import LabelCounts
 from tff_re.errors import UserError, nearest
 from tff_re.experiment import Workshop
 from tff_re.recipe import Recipe, apply_override, load, locate, read_toml, resolve, suites
 from tff_re.run_folder import RunFolder
-from tff_re.runs import train_run
+from tff_re.runs import recorded_similarities, train_run
 from tff_re.runtime import open_runtime
 from tff_re.settings import structure
 from tff_re.training import RoundReport, best_values, read_history
@@ -201,12 +204,15 @@ def slug(name: str) -> str:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run of a comparison left: its metrics by round, seconds per round, bytes per client and round."""
+    """What a run of a comparison left: its metrics by round, seconds per round, bytes per client and round, labels by
+    client, and round -> local average similarities [K, C] of the first and the last round (empty but for FedCMC)."""
 
     history: list[dict[str, float]]
     seconds_per_round: float
     bytes_down: int
     bytes_up: int
+    counts: LabelCounts | None = None
+    similarities: dict[int, np.ndarray] = field(default_factory=dict)
 
     @property
     def best(self) -> dict[str, float]:
@@ -268,6 +274,8 @@ def _run_all(suite, runs, outcomes, workshop, runtime, resume, on_start, on_roun
                 seconds_per_round=_median_seconds(folder),
                 bytes_down=experiment.traffic.down,
                 bytes_up=experiment.traffic.up,
+                counts=experiment.prepared.counts,
+                similarities=recorded_similarities(experiment, folder),
             )
 
 

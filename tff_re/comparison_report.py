@@ -12,7 +12,16 @@ from rich.text import Text
 
 from datasets.files import write_atomically
 from tff_re.comparison import Entry, Outcome, Suite, explain_gain, slug
-from tff_re.report import ComparisonRow, MetricSummary, comparison_csv, comparison_markdown, comparison_rich, curves
+from tff_re.report import (
+    ComparisonRow,
+    MetricSummary,
+    comparison_csv,
+    comparison_markdown,
+    comparison_rich,
+    curves,
+    rank_correlations,
+    similarity_figure,
+)
 
 
 @dataclass(frozen=True)
@@ -25,7 +34,8 @@ class Report:
 
 
 def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Path) -> Report:
-    """comparison.md, and a CSV table and curves for each of the suite's tables."""
+    """comparison.md, and for each of the suite's tables a CSV table, curves, and FedCMC's Figure 1 of the first entry
+    that recorded similarities."""
     tables, files, markdown = [], [], [f"# {suite.title}", ""]
     if suite.text:
         markdown += [suite.text, ""]
@@ -53,6 +63,17 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
             )
             files.append(picture)
             markdown += [f"![{metric} over the rounds]({picture.name})", ""]
+        for entry in entries:
+            seed, outcome = next(iter(outcomes[entry.name].items()))
+            if outcome.similarities:
+                picture = out / f"similarity-{slug(entry.name)}.png"
+                counts = outcome.counts
+                files += similarity_figure(
+                    picture, counts.train, counts.clients, counts.label_names, outcome.similarities
+                )
+                markdown += [_similarity_sentence(entry.name, seed, outcome), ""]
+                markdown += [f"![Labels and local average similarities by client]({picture.name})", ""]
+                break
     text = [explain_gain(gain, suite.metrics[0], outcomes) for gain in suite.gains]
     if text:
         markdown += (
@@ -81,6 +102,23 @@ def _row(suite: Suite, entry: Entry, outcomes: dict[int, Outcome]) -> Comparison
         bytes_down=some.bytes_down,
         seconds_per_round=statistics.median(outcome.seconds_per_round for outcome in outcomes.values()),
         control=entry.control,
+    )
+
+
+def _similarity_sentence(name: str, seed: int, outcome: Outcome) -> str:
+    """Both rank correlations of the recorded rounds, and what FedCMC expects of them."""
+    found = {r: rank_correlations(outcome.counts.train, matrix) for r, matrix in sorted(outcome.similarities.items())}
+
+    def by_round(direction: str) -> str:
+        values = [(r, getattr(correlations, direction)) for r, correlations in found.items()]
+        return " and ".join(f"{'–' if math.isnan(v) else f'{v:+.2f}'} in round {r}" for r, v in values)
+
+    return (
+        f"{name}, seed {seed}: the rank correlation (Spearman) of a client's number of samples of a class with the "
+        "local average similarity of its classifier's vector of that class is, across the classes of a client (mean "
+        f"over clients), {by_round('across_classes')}; across the clients of a class (mean over classes), "
+        f"{by_round('across_clients')}. FedCMC expects the former to be below zero in the first rounds (Observation 1) "
+        "and the latter in all rounds (Observation 3)."
     )
 
 

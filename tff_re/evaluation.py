@@ -18,7 +18,8 @@ class Evaluation:
 
     Attributes:
       metrics: `accuracy` (correct over all clients' examples: the mean over clients weighted by size, as in FLCMC,
-        Section 4.3), `loss`, `macro_f1`, and `accuracy_worst`, `accuracy_median`, `accuracy_best` over clients.
+        Section 4.3), `loss`, `macro_f1`, for relations `micro_f1`; over clients `accuracy_worst`, `accuracy_median`,
+        `accuracy_best`.
       confusion: [C, C], summed over clients.
       clients: client id -> (examples, accuracy, loss).
     """
@@ -37,6 +38,7 @@ class Evaluator:
         split: `test` or `train`.
         """
         self._computation = experiment.evaluation
+        self._positive_labels = experiment.prepared.positive_labels
         self._ids, self._examples = arranged(experiment, experiment.prepared.examples, split)
 
     @property
@@ -56,7 +58,7 @@ class Evaluator:
         for client_id, statistics in zip(self._ids, per_client, strict=True):
             own = classification_metrics(statistics)
             clients[client_id] = (int(statistics["examples"]), own["accuracy"], own["loss"])
-        metrics = classification_metrics(total)
+        metrics = classification_metrics(total, self._positive_labels)
         accuracies = np.array([accuracy for _, accuracy, _ in clients.values()])
         metrics["accuracy_worst"] = float(accuracies.min())
         metrics["accuracy_median"] = float(np.median(accuracies))

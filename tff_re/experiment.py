@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 
+import tensorflow as tf
 import tensorflow_federated as tff
 
 from computations import algorithms
@@ -18,6 +19,9 @@ from tff_re.recipe import Recipe
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.where import Where
 
+LARGEST_MESSAGE = 2e9
+"""Bytes of a value on its way from or to the worker."""
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -30,6 +34,7 @@ class Experiment:
       algorithm: the federated algorithm as computations.
       evaluation: the federated evaluation, see `build_evaluation`.
       traffic: bytes per client and round.
+      clients_per_round: how many are sampled in each.
     """
 
     recipe: Recipe
@@ -38,6 +43,7 @@ class Experiment:
     algorithm: FederatedAlgorithm
     evaluation: tff.Computation
     traffic: Traffic
+    clients_per_round: int
 
 
 @dataclass
@@ -61,22 +67,21 @@ class Workshop:
         """
         prepared = self.prepare(recipe)
         trainable = sum(len(client.train["y"]) > 0 for client in prepared.examples.clients)
-        if recipe.training.clients_per_round > trainable:
-            raise UserError(
-                f"{recipe.source}: training.clients_per_round is {recipe.training.clients_per_round}, but only "
-                f"{trainable} clients have training examples; lower it"
-            )
+        sampled = _clients_per_round(recipe, trainable)
         model = _of(recipe, prepared.local_model, recipe.model)
         form = _form(prepared)
-        key = (recipe.model, recipe.algorithm, form)
+        options = _with_number_of_clients(recipe.algorithm.options, trainable)
+        key = (recipe.model, recipe.algorithm.name, options, form)
         if key not in self._computations:
-            algorithm = algorithms.find(recipe.algorithm.name).build(model, recipe.algorithm.options)
+            algorithm = algorithms.find(recipe.algorithm.name).build(model, options)
             evaluation_key = (recipe.model, form)
             if evaluation_key not in self._computations:
                 self._computations[evaluation_key] = build_evaluation(model)
             self._computations[key] = (algorithm, round_traffic(algorithm.next))
         algorithm, traffic = self._computations[key]
-        return Experiment(recipe, prepared, model, algorithm, self._computations[(recipe.model, form)], traffic)
+        _require_room(recipe, algorithm, prepared, sampled)
+        evaluation = self._computations[(recipe.model, form)]
+        return Experiment(recipe, prepared, model, algorithm, evaluation, traffic, sampled)
 
     def prepare(self, recipe: Recipe) -> Prepared:
         """The task's data for the recipe's seed."""
@@ -88,6 +93,39 @@ class Workshop:
                 recipe, prepare, recipe.task.options, recipe.partition.options, recipe.seed, self.where
             )
         return self._prepared[key]
+
+
+def _clients_per_round(recipe: Recipe, trainable: int) -> int:
+    training = recipe.training
+    if training.client_fraction is not None:
+        return max(1, round(training.client_fraction * trainable))
+    if training.clients_per_round > trainable:
+        raise UserError(
+            f"{recipe.source}: training.clients_per_round is {training.clients_per_round}, but only {trainable} "
+            "clients have training examples; lower it, or set training.client_fraction"
+        )
+    return training.clients_per_round
+
+
+def _require_room(recipe: Recipe, algorithm: FederatedAlgorithm, prepared: Prepared, sampled: int) -> None:
+    """What the clients of a round keep comes back from the worker in one message, which cannot be larger than 2 GB."""
+    blank = algorithm.client_work.blank_memory
+    if blank is None:
+        return
+    counts = sorted((len(client.train["y"]) for client in prepared.examples.clients), reverse=True)[:sampled]
+    size = sum(array.nbytes for count in counts for array in tf.nest.flatten(blank(count)))
+    if size > LARGEST_MESSAGE:
+        raise UserError(
+            f"{recipe.source}: what {sampled} clients keep of {recipe.algorithm.name} is {size / 1e9:.1f} GB, and a "
+            f"message to TFF's worker holds {LARGEST_MESSAGE / 1e9:g}; sample fewer clients a round, or a smaller model"
+        )
+
+
+def _with_number_of_clients(options, trainable: int):
+    """SCAFFOLD divides by the number of all clients: what a recipe leaves open is counted here."""
+    if getattr(options, "num_clients", trainable) is None:
+        return dataclasses.replace(options, num_clients=trainable)
+    return options
 
 
 def _of(recipe: Recipe, make, *arguments):

@@ -21,7 +21,8 @@ import tensorflow as tf
 
 from tff_re import models
 from tff_re.errors import UserError
-from tff_re.models.inputs import DenseInput, TokenInput
+from tff_re.models.inputs import DenseInput, RelationInput, TokenInput
+from tff_re.models.text_layers import forget_initial_values
 from tff_re.version import __version__
 
 FORMAT = "tff-re export"
@@ -96,7 +97,7 @@ def export_model(
     plain = module.build_plain(model_options, inputs, len(labels))
     for form, model in (("trained", trained), ("plain", plain)):
         _assign(model, weights, form)
-    _forget_initial_values(plain)
+    forget_initial_values(plain)
     if encoding is None:
         exported = _dense_model(plain, inputs)
     else:
@@ -138,6 +139,11 @@ def _check_arguments(model_name, inputs, labels, encoding) -> None:
         raise ExportError(f"there is no model '{model_name}'; valid: {', '.join(sorted(models.NAMES))}")
     if not labels or len(set(labels)) != len(labels):
         raise ExportError("label names are missing or stand twice; give each class a name of its own")
+    if isinstance(inputs, RelationInput):
+        raise ExportError(
+            "a model of sentence relations cannot be exported as a model of raw text yet; the run's model.keras takes "
+            "encoded inputs (tff_re.models.inputs.RelationInput)"
+        )
     if isinstance(inputs, DenseInput):
         if encoding is not None:
             raise ExportError("a model of feature vectors has no text encoding; pass encoding=None")
@@ -203,15 +209,6 @@ def _assign(model: tf.keras.Model, weights, form: str) -> None:
             if value.dtype.kind == "f" and not np.isfinite(value).all():
                 raise ExportError(f"weight {name} is not finite: training has diverged; export an earlier round")
             variable.assign(value)
-
-
-def _forget_initial_values(model: tf.keras.Model) -> None:
-    """Replaces initialisers that are plain functions: they are of no more use, and only code of ours can load them."""
-    for layer in model._flatten_layers(include_self=False):
-        for name, value in list(vars(layer).items()):
-            stock = isinstance(value, tf.keras.initializers.Initializer)
-            if name.endswith("_initializer") and callable(value) and not stock:
-                setattr(layer, name, tf.keras.initializers.Zeros())
 
 
 def _dense_model(plain: tf.keras.Model, inputs: DenseInput) -> tf.keras.Model:

@@ -24,17 +24,21 @@ class TrainingOptions:
     """Attributes:
     rounds: how many.
     clients_per_round: clients sampled without replacement in each round, from those with training examples.
+    client_fraction: in place of clients_per_round, the share (C) of these clients, rounded, at least one; 1 is all.
     checkpoint_every: rounds between checkpoints; a resumed run repeats at most so many.
     """
 
     rounds: int = 100
     clients_per_round: int = 10
+    client_fraction: float | None = None
     checkpoint_every: int = 10
 
     def __post_init__(self):
         for name in ("rounds", "clients_per_round", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.client_fraction is not None and not 0 < self.client_fraction <= 1:
+            raise ValueError(f"client_fraction must lie above 0 and be at most 1, got {self.client_fraction}")
 
 
 @dataclass(frozen=True, kw_only=True)

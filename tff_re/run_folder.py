@@ -49,7 +49,8 @@ def writing(folder: Path):
 class RunFolder:
     """Paths of a run.
 
-    recipe.toml, environment.json, partition.json, metrics.csv, timings.csv, clients.csv, summary.json, run.log,
+    recipe.toml, environment.json, partition.json, metrics.csv, timings.csv, clients.csv, classes.csv,
+    confusion.csv, client_states.csv (of algorithms whose clients keep something to look at), summary.json, run.log,
     tensorboard/, checkpoints/, plots/, model.keras, export/.
     """
 
@@ -119,7 +120,10 @@ _FILES = {
     "partition": "partition.json",
     "metrics": "metrics.csv",
     "timings": "timings.csv",
+    "classes": "classes.csv",
     "clients": "clients.csv",
+    "confusion": "confusion.csv",
+    "client_states": "client_states.csv",
     "summary": "summary.json",
     "log": "run.log",
     "tensorboard": "tensorboard",

@@ -10,13 +10,17 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
+
 from computations.local_model import assign_weights
 from datasets.partition import read_partition, write_partition
 from tff_re import models
+from tff_re.checkpoints import read_client_states
 from tff_re.errors import UserError
 from tff_re.experiment import Experiment, Workshop
+from tff_re.models.text_layers import forget_initial_values
 from tff_re.recipe import Recipe, load
-from tff_re.report import confusion_png, partition_heatmap, run_curves
+from tff_re.report import confusion_png, first_and_last, partition_heatmap, run_curves, similarity_figure
 from tff_re.run_folder import RunFolder, writing
 from tff_re.runtime import Runtime, open_runtime
 from tff_re.tasks.where import Where
@@ -138,11 +142,20 @@ def open_run(path: Path, where: Where, runtime_name: str) -> Iterator[tuple[Fini
         yield FinishedRun(experiment, folder, weights, done), runtime
 
 
+def recorded_similarities(experiment: Experiment, folder: RunFolder) -> dict[int, np.ndarray]:
+    """FedCMC's local average similarities in the first and the last recorded round, see `first_and_last`; empty for an
+    algorithm without them. The rows are the clients of `experiment.prepared.counts`."""
+    labels = experiment.prepared.label_names
+    recorded = read_client_states(folder, labels).get("similarity", {})
+    return first_and_last(recorded, experiment.prepared.counts.clients, len(labels))
+
+
 def keras_model(experiment: Experiment, weights):
     """The run's model from stock Keras layers, with these weights; takes encoded inputs."""
     choice, prepared = experiment.recipe.model, experiment.prepared
     model = models.module(choice.name).build_plain(choice.options, prepared.inputs, len(prepared.label_names))
     assign_weights(model, weights)
+    forget_initial_values(model)
     return model
 
 
@@ -213,6 +226,8 @@ def _write_details(experiment: Experiment, folder: RunFolder, result: Result, hi
     partition_heatmap(folder.plots / "partition.png", counts.train, counts.clients, labels)
     if result.test is not None:
         confusion_png(folder.plots / "confusion-test.png", result.test.confusion, labels)
+    if similarities := recorded_similarities(experiment, folder):
+        similarity_figure(folder.plots / "similarity.png", counts.train, counts.clients, labels, similarities)
     temporary = folder.path / ".model.part.keras"
     try:
         keras_model(experiment, result.weights).save(temporary)

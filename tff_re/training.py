@@ -19,6 +19,7 @@ from tff_re.evaluation import Evaluation, Evaluator, arranged
 from tff_re.experiment import Experiment
 from tff_re.run_folder import RunFolder, write_text
 from tff_re.runtime import Runtime, WorkerDied
+from tff_re.tasks.metrics import per_class
 
 _log = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ def train(
         if done >= recipe.training.rounds and not test.empty:
             evaluation = call(test, state["server"]["weights"])
         for round_num in range(done + 1, recipe.training.rounds + 1):
-            chosen = sample_clients(recipe.seed, round_num, len(ids), recipe.training.clients_per_round)
+            chosen = sample_clients(recipe.seed, round_num, len(ids), experiment.clients_per_round)
             clients = [
                 OrderedDict(examples=examples[i], seed=client_seed(recipe.seed, round_num, ids[i])) for i in chosen
             ]
@@ -102,10 +103,11 @@ def train(
             took = time.perf_counter() - began
             seconds.append(took)
             state["server"] = output["state"]
+            fresh = _fresh_states(experiment, [ids[i] for i in chosen], memory, output)
             for place, i in enumerate(chosen if memory_of else ()):
                 state["memory"][i] = output["memory"][place]
             metrics = flat_metrics(output["metrics"])
-            _require_progress(metrics, round_num, recipe)
+            _require_progress(metrics, round_num, experiment.clients_per_round)
             timings = {"seconds/training": took}
             last = round_num == recipe.training.rounds
             if last or round_num % recipe.evaluation.every == 0:
@@ -116,9 +118,11 @@ def train(
                     metrics.update({f"test/{name}": value for name, value in evaluation.metrics.items()})
                 if recipe.evaluation.train_split:
                     on_all = call(on_train, weights).metrics
-                    metrics.update({f"train/{name}": on_all[name] for name in ("loss", "accuracy", "macro_f1")})
+                    metrics.update({f"train/{n}": v for n, v in on_all.items() if not n.startswith("accuracy_")})
                 timings["seconds/evaluation"] = time.perf_counter() - began
             records.release(round_num, metrics, timings)
+            if experiment.algorithm.client_work.shown:
+                records.release_client_states(round_num, experiment.prepared.label_names, fresh)
             if last or round_num % recipe.training.checkpoint_every == 0:
                 records.save(round_num, state)
             on_round(RoundReport(round_num, recipe.training.rounds, metrics, took))
@@ -151,7 +155,7 @@ def final_weights(experiment: Experiment, folder: RunFolder, runtime: Runtime):
 
 
 def write_results(experiment: Experiment, folder: RunFolder, result: Result, history: list[dict[str, float]]) -> None:
-    """summary.json and clients.csv of a finished run."""
+    """summary.json of a finished run; clients.csv, classes.csv and confusion.csv of its last evaluation."""
     summary = {
         "recipe": experiment.recipe.name,
         "algorithm": experiment.recipe.algorithm.name,
@@ -168,6 +172,14 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         rows = ["client,examples,accuracy,loss"]
         rows += [f"{_quoted(c)},{n},{accuracy!r},{loss!r}" for c, (n, accuracy, loss) in result.test.clients.items()]
         write_text(folder.clients, "\n".join(rows) + "\n")
+        labels = experiment.prepared.label_names
+        rows = ["class,precision,recall,f1,examples"]
+        for label, *numbers, support in zip(labels, *per_class(result.test.confusion), strict=True):
+            rows.append(",".join([_quoted(label), *(repr(float(n)) for n in numbers), str(int(support))]))
+        write_text(folder.classes, "\n".join(rows) + "\n")
+        rows = [",".join(["class", *map(_quoted, labels)])]
+        rows += [",".join([_quoted(n), *map(str, row)]) for n, row in zip(labels, result.test.confusion, strict=True)]
+        write_text(folder.confusion, "\n".join(rows) + "\n")
 
 
 def best_values(history: list[dict[str, float]]) -> dict[str, float]:
@@ -189,6 +201,22 @@ def read_history(folder: RunFolder) -> list[dict[str, float]]:
         return []
     with open(folder.metrics, newline="", encoding="utf-8") as file:
         return [{k: float(v) for k, v in row.items() if v not in ("", None)} for row in csv.DictReader(file)]
+
+
+def _fresh_states(experiment: Experiment, ids: list[str], memory: tuple, output) -> dict[str, dict[str, np.ndarray]]:
+    """Client id -> name -> what may be recorded of the memories after a round (`Objective.shown`).
+
+    A client that did not count (its update was not finite) kept the memory that it had, and is left out.
+    """
+    shown = experiment.algorithm.client_work.shown
+    if not shown:
+        return {}
+    all_counted = output["metrics"]["work"]["clients/counted"] == len(ids)
+    return {
+        client: {name: after[name] for name in shown}
+        for client, before, after in zip(ids, *memory, output["memory"], strict=True)
+        if all_counted or any(not np.array_equal(before[name], after[name]) for name in shown)
+    }
 
 
 def flat_metrics(metrics) -> dict[str, float]:
@@ -227,11 +255,11 @@ class _Restarting:
         raise AssertionError("unreachable")
 
 
-def _require_progress(metrics: dict[str, float], round_num: int, recipe) -> None:
+def _require_progress(metrics: dict[str, float], round_num: int, clients: int) -> None:
     if metrics.get("clients/counted", 1.0) == 0:
         raise UserError(
             f"round {round_num}: no client had a finite update ({int(metrics['clients/non_finite'])} of "
-            f"{recipe.training.clients_per_round} went NaN or infinite); lower algorithm.learning_rate or "
+            f"{clients} went NaN or infinite); lower algorithm.learning_rate or "
             "algorithm.server_step, or set algorithm.max_gradient_norm"
         )
 

@@ -19,7 +19,8 @@ from computations.client_work.optimizers import SGD
 @dataclass(frozen=True, kw_only=True)
 class ControlVariateOptions(MeanOptions):
     """Attributes:
-    num_clients: N, the number of all clients with training examples, sampled in a round or not; must be given.
+    num_clients: N, the number of all clients with training examples, sampled in a round or not; a run counts them if
+      it is not set.
     weighting: `uniform`: clients count all alike (Algorithm 1); `examples`: by their number of examples; the control
       variates, and so the objective that the rounds settle on, count all clients alike in both.
     """
@@ -29,7 +30,8 @@ class ControlVariateOptions(MeanOptions):
 
     def __post_init__(self):
         super().__post_init__()
-        check_num_clients(self.num_clients)
+        if self.num_clients is not None:
+            check_num_clients(self.num_clients)
 
 
 @algorithm(

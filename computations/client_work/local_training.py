@@ -71,12 +71,15 @@ class ClientWork:
         A client whose weight is zero does not count.
       memory_type: type of what a client keeps between rounds, or None.
       blank_memory: number of examples -> NumPy value of `memory_type` for a client not trained yet.
+      shown: entries of the memory that a simulation may record for every client, see `Objective`; in a deployment they
+        stay at the client.
     """
 
     initialize: tff.Computation
     next: tff.Computation
     memory_type: tff.Type | None = None
     blank_memory: Callable[[int], object] | None = None
+    shown: tuple[str, ...] = ()
 
     @property
     def clients_type(self) -> tff.Type:
@@ -184,7 +187,9 @@ def build_local_training(
     with_memory, without = (lambda s, w, c, m: work(s, w, c, m)), (lambda s, w, c: work(s, w, c))
     next_fn = tff.federated_computation(without if memory_type is None else with_memory, *arguments)
     blank = None if memory_type is None else lambda num_examples: objective.blank_memory(model, num_examples)
-    return ClientWork(initialize=initialize, next=next_fn, memory_type=memory_type, blank_memory=blank)
+    return ClientWork(
+        initialize=initialize, next=next_fn, memory_type=memory_type, blank_memory=blank, shown=objective.shown
+    )
 
 
 def _join(own, side):

@@ -16,6 +16,7 @@ from computations.client_work.objectives import (
     CrossEntropy,
     MajorClassifierContrast,
     ModelContrast,
+    Proximal,
     RestrictedSoftmax,
 )
 from computations.client_work.objectives.major_classifier_contrast import average_similarity
@@ -323,6 +324,18 @@ def test_uploads_by_kind():
     major, minor, random = (uploads[kind]["scores"].numpy() for kind in ("major", "minor", "random"))
     assert bits(major) == bits(average_similarity(kernel.T).numpy()) and bits(minor) == bits(-major)
     assert len(set(random)) == 4 and random.min() >= 0 and random.max() < 1
+
+
+@pytest.mark.parametrize("kind", ["major", "minor", "random"])
+def test_what_a_client_keeps_of_fedcmc(kind):
+    local_model = encoder_model()
+    objective, client = MajorClassifierContrast(local_model, vectors=kind), cmc_client(local_model, VECTORS)
+    assert str(objective.memory_type(local_model)) == "<similarity=float32[4]>"
+    kernel = client.model.trainable_variables[2].numpy()
+    kept = objective.remember(client, (), tf.constant(1))
+    assert bits(kept["similarity"]) == bits(average_similarity(kernel.T))
+    wrapped = Proximal(0.1, objective)
+    assert wrapped.shown == objective.shown == ("similarity",) and Proximal(0.1).shown == ()
 
 
 def model_with(classifier, name="classifier", num_classes=4):

@@ -7,6 +7,8 @@ import importlib
 NAMES = {
     "logistic_regression": "tff_re.models.logistic_regression",
     "lstm": "tff_re.models.lstm",
+    "pcnn": "tff_re.models.pcnn",
+    "sentence_encoder": "tff_re.models.sentence_encoder",
 }
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+import tensorflow as tf
 
 
 @dataclass(frozen=True)
@@ -12,6 +14,11 @@ class DenseInput:
     """Feature vectors `x`, float32 [B, width]."""
 
     width: int
+
+    @property
+    def specs(self) -> Mapping[str, tf.TensorSpec]:
+        """Name -> TensorSpec of a batch."""
+        return {"x": tf.TensorSpec([None, self.width], tf.float32)}
 
 
 @dataclass(frozen=True)
@@ -24,3 +31,39 @@ class TokenInput:
     vocabulary_size: int
     max_length: int
     vectors: np.ndarray | None = field(default=None, repr=False)
+
+    @property
+    def specs(self) -> Mapping[str, tf.TensorSpec]:
+        """Name -> TensorSpec of a batch."""
+        return {"tokens": tf.TensorSpec([None, self.max_length], tf.int32)}
+
+
+@dataclass(frozen=True)
+class RelationInput:
+    """A text with two marked mentions, as `datasets.text.relation_encoding` makes it; all int32.
+
+    - `input_ids`, `attention_mask` [B, max_length]: `[CLS]`, pieces (or words) and markers, `[SEP]`, padding; the mask
+      is 1 on all but the padding, which stands on the right;
+    - `head_mask`, `tail_mask` [B, max_length]: 1 on what belongs to the mention, its markers not;
+    - `head_start`, `tail_start` [B]: where the opening markers stand.
+
+    Attributes:
+      vocabulary_size: Ids lie in [0, vocabulary_size); markers included.
+      max_length: Width of a row.
+      tokenizer: Folder or hub id of the word pieces' tokenizer; None for words.
+      vectors: float32 [vocabulary_size, d], initial word vectors; None: a model learns its own or brings them.
+    """
+
+    vocabulary_size: int
+    max_length: int
+    tokenizer: str | None = None
+    vectors: np.ndarray | None = field(default=None, repr=False)
+
+    @property
+    def specs(self) -> Mapping[str, tf.TensorSpec]:
+        """Name -> TensorSpec of a batch."""
+        rows = ("input_ids", "attention_mask", "head_mask", "tail_mask")
+        return {
+            **{name: tf.TensorSpec([None, self.max_length], tf.int32) for name in rows},
+            **{name: tf.TensorSpec([None], tf.int32) for name in ("head_start", "tail_start")},
+        }

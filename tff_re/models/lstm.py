@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from computations.randomness import SeededDropout
-from tff_re.models.inputs import TokenInput
+from tff_re.models.inputs import RelationInput, TokenInput
 from tff_re.models.recurrence import SequenceLSTM
-from tff_re.models.text_layers import LastState, TrimPadding, embedding
+from tff_re.models.text_layers import LastState, TrimPadding, TrimRelations, embedding
 
-TAKES = (TokenInput,)
+TAKES = (RelationInput, TokenInput)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,21 +36,37 @@ class Options:
             raise ValueError(f"dropout must lie in [0, 1), got {self.dropout}")
 
 
-def build(options: Options, inputs: TokenInput, num_classes: int) -> tf.keras.Model:
-    """Word vectors, one LSTM, its state at the last word, a linear classifier."""
-    source = tf.keras.Input([inputs.max_length], dtype=tf.int32, name="tokens")
-    tokens = TrimPadding(name="trim")(source)
+def build(options: Options, inputs: RelationInput | TokenInput, num_classes: int) -> tf.keras.Model:
+    """Word vectors, one LSTM, its state at the last word, a linear classifier.
+
+    Of a text with two mentions it reads the ids alone: the markers among them say where the mentions are.
+    """
+    sources = _sources(inputs)
+    if isinstance(inputs, RelationInput):
+        arrays = TrimRelations(name="trim")(sources)
+        tokens, present = arrays["input_ids"], arrays["attention_mask"]
+    else:
+        tokens = present = TrimPadding(name="trim")(sources["tokens"])
     vectors = embedding(inputs, options.embedding_width, options.train_vectors)(tokens)
     states = SequenceLSTM(options.units, name="lstm")(vectors)
-    features = SeededDropout(options.dropout, name="dropout")(LastState(name="last")([states, tokens]))
+    features = SeededDropout(options.dropout, name="dropout")(LastState(name="last")([states, present]))
     logits = tf.keras.layers.Dense(num_classes, name="classifier")(features)
-    return tf.keras.Model({"tokens": source}, {"logits": logits, "features": features}, name="lstm")
+    return tf.keras.Model(sources, {"logits": logits, "features": features}, name="lstm")
 
 
-def build_plain(options: Options, inputs: TokenInput, num_classes: int) -> tf.keras.Model:
+def build_plain(options: Options, inputs: RelationInput | TokenInput, num_classes: int) -> tf.keras.Model:
     """The same function from stock Keras layers alone, for people without this project's code; same weights."""
-    source = tf.keras.Input([inputs.max_length], dtype=tf.int32, name="tokens")
-    vectors = embedding(inputs, options.embedding_width, options.train_vectors, mask_zero=True)(source)
-    features = tf.keras.layers.LSTM(options.units, name="lstm")(vectors)
+    sources = _sources(inputs)
+    marked = isinstance(inputs, RelationInput)
+    vectors = embedding(inputs, options.embedding_width, options.train_vectors, mask_zero=not marked)(
+        sources["input_ids" if marked else "tokens"]
+    )
+    mask = {"mask": tf.cast(sources["attention_mask"], tf.bool)} if marked else {}
+    features = tf.keras.layers.LSTM(options.units, name="lstm")(vectors, **mask)
     logits = tf.keras.layers.Dense(num_classes, name="classifier")(features)
-    return tf.keras.Model({"tokens": source}, {"logits": logits, "features": features}, name="lstm")
+    return tf.keras.Model(sources, {"logits": logits, "features": features}, name="lstm")
+
+
+def _sources(inputs: RelationInput | TokenInput) -> dict[str, tf.Tensor]:
+    """Keras inputs by name; Keras warns of a feature that is none, so those that are not used are inputs too."""
+    return {name: tf.keras.Input(s.shape[1:], dtype=s.dtype, name=name) for name, s in inputs.specs.items()}

@@ -40,10 +40,28 @@ class MeanOfWords(tf.keras.layers.Layer):
 
 
 def embedding(inputs, width: int, trainable: bool, **options) -> tf.keras.layers.Embedding:
-    """The embedding of a TokenInput: its vectors, or `width` learned numbers a word."""
+    """The embedding of a TokenInput or RelationInput: its vectors, or `width` learned numbers a word."""
     if inputs.vectors is not None:
         width = inputs.vectors.shape[1]
         options["embeddings_initializer"] = lambda shape, dtype=None: tf.constant(inputs.vectors, dtype)
     return tf.keras.layers.Embedding(
         inputs.vocabulary_size, width, trainable=trainable or inputs.vectors is None, name="word_vectors", **options
     )
+
+
+@tf.keras.utils.register_keras_serializable("tff_re")
+class TrimRelations(tf.keras.layers.Layer):
+    """The arrays of a RelationInput, rows cut to the longest text of the batch: no time is spent on padding."""
+
+    def call(self, inputs):
+        longest = tf.reduce_max(tf.reduce_sum(inputs["attention_mask"], axis=-1))
+        return {n: v[:, : tf.maximum(longest, 1)] if v.shape.rank == 2 else tf.identity(v) for n, v in inputs.items()}
+
+
+def forget_initial_values(model: tf.keras.Model) -> None:
+    """Replaces initialisers that are plain functions: they are of no more use, and only code of ours can load them."""
+    for layer in model._flatten_layers(include_self=False):
+        for name, value in list(vars(layer).items()):
+            stock = isinstance(value, tf.keras.initializers.Initializer)
+            if name.endswith("_initializer") and callable(value) and not stock:
+                setattr(layer, name, tf.keras.initializers.Zeros())

@@ -10,6 +10,7 @@ import grpc
 import tensorflow_federated as tff
 
 from tff_re.runtime.errors import ComputationFailed, RuntimeClosed, RuntimeProblem, WorkerDied, WorkerStartFailed
+from tff_re.runtime.lean_executor import LeanExecutor
 from tff_re.runtime.worker import Worker
 
 _CHANNEL_OPTIONS = [
@@ -124,7 +125,7 @@ def connect(worker: Worker, *, default_num_clients: int) -> tuple[tff.framework.
         raise
 
     def make_executor(cardinalities):
-        executor = tff.framework.RemoteExecutor(stub)
+        executor = LeanExecutor(stub)
         executor.set_cardinalities({tff.CLIENTS: default_num_clients, **cardinalities})
         return executor
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import tensorflow as tf
 
@@ -14,7 +12,7 @@ from datasets.partition import LabelCounts, Partition
 from datasets.text.encoding import TextEncoding
 from tff_re import models
 from tff_re.errors import UserError
-from tff_re.models.inputs import DenseInput, TokenInput
+from tff_re.models.inputs import DenseInput, RelationInput, TokenInput
 from tff_re.settings import Choice
 
 
@@ -28,15 +26,18 @@ class Prepared:
       counts: label counts by client, for the partition report.
       partition: which sample is where; None where the data are generated at the clients.
       encoding: from raw text to the model's inputs; None for numbers.
+      positive_labels: the relations that micro-F1 and macro-F1 count, all labels but "no relation"; None: the task does
+        not classify relations.
       notes: what a reader of the results should know (what was left out, coverage of the word vectors, …).
     """
 
     examples: FederatedExamples
-    inputs: DenseInput | TokenInput
+    inputs: DenseInput | RelationInput | TokenInput
     counts: LabelCounts
     partition: Partition | None = None
     encoding: TextEncoding | None = None
     notes: tuple[str, ...] = field(default=())
+    positive_labels: tuple[int, ...] | None = None
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -57,13 +58,8 @@ class Prepared:
         options, inputs, num_classes = model.options, self.inputs, len(self.label_names)
         return LocalModel(
             build=lambda: module.build(options, inputs, num_classes),
-            input_spec={**_feature_specs(inputs), LABEL: tf.TensorSpec([None], tf.int32)},
+            input_spec={**inputs.specs, LABEL: tf.TensorSpec([None], tf.int32)},
             num_classes=num_classes,
             classifier="classifier",
+            initialise=module.initialise(options, inputs) if hasattr(module, "initialise") else None,
         )
-
-
-def _feature_specs(inputs: DenseInput | TokenInput) -> Mapping[str, Any]:
-    if isinstance(inputs, DenseInput):
-        return {"x": tf.TensorSpec([None, inputs.width], tf.float32)}
-    return {"tokens": tf.TensorSpec([None, inputs.max_length], tf.int32)}

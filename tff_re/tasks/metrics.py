@@ -2,36 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
-from sklearn.metrics import precision_recall_fscore_support
+from sklearn.metrics import f1_score, precision_recall_fscore_support
 
 
-def classification_metrics(statistics: dict[str, np.ndarray]) -> dict[str, float]:
-    """`accuracy`, `loss` (mean cross-entropy) and `macro_f1` of summed statistics.
+def classification_metrics(
+    statistics: dict[str, np.ndarray], positive_labels: Sequence[int] | None = None
+) -> dict[str, float]:
+    """`accuracy`, `loss` (mean cross-entropy) and `macro_f1` of summed statistics; `micro_f1` for relations.
+
+    The rule for "no relation" is that of SemEval-2010 Task 8 and of BioBERT's and FedCMC's evaluation: F1 counts the
+    positive relations alone. To predict one where there is none is a false positive, to predict none where there is one
+    a false negative, and to predict none where there is none counts nothing. Where every class is positive, micro-F1 is
+    the accuracy; with one positive relation it is the F1 of that class.
 
     Args:
       statistics: `examples` and `loss` (sums) and `confusion` [C, C] (row: label, column: prediction).
+      positive_labels: the relations that F1 counts; None: the task does not classify relations, there is no `micro_f1`,
+        and `macro_f1` is over all classes.
 
     Returns:
-      NaN for all where there are no examples. Classes that neither occur nor are predicted do not enter macro-F1.
+      NaN for all where there are no examples. Classes that neither occur nor are predicted do not enter macro-F1; where
+      no positive relation occurs or is predicted, both F1 are zero.
     """
     count = float(statistics["examples"])
+    names = ("accuracy", "loss", "macro_f1") + (() if positive_labels is None else ("micro_f1",))
     if not count:
-        return {"accuracy": float("nan"), "loss": float("nan"), "macro_f1": float("nan")}
+        return dict.fromkeys(names, float("nan"))
     confusion = np.asarray(statistics["confusion"], np.float64)
     _, _, f1, _ = per_class(confusion)
     seen = (confusion.sum(0) + confusion.sum(1)) > 0
-    return {
+    if positive_labels is not None:
+        seen &= np.isin(np.arange(len(seen)), list(positive_labels))
+    metrics = {
         "accuracy": float(np.trace(confusion) / count),
         "loss": float(statistics["loss"]) / count,
-        "macro_f1": float(f1[seen].mean()),
+        "macro_f1": float(f1[seen].mean()) if seen.any() else 0.0,
     }
+    if positive_labels is not None:
+        labels, predicted, cells = _cells(confusion)
+        metrics["micro_f1"] = float(
+            f1_score(
+                labels, predicted, labels=list(positive_labels), average="micro", sample_weight=cells, zero_division=0.0
+            )
+        )
+    return metrics
 
 
 def per_class(confusion: np.ndarray):
     """(precision, recall, F1, support), each [C], by scikit-learn on the cells of the matrix as weighted samples."""
-    size = len(confusion)
-    labels, predicted = np.divmod(np.arange(size * size), size)
+    labels, predicted, cells = _cells(confusion)
     return precision_recall_fscore_support(
-        labels, predicted, labels=np.arange(size), sample_weight=confusion.ravel(), zero_division=0.0
+        labels, predicted, labels=np.arange(len(confusion)), sample_weight=cells, zero_division=0.0
     )
+
+
+def _cells(confusion: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(label, prediction, count) of every cell."""
+    size = len(confusion)
+    return (*np.divmod(np.arange(size * size), size), np.asarray(confusion).ravel())

@@ -73,9 +73,15 @@ class Objective:
 
     `prepare` runs once at the start of a client's local training (label counts, representations under the global
     model), `loss` in every step, `upload` and `remember` once at the end.
+
+    Attributes:
+      side_channel: what travels beside the model, or None.
+      shown: names of entries of the memory, float32 [C] each and without text, that a simulation may record for every
+        client. In a deployment they stay at the client like the rest of its memory.
     """
 
     side_channel: SideChannel | None = None
+    shown: tuple[str, ...] = ()
 
     def memory_type(self, local_model: LocalModel) -> tff.Type | None:
         """Type of what a client keeps from round to round; its leading dimensions may be None. None: nothing."""

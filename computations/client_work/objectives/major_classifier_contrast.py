@@ -5,7 +5,9 @@ from __future__ import annotations
 import collections
 from typing import Literal
 
+import numpy as np
 import tensorflow as tf
+import tensorflow_federated as tff
 
 from computations.aggregators.major_classifier_vectors import MajorClassifierVectorsFactory
 from computations.client_work.objectives.base import Batch, Client, Objective, SideChannel
@@ -24,7 +26,12 @@ class MajorClassifierContrast(Objective):
     After training a client offers its classifier's vectors with a score per class; the least score wins. The score is
     the local average similarity (`major`), its negative (`minor`) or a random number that the client draws from its
     seed of the round (`random`), the paper's ablations. Where no client counts the vectors stay.
+
+    A client keeps the local average similarities of its own classifier, whichever vectors are broadcast. They are for a
+    simulation to record (Fig. 1); training does not read them, and they do not travel.
     """
+
+    shown = ("similarity",)
 
     def __init__(
         self, local_model: LocalModel, mu: float = 1.0, vectors: Literal["major", "minor", "random"] = "major"
@@ -49,6 +56,15 @@ class MajorClassifierContrast(Objective):
             ),
         )
 
+    def memory_type(self, local_model: LocalModel) -> tff.Type:
+        """<similarity=float32[C]>: d_{k,c} (Eq. 10) at the end of the client's last local training."""
+        similarity = tff.TensorType(np.float32, [local_model.num_classes])
+        return tff.types.to_type(collections.OrderedDict(similarity=similarity))
+
+    def blank_memory(self, local_model: LocalModel, num_examples: int):
+        del num_examples
+        return collections.OrderedDict(similarity=np.zeros([local_model.num_classes], np.float32))
+
     def loss(self, client: Client, prepared, batch: Batch) -> tf.Tensor:
         h = tf.cast(batch.outputs["features"], tf.float32)
         if h.shape[-1] != client.shared.shape[-1]:
@@ -63,7 +79,7 @@ class MajorClassifierContrast(Objective):
 
     def upload(self, client: Client, prepared, steps):
         """<vectors=float32[C,d], scores=float32[C], counts=float32>; see MajorClassifierVectorsFactory."""
-        vectors = tf.transpose(client.model.trainable_variables[self._kernel])
+        vectors = self._vectors(client)
         if self.vectors == "random":
             # Local training uses the seed itself and folds in 1, 2, …
             seed = tf.random.experimental.stateless_fold_in(client.seed, 0)
@@ -73,6 +89,13 @@ class MajorClassifierContrast(Objective):
             scores = similarity if self.vectors == "major" else -similarity
         # One, because what a client that does not count uploads is made zero: a zero similarity could win.
         return collections.OrderedDict(vectors=vectors, scores=scores, counts=tf.constant(1.0))
+
+    def remember(self, client: Client, prepared, steps):
+        return collections.OrderedDict(similarity=average_similarity(self._vectors(client)))
+
+    def _vectors(self, client: Client) -> tf.Tensor:
+        """float32 [C, d]: a row a class of the client's classifier."""
+        return tf.transpose(client.model.trainable_variables[self._kernel])
 
 
 def average_similarity(vectors: tf.Tensor) -> tf.Tensor:

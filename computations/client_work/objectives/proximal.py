@@ -35,7 +35,7 @@ class Proximal(Objective):
         check_mu(mu)
         self.mu = mu
         self.inner = inner or CrossEntropy()
-        self.side_channel = self.inner.side_channel
+        self.side_channel, self.shown = self.inner.side_channel, self.inner.shown
 
     def memory_type(self, local_model):
         return self.inner.memory_type(local_model)

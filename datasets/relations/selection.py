@@ -1,0 +1,93 @@
+"""Parts of a relation corpus: a test set of whole documents, a smaller or a balanced training set."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from datasets.apportion import by_largest_remainder
+from datasets.errors import DataError
+from datasets.partition.split import check_test_share
+from datasets.relation_records import RelationCorpus
+from datasets.seeds import generator
+
+
+def set_documents_apart(
+    corpus: RelationCorpus, test_share: float, *, seed: int
+) -> tuple[RelationCorpus, RelationCorpus]:
+    """(training, test): round(test_share · documents), at least one, drawn by the seed, are for testing.
+
+    Sentences that stand twice, and pairs of one sentence, stay on one side.
+
+    Raises:
+      DataError: an impossible share, or fewer than two documents.
+    """
+    check_test_share(test_share)
+    documents = sorted({mention.document_id for mention in corpus.mentions})
+    if len(documents) < 2 or not test_share:
+        raise DataError(
+            "a test set of whole documents needs two documents and a share above 0",
+            record=f"corpus {corpus.name}",
+            remedy="hold samples out at the clients, or use the official split",
+        )
+    order = generator(seed, "test documents", corpus.name).permutation(len(documents))
+    count = min(max(1, round(test_share * len(documents))), len(documents) - 1)
+    apart = {documents[i] for i in order[:count]}
+    sides = [
+        [i for i, m in enumerate(corpus.mentions) if (m.document_id in apart) == wanted] for wanted in (False, True)
+    ]
+    note = f"test set: {len(sides[1])} samples of {count} of the {len(documents)} documents"
+    return _part(corpus, sides[0], note), _part(corpus, sides[1])
+
+
+def subset(corpus: RelationCorpus, size: int, *, seed: int) -> RelationCorpus:
+    """`size` samples, classes in their proportions (rounded so that the sum is right); all if there are fewer.
+
+    Raises:
+      DataError: a size that is not a whole number of at least 1.
+    """
+    _require(size)
+    if size >= len(corpus.mentions):
+        return corpus
+    groups = _by_label(corpus)
+    counts = by_largest_remainder(size, [len(group) for group in groups])
+    kept = _draw(corpus, groups, counts, seed)
+    return _part(corpus, kept, f"a subset of {len(kept)} of {len(corpus.mentions)} samples, classes in proportion")
+
+
+def balanced_subset(corpus: RelationCorpus, per_class: int, *, seed: int) -> RelationCorpus:
+    """`per_class` samples of each class that occurs, or all of a class that has fewer (FedCMC, Table 3).
+
+    Raises:
+      DataError: a number that is not a whole one of at least 1.
+    """
+    _require(per_class)
+    groups = _by_label(corpus)
+    kept = _draw(corpus, groups, [min(per_class, len(group)) for group in groups], seed)
+    return _part(
+        corpus, kept, f"a subset of {len(kept)} of {len(corpus.mentions)} samples, {per_class} a class at most"
+    )
+
+
+def _by_label(corpus: RelationCorpus) -> list[list[int]]:
+    groups: list[list[int]] = [[] for _ in corpus.relation_names]
+    for index, mention in enumerate(corpus.mentions):
+        groups[mention.label].append(index)
+    return groups
+
+
+def _draw(corpus: RelationCorpus, groups: list[list[int]], counts: Iterable[int], seed: int) -> list[int]:
+    rng = generator(seed, "subset", corpus.name)
+    return sorted(
+        group[i] for group, count in zip(groups, counts, strict=True) for i in rng.permutation(len(group))[:count]
+    )
+
+
+def _part(corpus: RelationCorpus, indices: list[int], *notes: str) -> RelationCorpus:
+    mentions = tuple(corpus.mentions[i] for i in indices)
+    return dataclasses.replace(corpus, mentions=mentions, notes=(*corpus.notes, *notes))
+
+
+def _require(count: int) -> None:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise DataError("a subset's size is not a whole number of at least 1", remedy="use e.g. 1000")

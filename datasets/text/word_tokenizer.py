@@ -1,0 +1,45 @@
+"""A tokenizer of whole words for relation encodings, for models that learn word vectors of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from datasets.text.relation_layout import MARKERS
+from datasets.text.vocabulary import Vocabulary
+
+SPECIAL = ("[CLS]", "[SEP]", *MARKERS)
+
+
+def split_words(texts: Sequence[str]) -> list[list[str]]:
+    """The words of each text, in lower case and without accents; punctuation marks are words, as in BERT."""
+    normalizer, splitter = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    return [[word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))] for text in texts]
+
+
+def word_vocabulary(clients: Mapping[str, Sequence[str]], **bounds) -> Vocabulary:
+    """The vocabulary of the clients' training texts (client id to texts), special words and markers behind the others.
+
+    `bounds` are those of `Vocabulary.build`; max_size does not count the special words.
+    """
+    words = Vocabulary.build({client: split_words(texts) for client, texts in clients.items()}, **bounds).words
+    return Vocabulary((*(word for word in words if word not in SPECIAL), *SPECIAL))
+
+
+def word_tokenizer(vocabulary: Vocabulary) -> Any:
+    """A fast tokenizer with the ids of a vocabulary that `word_vocabulary` made; 0 pads, 1 is an unknown word."""
+    ids = {"[PAD]": 0, "[UNK]": 1, **dict(zip(vocabulary.words, vocabulary.ids(vocabulary.words), strict=True))}
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        additional_special_tokens=list(MARKERS),
+    )

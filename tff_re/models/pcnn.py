@@ -1,0 +1,122 @@
+"""Piecewise convolutional network (PCNN; Zeng et al., EMNLP 2015), the extractor of FedDS (Lazy MIL), Section 3.2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from computations.randomness import SeededDropout
+from tff_re.models.inputs import RelationInput
+from tff_re.models.text_layers import TrimRelations, embedding
+
+TAKES = (RelationInput,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Attributes:
+    embedding_width: width of learned word vectors; given vectors bring their own.
+    position_width: width of each of a token's two position vectors.
+    position_limit: positions relative to a mention are clipped to [-limit, limit].
+    filters: number of filters; the features are three times as many.
+    window: tokens that a filter sees.
+    dropout: rate on the features.
+    train_vectors: whether given word vectors are trained further.
+    bias: whether the classifier has a bias.
+    """
+
+    embedding_width: int = 50
+    position_width: int = 5
+    position_limit: int = 100
+    filters: int = 230
+    window: int = 3
+    dropout: float = 0.5
+    train_vectors: bool = True
+    bias: bool = True
+
+    def __post_init__(self):
+        for name in ("embedding_width", "position_width", "position_limit", "filters", "window"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must lie in [0, 1), got {self.dropout}")
+
+
+def build(options: Options, inputs: RelationInput, num_classes: int) -> tf.keras.Model:
+    """Word and position vectors, one convolution, the maximum of each segment, tanh, dropout, a linear classifier.
+
+    The convolution has a bias and as many outputs as tokens (the paper's has none, and `window` - 1 outputs more), so
+    that an output belongs to the segment of the token in its middle. Beyond a text's ends the filters see zeros.
+    """
+    return _build(options, inputs, num_classes, plain=False)
+
+
+def build_plain(options: Options, inputs: RelationInput, num_classes: int) -> tf.keras.Model:
+    """The same function from stock Keras layers alone, for people without this project's code; same weights."""
+    return _build(options, inputs, num_classes, plain=True)
+
+
+def _build(options, inputs, num_classes: int, *, plain: bool) -> tf.keras.Model:
+    # Keras warns of a feature that is no input, so those that are not used are inputs too.
+    sources = {name: tf.keras.Input(s.shape[1:], dtype=s.dtype, name=name) for name, s in inputs.specs.items()}
+    arrays = sources if plain else TrimRelations(name="trim")(sources)
+    mask, starts = arrays["attention_mask"], (arrays["head_start"], arrays["tail_start"])
+    vectors = [embedding(inputs, options.embedding_width, options.train_vectors)(arrays["input_ids"])]
+    for name, start in zip(("head", "tail"), starts, strict=True):
+        table = tf.keras.layers.Embedding(
+            2 * options.position_limit + 1, options.position_width, name=f"{name}_position_vectors"
+        )
+        vectors.append(table(relative_positions(mask, start, options.position_limit)))
+    # A window at a text's end sees zeros behind it, whether the batch has padding there or not.
+    seen = tf.concat(vectors, -1) * tf.expand_dims(tf.cast(mask, tf.float32), -1)
+    convolution = tf.keras.layers.Conv1D(options.filters, options.window, padding="same", name="convolution")
+    features = tf.tanh(piecewise_max(convolution(seen), mask, *starts))
+    if not plain:
+        features = SeededDropout(options.dropout, name="dropout")(features)
+    logits = tf.keras.layers.Dense(num_classes, use_bias=options.bias, name="classifier")(features)
+    return tf.keras.Model(sources, {"logits": logits, "features": features}, name="pcnn")
+
+
+def relative_positions(mask, start, limit: int):
+    """Rows of a table of position vectors: how far a token stands behind a mention's opening marker, clipped.
+
+    Args:
+      mask: int32 [B, l], for its shape.
+      start: int32 [B], index of the opening marker.
+      limit: farthest distance that is told apart.
+
+    Returns:
+      int32 [B, l] in [0, 2 * limit]; `limit` is the marker itself.
+    """
+    return tf.clip_by_value(_indices(mask) - tf.expand_dims(start, -1), -limit, limit) + limit
+
+
+def piecewise_max(values, mask, start, other_start):
+    """The maximum of each segment (Zeng et al. 2015), the three side by side.
+
+    The mention that starts first ends the first segment and the other one ends the second, whichever of them is the
+    head; a start belongs to the segment that it ends. Padding is in no segment. A segment without tokens (the second
+    if both start at one place, the third if a text ends with a start) gives zeros.
+
+    Args:
+      values: float32 [B, l, d].
+      mask: int32 [B, l], 1 on tokens, 0 on padding.
+      start, other_start: int32 [B], the mentions' opening markers in any order.
+
+    Returns:
+      float32 [B, 3 * d].
+    """
+    width = values.shape[-1]
+    segment = sum(tf.cast(_indices(mask) > tf.expand_dims(s, -1), tf.int32) for s in (start, other_start))
+    count = 3 * tf.shape(mask)[0]
+    segment += tf.expand_dims(tf.range(0, count, 3), -1)
+    segment = tf.where(tf.equal(mask, 0), -1, segment)  # a segment below 0 is left out
+    found = tf.math.unsorted_segment_max(tf.reshape(values, [-1, width]), tf.reshape(segment, [-1]), count)
+    found = tf.where(tf.equal(found, found.dtype.min), 0.0, found)  # the least number stands for nothing found
+    return tf.reshape(found, [-1, 3 * width])
+
+
+def _indices(mask):
+    """0, 1, 2, ... in each row, int32 [B, l]."""
+    return tf.cumsum(tf.ones_like(mask), axis=-1, exclusive=True)

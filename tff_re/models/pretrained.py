@@ -1,0 +1,215 @@
+"""Encoders of the `transformers` library as Keras layers: by folder or hub id, without PyTorch."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from safetensors import SafetensorError
+from transformers import CONFIG_MAPPING, TF_MODEL_MAPPING, AutoConfig
+from transformers.utils import logging as transformers_logging
+
+from computations.randomness import SeededDropout
+from tff_re.errors import UserError
+
+WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "tf_model.h5", "tf_model.h5.index.json")
+"""What can be read without PyTorch and without unpickling."""
+
+
+class _UnusedChecks(logging.Filter):
+    """`transformers` checks ids by an operation that the graphs of TFF drop; TensorFlow writes a page on each."""
+
+    def filter(self, record):
+        message = record.getMessage()
+        return not ("Object was never used" in message and "assert_less" in message)
+
+
+logging.getLogger("tensorflow").addFilter(_UnusedChecks())
+
+
+@functools.lru_cache(maxsize=16)
+def load_config(source: str):
+    """The configuration of an encoder, by folder or hub id; read once, as models are built many times.
+
+    Raises:
+      UserError: there is none, or `transformers` has no TensorFlow model for it.
+    """
+    folder = Path(source)
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        raise UserError(f"encoder {source}: holds no config.json; give the folder that an encoder was saved to")
+    with _in_one_line(source, "its configuration"):
+        config = AutoConfig.from_pretrained(source)
+    if type(config) not in TF_MODEL_MAPPING:
+        raise UserError(
+            f"encoder {source}: a model of type '{config.model_type}' has no TensorFlow form in transformers; use a "
+            "BERT, DistilBERT, RoBERTa or another that has"
+        )
+    return config
+
+
+@contextlib.contextmanager
+def _in_one_line(source: str, what: str):
+    """Errors of `transformers`, which run over many lines, in one."""
+    folder = Path(source)
+    if not folder.is_dir() and (folder.is_absolute() or source.startswith((".", "~"))):
+        raise UserError(f"encoder {source}: there is no such folder")
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        remedy = "give the folder of an encoder, or the id of one on the Hugging Face hub"
+        raise UserError(f"encoder {source}: {what} cannot be read ({first}); {remedy}") from None
+
+
+@contextlib.contextmanager
+def policy(name: str) -> Iterator[None]:
+    """Layers made inside compute in this precision; Keras has a global setting alone."""
+    before = tf.keras.mixed_precision.global_policy()
+    tf.keras.mixed_precision.set_global_policy(name)
+    try:
+        yield
+    finally:
+        tf.keras.mixed_precision.set_global_policy(before)
+
+
+@tf.keras.utils.register_keras_serializable("tff_re")
+class PieceEncoder(tf.keras.layers.Layer):
+    """{`input_ids`, `attention_mask`} int32 [B, l] -> the last layer's outputs [B, l, d].
+
+    The main layer of a `transformers` model, without its pooler; its dropout draws from the step's seed.
+    """
+
+    def __init__(
+        self, config: dict[str, Any], vocabulary_size: int, dropout: float | None, frozen_layers: int, **kwargs
+    ):
+        """Args:
+          config: the encoder's configuration as a dict, `model_type` included.
+          vocabulary_size: rows of the embedding matrix.
+          dropout: rate in place of the configuration's own ones; None: those.
+          frozen_layers: if at least 1, the embeddings and so many of the lowest layers are not trained.
+
+        Raises:
+          ValueError: more layers are to be frozen than there are, the layers cannot be told apart, or the configuration
+            is none.
+        """
+        super().__init__(**kwargs)
+        self._settings = {
+            "config": config,
+            "vocabulary_size": vocabulary_size,
+            "dropout": dropout,
+            "frozen_layers": frozen_layers,
+        }
+        made = CONFIG_MAPPING[config["model_type"]].from_dict(config)
+        made.vocab_size = vocabulary_size
+        with policy(self._dtype_policy.name), _quiet():
+            try:
+                self.main = main_layer(made)
+            except (TypeError, KeyError) as error:
+                raise ValueError(f"its config.json has a value that is none ({error}); repair it") from None
+            for layer in self.main._flatten_layers():
+                for name, value in list(vars(layer).items()):
+                    if isinstance(value, tf.keras.layers.Dropout):
+                        setattr(layer, name, SeededDropout(value.rate if dropout is None else dropout))
+        if frozen_layers:
+            for layer in lowest(self.main, frozen_layers):
+                layer.trainable = False
+
+    def call(self, inputs, training=None):
+        return self.main(
+            input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], training=training
+        ).last_hidden_state
+
+    def get_config(self):
+        return {**super().get_config(), **self._settings}
+
+
+def main_layer(config) -> tf.keras.layers.Layer:
+    """The main layer of the configuration's TensorFlow model, without its pooler."""
+    cls = TF_MODEL_MAPPING[type(config)]
+    model = cls(config, **_without_pooler(cls))
+    return getattr(model, model.base_model_prefix)
+
+
+def _without_pooler(cls) -> dict[str, bool]:
+    return {"add_pooling_layer": False} if "add_pooling_layer" in inspect.signature(cls.__init__).parameters else {}
+
+
+def lowest(main: tf.keras.layers.Layer, count: int) -> list[tf.keras.layers.Layer]:
+    """The embeddings and the `count` lowest layers.
+
+    Raises:
+      ValueError: there are not so many, or the encoder does not name them as BERT or DistilBERT does.
+    """
+    stack = getattr(main, "encoder", None) or getattr(main, "transformer", None)
+    layers = getattr(stack, "layer", None)
+    if not hasattr(main, "embeddings") or not isinstance(layers, (list, tuple)):
+        raise ValueError("its layers cannot be told apart, so that none can be frozen; set frozen_layers to 0")
+    if count > len(layers):
+        raise ValueError(f"frozen_layers is {count}, but the encoder has {len(layers)} layers")
+    return [main.embeddings, *layers[:count]]
+
+
+def assign_pretrained(encoder: PieceEncoder, source: str) -> None:
+    """Reads a checkpoint and assigns it to an encoder that was built from its configuration.
+
+    Rows of the embedding matrix beyond the checkpoint's (markers) keep what they have.
+
+    Raises:
+      UserError: the checkpoint is not there, or it lacks weights or has them in other shapes; names them.
+    """
+    folder = Path(source)
+    if folder.is_dir() and not any((folder / name).is_file() for name in WEIGHT_FILES):
+        raise UserError(
+            f"encoder {source}: holds neither {WEIGHT_FILES[0]} nor {WEIGHT_FILES[2]}; save it as safetensors "
+            "(PyTorch's own files are pickles, which are not read)"
+        )
+    config = load_config(source)
+    cls = TF_MODEL_MAPPING[type(config)]
+    with policy("float32"), _quiet(), _in_one_line(source, "its weights"):
+        model, found = cls.from_pretrained(
+            source,
+            config=config,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are reported, and refused below by name
+            **_without_pooler(cls),
+        )
+    lacking = sorted(found["missing_keys"])
+    if found.get("mismatched_keys"):
+        name, theirs, ours = found["mismatched_keys"][0]
+        raise UserError(f"encoder {source}: weight {name} is {tuple(theirs)}, config.json makes it {tuple(ours)}")
+    if lacking:
+        more = f" and {len(lacking) - 1} others" if len(lacking) > 1 else ""
+        raise UserError(f"encoder {source}: the checkpoint has no weight {lacking[0]}{more}; is it of another model?")
+    loaded = getattr(model, model.base_model_prefix)
+    values = {_tail(weight.name, loaded): weight.numpy() for weight in loaded.weights}
+    for variable in encoder.main.weights:
+        tail = _tail(variable.name, encoder.main)
+        value = values[tail]
+        rows = len(value) if value.ndim else 0
+        if tuple(variable.shape[1:]) != value.shape[1:] or rows > (variable.shape[:1] or [0])[0]:
+            raise UserError(f"encoder {source}: weight {tail} is {value.shape}, config.json makes it {variable.shape}")
+        if rows < (variable.shape[:1] or [0])[0]:
+            value = tf.concat([value, variable[rows:]], 0)
+        variable.assign(value)
+
+
+def _tail(name: str, main: tf.keras.layers.Layer) -> str:
+    """A weight's name behind that of the main layer, which stands behind those of the layers around it."""
+    return name.removesuffix(":0").split(f"{main.name}/", 1)[1]
+
+
+@contextlib.contextmanager
+def _quiet():
+    """`transformers` writes pages about weights that it did or did not use; what matters is an error of ours."""
+    before = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(before)

@@ -1,0 +1,143 @@
+"""A pretrained transformer over word pieces with entity markers, and a linear classifier on the two mentions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import tensorflow as tf
+
+from computations.randomness import SeededDropout
+from tff_re.errors import UserError
+from tff_re.models.inputs import RelationInput
+from tff_re.models.pretrained import PieceEncoder, assign_pretrained, load_config
+from tff_re.models.text_layers import TrimRelations
+
+TAKES = (RelationInput,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Attributes:
+    encoder: folder or hub id of a BERT, DistilBERT or another encoder that `transformers` has for TensorFlow; the
+      task's tokenizer if not set.
+    pretrained: whether training starts from its weights; else from random ones of the same form.
+    representation: what the classifier sees. `entities_sum`: the sum of each mention's outputs (FedCMC);
+      `cls_entities_sum`: the output at [CLS] before them (FedED); `entity_max`: the maximum over each mention's outputs
+      (FedDS); `entity_start`: the outputs at the two opening markers (Baldini Soares et al. 2019).
+    bias: whether the classifier has one; FedCMC's has none (Eq. 2).
+    encoder_dropout: rate inside of the encoder; its own configuration's if not set.
+    dropout: rate on what the classifier sees.
+    frozen_layers: if at least 1, the embeddings and so many of the lowest layers stay as they are.
+    precision: of the encoder's arithmetic; weights, moments and the classifier are float32 in both.
+    """
+
+    encoder: str | None = None
+    pretrained: bool = True
+    representation: Literal["entities_sum", "cls_entities_sum", "entity_max", "entity_start"] = "entities_sum"
+    bias: bool = False
+    encoder_dropout: float | None = None
+    dropout: float = 0.0
+    frozen_layers: int = 0
+    precision: Literal["float32", "mixed_bfloat16"] = "float32"
+
+    def __post_init__(self):
+        for name in ("encoder_dropout", "dropout"):
+            rate = getattr(self, name)
+            if rate is not None and not 0 <= rate < 1:
+                raise ValueError(f"{name} must lie in [0, 1), got {rate}")
+        if self.frozen_layers < 0:
+            raise ValueError(f"frozen_layers must be at least 0, got {self.frozen_layers}")
+
+
+def build(options: Options, inputs: RelationInput, num_classes: int) -> tf.keras.Model:
+    """The transformer's outputs, the two mentions' representation h, logits W h (FedCMC, Eqs. 1 and 2).
+
+    Raises:
+      UserError: there is no such encoder, or the options do not fit it.
+    """
+    source = _source(options, inputs)
+    config = load_config(source)
+    arrays = {name: tf.keras.Input(spec.shape[1:], dtype=spec.dtype, name=name) for name, spec in inputs.specs.items()}
+    trimmed = TrimRelations(name="trim")(arrays)
+    try:
+        encoder = PieceEncoder(
+            config.to_dict(),
+            max(inputs.vocabulary_size, config.vocab_size),
+            options.encoder_dropout,
+            options.frozen_layers,
+            dtype=options.precision,
+            name="encoder",
+        )
+    except ValueError as error:
+        raise UserError(f"encoder {source}: {error}") from None
+    if inputs.max_length > getattr(config, "max_position_embeddings", inputs.max_length):
+        raise UserError(
+            f"encoder {source}: reads {config.max_position_embeddings} pieces, the task gives {inputs.max_length}; "
+            "lower task.max_length"
+        )
+    outputs = encoder({name: trimmed[name] for name in ("input_ids", "attention_mask")})
+    features = MentionFeatures(options.representation, dtype="float32", name="mentions")(
+        {**trimmed, "outputs": outputs}
+    )
+    features = SeededDropout(options.dropout, dtype="float32", name="dropout")(features)
+    logits = tf.keras.layers.Dense(
+        num_classes,
+        use_bias=options.bias,
+        kernel_initializer=tf.keras.initializers.TruncatedNormal(stddev=getattr(config, "initializer_range", 0.02)),
+        dtype="float32",
+        name="classifier",
+    )(features)
+    return tf.keras.Model(arrays, {"logits": logits, "features": features}, name="sentence_encoder")
+
+
+def build_plain(options: Options, inputs: RelationInput, num_classes: int) -> tf.keras.Model:
+    """The same model: a transformer has no form of stock Keras layers. Loading it takes this project's code."""
+    return build(options, inputs, num_classes)
+
+
+def initialise(options: Options, inputs: RelationInput):
+    """What brings a new model to its initial weights beyond its own initialisers: the pretrained encoder; or None."""
+    if not options.pretrained:
+        return None
+    source = _source(options, inputs)
+    return lambda model: assign_pretrained(model.get_layer("encoder"), source)
+
+
+def _source(options: Options, inputs: RelationInput) -> str:
+    source = options.encoder or inputs.tokenizer
+    if source is None:
+        raise UserError(
+            "the model 'sentence_encoder' needs an encoder: set task.tokenizer (or model.encoder) to its folder or id"
+        )
+    return source
+
+
+@tf.keras.utils.register_keras_serializable("tff_re")
+class MentionFeatures(tf.keras.layers.Layer):
+    """The representation h of two mentions in a text, by name; see `Options.representation`.
+
+    Takes `outputs` [B, l, d], `head_mask` and `tail_mask` [B, l], `head_start` and `tail_start` [B]; gives [B, 2d],
+    with [CLS] [B, 3d].
+    """
+
+    def __init__(self, representation: str, **kwargs):
+        super().__init__(**kwargs)
+        self.representation = representation
+
+    def call(self, inputs):
+        outputs = inputs["outputs"]
+        parts = [outputs[:, 0]] if self.representation == "cls_entities_sum" else []
+        for which in ("head", "tail"):
+            if self.representation == "entity_start":
+                parts.append(tf.gather(outputs, inputs[f"{which}_start"], batch_dims=1))
+                continue
+            mask = tf.cast(inputs[f"{which}_mask"], outputs.dtype)[..., tf.newaxis]
+            if self.representation == "entity_max":
+                parts.append(tf.reduce_max(tf.where(mask > 0, outputs, outputs.dtype.min), axis=1))
+            else:
+                parts.append(tf.reduce_sum(outputs * mask, axis=1))
+        return tf.concat(parts, axis=-1)
+
+    def get_config(self):
+        return {**super().get_config(), "representation": self.representation}

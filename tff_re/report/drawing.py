@@ -1,0 +1,174 @@
+"""What the pictures have in common: names that a font can show, axes, cells with numbers, a file written whole.
+
+matplotlib is imported on first use and without pyplot: no global state, no display.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from datasets.files import write_atomically
+from tff_re.report.fonts import families_for
+
+DPI = 200
+# Okabe and Ito's colours without the yellow, then three of Paul Tol's: told apart with every kind of colour vision.
+COLOURS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#000000",
+    "#882255",
+    "#999933",
+    "#332288",
+)
+MARKERS = "osD^vP*X<>"
+MAX_TICKS = 40
+GREY = "#595959"
+
+
+# Names
+
+
+class ClassNames:
+    """Class names as far as a font can show them, else numbers and a file that explains them.
+
+    Attributes:
+      shown: what to write at an axis, in these fonts:
+      font: or None for matplotlib's own.
+      title: of that axis.
+    """
+
+    def __init__(self, path: str | os.PathLike, names: Sequence[str]):
+        self._path, self._names = Path(path), [str(name) for name in names]
+        self._legend = self._path.with_suffix(".labels.txt")
+        self.font = families_for(self._names)
+        self.shown = self._names if self.font else [str(number) for number in range(len(names))]
+        self.title = "class" if self.font else f"class (names in {self._legend.name})"
+
+    def save(self, figure) -> list[Path]:
+        files = save_png(figure, self._path)
+        if self.font:
+            return files
+        lines = [f"{number}\t{' '.join(name.split())}\n" for number, name in enumerate(self._names)]
+        write_atomically(self._legend, "".join(lines).encode("utf-8", "replace"))
+        return [*files, self._legend]
+
+
+def shown_names(names: list[str], kind: str) -> tuple[list[str], list[str] | None]:
+    """(names, fonts that show them), or where no font does numbers after `kind`, and None."""
+    font = families_for(names)
+    return (names, font) if font else ([f"{kind} {number}" for number in range(1, len(names) + 1)], None)
+
+
+def literal(text, font: list[str] | None = None):
+    """Takes a name as it stands: a dollar sign in it does not start a formula."""
+    text.set_parse_math(False)
+    if font:
+        text.set_fontfamily(font)
+    return text
+
+
+# Axes
+
+
+def name_ticks(axis, names: list[str], font: list[str] | None, *, rotate: bool = False) -> None:
+    """Names at the middles of the cells 0..n: all of at most 40, of more every second, fifth, tenth …"""
+    steps = (s * 10**p for p in range(9) for s in (1, 2, 5))
+    step = next(s for s in steps if len(names) <= s * MAX_TICKS)
+    shown = [name if len(name) <= 24 else name[:23] + "…" for name in names[::step]]
+    axis.set_ticks(np.arange(0, len(names), step) + 0.5, shown)
+    upright = rotate and max(map(len, shown)) > 3
+    for label in axis.get_ticklabels():
+        literal(label, font)
+        label.set_fontsize(8 if len(shown) <= 25 else 7)
+        if upright:
+            label.set_rotation(90)
+    axis.set_tick_params(length=0 if step == 1 else 2)
+
+
+def annotate_counts(axes, values: np.ndarray, dark, *, shares: np.ndarray | None = None, small: bool = False) -> None:
+    """Numbers in the cells that have any, white on a dark cell: `dark` of the count or its share, 0 to 1."""
+    for (row, column), value in np.ndenumerate(values):
+        if value > 0:
+            level = dark(value) if shares is None else shares[row, column]
+            axes.text(
+                column + 0.5,
+                row + 0.5,
+                f"{value:g}" if value < 1e5 else f"{value / 1000:.0f}k",
+                ha="center",
+                va="center",
+                fontsize=5.5 if small else 7,
+                color="white" if level > 0.55 else "black",
+            )
+
+
+def sequential():
+    """The colours for numbers and shares of samples."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
+
+    # Without the palest tenth, which could not be told from white, i.e. from none.
+    return ListedColormap(colormaps["Blues"](np.linspace(0.12, 1, 256)))
+
+
+def grid_width(columns: int, rows: int) -> float:
+    """Of the white lines between cells."""
+    return 0.8 if max(columns, rows) <= 60 else 0.2
+
+
+def plain_log_ticks(axis, largest: int) -> None:
+    """1, 2, 5, 10 … up to the largest, in digits."""
+    from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
+
+    values = [s * 10**p for p in range(int(math.log10(max(largest, 1))) + 1) for s in (1, 2, 5)]
+    values = [v for v in values if v <= max(largest, 2)]
+    if len(values) > 7:
+        values = [v for v in values if str(v)[0] == "1"]
+    axis.set_major_locator(FixedLocator(values))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+
+
+def integer_locator(count: int):
+    """At most `count` ticks and one more, at whole numbers."""
+    from matplotlib.ticker import MaxNLocator
+
+    return MaxNLocator(count, integer=True)
+
+
+def hide_spines(axes, *sides: str) -> None:
+    """Of these sides, or of the top and the right."""
+    for side in sides or ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def new_figure(width: float, height: float):
+    """An empty figure of so many inches."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure((width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save_png(figure, path: str | os.PathLike) -> list[Path]:
+    """Writes the figure whole or not at all; the file in a list.
+
+    Raises:
+      DataError: the file cannot be written; an older one is still whole then.
+    """
+    data = io.BytesIO()
+    # Tight: a legend outside of the axes may need more room than planned. No date, no version: same data, same bytes.
+    figure.savefig(data, format="png", dpi=DPI, bbox_inches="tight", pad_inches=0.06, metadata={"Software": None})
+    write_atomically(path, data.getvalue())
+    return [Path(path)]
