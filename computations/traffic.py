@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow_federated as tff
 
+from computations.native_form import native_form
+
 
 @dataclass(frozen=True)
 class Traffic:
@@ -36,7 +38,7 @@ def type_bytes(type_spec: tff.Type) -> int:
 
 def round_traffic(computation: tff.Computation) -> Traffic:
     """Walks the native form of a computation: every broadcast counts down, every aggregation's value counts up."""
-    block = tff.backends.native.desugar_and_transform_to_native(computation).to_building_block()
+    block = native_form(computation).to_building_block()
     down = up = 0
     for call in _calls(block):
         uri = call.function.uri

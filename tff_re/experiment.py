@@ -68,12 +68,13 @@ class Workshop:
         prepared = self.prepare(recipe)
         trainable = sum(len(client.train["y"]) > 0 for client in prepared.examples.clients)
         sampled = _clients_per_round(recipe, trainable)
+        prepared = self._behind_frozen_layers(recipe, prepared)
         model = _of(recipe, prepared.local_model, recipe.model)
         form = _form(prepared)
         options = _with_number_of_clients(recipe.algorithm.options, trainable)
         key = (recipe.model, recipe.algorithm.name, options, form)
         if key not in self._computations:
-            algorithm = algorithms.find(recipe.algorithm.name).build(model, options)
+            algorithm = _of(recipe, algorithms.find(recipe.algorithm.name).build, model, options)
             evaluation_key = (recipe.model, form)
             if evaluation_key not in self._computations:
                 self._computations[evaluation_key] = build_evaluation(model)
@@ -82,6 +83,12 @@ class Workshop:
         _require_room(recipe, algorithm, prepared, sampled)
         evaluation = self._computations[(recipe.model, form)]
         return Experiment(recipe, prepared, model, algorithm, evaluation, traffic, sampled)
+
+    def _behind_frozen_layers(self, recipe: Recipe, prepared: Prepared) -> Prepared:
+        key = (recipe.task, recipe.partition, recipe.seed, recipe.model)
+        if key not in self._prepared:
+            self._prepared[key] = _of(recipe, prepared.precomputed, recipe.model, recipe.seed)
+        return self._prepared[key]
 
     def prepare(self, recipe: Recipe) -> Prepared:
         """The task's data for the recipe's seed."""
@@ -97,6 +104,8 @@ class Workshop:
 
 def _clients_per_round(recipe: Recipe, trainable: int) -> int:
     training = recipe.training
+    if not trainable:
+        raise UserError(f"{recipe.source}: no client has training examples; change [partition]")
     if training.client_fraction is not None:
         return max(1, round(training.client_fraction * trainable))
     if training.clients_per_round > trainable:
@@ -140,5 +149,6 @@ def _form(prepared: Prepared) -> tuple:
     """What the computations depend on: sizes, not values."""
     inputs = prepared.inputs
     vectors = getattr(inputs, "vectors", None)
-    sizes = tuple((f.name, getattr(inputs, f.name)) for f in dataclasses.fields(inputs) if f.name != "vectors")
+    fields = [f.name for f in dataclasses.fields(inputs) if f.compare and f.name != "vectors"]
+    sizes = tuple((name, getattr(inputs, name)) for name in fields)
     return (type(inputs).__name__, sizes, None if vectors is None else vectors.shape, len(prepared.label_names))

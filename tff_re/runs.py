@@ -18,6 +18,7 @@ from tff_re import models
 from tff_re.checkpoints import read_client_states
 from tff_re.errors import UserError
 from tff_re.experiment import Experiment, Workshop
+from tff_re.models.inputs import HiddenRelationInput
 from tff_re.models.text_layers import forget_initial_values
 from tff_re.recipe import Recipe, load
 from tff_re.report import confusion_png, first_and_last, partition_heatmap, run_curves, similarity_figure
@@ -153,7 +154,10 @@ def recorded_similarities(experiment: Experiment, folder: RunFolder) -> dict[int
 def keras_model(experiment: Experiment, weights):
     """The run's model from stock Keras layers, with these weights; takes encoded inputs."""
     choice, prepared = experiment.recipe.model, experiment.prepared
-    model = models.module(choice.name).build_plain(choice.options, prepared.inputs, len(prepared.label_names))
+    module, num_classes = models.module(choice.name), len(prepared.label_names)
+    if isinstance(prepared.inputs, HiddenRelationInput):
+        return module.finished(choice.options, prepared.inputs, num_classes, weights)
+    model = module.build_plain(choice.options, prepared.inputs, num_classes)
     assign_weights(model, weights)
     forget_initial_values(model)
     return model

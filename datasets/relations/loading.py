@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from datasets.catalogue import find_data_set, label_choice, split_file
-from datasets.errors import DataError, named
+from datasets.errors import DataError
 from datasets.files import PathLike
 from datasets.relation_records import RelationCorpus
 from datasets.relations import ade, biobert_tsv, chemprot, chemprot_release, i2b2_2010, pgr, semeval2010_task8
@@ -69,7 +69,6 @@ def _beside(relations: Path, kind: str) -> Path:
         raise DataError(
             "is not named as the release names it",
             path=relations,
-            record=named("file", relations.name),
             remedy="use *_relations.tsv, *_relations_gs.tsv or *_gold_standard.tsv, with *_abstracts.tsv and "
             "*_entities.tsv (or *_gs.tsv) beside it",
         )

@@ -8,6 +8,7 @@ from typing import Any
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from datasets.errors import DataError
 from datasets.text.relation_layout import MARKERS
 from datasets.text.vocabulary import Vocabulary
 
@@ -30,7 +31,13 @@ def word_vocabulary(clients: Mapping[str, Sequence[str]], **bounds) -> Vocabular
 
 
 def word_tokenizer(vocabulary: Vocabulary) -> Any:
-    """A fast tokenizer with the ids of a vocabulary that `word_vocabulary` made; 0 pads, 1 is an unknown word."""
+    """A fast tokenizer with the ids of a vocabulary that `word_vocabulary` made; 0 pads, 1 is an unknown word.
+
+    Raises:
+      DataError: the vocabulary does not end with the special words, which would get ids beyond it.
+    """
+    if vocabulary.words[-len(SPECIAL) :] != SPECIAL:
+        raise DataError("the vocabulary does not end with the special words", remedy="make it with word_vocabulary")
     ids = {"[PAD]": 0, "[UNK]": 1, **dict(zip(vocabulary.words, vocabulary.ids(vocabulary.words), strict=True))}
     tokenizer = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()

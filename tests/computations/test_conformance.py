@@ -296,7 +296,7 @@ IMPOSSIBLE = {
     "weight": [-1.0, float("inf")],
     "absent_factor": [-1.0, float("nan")],
     "alpha": [-0.1, 1.1, float("nan")],
-    "num_clients": [0, None],
+    "num_clients": [0],
 }
 
 

@@ -90,6 +90,12 @@ def blank_memories(algorithm, data=DATA):
     return [algorithm.client_work.blank_memory(len(y)) for _, y in data]
 
 
+def first_round(algorithm, clients, weights=None):
+    """Output of a round in which all these clients are new."""
+    memories = [algorithm.client_work.blank_memory(len(c["examples"]["y"])) for c in clients]
+    return algorithm.next(begin(algorithm, weights), clients, memories)
+
+
 def play(algorithm, rounds, data=DATA, clients=clients_of, state=None, memories=None):
     """(state, memories) of each round."""
     state = begin(algorithm) if state is None else state
@@ -370,11 +376,14 @@ def test_a_client_that_does_not_count_leaves_scaffolds_variates_alone(build):
     assert far_apart(alone["state"]["client_work"]["shared"], [np.zeros_like(w) for w in start_weights()])
 
 
-def test_scaffold_must_know_the_number_of_clients():
+def test_scaffold_must_know_the_number_of_clients(build):
+    """A run counts them (tests/test_sentence_relations.py); who builds the algorithm without a run gives them."""
     options = algorithms.find("scaffold").options
+    assert options().num_clients is None and options(num_clients=7).weighting == "uniform"
     with pytest.raises(ValueError, match="num_clients must be given"):
-        options()
-    assert options(num_clients=7).weighting == "uniform"
+        build("scaffold")
+    with pytest.raises(ValueError, match="num_clients must be "):
+        options(num_clients=0)
 
 
 def test_scaffolds_traffic_is_two_models_each_way(build, encoder):
@@ -428,6 +437,34 @@ def test_fedcmc_over_three_rounds(build, fedavg, kind, sign):
     assert far_apart(expected[0], fedavg[0])
 
 
+@pytest.mark.parametrize("kind, sign", [("major", 1.0), ("minor", -1.0)])
+def test_clients_keep_the_similarities_of_their_own_classifiers(build, kind, sign):
+    """In every round those of the local classifier, zeros before the first; the server never has them."""
+    algorithm = build("fedcmc", **OPTIONS, mu=1.5, vectors=kind)
+    assert algorithm.client_work.shown == ("similarity",)
+    for memory in blank_memories(algorithm):
+        assert bits(memory) == bits({"similarity": np.zeros(CLASSES, np.float32)})
+    local, (loss_of, after, _) = [], fedcmc_in_whole_models(1.5, sign)
+    second_writing(range(3), loss_of, after=lambda models: (after(models), local.append(models)))
+    for (_, memories), models in zip(play(algorithm, range(3)), local, strict=True):
+        assert_close([m["similarity"] for m in memories], [similarities(m[2].T) for m in models], 1e-5)
+
+
+def test_with_random_vectors_clients_keep_similarities_too(build):
+    algorithm = build("fedcmc", **OPTIONS, mu=0.0, vectors="random")
+    _, classifiers = random_vectors(build, 0)
+    found = first_round(algorithm, clients_of(0))["memory"]
+    assert_close([m["similarity"] for m in found], [similarities(c) for c in classifiers], 1e-5)
+
+
+def test_a_client_that_does_not_count_keeps_its_similarities(build):
+    algorithm = build("fedcmc", **OPTIONS)
+    marked = collections.OrderedDict(similarity=np.full(CLASSES, 0.25, np.float32))
+    output = algorithm.next(begin(algorithm), [*clients_of(0), bad_client(0)], [*blank_memories(algorithm), marked])
+    assert bits(output["memory"][3]) == bits(marked)
+    assert bits(output["memory"][:3]) == bits(first_round(algorithm, clients_of(0))["memory"])
+
+
 def test_major_and_minor_vectors_differ(build):
     major, minor = (
         play(build("fedcmc", **OPTIONS, mu=1.5, vectors=kind), range(1))[0][0]["client_work"]["shared"]
@@ -441,9 +478,9 @@ def test_a_client_that_does_not_count_is_not_elected(build):
     weights = start_weights()
     weights[2] = (5.0 + 0.1 * weights[2]).astype(np.float32)
     algorithm = build("fedcmc", **OPTIONS)
-    alone = algorithm.next(begin(algorithm, weights), clients_of(0))
+    alone = first_round(algorithm, clients_of(0), weights)
     empty = client(np.zeros([0, WIDTH]), np.zeros([0]))
-    together = algorithm.next(begin(algorithm, weights), [bad_client(0), *clients_of(0), empty])
+    together = first_round(algorithm, [bad_client(0), *clients_of(0), empty], weights)
     vectors = alone["state"]["client_work"]["shared"]
     assert similarities(vectors.astype(float)).min() > 0.1
     assert bits(together["state"]["client_work"]["shared"]) == bits(vectors)
@@ -453,7 +490,7 @@ def test_a_client_that_does_not_count_is_not_elected(build):
 def test_without_a_client_that_counts_the_vectors_stay(build):
     algorithm = build("fedcmc", **OPTIONS)
     start = begin(algorithm)
-    output = algorithm.next(start, [bad_client(0), client(np.zeros([0, WIDTH]), np.zeros([0]))])
+    output = first_round(algorithm, [bad_client(0), client(np.zeros([0, WIDTH]), np.zeros([0]))])
     assert bits(output["state"]["client_work"]["shared"]) == bits(start["client_work"]["shared"])
     assert output["metrics"]["work"]["clients/counted"] == 0
 
@@ -461,7 +498,7 @@ def test_without_a_client_that_counts_the_vectors_stay(build):
 def random_vectors(build, number):
     """(vectors, the clients' classifiers) of a round from the start weights."""
     algorithm = build("fedcmc", **OPTIONS, mu=0.0, vectors="random")
-    output = algorithm.next(begin(algorithm), clients_of(number))
+    output = first_round(algorithm, clients_of(number))
     models = [train_locally(start_weights(), x, y, seed_of(number, k), plain_loss)[0] for k, (x, y) in enumerate(DATA)]
     return output["state"]["client_work"]["shared"], [m[2].T for m in models]
 
@@ -521,7 +558,7 @@ def loop_state(state, memories):
     return tf.nest.map_structure(lambda t: np.array(np.asarray(t)), value)
 
 
-@pytest.mark.parametrize("name", ["moon", "scaffold"])
+@pytest.mark.parametrize("name", ["moon", "scaffold", "fedcmc"])
 def test_memory_survives_a_checkpoint(build, tmp_path, name):
     """Memories of clients of different sizes are read back from a file into blank ones, bit for bit."""
     options = {**SCAFFOLD, "num_clients": 3} if name == "scaffold" else {**OPTIONS, "optimizer": "adam"}

@@ -3,6 +3,7 @@ import pytest
 from datasets_for_tests import dialogue, sentence, write_gz, write_json
 
 import datasets
+from datasets.catalogue import DATA_SETS, label_choice
 from datasets.errors import DataError
 from datasets.imcs_v2 import DIALOGUE_ACTS, read_dialogues, read_symptom_vocabulary
 from datasets.text import CharacterEncoding, Segmenter, WordEncoding
@@ -55,6 +56,11 @@ def test_a_path_stands_in_for_the_catalogue(folder):
             {"name": "imcs_v2", "split": "test"},
             "{d}/imcs_v2/IMCS-V2_test.json: no such file (nor with .gz); the split t",
         ),
+        (
+            {"name": "chemprot"},
+            "data set chemprot: holds pairs of mentions, not texts with a label; use it with task.name = "
+            '"sentence_relations"',
+        ),
         ({"name": "dxy"}, "{d}/dxy/train.jsonl: no such file (nor with .gz); put it there (copied in lemuria-wchen"),
     ],
 )
@@ -74,6 +80,43 @@ def test_without_a_data_folder(folder):
     assert datasets.symptom_vocabulary("dxy") == ()
     with pytest.raises(DataError, match=r"needs the file mie/symptom_norm.csv"):
         datasets.symptom_vocabulary("mie")
+
+
+def test_the_entries():
+    for name, data_set in DATA_SETS.items():
+        assert (
+            data_set.name == name and data_set.task and data_set.licence and data_set.citation and data_set.obtainable
+        )
+        assert bool(data_set.files) == bool(data_set.labels) == (name != "synthetic")
+        assert not data_set.files or next(iter(data_set.files)) == "train", "the default split"
+        assert len(set(data_set.labels)) == len(data_set.labels)
+    files = [file for data_set in DATA_SETS.values() for file in data_set.files.values()]
+    assert len(set(files)) == len(files) and not any(file.startswith("/") or ".." in file for file in files)
+    assert [name for name, data_set in DATA_SETS.items() if data_set.relations] == [
+        *("chemprot", "chemprot_release", "pgr", "ade", "semeval2010_task8", "gad", "euadr", "i2b2_2010")
+    ]
+
+
+def test_label_choices():
+    assert label_choice(DATA_SETS["chemprot"], None) == "groups"
+    assert label_choice(DATA_SETS["mie"], "symptom_type") == "symptom_type"
+    for wrong, shown in (("moods", "(label moods)"), ("", "(label)"), ("宝宝 昨晚", "(label)")):
+        with pytest.raises(DataError) as caught:
+            label_choice(DATA_SETS["ade"], wrong)
+        assert str(caught.value) == (
+            f"data set ade: has no such label choice {shown}; use one of with_negatives, positives"
+        )
+
+
+def test_a_data_set_of_folders_and_a_folder_in_place_of_a_file(folder):
+    assert not datasets.files_there("i2b2_2010", folder)["i2b2_2010/train"]
+    (folder / "i2b2_2010" / "train").mkdir(parents=True)
+    assert datasets.files_there("i2b2_2010", folder) == {"i2b2_2010/train": True, "i2b2_2010/test": False}
+    path = folder / "dxy" / "train.jsonl"
+    path.mkdir(parents=True)
+    with pytest.raises(DataError) as caught:
+        datasets.load_corpus("dxy", folder)
+    assert str(caught.value).startswith(f"{path}: cannot be read (Is a directory)")
 
 
 def test_dxy_dev_has_the_classes_of_the_training_split(folder):
@@ -186,9 +229,10 @@ def test_floor_one_knows_neither_tensorflow_nor_the_floors_above():
     import sys
 
     program = (
-        "import sys, datasets, datasets.synthetic, datasets.text; "
+        "import sys, datasets, datasets.synthetic, datasets.text, datasets.encoded_clients; "
+        "import datasets.relations.loading, datasets.relations.selection; "
         "print([m for m in sys.modules if m.split('.')[0] in ('tensorflow', 'tensorflow_federated', 'computations', "
-        "'tff_re', 'gensim', 'jieba')])"
+        "'tff_re', 'gensim', 'jieba', 'transformers', 'tokenizers')])"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout == "[]\n"

@@ -275,7 +275,7 @@ def test_all_features_of_the_task_are_taken_without_a_warning(kind, form):
     module, options = KINDS[kind]
     inputs = RelationInput(WORDS, LENGTH)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         model = getattr(module, form)(options, inputs, CLASSES)
         model(tensors(texts([(9, 2, 5)])), training=False)
     assert set(model.input) == set(inputs.specs)

@@ -67,3 +67,26 @@ class RelationInput:
             **{name: tf.TensorSpec([None, self.max_length], tf.int32) for name in rows},
             **{name: tf.TensorSpec([None], tf.int32) for name in ("head_start", "tail_start")},
         }
+
+
+@dataclass(frozen=True)
+class HiddenRelationInput:
+    """A RelationInput behind an encoder's frozen layers, which need not run again in every round.
+
+    `hidden` float16 [B, max_length, width] in place of `input_ids`: the outputs of the highest frozen layer.
+
+    Attributes:
+      relation: What the frozen layers read.
+      width: Of the encoder.
+      seed: Of the run, which drew what the encoder's checkpoint does not have (the markers' vectors).
+    """
+
+    relation: RelationInput
+    width: int
+    seed: int = field(compare=False)
+
+    @property
+    def specs(self) -> Mapping[str, tf.TensorSpec]:
+        """Name -> TensorSpec of a batch."""
+        specs = {name: spec for name, spec in self.relation.specs.items() if name != "input_ids"}
+        return {"hidden": tf.TensorSpec([None, self.relation.max_length, self.width], tf.float16), **specs}

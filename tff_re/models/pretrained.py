@@ -96,7 +96,7 @@ class PieceEncoder(tf.keras.layers.Layer):
 
         Raises:
           ValueError: more layers are to be frozen than there are, the layers cannot be told apart, or the configuration
-            is none.
+            holds an impossible value.
         """
         super().__init__(**kwargs)
         self._settings = {
@@ -111,11 +111,8 @@ class PieceEncoder(tf.keras.layers.Layer):
             try:
                 self.main = main_layer(made)
             except (TypeError, KeyError) as error:
-                raise ValueError(f"its config.json has a value that is none ({error}); repair it") from None
-            for layer in self.main._flatten_layers():
-                for name, value in list(vars(layer).items()):
-                    if isinstance(value, tf.keras.layers.Dropout):
-                        setattr(layer, name, SeededDropout(value.rate if dropout is None else dropout))
+                raise ValueError(f"its config.json holds an impossible value ({error})") from None
+            seed_dropout(self.main, dropout)
         if frozen_layers:
             for layer in lowest(self.main, frozen_layers):
                 layer.trainable = False
@@ -129,11 +126,34 @@ class PieceEncoder(tf.keras.layers.Layer):
         return {**super().get_config(), **self._settings}
 
 
+def seed_dropout(layer: tf.keras.layers.Layer, rate: float | None) -> None:
+    """Exchanges Keras' dropout inside of a layer for one that draws from the step's seed, at `rate` if given."""
+    for part in layer._flatten_layers():
+        for name, value in list(vars(part).items()):
+            if isinstance(value, tf.keras.layers.Dropout):
+                setattr(part, name, SeededDropout(value.rate if rate is None else rate))
+
+
+def stack_of(main: tf.keras.layers.Layer) -> tf.keras.layers.Layer:
+    """The part that holds the list of layers (`layer`). Raises ValueError where there is none of that form."""
+    stack = getattr(main, "encoder", None) or getattr(main, "transformer", None)
+    if not hasattr(main, "embeddings") or not isinstance(getattr(stack, "layer", None), (list, tuple)):
+        raise ValueError("its layers cannot be told apart, so that none can be frozen; set frozen_layers to 0")
+    return stack
+
+
 def main_layer(config) -> tf.keras.layers.Layer:
     """The main layer of the configuration's TensorFlow model, without its pooler."""
     cls = TF_MODEL_MAPPING[type(config)]
     model = cls(config, **_without_pooler(cls))
     return getattr(model, model.base_model_prefix)
+
+
+def positions(main: tf.keras.layers.Layer, config) -> int | None:
+    """Pieces that the main layer can read; None: any number. RoBERTa's positions begin behind the padding's id."""
+    count = getattr(config, "max_position_embeddings", None)
+    padding = getattr(getattr(main, "embeddings", None), "padding_idx", None)
+    return count if count is None or padding is None else count - padding - 1
 
 
 def _without_pooler(cls) -> dict[str, bool]:
@@ -146,10 +166,7 @@ def lowest(main: tf.keras.layers.Layer, count: int) -> list[tf.keras.layers.Laye
     Raises:
       ValueError: there are not so many, or the encoder does not name them as BERT or DistilBERT does.
     """
-    stack = getattr(main, "encoder", None) or getattr(main, "transformer", None)
-    layers = getattr(stack, "layer", None)
-    if not hasattr(main, "embeddings") or not isinstance(layers, (list, tuple)):
-        raise ValueError("its layers cannot be told apart, so that none can be frozen; set frozen_layers to 0")
+    layers = stack_of(main).layer
     if count > len(layers):
         raise ValueError(f"frozen_layers is {count}, but the encoder has {len(layers)} layers")
     return [main.embeddings, *layers[:count]]

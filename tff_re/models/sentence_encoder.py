@@ -7,13 +7,15 @@ from typing import Literal
 
 import tensorflow as tf
 
+from computations.local_model import LABEL, LocalModel
 from computations.randomness import SeededDropout
 from tff_re.errors import UserError
-from tff_re.models.inputs import RelationInput
-from tff_re.models.pretrained import PieceEncoder, assign_pretrained, load_config
+from tff_re.models.frozen_layers import UpperLayers, assign_upper, hidden_states
+from tff_re.models.inputs import HiddenRelationInput, RelationInput
+from tff_re.models.pretrained import PieceEncoder, assign_pretrained, load_config, positions
 from tff_re.models.text_layers import TrimRelations
 
-TAKES = (RelationInput,)
+TAKES = (RelationInput, HiddenRelationInput)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +30,8 @@ class Options:
     bias: whether the classifier has one; FedCMC's has none (Eq. 2).
     encoder_dropout: rate inside of the encoder; its own configuration's if not set.
     dropout: rate on what the classifier sees.
-    frozen_layers: if at least 1, the embeddings and so many of the lowest layers stay as they are.
+    frozen_layers: if at least 1, the embeddings and so many of the lowest layers stay as they are; they run once per
+      text, without dropout, and local training starts from their outputs.
     precision: of the encoder's arithmetic; weights, moments and the classifier are float32 in both.
     """
 
@@ -50,33 +53,27 @@ class Options:
             raise ValueError(f"frozen_layers must be at least 0, got {self.frozen_layers}")
 
 
-def build(options: Options, inputs: RelationInput, num_classes: int) -> tf.keras.Model:
+def build(options: Options, inputs: RelationInput | HiddenRelationInput, num_classes: int) -> tf.keras.Model:
     """The transformer's outputs, the two mentions' representation h, logits W h (FedCMC, Eqs. 1 and 2).
+
+    For a HiddenRelationInput only what lies above the frozen layers.
 
     Raises:
       UserError: there is no such encoder, or the options do not fit it.
     """
-    source = _source(options, inputs)
+    relation = inputs.relation if isinstance(inputs, HiddenRelationInput) else inputs
+    source = _source(options, relation)
     config = load_config(source)
     arrays = {name: tf.keras.Input(spec.shape[1:], dtype=spec.dtype, name=name) for name, spec in inputs.specs.items()}
     trimmed = TrimRelations(name="trim")(arrays)
-    try:
-        encoder = PieceEncoder(
-            config.to_dict(),
-            max(inputs.vocabulary_size, config.vocab_size),
-            options.encoder_dropout,
-            options.frozen_layers,
-            dtype=options.precision,
-            name="encoder",
+    if relation is inputs:
+        encoder = _piece_encoder(options, relation, source, config)
+        outputs = encoder({name: trimmed[name] for name in ("input_ids", "attention_mask")})
+    else:
+        encoder = UpperLayers(
+            config.to_dict(), options.encoder_dropout, options.frozen_layers, dtype=options.precision, name="encoder"
         )
-    except ValueError as error:
-        raise UserError(f"encoder {source}: {error}") from None
-    if inputs.max_length > getattr(config, "max_position_embeddings", inputs.max_length):
-        raise UserError(
-            f"encoder {source}: reads {config.max_position_embeddings} pieces, the task gives {inputs.max_length}; "
-            "lower task.max_length"
-        )
-    outputs = encoder({name: trimmed[name] for name in ("input_ids", "attention_mask")})
+        outputs = encoder({name: trimmed[name] for name in ("hidden", "attention_mask")})
     features = MentionFeatures(options.representation, dtype="float32", name="mentions")(
         {**trimmed, "outputs": outputs}
     )
@@ -91,17 +88,86 @@ def build(options: Options, inputs: RelationInput, num_classes: int) -> tf.keras
     return tf.keras.Model(arrays, {"logits": logits, "features": features}, name="sentence_encoder")
 
 
-def build_plain(options: Options, inputs: RelationInput, num_classes: int) -> tf.keras.Model:
+def _piece_encoder(options: Options, inputs: RelationInput, source: str, config) -> PieceEncoder:
+    try:
+        encoder = PieceEncoder(
+            config.to_dict(),
+            max(inputs.vocabulary_size, config.vocab_size),
+            options.encoder_dropout,
+            options.frozen_layers,
+            dtype=options.precision,
+            name="encoder",
+        )
+    except ValueError as error:
+        raise UserError(f"encoder {source}: {error}") from None
+    readable = positions(encoder.main, config)
+    if readable is not None and inputs.max_length > readable:
+        raise UserError(
+            f"encoder {source}: reads {readable} pieces, the task gives {inputs.max_length}; lower task.max_length"
+        )
+    return encoder
+
+
+def build_plain(options: Options, inputs: RelationInput | HiddenRelationInput, num_classes: int) -> tf.keras.Model:
     """The same model: a transformer has no form of stock Keras layers. Loading it takes this project's code."""
     return build(options, inputs, num_classes)
 
 
-def initialise(options: Options, inputs: RelationInput):
+def initialise(options: Options, inputs: RelationInput | HiddenRelationInput):
     """What brings a new model to its initial weights beyond its own initialisers: the pretrained encoder; or None."""
+    if isinstance(inputs, HiddenRelationInput):
+        return lambda model: _assign_from_whole(options, inputs, model)
     if not options.pretrained:
         return None
     source = _source(options, inputs)
     return lambda model: assign_pretrained(model.get_layer("encoder"), source)
+
+
+def _assign_from_whole(options: Options, inputs: HiddenRelationInput, model: tf.keras.Model) -> None:
+    """Initial weights as the whole model would have them, the classifier's too."""
+    classifier = model.get_layer("classifier")
+    whole = _whole(options, inputs, classifier.units)
+    assign_upper(model.get_layer("encoder"), whole.get_layer("encoder"))
+    classifier.set_weights(whole.get_layer("classifier").get_weights())
+
+
+def precompute(options: Options, inputs: RelationInput, seed: int):
+    """(inputs, function of arrays) that put the frozen layers' outputs in place of the pieces; None: none is frozen.
+
+    Args:
+      options: the model's.
+      inputs: what the task gives.
+      seed: of the run, which draws what the checkpoint does not have (the markers' vectors).
+    """
+    if not options.frozen_layers or not isinstance(inputs, RelationInput):
+        return None
+    encoder = _whole(options, HiddenRelationInput(inputs, 0, seed)).get_layer("encoder")
+
+    def run(arrays):
+        hidden = hidden_states(encoder, arrays, options.frozen_layers)
+        return {"hidden": hidden, **{name: array for name, array in arrays.items() if name != "input_ids"}}
+
+    return HiddenRelationInput(inputs, encoder.main.config.hidden_size, seed), run
+
+
+def finished(options: Options, inputs: HiddenRelationInput, num_classes: int, weights) -> tf.keras.Model:
+    """The whole model, which takes pieces, of what was trained behind frozen layers."""
+    whole = _whole(options, inputs, num_classes)
+    for variable, value in zip(whole.trainable_variables, weights.trainable, strict=True):
+        variable.assign(value)
+    return whole
+
+
+def _whole(options: Options, inputs: HiddenRelationInput, num_classes: int = 2) -> tf.keras.Model:
+    """The whole model with the initial weights of the run's seed."""
+    relation = inputs.relation
+    local = LocalModel(
+        build=lambda: build(options, relation, num_classes),
+        input_spec={**relation.specs, LABEL: tf.TensorSpec([None], tf.int32)},
+        num_classes=num_classes,
+        initialise=initialise(options, relation),
+    )
+    return local.keras_model(local.initial_weights(inputs.seed))
 
 
 def _source(options: Options, inputs: RelationInput) -> str:

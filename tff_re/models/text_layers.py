@@ -51,11 +51,11 @@ def embedding(inputs, width: int, trainable: bool, **options) -> tf.keras.layers
 
 @tf.keras.utils.register_keras_serializable("tff_re")
 class TrimRelations(tf.keras.layers.Layer):
-    """The arrays of a RelationInput, rows cut to the longest text of the batch: no time is spent on padding."""
+    """The arrays of a RelationInput or HiddenRelationInput, rows cut to the longest text of the batch."""
 
     def call(self, inputs):
         longest = tf.reduce_max(tf.reduce_sum(inputs["attention_mask"], axis=-1))
-        return {n: v[:, : tf.maximum(longest, 1)] if v.shape.rank == 2 else tf.identity(v) for n, v in inputs.items()}
+        return {n: v[:, : tf.maximum(longest, 1)] if v.shape.rank > 1 else tf.identity(v) for n, v in inputs.items()}
 
 
 def forget_initial_values(model: tf.keras.Model) -> None:

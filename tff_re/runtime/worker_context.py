@@ -9,6 +9,7 @@ import time
 import grpc
 import tensorflow_federated as tff
 
+from computations.native_form import native_form
 from tff_re.runtime.errors import ComputationFailed, RuntimeClosed, RuntimeProblem, WorkerDied, WorkerStartFailed
 from tff_re.runtime.lean_executor import LeanExecutor
 from tff_re.runtime.worker import Worker
@@ -131,7 +132,7 @@ def connect(worker: Worker, *, default_num_clients: int) -> tuple[tff.framework.
 
     context = tff.framework.SyncExecutionContext(
         executor_fn=tff.framework.ResourceManagingExecutorFactory(make_executor),
-        compiler_fn=tff.backends.native.desugar_and_transform_to_native,
+        compiler_fn=native_form,
         transform_args=tff.tensorflow.transform_args,
         transform_result=tff.tensorflow.transform_result,
     )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 
+import numpy as np
 import tensorflow as tf
 
 from computations.local_model import LABEL, LocalModel
-from datasets.federated import FederatedExamples
+from datasets.federated import ClientExamples, FederatedExamples
 from datasets.partition import LabelCounts, Partition
 from datasets.text.encoding import TextEncoding
 from tff_re import models
 from tff_re.errors import UserError
-from tff_re.models.inputs import DenseInput, RelationInput, TokenInput
+from tff_re.models.inputs import DenseInput, HiddenRelationInput, RelationInput, TokenInput
 from tff_re.settings import Choice
 
 
@@ -32,7 +34,7 @@ class Prepared:
     """
 
     examples: FederatedExamples
-    inputs: DenseInput | RelationInput | TokenInput
+    inputs: DenseInput | HiddenRelationInput | RelationInput | TokenInput
     counts: LabelCounts
     partition: Partition | None = None
     encoding: TextEncoding | None = None
@@ -43,6 +45,29 @@ class Prepared:
     def label_names(self) -> tuple[str, ...]:
         """The classes, in the order of the labels."""
         return self.examples.label_names
+
+    def precomputed(self, model: Choice, seed: int) -> Prepared:
+        """These data behind what the recipe's model never changes (frozen layers), which then runs once.
+
+        Args:
+          model: the recipe's model.
+          seed: the run's, which draws what a checkpoint does not have.
+        """
+        module = models.module(model.name)
+        found = module.precompute(model.options, self.inputs, seed) if hasattr(module, "precompute") else None
+        if found is None:
+            return self
+        inputs, run = found
+        parts = [part for client in self.examples.clients for part in (client.train, client.test)]
+        together = run({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+        ends = np.cumsum([len(part[LABEL]) for part in parts])[:-1]
+        rows = zip(*(np.split(array, ends) for array in together.values()), strict=True)
+        split = [dict(zip(together, arrays, strict=True)) for arrays in rows]
+        clients = tuple(
+            ClientExamples(client.client_id, *split[2 * i : 2 * i + 2])
+            for i, client in enumerate(self.examples.clients)
+        )
+        return dataclasses.replace(self, examples=FederatedExamples(clients, self.label_names), inputs=inputs)
 
     def local_model(self, model: Choice) -> LocalModel:
         """The recipe's model for these inputs.

@@ -116,12 +116,16 @@ def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
         inputs=RelationInput(size, options.max_length, options.tokenizer, vectors),
         counts=label_counts(partition, *corpora),
         partition=partition,
-        notes=(
-            *(note for c in corpora for note in c.notes),
-            *partition.notes,
-            encoding.describe(),
-            *notes,
-            *report.notes(),
+        notes=tuple(
+            dict.fromkeys(
+                (
+                    *(note for c in corpora for note in c.notes),
+                    *partition.notes,
+                    encoding.describe(),
+                    *notes,
+                    *report.notes(),
+                )
+            )
         ),
         positive_labels=corpus.positive_labels,
     )

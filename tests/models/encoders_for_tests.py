@@ -1,0 +1,81 @@
+"""Tiny encoders with random weights, as folders that `transformers` reads: for tests that need a pretrained one."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+import string
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import transformers
+from safetensors.numpy import load_file, save_file
+
+from tff_re.models.pretrained import policy
+
+LAYERS, WIDTH, POSITIONS = 2, 16, 64
+
+WORDS = ("drug", "gene", "inhibits", "binds", "the", ".")
+PIECES = (
+    *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
+    *WORDS,
+    *string.ascii_lowercase,
+    *(f"##{letter}" for letter in string.ascii_lowercase),
+)
+"""The vocabulary: a few words, and letters for the rest."""
+
+_BERT = {"num_hidden_layers": LAYERS, "num_attention_heads": 2, "hidden_size": WIDTH, "intermediate_size": 32}
+_DISTILBERT = {"n_layers": LAYERS, "n_heads": 2, "dim": WIDTH, "hidden_dim": 32}
+_KINDS = {"bert": ("Bert", _BERT), "distilbert": ("DistilBert", _DISTILBERT)}
+KINDS = tuple(_KINDS)
+
+
+def encoder(kind: str = "bert") -> Path:
+    """A folder with `config.json`, `model.safetensors` (TensorFlow's form, the pooler too) and the tokenizer's files.
+
+    Written once in a session; a test that changes a file takes `a_copy`.
+    """
+    return _written(kind)
+
+
+@functools.cache
+def _written(kind: str) -> Path:
+    folder = Path(_temporary().name) / kind
+    folder.mkdir()
+    name, sizes = _KINDS[kind]
+    config = getattr(transformers, f"{name}Config")(vocab_size=len(PIECES), max_position_embeddings=POSITIONS, **sizes)
+    with policy("float32"):
+        model = getattr(transformers, f"TF{name}Model")(config)
+        model.build_in_name_scope()
+    generator = np.random.default_rng(len(kind))
+    model.set_weights([generator.normal("gamma" in w.name, 0.2, w.shape).astype(np.float32) for w in model.weights])
+    model.save_pretrained(folder, safe_serialization=True)
+    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n", "utf-8")
+    tokenizer = getattr(transformers, f"{name}TokenizerFast")(vocab_file=str(folder / "vocab.txt"))
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def a_copy(to: Path, kind: str = "bert", **config) -> Path:
+    """A copy of `encoder(kind)` at `to`, with other values in its config.json."""
+    shutil.copytree(encoder(kind), to)
+    path = to / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **config}), "utf-8")
+    return to
+
+
+def checkpoint(folder: Path) -> dict[str, np.ndarray]:
+    """Name -> value of a folder's weights."""
+    return load_file(folder / "model.safetensors")
+
+
+def save_checkpoint(folder: Path, weights: dict[str, np.ndarray], form: str = "tf") -> None:
+    """Replaces a folder's weights; `form` is what wrote them, `tf` or `pt`."""
+    save_file(weights, folder / "model.safetensors", metadata={"format": form})
+
+
+@functools.cache
+def _temporary() -> tempfile.TemporaryDirectory:
+    return tempfile.TemporaryDirectory(prefix="encoders")

@@ -1,0 +1,114 @@
+"""Frozen layers run once: what is trained behind them is what would be trained with them inside."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.models.encoders_for_tests import KINDS, encoder
+from tests.upper_floors import assert_same_weights
+from tff_re.errors import UserError
+from tff_re.experiment import Workshop
+from tff_re.models.inputs import HiddenRelationInput, RelationInput
+from tff_re.recipe import resolve
+from tff_re.runs import keras_model, train_run
+from tff_re.tasks.base import Prepared
+from tff_re.tasks.where import Where
+
+LABELS = ("ACTIVATOR", "INHIBITOR", "AGONIST")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    path = tmp_path_factory.mktemp("frozen") / "train.jsonl"
+    with path.open("w", encoding="utf-8") as file:
+        for number in range(18):
+            label = number % len(LABELS)
+            text = f"<< drug {'a' * (number % 3)}x >> {'abc'[label]} binds {'the ' * (number % 4)}[[ gene ]] ."
+            file.write(json.dumps({"text": text, "label": LABELS[label], "metadata": []}) + "\n")
+    return path
+
+
+def recipe(corpus, kind="bert", seed=0, **model):
+    return resolve(
+        {
+            "name": "frozen",
+            "task": {
+                "name": "sentence_relations",
+                "path": str(corpus),
+                "tokenizer": str(encoder(kind)),
+                "max_length": 20,
+                "test_share": 0.3,
+            },
+            "partition": {"name": "iid", "num_clients": 2},
+            "model": {"name": "sentence_encoder", "frozen_layers": 1, "encoder_dropout": 0.0, **model},
+            "algorithm": {"name": "fedavg", "learning_rate": 0.05, "local_epochs": 2, "batch_size": 4},
+            "training": {"rounds": 2, "client_fraction": 1.0},
+        },
+        "frozen.toml",
+        seed=seed,
+    )
+
+
+def inside(monkeypatch):
+    """Switches the running apart of frozen layers off."""
+    monkeypatch.setattr(Prepared, "precomputed", lambda self, model, seed: self)
+
+
+def in_order(examples):
+    """A client's arrays as tensors, its labels left out."""
+    return {name: tf.constant(array) for name, array in examples.items() if name != "y"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("frozen_layers", [1, 2])
+def test_logits_are_those_of_the_whole_model(kind, frozen_layers, corpus):
+    built = recipe(corpus, kind, frozen_layers=frozen_layers)
+    apart = Workshop(Where()).build(built)
+    assert isinstance(apart.prepared.inputs, HiddenRelationInput)
+    plain = Workshop(Where()).prepare(built)
+    assert isinstance(plain.inputs, RelationInput)
+    weights = apart.model.initial_weights(0)
+    upper, whole = apart.model.keras_model(weights), keras_model(apart, weights)
+    for own, theirs in zip(apart.prepared.examples.clients, plain.examples.clients, strict=True):
+        for split in ("train", "test"):
+            ours, pieces = getattr(own, split), getattr(theirs, split)
+            np.testing.assert_array_equal(ours["y"], pieces["y"])
+            assert ours["hidden"].dtype == np.float16 and not ours["hidden"][pieces["attention_mask"] == 0].any()
+            np.testing.assert_allclose(
+                upper(in_order(ours))["logits"], whole(in_order(pieces))["logits"], rtol=0, atol=2e-2
+            )
+
+
+def test_training_is_that_with_the_layers_inside(corpus, runtime, tmp_path, monkeypatch):
+    apart, result = train_run(recipe(corpus), tmp_path / "apart", runtime=runtime)
+    inside(monkeypatch)
+    together, wanted = train_run(recipe(corpus), tmp_path / "inside", runtime=runtime, details=False)
+    start = apart.model.initial_weights(0)
+    assert not result.weights.non_trainable and wanted.weights.non_trainable
+    for first, own, other in zip(start.trainable, result.weights.trainable, wanted.weights.trainable, strict=True):
+        np.testing.assert_allclose(own, other, rtol=0, atol=0.15 * np.abs(other - first).max() + 1e-6)
+    assert apart.traffic.up == together.traffic.up and apart.traffic.down < together.traffic.down
+    saved = tf.keras.models.load_model(tmp_path / "apart" / "model.keras", compile=False)
+    examples = in_order(Workshop(Where()).prepare(recipe(corpus)).examples.clients[0].test)
+    np.testing.assert_allclose(
+        saved(examples)["logits"], keras_model(apart, result.weights)(examples)["logits"], rtol=0, atol=1e-5
+    )
+
+
+def test_what_the_checkpoint_does_not_have_comes_from_the_seed(corpus):
+    shop = Workshop(Where())
+    first, again, other = (shop.build(recipe(corpus, seed=seed)) for seed in (0, 0, 1))
+    assert_same_weights(first.model.initial_weights(0), again.model.initial_weights(0))
+    hidden = [e.prepared.examples.pooled("train")["hidden"] for e in (first, again, other)]
+    np.testing.assert_array_equal(hidden[0], hidden[1])
+    assert first.algorithm is other.algorithm  # seeds differ in data, not in computations
+    assert not np.array_equal(np.sort(hidden[0], axis=None), np.sort(hidden[2], axis=None))
+
+
+def test_more_layers_than_there_are(corpus):
+    with pytest.raises(UserError, match="frozen_layers is 3, but the encoder has 2 layers"):
+        Workshop(Where()).build(recipe(corpus, frozen_layers=3))

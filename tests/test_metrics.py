@@ -1,0 +1,79 @@
+"""F1 of the positive relations against scikit-learn on the labels themselves."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
+
+from tff_re.tasks.metrics import classification_metrics
+
+CLASSES = 5
+
+
+def metrics(labels, predicted, positive_labels=None, classes=CLASSES):
+    confusion = confusion_matrix(labels, predicted, labels=np.arange(classes)).astype(np.float32)
+    statistics = {"examples": np.float32(len(labels)), "loss": np.float32(2 * len(labels)), "confusion": confusion}
+    return classification_metrics(statistics, positive_labels)
+
+
+def drawn(seed, count=200, classes=CLASSES):
+    """(labels, predictions): right in half of the cases, some classes rare."""
+    generator = np.random.default_rng(seed)
+    share = generator.dirichlet(np.ones(classes))
+    labels, others = generator.choice(classes, count, p=share), generator.integers(0, classes, count)
+    return labels, np.where(generator.random(count) < 0.5, labels, others)
+
+
+@pytest.mark.parametrize("negative", [0, 2, CLASSES - 1, None])
+@pytest.mark.parametrize("seed", range(5))
+def test_micro_and_macro_f1_count_the_positive_relations(negative, seed):
+    labels, predicted = drawn(seed)
+    positive = [label for label in range(CLASSES) if label != negative]
+    found = metrics(labels, predicted, positive)
+    occurring = [label for label in positive if label in labels or label in predicted]
+    for average, wanted in (("micro", positive), ("macro", occurring)):
+        expected = f1_score(labels, predicted, labels=wanted, average=average, zero_division=0.0)
+        assert found[f"{average}_f1"] == pytest.approx(expected, rel=1e-9), average
+    assert found["accuracy"] == pytest.approx(accuracy_score(labels, predicted)) and found["loss"] == 2
+    if negative is None:
+        assert found["micro_f1"] == pytest.approx(found["accuracy"])
+
+
+def test_by_hand():
+    """Class 0 is negative. Counted: one hit, a relation where there is none, and one that was taken for another."""
+    labels, predicted = [0, 0, 1, 1, 2], [0, 1, 1, 2, 2]
+    found = metrics(labels, predicted, (1, 2), classes=3)
+    # Class 1: precision 1/2, recall 1/2; class 2: precision 1/2, recall 1. Together: 2 hits, 4 predicted, 3 there.
+    assert found["macro_f1"] == pytest.approx((1 / 2 + 2 / 3) / 2)
+    assert found["micro_f1"] == pytest.approx(2 * 2 / (4 + 3))
+    assert found["accuracy"] == pytest.approx(3 / 5)
+
+
+def test_one_positive_relation():
+    labels, predicted = drawn(7, classes=2)
+    found = metrics(labels, predicted, (1,), classes=2)
+    assert found["micro_f1"] == found["macro_f1"] == pytest.approx(f1_score(labels, predicted))
+
+
+@pytest.mark.parametrize("positive", [(1, 2), (2, 1), ()])
+def test_where_no_positive_relation_occurs_or_is_predicted_f1_is_zero(positive):
+    found = metrics([0, 0, 0], [0, 0, 0], positive, classes=3)
+    assert found == {"accuracy": 1.0, "loss": 2.0, "macro_f1": 0.0, "micro_f1": 0.0}
+
+
+def test_a_relation_that_neither_occurs_nor_is_predicted_is_not_in_macro_f1():
+    assert metrics([0, 1, 1], [0, 1, 1], (1, 2), classes=3)["macro_f1"] == 1.0
+    assert metrics([0, 1, 1], [0, 1, 2], (1, 2), classes=3)["macro_f1"] == pytest.approx(1 / 3)
+
+
+def test_other_tasks_have_no_micro_f1():
+    labels, predicted = drawn(3)
+    found = metrics(labels, predicted)
+    assert set(found) == {"accuracy", "loss", "macro_f1"}
+    assert found["macro_f1"] == pytest.approx(f1_score(labels, predicted, average="macro"))
+
+
+@pytest.mark.parametrize("positive", [None, (1, 2)])
+def test_without_examples_everything_is_nan(positive):
+    found = metrics([], [], positive, classes=3)
+    assert set(found) == {"accuracy", "loss", "macro_f1"} | ({"micro_f1"} if positive else set())
+    assert all(np.isnan(value) for value in found.values())

@@ -1,0 +1,100 @@
+"""Frozen lower layers run once; what is trained starts from their outputs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from transformers import CONFIG_MAPPING
+
+from tff_re.models.pretrained import PieceEncoder, _quiet, main_layer, policy, seed_dropout, stack_of
+
+INFERENCE_BATCH = 64
+"""Texts at once where frozen layers run."""
+
+
+@tf.keras.utils.register_keras_serializable("tff_re")
+class UpperLayers(tf.keras.layers.Layer):
+    """{`hidden` [B, l, d], `attention_mask` int32 [B, l]} -> the last layer's outputs [B, l, d].
+
+    The layers of a PieceEncoder above its frozen ones.
+    """
+
+    def __init__(self, config: dict[str, Any], dropout: float | None, frozen_layers: int, **kwargs):
+        """Args: as PieceEncoder's.
+
+        Raises:
+          ValueError: there are not so many layers, or the encoder is not built as BERT or DistilBERT is.
+        """
+        super().__init__(**kwargs)
+        self._settings = {"config": config, "dropout": dropout, "frozen_layers": frozen_layers}
+        made = CONFIG_MAPPING[config["model_type"]].from_dict(config)
+        if frozen_layers > made.num_hidden_layers:
+            raise ValueError(f"frozen_layers is {frozen_layers}, but the encoder has {made.num_hidden_layers} layers")
+        made.num_hidden_layers -= frozen_layers
+        with policy(self._dtype_policy.name), _quiet():
+            self.stack = stack_of(main_layer(made))
+            seed_dropout(self.stack, dropout)
+        parameters = inspect.signature(self.stack.call).parameters
+        self._is_distilbert = "attn_mask" in parameters
+        if not self._is_distilbert and "encoder_hidden_states" not in parameters:
+            raise ValueError("its layers cannot be run apart, so that none can be frozen; set frozen_layers to 0")
+
+    def call(self, inputs, training=None):
+        hidden, mask = inputs["hidden"], tf.cast(inputs["attention_mask"], self.compute_dtype)
+        none = [None] * len(self.stack.layer)
+        common = {"head_mask": none, "output_attentions": False, "output_hidden_states": False, "return_dict": True}
+        if self._is_distilbert:
+            return self.stack(hidden, mask, training=training, **common).last_hidden_state
+        return self.stack(
+            hidden,
+            attention_mask=(1.0 - mask[:, tf.newaxis, tf.newaxis, :]) * -10000.0,
+            encoder_hidden_states=None,
+            encoder_attention_mask=None,
+            past_key_values=none,
+            use_cache=False,
+            training=training,
+            **common,
+        ).last_hidden_state
+
+    def get_config(self):
+        return {**super().get_config(), **self._settings}
+
+
+def assign_upper(upper: UpperLayers, encoder: PieceEncoder) -> None:
+    """Gives the layers above the frozen ones an encoder's weights."""
+    layers = stack_of(encoder.main).layer
+    for own, layer in zip(upper.stack.layer, layers[len(layers) - len(upper.stack.layer) :], strict=True):
+        for variable, value in zip(own.weights, layer.weights, strict=True):
+            variable.assign(value)
+
+
+def hidden_states(encoder: PieceEncoder, arrays: Mapping[str, np.ndarray], layer: int) -> np.ndarray:
+    """The outputs of the `layer`-th layer (0: of the embeddings) without dropout, float16 [n, L, d]; padding is zero.
+
+    Args:
+      encoder: with its weights.
+      arrays: `input_ids`, `attention_mask` int32 [n, L].
+      layer: counted from 1.
+    """
+    ids, mask = arrays["input_ids"], arrays["attention_mask"]
+    lengths = mask.sum(axis=1)
+    result = np.zeros((*ids.shape, encoder.main.config.hidden_size), np.float16)
+
+    @tf.function(reduce_retracing=True)
+    def outputs(ids, mask):
+        states = encoder.main(
+            input_ids=ids, attention_mask=mask, output_hidden_states=True, return_dict=True, training=False
+        ).hidden_states
+        return tf.cast(states[layer], tf.float16)
+
+    order = np.argsort(lengths, kind="stable")
+    for start in range(0, len(order), INFERENCE_BATCH):
+        rows = order[start : start + INFERENCE_BATCH]
+        longest = max(1, lengths[rows[-1]])
+        values = outputs(tf.constant(ids[rows, :longest]), tf.constant(mask[rows, :longest])).numpy()
+        result[rows, :longest] = values * mask[rows, :longest, np.newaxis].astype(np.float16)
+    return result
