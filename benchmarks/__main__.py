@@ -7,8 +7,9 @@ import importlib
 from pathlib import Path
 
 from tff_re.quiet import be_quiet
+from tff_re.runtime import install_signal_handlers
 
-NAMES = ("rounds",)
+NAMES = ("rounds", "encoder", "memory")
 
 
 def main() -> None:
@@ -21,6 +22,7 @@ def main() -> None:
     if unknown:
         parser.error(f"there is no benchmark {sorted(unknown)[0]!r}; there are {', '.join(NAMES)}")
     be_quiet()
+    install_signal_handlers()  # what a benchmark started ends with it
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name in arguments.names or NAMES:
         markdown = importlib.import_module(f"benchmarks.{name}").run(arguments.rounds, arguments.out)

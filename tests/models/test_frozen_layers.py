@@ -83,6 +83,7 @@ def test_logits_are_those_of_the_whole_model(kind, frozen_layers, corpus):
             )
 
 
+@pytest.mark.slow
 def test_training_is_that_with_the_layers_inside(corpus, runtime, tmp_path, monkeypatch):
     apart, result = train_run(recipe(corpus), tmp_path / "apart", runtime=runtime)
     inside(monkeypatch)

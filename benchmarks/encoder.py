@@ -1,0 +1,289 @@
+"""Seconds per local step of a sentence encoder: this project, a plain Keras step and TFF's own FedAvg, in turn.
+
+One client, batches of 8 texts of 128 word pieces without padding, Adam; the encoder has the form of MiniLM-L6 and
+random weights, so that nothing is downloaded. A step's cost is a slope: what a round of many batches takes longer than
+one of few, per batch. What a round costs beside its steps (sending weights, opening sessions) stands apart as the fixed
+cost. Before anything is timed, one step of each from the same weights on the same batch must lead to the same weights.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from computations import algorithms
+from computations.local_model import LocalModel, split_label
+from tff_re.models import sentence_encoder
+from tff_re.models.inputs import RelationInput
+from tff_re.run_folder import environment
+from tff_re.runtime import open_runtime
+
+FORM = {
+    "model_type": "bert",
+    "num_hidden_layers": 6,
+    "hidden_size": 384,
+    "num_attention_heads": 12,
+    "intermediate_size": 1536,
+    "vocab_size": 30526,
+}
+LENGTH, BATCH, CLASSES, RATE = 128, 8, 10, 5e-5
+STEPS = (2, 12)
+"""Batches of the two rounds whose difference is the cost of steps."""
+
+EPSILON = 1e-8 * (1 - 0.999) ** 0.5
+"""Self-Adam's 1e-8 beside the corrected root is this beside the uncorrected one of the others, in the first step."""
+
+CLEAR_GRADIENT = 1e-6
+"""The first step of Adam is the rate times the gradient's sign. Below this it is rounding that chooses the sign (the
+keys' biases have no gradient but rounding), so contenders may differ there by two steps."""
+
+MOST_TIMES_PLAIN, LEAST_TIMES_TFF = 1.15, 1.7
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """A sentence encoder of random weights and examples for it.
+
+    Attributes:
+      folder: holds the encoder's config.json.
+      vocabulary, length, classes: pieces in all, pieces in a text, classes.
+      dropout: rate inside of the encoder; None: its configuration's.
+    """
+
+    folder: str
+    vocabulary: int
+    length: int
+    classes: int
+    dropout: float | None = None
+
+    @property
+    def inputs(self) -> RelationInput:
+        return RelationInput(self.vocabulary, self.length, self.folder)
+
+    @property
+    def spec(self) -> dict[str, tf.TensorSpec]:
+        return {**self.inputs.specs, "y": tf.TensorSpec([None], tf.int32)}
+
+    def build(self) -> tf.keras.Model:
+        options = sentence_encoder.Options(pretrained=False, encoder_dropout=self.dropout)
+        return sentence_encoder.build(options, self.inputs, self.classes)
+
+    def build_logits(self) -> tf.keras.Model:
+        """The same with one output, as Keras' and TFF's own losses take it."""
+        model = self.build()
+        return tf.keras.Model(model.input, model.output["logits"])
+
+    def local_model(self) -> LocalModel:
+        return LocalModel(self.build, self.spec, self.classes, "classifier")
+
+    def examples(self, count: int) -> dict[str, np.ndarray]:
+        """So many texts of random pieces without padding, two pieces in each mention; see RelationInput."""
+        rng = np.random.default_rng(0)
+        place = np.broadcast_to(np.arange(self.length), [count, self.length])
+        arrays = {
+            "input_ids": rng.integers(0, self.vocabulary, [count, self.length]),
+            "attention_mask": np.ones([count, self.length]),
+            "y": rng.integers(0, self.classes, count),
+        }
+        for which, start in (("head", 1), ("tail", 5)):
+            arrays[f"{which}_start"] = np.full(count, start)
+            arrays[f"{which}_mask"] = (place > start) & (place <= start + 2)
+        return {name: value.astype(np.int32) for name, value in arrays.items()}
+
+
+def _data_set(arrays: dict[str, np.ndarray]) -> tf.data.Dataset:
+    features, labels = split_label(arrays)
+    named = collections.OrderedDict(x=collections.OrderedDict(sorted(features.items())), y=labels)
+    return tf.data.Dataset.from_tensor_slices(named).batch(BATCH)
+
+
+class Ours:
+    """This project's FedAvgS: local training with Self-Adam in the worker."""
+
+    name = "this project"
+
+    def __init__(self, problem: Problem, weights: list[np.ndarray]):
+        self._model = problem.local_model()
+        chosen = algorithms.find("fedavgs")
+        options = chosen.options(learning_rate=RATE, local_epochs=1, batch_size=BATCH)
+        algorithm = chosen.build(self._model, options)
+        self._next = algorithm.next
+        self._state = algorithm.initialize(tff.learning.models.ModelWeights(weights, []))
+
+    def round(self, arrays: dict[str, np.ndarray]):
+        """One round from the weights given at the start; the new weights."""
+        client = collections.OrderedDict(examples=self._model.arrange(arrays), seed=np.zeros(2, np.int32))
+        return self._next(self._state, [client])["state"]["weights"].trainable
+
+
+class PlainStep:
+    """The function that Keras' `fit` calls for every batch, in this process."""
+
+    name = "plain Keras step, Adam"
+    optimizer = tf.keras.optimizers.Adam
+
+    def __init__(self, problem: Problem, weights: list[np.ndarray]):
+        self._model, self._weights = problem.build_logits(), weights
+        loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        self._model.compile(self.optimizer(RATE, epsilon=EPSILON), loss)
+        self._step = self._model.make_train_function()
+
+    def round(self, arrays: dict[str, np.ndarray]):
+        """The weights after a step on every batch, from those given at the start; the moments go on."""
+        for variable, value in zip(self._model.trainable_variables, self._weights, strict=True):
+            variable.assign(value)
+        iterator = iter(_data_set(arrays).map(lambda batch: (batch["x"], batch["y"])))
+        for _ in range(len(arrays["y"]) // BATCH):
+            self._step(iterator)
+        return [variable.numpy() for variable in self._model.trainable_variables]
+
+
+class PlainLegacyStep(PlainStep):
+    """The same with the optimizer that updates in place by a fused kernel."""
+
+    name = "plain Keras step, legacy Adam"
+    optimizer = tf.keras.optimizers.legacy.Adam
+
+
+class TffOwn:
+    """`tff.learning.algorithms.build_weighted_fed_avg` with `build_adam`, in the same worker."""
+
+    name = "TFF's own FedAvg"
+
+    def __init__(self, problem: Problem, weights: list[np.ndarray]):
+        spec = problem.spec
+        features = collections.OrderedDict((name, spec[name]) for name in sorted(spec) if name != "y")
+
+        def model_fn():
+            loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            both = collections.OrderedDict(x=features, y=spec["y"])
+            return tff.learning.models.from_keras_model(problem.build_logits(), loss=loss, input_spec=both)
+
+        self._process = tff.learning.algorithms.build_weighted_fed_avg(
+            model_fn, client_optimizer_fn=tff.learning.optimizers.build_adam(RATE, epsilon=EPSILON)
+        )
+        initial = tff.learning.models.ModelWeights(weights, [])
+        self._state = self._process.set_model_weights(self._process.initialize(), initial)
+
+    def round(self, arrays: dict[str, np.ndarray]):
+        """One round from the weights given at the start; the new weights."""
+        state = self._process.next(self._state, [_data_set(arrays)]).state
+        return self._process.get_model_weights(state).trainable
+
+
+# The plain ones last: a Keras model made in one of TFF's graphs invalidates those made before it, until the next one is
+# made outside of a graph.
+CONTENDERS = (Ours, TffOwn, PlainStep, PlainLegacyStep)
+
+
+def run(rounds: int, out: Path) -> str:
+    """Measures; returns the Markdown table."""
+    with tempfile.TemporaryDirectory() as folder, open_runtime("local", log_path=out / "worker.log"):
+        (Path(folder) / "config.json").write_text(json.dumps(FORM), "utf-8")
+        problem = Problem(folder, FORM["vocab_size"], LENGTH, CLASSES)
+        weights = problem.local_model().initial_weights(0).trainable
+        check_agreement(dataclasses.replace(problem, dropout=0.0), weights, CONTENDERS)
+        contenders = [contender(problem, weights) for contender in CONTENDERS]
+        data = [problem.examples(BATCH * steps) for steps in STEPS]
+        seconds = {contender.name: [] for contender in contenders}
+        for turn in range(-1, rounds):  # the first compiles and does not count
+            for contender in contenders:
+                times = []
+                for arrays in data:
+                    began = time.perf_counter()
+                    contender.round(arrays)
+                    times.append(time.perf_counter() - began)
+                if turn >= 0:
+                    seconds[contender.name].append(tuple(times))
+    about = environment()
+    millions = sum(w.size for w in weights) / 1e6
+    return table(seconds) + (
+        f"\n{FORM['num_hidden_layers']} layers of width {FORM['hidden_size']}, {millions:.1f} million weights, random; "
+        f"one client, batches of {BATCH} texts of {LENGTH} pieces, the encoder's own dropout; a step is the difference "
+        f"of rounds with {STEPS[0]} and {STEPS[1]} batches over {STEPS[1] - STEPS[0]}, the fixed cost what is left; "
+        f"{rounds} pairs of rounds of each, in turn. {about['cores']} cores, TensorFlow {about['tensorflow']}, TFF "
+        f"{about['tensorflow-federated']}.\n"
+    )
+
+
+def table(seconds: dict[str, list[tuple[float, float]]]) -> str:
+    """Markdown from contender -> the turns' (seconds with STEPS[0] batches, seconds with STEPS[1])."""
+    steps = {n: [(b - a) / (STEPS[1] - STEPS[0]) for a, b in turns] for n, turns in seconds.items()}
+    fixed = {n: [a - STEPS[0] * s for (a, _), s in zip(seconds[n], steps[n], strict=True)] for n in seconds}
+    plain = min((PlainStep.name, PlainLegacyStep.name), key=lambda name: statistics.median(steps[name]))
+    lines = [
+        "| contender | seconds a step, median (least to greatest) | times the plain step | fixed seconds a round |",
+        "| :-- | --: | --: | --: |",
+    ]
+    for name, values in steps.items():
+        spread = f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+        ratio = f"{_ratio(values, steps[plain]):.2f}"
+        lines.append(f"| {name} | {spread} | {ratio} | {statistics.median(fixed[name]):.2f} |")
+    to_plain, to_tff = _ratio(steps[Ours.name], steps[plain]), _ratio(steps[TffOwn.name], steps[Ours.name])
+    lines += [
+        "",
+        f"The plain step is the faster one, {plain}; ratios are medians over the turns. Expected: a step of ours takes "
+        f"at most {MOST_TIMES_PLAIN} times the plain one; here {to_plain:.2f}, {_met(to_plain <= MOST_TIMES_PLAIN)}. "
+        f"Expected: ours is at least {LEAST_TIMES_TFF} times as fast as TFF's own; here {to_tff:.2f}, "
+        f"{_met(to_tff >= LEAST_TIMES_TFF)}.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _ratio(numerators: list[float], denominators: list[float]) -> float:
+    return statistics.median(n / d for n, d in zip(numerators, denominators, strict=True))
+
+
+def _met(holds: bool) -> str:
+    return "met" if holds else "not met"
+
+
+def check_agreement(problem: Problem, weights: list[np.ndarray], contenders) -> None:
+    """One step on one batch leads all contenders from the same weights to the same ones, or the race means nothing.
+
+    Weights whose gradient is clear agree within 2 % of the step, RATE; the others within two steps; rows without a
+    gradient (pieces that do not occur) exactly.
+
+    Raises:
+      AssertionError: they differ, or under nine tenths of the weights that move have a clear gradient.
+    """
+    batch = problem.examples(BATCH)
+    gradients = [np.abs(g) for g in _gradients(problem, weights, batch)]
+    moving, clear = (sum(int((g > floor).sum()) for g in gradients) for floor in (0, CLEAR_GRADIENT))
+    if not clear >= 0.9 * moving:
+        raise AssertionError(
+            f"only {clear} of {moving} gradients are above {CLEAR_GRADIENT}: a step compares too little"
+        )
+    first, *others = contenders
+    ours = first(problem, weights).round(batch)
+    for contender in others:
+        theirs = contender(problem, weights).round(batch)
+        for mine, other, gradient in zip(ours, theirs, gradients, strict=True):
+            difference = np.abs(np.asarray(mine) - np.asarray(other))
+            allowed = RATE * np.where(gradient > CLEAR_GRADIENT, 0.02, 2.02)
+            if gradient.ndim > 1:
+                allowed *= gradient.any(axis=-1, keepdims=True)
+            if not (difference <= allowed).all():
+                excess = float(np.max(difference - allowed))
+                raise AssertionError(f"{first.name} and {contender.name} differ by {excess} more than they may")
+
+
+def _gradients(problem: Problem, weights: list[np.ndarray], batch: dict[str, np.ndarray]) -> list[np.ndarray]:
+    model = problem.build_logits()
+    for variable, value in zip(model.trainable_variables, weights, strict=True):
+        variable.assign(value)
+    features, labels = split_label({name: tf.constant(value) for name, value in batch.items()})
+    with tf.GradientTape() as tape:
+        logits = model(features, training=True)
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+    return [tf.convert_to_tensor(g).numpy() for g in tape.gradient(loss, model.trainable_variables)]
