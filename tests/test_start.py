@@ -101,3 +101,12 @@ def test_both_ways_to_call_it(kind):
     from tff_re.version import __version__
 
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, f"tff-re, version {__version__}\n", "")
+
+
+def test_a_refusal_after_tff_was_imported_is_one_line(tmp_path):
+    words = [sys.executable, "-m", "tff_re.run", "train", "fedcmc-chemprot", "--data", str(tmp_path)]
+    words += ["--set", f"task.tokenizer={tmp_path}", "--out", str(tmp_path / "run")]
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 2 and ran.stdout == ""
+    assert ran.stderr.startswith("tff-re: ") and ran.stderr.count("\n") == 1, ran.stderr
+    assert not (tmp_path / "run").exists()

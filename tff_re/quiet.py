@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import logging
 import os
+import sys
 import warnings
 
 
@@ -16,3 +19,19 @@ def be_quiet() -> None:
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     logging.getLogger("absl").setLevel(logging.ERROR)
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
+    atexit.register(_drop_default_context)
+
+
+def _drop_default_context() -> None:
+    """TFF's own default context prints a traceback where the interpreter's end frees it and it never had a worker."""
+    tff = sys.modules.get("tensorflow_federated")
+    framework = getattr(tff, "framework", None)  # None after an import that failed
+    if framework is None:
+        return
+
+    class NoContext(framework.SyncContext):
+        def invoke(self, comp, arg):
+            raise RuntimeError("the interpreter ends: nothing is computed any more")
+
+    framework.set_default_context(NoContext())
+    gc.collect()
