@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import shutil
 import statistics
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ import pytest
 import tomli_w
 
 from tests.upper_floors import (
+    Stop,
     command,
     consultations,
     refusal,
@@ -159,10 +161,6 @@ def test_a_gain_within_the_spread_of_the_seeds_is_none():
     assert explain_gain(gain, "test/accuracy", made).endswith("; there is no gain to explain.")
 
 
-class Stop(Exception):
-    pass
-
-
 def test_a_comparison_that_was_broken_off_comes_to_the_same_outcomes(compared, tmp_path):
     rounds = []
 
@@ -181,6 +179,34 @@ def test_a_comparison_that_was_broken_off_comes_to_the_same_outcomes(compared, t
             assert again[name][seed].history == outcome.history
             kept = [folder_of(out, name, seed) / "metrics.csv" for out in (tmp_path / "out", compared.out)]
             assert kept[0].read_bytes() == kept[1].read_bytes()
+
+
+def test_what_is_finished_is_read_from_its_folder(compared, monkeypatch):
+    def build(*arguments):
+        raise AssertionError("nothing is to be built")
+
+    monkeypatch.setattr("tff_re.experiment.Workshop.build", build)
+    started = []
+    again = compare(
+        compared.suite, compared.out, workshop=workshop(), resume=True, on_start=lambda *start: started.append(start)
+    )
+    assert started == compared.started
+    for name, by_seed in compared.outcomes.items():
+        for seed, outcome in by_seed.items():
+            found = again[name][seed]
+            assert found.history == outcome.history and found.seconds_per_round == outcome.seconds_per_round
+            assert (found.bytes_down, found.bytes_up) == (outcome.bytes_down, outcome.bytes_up)
+
+
+def test_a_damaged_summary_is_named(compared, capsys, tmp_path):
+    shutil.copytree(compared.out, tmp_path / "out")
+    summary = folder_of(tmp_path / "out", METHOD, 1) / "summary.json"
+    summary.write_text("{", "utf-8")
+    arguments = ["--suite", compared.folder / "suite.toml", "--out", tmp_path / "out", "--resume"]
+    refusal(command(capsys, "compare", *arguments), f"{summary}: is damaged; remove it")
+    summary.unlink()
+    assert command(capsys, "compare", *arguments).code == 0
+    assert summary.exists()
 
 
 # The command

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 import shlex
 import statistics
@@ -260,6 +261,9 @@ def _run_all(suite, runs, outcomes, workshop, runtime, resume, on_start, on_roun
             recipe = entry.recipe_for(seed)
             folder = RunFolder(runs / f"{slug(entry.name)}-seed{seed}")
             on_start(entry.name, seed, recipe.training.rounds)
+            if resume and (outcome := _finished(recipe, folder, workshop)):
+                outcomes[entry.name][seed] = outcome
+                continue
             experiment, _ = train_run(
                 recipe,
                 folder.path,
@@ -275,8 +279,27 @@ def _run_all(suite, runs, outcomes, workshop, runtime, resume, on_start, on_roun
                 bytes_down=experiment.traffic.down,
                 bytes_up=experiment.traffic.up,
                 counts=experiment.prepared.counts,
-                similarities=recorded_similarities(experiment, folder),
+                similarities=recorded_similarities(experiment.prepared, folder),
             )
+
+
+def _finished(recipe: Recipe, folder: RunFolder, workshop: Workshop) -> Outcome | None:
+    """The outcome of a run that has come to its end, from its folder alone; None if it has not, or is another run."""
+    if not folder.summary.exists() or folder.recipe.read_text("utf-8") != recipe.to_toml():
+        return None
+    history = read_history(folder)
+    if not history or history[-1]["round"] < recipe.training.rounds:
+        return None
+    try:
+        summary = json.loads(folder.summary.read_text("utf-8"))
+        traffic = [int(summary[f"bytes_{way}_per_client_and_round"]) for way in ("down", "up")]
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{folder.summary}: is damaged; remove it, then continue with --resume") from None
+    similar = {}
+    if folder.client_states.exists():
+        prepared = workshop.prepare(recipe)
+        similar = {"counts": prepared.counts, "similarities": recorded_similarities(prepared, folder)}
+    return Outcome(history, _median_seconds(folder), *traffic, **similar)
 
 
 def _median_seconds(folder: RunFolder) -> float:

@@ -24,6 +24,7 @@ from tff_re.recipe import Recipe, load
 from tff_re.report import confusion_png, first_and_last, partition_heatmap, run_curves, similarity_figure
 from tff_re.run_folder import RunFolder, writing
 from tff_re.runtime import Runtime, open_runtime
+from tff_re.tasks.base import Prepared
 from tff_re.tasks.where import Where
 from tff_re.training import Result, RoundReport, final_weights, read_history, train, write_results
 
@@ -143,12 +144,12 @@ def open_run(path: Path, where: Where, runtime_name: str) -> Iterator[tuple[Fini
         yield FinishedRun(experiment, folder, weights, done), runtime
 
 
-def recorded_similarities(experiment: Experiment, folder: RunFolder) -> dict[int, np.ndarray]:
+def recorded_similarities(prepared: Prepared, folder: RunFolder) -> dict[int, np.ndarray]:
     """FedCMC's local average similarities in the first and the last recorded round, see `first_and_last`; empty for an
-    algorithm without them. The rows are the clients of `experiment.prepared.counts`."""
-    labels = experiment.prepared.label_names
+    algorithm without them. The rows are the clients of `prepared.counts`."""
+    labels = prepared.label_names
     recorded = read_client_states(folder, labels).get("similarity", {})
-    return first_and_last(recorded, experiment.prepared.counts.clients, len(labels))
+    return first_and_last(recorded, prepared.counts.clients, len(labels))
 
 
 def keras_model(experiment: Experiment, weights):
@@ -230,7 +231,7 @@ def _write_details(experiment: Experiment, folder: RunFolder, result: Result, hi
     partition_heatmap(folder.plots / "partition.png", counts.train, counts.clients, labels)
     if result.test is not None:
         confusion_png(folder.plots / "confusion-test.png", result.test.confusion, labels)
-    if similarities := recorded_similarities(experiment, folder):
+    if similarities := recorded_similarities(experiment.prepared, folder):
         similarity_figure(folder.plots / "similarity.png", counts.train, counts.clients, labels, similarities)
     temporary = folder.path / ".model.part.keras"
     try:
