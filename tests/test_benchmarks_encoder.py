@@ -54,7 +54,7 @@ def test_examples_are_texts_without_padding_with_two_mentions(problem):
 @pytest.mark.slow
 def test_the_race_runs_and_its_contenders_agree(problem, tmp_path):
     markdown = encoder.run(1, tmp_path)
-    for contender in encoder.CONTENDERS:
+    for contender in (*encoder.CONTENDERS, encoder.GradientAlone):
         assert f"| {contender.name} | " in markdown
 
 
@@ -78,15 +78,18 @@ def test_a_contender_that_trains_otherwise_is_found(problem):
 
 def test_the_cost_of_a_step_is_the_slope(monkeypatch):
     monkeypatch.setattr(encoder, "STEPS", (2, 12))
-    ours, plain, legacy, tff = (
-        c.name for c in (encoder.Ours, encoder.PlainStep, encoder.PlainLegacyStep, encoder.TffOwn)
+    ours, plain, legacy, tff, alone = (
+        c.name
+        for c in (encoder.Ours, encoder.PlainStep, encoder.PlainLegacyStep, encoder.TffOwn, encoder.GradientAlone)
     )
     turns = {ours: [(6.0, 16.0)] * 3, tff: [(5.0, 20.0)] * 3, plain: [(5.0, 25.0)] * 3, legacy: [(1.6, 9.6)] * 3}
+    turns[alone] = [(1.0, 6.0)] * 3
     markdown = encoder.table(turns)
     assert f"| {ours} | 1.000 (1.000 to 1.000) | 1.25 | 4.00 |" in markdown
     assert f"| {tff} | 1.500 (1.500 to 1.500) | 1.88 | 2.00 |" in markdown
     assert f"the faster one, {legacy};" in markdown
     assert "here 1.25, not met" in markdown and "here 1.50, not met" in markdown
+    assert "with an update that costs nothing it would be 3.00." in markdown
     turns[ours] = [(2.0, 10.0)] * 3
     assert "here 1.00, met" in encoder.table(turns) and "here 1.88, met" in encoder.table(turns)
 
