@@ -104,6 +104,7 @@ class RelationEncoding:
       blind: Whether a mention is replaced by its type.
       markers: The four markers as the tokenizer knows them.
       type_texts: With `blind`, what to write for a type; see `blinded`.
+      unit: What the tokenizer cuts a text into, for reports.
 
     Raises:
       DataError: max_length is too small, or the tokenizer lacks a special piece or a marker.
@@ -114,6 +115,7 @@ class RelationEncoding:
     blind: bool = False
     markers: tuple[str, ...] = MARKERS
     type_texts: Mapping[str, str] | None = None
+    unit: str = "word pieces"
 
     def __post_init__(self):
         length = self.max_length
@@ -133,7 +135,7 @@ class RelationEncoding:
 
     def describe(self) -> str:
         """The encoding in a few words."""
-        return f"word pieces: {self.max_length} a text, entity {'blinding and ' if self.blind else ''}markers"
+        return f"{self.unit}: {self.max_length} a text, entity {'blinding and ' if self.blind else ''}markers"
 
     def parts(self, mention: RelationMention) -> list[Part]:
         """The text as it is tokenized: stretches of text and markers."""

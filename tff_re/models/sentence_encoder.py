@@ -13,7 +13,7 @@ from tff_re.errors import UserError
 from tff_re.models.frozen_layers import UpperLayers, assign_upper, hidden_states
 from tff_re.models.inputs import HiddenRelationInput, RelationInput
 from tff_re.models.pretrained import PieceEncoder, assign_pretrained, load_config, positions
-from tff_re.models.text_layers import TrimRelations
+from tff_re.models.text_layers import TrimRelations, keras_inputs
 
 TAKES = (RelationInput, HiddenRelationInput)
 
@@ -64,15 +64,13 @@ def build(options: Options, inputs: RelationInput | HiddenRelationInput, num_cla
     relation = inputs.relation if isinstance(inputs, HiddenRelationInput) else inputs
     source = _source(options, relation)
     config = load_config(source)
-    arrays = {name: tf.keras.Input(spec.shape[1:], dtype=spec.dtype, name=name) for name, spec in inputs.specs.items()}
+    arrays = keras_inputs(inputs)
     trimmed = TrimRelations(name="trim")(arrays)
     if relation is inputs:
         encoder = _piece_encoder(options, relation, source, config)
         outputs = encoder({name: trimmed[name] for name in ("input_ids", "attention_mask")})
     else:
-        encoder = UpperLayers(
-            config.to_dict(), options.encoder_dropout, options.frozen_layers, dtype=options.precision, name="encoder"
-        )
+        encoder = _upper_layers(options, source, config)
         outputs = encoder({name: trimmed[name] for name in ("hidden", "attention_mask")})
     features = MentionFeatures(options.representation, dtype="float32", name="mentions")(
         {**trimmed, "outputs": outputs}
@@ -106,6 +104,15 @@ def _piece_encoder(options: Options, inputs: RelationInput, source: str, config)
             f"encoder {source}: reads {readable} pieces, the task gives {inputs.max_length}; lower task.max_length"
         )
     return encoder
+
+
+def _upper_layers(options: Options, source: str, config) -> UpperLayers:
+    try:
+        return UpperLayers(
+            config.to_dict(), options.encoder_dropout, options.frozen_layers, dtype=options.precision, name="encoder"
+        )
+    except ValueError as error:
+        raise UserError(f"encoder {source}: {error}") from None
 
 
 def build_plain(options: Options, inputs: RelationInput | HiddenRelationInput, num_classes: int) -> tf.keras.Model:

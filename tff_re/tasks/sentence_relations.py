@@ -109,7 +109,12 @@ def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
     else:
         tokenizer, size = with_markers(_load_tokenizer(options.tokenizer))
         vectors, notes = None, ()
-    encoding = RelationEncoding(tokenizer, options.max_length, blind=options.blind)
+    encoding = RelationEncoding(
+        tokenizer,
+        options.max_length,
+        blind=options.blind,
+        unit="words" if options.encoding == "words" else "word pieces",
+    )
     examples, report = encode_relations(corpora, partition, encoding)
     return Prepared(
         examples=examples,
@@ -177,8 +182,5 @@ def _words(options: Options, texts, where: Where, seed: int):
     if options.vectors_path is None:
         return word_tokenizer(vocabulary), len(vocabulary), None, (note,)
     vectors = load_word_vectors(options.vectors_path, trust=where.trust)
-    covered = (
-        f"word vectors ({Path(options.vectors_path).name}): width {vectors.width}, "
-        f"{vectors.coverage(vocabulary):.0%} of the words"
-    )
+    covered = vectors.describe(Path(options.vectors_path).name, vocabulary)
     return word_tokenizer(vocabulary), len(vocabulary), vectors.matrix_for(vocabulary, seed=seed), (note, covered)

@@ -220,6 +220,7 @@ def test_what_is_refused(plain_tokenizer, tokenizer):
 
 def test_describing(tokenizer):
     assert RelationEncoding(tokenizer, 20).describe() == "word pieces: 20 a text, entity markers"
+    assert RelationEncoding(tokenizer, 20, unit="words").describe() == "words: 20 a text, entity markers"
     assert RelationEncoding(tokenizer, 20, True).describe() == "word pieces: 20 a text, entity blinding and markers"
 
 
