@@ -13,8 +13,10 @@ import pytest
 from datasets.partition import read_partition
 from tests.upper_floors import (
     Process,
+    Stop,
     assert_same_run,
     assert_same_weights,
+    break_off,
     command,
     consultations,
     refusal,
@@ -36,10 +38,6 @@ from tff_re.training import read_history
 
 # Checkpoints at 3, 6 and, since it is the last round, 8; evaluation at 2, 4, 6, 8.
 PLAN = ("training.rounds=8", "training.checkpoint_every=3", "evaluation.every=2")
-
-
-class Stop(Exception):
-    """Breaks a run off where a kill would."""
 
 
 def run(folder, runtime, *, resume=False, plan=PLAN, **options):
@@ -64,19 +62,6 @@ def assert_same(folder, result, undisturbed):
     for name in ("metrics.csv", "clients.csv", "summary.json"):
         assert (folder / name).read_bytes() == (undisturbed[0] / name).read_bytes(), name
     assert_same_weights(result.weights, undisturbed[1].weights)
-
-
-def break_off(monkeypatch, method, round_num, *, before):
-    """Lets a method of Records raise Stop at a round, before or after it did its work."""
-    real = getattr(Records, method)
-
-    def broken(records, number, *arguments):
-        if not before or number != round_num:
-            real(records, number, *arguments)
-        if number == round_num:
-            raise Stop
-
-    monkeypatch.setattr(Records, method, broken)
 
 
 @pytest.mark.parametrize(

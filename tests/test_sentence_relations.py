@@ -15,6 +15,7 @@ from datasets.text.relation_encoding import RelationEncoding, with_markers
 from tests.models.encoders_for_tests import PIECES, a_copy, encoder
 from tests.upper_floors import (
     SECRET,
+    Stop,
     assert_same_run,
     assert_same_weights,
     command,
@@ -394,10 +395,6 @@ def test_the_shipped_recipe_by_the_command_line(train_file, dev_file, tmp_path, 
         assert not any(spelling in content for spelling in spellings), path
     for text in (typed.out, evaluated.out):
         assert text and not any(spelling.decode() in text for spelling in spellings)
-
-
-class Stop(Exception):
-    """Breaks a run off where a kill would."""
 
 
 ALGORITHMS = {

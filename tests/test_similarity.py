@@ -15,7 +15,7 @@ import tomli_w
 from datasets.partition import LabelCounts
 from tests.computations import toolbox
 from tests.test_report import pixels
-from tests.upper_floors import command, share_computations, tiny, workshop, write_recipe
+from tests.upper_floors import Stop, break_off, command, share_computations, tiny, workshop, write_recipe
 from tff_re.checkpoints import Records, read_client_states
 from tff_re.comparison import Outcome, compare, load_suite
 from tff_re.comparison_report import write_report
@@ -33,10 +33,6 @@ PLAN = (
     f"training.clients_per_round={SAMPLED}",
     "training.checkpoint_every=4",
 )
-
-
-class Stop(Exception):
-    """Breaks a run off where a kill would."""
 
 
 @pytest.fixture(autouse=True)
@@ -126,16 +122,8 @@ def test_an_algorithm_that_shows_nothing_records_nothing(runtime, tmp_path):
     ],
 )
 def test_a_run_that_was_broken_off_has_the_same_file(method, round_num, before, whole, runtime, tmp_path, monkeypatch):
-    real = getattr(Records, method)
-
-    def broken(records, number, *arguments):
-        if not before or number != round_num:
-            real(records, number, *arguments)
-        if number == round_num:
-            raise Stop
-
     with monkeypatch.context() as patch:
-        patch.setattr(Records, method, broken)
+        break_off(patch, method, round_num, before=before)
         with pytest.raises(Stop):
             run(tmp_path / "run", runtime, details=False)
     run(tmp_path / "run", runtime, resume=True, details=False)

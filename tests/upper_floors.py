@@ -198,6 +198,28 @@ def rounds_in(path) -> int:
         return 0
 
 
+# Runs that are broken off
+
+
+class Stop(Exception):
+    """Breaks a run off where a kill would."""
+
+
+def break_off(monkeypatch, method, round_num, *, before) -> None:
+    """Lets a method of Records raise Stop at a round, before or after it did its work."""
+    from tff_re.checkpoints import Records
+
+    real = getattr(Records, method)
+
+    def broken(records, number, *arguments):
+        if not before or number != round_num:
+            real(records, number, *arguments)
+        if number == round_num:
+            raise Stop
+
+    monkeypatch.setattr(Records, method, broken)
+
+
 # Processes
 
 _MARK = "TFF_RE_UPPER_FLOORS"

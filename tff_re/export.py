@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from tff_re import models
 from tff_re.errors import UserError
-from tff_re.models.inputs import DenseInput, RelationInput, TokenInput
+from tff_re.models.inputs import DenseInput, HiddenRelationInput, RelationInput, TokenInput
 from tff_re.models.text_layers import forget_initial_values
 from tff_re.version import __version__
 
@@ -139,7 +139,7 @@ def _check_arguments(model_name, inputs, labels, encoding) -> None:
         raise ExportError(f"there is no model '{model_name}'; valid: {', '.join(sorted(models.NAMES))}")
     if not labels or len(set(labels)) != len(labels):
         raise ExportError("label names are missing or stand twice; give each class a name of its own")
-    if isinstance(inputs, RelationInput):
+    if isinstance(inputs, (HiddenRelationInput, RelationInput)):
         raise ExportError(
             "a model of sentence relations cannot be exported as a model of raw text yet; the run's model.keras takes "
             "encoded inputs (tff_re.models.inputs.RelationInput)"

@@ -42,11 +42,16 @@ def hold_out(
     keys = sorted(set(key_of))
     if len(keys) < 2 or test_share == 0:
         return tuple(sample.sample_id for sample in samples), ()
-    count = min(len(keys) - 1, max(1, round(test_share * len(keys))))
+    count = test_count(test_share, len(keys))
     order = generator(seed, "hold_out", client_id).permutation(len(keys))
     held_out = {keys[i] for i in order[:count]}
     train = tuple(s.sample_id for s, key in zip(samples, key_of, strict=True) if key not in held_out)
     return train, tuple(s.sample_id for s, key in zip(samples, key_of, strict=True) if key in held_out)
+
+
+def test_count(test_share: float, units: int) -> int:
+    """How many of at least two units are for testing: at least one, and one is left for training."""
+    return min(units - 1, max(1, round(test_share * units)))
 
 
 def check_test_share(test_share: float) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from datasets.apportion import by_largest_remainder
 from datasets.errors import DataError
-from datasets.partition.split import check_test_share
+from datasets.partition.split import check_test_share, test_count
 from datasets.relation_records import RelationCorpus
 from datasets.seeds import generator
 
@@ -31,7 +31,7 @@ def set_documents_apart(
             remedy="hold samples out at the clients, or use the official split",
         )
     order = generator(seed, "test documents", corpus.name).permutation(len(documents))
-    count = min(max(1, round(test_share * len(documents))), len(documents) - 1)
+    count = test_count(test_share, len(documents))
     apart = {documents[i] for i in order[:count]}
     sides = [
         [i for i, m in enumerate(corpus.mentions) if (m.document_id in apart) == wanted] for wanted in (False, True)

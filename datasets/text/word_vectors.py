@@ -46,6 +46,10 @@ class WordVectors:
         known = set(self.words)
         return sum(word in known for word in vocabulary.words) / max(1, len(vocabulary.words))
 
+    def describe(self, source: str, vocabulary: Vocabulary) -> str:
+        """The vectors in a few words, for a report: where they are from, their width, the share of the words."""
+        return f"word vectors ({source}): width {self.width}, {self.coverage(vocabulary):.0%} of the words"
+
     def matrix_for(self, vocabulary: Vocabulary, width: int | None = None, *, seed: int = 0) -> np.ndarray:
         """The embedding matrix, float32 [len(vocabulary), width].
 

@@ -1,6 +1,5 @@
 """pcnn and lstm on texts with two marked mentions."""
 
-import collections
 import itertools
 import warnings
 
@@ -16,6 +15,11 @@ from computations.federated_algorithm import compose
 from computations.local_model import LocalModel
 from computations.randomness import step_seed
 from computations.server_updates import gradient_step
+from tests.models.trained_models import (
+    assert_same_order_and_names,
+    assert_stock_layers,
+    assert_two_rounds_train_and_repeat,
+)
 from tff_re.models import lstm, pcnn
 from tff_re.models.inputs import RelationInput
 
@@ -232,18 +236,12 @@ def test_the_plain_form_is_the_same_function(pairs, kind):
 
 @every_kind
 def test_weights_have_the_same_order_and_names_in_the_plain_form(pairs, kind):
-    model, plain = pairs[kind]
-
-    def named(weights):  # Keras leaves the LSTM's cell out of the name or not, as it likes
-        return [(w.name.split("/")[0], w.name.split("/")[-1], w.shape) for w in weights]
-
-    assert named(model.weights) == named(plain.weights)
-    assert named(model.trainable_weights) == named(plain.trainable_weights)
+    assert_same_order_and_names(*pairs[kind])
 
 
 @every_kind
 def test_the_plain_form_has_stock_layers_alone(pairs, kind):
-    assert all(type(layer).__module__.startswith("keras.src.") for layer in pairs[kind][1].layers)
+    assert_stock_layers(pairs[kind][1])
 
 
 @every_kind
@@ -413,31 +411,10 @@ def test_two_federated_rounds(runtime, kind, vectors):
     )
     algorithm = compose(model, client_work=work, aggregator=mean(), finalizer=gradient_step(model))
     data = [model.arrange(client(count, seed)) for seed, count in enumerate([23, 12])]
-    start = model.initial_weights(7)
-
-    def rounds():
-        state, losses = algorithm.initialize(start), []
-        for number in range(2):
-            seeds = [np.array([number, k], np.int32) for k in range(len(data))]
-            clients = [collections.OrderedDict(examples=d, seed=s) for d, s in zip(data, seeds, strict=True)]
-            output = algorithm.next(state, clients)
-            state = output["state"]
-            metrics = output["metrics"]["work"]
-            assert metrics["clients/counted"] == 2 and metrics["clients/non_finite"] == 0
-            losses.append(float(metrics["local/loss"]))
-        return state["weights"], losses
-
-    weights, losses = rounds()
-    assert losses[1] < losses[0]
-    for before, after, name in zip(start.trainable, weights.trainable, model.weight_names, strict=True):
-        assert np.isfinite(after).all() and (np.asarray(after) != before).any(), name
+    start, weights = assert_two_rounds_train_and_repeat(algorithm, model, data)
     frozen = [VECTORS] if kind == "lstm" and vectors is not None else []
     for found, expected in zip(weights.non_trainable, frozen, strict=True):
         np.testing.assert_array_equal(found, expected)
-    again, losses_again = rounds()
-    assert losses_again == losses
-    for one, other in zip(weights.trainable, again.trainable, strict=True):
-        np.testing.assert_array_equal(one, other)
 
     def loss(held):
         logits = model.keras_model(held)(tensors({k: v for k, v in data[0].items() if k != "y"}))["logits"]

@@ -1,6 +1,5 @@
 """sentence_encoder: the transformer and its checkpoint, the two mentions' representation, dropout, precision."""
 
-import collections
 import functools
 import re
 
@@ -14,6 +13,7 @@ from computations.local_model import LocalModel
 from computations.randomness import SeededDropout, step_seed
 from tests.models.encoders_for_tests import KINDS, LAYERS, PIECES, POSITIONS, WIDTH, a_copy, checkpoint, save_checkpoint
 from tests.models.encoders_for_tests import encoder as saved
+from tests.models.trained_models import assert_two_rounds_train_and_repeat
 from tff_re.errors import UserError
 from tff_re.models.inputs import RelationInput
 from tff_re.models.pretrained import assign_pretrained, policy
@@ -470,31 +470,7 @@ def test_two_federated_rounds(runtime):
     for seed, count in enumerate([9, 6]):
         arrays = texts(count, seed)
         data.append(model.arrange({**arrays, "y": (arrays["head_start"] > arrays["tail_start"]).astype(np.int32)}))
-    start = model.initial_weights(7)
-
-    def rounds():
-        state, losses = algorithm.initialize(start), []
-        memory_of = algorithm.client_work.blank_memory
-        memories = [memory_of(len(d["y"])) for d in data]
-        for number in range(2):
-            clients = [
-                collections.OrderedDict(examples=d, seed=np.array([number, k], np.int32)) for k, d in enumerate(data)
-            ]
-            output = algorithm.next(state, clients, memories)
-            state, memories = output["state"], output["memory"]
-            metrics = output["metrics"]["work"]
-            assert metrics["clients/counted"] == 2 and metrics["clients/non_finite"] == 0
-            losses.append(float(metrics["local/loss"]))
-        return state["weights"], losses
-
-    weights, losses = rounds()
-    assert losses[1] < losses[0]
-    for name, before, after in zip(model.weight_names, start.trainable, weights.trainable, strict=True):
-        assert np.isfinite(after).all() and (np.asarray(after) != before).any(), name
+    start, weights = assert_two_rounds_train_and_repeat(algorithm, model, data)
     assert len(start.non_trainable) == 21
     for before, after in zip(start.non_trainable, weights.non_trainable, strict=True):
         np.testing.assert_array_equal(before, after)
-    again, losses_again = rounds()
-    assert losses_again == losses
-    for one, other in zip(weights.trainable, again.trainable, strict=True):
-        np.testing.assert_array_equal(one, other)

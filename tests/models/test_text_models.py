@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.models.trained_models import assert_same_order_and_names, assert_stock_layers
 from tff_re import models
 from tff_re.models import logistic_regression, lstm
 from tff_re.models.inputs import DenseInput, TokenInput
@@ -58,18 +59,12 @@ def test_the_plain_form_is_the_same_function(pairs, kind, sentences):
 
 @every_kind
 def test_weights_have_the_same_order_and_names_in_the_plain_form(pairs, kind):
-    model, plain = pairs[kind]
-
-    def named(weights):  # Keras leaves the LSTM's cell out of the name or not, as it likes
-        return [(w.name.split("/")[0], w.name.split("/")[-1], w.shape) for w in weights]
-
-    assert named(model.weights) == named(plain.weights)
-    assert named(model.trainable_weights) == named(plain.trainable_weights)
+    assert_same_order_and_names(*pairs[kind])
 
 
 @every_kind
 def test_the_plain_form_has_stock_layers_alone(pairs, kind):
-    assert all(type(layer).__module__.startswith("keras.src.") for layer in pairs[kind][1].layers)
+    assert_stock_layers(pairs[kind][1])
 
 
 @every_kind

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from transformers import CONFIG_MAPPING
 
-from tff_re.models.pretrained import PieceEncoder, _quiet, main_layer, policy, seed_dropout, stack_of
+from tff_re.models.pretrained import PieceEncoder, main_layer, policy, quiet, seed_dropout, stack_of
 
 INFERENCE_BATCH = 64
 """Texts at once where frozen layers run."""
@@ -35,7 +35,7 @@ class UpperLayers(tf.keras.layers.Layer):
         if frozen_layers > made.num_hidden_layers:
             raise ValueError(f"frozen_layers is {frozen_layers}, but the encoder has {made.num_hidden_layers} layers")
         made.num_hidden_layers -= frozen_layers
-        with policy(self._dtype_policy.name), _quiet():
+        with policy(self._dtype_policy.name), quiet():
             self.stack = stack_of(main_layer(made))
             seed_dropout(self.stack, dropout)
         parameters = inspect.signature(self.stack.call).parameters

@@ -9,7 +9,7 @@ import tensorflow as tf
 from computations.randomness import SeededDropout
 from tff_re.models.inputs import RelationInput, TokenInput
 from tff_re.models.recurrence import SequenceLSTM
-from tff_re.models.text_layers import LastState, TrimPadding, TrimRelations, embedding
+from tff_re.models.text_layers import LastState, TrimPadding, TrimRelations, embedding, keras_inputs
 
 TAKES = (RelationInput, TokenInput)
 
@@ -41,7 +41,7 @@ def build(options: Options, inputs: RelationInput | TokenInput, num_classes: int
 
     Of a text with two mentions it reads the ids alone: the markers among them say where the mentions are.
     """
-    sources = _sources(inputs)
+    sources = keras_inputs(inputs)
     if isinstance(inputs, RelationInput):
         arrays = TrimRelations(name="trim")(sources)
         tokens, present = arrays["input_ids"], arrays["attention_mask"]
@@ -56,7 +56,7 @@ def build(options: Options, inputs: RelationInput | TokenInput, num_classes: int
 
 def build_plain(options: Options, inputs: RelationInput | TokenInput, num_classes: int) -> tf.keras.Model:
     """The same function from stock Keras layers alone, for people without this project's code; same weights."""
-    sources = _sources(inputs)
+    sources = keras_inputs(inputs)
     marked = isinstance(inputs, RelationInput)
     vectors = embedding(inputs, options.embedding_width, options.train_vectors, mask_zero=not marked)(
         sources["input_ids" if marked else "tokens"]
@@ -65,8 +65,3 @@ def build_plain(options: Options, inputs: RelationInput | TokenInput, num_classe
     features = tf.keras.layers.LSTM(options.units, name="lstm")(vectors, **mask)
     logits = tf.keras.layers.Dense(num_classes, name="classifier")(features)
     return tf.keras.Model(sources, {"logits": logits, "features": features}, name="lstm")
-
-
-def _sources(inputs: RelationInput | TokenInput) -> dict[str, tf.Tensor]:
-    """Keras inputs by name; Keras warns of a feature that is none, so those that are not used are inputs too."""
-    return {name: tf.keras.Input(s.shape[1:], dtype=s.dtype, name=name) for name, s in inputs.specs.items()}

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from computations.randomness import SeededDropout
 from tff_re.models.inputs import RelationInput
-from tff_re.models.text_layers import TrimRelations, embedding
+from tff_re.models.text_layers import TrimRelations, embedding, keras_inputs
 
 TAKES = (RelationInput,)
 
@@ -58,8 +58,7 @@ def build_plain(options: Options, inputs: RelationInput, num_classes: int) -> tf
 
 
 def _build(options, inputs, num_classes: int, *, plain: bool) -> tf.keras.Model:
-    # Keras warns of a feature that is no input, so those that are not used are inputs too.
-    sources = {name: tf.keras.Input(s.shape[1:], dtype=s.dtype, name=name) for name, s in inputs.specs.items()}
+    sources = keras_inputs(inputs)
     arrays = sources if plain else TrimRelations(name="trim")(sources)
     mask, starts = arrays["attention_mask"], (arrays["head_start"], arrays["tail_start"])
     vectors = [embedding(inputs, options.embedding_width, options.train_vectors)(arrays["input_ids"])]

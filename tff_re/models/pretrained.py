@@ -107,7 +107,7 @@ class PieceEncoder(tf.keras.layers.Layer):
         }
         made = CONFIG_MAPPING[config["model_type"]].from_dict(config)
         made.vocab_size = vocabulary_size
-        with policy(self._dtype_policy.name), _quiet():
+        with policy(self._dtype_policy.name), quiet():
             try:
                 self.main = main_layer(made)
             except (TypeError, KeyError) as error:
@@ -188,7 +188,7 @@ def assign_pretrained(encoder: PieceEncoder, source: str) -> None:
         )
     config = load_config(source)
     cls = TF_MODEL_MAPPING[type(config)]
-    with policy("float32"), _quiet(), _in_one_line(source, "its weights"):
+    with policy("float32"), quiet(), _in_one_line(source, "its weights"):
         model, found = cls.from_pretrained(
             source,
             config=config,
@@ -222,7 +222,7 @@ def _tail(name: str, main: tf.keras.layers.Layer) -> str:
 
 
 @contextlib.contextmanager
-def _quiet():
+def quiet():
     """`transformers` writes pages about weights that it did or did not use; what matters is an error of ours."""
     before = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity(logging.CRITICAL)

@@ -58,6 +58,11 @@ class TrimRelations(tf.keras.layers.Layer):
         return {n: v[:, : tf.maximum(longest, 1)] if v.shape.rank > 1 else tf.identity(v) for n, v in inputs.items()}
 
 
+def keras_inputs(inputs) -> dict[str, tf.Tensor]:
+    """The Keras inputs of an input form, by name; Keras warns of a feature that is none, so unused ones are too."""
+    return {name: tf.keras.Input(s.shape[1:], dtype=s.dtype, name=name) for name, s in inputs.specs.items()}
+
+
 def forget_initial_values(model: tf.keras.Model) -> None:
     """Replaces initialisers that are plain functions: they are of no more use, and only code of ours can load them."""
     for layer in model._flatten_layers(include_self=False):

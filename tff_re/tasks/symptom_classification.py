@@ -135,8 +135,7 @@ def _vectors(options: Options, encoding, where: Where, seed: int):
         )
         source = f"gensim on {options.vectors_corpus}"
     matrix = vectors.matrix_for(encoding.vocabulary, options.vectors_width, seed=seed)
-    note = f"word vectors ({source}): width {vectors.width}, {vectors.coverage(encoding.vocabulary):.0%} of the words"
-    return matrix, (note,)
+    return matrix, (vectors.describe(source, encoding.vocabulary),)
 
 
 def _central_texts(name: str, where: Where) -> list[str]:

@@ -1,0 +1,60 @@
+"""What the tests of several models ask alike: of a model and its plain form, and of two federated rounds."""
+
+from __future__ import annotations
+
+import collections
+
+import numpy as np
+
+
+def assert_same_order_and_names(model, plain) -> None:
+    """Weights stand in the same order, with the same names and shapes, in both forms."""
+
+    def named(weights):  # Keras leaves the LSTM's cell out of the name or not, as it likes
+        return [(w.name.split("/")[0], w.name.split("/")[-1], w.shape) for w in weights]
+
+    assert named(model.weights) == named(plain.weights)
+    assert named(model.trainable_weights) == named(plain.trainable_weights)
+
+
+def assert_stock_layers(plain) -> None:
+    """Keras alone can load all layers."""
+    assert all(type(layer).__module__.startswith("keras.src.") for layer in plain.layers)
+
+
+def assert_two_rounds_train_and_repeat(algorithm, model, data):
+    """In two rounds of all clients the loss falls, all trainable weights move, and a rerun gives the same bits.
+
+    Args:
+      algorithm: a FederatedAlgorithm of `model`.
+      model: a LocalModel.
+      data: the clients' examples, arranged.
+
+    Returns:
+      (weights at the start, weights at the end).
+    """
+    start, memory_of = model.initial_weights(7), algorithm.client_work.blank_memory
+
+    def rounds():
+        state, losses = algorithm.initialize(start), []
+        memories = [memory_of(len(d["y"])) for d in data] if memory_of else None
+        for number in range(2):
+            clients = [
+                collections.OrderedDict(examples=d, seed=np.array([number, k], np.int32)) for k, d in enumerate(data)
+            ]
+            output = algorithm.next(state, clients, *([memories] if memory_of else []))
+            state, memories = output["state"], output["memory"] if memory_of else None
+            metrics = output["metrics"]["work"]
+            assert metrics["clients/counted"] == 2 and metrics["clients/non_finite"] == 0
+            losses.append(float(metrics["local/loss"]))
+        return state["weights"], losses
+
+    weights, losses = rounds()
+    assert losses[1] < losses[0]
+    for before, after, name in zip(start.trainable, weights.trainable, model.weight_names, strict=True):
+        assert np.isfinite(after).all() and (np.asarray(after) != before).any(), name
+    again, losses_again = rounds()
+    assert losses_again == losses
+    for one, other in zip(weights.trainable, again.trainable, strict=True):
+        np.testing.assert_array_equal(one, other)
+    return start, weights
