@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import tensorflow_federated as tff
 
 from computations.client_work import ClientWork
+from computations.client_work.local_training import with_arguments
 from computations.errors import require_assignable
 from computations.local_model import LocalModel
 
@@ -24,14 +25,18 @@ class FederatedAlgorithm:
     Attributes:
       model: what the clients train.
       initialize: (weights@SERVER -> state@SERVER); `state.weights` are the global weights.
-      next: (<state@SERVER, clients@CLIENTS[, memory@CLIENTS]> -> <state=@SERVER[, memory=@CLIENTS], metrics=@SERVER>).
+      next: (<state@SERVER, clients@CLIENTS[, memory@CLIENTS][, server@SERVER]> -> <state=@SERVER[, memory=@CLIENTS],
+        metrics=@SERVER>).
       client_work: its `memory_type` says whether clients keep something between rounds.
+      server_type: type of `server`, <examples=E, seed=int32[2]>, the labelled examples that the server itself holds and
+        the seed of its training; None: it needs none.
     """
 
     model: LocalModel
     initialize: tff.Computation
     next: tff.Computation
     client_work: ClientWork
+    server_type: tff.Type | None = None
 
 
 def compose(
@@ -44,6 +49,9 @@ def compose(
 ) -> FederatedAlgorithm:
     """One round: distribute the weights, work at the clients, aggregate their updates, finalize.
 
+    Where the client work takes the server's examples (`ClientWork.server_type`), the finalizer gets them beside the
+    aggregated update, as <update=U, server=S>.
+
     Raises:
       CompositionError: where one part does not take what the part before it gives; names the part and both types.
     """
@@ -53,6 +61,12 @@ def compose(
     weight_type = client_work.next.type_signature.result.weight.member
     aggregation = aggregator.create(update_type, weight_type)
     work_takes = client_work.next.type_signature.parameter
+    own_models = client_work.initialize.type_signature.parameter is None
+    server_type = client_work.server_type
+    to_finalizer = aggregation.next.type_signature.result.result
+    if server_type is not None:
+        both = collections.OrderedDict(update=to_finalizer.member, server=server_type)
+        to_finalizer = tff.FederatedType(tff.types.to_type(both), tff.SERVER)
 
     require_assignable(
         "distributor", distributor.next.type_signature.parameter[1], tff.FederatedType(weights_type, tff.SERVER)
@@ -66,7 +80,7 @@ def compose(
     require_assignable(
         "finalizer (aggregated update)",
         finalizer.next.type_signature.parameter[2],
-        aggregation.next.type_signature.result.result,
+        to_finalizer,
     )
     require_assignable(
         "finalizer (new weights)",
@@ -80,21 +94,23 @@ def compose(
             collections.OrderedDict(
                 weights=weights,
                 distributor=distributor.initialize(),
-                client_work=client_work.initialize(weights),
+                client_work=client_work.initialize(*([] if own_models else [weights])),
                 aggregator=aggregation.initialize(),
                 finalizer=finalizer.initialize(),
             )
         )
 
     remembers = client_work.memory_type is not None
-    arguments = [initialize.type_signature.result, work_takes[2]] + ([work_takes[3]] if remembers else [])
+    arguments = [initialize.type_signature.result, *list(work_takes)[2:]]
 
-    def one_round(state, clients, memory=None):
+    def one_round(state, clients, *rest):
         sent = distributor.next(state["distributor"], state["weights"])
-        kept = (memory,) if remembers else ()
-        work = client_work.next(state["client_work"], sent.result, clients, *kept)
+        work = client_work.next(state["client_work"], sent.result, clients, *rest)
         aggregated = aggregation.next(state["aggregator"], work["update"], work["weight"])
-        final = finalizer.next(state["finalizer"], state["weights"], aggregated.result)
+        update = aggregated.result
+        if server_type is not None:
+            update = tff.federated_zip(collections.OrderedDict(update=update, server=rest[-1]))
+        final = finalizer.next(state["finalizer"], state["weights"], update)
         new_state = tff.federated_zip(
             collections.OrderedDict(
                 weights=final.result,
@@ -118,6 +134,7 @@ def compose(
         result["metrics"] = metrics
         return result
 
-    with_memory, without = (lambda s, c, m: one_round(s, c, m)), (lambda s, c: one_round(s, c))
-    next_fn = tff.federated_computation(with_memory if remembers else without, *arguments)
-    return FederatedAlgorithm(model=model, initialize=initialize, next=next_fn, client_work=client_work)
+    next_fn = with_arguments(one_round, arguments)
+    return FederatedAlgorithm(
+        model=model, initialize=initialize, next=next_fn, client_work=client_work, server_type=server_type
+    )

@@ -3,5 +3,6 @@
 from computations.aggregators.attention import AttentionFactory
 from computations.aggregators.major_classifier_vectors import MajorClassifierVectorsFactory
 from computations.aggregators.mean import mean
+from computations.aggregators.predictions import PredictionsFactory
 
-__all__ = ["AttentionFactory", "MajorClassifierVectorsFactory", "mean"]
+__all__ = ["AttentionFactory", "MajorClassifierVectorsFactory", "PredictionsFactory", "mean"]

@@ -19,8 +19,6 @@ class LocalOptions:
     local_steps: if given, exactly this many batches a round instead.
     batch_size: examples in a batch.
     max_gradient_norm: clips the global norm of a batch's gradient; not set: no clipping.
-    server_step: the server's step size (lambda in FLCMC, Eq. 14).
-    server_momentum: momentum of the server's step over rounds.
     """
 
     learning_rate: float = 0.01
@@ -29,18 +27,12 @@ class LocalOptions:
     local_steps: int | None = None
     batch_size: int = 10
     max_gradient_norm: float | None = None
-    server_step: float = 1.0
-    server_momentum: float = 0.0
 
     def __post_init__(self):
         if not 0 <= self.learning_rate_decay < float("inf"):
             raise ValueError(f"learning_rate_decay must be finite and not negative, got {self.learning_rate_decay}")
         if not 0 <= self.learning_rate < float("inf"):
             raise ValueError(f"learning_rate must be finite and not negative, got {self.learning_rate}")
-        if not 0 <= self.server_step < float("inf"):
-            raise ValueError(f"server_step must be finite and not negative, got {self.server_step}")
-        if not 0 <= self.server_momentum < 1:
-            raise ValueError(f"server_momentum must lie in [0, 1), got {self.server_momentum}")
         self.local_training()
 
     def local_training(self, weighting: str = "examples") -> LocalTraining:
@@ -57,7 +49,25 @@ class LocalOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeanOptions(LocalOptions):
+class ServerStepOptions(LocalOptions):
+    """Attributes:
+    server_step: the server's step size (lambda in FLCMC, Eq. 14).
+    server_momentum: momentum of the server's step over rounds.
+    """
+
+    server_step: float = 1.0
+    server_momentum: float = 0.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not 0 <= self.server_step < float("inf"):
+            raise ValueError(f"server_step must be finite and not negative, got {self.server_step}")
+        if not 0 <= self.server_momentum < 1:
+            raise ValueError(f"server_momentum must lie in [0, 1), got {self.server_momentum}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanOptions(ServerStepOptions):
     """Attributes:
     weighting: `examples`: clients count by their number of examples; `uniform`: all alike (a control).
     """
@@ -82,7 +92,7 @@ class AdamOrSgdOptions(MeanOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionOptions(LocalOptions):
+class AttentionOptions(ServerStepOptions):
     """Attributes:
     server_step: lambda; 1.2 is FLCMC's default (Table 7), 4 and 9 its tuned values.
     granularity: one softmax per weight tensor (`layer`) or over the whole model (`model`).

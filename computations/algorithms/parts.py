@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import tensorflow as tf
+import tensorflow_federated as tff
+
 from computations.aggregators import AttentionFactory, mean
-from computations.algorithms.options import AdamOrSgdOptions, AttentionOptions, LocalOptions, MeanOptions
+from computations.algorithms.options import AdamOrSgdOptions, AttentionOptions, MeanOptions, ServerStepOptions
 from computations.client_work import build_local_training
 from computations.client_work.objectives import CrossEntropy, Objective
 from computations.client_work.optimizers import SGD, ClientOptimizer, SelfAdam
@@ -51,5 +54,19 @@ def with_attention(
     )
 
 
-def _step(model: LocalModel, options: LocalOptions, **noise):
+def _step(model: LocalModel, options: ServerStepOptions, **noise):
     return gradient_step(model, step_size=options.server_step, momentum=options.server_momentum, **noise)
+
+
+def nothing_sent(weights_type: tff.Type) -> tff.learning.templates.DistributionProcess:
+    """In place of the broadcast of the weights, for clients with models of their own."""
+    nothing = tff.tensorflow.computation(lambda weights: tf.constant(0, tf.int32), weights_type)
+    initialize = tff.federated_computation(lambda: tff.federated_value((), tff.SERVER))
+
+    @tff.federated_computation(initialize.type_signature.result, tff.FederatedType(weights_type, tff.SERVER))
+    def next_fn(state, weights):
+        return tff.templates.MeasuredProcessOutput(
+            state, tff.federated_broadcast(tff.federated_map(nothing, weights)), tff.federated_value((), tff.SERVER)
+        )
+
+    return tff.learning.templates.DistributionProcess(initialize, next_fn)

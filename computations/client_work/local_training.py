@@ -8,6 +8,7 @@ that methods compared on one seed see the same batches and a resumed run sees th
 from __future__ import annotations
 
 import collections
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -17,6 +18,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from computations.client_work.objectives import Batch, Client, Objective
+from computations.client_work.offers import Offer
 from computations.client_work.optimizers import ClientOptimizer
 from computations.local_model import LocalModel, assign_weights, split_label, tensor_type, zero_initialisers
 from computations.randomness import step_seed
@@ -25,6 +27,9 @@ MOST_STEPS = 1_000_000
 """Bound of epochs, steps and batch sizes: beyond it the numbers of examples would not fit into 32 bits."""
 
 SEED_TYPE = tff.TensorType(np.int32, [2])
+
+NOTHING_TYPE = tff.TensorType(np.int32)
+"""What stands for the weights where clients have models of their own: TFF cannot send a structure without parts."""
 
 
 @dataclass(frozen=True)
@@ -66,20 +71,22 @@ class ClientWork:
 
     Attributes:
       initialize: (weights@SERVER -> state@SERVER).
-      next: (<state@SERVER, weights@CLIENTS, clients@CLIENTS[, memory@CLIENTS]> -> <state=@SERVER, update=@CLIENTS,
-        weight=float32@CLIENTS[, memory=@CLIENTS], metrics=@SERVER>), where `clients` is <examples=E, seed=int32[2]>.
-        A client whose weight is zero does not count.
+      next: (<state@SERVER, weights@CLIENTS, clients@CLIENTS[, memory@CLIENTS][, server@SERVER]> -> <state=@SERVER,
+        update=@CLIENTS, weight=float32@CLIENTS[, memory=@CLIENTS], metrics=@SERVER>), where `clients` and `server` are
+        <examples=E, seed=int32[2]>. A client whose weight is zero does not count.
       memory_type: type of what a client keeps between rounds, or None.
-      blank_memory: number of examples -> NumPy value of `memory_type` for a client not trained yet.
+      blank_memory: (number of examples, the run's seed) -> NumPy value of `memory_type` for a client not trained yet.
       shown: entries of the memory that a simulation may record for every client, see `Objective`; in a deployment they
         stay at the client.
+      server_type: type of `server`, or None where the work does not need the server's examples.
     """
 
     initialize: tff.Computation
     next: tff.Computation
     memory_type: tff.Type | None = None
-    blank_memory: Callable[[int], object] | None = None
+    blank_memory: Callable[..., object] | None = None
     shown: tuple[str, ...] = ()
+    server_type: tff.Type | None = None
 
     @property
     def clients_type(self) -> tff.Type:
@@ -98,33 +105,57 @@ def build_local_training(
     objective: Objective,
     optimizer: ClientOptimizer,
     training: LocalTraining,
+    offer: Offer | None = None,
+    own_models: bool = False,
 ) -> ClientWork:
     """Clients start from the global weights, take steps on their own examples and offer the difference.
 
     The update is the pseudo-gradient, global minus local, of the trainable weights: TFF's own sign, and that of FLCMC,
-    Eq. 13. An update with a value that is not finite, or from a client without examples, counts nothing: its weight and
+    Eq. 13; or what `offer` makes of the trained model. With `own_models` a client keeps its model from round to round
+    and starts from that: `weights` are nothing then, and `model` may be another one than the server's. An update with a
+    value that is not finite, or from a client without examples, counts nothing: its weight and
     its update are zero, its memory stays as it was, and the metric `clients/non_finite` says how many there were.
     """
     channel = objective.side_channel
     memory_type = objective.memory_type(model)
-    weights_type = model.weights_type
+    if own_models:
+        if memory_type is not None:
+            raise ValueError(f"{type(objective).__name__} keeps something at the client, and so would own models")
+        if channel is not None:
+            raise ValueError(f"{type(objective).__name__} starts from the server's weights, own models do not")
+        memory_type = model.weights_type
+    weights_type = NOTHING_TYPE if own_models else model.weights_type
     clients_type = tff.types.to_type(collections.OrderedDict(examples=model.examples_type, seed=SEED_TYPE))
+    server_type = None if offer is None else offer.server_type(model)
 
-    @tff.tensorflow.computation(weights_type)
-    def initial_state(weights):
+    def first_state(*weights):
         state = collections.OrderedDict(round=tf.constant(0, tf.int32))
         if channel is not None:
-            state["shared"] = channel.initial(weights)
+            state["shared"] = channel.initial(*weights)
         return state
+
+    if own_models:
+        initial_state = tff.tensorflow.computation(lambda: first_state())
+    else:
+        initial_state = tff.tensorflow.computation(lambda weights: first_state(weights), weights_type)
 
     state_type = initial_state.type_signature.result
     client_arguments = collections.OrderedDict(weights=weights_type, server=state_type, client=clients_type)
     if memory_type is not None:
         client_arguments["memory"] = memory_type
+    if server_type is not None:
+
+        @tff.tensorflow.computation(server_type)
+        def give_out(server):
+            return offer.given(server["examples"])
+
+        client_arguments["given"] = give_out.type_signature.result
 
     @tff.tensorflow.computation(tff.types.to_type(client_arguments))
     def train(arguments):
-        return _train_client(model, objective, optimizer, training, arguments)
+        if own_models:
+            arguments = collections.OrderedDict(arguments, weights=arguments["memory"])
+        return train_client(model, objective, optimizer, training, arguments, offer, own_models)
 
     @tff.tensorflow.computation(train.type_signature.result["statistics"])
     def to_metrics(total):
@@ -139,10 +170,16 @@ def build_local_training(
 
     side = channel and channel.aggregator.create(train.type_signature.result["upload"])
 
-    @tff.federated_computation(tff.FederatedType(weights_type, tff.SERVER))
-    def initialize(weights):
-        own = tff.federated_map(initial_state, weights)
+    def begin(own):
         return own if side is None else _join(own, side.initialize())
+
+    if own_models:
+        initialize = tff.federated_computation(lambda: begin(tff.federated_eval(initial_state, tff.SERVER)))
+    else:
+        initialize = tff.federated_computation(
+            lambda weights: begin(tff.federated_map(initial_state, weights)),
+            tff.FederatedType(weights_type, tff.SERVER),
+        )
 
     arguments = [
         initialize.type_signature.result,
@@ -151,12 +188,14 @@ def build_local_training(
     ]
     if memory_type is not None:
         arguments.append(tff.FederatedType(memory_type, tff.CLIENTS))
+    if server_type is not None:
+        arguments.append(tff.FederatedType(server_type, tff.SERVER))
 
     @tff.tensorflow.computation(state_type)
     def next_round(state):
         return collections.OrderedDict(state, round=state["round"] + 1)
 
-    def work(state, weights, clients, memory=None):
+    def work(state, weights, clients, *rest):
         own = (
             state
             if side is None
@@ -164,7 +203,9 @@ def build_local_training(
         )
         at_clients = collections.OrderedDict(weights=weights, server=tff.federated_broadcast(own), client=clients)
         if memory_type is not None:
-            at_clients["memory"] = memory
+            at_clients["memory"] = rest[0]
+        if server_type is not None:
+            at_clients["given"] = tff.federated_broadcast(tff.federated_map(give_out, rest[-1]))
         trained = tff.federated_map(train, tff.federated_zip(at_clients))
         totals = tff.federated_sum(trained["statistics"])
         new_state = tff.federated_map(next_round, own)
@@ -183,13 +224,30 @@ def build_local_training(
         result["metrics"] = tff.federated_map(to_metrics, totals)
         return result
 
-    # TFF reads the number of arguments off the function and knows no defaults.
-    with_memory, without = (lambda s, w, c, m: work(s, w, c, m)), (lambda s, w, c: work(s, w, c))
-    next_fn = tff.federated_computation(without if memory_type is None else with_memory, *arguments)
-    blank = None if memory_type is None else lambda num_examples: objective.blank_memory(model, num_examples)
+    if own_models:
+        blank = functools.lru_cache(maxsize=1)(lambda seed: model.initial_weights(seed))
+        blank_memory = lambda num_examples, seed=0: blank(seed)  # noqa: E731
+    elif memory_type is not None:
+        blank_memory = lambda num_examples, seed=0: objective.blank_memory(model, num_examples)  # noqa: E731
     return ClientWork(
-        initialize=initialize, next=next_fn, memory_type=memory_type, blank_memory=blank, shown=objective.shown
+        initialize=initialize,
+        next=with_arguments(work, arguments),
+        memory_type=memory_type,
+        blank_memory=None if memory_type is None else blank_memory,
+        shown=objective.shown,
+        server_type=server_type,
     )
+
+
+def with_arguments(function, types) -> tff.Computation:
+    """A federated computation of a function that takes any number of arguments, which TFF reads off the function."""
+    by_number = {
+        2: lambda a, b: function(a, b),
+        3: lambda a, b, c: function(a, b, c),
+        4: lambda a, b, c, d: function(a, b, c, d),
+        5: lambda a, b, c, d, e: function(a, b, c, d, e),
+    }
+    return tff.federated_computation(by_number[len(types)], *types)
 
 
 def _join(own, side):
@@ -197,8 +255,25 @@ def _join(own, side):
     return tff.federated_zip(collections.OrderedDict(round=own["round"], shared=own["shared"], side=side))
 
 
-def _train_client(local_model: LocalModel, objective: Objective, optimizer, training: LocalTraining, arguments):
-    """One client's local training as TensorFlow; see build_local_training."""
+def train_client(
+    local_model: LocalModel,
+    objective: Objective,
+    optimizer: ClientOptimizer,
+    training: LocalTraining,
+    arguments,
+    offer: Offer | None = None,
+    own_models: bool = False,
+):
+    """One client's local training as TensorFlow; see build_local_training.
+
+    Args:
+      local_model, objective, optimizer, training, offer, own_models: as there.
+      arguments: `weights` (ModelWeights), `server` (`round`, and `shared` for the objective), `client` (`examples`,
+        `seed`), and `memory` and `given` where there are such.
+
+    Returns:
+      OrderedDict of `update`, `weight`, `statistics`, and `upload` and `memory` where there are such.
+    """
     weights, server, data = arguments["weights"], arguments["server"], arguments["client"]
     with zero_initialisers():
         model = local_model.build()
@@ -259,15 +334,25 @@ def _train_client(local_model: LocalModel, objective: Objective, optimizer, trai
         result = collections.OrderedDict()
         if objective.side_channel is not None:
             result["upload"] = objective.upload(client, prepared, steps)
-        if client.memory != ():
+        if "memory" in arguments and not own_models:
             result["memory"] = objective.remember(client, prepared, steps)
+        if offer is not None:
+            result["update"], result["factor"] = offer.of(client, arguments.get("given", ()))
         return result, steps, loss_sum, seen
 
     extra, steps, loss_sum, seen = run()
     # The variables are read behind the training, whose function call carries no dependency of its own in a graph.
     with tf.control_dependencies([steps, loss_sum]):
-        update = [a - v.read_value() for v, a in zip(model.trainable_variables, client.anchors, strict=True)]
-    results = [t for t in [*update, loss_sum, *tf.nest.flatten(extra)] if t.dtype.is_floating]
+        if offer is None:
+            extra["update"] = [
+                a - v.read_value() for v, a in zip(model.trainable_variables, client.anchors, strict=True)
+            ]
+        if own_models:
+            local = (
+                [v.read_value() for v in group] for group in (model.trainable_variables, model.non_trainable_variables)
+            )
+            extra["memory"] = tff.learning.models.ModelWeights(*local)
+    results = [t for t in [loss_sum, *tf.nest.flatten(extra)] if t.dtype.is_floating]
     finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(t)) for t in results])
     counts = finite & (num_examples > 0)
     flag = tf.cast(counts, tf.float32)
@@ -277,8 +362,8 @@ def _train_client(local_model: LocalModel, objective: Objective, optimizer, trai
 
     size = tf.cast(num_examples, tf.float32) if training.weighting == "examples" else tf.constant(1.0)
     result = collections.OrderedDict(
-        update=[keep(u, tf.zeros_like(u)) for u in update],
-        weight=keep(size, 0.0),
+        update=tf.nest.map_structure(lambda t: keep(t, tf.zeros_like(t)), extra["update"]),
+        weight=keep(size * extra.get("factor", 1.0), 0.0),
         statistics=collections.OrderedDict(
             loss=keep(loss_sum, 0.0),
             seen=keep(seen, 0.0),

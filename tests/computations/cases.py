@@ -13,6 +13,9 @@ import numpy as np
 
 from tests.computations import toolbox
 
+NUM_AT_SERVER = 12
+"""Examples of the server's own, where an algorithm needs such."""
+
 STEPS = 3
 """Local steps of the worked-out round, on all examples at once; the proximal term shows from the second on."""
 
@@ -27,6 +30,7 @@ class Case:
     extra_traffic: bytes per direction, client and round beside one model and 200.
     required: options without a default that works, for the two clients of the suite.
     constant_term: of the local loss on a model without an encoder, from the second round on.
+    uploads: bytes that a client gives away where that is not a model.
     """
 
     expected: Callable | None = None
@@ -36,6 +40,7 @@ class Case:
     extra_traffic: int = 0
     required: dict = field(default_factory=dict)
     constant_term: float = 0.0
+    uploads: int | None = None
 
 
 def by_examples(updates, sizes):
@@ -55,6 +60,25 @@ def by_attention(updates, sizes):
     layers = [np.stack(layer) for layer in zip(*updates, strict=True)]
     attention = [toolbox.softmax(np.sqrt((layer**2).reshape(len(layer), -1).sum(axis=1))) for layer in layers]
     return [np.einsum("k,k...->...", a, layer) for a, layer in zip(attention, layers, strict=True)]
+
+
+def ensemble_distillation(start, data, options):
+    """FedED: the mean of the clients' logits on the server's examples, then a pass there (Eqs. 3-6)."""
+    x, y = toolbox.examples(NUM_AT_SERVER, seed=40)
+    logits = []
+    for own_x, own_y in data:
+        rule = toolbox.Adam(options.learning_rate)
+        weights = toolbox.train(start, own_x, own_y, [np.arange(len(own_y))] * STEPS, rule)
+        logits.append(x.astype(float) @ weights[0] + weights[1])
+    teacher = toolbox.softmax(np.mean(logits, axis=0) / options.temperature)
+    student = toolbox.Adam(options.learning_rate)
+    weights = [w.astype(float) for w in start]
+    for _ in range(options.server_epochs):  # a batch holds all of the server's examples
+        # The gradient of KL(q || p) by the student's logits is p - q.
+        p = toolbox.softmax(x.astype(float) @ weights[0] + weights[1])
+        extra = options.distillation_weight * (p - teacher)
+        weights = student.step(weights, toolbox.gradient(weights, x, y, extra))
+    return weights
 
 
 def three_choices(combine, rule, proximal=False):
@@ -92,6 +116,13 @@ CASES = {
     "fedcmc": Case(three_choices(by_examples, toolbox.Adam), options=ADAM, like=ADAM_AND_MEAN),
     "moon": Case(
         three_choices(by_examples, toolbox.Adam), options=ADAM, like=ADAM_AND_MEAN, constant_term=float(np.log(2))
+    ),
+    "feded": Case(
+        ensemble_distillation,
+        options={"learning_rate": 0.1, "temperature": 2.0, "distillation_weight": 0.7, "server_epochs": 2},
+        required={"num_server_examples": NUM_AT_SERVER},
+        extra_traffic=NUM_AT_SERVER * 3 * 4,
+        uploads=NUM_AT_SERVER * 3 * 4,
     ),
     # In the first round all control variates are zero. They are a second model, each way.
     "scaffold": Case(

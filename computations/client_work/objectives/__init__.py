@@ -3,6 +3,7 @@
 from computations.client_work.objectives.base import Batch, Client, Objective, SideChannel
 from computations.client_work.objectives.control_variates import ControlVariates
 from computations.client_work.objectives.cross_entropy import CrossEntropy
+from computations.client_work.objectives.distillation import Distillation
 from computations.client_work.objectives.fedlc import CalibratedLogits
 from computations.client_work.objectives.fedrs import RestrictedSoftmax
 from computations.client_work.objectives.major_classifier_contrast import MajorClassifierContrast
@@ -15,6 +16,7 @@ __all__ = [
     "Client",
     "ControlVariates",
     "CrossEntropy",
+    "Distillation",
     "MajorClassifierContrast",
     "ModelContrast",
     "Objective",

@@ -1,0 +1,122 @@
+"""FedED (Sui et al. 2020, "FedED: Federated Learning via Ensemble Distillation for Medical Relation Extraction",
+EMNLP, Section 3.3).
+
+The server holds a small labelled set D_v. Clients start from its model, train, and give away their predictions on D_v
+alone; the server trains on D_v towards the labels and the mean of the predictions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from computations.aggregators import PredictionsFactory
+from computations.algorithms.options import LocalOptions
+from computations.algorithms.parts import adam_or_sgd, nothing_sent
+from computations.algorithms.registry import algorithm
+from computations.client_work import LocalTraining, Predictions, build_local_training
+from computations.client_work.objectives import CrossEntropy, Distillation
+from computations.client_work.objectives.distillation import check_distillation
+from computations.client_work.optimizers import SGD, SelfAdam
+from computations.errors import CompositionError
+from computations.federated_algorithm import compose
+from computations.server_updates import distillation
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnsembleDistillationOptions(LocalOptions):
+    """Attributes:
+    optimizer: of the clients and the server: Adam with fresh moments in every round, or plain SGD.
+    learning_rate: of the client optimizer; the default suits Adam, 2.5e-5 a pretrained transformer (Section 4.2).
+    weighting: how clients count in the ensemble: all alike (Eq. 5), by their number of examples, or by the likelihood
+      of D_v's labels under their predictions; for the latter they get the labels too.
+    agreement_temperature: with `agreement`, a client counts exp(-cross-entropy / agreement_temperature).
+    uploads: what a client gives away of a prediction: the logits in 32 or 16 bits, or the most likely class alone.
+    temperature: tau of the teacher (Eq. 4); the paper does not give it.
+    temper_student: whether the student's logits are divided by it too, which Eq. 6 does not do.
+    distillation_weight: of the divergence from the teacher beside the cross-entropy (Eq. 6: 1).
+    server_epochs: passes over D_v in a round (Algorithm 1: 1).
+    server_batch_size: examples in a batch of the server's; batch_size if not set.
+    server_learning_rate: of the server; learning_rate if not set.
+    num_server_examples: how many examples the server holds; a run counts them if it is not set.
+    """
+
+    optimizer: Literal["adam", "sgd"] = "adam"
+    learning_rate: float = 0.001
+    weighting: Literal["uniform", "examples", "agreement"] = "uniform"
+    agreement_temperature: float = 1.0
+    uploads: Literal["float32", "float16", "label"] = "float32"
+    temperature: float = 1.0
+    temper_student: bool = False
+    distillation_weight: float = 1.0
+    server_epochs: int = 1
+    server_batch_size: int | None = None
+    server_learning_rate: float | None = None
+    num_server_examples: int | None = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.optimizer not in ("adam", "sgd"):
+            raise ValueError(f"optimizer must be 'adam' or 'sgd', got {self.optimizer!r}")
+        if self.weighting not in ("uniform", "examples", "agreement"):
+            raise ValueError(f"weighting must be 'uniform', 'examples' or 'agreement', got {self.weighting!r}")
+        if self.uploads not in ("float32", "float16", "label"):
+            raise ValueError(f"uploads must be 'float32', 'float16' or 'label', got {self.uploads!r}")
+        if not 0 < self.agreement_temperature < float("inf"):
+            raise ValueError(f"agreement_temperature must be finite and above zero, got {self.agreement_temperature}")
+        check_distillation(self.temperature, self.distillation_weight)
+        if self.server_learning_rate is not None and not 0 <= self.server_learning_rate < float("inf"):
+            raise ValueError(f"server_learning_rate must be finite and not negative, got {self.server_learning_rate}")
+        for name in ("server_epochs", "server_batch_size", "num_server_examples"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+
+    def server_training(self) -> LocalTraining:
+        """The server's passes over D_v."""
+        return LocalTraining(
+            local_epochs=self.server_epochs,
+            batch_size=self.server_batch_size or self.batch_size,
+            max_gradient_norm=self.max_gradient_norm,
+            schedule=self.local_training().schedule,
+        )
+
+
+@algorithm(
+    "feded",
+    title="FedED",
+    source="Sui et al. 2020, Section 3.3, Eqs. 3-6, Algorithm 1",
+    options=EnsembleDistillationOptions,
+)
+def feded(model, options, client_model=None):
+    """mean of the clients' predictions on the server's examples, which the server distils
+
+    With a `client_model` that differs from the server's, clients keep a model of their own from round to round, and the
+    server sends them its examples alone.
+    """
+    if options.num_server_examples is None:
+        raise CompositionError("feded: the server holds no examples; num_server_examples is not set")
+    work = build_local_training(
+        client_model or model,
+        objective=CrossEntropy(),
+        optimizer=adam_or_sgd(options),
+        training=options.local_training("examples" if options.weighting == "examples" else "uniform"),
+        offer=Predictions(
+            options.num_server_examples, options.uploads, options.weighting, options.agreement_temperature
+        ),
+        own_models=client_model is not None,
+    )
+    rate = options.learning_rate if options.server_learning_rate is None else options.server_learning_rate
+    return compose(
+        model,
+        client_work=work,
+        aggregator=PredictionsFactory(model.num_classes),
+        finalizer=distillation(
+            model,
+            work.server_type,
+            objective=Distillation(options.temperature, options.distillation_weight, options.temper_student),
+            optimizer=(SelfAdam if options.optimizer == "adam" else SGD)(rate),
+            training=options.server_training(),
+        ),
+        distributor=None if client_model is None else nothing_sent(model.weights_type),
+    )

@@ -1,0 +1,101 @@
+"""What a client offers to the aggregator in place of the difference of its weights."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any, Literal
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from computations.client_work.objectives.base import Client
+from computations.local_model import LABEL, LocalModel, split_label
+
+BATCH = 64
+"""Examples at once where a trained model predicts."""
+
+
+class Offer:
+    """What a client gives away after its training. Subclasses override what they need."""
+
+    def server_type(self, local_model: LocalModel) -> tff.Type | None:
+        """Type of what the server holds, <examples=E, seed=int32[2]>, where the clients get something of it."""
+        del local_model
+        return None
+
+    def given(self, examples):
+        """What of the server's examples is broadcast to the clients."""
+        return examples
+
+    def of(self, client: Client, given) -> tuple[Any, tf.Tensor]:
+        """(update, factor on the client's weight) of a trained client; called in the graph of its training."""
+        raise NotImplementedError
+
+
+class Predictions(Offer):
+    """The trained model's predictions on the server's examples (FedED, Sui et al. 2020, Algorithm 1, LocalUpdate).
+
+    The clients get the examples without their labels, and give N x C numbers. With `weighting` = `agreement` they get
+    the labels too, and a client counts by the likelihood of the labels, exp(-cross-entropy / `agreement_temperature`):
+    over clients, the softmax of -cross-entropy / `agreement_temperature`.
+    """
+
+    def __init__(
+        self,
+        num_examples: int,
+        form: Literal["float32", "float16", "label"] = "float32",
+        weighting: Literal["uniform", "examples", "agreement"] = "uniform",
+        agreement_temperature: float = 1.0,
+    ):
+        """Args:
+        num_examples: N, how many the server holds.
+        form: of a prediction: logits in so many bits, or the most likely class alone.
+        weighting: see above; `examples` is the training's matter.
+        agreement_temperature: above zero.
+        """
+        self.num_examples, self.form = num_examples, form
+        self.agrees = weighting == "agreement"
+        self.agreement_temperature = agreement_temperature
+
+    def server_type(self, local_model: LocalModel) -> tff.Type:
+        fixed = [
+            (name, tff.TensorType(spec.dtype.as_numpy_dtype, [self.num_examples, *spec.shape[1:]]))
+            for name, spec in sorted(local_model.input_spec.items())
+        ]
+        seed = tff.TensorType(np.int32, [2])
+        return tff.types.to_type(collections.OrderedDict(examples=collections.OrderedDict(fixed), seed=seed))
+
+    def given(self, examples):
+        return collections.OrderedDict((n, v) for n, v in examples.items() if self.agrees or n != LABEL)
+
+    def of(self, client: Client, given) -> tuple[tf.Tensor, tf.Tensor]:
+        logits = predict(client.model, given, self.num_examples, client.local_model.num_classes)
+        factor = tf.constant(1.0)
+        if self.agrees:
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(given[LABEL], logits)
+            factor = tf.exp(-tf.reduce_mean(losses) / self.agreement_temperature)
+        if self.form == "label":
+            return tf.cast(tf.argmax(logits, axis=-1), label_type(client.local_model.num_classes)), factor
+        return tf.cast(logits, tf.dtypes.as_dtype(self.form)), factor
+
+
+def label_type(num_classes: int) -> tf.DType:
+    """The smallest integers that tell so many classes apart."""
+    return tf.uint8 if num_classes <= 256 else tf.uint16 if num_classes <= 65536 else tf.int32
+
+
+def predict(model: tf.keras.Model, examples, num_examples: int, num_classes: int) -> tf.Tensor:
+    """Logits float32 [num_examples, num_classes] of a model, a batch at a time; labels among the examples are left."""
+    features, _ = split_label({LABEL: (), **examples})
+    batches = -(-num_examples // BATCH)
+    parts = tf.TensorArray(tf.float32, size=batches, infer_shape=False, element_shape=[None, num_classes])
+
+    def one(number, parts):
+        rows = {name: value[number * BATCH : (number + 1) * BATCH] for name, value in features.items()}
+        return number + 1, parts.write(number, tf.cast(model(rows, training=False)["logits"], tf.float32))
+
+    _, parts = tf.while_loop(
+        lambda number, parts: number < batches, one, (tf.constant(0), parts), parallel_iterations=1
+    )
+    return tf.ensure_shape(parts.concat(), [num_examples, num_classes])

@@ -1,0 +1,394 @@
+"""FedED: the teacher and its divergence, the ensemble, the server's passes, and what travels."""
+
+import collections
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from computations import algorithms
+from computations.aggregators import PredictionsFactory
+from computations.client_work import Predictions
+from computations.client_work.objectives import Batch, Client, Distillation
+from computations.client_work.offers import BATCH, label_type, predict
+from computations.errors import CompositionError
+from computations.native_form import native_form
+from computations.traffic import _calls, round_traffic, type_bytes
+from tests.computations import toolbox
+from tests.computations.toolbox import bits, client, examples, model_weights, start_weights
+
+N, C = 12, 3
+AT_SERVER = examples(N, seed=40)
+DATA = [examples(n, seed=n) for n in (6, 15)]
+
+
+def build(model, **wanted):
+    entry = algorithms.find("feded")
+    client_model = wanted.pop("client_model", None)
+    options = entry.options(**{"num_server_examples": N, "local_epochs": 1, "batch_size": 50, **wanted})
+    return entry.build(model, options, client_model)
+
+
+def play(algorithm, rounds=1, data=DATA, memories=None, start=None):
+    state = algorithm.initialize(model_weights(*(start or start_weights())))
+    outputs = []
+    for number in range(rounds):
+        clients = [client(x, y, seed=(number, k)) for k, (x, y) in enumerate(data)]
+        kept = [] if memories is None else [memories]
+        outputs.append(algorithm.next(state, clients, *kept, client(*AT_SERVER, seed=(number, 77))))
+        state, memories = outputs[-1]["state"], outputs[-1].get("memory")
+    return outputs
+
+
+# The loss
+
+
+def loss_of(objective, teacher, labels, logits, rows):
+    local_model = toolbox.linear_model(3, C)
+    at_server = Client(None, local_model, {}, [], tf.constant(0.1), tf.constant([0, 0]), shared=tf.constant(teacher))
+    batch = Batch({}, tf.constant(labels), {"logits": logits}, tf.constant(rows))
+    return objective.loss(at_server, (), batch)
+
+
+TEACHER = np.array([[2.0, 0.0, 0.0], [0.0, 1.0, 3.0]], np.float32)
+STUDENT = np.array([[1.0, 1.0, 0.0]], np.float32)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 4.0])
+@pytest.mark.parametrize("temper_student", [False, True])
+def test_the_loss_by_hand(temperature, temper_student):
+    found = float(loss_of(Distillation(temperature, 0.7, temper_student), TEACHER, [2], tf.constant(STUDENT), [1]))
+    z = TEACHER[1].astype(float) / temperature
+    q = np.exp(z) / np.exp(z).sum()
+    s = STUDENT[0].astype(float)
+    p = np.exp(s) / np.exp(s).sum()
+    tempered = np.exp(s / temperature) / np.exp(s / temperature).sum()
+    divergence = (q * np.log(q / (tempered if temper_student else p))).sum()
+    assert found == pytest.approx(-np.log(p[2]) + 0.7 * divergence, rel=1e-5)
+
+
+def test_the_divergence_is_of_the_student_from_the_teacher():
+    """KL(q || p) is large where the teacher believes what the student does not, and small the other way round."""
+    sure, unsure = np.array([[8.0, 0.0, 0.0]], np.float32), np.zeros([1, 3], np.float32)
+    objective = Distillation()
+
+    def divergence(teacher, student):
+        return float(loss_of(objective, teacher, [1], tf.constant(student), [0])) - float(
+            -tf.nn.log_softmax(student)[0, 1]
+        )
+
+    # KL(sure || uniform) is nearly log 3; KL(uniform || sure) = -log 3 - mean log p = 8 * 2 / 3 - log 3 + log(1 + ..).
+    assert divergence(sure, unsure) == pytest.approx(np.log(3), abs=0.02)
+    assert divergence(unsure, sure) == pytest.approx(16 / 3 - np.log(3), abs=0.02)
+
+
+def test_a_class_that_the_teacher_rules_out_adds_nothing():
+    teacher = np.array([[0.0, -1e30, -1e30]], np.float32)
+    found = float(loss_of(Distillation(), teacher, [0], tf.constant(STUDENT), [0]))
+    log_p = STUDENT[0] - np.log(np.exp(STUDENT[0].astype(float)).sum())
+    assert found == pytest.approx(-2 * log_p[0], rel=1e-5)
+
+
+def test_the_gradient_against_finite_differences():
+    generator = np.random.default_rng(3)
+    teacher = generator.normal(size=[5, C]).astype(np.float32)
+    rows, labels = np.array([4, 0, 2], np.int32), np.array([0, 2, 1], np.int32)
+    logits = generator.normal(size=[3, C]).astype(np.float32)
+    objective = Distillation(1.7, 0.6)
+    variable = tf.constant(logits)
+    with tf.GradientTape() as tape:
+        tape.watch(variable)
+        loss = loss_of(objective, teacher, labels, variable, rows)
+    gradient = tape.gradient(loss, variable).numpy()
+    p, q = toolbox.softmax(logits.astype(float)), toolbox.softmax(teacher[rows].astype(float) / 1.7)
+    np.testing.assert_allclose(gradient, (p - np.eye(C)[labels] + 0.6 * (p - q)) / 3, atol=1e-6)
+    for place in np.ndindex(3, C):
+        step = np.zeros_like(logits)
+        step[place] = 1e-2
+        ends = [float(loss_of(objective, teacher, labels, tf.constant(logits + s * step), rows)) for s in (1, -1)]
+        assert (ends[0] - ends[1]) / 2e-2 == pytest.approx(gradient[place], abs=1e-4)
+
+
+@pytest.mark.parametrize(("temperature", "weight"), [(0.0, 1.0), (float("nan"), 1.0), (1.0, -1.0), (1.0, float("inf"))])
+def test_impossible_values_of_the_loss(temperature, weight):
+    with pytest.raises(ValueError, match=r"temperature|distillation_weight"):
+        Distillation(temperature, weight)
+
+
+# Predictions
+
+
+@pytest.mark.parametrize("count", [1, BATCH - 1, BATCH, BATCH + 1, 2 * BATCH])
+def test_predictions_are_those_of_the_model_batch_by_batch(count):
+    x, y = examples(count, seed=count)
+    keras_model = toolbox.linear_model(3, C).keras_model(model_weights(*start_weights()))
+    given = {"x": tf.constant(x), "y": tf.constant(y)}
+    found = predict(keras_model, given, count, C)
+    kernel, bias = start_weights()
+    assert found.shape == [count, C]
+    np.testing.assert_allclose(found, x @ kernel + bias, atol=1e-5)
+
+
+def test_votes_take_the_smallest_integers():
+    assert [label_type(c) for c in (2, 256, 257, 65536, 65537)] == [
+        tf.uint8,
+        tf.uint8,
+        tf.uint16,
+        tf.uint16,
+        tf.int32,
+    ]
+
+
+# The ensemble
+
+
+def aggregate(values, weights, **options):
+    value_type = tff.TensorType(values[0].dtype, values[0].shape)
+    process = PredictionsFactory(C, **options).create(value_type, tff.TensorType(np.float32))
+    weights = [np.float32(w) for w in weights]
+    return process.next(process.initialize(), list(values), weights).result
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_the_mean_of_logits_by_hand(runtime, dtype):
+    values = [np.array([[1, 2, 3], [0, 0, 8]], dtype), np.array([[3, 0, 1], [4, 4, 0]], dtype)]
+    result = aggregate(values, [1.0, 3.0])
+    np.testing.assert_allclose(result["logits"], [[2.5, 0.5, 1.5], [3, 3, 2]], rtol=1e-6)
+    assert result["logits"].dtype == np.float32 and result["weight"] == 4
+
+
+def test_half_precision_is_widened_before_it_is_added(runtime):
+    values = [np.full([1, 3], 60000, np.float16)] * 3  # their sum is beyond float16
+    np.testing.assert_allclose(aggregate(values, [1, 1, 1])["logits"], np.full([1, 3], np.float32(np.float16(60000))))
+
+
+def test_votes_are_shares(runtime):
+    values = [np.array([0, 2], np.uint8), np.array([1, 2], np.uint8), np.array([0, 2], np.uint8)]
+    shares = np.exp(aggregate(values, [1.0, 1.0, 2.0])["logits"])
+    np.testing.assert_allclose(shares, [[0.75, 0.25, 0], [0, 0, 1]], atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.uint8])
+def test_without_a_weight_there_is_no_ensemble(runtime, dtype):
+    shape = [2] if dtype is np.uint8 else [2, C]
+    result = aggregate([np.ones(shape, dtype)] * 2, [0.0, 0.0])
+    assert result["weight"] == 0 and np.isfinite(result["logits"]).all()
+
+
+def test_an_inner_sum_is_used(runtime):
+    clipped = tff.aggregators.clipping_factory(1.0, tff.aggregators.SumFactory())
+    values = [np.array([[30.0, 40.0, 0.0]], np.float32)]
+    result = aggregate(values, [1.0], inner_sum=clipped)
+    np.testing.assert_allclose(result["logits"], [[0.6, 0.8, 0.0]], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "value_type",
+    [
+        tff.TensorType(np.float32, [4, C + 1]),
+        tff.TensorType(np.float32, [None, C]),
+        tff.TensorType(np.float32, [4]),
+        tff.TensorType(np.int32, [4, C]),
+        tff.types.to_type([np.float32, np.float32]),
+    ],
+)
+def test_other_types_are_refused(value_type):
+    with pytest.raises(CompositionError, match=r"predictions: expected a float type \[N,3\] or an integer type \[N\]"):
+        PredictionsFactory(C).create(value_type, tff.TensorType(np.float32))
+
+
+def test_an_inner_sum_does_not_go_with_small_forms():
+    factory = PredictionsFactory(C, tff.aggregators.SumFactory())
+    with pytest.raises(CompositionError, match="an inner sum takes float32 logits"):
+        factory.create(tff.TensorType(np.float16, [4, C]), tff.TensorType(np.float32))
+
+
+# The algorithm
+
+
+def logits_of(model_of_client, x):
+    return x.astype(float) @ model_of_client[0] + model_of_client[1]
+
+
+def trained(rate=0.1):
+    """The two clients' models after one full batch."""
+    return [toolbox.train(start_weights(), x, y, [np.arange(len(y))], toolbox.Adam(rate)) for x, y in DATA]
+
+
+def distilled(teacher, rate=0.1, temperature=1.0):
+    x, y = AT_SERVER
+    start = [w.astype(float) for w in start_weights()]
+    p = toolbox.softmax(logits_of(start, x))
+    q = toolbox.softmax(teacher / temperature)
+    return toolbox.Adam(rate).step(start, toolbox.gradient(start, x, y, p - q))
+
+
+def ensembles():
+    x, y = AT_SERVER
+    logits = np.stack([logits_of(w, x) for w in trained()])
+    losses = [-np.log(toolbox.softmax(z)[np.arange(N), y]).mean() for z in logits]
+    votes = np.eye(C)[logits.argmax(axis=2)].mean(axis=0)
+    return {
+        "uniform": logits.mean(axis=0),
+        "examples": np.average(logits, axis=0, weights=[6, 15]),
+        "agreement": np.average(logits, axis=0, weights=np.exp(-np.array(losses) / 0.1)),
+        "label": np.log(np.maximum(votes, 1e-6)),
+    }
+
+
+@pytest.mark.parametrize("how", ["uniform", "examples", "agreement", "label"])
+def test_a_round_worked_out_in_numpy(runtime, model, how):
+    wanted = {"uploads": "label"} if how == "label" else {"weighting": how, "agreement_temperature": 0.1}
+    (output,) = play(build(model, learning_rate=0.1, **wanted))
+    toolbox.assert_close(output["state"]["weights"].trainable, distilled(ensembles()[how]), 5e-6)
+    measured = output["metrics"]["finalizer"]
+    y = AT_SERVER[1]
+    assert measured["trained"] == 1
+    assert measured["teacher_accuracy"] == pytest.approx((ensembles()[how].argmax(axis=1) == y).mean())
+
+
+def test_the_ensembles_differ():
+    found = list(ensembles().values())
+    assert all(np.abs(a - b).max() > 1e-2 for i, a in enumerate(found) for b in found[:i])
+
+
+def test_half_precision_changes_little(runtime, model):
+    exact, halved = (play(build(model, learning_rate=0.1, uploads=u))[0] for u in ("float32", "float16"))
+    toolbox.assert_close(exact["state"]["weights"].trainable, halved["state"]["weights"].trainable, 2e-3)
+
+
+def test_the_servers_own_rate_epochs_and_batches(runtime, model):
+    still = play(build(model, server_learning_rate=0.0))[0]
+    assert bits(still["state"]["weights"].trainable) == bits(start_weights())
+    one, more, smaller = (
+        play(build(model, **w))[0]["state"]["weights"].trainable
+        for w in ({}, {"server_epochs": 3}, {"server_batch_size": 5})
+    )
+    assert np.abs(one[0] - more[0]).max() > 1e-4 and np.abs(one[0] - smaller[0]).max() > 1e-4
+
+
+def test_without_the_divergence_the_server_learns_from_its_labels_alone(runtime, model):
+    """The control of the paper's Table 6: what the clients have does not matter."""
+    algorithm = build(model, distillation_weight=0.0, local_steps=1)
+    here = play(algorithm, 2)[-1]["state"]["weights"].trainable
+    there = play(algorithm, 2, data=[examples(9, seed=1), examples(8, seed=2)])[-1]["state"]["weights"].trainable
+    assert bits(here) == bits(there)
+
+
+def test_without_examples_at_the_server_there_is_nothing_to_build(model):
+    entry = algorithms.find("feded")
+    with pytest.raises(CompositionError, match="the server holds no examples"):
+        entry.build(model, entry.options())
+
+
+# What travels
+
+
+def travelling(computation):
+    """(types sent to the clients, types sent by them)."""
+    down, up = [], []
+    for call in _calls(native_form(computation).to_building_block()):
+        kind, argument = call.function.uri, call.argument.type_signature
+        if kind == "federated_broadcast":
+            down.append(argument.member)
+        elif kind in ("federated_aggregate", "federated_sum"):
+            up.append((argument[0] if kind == "federated_aggregate" else argument).member)
+    return down, up
+
+
+def tensors_in(type_spec):
+    if isinstance(type_spec, tff.StructType):
+        return [t for member in type_spec.children() for t in tensors_in(member)]
+    return [(np.dtype(type_spec.dtype).name, tuple(type_spec.shape))]
+
+
+@pytest.mark.parametrize(("uploads", "form"), [("float32", ("float32", (N, C))), ("label", ("uint8", (N,)))])
+def test_clients_give_away_predictions_and_numbers_alone(model, uploads, form):
+    down, up = travelling(build(model, uploads=uploads).next)
+    sent = sorted(t for one in up for t in tensors_in(one))
+    assert [t for t in sent if t[1]] == [form]  # the rest are the metrics' and the weight's scalars
+    assert {t for t in sent if not t[1]} == {("float32", ())}
+    given = [t for one in down for t in tensors_in(one)]
+    # Down go the weights, the round's number, and the server's features, not its labels.
+    assert sorted(given) == sorted([("float32", (3, C)), ("float32", (C,)), ("int32", ()), ("float32", (N, 3))])
+
+
+def test_with_agreement_the_clients_get_the_labels_too(model):
+    down, _ = travelling(build(model, weighting="agreement").next)
+    assert ("int32", (N,)) in [t for one in down for t in tensors_in(one)]
+
+
+def test_bytes_do_not_grow_with_the_model(model):
+    for uploads, size in (("float32", N * C * 4), ("float16", N * C * 2), ("label", N)):
+        traffic = round_traffic(build(model, uploads=uploads).next)
+        assert size < traffic.up <= size + 24
+    wide = toolbox.linear_model(300, C)
+    assert round_traffic(build(wide).next).up == round_traffic(build(model).next).up
+
+
+# Clients with another model
+
+
+def hidden_layer(model, width):
+    def make():
+        x = tf.keras.Input([3], name="x")
+        features = tf.keras.layers.Dense(width, activation="tanh", name="hidden")(x)
+        logits = tf.keras.layers.Dense(C, name="classifier")(features)
+        return tf.keras.Model({"x": x}, {"logits": logits, "features": features})
+
+    return dataclasses.replace(model, build=make)
+
+
+@pytest.fixture(scope="module")
+def other(model):
+    return build(model, client_model=hidden_layer(model, 7), learning_rate=0.05, batch_size=4)
+
+
+def memories_of(algorithm, seed=3):
+    return [algorithm.client_work.blank_memory(len(y), seed) for _, y in DATA]
+
+
+def test_clients_with_a_model_of_their_own(runtime, model, other):
+    memories = memories_of(other)
+    assert [w.shape for w in memories[0].trainable] == [(3, 7), (7,), (7, C), (C,)]
+    outputs = play(other, 12, memories=memories)
+    losses = [o["metrics"]["work"]["local/loss"] for o in outputs]
+    assert losses[-1] < 0.7 * losses[0], "the clients' models go on from round to round"
+    right = [o["metrics"]["finalizer"]["teacher_accuracy"] for o in outputs]
+    assert right[-1] > right[0]
+    x, y = AT_SERVER
+    kernel, bias = outputs[-1]["state"]["weights"].trainable
+    before = (logits_of(start_weights(), x).argmax(axis=1) == y).mean()
+    assert ((x @ kernel + bias).argmax(axis=1) == y).mean() > before, "the server's model has learned"
+
+
+def test_their_models_stay_with_them(other, model):
+    down, up = travelling(other.next)
+    given = sorted(t for one in down for t in tensors_in(one))
+    assert given == sorted([("int32", ()), ("int32", ()), ("float32", (N, 3))]), "no weights go down"
+    assert [t for one in up for t in tensors_in(one) if t[1]] == [("float32", (N, C))]
+    assert type_bytes(other.client_work.memory_type) == 4 * (3 * 7 + 7 + 7 * C + C)
+
+
+def test_their_models_start_from_the_runs_seed(other):
+    one, again, another = (memories_of(other, seed)[0].trainable[0] for seed in (3, 3, 4))
+    assert bits([one]) == bits([again]) != bits([another])
+
+
+def test_own_models_do_not_go_with_objectives_that_keep_something(model):
+    from computations.client_work import LocalTraining, build_local_training
+    from computations.client_work.objectives import ModelContrast
+    from computations.client_work.optimizers import SGD
+
+    parts = {"optimizer": SGD(0.1), "training": LocalTraining(), "offer": Predictions(N), "own_models": True}
+    with pytest.raises(ValueError, match="ModelContrast keeps something at the client"):
+        build_local_training(model, objective=ModelContrast(), **parts)
+
+
+def test_order_of_examples_is_that_of_the_model(model):
+    server_type = build(model).server_type
+    assert isinstance(server_type, tff.StructType)
+    expected = collections.OrderedDict(x=tff.TensorType(np.float32, [N, 3]), y=tff.TensorType(np.int32, [N]))
+    server_type.examples.check_equivalent_to(tff.types.to_type(expected))
