@@ -173,11 +173,11 @@ DATA_SETS = {
             "ade",
             "ADE, drug and effect",
             "drugs and adverse effects in a sentence: a pair that the corpus lists or one that it does not",
-            ("with_negatives", "positives"),
+            ("with_negatives", "positives", "with_negative_sentences"),
             {"train": "ade/DRUG-AE.rel"},
             "none stated",
             "Gurulingappa et al., Development of a benchmark corpus … adverse effects, J. Biomed. Inform. 45, 2012",
-            "the authors' ADE-Corpus-V2; copied in several repositories on GitHub",
+            "the authors' ADE-Corpus-V2; copied in several repositories on GitHub; ADE-NEG.txt belongs beside it",
         ),
         _relations(
             "semeval2010_task8",

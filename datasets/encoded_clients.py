@@ -100,4 +100,5 @@ def _give_out(corpora, partition: Partition, arrays: Examples, order_test_by: np
             for client, ids in partition.clients.items()
         ),
         corpora[0].label_names,
+        examples(partition.server) if partition.server else None,
     )

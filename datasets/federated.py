@@ -30,6 +30,7 @@ class FederatedExamples:
     Attributes:
       clients: With unique ids, the same keys, dtypes and shapes after the leading one.
       label_names: The classes, in the order of the labels.
+      server: What the server itself holds (FedED's D_v), or None.
 
     Raises:
       DataError: a client without examples or with an id that another has, arrays that do not fit each other, labels
@@ -38,11 +39,16 @@ class FederatedExamples:
 
     clients: tuple[ClientExamples, ...]
     label_names: tuple[str, ...]
+    server: Examples | None = field(default=None, repr=False)
 
     def __post_init__(self):
         if not self.clients:
             raise DataError("there are no clients", remedy="give at least one client examples")
         form, seen = None, set()
+        if self.server is not None:
+            if not _check(self.server, len(self.label_names), "the server"):
+                raise DataError("has no examples", record="the server", remedy="give it some, or None")
+            form = {key: (array.dtype, array.shape[1:]) for key, array in self.server.items()}
         for position, client in enumerate(self.clients, 1):
             record = named("client", client.client_id, position)
             if client.client_id in seen:

@@ -65,6 +65,7 @@ class Partition:
       seed: What it was drawn with.
       clients: Client id to its samples.
       notes: What a report has to say, such as clients left out because they got no sample.
+      server: The ids of the samples that the server holds (FedED's D_v).
 
     Raises:
       DataError: there are no clients, a client has no samples, or a sample is given twice.
@@ -75,18 +76,22 @@ class Partition:
     seed: int
     clients: Mapping[str, ClientSamples] = field(repr=False)
     notes: tuple[str, ...] = ()
+    server: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self):
         if not self.clients:
             raise DataError("the partition has no clients", remedy="give it at least one")
-        holder: dict[str, int] = {}
+        holder: dict[str, int] = dict.fromkeys(self.server, 0)
+        if len(holder) < len(self.server):
+            raise DataError("the server holds a sample twice", remedy="name every sample once")
         for number, samples in enumerate(self.clients.values(), 1):
             if not samples.train and not samples.test:
                 raise DataError("has no samples", record=f"client number {number}", remedy="leave the client out")
             for sample_id in samples.train + samples.test:
                 if sample_id in holder:
+                    held = "by the server and a client" if not holder[sample_id] else "by two clients"
                     raise DataError(
-                        "is held by two clients" if holder[sample_id] != number else "is held twice by one client",
+                        "is held twice by one client" if holder[sample_id] == number else f"is held {held}",
                         record=named("sample", sample_id),
                         remedy="give every sample to one client, for training or for testing",
                     )
@@ -99,7 +104,9 @@ class Partition:
           DataError: naming the first sample that is unknown or missing.
         """
         known = dict.fromkeys(sample.sample_id for corpus in corpora for sample in corpus.samples)
-        given = dict.fromkeys(i for client in self.clients.values() for i in client.train + client.test)
+        given = dict.fromkeys(
+            (*self.server, *(i for client in self.clients.values() for i in client.train + client.test))
+        )
         for wrong, reason in (
             ([i for i in given if i not in known], "is not in the corpus"),
             ([i for i in known if i not in given], "is held by no client"),

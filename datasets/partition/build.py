@@ -6,6 +6,7 @@ import dataclasses
 
 from datasets.errors import DataError
 from datasets.partition.base import ClientSamples, Partition, Partitioner
+from datasets.partition.server_samples import draw_server_samples
 from datasets.partition.split import check_test_share, hold_out
 from datasets.records import TextCorpus
 from datasets.seeds import generator
@@ -19,6 +20,8 @@ def build_partition(
     test_share: float | None = None,
     test_unit: str = "sample",
     dev_corpus: TextCorpus | None = None,
+    server_share: float = 0.0,
+    server_stratified: bool = False,
 ) -> Partition:
     """Gives the samples of a corpus to clients, and splits each client's into training and test samples.
 
@@ -30,22 +33,29 @@ def build_partition(
       test_unit: What is held out, ``sample`` or ``document``.
       dev_corpus: The official split: its samples are the test sets, given out by the same rule with the same shares,
         and `corpus` is for training alone. Clients that only one of the two has are kept.
+      server_share, server_stratified: What the server holds of the corpus, see `draw_server_samples`; it is drawn
+        first, and clients share the rest.
 
     Raises:
       DataError: an impossible option, or a dev corpus that does not fit the training corpus.
     """
     if dev_corpus is not None and test_share is not None:
         raise DataError("both a test share and a dev corpus are given", remedy="give one of them")
+    server = draw_server_samples(
+        corpus.samples, server_share, seed=seed, stratified=server_stratified, label_names=corpus.label_names
+    )
+    at_server = set(server)
+    shared = [sample for sample in corpus.samples if sample.sample_id not in at_server]
     assign_rng = generator(seed, "partition", partitioner.name)
-    drawn = partitioner.draw(corpus.samples, assign_rng)
-    assigned = partitioner.apply(drawn, corpus.samples, assign_rng)
+    drawn = partitioner.draw(shared, assign_rng)
+    assigned = partitioner.apply(drawn, shared, assign_rng)
     clients: dict[str, ClientSamples] = {}
     if dev_corpus is None:
         test_share = 0.1 if test_share is None else test_share
         check_test_share(test_share)
         split = {"split": "hold_out", "test_share": test_share, "test_unit": test_unit}
         for client, indices in assigned.items():
-            samples = [corpus.samples[i] for i in indices]
+            samples = [shared[i] for i in indices]
             clients[client] = ClientSamples(*hold_out(client, samples, test_share, seed=seed, unit=test_unit))
     else:
         split = {"split": "official"}
@@ -54,7 +64,7 @@ def build_partition(
         dev_assigned = partitioner.apply(drawn, dev_corpus.samples, dev_rng)
         for client in dict.fromkeys([*assigned, *dev_assigned]):
             clients[client] = ClientSamples(
-                tuple(corpus.samples[i].sample_id for i in assigned.get(client, ())),
+                tuple(shared[i].sample_id for i in assigned.get(client, ())),
                 tuple(dev_corpus.samples[i].sample_id for i in dev_assigned.get(client, ())),
             )
     kept = {client: samples for client, samples in clients.items() if samples.train or samples.test}
@@ -68,7 +78,10 @@ def build_partition(
     if untested:
         notes.append(f"{untested} clients have no test samples")
     options = {**dataclasses.asdict(partitioner), **split}
-    return Partition(partitioner.name, options, int(seed), kept, tuple(notes))
+    if server:
+        options |= {"server_share": server_share, "server_stratified": server_stratified}
+        notes.append(f"the server holds {len(server)} of {len(corpus.samples)} training samples, which no client has")
+    return Partition(partitioner.name, options, int(seed), kept, tuple(notes), server)
 
 
 def require_same_task(corpus: TextCorpus, dev_corpus: TextCorpus) -> None:

@@ -24,6 +24,7 @@ def write_partition(partition: Partition, path: PathLike) -> None:
         "options": dict(partition.options),
         "seed": partition.seed,
         "notes": list(partition.notes),
+        **({"server": list(partition.server)} if partition.server else {}),
         "clients": {
             client: {"train": list(samples.train), "test": list(samples.test)}
             for client, samples in partition.clients.items()
@@ -65,6 +66,7 @@ def read_partition(path: PathLike, *corpora: TextCorpus) -> Partition:
             field(value, "seed", int, fail),
             clients,
             tuple(notes),
+            _ids(value, "server", fail) if "server" in value else (),
         )
         if corpora:
             partition.check_against(*corpora)

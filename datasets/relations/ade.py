@@ -8,8 +8,9 @@ Two tasks can be made of that honestly:
 - The relation of a drug and an effect (`read_pairs`). The positives are the pairs given. The only negatives whose
   mentions are known are pairs of a drug and an effect that the same sentence names in different pairs: a drug is then
   named, an effect is named, and the annotators did not join them. They are few (141 beside 5,547 in four fifths of the
-  release), and every mention comes from some related pair. The sentences of ``ADE-NEG.txt`` have no annotated mentions,
-  so no pair can be made of them without a recogniser of one's own.
+  release), and every mention comes from some related pair. The sentences of ``ADE-NEG.txt`` have no annotated mentions;
+  with `negative_sentences` they are recognised by the names that ``DRUG-AE.rel`` annotates, drugs and effects: a pair
+  that both are named in a sentence without an adverse effect is a negative. What the names miss is missing there.
 - Whether a sentence tells of an adverse effect (`read_adverse_sentences`), from both files: the authors' own task.
 """
 
@@ -40,6 +41,10 @@ from datasets.relations.reading import (
 RELATIONS = (NO_RELATION, "adverse_effect")
 
 _NEGATIVE = re.compile(r"([0-9]+) NEG (.*\S.*)")
+_WORD = re.compile(r"\w+|[^\w\s]")
+_SHORTEST_NAME = 4
+"""Characters of a name that is looked for; shorter ones are mostly abbreviations that mean other things, too."""
+_WITHOUT = "use another label choice of the data set"
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,9 @@ class _Pair:
     effect: Span
 
 
-def read_pairs(path: PathLike, *, negatives: bool = True, name: str = "ade") -> RelationCorpus:
+def read_pairs(
+    path: PathLike, *, negatives: bool = True, negative_sentences: PathLike | None = None, name: str = "ade"
+) -> RelationCorpus:
     """The drug–effect pairs of ``DRUG-AE.rel``, compressed or not; head is the drug, tail the effect.
 
     The offsets count in the document, so the sentence's start is found first: both mentions have to stand in the
@@ -64,11 +71,13 @@ def read_pairs(path: PathLike, *, negatives: bool = True, name: str = "ade") -> 
     Args:
       path: The file.
       negatives: Whether the unlisted pairs of a sentence are samples of the relation ``no_relation``.
+      negative_sentences: ``ADE-NEG.txt``, whose pairs of a named drug and a named effect are such samples, too.
       name: The corpus's name; the ids are ``<name>-<PMID>/<n>``, the documents the PMIDs.
 
     Raises:
       DataError: a line with another number of columns, offsets that are no numbers or do not fit the mention's length,
-        mentions that do not stand in the sentence at their distance, or a pair that stands twice.
+        mentions that do not stand in the sentence at their distance, or a pair that stands twice; a malformed line
+        among the negative sentences, or no pair in them.
     """
     groups: dict[tuple[str, str], list[_Pair]] = {}
     counts = Counter()
@@ -89,7 +98,68 @@ def read_pairs(path: PathLike, *, negatives: bool = True, name: str = "ade") -> 
                 counts["pairs that their sentence does not list are negatives"] += relation == NO_RELATION
                 mentions.append(mention)
     require_some(mentions, path)
+    if negative_sentences is not None:
+        mentions += _named_pairs(negative_sentences, mentions, ids, counts, name)
     return RelationCorpus(name, tuple(mentions), names, negative, notes_of(counts))
+
+
+def _named_pairs(path: PathLike, annotated: list[RelationMention], ids: Numbering, counts: Counter, name: str):
+    """Pairs of a drug and an effect in sentences without an adverse effect, each name at its first place."""
+    kinds: dict[tuple[str, ...], set[str]] = {}
+    for mention in annotated:
+        for kind, text in (("drug", mention.head_text), ("effect", mention.tail_text)):
+            if len(text) >= _SHORTEST_NAME:
+                kinds.setdefault(tuple(_words(text)), set()).add(kind)
+    names = {words: kind for words, (kind, *more) in kinds.items() if not more}  # what may be both is neither
+    found, seen = [], set()
+    for document, sentence in _negative_sentences(path):
+        if (document, sentence) in seen:
+            continue
+        seen.add((document, sentence))
+        places = _names_in(sentence, names)
+        for head in places["drug"]:
+            for tail in places["effect"]:
+                mention_id = ids.next(f"{name}-{document}")
+                types = ("drug", "adverse effect")
+                found.append(RelationMention(mention_id, document, sentence, head, tail, *types, NO_RELATION, 0))
+    if not found:
+        raise DataError("has no sentence with an annotated drug and an annotated effect", path=path, remedy=_WITHOUT)
+    counts["pairs of annotated names in sentences without an adverse effect are negatives"] += len(found)
+    return found
+
+
+def _names_in(sentence: str, names: dict[tuple[str, ...], str]) -> dict[str, list[Span]]:
+    """Kind -> first place of each of its names in a sentence, the longest name first where they overlap."""
+    words = [(match[0].casefold(), match.span()) for match in _WORD.finditer(sentence)]
+    longest = max(map(len, names), default=0)
+    places: dict[tuple[str, ...], Span] = {}
+    at = 0
+    while at < len(words):
+        for count in range(min(longest, len(words) - at), 0, -1):
+            key = tuple(word for word, _ in words[at : at + count])
+            if key in names:
+                places.setdefault(key, (words[at][1][0], words[at + count - 1][1][1]))
+                at += count
+                break
+        else:
+            at += 1
+    by_kind: dict[str, list[Span]] = {"drug": [], "effect": []}
+    for key, span in places.items():
+        by_kind[names[key]].append(span)
+    return by_kind
+
+
+def _words(text: str) -> list[str]:
+    return [word.casefold() for word in _WORD.findall(text)]
+
+
+def _negative_sentences(path: PathLike) -> Iterable[tuple[str, str]]:
+    """(PMID, sentence) of every line of ``ADE-NEG.txt``."""
+    for line, text in read_lines(path):
+        match = _NEGATIVE.fullmatch(text)
+        if match is None:
+            raise DataError("is not PMID NEG sentence", path=path, line=line, remedy="repair the line")
+        yield match[1], match[2].strip()
 
 
 def read_adverse_sentences(positive: PathLike, negative: PathLike, *, name: str = "ade_sentences") -> TextCorpus:
@@ -107,11 +177,7 @@ def read_adverse_sentences(positive: PathLike, negative: PathLike, *, name: str 
         if (pair.document, pair.sentence) not in seen:
             seen[pair.document, pair.sentence] = 1
             samples.append(LabelledText(ids.next(f"{name}-{pair.document}"), pair.document, pair.sentence, 1))
-    for line, text in read_lines(negative):
-        match = _NEGATIVE.fullmatch(text)
-        if match is None:
-            raise DataError("is not PMID NEG sentence", path=negative, line=line, remedy="repair the line")
-        document, sentence = match[1], match[2].strip()
+    for line, (document, sentence) in enumerate(_negative_sentences(negative), 1):
         if (document, sentence) in seen:
             if seen[document, sentence]:
                 raise DataError(

@@ -53,6 +53,8 @@ def load_relations(
     if name == "pgr":
         return pgr.read_pairs(file, split=split)
     if name == "ade":
+        if label == "with_negative_sentences":
+            return ade.read_pairs(file, negative_sentences=_negative_sentences(file))
         return ade.read_pairs(file, negatives=negatives)
     if name == "semeval2010_task8":
         return semeval2010_task8.read_sentences(file, split=split, directed=label == "directed")
@@ -60,6 +62,12 @@ def load_relations(
         records = i2b2_2010.find_records(file / "txt", file / "concept", file / "rel")
         return i2b2_2010.read_records(records, split=split, negatives=negatives)
     return biobert_tsv.read_pairs(file, name=name, split=split)
+
+
+def _negative_sentences(pairs: Path) -> Path:
+    """ADE-NEG.txt beside the file of pairs, with or without ``.gz``."""
+    paths = [pairs.with_name(f"ADE-NEG.txt{end}") for end in ("", ".gz")]
+    return next((path for path in paths if path.exists()), paths[0])
 
 
 def _beside(relations: Path, kind: str) -> Path:

@@ -104,7 +104,8 @@ def test_label_choices():
         with pytest.raises(DataError) as caught:
             label_choice(DATA_SETS["ade"], wrong)
         assert str(caught.value) == (
-            f"data set ade: has no such label choice {shown}; use one of with_negatives, positives"
+            f"data set ade: has no such label choice {shown}; use one of with_negatives, positives, "
+            "with_negative_sentences"
         )
 
 

@@ -116,6 +116,58 @@ def test_ade(tmp_path):
     assert len(positives.mentions) == 4 and {m.label for m in positives.mentions} == {0}
 
 
+NAMED = "Codeine and αcodal made dry mouth, a rash, HIV and flux"
+
+
+def named_pairs(tmp_path, *sentences):
+    listed = [("dry mouth", "Codeine"), ("rash", "αcodal"), ("flux", "Codeine"), ("Codeine", "flux"), ("HIV", "αcodal")]
+    positive = write(tmp_path / "r", *(pair(NAMED, effect, drug) for effect, drug in listed))
+    negative = write(tmp_path / "n", *(f"9 NEG {sentence}" for sentence in sentences))
+    corpus = ade.read_pairs(positive, negative_sentences=negative)
+    return corpus, [m for m in corpus.mentions if m.document_id == "9"]
+
+
+def test_ade_finds_annotated_names_in_sentences_without_an_effect(tmp_path):
+    # `codeine` and `flux` were annotated as both, HIV is too short: neither is looked for.
+    corpus, found = named_pairs(
+        tmp_path,
+        "A dry mouth, no RASH: αCodal, αcodal.",
+        "A dry mouth, no RASH: αCodal, αcodal.",
+        f"{SECRET} αcodal",
+        "Rashes of αcodal; codeine, flux and HIV",
+    )
+    sentence = "A dry mouth, no RASH: αCodal, αcodal."
+    assert [(m.text, m.head, m.tail, m.relation, m.label) for m in found] == [
+        (sentence, (22, 28), (2, 11), "no_relation", 0),
+        (sentence, (22, 28), (16, 20), "no_relation", 0),
+    ]
+    assert {(m.head_type, m.tail_type) for m in found} == {("drug", "adverse effect")}
+    assert len({m.mention_id for m in corpus.mentions}) == len(corpus.mentions)
+    assert "2 pairs of annotated names in sentences without an adverse effect are negatives" in corpus.notes
+
+
+def test_ade_takes_the_longest_name(tmp_path):
+    positive = write(
+        tmp_path / "r",
+        pair("severe dry mouth by Codal", "severe dry mouth", "Codal"),
+        pair("dry mouth by Codal", "dry mouth", "Codal", document="8"),
+    )
+    negative = write(tmp_path / "n", "9 NEG Codal: severe dry  mouth, Dry mouth")
+    found = [m for m in ade.read_pairs(positive, negative_sentences=negative).mentions if m.document_id == "9"]
+    assert [(m.head_text, m.tail_text) for m in found] == [("Codal", "severe dry  mouth"), ("Codal", "Dry mouth")]
+
+
+def test_ade_without_a_pair_among_the_negative_sentences(tmp_path):
+    positive = write(tmp_path / "r", pair("Codal: rash", "rash", "Codal"))
+    empty = write(tmp_path / "n", f"9 NEG {SECRET}")
+    assert "has no sentence with an annotated drug and an annotated effect" in refused(
+        ade.read_pairs, positive, negative_sentences=empty
+    )
+    bad = write(tmp_path / "b", "9 NEG Codal: rash", SECRET)
+    message = refused(ade.read_pairs, positive, negative_sentences=bad)
+    assert message.startswith(f"{bad}: line 2: is not PMID NEG sentence")
+
+
 def test_ade_places_a_repeated_mention_by_the_other_lines(tmp_path):
     sentence = "A rash, A rash, B itch"
     alone = write(tmp_path / "a", pair(sentence, "rash", "A", effect_nth=1, drug_nth=1))

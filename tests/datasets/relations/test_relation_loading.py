@@ -32,7 +32,11 @@ I2B2 = {
 LINES = {
     "chemprot": [CHEMPROT],
     "pgr": ["\t".join(pgr.HEADER), "19\tG causes short hands\tG\tshort hands\t1\tHP_1\t0\t1\t9\t20\tTrue"],
-    "ade": [f"7|{ADE}|rash|9|13|A|0|1", f"7|{ADE}|itch|15|19|B|6|7"],
+    "ade": [
+        f"7|{ADE}|rash|9|13|A|0|1",
+        f"7|{ADE}|itch|15|19|B|6|7",
+        "8|Codeine: dry mouth|dry mouth|9|18|Codeine|0|7",
+    ],
     "semeval2010_task8": ['1\t"<e1>fire</e1> after <e2>spark</e2>"', "Cause-Effect(e2,e1)", "Comment:", ""],
     "gad": ["@GENE$ in @DISEASE$\t1"],
     "euadr": ["index\tsentence\tlabel", "0\t@GENE$ in @DISEASE$\t1"],
@@ -64,9 +68,31 @@ SAMPLES = {
             ("A", "itch", "no_relation"),
             ("B", "rash", "no_relation"),
             ("B", "itch", "adverse_effect"),
+            ("Codeine", "dry mouth", "adverse_effect"),
         ],
     ),
-    ("ade", "positives"): (1, None, [("A", "rash", "adverse_effect"), ("B", "itch", "adverse_effect")]),
+    ("ade", "positives"): (
+        1,
+        None,
+        [
+            ("A", "rash", "adverse_effect"),
+            ("B", "itch", "adverse_effect"),
+            ("Codeine", "dry mouth", "adverse_effect"),
+        ],
+    ),
+    ("ade", "with_negative_sentences"): (
+        2,
+        "no_relation",
+        [
+            ("A", "rash", "adverse_effect"),
+            ("A", "itch", "no_relation"),
+            ("B", "rash", "no_relation"),
+            ("B", "itch", "adverse_effect"),
+            ("Codeine", "dry mouth", "adverse_effect"),
+            ("codeine", "rash", "no_relation"),
+            ("codeine", "itch", "no_relation"),
+        ],
+    ),
     ("semeval2010_task8", "directed"): (19, "Other", [("fire", "spark", "Cause-Effect(e2,e1)")]),
     ("semeval2010_task8", "undirected"): (10, "Other", [("fire", "spark", "Cause-Effect")]),
     ("gad", "relation"): (2, "no_relation", [("@GENE$", "@DISEASE$", "associated")]),
@@ -96,6 +122,8 @@ def put_split(root, name, split):
             put(path.with_name(path.name.replace("relations", kind)), lines)
     else:
         put(path, LINES[name])
+    if name == "ade":
+        put(path.with_name("ADE-NEG.txt"), ["9 NEG codeine, no rash, A or itch"])
     return path
 
 

@@ -53,6 +53,8 @@ def test_ade(data_dir):
         "93 pairs of overlapping mentions",
         "141 pairs that their sentence does not list are negatives",
     )
+    both = ade.read_pairs(data_dir / "ade" / "DRUG-AE.rel.gz", negative_sentences=data_dir / "ade" / "ADE-NEG.txt.gz")
+    assert Counter(m.relation for m in both.mentions) == {"adverse_effect": 5547, "no_relation": 141 + 2044}
     sentences = ade.read_adverse_sentences(data_dir / "ade" / "DRUG-AE.rel.gz", data_dir / "ade" / "ADE-NEG.txt.gz")
     assert Counter(s.label for s in sentences.samples) == {0: 13416, 1: 3458}
     assert sentences.notes == ("6 repeated sentences left out",)

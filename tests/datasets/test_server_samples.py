@@ -1,0 +1,155 @@
+"""Samples that the server holds: how many, of which classes, and that no client has them."""
+
+import json
+
+import numpy as np
+import pytest
+from datasets_for_tests import corpus
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datasets.errors import DataError
+from datasets.federated import ClientExamples, FederatedExamples
+from datasets.partition import (
+    ClientSamples,
+    Dirichlet,
+    Iid,
+    Partition,
+    build_partition,
+    read_partition,
+    write_partition,
+)
+from datasets.partition.server_samples import draw_server_samples
+
+labels_of_many = st.lists(st.integers(0, 2), min_size=4, max_size=60)
+RULE = Dirichlet(3, 1.0)  # a client may go without
+
+
+def toy(labels):
+    return corpus(labels, [f"d{i}" for i in range(len(labels))], [{"ward": "w"}] * len(labels))
+
+
+@given(labels_of_many, st.sampled_from([0.05, 0.2, 0.5, 0.9]), st.integers(0, 2**40), st.booleans())
+def test_no_client_has_what_the_server_has(labels, share, seed, stratified):
+    samples = toy(labels)
+    try:
+        partition = build_partition(
+            samples, RULE, seed=seed, test_share=0.2, server_share=share, server_stratified=stratified
+        )
+    except DataError as error:
+        chosen_all = {c for c in labels if labels.count(c) > 1} if stratified else set()
+        assert "the server's examples have none of class" in str(error) and chosen_all != set(labels)
+        return
+    at_clients = [i for c in partition.clients.values() for i in c.train + c.test]
+    assert sorted([*at_clients, *partition.server]) == sorted(s.sample_id for s in samples.samples)
+    again = build_partition(samples, RULE, seed=seed, test_share=0.2, server_share=share, server_stratified=stratified)
+    assert partition == again
+    assert partition.options["server_share"] == share
+    assert f"the server holds {len(partition.server)} of {len(labels)} training samples" in partition.notes[-1]
+
+
+@given(st.integers(2, 400), st.sampled_from([0.01, 0.2, 0.5, 0.99]), st.integers(0, 9))
+def test_the_share_is_rounded_and_leaves_one_on_each_side(count, share, seed):
+    ids = draw_server_samples(toy([0] * count).samples, share, seed=seed)
+    assert len(ids) == len(set(ids)) == min(count - 1, max(1, round(share * count)))
+    assert ids == draw_server_samples(toy([0] * count).samples, share, seed=seed)
+
+
+def test_other_seeds_draw_others():
+    samples = toy([0, 1] * 50).samples
+    assert draw_server_samples(samples, 0.2, seed=1) != draw_server_samples(samples, 0.2, seed=2)
+
+
+@given(st.lists(st.integers(2, 40), min_size=1, max_size=3), st.sampled_from([0.05, 0.2, 0.6]), st.integers(0, 9))
+def test_stratified_classes_are_in_proportion(sizes, share, seed):
+    labels = [c for c, size in enumerate(sizes) for _ in range(size)]
+    samples = corpus(labels, [f"d{i}" for i in range(len(labels))], [{}] * len(labels)).samples
+    chosen = set(draw_server_samples(samples, share, seed=seed, stratified=True))
+    for c, size in enumerate(sizes):
+        found = sum(s.label == c and s.sample_id in chosen for s in samples)
+        assert 1 <= found < size or size == 1
+        assert abs(found - share * size) <= 1.5
+
+
+def test_order_is_that_of_the_samples():
+    samples = toy([0, 1] * 20).samples
+    place = {s.sample_id: i for i, s in enumerate(samples)}
+    places = [place[i] for i in draw_server_samples(samples, 0.5, seed=4)]
+    assert places == sorted(places)
+
+
+def test_a_share_of_nothing_is_nothing():
+    assert draw_server_samples(toy([0, 1]).samples, 0, seed=0) == ()
+    partition = build_partition(toy([0, 1, 0, 1]), Iid(2), seed=0, test_share=0.5)
+    assert partition.server == () and "server_share" not in partition.options
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "complaint"),
+    [
+        ([0], {}, "need two training samples"),
+        ([0] * 30 + [1], {"stratified": True}, 'none of class "rare"; leave the class out'),
+        ([0] * 300 + [1] * 2, {}, 'none of class "rare"; set server_stratified = true'),
+    ],
+)
+def test_what_the_server_cannot_have(labels, options, complaint):
+    with pytest.raises(DataError, match=complaint):
+        draw_server_samples(toy(labels).samples, 0.1, seed=0, label_names=("common", "rare", "never"), **options)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, True, "0.2"])
+def test_impossible_shares(share):
+    with pytest.raises(DataError):
+        draw_server_samples(toy([0, 1, 0]).samples, share, seed=0)
+
+
+def a_partition(**changes):
+    clients = {"a": ClientSamples(("s1",), ("s2",)), "b": ClientSamples(("s3",), ())}
+    return Partition(
+        **{"partitioner": "iid", "options": {}, "seed": 1, "clients": clients, "server": ("s0",)} | changes
+    )
+
+
+def test_a_sample_at_the_server_and_at_a_client_is_refused():
+    with pytest.raises(DataError, match="is held by the server and a client"):
+        a_partition(server=("s0", "s3"))
+    with pytest.raises(DataError, match="the server holds a sample twice"):
+        a_partition(server=("s0", "s0"))
+
+
+def test_files_name_the_servers_samples(tmp_path):
+    path = tmp_path / "p.json"
+    write_partition(a_partition(), path)
+    assert json.loads(path.read_text("utf-8"))["server"] == ["s0"]
+    assert read_partition(path) == a_partition()
+    write_partition(a_partition(server=()), path)
+    assert "server" not in json.loads(path.read_text("utf-8")), "files without are as they were"
+    assert read_partition(path) == a_partition(server=())
+
+
+def test_a_corpus_has_to_have_them(tmp_path):
+    samples = toy([0, 1, 0, 1])
+    ids = [s.sample_id for s in samples.samples]
+    clients = {"a": ClientSamples(tuple(ids[:2]), ())}
+    path = tmp_path / "p.json"
+    write_partition(a_partition(clients=clients, server=tuple(ids[2:])), path)
+    assert read_partition(path, samples).server == tuple(ids[2:])
+    write_partition(a_partition(clients=clients, server=("elsewhere", *ids[2:])), path)
+    with pytest.raises(DataError, match="is not in the corpus"):
+        read_partition(path, samples)
+    write_partition(a_partition(clients=clients, server=(ids[2],)), path)
+    with pytest.raises(DataError, match="is held by no client"):
+        read_partition(path, samples)
+
+
+def arrays(count, width=3):
+    return {"x": np.zeros([count, width], np.float32), "y": np.zeros([count], np.int32)}
+
+
+def test_the_servers_examples_have_the_clients_form():
+    client = ClientExamples("a", arrays(2), arrays(0))
+    assert len(FederatedExamples((client,), ("c",), arrays(4)).server["y"]) == 4
+    with pytest.raises(DataError, match="its arrays differ"):
+        FederatedExamples((client,), ("c",), arrays(4, width=2))
+    with pytest.raises(DataError, match="the server: has no examples"):
+        FederatedExamples((client,), ("c",), arrays(0))
