@@ -401,12 +401,15 @@ ALGORITHMS = {
     "fedcmc": {"learning_rate": 0.01},
     "moon": {"learning_rate": 0.01},
     "scaffold": {"learning_rate": 0.1},
+    "feded": {"learning_rate": 0.01},
 }
+SECTIONS = {"feded": {"task": {"server_share": 0.25, "server_stratified": True}, "model": {"frozen_layers": 1}}}
 
 
 def run(out, runtime, path, algorithm="fedcmc", where=None, **options):
     """Trains the tables in a shared workshop; ("algorithm", "training", "model") as keyword tables."""
     tables = {name: options.pop(name) for name in ("training", "model", "task") if name in options}
+    tables = {**SECTIONS.get(algorithm, {}), **tables}
     recipe = table(path, **tables.pop("task", {}))
     for name, values in tables.items():
         recipe[name] = {**recipe[name], **values}
@@ -504,13 +507,14 @@ def test_without_any_training_sample_nothing_is_built(train_file, tmp_path):
 
 
 def test_a_run_counts_the_clients_for_scaffold():
-    from tff_re.experiment import _with_number_of_clients
+    from tff_re.experiment import _with_counts
 
-    scaffold, fedcmc = (
-        resolve({**table("c.jsonl"), "algorithm": {"name": name}}, "r.toml").algorithm.options
-        for name in ("scaffold", "fedcmc")
-    )
-    assert scaffold.num_clients is None
-    assert _with_number_of_clients(scaffold, 7) == dataclasses.replace(scaffold, num_clients=7)
-    given = dataclasses.replace(scaffold, num_clients=9)
-    assert _with_number_of_clients(given, 7) is given and _with_number_of_clients(fedcmc, 7) is fedcmc
+    def counted(name, **options):
+        recipe = resolve({**table("c.jsonl"), "algorithm": {"name": name, **options}}, "r.toml")
+        return recipe.algorithm.options, _with_counts(recipe, 7, None)
+
+    before, after = counted("scaffold")
+    assert before.num_clients is None and after == dataclasses.replace(before, num_clients=7)
+    for name, options in (("scaffold", {"num_clients": 9}), ("fedcmc", {})):
+        before, after = counted(name, **options)
+        assert after is before

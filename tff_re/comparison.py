@@ -67,6 +67,9 @@ class SuiteOptions:
     metrics: columns, best value over the rounds; the first is that of the curves and differences.
     entry: the rows.
     gain: differences to split into the step size's part and the rest.
+    targets: metric -> value; the table says in which round an entry first comes up to it (losses: down).
+    median: whether the table has the medians over the seeds, too.
+    classes: whether there is a table of F1 by class, at the end of the runs.
     """
 
     title: str
@@ -76,6 +79,9 @@ class SuiteOptions:
     metrics: tuple[str, ...] = ("test/accuracy", "train/loss")
     entry: tuple[EntryOptions, ...] = ()
     gain: tuple[GainOptions, ...] = ()
+    targets: dict[str, float] = field(default_factory=dict)
+    median: bool = False
+    classes: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,9 @@ class Suite:
     metrics: tuple[str, ...]
     entries: tuple[Entry, ...]
     gains: tuple[GainOptions, ...] = ()
+    targets: dict[str, float] = field(default_factory=dict)
+    median: bool = False
+    classes: bool = False
 
     def groups(self) -> dict[str, list[Entry]]:
         """Table -> its entries, in the suite's order."""
@@ -140,6 +149,9 @@ def load_suite(name_or_path: str, overrides: tuple[str, ...] = (), seeds: tuple[
         metrics=options.metrics,
         entries=entries,
         gains=options.gain,
+        targets=dict(options.targets),
+        median=options.median,
+        classes=options.classes,
     )
 
 
@@ -206,7 +218,8 @@ def slug(name: str) -> str:
 @dataclass(frozen=True)
 class Outcome:
     """What a run of a comparison left: its metrics by round, seconds per round, bytes per client and round, labels by
-    client, and round -> local average similarities [K, C] of the first and the last round (empty but for FedCMC)."""
+    client, round -> local average similarities [K, C] of the first and the last round (empty but for FedCMC), and
+    class -> F1 at the end (NaN where a class was neither there nor predicted)."""
 
     history: list[dict[str, float]]
     seconds_per_round: float
@@ -214,6 +227,7 @@ class Outcome:
     bytes_up: int
     counts: LabelCounts | None = None
     similarities: dict[int, np.ndarray] = field(default_factory=dict)
+    class_f1: dict[str, float] = field(default_factory=dict)
 
     @property
     def best(self) -> dict[str, float]:
@@ -228,6 +242,11 @@ class Outcome:
             values = [row[name] for row in self.history if name in row]
             means[name] = statistics.fmean(values[-max(1, len(values) // 10) :])
         return means
+
+    def rounds_to(self, metric: str, target: float) -> int | None:
+        """The first evaluated round in which a metric is at least the target (a loss: at most); None: in none."""
+        reached = (lambda value: value <= target) if metric.endswith("loss") else (lambda value: value >= target)
+        return next((int(row["round"]) for row in self.history if metric in row and reached(row[metric])), None)
 
 
 def compare(
@@ -280,6 +299,7 @@ def _run_all(suite, runs, outcomes, workshop, runtime, resume, on_start, on_roun
                 bytes_up=experiment.traffic.up,
                 counts=experiment.prepared.counts,
                 similarities=recorded_similarities(experiment.prepared, folder),
+                class_f1=_class_f1(folder),
             )
 
 
@@ -299,7 +319,14 @@ def _finished(recipe: Recipe, folder: RunFolder, workshop: Workshop) -> Outcome 
     if folder.client_states.exists():
         prepared = workshop.prepare(recipe)
         similar = {"counts": prepared.counts, "similarities": recorded_similarities(prepared, folder)}
-    return Outcome(history, _median_seconds(folder), *traffic, **similar)
+    return Outcome(history, _median_seconds(folder), *traffic, **similar, class_f1=_class_f1(folder))
+
+
+def _class_f1(folder: RunFolder) -> dict[str, float]:
+    if not folder.classes.exists():
+        return {}
+    with open(folder.classes, newline="", encoding="utf-8") as file:
+        return {row["class"]: float(row["f1"]) for row in csv.DictReader(file)}
 
 
 def _median_seconds(folder: RunFolder) -> float:

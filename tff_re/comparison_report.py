@@ -15,6 +15,8 @@ from tff_re.comparison import Entry, Outcome, Suite, explain_gain, slug
 from tff_re.report import (
     ComparisonRow,
     MetricSummary,
+    class_csv,
+    class_markdown,
     comparison_csv,
     comparison_markdown,
     comparison_rich,
@@ -51,6 +53,11 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
         comparison_csv(out / f"{stem}.csv", rows, baseline)
         files.append(out / f"{stem}.csv")
         markdown += [comparison_markdown(rows, baseline)]
+        if suite.classes:
+            by_class = {entry.name: [o.class_f1 for o in outcomes[entry.name].values()] for entry in entries}
+            class_csv(out / f"{stem}-classes.csv", by_class)
+            files.append(out / f"{stem}-classes.csv")
+            markdown += [class_markdown(by_class)]
         for metric in suite.metrics:
             picture = out / f"{stem}-{metric.replace('/', '-')}.png"
             series = {entry.name: _points(outcomes[entry.name], metric, not entry.control) for entry in entries}
@@ -98,6 +105,11 @@ def _row(suite: Suite, entry: Entry, outcomes: dict[int, Outcome]) -> Comparison
     return ComparisonRow(
         algorithm=entry.name,
         metrics=metrics,
+        rounds_to={
+            (name, target): tuple(outcome.rounds_to(name, target) for outcome in outcomes.values())
+            for name, target in suite.targets.items()
+        },
+        median=suite.median,
         bytes_up=some.bytes_up,
         bytes_down=some.bytes_down,
         seconds_per_round=statistics.median(outcome.seconds_per_round for outcome in outcomes.values()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from dataclasses import dataclass, field
 
 import tensorflow as tf
@@ -15,6 +16,7 @@ from computations.local_model import LocalModel
 from computations.traffic import Traffic, round_traffic
 from tff_re import tasks
 from tff_re.errors import UserError
+from tff_re.models.inputs import HiddenRelationInput
 from tff_re.recipe import Recipe
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.where import Where
@@ -30,7 +32,7 @@ class Experiment:
     Attributes:
       recipe: with all its values.
       prepared: the task's data at the clients.
-      model: the clients' model, its initial weights included.
+      model: the server's model, its initial weights included; the clients' too, unless they have one of their own.
       algorithm: the federated algorithm as computations.
       evaluation: the federated evaluation, see `build_evaluation`.
       traffic: bytes per client and round.
@@ -71,10 +73,11 @@ class Workshop:
         prepared = self._behind_frozen_layers(recipe, prepared)
         model = _of(recipe, prepared.local_model, recipe.model)
         form = _form(prepared)
-        options = _with_number_of_clients(recipe.algorithm.options, trainable)
-        key = (recipe.model, recipe.algorithm.name, options, form)
+        options = _with_counts(recipe, trainable, prepared)
+        key = (recipe.model, recipe.client_model, recipe.algorithm.name, options, form)
         if key not in self._computations:
-            algorithm = _of(recipe, algorithms.find(recipe.algorithm.name).build, model, options)
+            of_clients = () if recipe.client_model is None else (_client_model(recipe, prepared),)
+            algorithm = _of(recipe, algorithms.find(recipe.algorithm.name).build, model, options, *of_clients)
             evaluation_key = (recipe.model, form)
             if evaluation_key not in self._computations:
                 self._computations[evaluation_key] = build_evaluation(model)
@@ -130,11 +133,40 @@ def _require_room(recipe: Recipe, algorithm: FederatedAlgorithm, prepared: Prepa
         )
 
 
-def _with_number_of_clients(options, trainable: int):
-    """SCAFFOLD divides by the number of all clients: what a recipe leaves open is counted here."""
+def _with_counts(recipe: Recipe, trainable: int, prepared: Prepared):
+    """The algorithm's options with what the run counts where the recipe leaves it open: all clients (SCAFFOLD divides
+    by their number), the server's examples (FedED's uploads are predictions of so many)."""
+    options = recipe.algorithm.options
     if getattr(options, "num_clients", trainable) is None:
-        return dataclasses.replace(options, num_clients=trainable)
-    return options
+        options = dataclasses.replace(options, num_clients=trainable)
+    if not hasattr(options, "num_server_examples"):
+        return options
+    server = prepared.examples.server
+    if server is None:
+        raise UserError(
+            f"{recipe.source}: {recipe.algorithm.name} needs labelled examples at the server; set task.server_share, "
+            "e.g. to 0.2"
+        )
+    held = len(server["y"])
+    if options.num_server_examples not in (None, held):
+        raise UserError(
+            f"{recipe.source}: algorithm.num_server_examples is {options.num_server_examples}, but the server holds "
+            f"{held}; leave it out"
+        )
+    return dataclasses.replace(options, num_server_examples=held)
+
+
+def _client_model(recipe: Recipe, prepared: Prepared) -> LocalModel:
+    """The clients' own model; UserError for an algorithm that averages weights, or inputs that do not fit."""
+    build = algorithms.find(recipe.algorithm.name).build
+    if "client_model" not in inspect.signature(build).parameters:
+        raise UserError(
+            f"{recipe.source}: {recipe.algorithm.name} combines the clients' weights, so that all have one model; "
+            "leave [client_model] out, or use feded"
+        )
+    if isinstance(prepared.inputs, HiddenRelationInput):
+        raise UserError(f"{recipe.source}: [client_model] does not go with model.frozen_layers; set that to 0")
+    return _of(recipe, prepared.local_model, recipe.client_model)
 
 
 def _of(recipe: Recipe, make, *arguments):

@@ -58,7 +58,7 @@ class EvaluationOptions:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A resolved recipe: every option has its value."""
+    """A resolved recipe: every option has its value. `client_model`: the clients' where it is not the server's."""
 
     name: str
     source: str
@@ -71,6 +71,7 @@ class Recipe:
     training: TrainingOptions
     evaluation: EvaluationOptions
     published: dict[str, float] = field(default_factory=dict)
+    client_model: Choice | None = None
 
     def to_toml(self) -> str:
         """The resolved recipe as a recipe file."""
@@ -80,6 +81,8 @@ class Recipe:
         for section in ("task", "partition", "model", "algorithm"):
             choice = getattr(self, section)
             table[section] = {"name": choice.name, **to_table(choice.options)}
+        if self.client_model is not None:
+            table["client_model"] = {"name": self.client_model.name, **to_table(self.client_model.options)}
         table["training"] = to_table(self.training)
         table["evaluation"] = to_table(self.evaluation)
         if self.published:
@@ -173,6 +176,7 @@ def resolve(table: dict, source: str, overrides: tuple[str, ...] = (), seed: int
         training=structure(TrainingOptions, table.get("training", {}), section="training", source=source),
         evaluation=structure(EvaluationOptions, table.get("evaluation", {}), section="evaluation", source=source),
         published={k: float(v) for k, v in published.items()},
+        client_model=_choice(table, "client_model", source) if "client_model" in table else None,
     )
 
 
@@ -203,7 +207,7 @@ def _choice(table: dict, section: str, source: str, default: str | None = None) 
     name = options.pop("name", default)
     if name is None:
         raise UserError(f"{source}: the key '{section}.name' is missing")
-    options_of = _OPTIONS[section]()
+    options_of = _OPTIONS["model" if section == "client_model" else section]()
     if not isinstance(name, str) or name not in options_of:
         raise UserError(f"{source}: there is no {section} '{name}'; {nearest(name, options_of)}")
     return Choice(name, structure(options_of[name](), options, section=section, source=source))

@@ -80,13 +80,11 @@ def train(
     ids, examples = arranged(experiment, experiment.prepared.examples, "train")
     test, on_train = Evaluator(experiment, "test"), Evaluator(experiment, "train")
     memory_of = experiment.algorithm.client_work.blank_memory
+    at_server = _at_server(experiment)
     records = Records(folder)
     try:
         call = _Restarting(runtime)
-        start = OrderedDict(
-            server=call(experiment.algorithm.initialize, experiment.model.initial_weights(recipe.seed)),
-            memory=[memory_of(len(e["y"])) for e in examples] if memory_of else [],
-        )
+        start = _start(experiment, call, examples)
         state, done = records.load_latest(start)
         state = start if state is None else state
         evaluation, seconds = None, []
@@ -99,7 +97,7 @@ def train(
             ]
             memory = ([state["memory"][i] for i in chosen],) if memory_of else ()
             began = time.perf_counter()
-            output = call(experiment.algorithm.next, state["server"], clients, *memory)
+            output = call(experiment.algorithm.next, state["server"], clients, *memory, *at_server(round_num))
             took = time.perf_counter() - began
             seconds.append(took)
             state["server"] = output["state"]
@@ -131,22 +129,34 @@ def train(
     return Result(state["server"]["weights"], evaluation, float(np.median(seconds)) if seconds else math.nan)
 
 
+def _start(experiment: Experiment, call, examples: list) -> OrderedDict:
+    """The state before the first round: the server's, and what each client keeps."""
+    seed, memory_of = experiment.recipe.seed, experiment.algorithm.client_work.blank_memory
+    return OrderedDict(
+        server=call(experiment.algorithm.initialize, experiment.model.initial_weights(seed)),
+        memory=[memory_of(len(e["y"]), seed) for e in examples] if memory_of else [],
+    )
+
+
+def _at_server(experiment: Experiment) -> Callable[[int], tuple]:
+    """Round -> what the server itself holds, as the algorithm's last argument; none for most algorithms."""
+    if experiment.algorithm.server_type is None:
+        return lambda round_num: ()
+    examples = experiment.model.arrange(experiment.prepared.examples.server)
+    seed = experiment.recipe.seed
+    return lambda round_num: (OrderedDict(examples=examples, seed=client_seed(seed, round_num, "the server")),)
+
+
 def final_weights(experiment: Experiment, folder: RunFolder, runtime: Runtime):
     """(weights, round) of the newest checkpoint of a run.
 
     Raises:
       UserError: the run has no checkpoint yet.
     """
-    memory_of = experiment.algorithm.client_work.blank_memory
     _, examples = arranged(experiment, experiment.prepared.examples, "train")
     records = Records(folder)
     try:
-        call = _Restarting(runtime)
-        structure = OrderedDict(
-            server=call(experiment.algorithm.initialize, experiment.model.initial_weights(experiment.recipe.seed)),
-            memory=[memory_of(len(e["y"])) for e in examples] if memory_of else [],
-        )
-        state, done = records.load_latest(structure)
+        state, done = records.load_latest(_start(experiment, _Restarting(runtime), examples))
     finally:
         records.close()
     if state is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -81,6 +82,19 @@ def test_logits_are_those_of_the_whole_model(kind, frozen_layers, corpus):
             np.testing.assert_allclose(
                 upper(in_order(ours))["logits"], whole(in_order(pieces))["logits"], rtol=0, atol=2e-2
             )
+
+
+def test_what_the_server_holds_is_behind_the_layers_too(corpus):
+    built = recipe(corpus)
+    options = dataclasses.replace(built.task.options, server_share=0.3, server_stratified=True)
+    built = dataclasses.replace(built, task=dataclasses.replace(built.task, options=options))
+    apart, plain = Workshop(Where()).build(built), Workshop(Where()).prepare(built)
+    ours, pieces = apart.prepared.examples.server, plain.examples.server
+    np.testing.assert_array_equal(ours["y"], pieces["y"])
+    assert len(ours["y"]) == 5 and "input_ids" not in ours
+    weights = apart.model.initial_weights(0)
+    logits = apart.model.keras_model(weights)(in_order(ours))["logits"]
+    np.testing.assert_allclose(logits, keras_model(apart, weights)(in_order(pieces))["logits"], rtol=0, atol=2e-2)
 
 
 @pytest.mark.slow

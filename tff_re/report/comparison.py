@@ -122,6 +122,8 @@ class ComparisonRow:
       bytes_down: Received by a client in a round; None: unknown.
       seconds_per_round: Wall time of a round; None: unknown.
       control: Whether it is a control (central or local training), not a competitor.
+      rounds_to: (metric, target) to the round, for each seed, in which it was first reached, or None.
+      median: Whether medians over the seeds are shown, too.
     """
 
     algorithm: str
@@ -130,6 +132,8 @@ class ComparisonRow:
     bytes_down: float | None = None
     seconds_per_round: float | None = None
     control: bool = field(default=False)
+    rounds_to: Mapping[tuple[str, float], tuple[int | None, ...]] = field(default_factory=dict)
+    median: bool = False
 
 
 def comparison_markdown(rows: Sequence[ComparisonRow], baseline: str | None = None) -> str:
@@ -184,6 +188,8 @@ def comparison_csv(path: str | os.PathLike, rows: Sequence[ComparisonRow], basel
         record: dict[str, Any] = {"algorithm": row.algorithm, "control": int(row.control)}
         for name in _metric_names(rows):
             record |= {f"{name}_{key}": value for key, value in _numbers(row, base, name).items()}
+        for name, target in row.rounds_to:
+            record[f"{name}_rounds_to_{target:g}"] = _rounds(row, (name, target), ";", "")
         record |= {key: getattr(row, key) for key in ("bytes_up", "bytes_down", "seconds_per_round")}
         records.append(record)
     file = io.StringIO(newline="")
@@ -194,7 +200,8 @@ def comparison_csv(path: str | os.PathLike, rows: Sequence[ComparisonRow], basel
 
 
 def _numbers(row: ComparisonRow, base: ComparisonRow | None, name: str) -> dict[str, Any]:
-    numbers = dict.fromkeys(["seeds", "best_mean", "best_std", "final_mean", "final_std", "published"])
+    keys = ["seeds", "best_mean", "best_std", "best_median", "final_mean", "final_std", "final_median", "published"]
+    numbers = dict.fromkeys(keys)
     for which in ("best", "final"):
         numbers |= dict.fromkeys(f"{which}_difference_{key}" for key in Difference._fields)
     metric = row.metrics.get(name)
@@ -203,6 +210,7 @@ def _numbers(row: ComparisonRow, base: ComparisonRow | None, name: str) -> dict[
     numbers["seeds"], numbers["published"] = len(metric.best), metric.published
     for which in ("best", "final"):
         numbers[f"{which}_mean"], numbers[f"{which}_std"] = _mean_std(list(getattr(metric, which).values()))
+        numbers[f"{which}_median"] = statistics.median(getattr(metric, which).values())
         difference = _difference(row, base, name, which)
         if difference is not None:
             numbers |= {f"{which}_difference_{key}": value for key, value in difference._asdict().items()}
@@ -218,11 +226,20 @@ def _parts(rows: Sequence[ComparisonRow], baseline: str | None) -> list[tuple[st
     """(title, columns) of each metric, then of the costs."""
     base = _baseline(rows, baseline)
     parts = [(name, _metric_columns(name, base, rows)) for name in _metric_names(rows)]
+    targets = list(dict.fromkeys(key for row in rows for key in row.rounds_to))
+    if targets:
+        rounds = [
+            _Column(f"rounds to {name} {target:g}", lambda row, key=(name, target): _rounds(row, key, ", ", MISSING))
+            for name, target in targets
+        ]
+        parts.append(("rounds to a target", rounds))
     costs = [
         _Column("kB up", lambda row: _fixed(row.bytes_up, 1e-3, 1)),
         _Column("kB down", lambda row: _fixed(row.bytes_down, 1e-3, 1)),
         _Column("s a round", lambda row: _fixed(row.seconds_per_round, 1, 2)),
     ]
+    if base is not None and base.bytes_up and any(_less_up(row, base) >= 2 for row in rows):
+        costs.insert(1, _Column(f"times less up than {base.algorithm}", lambda row: f"{_less_up(row, base):.0f}"))
     return [*parts, ("cost", costs)]
 
 
@@ -244,6 +261,13 @@ def _metric_columns(name: str, base: ComparisonRow | None, rows: Sequence[Compar
         return f"{_mean_and_std(metric, value.mean, value.std, '+')} ({value.wins}/{value.n})"
 
     columns = [_Column(f"{name} best", over_seeds("best")), _Column(f"{name} final", over_seeds("final"))]
+    if any(row.median for row in rows):
+        for which in ("best", "final"):
+
+            def middle(row, metric, which=which):
+                return _mean_and_std(metric, statistics.median(getattr(metric, which).values()), None)
+
+            columns.append(_Column(f"{name} {which}, median", show(middle)))
     if base is not None:
         columns.append(_Column(f"{name} final − {base.algorithm}", show(difference)))
     if any(row.metrics[name].published is not None for row in rows if name in row.metrics):
@@ -256,6 +280,50 @@ def _difference(row: ComparisonRow, base: ComparisonRow | None, name: str, which
     if base is None or row is base or name not in base.metrics:
         return None
     return row.metrics[name].difference(base.metrics[name], which)
+
+
+def _rounds(row: ComparisonRow, key: tuple[str, float], separator: str, never: str) -> str:
+    """The rounds of all seeds."""
+    return separator.join(never if number is None else str(number) for number in row.rounds_to.get(key, ())) or never
+
+
+def _less_up(row: ComparisonRow, base: ComparisonRow) -> float:
+    return base.bytes_up / row.bytes_up if row.bytes_up else math.nan
+
+
+def class_markdown(by_class: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
+    """A Markdown table of F1 in percent, a row a class, a column an algorithm: the mean over its seeds.
+
+    Args:
+      by_class: Algorithm to class to F1, for each of its seeds.
+    """
+    lines = ["| F1 at the end | " + " | ".join(_cell(name) for name in by_class) + " |"]
+    lines.append("| :-- |" + " --: |" * len(by_class))
+    for label, *values in _class_rows(by_class):
+        cells = (MISSING if v is None else f"{100 * v:.2f}" for v in values)
+        lines.append(f"| {_cell(label)} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, ""])
+
+
+def class_csv(path: str | os.PathLike, by_class: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
+    """The same as a CSV file, as fractions. Raises DataError as `comparison_csv` does."""
+    file = io.StringIO(newline="")
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["class", *by_class])
+    writer.writerows(_class_rows(by_class))
+    write_atomically(path, file.getvalue().encode("utf-8"))
+
+
+def _class_rows(by_class) -> list[list]:
+    labels = dict.fromkeys(label for seeds in by_class.values() for one in seeds for label in one)
+    rows = []
+    for label in labels:
+        row = [label]
+        for seeds in by_class.values():
+            values = [one[label] for one in seeds if math.isfinite(one.get(label, math.nan))]
+            row.append(statistics.fmean(values) if values else None)
+        rows.append(row)
+    return rows
 
 
 def _metric_names(rows: Sequence[ComparisonRow]) -> list[str]:

@@ -58,7 +58,9 @@ class Prepared:
         if found is None:
             return self
         inputs, run = found
+        server = self.examples.server
         parts = [part for client in self.examples.clients for part in (client.train, client.test)]
+        parts += [] if server is None else [server]
         together = run({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
         ends = np.cumsum([len(part[LABEL]) for part in parts])[:-1]
         rows = zip(*(np.split(array, ends) for array in together.values()), strict=True)
@@ -67,7 +69,8 @@ class Prepared:
             ClientExamples(client.client_id, *split[2 * i : 2 * i + 2])
             for i, client in enumerate(self.examples.clients)
         )
-        return dataclasses.replace(self, examples=FederatedExamples(clients, self.label_names), inputs=inputs)
+        examples = FederatedExamples(clients, self.label_names, None if server is None else split[-1])
+        return dataclasses.replace(self, examples=examples, inputs=inputs)
 
     def local_model(self, model: Choice) -> LocalModel:
         """The recipe's model for these inputs.
@@ -87,4 +90,12 @@ class Prepared:
             num_classes=num_classes,
             classifier="classifier",
             initialise=module.initialise(options, inputs) if hasattr(module, "initialise") else None,
+        )
+
+
+def require_server(partition: Partition, share: float, path) -> None:
+    """UserError where a partition that was read leaves the server without samples and the recipe wants some."""
+    if share and not partition.server:
+        raise UserError(
+            f"{path}: the server holds no samples in it; set task.server_share = 0, or use another partition"
         )

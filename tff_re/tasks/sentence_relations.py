@@ -18,7 +18,7 @@ from datasets.text.relation_layout import MARKERS, as_text, blinded, marked
 from datasets.text.word_tokenizer import word_tokenizer, word_vocabulary
 from tff_re.errors import UserError
 from tff_re.models.inputs import RelationInput
-from tff_re.tasks.base import Prepared
+from tff_re.tasks.base import Prepared, require_server
 from tff_re.tasks.where import Where
 
 
@@ -33,6 +33,9 @@ class Options:
       apart before there are clients; `official`: the split `test_split`. Clients get the latter two by the
       partitioner's rule; metrics are over all of them.
     test_split: the split for testing with test = `official`.
+    server_share: share of the training samples that the server holds with their labels (FedED's D_v), drawn by the
+      run's seed before there are clients.
+    server_stratified: whether these have the classes in proportion.
     test_share: share of the samples or documents held out.
     test_seed: draws the documents set apart, so that runs of other seeds are tested on the same ones.
     subset: so many training samples, classes in proportion, drawn by the run's seed; all if not set.
@@ -57,6 +60,8 @@ class Options:
     test: Literal["hold_out", "documents", "official"] = "hold_out"
     test_split: str = "dev"
     test_share: float = 0.1
+    server_share: float = 0.0
+    server_stratified: bool = False
     test_seed: int = 0
     subset: int | None = None
     balanced_subset: int | None = None
@@ -81,6 +86,8 @@ class Options:
             raise ValueError(f"test_seed must be at least 0, got {self.test_seed}")
         if not 0 < self.test_share < 1:
             raise ValueError(f"test_share must lie between 0 and 1, got {self.test_share}")
+        if not 0 <= self.server_share < 1:
+            raise ValueError(f"server_share must be at least 0 and below 1, got {self.server_share}")
         if self.subset is not None and self.balanced_subset is not None:
             raise ValueError("subset and balanced_subset exclude each other; set one of them")
         if self.test_subset is not None and self.test == "hold_out":
@@ -97,9 +104,11 @@ def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
     corpora = (corpus,) if test is None else (corpus, test)
     if where.partition is not None:
         partition = read_partition(where.partition, *corpora)
+        require_server(partition, options.server_share, where.partition)
     else:
+        at_server = {"server_share": options.server_share, "server_stratified": options.server_stratified}
         held_out = {"test_share": options.test_share} if test is None else {"dev_corpus": test}
-        partition = build_partition(corpus, partitioner, seed=seed, **held_out)
+        partition = build_partition(corpus, partitioner, seed=seed, **held_out, **at_server)
     if options.encoding == "words":
         layout = blinded if options.blind else marked
         texts = training_texts(

@@ -15,7 +15,7 @@ from datasets.text.encoding import CharacterEncoding, WordEncoding
 from datasets.text.segmentation import Segmenter
 from tff_re.errors import UserError
 from tff_re.models.inputs import TokenInput
-from tff_re.tasks.base import Prepared
+from tff_re.tasks.base import Prepared, require_server
 from tff_re.tasks.where import Where
 
 
@@ -27,6 +27,9 @@ class Options:
     path, dev_path: files to read in place of the catalogue's; relative to the current folder.
     split: which of the data set's splits the clients hold.
     test: `hold_out`: each client keeps `test_share` of its samples; `official`: the dev split is the test set.
+    server_share: share of the training samples that the server holds with their labels (FedED's D_v), drawn by the
+      run's seed before there are clients.
+    server_stratified: whether these have the classes in proportion.
     test_share: share of a client's samples held out.
     test_unit: hold out single samples or whole documents (dialogues).
     encoding: `words` by jieba with the symptom vocabulary, or `characters`.
@@ -48,6 +51,8 @@ class Options:
     split: str = "train"
     test: Literal["hold_out", "official"] = "hold_out"
     test_share: float = 0.1
+    server_share: float = 0.0
+    server_stratified: bool = False
     test_unit: Literal["sample", "document"] = "sample"
     encoding: Literal["words", "characters"] = "words"
     symptoms: str | None = None
@@ -68,6 +73,8 @@ class Options:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not 0 < self.test_share < 1:
             raise ValueError(f"test_share must lie between 0 and 1, got {self.test_share}")
+        if not 0 <= self.server_share < 1:
+            raise ValueError(f"server_share must be at least 0 and below 1, got {self.server_share}")
         if self.vectors == "file" and not self.vectors_path:
             raise ValueError("vectors = 'file' needs vectors_path")
         if self.vectors == "trained" and not self.vectors_corpus:
@@ -85,9 +92,11 @@ def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
     corpora = (corpus,) if dev is None else (corpus, dev)
     if where.partition is not None:
         partition = read_partition(where.partition, *corpora)
+        require_server(partition, options.server_share, where.partition)
     else:
+        at_server = {"server_share": options.server_share, "server_stratified": options.server_stratified}
         held_out = {"dev_corpus": dev} if dev else {"test_share": options.test_share, "test_unit": options.test_unit}
-        partition = build_partition(corpus, partitioner, seed=seed, **held_out)
+        partition = build_partition(corpus, partitioner, seed=seed, **held_out, **at_server)
     encoding = _encoding(options, training_texts(partition, *corpora), where)
     vectors, notes = _vectors(options, encoding, where, seed)
     return Prepared(
