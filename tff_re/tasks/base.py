@@ -10,12 +10,13 @@ import tensorflow as tf
 
 from computations.local_model import LABEL, LocalModel
 from datasets.federated import ClientExamples, FederatedExamples
-from datasets.partition import LabelCounts, Partition
+from datasets.partition import LabelCounts, Partition, build_partition, read_partition
 from datasets.text.encoding import TextEncoding
 from tff_re import models
 from tff_re.errors import UserError
 from tff_re.models.inputs import DenseInput, HiddenRelationInput, RelationInput, TokenInput
 from tff_re.settings import Choice
+from tff_re.tasks.where import Where
 
 
 @dataclass(frozen=True)
@@ -93,9 +94,33 @@ class Prepared:
         )
 
 
-def require_server(partition: Partition, share: float, path) -> None:
-    """UserError where a partition that was read leaves the server without samples and the recipe wants some."""
-    if share and not partition.server:
-        raise UserError(
-            f"{path}: the server holds no samples in it; set task.server_share = 0, or use another partition"
-        )
+def partition_of(options, corpora: tuple, partitioner, seed: int, where: Where, **held_out) -> Partition:
+    """The partition file of `where`, or one drawn.
+
+    Args:
+      options: a task's, with `server_share` and `server_stratified`.
+      corpora: the training corpus, and the one for testing if there is such.
+      partitioner, seed: of the draw.
+      where: names the file.
+      **held_out: how samples are held out at the clients where there is no corpus for testing, see `build_partition`.
+
+    Raises:
+      UserError: the file leaves the server without samples where the recipe wants some.
+      DataError: the file is malformed or of other corpora, or the samples cannot be shared out so.
+    """
+    if where.partition is not None:
+        partition = read_partition(where.partition, *corpora)
+        if options.server_share and not partition.server:
+            raise UserError(
+                f"{where.partition}: the server holds no samples in it; set task.server_share to 0, or use another file"
+            )
+        return partition
+    corpus, *test = corpora
+    return build_partition(
+        corpus,
+        partitioner,
+        seed=seed,
+        server_share=options.server_share,
+        server_stratified=options.server_stratified,
+        **({"dev_corpus": test[0]} if test else held_out),
+    )

@@ -8,7 +8,7 @@ from typing import Literal
 
 from datasets.catalogue import find_data_set
 from datasets.encoded_clients import encode_relations, training_texts
-from datasets.partition import build_partition, label_counts, read_partition
+from datasets.partition import label_counts
 from datasets.relation_records import RelationCorpus
 from datasets.relations.loading import load_relations
 from datasets.relations.selection import balanced_subset, set_documents_apart, subset
@@ -18,7 +18,7 @@ from datasets.text.relation_layout import MARKERS, as_text, blinded, marked
 from datasets.text.word_tokenizer import word_tokenizer, word_vocabulary
 from tff_re.errors import UserError
 from tff_re.models.inputs import RelationInput
-from tff_re.tasks.base import Prepared, require_server
+from tff_re.tasks.base import Prepared, partition_of
 from tff_re.tasks.where import Where
 
 
@@ -102,13 +102,7 @@ def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
     """Reads the corpus, gives its samples to clients and encodes them."""
     corpus, test = _corpora(options, seed, where)
     corpora = (corpus,) if test is None else (corpus, test)
-    if where.partition is not None:
-        partition = read_partition(where.partition, *corpora)
-        require_server(partition, options.server_share, where.partition)
-    else:
-        at_server = {"server_share": options.server_share, "server_stratified": options.server_stratified}
-        held_out = {"test_share": options.test_share} if test is None else {"dev_corpus": test}
-        partition = build_partition(corpus, partitioner, seed=seed, **held_out, **at_server)
+    partition = partition_of(options, corpora, partitioner, seed, where, test_share=options.test_share)
     if options.encoding == "words":
         layout = blinded if options.blind else marked
         texts = training_texts(

@@ -9,13 +9,13 @@ from typing import Literal
 from datasets.catalogue import find_data_set, load_corpus, symptom_vocabulary
 from datasets.encoded_clients import encode_partition, training_texts
 from datasets.errors import DataError
-from datasets.partition import build_partition, label_counts, read_partition
+from datasets.partition import label_counts
 from datasets.text import load_word_vectors, train_word_vectors
 from datasets.text.encoding import CharacterEncoding, WordEncoding
 from datasets.text.segmentation import Segmenter
 from tff_re.errors import UserError
 from tff_re.models.inputs import TokenInput
-from tff_re.tasks.base import Prepared, require_server
+from tff_re.tasks.base import Prepared, partition_of
 from tff_re.tasks.where import Where
 
 
@@ -90,13 +90,8 @@ def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
     if options.test == "official":
         dev = load_corpus(options.dataset, where.data, path=options.dev_path, label=options.label, split="dev")
     corpora = (corpus,) if dev is None else (corpus, dev)
-    if where.partition is not None:
-        partition = read_partition(where.partition, *corpora)
-        require_server(partition, options.server_share, where.partition)
-    else:
-        at_server = {"server_share": options.server_share, "server_stratified": options.server_stratified}
-        held_out = {"dev_corpus": dev} if dev else {"test_share": options.test_share, "test_unit": options.test_unit}
-        partition = build_partition(corpus, partitioner, seed=seed, **held_out, **at_server)
+    held_out = {"test_share": options.test_share, "test_unit": options.test_unit}
+    partition = partition_of(options, corpora, partitioner, seed, where, **held_out)
     encoding = _encoding(options, training_texts(partition, *corpora), where)
     vectors, notes = _vectors(options, encoding, where, seed)
     return Prepared(

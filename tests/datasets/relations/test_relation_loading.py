@@ -43,6 +43,14 @@ LINES = {
 }
 RELATION_DATA_SETS = [name for name, data_set in DATA_SETS.items() if data_set.relations]
 
+ADE_PAIRS = [
+    ("A", "rash", "adverse_effect"),
+    ("A", "itch", "no_relation"),
+    ("B", "rash", "no_relation"),
+    ("B", "itch", "adverse_effect"),
+    ("Codeine", "dry mouth", "adverse_effect"),
+]
+
 # (data set, label choice): number of classes, the negative one, the samples of the files above
 SAMPLES = {
     ("chemprot", "groups"): (5, None, [("A", "B", "CPR:4")]),
@@ -60,17 +68,7 @@ SAMPLES = {
         [("A", "B", "INHIBITOR"), ("C", "B", "no_relation")],
     ),
     ("pgr", "relation"): (2, "no_relation", [("G", "short hands", "true")]),
-    ("ade", "with_negatives"): (
-        2,
-        "no_relation",
-        [
-            ("A", "rash", "adverse_effect"),
-            ("A", "itch", "no_relation"),
-            ("B", "rash", "no_relation"),
-            ("B", "itch", "adverse_effect"),
-            ("Codeine", "dry mouth", "adverse_effect"),
-        ],
-    ),
+    ("ade", "with_negatives"): (2, "no_relation", ADE_PAIRS),
     ("ade", "positives"): (
         1,
         None,
@@ -84,11 +82,7 @@ SAMPLES = {
         2,
         "no_relation",
         [
-            ("A", "rash", "adverse_effect"),
-            ("A", "itch", "no_relation"),
-            ("B", "rash", "no_relation"),
-            ("B", "itch", "adverse_effect"),
-            ("Codeine", "dry mouth", "adverse_effect"),
+            *ADE_PAIRS,
             ("codeine", "rash", "no_relation"),
             ("codeine", "itch", "no_relation"),
         ],
