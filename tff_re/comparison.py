@@ -212,7 +212,9 @@ def _suite_entry(options: SuiteOptions, entry: EntryOptions, source: str, overri
 
 def slug(name: str) -> str:
     """A name fit for a folder."""
-    return re.sub(r"[^\w.]+", "-", name.replace("λ", "step").replace("μ", "mu")).strip("-").lower()
+    for letter, spelled in (("λ", "step"), ("μ", "mu"), ("α", "alpha")):
+        name = name.replace(letter, spelled)
+    return re.sub(r"[^\w.]+", "-", name).strip("-").lower()
 
 
 @dataclass(frozen=True)
