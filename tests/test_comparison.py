@@ -185,7 +185,7 @@ def test_what_is_finished_is_read_from_its_folder(compared, monkeypatch):
     def build(*arguments):
         raise AssertionError("nothing is to be built")
 
-    monkeypatch.setattr("tff_re.experiment.Workshop.build", build)
+    monkeypatch.setattr(type(workshop()), "build", build)
     started = []
     again = compare(
         compared.suite, compared.out, workshop=workshop(), resume=True, on_start=lambda *start: started.append(start)
