@@ -38,6 +38,11 @@ def train(recipe_name: str, overrides, where: Where, out: Path | None, resume: b
         console.print(
             _metrics_table(f"{recipe.name}, seed {recipe.seed}: test examples of all clients", result.test.metrics)
         )
+    if result.judgement is not None:
+        title = f"{recipe.name}, seed {recipe.seed}: examples at the server"
+        if result.chosen is not None:
+            title += f", round {result.chosen[0]}, chosen by {result.chosen[1]}"
+        console.print(_metrics_table(title, result.judgement.metrics))
     _say(f"written: {out} (metrics.csv, plots, model.keras, TensorBoard; export it with: export {out})")
 
 
@@ -82,13 +87,21 @@ def run_suite(suite, out: Path, where: Where, resume: bool, runtime_name: str) -
 
 
 def evaluate(run: Path, split: str, where: Where, runtime: str):
-    """`evaluate`: the newest checkpoint of a run on all clients."""
-    from tff_re.evaluation import Evaluator
+    """`evaluate`: the newest checkpoint of a run on all clients, or on what the server holds."""
+    from tff_re.evaluation import Evaluator, Judge
     from tff_re.report import confusion_png
     from tff_re.runs import open_run
     from tff_re.tasks.metrics import per_class
 
     with open_run(run, where, runtime) as (opened, _):
+        held_out = opened.experiment.prepared.held_out
+        if held_out is not None and split in held_out.splits:
+            found = Judge(opened.experiment)(opened.weights).metrics
+            own = {name.removeprefix(f"{split}/"): value for name, value in found.items() if name.startswith(split)}
+            console.print(_metrics_table(f"{split} examples at the server after round {opened.round}", own))
+            return
+        if split == "dev":
+            raise UserError(f"{run}: its task has no dev examples; choose another --split")
         evaluator = Evaluator(opened.experiment, split)
         if evaluator.empty:
             raise UserError(f"{run}: no client has {split} examples; choose the other --split")

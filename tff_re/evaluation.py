@@ -9,6 +9,7 @@ import numpy as np
 
 from datasets.federated import FederatedExamples
 from tff_re.experiment import Experiment
+from tff_re.tasks.held_out import DEV
 from tff_re.tasks.metrics import classification_metrics
 
 
@@ -64,6 +65,39 @@ class Evaluator:
         metrics["accuracy_median"] = float(np.median(accuracies))
         metrics["accuracy_best"] = float(accuracies.max())
         return Evaluation(metrics, np.asarray(total["confusion"], np.int64), clients)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the examples at the server say of a model: metrics such as `dev/auc`, and the scores of each split."""
+
+    metrics: dict[str, float]
+    scores: dict[str, np.ndarray]
+
+
+class Judge:
+    """Evaluates the weights of a round on what the server holds; see `tff_re.tasks.held_out`."""
+
+    def __init__(self, experiment: Experiment):
+        """Args:
+        experiment: one whose task holds examples at the server.
+        """
+        self._held_out, self._computation = experiment.prepared.held_out, experiment.scoring
+        self._examples = {split: self._held_out.examples(split) for split in self._held_out.splits}
+
+    @property
+    def criterion(self) -> str | None:
+        """The metric that chooses the round, or None where there is no dev split."""
+        return f"{DEV}/{self._held_out.criterion}" if DEV in self._held_out.splits else None
+
+    def __call__(self, weights) -> Judgement:
+        """Runs in the current execution context.
+
+        Args:
+          weights: ModelWeights.
+        """
+        scores = {split: np.asarray(self._computation(weights, own)) for split, own in self._examples.items()}
+        return Judgement(self._held_out.metrics(scores), scores)
 
 
 def arranged(experiment: Experiment, examples: FederatedExamples, split: str) -> tuple[list[str], list[OrderedDict]]:

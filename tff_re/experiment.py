@@ -37,6 +37,7 @@ class Experiment:
       evaluation: the federated evaluation, see `build_evaluation`.
       traffic: bytes per client and round.
       clients_per_round: how many are sampled in each.
+      scoring: scores what the server holds to judge by, see `HeldOut`; None where the clients hold the test examples.
     """
 
     recipe: Recipe
@@ -46,6 +47,7 @@ class Experiment:
     evaluation: tff.Computation
     traffic: Traffic
     clients_per_round: int
+    scoring: tff.Computation | None = None
 
 
 @dataclass
@@ -81,11 +83,12 @@ class Workshop:
             evaluation_key = (recipe.model, form)
             if evaluation_key not in self._computations:
                 self._computations[evaluation_key] = build_evaluation(model)
-            self._computations[key] = (algorithm, round_traffic(algorithm.next))
-        algorithm, traffic = self._computations[key]
+            scoring = None if prepared.held_out is None else prepared.held_out.scoring(algorithm)
+            self._computations[key] = (algorithm, round_traffic(algorithm.next), scoring)
+        algorithm, traffic, scoring = self._computations[key]
         _require_room(recipe, algorithm, prepared, sampled)
         evaluation = self._computations[(recipe.model, form)]
-        return Experiment(recipe, prepared, model, algorithm, evaluation, traffic, sampled)
+        return Experiment(recipe, prepared, model, algorithm, evaluation, traffic, sampled, scoring)
 
     def _behind_frozen_layers(self, recipe: Recipe, prepared: Prepared) -> Prepared:
         key = (recipe.task, recipe.partition, recipe.seed, recipe.model)
@@ -135,10 +138,17 @@ def _require_room(recipe: Recipe, algorithm: FederatedAlgorithm, prepared: Prepa
 
 def _with_counts(recipe: Recipe, trainable: int, prepared: Prepared):
     """The algorithm's options with what the run counts where the recipe leaves it open: all clients (SCAFFOLD divides
-    by their number), the server's examples (FedED's uploads are predictions of so many)."""
+    by their number), the facts of the knowledge base (Lazy MIL selects for each), the server's examples (FedED's
+    uploads are predictions of so many)."""
     options = recipe.algorithm.options
     if getattr(options, "num_clients", trainable) is None:
         options = dataclasses.replace(options, num_clients=trainable)
+    if getattr(options, "num_triples", 0) is None:
+        if prepared.num_triples is None:
+            raise UserError(
+                f"{recipe.source}: {recipe.algorithm.name} needs bags of sentences; use task.name = 'bag_relations'"
+            )
+        options = dataclasses.replace(options, num_triples=prepared.num_triples)
     if not hasattr(options, "num_server_examples"):
         return options
     server = prepared.examples.server
@@ -183,4 +193,5 @@ def _form(prepared: Prepared) -> tuple:
     vectors = getattr(inputs, "vectors", None)
     fields = [f.name for f in dataclasses.fields(inputs) if f.compare and f.name != "vectors"]
     sizes = tuple((name, getattr(inputs, name)) for name in fields)
-    return (type(inputs).__name__, sizes, None if vectors is None else vectors.shape, len(prepared.label_names))
+    beside = tuple(sorted(prepared.beside))
+    return (type(inputs).__name__, sizes, None if vectors is None else vectors.shape, len(prepared.label_names), beside)

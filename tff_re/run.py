@@ -82,10 +82,11 @@ def compare(recipes, suite, seeds, overrides, data, trust, out, resume, runtime)
 
 @cli.command(epilog=_example("python -m tff_re.run evaluate runs/first --split test"))
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--split", type=click.Choice(["test", "train"]), default="test", show_default=True)
+@click.option("--split", type=click.Choice(["test", "dev", "train"]), default="test", show_default=True)
 @_with(_recipe_options[1:], _runtime_option)
 def evaluate(run, split, data, trust, runtime):
-    """Evaluate the newest checkpoint of RUN (a folder that `train` wrote) on every client."""
+    """Evaluate the newest checkpoint of RUN (a folder that `train` wrote) on every client, or on what its server holds
+    for testing."""
     from tff_re import commands
 
     commands.evaluate(run, split, _where(data, trust), runtime)

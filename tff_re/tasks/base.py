@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +17,7 @@ from tff_re import models
 from tff_re.errors import UserError
 from tff_re.models.inputs import DenseInput, HiddenRelationInput, RelationInput, TokenInput
 from tff_re.settings import Choice
+from tff_re.tasks.held_out import HeldOut
 from tff_re.tasks.where import Where
 
 
@@ -32,6 +34,9 @@ class Prepared:
       positive_labels: the relations that micro-F1 and macro-F1 count, all labels but "no relation"; None: the task does
         not classify relations.
       notes: what a reader of the results should know (what was left out, coverage of the word vectors, …).
+      held_out: what the server holds to judge by, where the clients hold no test examples.
+      beside: name -> TensorSpec of what examples have beside the model's inputs and the label, for algorithms.
+      num_triples: how many facts (and pairs without one) the knowledge base has, for bags.
     """
 
     examples: FederatedExamples
@@ -41,6 +46,9 @@ class Prepared:
     encoding: TextEncoding | None = None
     notes: tuple[str, ...] = field(default=())
     positive_labels: tuple[int, ...] | None = None
+    held_out: HeldOut | None = None
+    beside: Mapping[str, tf.TensorSpec] = field(default_factory=dict)
+    num_triples: int | None = None
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -87,7 +95,7 @@ class Prepared:
         options, inputs, num_classes = model.options, self.inputs, len(self.label_names)
         return LocalModel(
             build=lambda: module.build(options, inputs, num_classes),
-            input_spec={**inputs.specs, LABEL: tf.TensorSpec([None], tf.int32)},
+            input_spec={**inputs.specs, **self.beside, LABEL: tf.TensorSpec([None], tf.int32)},
             num_classes=num_classes,
             classifier="classifier",
             initialise=module.initialise(options, inputs) if hasattr(module, "initialise") else None,
