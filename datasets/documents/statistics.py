@@ -17,9 +17,9 @@ ROW = ("client", "documents", "entities", "mentions", "pairs", "positive", "posi
 def client_rows(partition: Partition, *corpora: DocumentCorpus, form: str = "paper") -> list[dict[str, Any]]:
     """A row a client, of its training documents: the columns `ROW`.
 
-    `documents`, `entities`, `mentions` (a composite one once for each entity), candidate `pairs` and `positive` ones are
-    counts; `positive_share` is positive / pairs, `entropy` the documents' mean structural entropy of the form, both
-    0 for a client that has no pairs or documents.
+    `documents`, `entities`, `mentions` (a composite one once for each entity), candidate `pairs` and `positive` ones
+    are counts; `positive_share` is positive / pairs, `entropy` the documents' mean structural entropy of the form,
+    both 0 for a client that has no pairs or documents.
 
     Raises:
       DataError: the partition is not one of these corpora, or an unknown form.

@@ -65,7 +65,7 @@ def entropies(samples: Sequence[Sample], form: str = "paper") -> np.ndarray:
 
 @dataclass(frozen=True)
 class StructuralEntropy(DrawThenApply):
-    """The range of the documents' structural entropy is cut into K parts, and a document goes to the client of its part.
+    """The range of the structural entropy is cut into K parts, and a document goes to the client of its part.
 
     The range is that of the training samples; what lies beyond it (of a dev corpus) goes to the first or last client.
     A part that no document falls into is a client without samples, which the partition leaves out.
