@@ -50,8 +50,8 @@ def read_release(
 ) -> RelationCorpus:
     """The chemical–gene pairs of the release, each in its sentence; head is the chemical, tail the gene.
 
-    Sentences are found by `sentences_of_document`; a pair whose mentions lie in two sentences is left out and noted, and so
-    is a relation of a group that the task does not evaluate. A pair with several relations is a sample for each.
+    Sentences are found by `sentences_of_document`; a pair whose mentions lie in two sentences is left out and noted,
+    and so is a relation of a group that the task does not evaluate. A pair with several relations is a sample for each.
 
     Args:
       abstracts: ``*_abstracts.tsv``.
