@@ -96,7 +96,6 @@ def read_pubtator(
                 tally["annotations stand twice and are read once"] += key in mentions
                 mentions.setdefault(key, ids)
         tally["mentions without an identifier"] += sum(not ids for ids in mentions.values())
-        tally["mentions with several identifiers"] += sum(len(ids) > 1 for ids in mentions.values())
         sides = [ids for pair in stated.values() for ids in pair]
         if joined == "aliases":
             name_of = _merged([*mentions.values(), *sides])
@@ -105,6 +104,7 @@ def read_pubtator(
             tally["entities known by different lists of identifiers"] += merged
             mentions = {key: (name_of[ids[0]],) if ids else () for key, ids in mentions.items()}
         else:
+            tally["mentions name several entities"] += sum(len(ids) > 1 for ids in mentions.values())
             name_of = {ids[0]: ids[0] for ids in sides}
         facts = tuple(
             dict.fromkeys(

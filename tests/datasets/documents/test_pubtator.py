@@ -51,7 +51,7 @@ def test_a_document(tmp_path):
         ),
         (Fact("C1", "CID", "D2"),),
     )
-    assert +tally == {"mentions without an identifier": 1, "mentions with several identifiers": 1}
+    assert +tally == {"mentions without an identifier": 1, "mentions name several entities": 1}
     assert "toxicity" not in repr(document)
 
 
