@@ -18,7 +18,7 @@ pytestmark = pytest.mark.real_data
 def test_cdr(data_dir, split, positive, negative, hypernyms, notes):
     """The published 4,202 and 4,075 negative pairs are what hypernym filtering by MeSH of 2017 leaves.
 
-    BRAN's script, from which all later work has its filtered files, removes 192 and 174 pairs.
+    A public log of the filter script that later work took over (BRAN's) tells 192 and 174 pairs removed.
     """
     made = load_documents("cdr", data_dir, split=split)
     counts = made.counts()
