@@ -33,6 +33,7 @@ class DataSet:
       citation: The paper.
       obtainable: How to come by it.
       relations: Whether its samples are pairs of mentions in a text (`datasets.relations.loading`).
+      documents: Whether its samples are documents with pairs of entities (`datasets.documents.loading`).
     """
 
     name: str
@@ -46,10 +47,16 @@ class DataSet:
     citation: str
     obtainable: str
     relations: bool = False
+    documents: bool = False
 
 
 def _relations(name, title, task, labels, files, licence, citation, obtainable) -> DataSet:
     return DataSet(name, title, "English", task, labels, files, None, licence, citation, obtainable, relations=True)
+
+
+def _documents(name, title, task, labels, licence, citation, obtainable) -> DataSet:
+    files = {split: f"{name}/{split}.pubtator" for split in ("train", "dev", "test")}
+    return DataSet(name, title, "English", task, labels, files, None, licence, citation, obtainable, documents=True)
 
 
 _IMCS = "Chen et al., A benchmark for automatic medical consultation system, Bioinformatics 39(1), 2023"
@@ -219,6 +226,35 @@ DATA_SETS = {
             "Uzuner et al., 2010 i2b2/VA challenge on concepts, assertions, and relations, JAMIA 18, 2011",
             "n2c2 at Harvard Medical School; a split is a folder with the folders txt, concept and rel",
         ),
+        _documents(
+            "cdr",
+            "CDR, whole abstracts",
+            "chemicals and diseases in an abstract: does the chemical induce the disease",
+            ("relation",),
+            "none stated for the data",
+            "Li et al., BioCreative V CDR task corpus, Database 2016",
+            "BioCreative V, track 3: CDR_TrainingSet.PubTator.txt, CDR_DevelopmentSet and CDR_TestSet",
+        ),
+        _documents(
+            "chr",
+            "CHR, whole abstracts",
+            "chemicals in an abstract: does the first react to the second; unrelated pairs in both directions, or once",
+            ("both", "once"),
+            "Creative Commons Attribution 4.0 (annotations, NaCTeM)",
+            "Sahu et al., Inter-sentence Relation Extraction with Document-level Graph Convolutional Neural Network, "
+            "ACL 2019",
+            "the National Centre for Text Mining, Manchester: nactem.ac.uk/CHR",
+        ),
+        _documents(
+            "gda",
+            "GDA, whole abstracts",
+            "genes and diseases in an abstract: associated or not",
+            ("relation",),
+            "none stated for the data",
+            "Wu et al., RENET: A Deep Learning Approach for Extracting Gene-Disease Associations, RECOMB 2019",
+            "alexwuhkucs/renet on Bitbucket, turned into PubTator form; the published split is in "
+            "fenchri/edge-oriented-graph on GitHub",
+        ),
     )
 }
 
@@ -263,6 +299,12 @@ def load_corpus(
     if not data_set.files:
         raise DataError(
             "has no texts", record=f"data set {name}", remedy="it is generated: datasets.synthetic.generate"
+        )
+    if data_set.documents:
+        raise DataError(
+            "holds documents with pairs of entities, not texts with a label",
+            record=f"data set {name}",
+            remedy='use it with task.name = "document_relations"',
         )
     label = label_choice(data_set, label)
     file = split_file(name, split, data_dir) if path is None else path
