@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,6 +17,15 @@ from keras.src import backend as keras_backend
 from tensorflow.python.eager import context
 
 LABEL = "y"
+
+TRIPLE = "triple"
+"""int32 [n], the place of a sentence's (head, relation, tail) among the knowledge base's: distant supervision."""
+
+PLATFORM = "platform"
+"""int32 [n], the index of the client, the same in all of its rows."""
+
+NOT_FEATURES = (LABEL, TRIPLE, PLATFORM)
+"""What an example may have beside the model's features."""
 
 
 def cross_entropy_losses(labels: tf.Tensor, outputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
@@ -83,7 +93,8 @@ class LocalModel:
       build: makes a fresh, built Keras model. Called inside a graph as well as eagerly, so it may not read files. The
         model takes a dict of the features by name and returns a dict with `logits` [B, C] and `features` [B, d] (the
         input of the classifier), so that an objective asks for what it needs by name.
-      input_spec: name -> TensorSpec of a batch (leading dimension None), the label `y` included.
+      input_spec: name -> TensorSpec of a batch (leading dimension None), the label `y` included; where sentences come
+        in bags, `triple` and `platform` too. The model gets the rest, its features.
       num_classes: C.
       classifier: the name of the layer that makes the logits, or None.
       losses: (labels, outputs) -> float32 [B], the loss of every example.
@@ -124,8 +135,8 @@ class LocalModel:
     def feature_width(self) -> int:
         """d, the width of the model's `features`."""
         with tf.Graph().as_default(), zero_initialisers():
-            shapes = {name: [dim or 1 for dim in spec.shape] for name, spec in self._ordered() if name != LABEL}
-            one = {name: tf.zeros(shape, self.input_spec[name].dtype) for name, shape in shapes.items()}
+            features = features_of(dict(self._ordered()))
+            one = {name: tf.zeros([dim or 1 for dim in spec.shape], spec.dtype) for name, spec in features.items()}
             return self.build()(one, training=False)["features"].shape[-1]
 
     @cached_property
@@ -180,7 +191,11 @@ def assign_weights(model: tf.keras.Model, weights) -> None:
             variable.assign(value)
 
 
+def features_of(examples: Mapping[str, Any]) -> dict[str, Any]:
+    """What of the examples a model gets, by name."""
+    return {name: value for name, value in examples.items() if name not in NOT_FEATURES}
+
+
 def split_label(examples: Mapping[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
     """(features by name, labels) of a batch."""
-    features = {name: value for name, value in examples.items() if name != LABEL}
-    return features, examples[LABEL]
+    return features_of(examples), examples[LABEL]

@@ -1,5 +1,11 @@
 """Local objectives, one file each."""
 
+from computations.client_work.objectives.bags import (
+    AtLeastOne,
+    BagAverage,
+    RelationAwareAttention,
+    SelectiveAttention,
+)
 from computations.client_work.objectives.base import Batch, Client, Objective, SideChannel
 from computations.client_work.objectives.control_variates import ControlVariates
 from computations.client_work.objectives.cross_entropy import CrossEntropy
@@ -11,6 +17,8 @@ from computations.client_work.objectives.moon import ModelContrast
 from computations.client_work.objectives.proximal import Proximal
 
 __all__ = [
+    "AtLeastOne",
+    "BagAverage",
     "Batch",
     "CalibratedLogits",
     "Client",
@@ -21,6 +29,8 @@ __all__ = [
     "ModelContrast",
     "Objective",
     "Proximal",
+    "RelationAwareAttention",
     "RestrictedSoftmax",
+    "SelectiveAttention",
     "SideChannel",
 ]

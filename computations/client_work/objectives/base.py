@@ -45,12 +45,17 @@ class Client:
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch in a step: `rows` int32 [B] are its places among the client's examples."""
+    """A batch in a step: `rows` int32 [B] are its places among the client's examples.
+
+    For an objective `of_bags` a batch are whole bags, and `bags` int32 [B] says which of them a row belongs to:
+    0, 1, … in ascending order; else it is None.
+    """
 
     features: Mapping[str, tf.Tensor]
     labels: tf.Tensor
     outputs: Mapping[str, tf.Tensor]
     rows: tf.Tensor
+    bags: tf.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -78,8 +83,10 @@ class Objective:
       side_channel: what travels beside the model, or None.
       shown: names of entries of the memory, float32 [C] each and without text, that a simulation may record for every
         client. In a deployment they stay at the client like the rest of its memory.
+      of_bags: whether batches are made of bags, a client's rows of one `triple`, in place of single examples.
     """
 
+    of_bags: bool = False
     side_channel: SideChannel | None = None
     shown: tuple[str, ...] = ()
 

@@ -9,10 +9,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from computations.client_work.objectives.base import Batch, Client, Objective
-from computations.local_model import LocalModel, split_label
-
-INFERENCE_BATCH = 64
-"""Examples at once where representations are computed; bounds the memory for activations."""
+from computations.inference import forward
+from computations.local_model import LocalModel
 
 
 class ModelContrast(Objective):
@@ -72,26 +70,7 @@ def direction(vectors: tf.Tensor) -> tf.Tensor:
 
 def representations(client: Client) -> tf.Tensor:
     """float32 [n, d]: the `features` of all of the client's examples under the model as it is now, without dropout."""
-    width = client.local_model.feature_width
-
-    @tf.function(reduce_retracing=True)
-    def represent(rows):  # a function of its own: the kernels for LSTMs are chosen per function
-        features, _ = split_label({name: tf.gather(value, rows) for name, value in client.examples.items()})
-        return tf.ensure_shape(tf.cast(client.model(features, training=False)["features"], tf.float32), [None, width])
-
-    count = tf.shape(client.examples["y"])[0]
-    batches = (count + INFERENCE_BATCH - 1) // INFERENCE_BATCH
-    parts = tf.TensorArray(tf.float32, size=batches, element_shape=[None, width], infer_shape=False)
-    _, parts = tf.while_loop(
-        lambda i, _: i < batches,
-        lambda i, done: (
-            i + 1,
-            done.write(i, represent(tf.range(i * INFERENCE_BATCH, tf.minimum((i + 1) * INFERENCE_BATCH, count)))),
-        ),
-        (tf.constant(0), parts),
-        parallel_iterations=1,  # one batch's activations at a time
-    )
-    return tf.ensure_shape(parts.concat(), [None, width])
+    return forward(client.model, client.examples, "features", client.local_model.feature_width)
 
 
 def check_contrast(weight: float, tau: float) -> None:

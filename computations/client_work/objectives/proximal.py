@@ -36,6 +36,7 @@ class Proximal(Objective):
         self.mu = mu
         self.inner = inner or CrossEntropy()
         self.side_channel, self.shown = self.inner.side_channel, self.inner.shown
+        self.of_bags = self.inner.of_bags
 
     def memory_type(self, local_model):
         return self.inner.memory_type(local_model)
