@@ -14,7 +14,7 @@ from datasets.document_records import Document, Fact
 from datasets.errors import DataError, named
 from datasets.relation_records import Span
 from datasets.relations.reading import Numbering, notes_of, trimmed
-from datasets.relations.sentences import split_sentences
+from datasets.relations.sentences import sentences_of_document
 from datasets.seeds import generator
 
 Mentions = dict[str, list[Span]]
@@ -133,22 +133,18 @@ def _sentences(
     """The spans of the document's sentences in its text, with the entities of the two kinds that each mentions."""
     spans = [(trimmed(document.text, (mention.start, mention.end)), mention) for mention in document.mentions]
     spans = [(span, mention) for span, mention in spans if span[0] < span[1]]
-    regions = (0, document.title_length), (document.title_length, len(document.text))
     placed = 0
-    for start, end in regions:
-        inside = [(first - start, last - start) for (first, last), _ in spans if start <= first and last <= end]
-        for sentence in split_sentences(document.text[start:end], inside):
-            first, last = sentence[0] + start, sentence[1] + start
-            heads: Mentions = {}
-            tails: Mentions = {}
-            for span, mention in spans:
-                if first <= span[0] and span[1] <= last:
-                    placed += 1
-                    for kind, found in ((head_kind, heads), (tail_kind, tails)):
-                        if mention.kind == kind:
-                            for entity_id in mention.entity_ids:
-                                found.setdefault(entity_id, []).append(span)
-            yield (first, last), heads, tails
+    for first, last in sentences_of_document(document.text, document.title_length, [span for span, _ in spans]):
+        heads: Mentions = {}
+        tails: Mentions = {}
+        for span, mention in spans:
+            if first <= span[0] and span[1] <= last:
+                placed += 1
+                for kind, found in ((head_kind, heads), (tail_kind, tails)):
+                    if mention.kind == kind:
+                        for entity_id in mention.entity_ids:
+                            found.setdefault(entity_id, []).append(span)
+        yield (first, last), heads, tails
     counts["mentions lie in no single sentence, or are blank"] += len(document.mentions) - placed
 
 
