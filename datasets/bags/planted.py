@@ -30,7 +30,7 @@ class PlantedCorpus:
 def planted(num_bags: int, noise_rate: float, *, name: str = "planted", **options) -> PlantedCorpus:
     """Draws a corpus; the options are those of `PlantedOptions`. Raises DataError for an impossible one.
 
-    The relations are ``relation 1``, ``relation 2``, …; the ids, ``<name>-<n>``, and the order tell nothing of the truth.
+    The relations are ``relation 1``, ``relation 2``, …; ids, ``<name>-<n>``, and order tell nothing of the truth.
     """
     chosen = PlantedOptions(num_bags, noise_rate, **options)
     plan = draw_plan(chosen)
