@@ -32,8 +32,9 @@ class DataSet:
       licence: What is known of its licence.
       citation: The paper.
       obtainable: How to come by it.
-      relations: Whether its samples are pairs of mentions in a text (`datasets.relations.loading`).
-      documents: Whether its samples are documents with pairs of entities (`datasets.documents.loading`).
+      kind: What its samples are, and with it who reads them: ``texts`` (`load_corpus`), ``relations``, pairs of
+        mentions in a text (`datasets.relations.loading`), ``bags``, all sentences that mention a pair of entities
+        (`datasets.bags.loading`), or ``documents`` with pairs of entities (`datasets.documents.loading`).
     """
 
     name: str
@@ -46,17 +47,32 @@ class DataSet:
     licence: str
     citation: str
     obtainable: str
-    relations: bool = False
-    documents: bool = False
+    kind: str = "texts"
+
+    @property
+    def relations(self) -> bool:
+        """Whether its samples are pairs of mentions in a text."""
+        return self.kind == "relations"
+
+
+_OTHER_TASKS = {
+    "relations": ("pairs of mentions", "sentence_relations"),
+    "bags": ("bags of sentences", "bag_relations"),
+    "documents": ("documents with pairs of entities", "document_relations"),
+}
 
 
 def _relations(name, title, task, labels, files, licence, citation, obtainable) -> DataSet:
-    return DataSet(name, title, "English", task, labels, files, None, licence, citation, obtainable, relations=True)
+    return DataSet(name, title, "English", task, labels, files, None, licence, citation, obtainable, "relations")
+
+
+def _bags(name, title, task, files, licence, citation, obtainable) -> DataSet:
+    return DataSet(name, title, "English", task, ("relations",), files, None, licence, citation, obtainable, "bags")
 
 
 def _documents(name, title, task, labels, licence, citation, obtainable) -> DataSet:
     files = {split: f"{name}/{split}.pubtator" for split in ("train", "dev", "test")}
-    return DataSet(name, title, "English", task, labels, files, None, licence, citation, obtainable, documents=True)
+    return DataSet(name, title, "English", task, labels, files, None, licence, citation, obtainable, "documents")
 
 
 _IMCS = "Chen et al., A benchmark for automatic medical consultation system, Bioinformatics 39(1), 2023"
@@ -255,6 +271,34 @@ DATA_SETS = {
             "alexwuhkucs/renet on Bitbucket, turned into PubTator form; the published split is in "
             "fenchri/edge-oriented-graph on GitHub",
         ),
+        _bags(
+            "nyt10",
+            "NYT10, OpenNRE's form",
+            "pairs of entities in news and all sentences that mention both: relations of Freebase",
+            {"train": "nyt10/nyt10_train.txt", "dev": "nyt10/nyt10_val.txt", "test": "nyt10/nyt10_test.txt"},
+            "none stated; the texts are the New York Times'",
+            "Riedel et al., Modeling Relations and Their Mentions without Labeled Text, ECML PKDD 2010",
+            "thunlp/OpenNRE on GitHub, benchmark/download_nyt10.sh; nyt10_rel2id.json belongs beside the splits",
+        ),
+        _bags(
+            "mirgene",
+            "MIRGENE, OpenNRE's form",
+            "pairs of a microRNA and a gene and all sentences that mention both: regulated or not",
+            {split: f"mirgene/mirgene_{split}.txt" for split in ("train", "test")},
+            "none stated",
+            "Li et al., Noise Reduction Methods for Distantly Supervised Biomedical Relation Extraction, BioNLP 2017",
+            "leebird/bionlp17 on GitHub, brought into OpenNRE's form; mirgene_rel2id.json belongs beside the splits",
+        ),
+        _bags(
+            "cdr_aligned",
+            "BioCreative V CDR, aligned with its own facts",
+            "pairs of a chemical and a disease and all sentences that mention both: labelled by what chemicals "
+            "induce in all abstracts together",
+            {split: f"cdr/{split}.pubtator" for split in ("train", "dev")},
+            "none stated in the release",
+            "Li et al., BioCreative V CDR task corpus, Database 2016",
+            "BioCreative V, track 3 (CDR), in PubTator's form",
+        ),
     )
 }
 
@@ -290,21 +334,16 @@ def load_corpus(
       DataError: an unknown name, label or split, a file that is not there (the message names it), or a malformed one.
     """
     data_set = find_data_set(name)
-    if data_set.relations:
+    if data_set.kind in _OTHER_TASKS:
+        samples, task = _OTHER_TASKS[data_set.kind]
         raise DataError(
-            "holds pairs of mentions, not texts with a label",
+            f"holds {samples}, not texts with a label",
             record=f"data set {name}",
-            remedy='use it with task.name = "sentence_relations"',
+            remedy=f'use it with task.name = "{task}"',
         )
     if not data_set.files:
         raise DataError(
             "has no texts", record=f"data set {name}", remedy="it is generated: datasets.synthetic.generate"
-        )
-    if data_set.documents:
-        raise DataError(
-            "holds documents with pairs of entities, not texts with a label",
-            record=f"data set {name}",
-            remedy='use it with task.name = "document_relations"',
         )
     label = label_choice(data_set, label)
     file = split_file(name, split, data_dir) if path is None else path
