@@ -83,7 +83,7 @@ class Judge:
         experiment: one whose task holds examples at the server.
         """
         self._held_out, self._computation = experiment.prepared.held_out, experiment.scoring
-        self._examples = {split: self._held_out.examples(split) for split in self._held_out.splits}
+        self._examples = {split: self._held_out.examples(experiment.model, split) for split in self._held_out.splits}
 
     @property
     def criterion(self) -> str | None:

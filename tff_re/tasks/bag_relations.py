@@ -12,16 +12,17 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from computations.bag_evaluation import build_bag_scores
+from computations.bag_evaluation import arrange_bags, build_bag_scores
 from computations.federated_algorithm import FederatedAlgorithm
-from computations.local_model import PLATFORM, TRIPLE
+from computations.local_model import PLATFORM, TRIPLE, LocalModel
 from datasets.bag_records import BagCorpus
 from datasets.bags.encoding import HeldOutBags, encode_bag_clients, encode_bags
 from datasets.bags.loading import load_bags
+from datasets.bags.planted import PlantedCorpus, planted
 from datasets.bags.selection import set_bags_apart, without_pairs
 from datasets.catalogue import find_data_set
 from datasets.encoded_clients import training_texts
-from datasets.partition import build_partition, label_counts, read_partition
+from datasets.partition import Partition, build_partition, label_counts, read_partition
 from tff_re.report import write_precision_recall
 from tff_re.run_folder import RunFolder
 from tff_re.tasks.base import Prepared
@@ -30,11 +31,15 @@ from tff_re.tasks.ranking_metrics import curve, ranking_metrics
 from tff_re.tasks.relation_text import RelationTextOptions, relation_encoding
 from tff_re.tasks.where import Where
 
+PLANTED = "planted"
+PLANTED_TEST_SHARE = 0.25
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options(RelationTextOptions):
     """Attributes:
-    dataset: a data set of bags that `datasets` lists.
+    dataset: a data set of bags that `datasets` lists, or `planted`, made-up sentences of which it is known whether they
+      state a relation of their pair.
     path, test_path: files to read in place of the catalogue's; relative to the current folder.
     split: which of the data set's splits the platforms hold.
     test_split: the split that the server holds for testing.
@@ -49,6 +54,11 @@ class Options(RelationTextOptions):
     test_knowledge_base: the same for the test documents.
     head_kind, tail_kind: for cdr_aligned, the kinds of the entities.
     na_rate: for cdr_aligned, the share of the training pairs without a fact that is kept.
+    planted_bags: for planted, how many bags there are; a quarter is for testing, and of it `dev_share` for choosing.
+    planted_sentences: for planted, how many sentences they have together; three a bag if not set.
+    planted_relations: for planted, how many relations there are.
+    noise_rate: for planted, the share of the sentences of related pairs that state none of their relations.
+    planted_seed: for planted, draws the sentences, so that runs of other seeds have the same ones.
     """
 
     dataset: str = "cdr_aligned"
@@ -67,20 +77,26 @@ class Options(RelationTextOptions):
     head_kind: str | None = None
     tail_kind: str | None = None
     na_rate: float | None = None
+    planted_bags: int = 2000
+    planted_sentences: int | None = None
+    planted_relations: int = 5
+    noise_rate: float = 0.4
+    planted_seed: int = 0
 
     def __post_init__(self):
         super().__post_init__()
-        if find_data_set(self.dataset).kind != "bags":
+        if self.dataset != PLANTED and find_data_set(self.dataset).kind != "bags":
             raise ValueError(f"dataset '{self.dataset}' holds no bags of sentences; use its own task")
         if not 0 <= self.dev_share < 1:
             raise ValueError(f"dev_share must be at least 0 and below 1, got {self.dev_share}")
-        if self.dev_seed < 0:
-            raise ValueError(f"dev_seed must be at least 0, got {self.dev_seed}")
+        for name in ("dev_seed", "planted_seed"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
 
 
 def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
     """Reads the corpora, shuffles the sentences of the training bags over platforms and encodes all."""
-    corpus, held_out = _corpora(options, seed, where)
+    corpus, held_out, stated = _corpora(options, seed, where)
     if where.partition is not None:
         partition = read_partition(where.partition, corpus)
     else:
@@ -89,9 +105,9 @@ def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
         options, lambda text_of: training_texts(partition, corpus, text_of=text_of), seed, where
     )
     examples, report = encode_bag_clients(corpus, partition, encoding)
-    encoded = {split: encode_bags(bags, encoding) for split, bags in held_out.items()}
+    encoded = {split: encode_bags(bags, encoding, label_names=corpus.label_names) for split, bags in held_out.items()}
     named = [f"{split}: {note}" for split, bags in held_out.items() for note in (bags.describe(), *bags.notes)]
-    reports = (report, *(report for _, report in encoded.values()))
+    names, reports = ("training", *encoded), (report, *(one for _, one in encoded.values()))
     return Prepared(
         examples=examples,
         inputs=inputs,
@@ -105,7 +121,7 @@ def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
                     *named,
                     *partition.notes,
                     *notes,
-                    *(note for one in reports for note in one.notes()),
+                    *(f"{what}: {note}" for what, one in zip(names, reports, strict=True) for note in one.notes()),
                 )
             )
         ),
@@ -113,6 +129,7 @@ def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
         held_out=BagsAtServer({split: bags for split, (bags, _) in encoded.items()}),
         beside={name: tf.TensorSpec([None], tf.int32) for name in (TRIPLE, PLATFORM)},
         num_triples=len(corpus.triples),
+        truth=None if stated is None else _truth(corpus, partition, stated),
     )
 
 
@@ -132,9 +149,9 @@ class BagsAtServer:
         """Probabilities of all relations for every bag, as the algorithm's method pools its sentences."""
         return build_bag_scores(algorithm.model, algorithm.bag_pooling)
 
-    def examples(self, split: str) -> collections.OrderedDict[str, np.ndarray]:
-        bags = self._bags[split]
-        return collections.OrderedDict(examples=collections.OrderedDict(sorted(bags.arrays.items())), bag=bags.bag)
+    def examples(self, model: LocalModel, split: str) -> collections.OrderedDict:
+        """The sentences of a split and the bag of each."""
+        return arrange_bags(model, self._bags[split].arrays, self._bags[split].arrays["bag"])
 
     def metrics(self, scores: Mapping[str, np.ndarray]) -> dict[str, float]:
         """`dev/auc`, `test/p_at_100`, …: see `ranking_metrics`; NaN where a score is not finite."""
@@ -158,8 +175,18 @@ class BagsAtServer:
         return self._bags[split].labels[:, 1:].astype(bool)
 
 
-def _corpora(options: Options, seed: int, where: Where) -> tuple[BagCorpus, dict[str, BagCorpus]]:
-    """The training corpus, and split -> corpus at the server."""
+def _corpora(options: Options, seed: int, where: Where) -> tuple[BagCorpus, dict[str, BagCorpus], PlantedCorpus | None]:
+    """The training corpus, split -> corpus at the server, and where they were planted what their sentences state."""
+    if options.dataset == PLANTED:
+        made = planted(
+            options.planted_bags,
+            options.noise_rate,
+            num_sentences=options.planted_sentences,
+            num_relations=options.planted_relations,
+            seed=options.planted_seed,
+        )
+        corpus, test = set_bags_apart(made.corpus, PLANTED_TEST_SHARE, seed=options.planted_seed)
+        return corpus, _with_dev(options, test), made
 
     def load(split, path, knowledge_base, **more):
         return load_bags(
@@ -179,14 +206,31 @@ def _corpora(options: Options, seed: int, where: Where) -> tuple[BagCorpus, dict
     test = load(options.test_split, options.test_path, options.test_knowledge_base)
     if options.new_pairs:
         test = without_pairs(test, corpus)
-    held_out = {TEST: test}
-    if options.dev_split is not None:
-        dev = load(options.dev_split, None, options.test_knowledge_base)
-        held_out = {DEV: without_pairs(dev, corpus) if options.new_pairs else dev, TEST: test}
-    elif options.dev_share:
-        test, dev = set_bags_apart(test, options.dev_share, seed=options.dev_seed)
-        held_out = {DEV: dev, TEST: test}
-    for split, bags in held_out.items():
-        if bags.relation_names != corpus.relation_names:
-            raise ValueError
-    return corpus, held_out
+    if options.dev_split is None:
+        return corpus, _with_dev(options, test), None
+    dev = load(options.dev_split, None, options.test_knowledge_base)
+    return corpus, {DEV: without_pairs(dev, corpus) if options.new_pairs else dev, TEST: test}, None
+
+
+def _with_dev(options: Options, test: BagCorpus) -> dict[str, BagCorpus]:
+    if not options.dev_share:
+        return {TEST: test}
+    test, dev = set_bags_apart(test, options.dev_share, seed=options.dev_seed)
+    return {DEV: dev, TEST: test}
+
+
+def _truth(corpus: BagCorpus, partition: Partition, made: PlantedCorpus) -> tuple[np.ndarray, ...]:
+    """For each client int8 [n], in the order of its rows: 1 where the sentence states the row's relation, 0 where it
+    does not, -1 where the row's pair is unrelated."""
+    sentence_of = {sentence.sentence_id: sentence for sentence in corpus.sentences}
+    return tuple(
+        np.array(
+            [
+                -1 if relation == corpus.negative else made.expressed[sentence_id] == relation
+                for sentence_id in client.train
+                for relation in sentence_of[sentence_id].relations
+            ],
+            np.int8,
+        )
+        for client in partition.clients.values()
+    )

@@ -37,6 +37,8 @@ class Prepared:
       held_out: what the server holds to judge by, where the clients hold no test examples.
       beside: name -> TensorSpec of what examples have beside the model's inputs and the label, for algorithms.
       num_triples: how many facts (and pairs without one) the knowledge base has, for bags.
+      truth: for each client int8 [n], whether its rows state their relation (1), or not (0), or have none (-1); None
+        where that is not known, which is everywhere but in made-up bags.
     """
 
     examples: FederatedExamples
@@ -49,6 +51,7 @@ class Prepared:
     held_out: HeldOut | None = None
     beside: Mapping[str, tf.TensorSpec] = field(default_factory=dict)
     num_triples: int | None = None
+    truth: tuple[np.ndarray, ...] | None = None
 
     @property
     def label_names(self) -> tuple[str, ...]:

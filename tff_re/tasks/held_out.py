@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow_federated as tff
 
 from computations.federated_algorithm import FederatedAlgorithm
+from computations.local_model import LocalModel
 
 DEV, TEST = "dev", "test"
 
@@ -32,7 +33,7 @@ class HeldOut(Protocol):
     def scoring(self, algorithm: FederatedAlgorithm) -> tff.Computation:
         """(<weights@SERVER, examples@SERVER> -> scores@SERVER) as a model trained by the algorithm is to be used."""
 
-    def examples(self, split: str) -> collections.OrderedDict[str, np.ndarray]:
+    def examples(self, model: LocalModel, split: str) -> collections.OrderedDict:
         """What the scoring takes of a split."""
 
     def metrics(self, scores: Mapping[str, np.ndarray]) -> dict[str, float]:
