@@ -124,6 +124,48 @@ def evaluate(run: Path, split: str, where: Where, runtime: str):
     _say(f"written: {picture}")
 
 
+def cases(runs, facts: int, pair, sentences: int, show_text: bool, out: Path | None, where: Where, runtime: str):
+    """`cases`: which sentences of a fact each run's method trains on."""
+    from tff_re.case_study import case_csv, study
+
+    found = study(runs, where, runtime, facts=facts, pair=pair)
+    for case in found:
+        head, tail = case.pair
+        shown = case.most_trained(sentences)
+        title = f"{head}, {case.relation}, {tail}: {len(case.sentences)} sentences"
+        left_out = len(case.sentences) - len(shown)
+        caption = f"{left_out} more, of which methods train on less" if left_out else None
+        table = Table(title=title, caption=caption, show_lines=show_text)
+        table.add_column("sentence", overflow="fold")
+        table.add_column("platform")
+        known = any(one.states is not None for one in case.sentences)
+        if known:
+            table.add_column("states it")
+        for name in case.sentences[0].shares:
+            table.add_column(name, justify="right", overflow="fold")
+        for one in shown:
+            what = _marked(one) if show_text else one.sentence_id
+            truth = ["yes" if one.states else "no"] if known else []
+            table.add_row(what, one.platform, *truth, *(_share(share) for share in one.shares.values()))
+        console.print(table)
+    if out is not None:
+        with writing(out.parent):
+            case_csv(out, found)
+        _say(f"written: {out}")
+
+
+def _share(value: float) -> str:
+    return "✓" if value == 1 else "·" if value == 0 else f"{value:.2f}"
+
+
+def _marked(sentence) -> Text:
+    """The text with its head in bold and its tail in bold italics."""
+    text = Text(sentence.text)
+    text.stylize("bold", *sentence.head)
+    text.stylize("bold italic", *sentence.tail)
+    return text
+
+
 def export(run: Path, out: Path | None, overwrite: bool, where: Where, runtime: str):
     """`export`: a run as a Keras model that takes raw text."""
     from tff_re.runs import export_run

@@ -100,6 +100,41 @@ class Judge:
         return Judgement(self._held_out.metrics(scores), scores)
 
 
+class Truth:
+    """How often a model selects sentences that state their relation, where that is known (made-up bags)."""
+
+    def __init__(self, experiment: Experiment):
+        """Args:
+        experiment: one whose task knows the truth.
+        """
+        self._computation = experiment.selection
+        _, self._examples = arranged(experiment, experiment.prepared.examples, "train")
+        self._truth = [known for known in experiment.prepared.truth if len(known)]
+
+    def __call__(self, weights) -> dict[str, float]:
+        """Runs in the current execution context; of the rows of related pairs:
+
+        - `selection/true_share`: the share that is true;
+        - `selection/precision_alone`: that of the rows which each platform selects by itself, as ONE does;
+        - `selection/precision_across`: that of the rows which all platforms select together, as Lazy MIL does.
+
+        Args:
+          weights: ModelWeights.
+        """
+        everything = [np.ones(len(known), bool) for known in self._truth]
+        alone = [self._computation(weights, [examples])[0] for examples in self._examples]
+        across = self._computation(weights, self._examples)
+        return {
+            "selection/true_share": self._precision(everything),
+            "selection/precision_alone": self._precision(alone),
+            "selection/precision_across": self._precision(across),
+        }
+
+    def _precision(self, selected: list[np.ndarray]) -> float:
+        of_pairs = np.concatenate([known[rows] for known, rows in zip(self._truth, selected, strict=True)])
+        return float((of_pairs == 1).sum() / max((of_pairs >= 0).sum(), 1))
+
+
 def arranged(experiment: Experiment, examples: FederatedExamples, split: str) -> tuple[list[str], list[OrderedDict]]:
     """(ids, examples in the model's order) of the clients that have examples of a split."""
     ids, values = [], []

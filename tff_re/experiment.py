@@ -10,6 +10,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from computations import algorithms
+from computations.client_work.selection import build_selection
 from computations.evaluation import build_evaluation
 from computations.federated_algorithm import FederatedAlgorithm
 from computations.local_model import LocalModel
@@ -38,6 +39,7 @@ class Experiment:
       traffic: bytes per client and round.
       clients_per_round: how many are sampled in each.
       scoring: scores what the server holds to judge by, see `HeldOut`; None where the clients hold the test examples.
+      selection: what Lazy MIL would select, see `build_selection`; None unless it is known which sentences are true.
     """
 
     recipe: Recipe
@@ -48,6 +50,7 @@ class Experiment:
     traffic: Traffic
     clients_per_round: int
     scoring: tff.Computation | None = None
+    selection: tff.Computation | None = None
 
 
 @dataclass
@@ -84,11 +87,12 @@ class Workshop:
             if evaluation_key not in self._computations:
                 self._computations[evaluation_key] = build_evaluation(model)
             scoring = None if prepared.held_out is None else prepared.held_out.scoring(algorithm)
-            self._computations[key] = (algorithm, round_traffic(algorithm.next), scoring)
-        algorithm, traffic, scoring = self._computations[key]
+            selection = None if prepared.truth is None else build_selection(model, prepared.num_triples)
+            self._computations[key] = (algorithm, round_traffic(algorithm.next), scoring, selection)
+        algorithm, traffic, scoring, selection = self._computations[key]
         _require_room(recipe, algorithm, prepared, sampled)
         evaluation = self._computations[(recipe.model, form)]
-        return Experiment(recipe, prepared, model, algorithm, evaluation, traffic, sampled, scoring)
+        return Experiment(recipe, prepared, model, algorithm, evaluation, traffic, sampled, scoring, selection)
 
     def _behind_frozen_layers(self, recipe: Recipe, prepared: Prepared) -> Prepared:
         key = (recipe.task, recipe.partition, recipe.seed, recipe.model)
@@ -193,5 +197,5 @@ def _form(prepared: Prepared) -> tuple:
     vectors = getattr(inputs, "vectors", None)
     fields = [f.name for f in dataclasses.fields(inputs) if f.compare and f.name != "vectors"]
     sizes = tuple((name, getattr(inputs, name)) for name in fields)
-    beside = tuple(sorted(prepared.beside))
+    beside = (*sorted(prepared.beside), None if prepared.truth is None else prepared.num_triples)
     return (type(inputs).__name__, sizes, None if vectors is None else vectors.shape, len(prepared.label_names), beside)

@@ -15,7 +15,7 @@ import numpy as np
 
 from tff_re.checkpoints import Records
 from tff_re.errors import UserError
-from tff_re.evaluation import Evaluation, Evaluator, Judge, Judgement, arranged
+from tff_re.evaluation import Evaluation, Evaluator, Judge, Judgement, Truth, arranged
 from tff_re.experiment import Experiment
 from tff_re.run_folder import RunFolder, write_text
 from tff_re.runtime import Runtime, WorkerDied
@@ -93,6 +93,7 @@ def train(
     memory_of = experiment.algorithm.client_work.blank_memory
     at_server = _at_server(experiment)
     judge = None if experiment.scoring is None else Judge(experiment)
+    truth = None if experiment.selection is None else Truth(experiment)
     records = Records(folder)
     try:
         call = _Restarting(runtime)
@@ -132,6 +133,8 @@ def train(
                 if judge is not None:
                     metrics.update(call(judge, weights).metrics)
                     _choose(state, round_num, metrics.get(judge.criterion))
+                if truth is not None:
+                    metrics.update(call(truth, weights))
                 timings["seconds/evaluation"] = time.perf_counter() - began
             records.release(round_num, metrics, timings)
             if experiment.algorithm.client_work.shown:

@@ -49,13 +49,15 @@ class Options(RelationTextOptions):
     dev_seed: draws these bags, so that runs of other seeds are tested on the same ones.
     new_pairs: whether bags of dev and test are left out whose pair of entities has a bag in training.
     rel2id: for nyt10 and mirgene, the file of relations; by default beside the data.
-    misplaced: for nyt10 and mirgene, what to do with an entity that is not where the file says: `refuse` or `keep`.
+    misplaced: for nyt10 and mirgene, what to do with an entity that is not where the file says: `refuse`, or
+      `leave_out` the sentence.
     knowledge_base: for cdr_aligned, a table of facts (head, relation, tail); by default what the documents state.
     test_knowledge_base: the same for the test documents.
     head_kind, tail_kind: for cdr_aligned, the kinds of the entities.
     na_rate: for cdr_aligned, the share of the training pairs without a fact that is kept.
     planted_bags: for planted, how many bags there are; a quarter is for testing, and of it `dev_share` for choosing.
     planted_sentences: for planted, how many sentences they have together; three a bag if not set.
+    planted_zipf: for planted, how unequal the bags are in size: the exponent of Zipf's law.
     planted_relations: for planted, how many relations there are.
     noise_rate: for planted, the share of the sentences of related pairs that state none of their relations.
     planted_seed: for planted, draws the sentences, so that runs of other seeds have the same ones.
@@ -71,7 +73,7 @@ class Options(RelationTextOptions):
     dev_seed: int = 0
     new_pairs: bool = True
     rel2id: str | None = None
-    misplaced: Literal["refuse", "keep"] | None = None
+    misplaced: Literal["refuse", "leave_out"] | None = None
     knowledge_base: str | None = None
     test_knowledge_base: str | None = None
     head_kind: str | None = None
@@ -79,6 +81,7 @@ class Options(RelationTextOptions):
     na_rate: float | None = None
     planted_bags: int = 2000
     planted_sentences: int | None = None
+    planted_zipf: float = 0.5
     planted_relations: int = 5
     noise_rate: float = 0.4
     planted_seed: int = 0
@@ -128,7 +131,7 @@ def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
         positive_labels=corpus.positive_labels,
         held_out=BagsAtServer({split: bags for split, (bags, _) in encoded.items()}),
         beside={name: tf.TensorSpec([None], tf.int32) for name in (TRIPLE, PLATFORM)},
-        num_triples=len(corpus.triples),
+        bags=corpus,
         truth=None if stated is None else _truth(corpus, partition, stated),
     )
 
@@ -183,6 +186,7 @@ def _corpora(options: Options, seed: int, where: Where) -> tuple[BagCorpus, dict
             options.noise_rate,
             num_sentences=options.planted_sentences,
             num_relations=options.planted_relations,
+            zipf=options.planted_zipf,
             seed=options.planted_seed,
         )
         corpus, test = set_bags_apart(made.corpus, PLANTED_TEST_SHARE, seed=options.planted_seed)

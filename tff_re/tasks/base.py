@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from computations.local_model import LABEL, LocalModel
+from datasets.bag_records import BagCorpus
 from datasets.federated import ClientExamples, FederatedExamples
 from datasets.partition import LabelCounts, Partition, build_partition, read_partition
 from datasets.text.encoding import TextEncoding
@@ -36,7 +37,7 @@ class Prepared:
       notes: what a reader of the results should know (what was left out, coverage of the word vectors, …).
       held_out: what the server holds to judge by, where the clients hold no test examples.
       beside: name -> TensorSpec of what examples have beside the model's inputs and the label, for algorithms.
-      num_triples: how many facts (and pairs without one) the knowledge base has, for bags.
+      bags: the training bags, where that is what the clients' sentences make.
       truth: for each client int8 [n], whether its rows state their relation (1), or not (0), or have none (-1); None
         where that is not known, which is everywhere but in made-up bags.
     """
@@ -50,8 +51,13 @@ class Prepared:
     positive_labels: tuple[int, ...] | None = None
     held_out: HeldOut | None = None
     beside: Mapping[str, tf.TensorSpec] = field(default_factory=dict)
-    num_triples: int | None = None
+    bags: BagCorpus | None = None
     truth: tuple[np.ndarray, ...] | None = None
+
+    @property
+    def num_triples(self) -> int | None:
+        """How many facts the knowledge base has, pairs without one included; None where there are no bags."""
+        return None if self.bags is None else len(self.bags.triples)
 
     @property
     def label_names(self) -> tuple[str, ...]:
