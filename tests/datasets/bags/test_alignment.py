@@ -231,12 +231,19 @@ def documents(draw):
     for number in range(draw(st.integers(1, 3))):
         title, abstract = (" ".join(draw(st.lists(WORDS, min_size=1, max_size=8))) for _ in range(2))
         text = f"{title} {abstract}"
-        mentions = []
-        for _ in range(draw(st.integers(0, 6))):
-            start = draw(st.integers(0, len(text) - 1))
-            end = draw(st.integers(start + 1, min(len(text), start + 6)))
-            kind, ids = draw(st.sampled_from([("Chemical", "ab"), ("Disease", "xy")]))
-            mentions.append(EntityMention(start, end, kind, tuple(draw(st.sets(st.sampled_from(ids))))))
+        ends = [0, *(i for i, c in enumerate(text) if c == " "), len(text)]
+        mentions, spans = [], []
+        for _ in range(draw(st.integers(0, 8))):
+            if spans and draw(st.integers(0, 4)) == 0:
+                start, end = draw(st.sampled_from(spans))
+            else:
+                first = draw(st.integers(0, len(ends) - 2))
+                start, end = ends[first], ends[draw(st.integers(first + 1, min(len(ends) - 1, first + 3)))]
+            if start < end:
+                spans.append((start, end))
+                kind, ids = draw(st.sampled_from([("Chemical", "ab"), ("Disease", "xy")]))
+                named = draw(st.sets(st.sampled_from(ids), min_size=draw(st.sampled_from([0, 1, 1, 1]))))
+                mentions.append(EntityMention(start, end, kind, tuple(sorted(named))))
         made.append(Document(str(number), text, len(title), tuple(mentions), ()))
     return made
 
