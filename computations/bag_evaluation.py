@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from computations.bags import attended, averaged, require_linear_classifier
+from computations.bags import attended, require_linear_classifier
 from computations.inference import forward
 from computations.local_model import LocalModel, assign_weights, features_of, tensor_type, zero_initialisers
 
@@ -19,7 +19,7 @@ def _highest(logits, bags, num_bags):
 
 
 def _mean(logits, bags, num_bags):
-    return tf.nn.softmax(averaged(logits, bags, num_bags))
+    return tf.nn.softmax(tf.math.unsorted_segment_mean(logits, bags, num_bags))
 
 
 def _each_relations_attention(logits, bags, num_bags):
