@@ -9,18 +9,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from computations.bags import attended, averaged, require_linear_classifier, segment_softmax
-from computations.client_work.selection import require_bags
+from computations.bags import attended, require_linear_classifier
 from computations.inference import forward
-from computations.local_model import (
-    LABEL,
-    TRIPLE,
-    LocalModel,
-    assign_weights,
-    features_of,
-    tensor_type,
-    zero_initialisers,
-)
+from computations.local_model import LocalModel, assign_weights, features_of, tensor_type, zero_initialisers
 
 
 def _highest(logits, bags, num_bags):
@@ -28,7 +19,7 @@ def _highest(logits, bags, num_bags):
 
 
 def _mean(logits, bags, num_bags):
-    return tf.nn.softmax(averaged(logits, bags, num_bags))
+    return tf.nn.softmax(tf.math.unsorted_segment_mean(logits, bags, num_bags))
 
 
 def _each_relations_attention(logits, bags, num_bags):
@@ -126,46 +117,3 @@ def arrange_bags(model: LocalModel, examples: Mapping[str, np.ndarray], bag: np.
         if len(array) != len(bag):
             raise ValueError(f"there are {len(array)} sentences in {name!r} and {len(bag)} in the bags")
     return collections.OrderedDict(examples=features, bag=bag)
-
-
-def build_sentence_shares(model: LocalModel, pooling: str) -> tff.Computation:
-    """(<weights@SERVER, examples@CLIENTS> -> float32[?]@CLIENTS): what part each row has in its local bag's vector.
-
-    For a simulation's case study; in a deployment it stays at the client. The rows of one triple at one client are a
-    bag, and their shares sum to one.
-
-    Args:
-      model: its examples have `triple`.
-      pooling: `attention` and `relation_attention`: softmax over the bag of the logits of the row's own relation; for
-        that relation the two methods are one. `mean`: all alike.
-
-    Raises:
-      ValueError: for another pooling.
-      CompositionError: for a model without bags, or whose classifier the pooling cannot work with.
-    """
-    if pooling not in ("attention", "relation_attention", "mean"):
-        raise ValueError(f"pooling must be 'attention', 'relation_attention' or 'mean', got {pooling!r}")
-    require_bags(model, "the share of a sentence")
-    require_linear_classifier(model)
-
-    @tff.tensorflow.computation(model.weights_type, model.examples_type)
-    def share(weights, examples):
-        with zero_initialisers():
-            keras_model = model.build()
-
-        @tf.function
-        def run():
-            assign_weights(keras_model, weights)
-            return forward(keras_model, examples, "logits", model.num_classes)
-
-        scores = tf.gather(run(), examples[LABEL], batch_dims=1)
-        triples, bags = tf.unique(examples[TRIPLE])
-        return segment_softmax(tf.zeros_like(scores) if pooling == "mean" else scores, bags, tf.size(triples))
-
-    @tff.federated_computation(
-        tff.FederatedType(model.weights_type, tff.SERVER), tff.FederatedType(model.examples_type, tff.CLIENTS)
-    )
-    def shares(weights, examples):
-        return tff.federated_map(share, (tff.federated_broadcast(weights), examples))
-
-    return shares

@@ -42,26 +42,18 @@ def segment_softmax(scores: tf.Tensor, bags: tf.Tensor, num_bags) -> tf.Tensor:
     return exponents / tf.gather(tf.math.unsorted_segment_sum(exponents, bags, num_bags), bags)
 
 
-def attended(logits: tf.Tensor, scores: tf.Tensor, bags: tf.Tensor, num_bags) -> tf.Tensor:
-    """Logits of the bags, attended: sum_i softmax_i(scores) logits_i.
+def weighted(logits: tf.Tensor, shares: tf.Tensor, bags: tf.Tensor, num_bags) -> tf.Tensor:
+    """Logits of the bags, sum_i shares_i logits_i: float32 [n, C] -> [num_bags, C].
 
-    Args:
-      logits: float32 [n, C].
-      scores: float32 [n], one attention for all relations (Lin et al. 2016, with the identity for their diagonal
-        matrix A), or [n, C], each relation's own (Ye and Ling 2019).
-      bags, num_bags: see above.
-
-    Returns:
-      float32 [num_bags, C].
+    The shares of a bag's sentences sum to 1. They are float32 [n], or [n, C] where every relation has its own.
     """
-    shares = segment_softmax(scores, bags, num_bags)
-    shares = shares[:, tf.newaxis] if scores.shape.rank == 1 else shares
+    shares = shares[:, tf.newaxis] if shares.shape.rank == 1 else shares
     return tf.math.unsorted_segment_sum(shares * logits, bags, num_bags)
 
 
-def averaged(logits: tf.Tensor, bags: tf.Tensor, num_bags) -> tf.Tensor:
-    """Logits of the bags' mean vectors: float32 [n, C] -> [num_bags, C]."""
-    return tf.math.unsorted_segment_mean(logits, bags, num_bags)
+def attended(logits: tf.Tensor, scores: tf.Tensor, bags: tf.Tensor, num_bags) -> tf.Tensor:
+    """Logits of the bags, attended: sum_i softmax_i(scores) logits_i, for scores float32 [n] or [n, C]."""
+    return weighted(logits, segment_softmax(scores, bags, num_bags), bags, num_bags)
 
 
 def require_linear_classifier(model: LocalModel) -> None:

@@ -14,8 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
-from computations.bag_evaluation import build_sentence_shares
-from computations.client_work.selection import build_selection
+from computations.client_work.objectives import (
+    AtLeastOne,
+    BagAverage,
+    BagObjective,
+    RelationAwareAttention,
+    SelectiveAttention,
+)
+from computations.client_work.selection import build_local_shares, build_selection
 from datasets.bag_records import BagCorpus, Pair
 from datasets.files import write_atomically
 from tff_re.errors import UserError
@@ -179,19 +185,18 @@ def _shares(run: FinishedRun) -> list[np.ndarray]:
     experiment = run.experiment
     _, examples = arranged(experiment, experiment.prepared.examples, "train")
     name, model = experiment.recipe.algorithm.name, experiment.model
-    selects = _SELECTIONS.get(name)
-    if selects is not None:
-        selection = build_selection(model, experiment.prepared.num_triples)
-        return selects(lambda clients: selection(run.weights, clients), examples)
-    if experiment.algorithm.bag_pooling == "max":
-        return [np.ones(len(client["y"])) for client in examples]  # all sentences train
-    return build_sentence_shares(model, experiment.algorithm.bag_pooling)(run.weights, examples)
+    if name == "lazy_mil":
+        return build_selection(model, experiment.prepared.num_triples)(run.weights, examples)
+    if name in _OBJECTIVES:
+        return build_local_shares(model, _OBJECTIVES[name]())(run.weights, examples)
+    return [np.ones(len(client["y"])) for client in examples]  # all sentences train
 
 
-_SELECTIONS: dict[str, Callable] = {
-    "lazy_mil": lambda select, examples: select(examples),
-    # What a platform selects among itself alone is what ONE trains on.
-    "mil_one": lambda select, examples: [select([client])[0] for client in examples],
+_OBJECTIVES: dict[str, Callable[[], BagObjective]] = {
+    "mil_one": AtLeastOne,
+    "mil_ave": BagAverage,
+    "mil_att": SelectiveAttention,
+    "mil_att_ra": RelationAwareAttention,
 }
 
 

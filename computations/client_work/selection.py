@@ -14,6 +14,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from computations.bags import ABSENT, first_best, label_probabilities
+from computations.client_work.objectives import BagObjective
 from computations.errors import CompositionError
 from computations.inference import forward
 from computations.local_model import LABEL, PLATFORM, TRIPLE, LocalModel, assign_weights, zero_initialisers
@@ -54,16 +55,7 @@ def build_cross_platform_selection(
 
     @tff.tensorflow.computation(model.weights_type, model.examples_type)
     def offer(weights, examples):
-        with zero_initialisers():
-            keras_model = model.build()
-
-        @tf.function
-        def run():
-            assign_weights(keras_model, weights)
-            return forward(keras_model, examples, "logits", model.num_classes, BATCH)
-
-        logits = run()
-        scores = label_probabilities(logits, examples[LABEL])
+        scores = label_probabilities(_logits(model, weights, examples), examples[LABEL])
         finite = tf.reduce_all(scores >= 0)
         if not select_na:
             scores = tf.where(tf.equal(examples[LABEL], na_label), ABSENT, scores)
@@ -135,6 +127,47 @@ def build_selection(
         return select(tff.federated_broadcast(weights), examples)["chosen"]["selected"]
 
     return selection
+
+
+def build_local_shares(model: LocalModel, objective: BagObjective) -> tff.Computation:
+    """(<weights@SERVER, examples@CLIENTS> -> float32[?]@CLIENTS): what each sentence counts in its local bag.
+
+    Under these weights and without dropout; where relations attend for themselves, by the attention of the bag's label.
+    For a simulation's case study, beside `build_selection`; in a deployment it stays at the client.
+
+    Raises:
+      CompositionError: for a model without bags.
+    """
+    require_bags(model, "what a sentence counts in its bag")
+
+    @tff.tensorflow.computation(model.weights_type, model.examples_type)
+    def share(weights, examples):
+        logits, labels = _logits(model, weights, examples), examples[LABEL]
+        triples, bags = tf.unique(examples[TRIPLE])
+        shares = objective.shares(logits, labels, bags, tf.size(triples))
+        shares = shares if shares.shape.rank == 1 else tf.gather(shares, labels, batch_dims=1)
+        return tf.ensure_shape(shares, [None])
+
+    @tff.federated_computation(
+        tff.FederatedType(model.weights_type, tff.SERVER), tff.FederatedType(model.examples_type, tff.CLIENTS)
+    )
+    def local_shares(weights, examples):
+        return tff.federated_map(share, (tff.federated_broadcast(weights), examples))
+
+    return local_shares
+
+
+def _logits(model: LocalModel, weights, examples) -> tf.Tensor:
+    """float32 [n, C], without dropout."""
+    with zero_initialisers():
+        keras_model = model.build()
+
+    @tf.function
+    def run():
+        assign_weights(keras_model, weights)
+        return forward(keras_model, examples, "logits", model.num_classes, BATCH)
+
+    return run()
 
 
 def require_bags(model: LocalModel, who: str) -> None:

@@ -21,6 +21,7 @@ from computations.client_work.objectives import (
     SelectiveAttention,
 )
 from computations.client_work.optimizers import SGD
+from computations.client_work.selection import build_local_shares
 from computations.client_work.units import units_of
 from computations.errors import CompositionError
 from computations.evaluation import build_evaluation
@@ -174,6 +175,24 @@ def test_what_is_no_feature_does_not_reach_the_model(model, bag_model):
     with_bags = build_evaluation(bag_model)(weights, [examples])
     without = build_evaluation(model)(weights, [collections.OrderedDict(x=x, y=y)])
     assert bits(with_bags) == bits(without)
+
+
+@pytest.mark.parametrize("kind", OBJECTIVES)
+def test_what_a_sentence_counts_in_its_local_bag(bag_model, kind):
+    x, y, triple = scattered()
+    examples = collections.OrderedDict(sorted(bag_examples(x, y, triple, 0).items()))
+    empty = collections.OrderedDict((name, array[:0]) for name, array in examples.items())
+    shares = build_local_shares(bag_model, OBJECTIVES[kind])(model_weights(*start_weights()), [examples, empty])
+    logits = x @ start_weights()[0] + start_weights()[1]
+    expected = np.zeros(len(y))
+    for rows in toolbox.bags_by_triple(triple):
+        own = logits[rows, y[rows[0]]]
+        if kind == "one":
+            expected[rows[np.argmax(toolbox.softmax(logits[rows])[:, y[rows[0]]])]] = 1
+        else:
+            expected[rows] = 1 / len(rows) if kind == "ave" else toolbox.softmax(own)
+    assert_close([shares[0]], [expected])
+    assert np.shape(shares[1]) == (0,)
 
 
 # Scores of bags.

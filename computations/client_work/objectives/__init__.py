@@ -3,6 +3,7 @@
 from computations.client_work.objectives.bags import (
     AtLeastOne,
     BagAverage,
+    BagObjective,
     RelationAwareAttention,
     SelectiveAttention,
 )
@@ -19,6 +20,7 @@ from computations.client_work.objectives.proximal import Proximal
 __all__ = [
     "AtLeastOne",
     "BagAverage",
+    "BagObjective",
     "Batch",
     "CalibratedLogits",
     "Client",
