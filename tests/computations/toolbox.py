@@ -10,13 +10,16 @@ from computations.local_model import LocalModel
 
 
 def linear_model(width, num_classes, dropout=None):
-    """LocalModel of a softmax regression; `dropout`: a layer between the input and the classifier."""
+    """LocalModel of a softmax regression; `dropout`: a layer between the input and the classifier.
+
+    Its `context` are its features, for objectives that contrast contexts.
+    """
 
     def build():
         x = tf.keras.Input([width], name="x")
         features = x if dropout is None else dropout()(x)
         logits = tf.keras.layers.Dense(num_classes, name="classifier")(features)
-        return tf.keras.Model({"x": x}, {"logits": logits, "features": features})
+        return tf.keras.Model({"x": x}, {"logits": logits, "features": features, "context": features})
 
     spec = {"x": tf.TensorSpec([None, width], tf.float32), "y": tf.TensorSpec([None], tf.int32)}
     return LocalModel(build, spec, num_classes, "classifier")
