@@ -140,7 +140,7 @@ def _two_rounds(pipe, name, clients, folder, vocabulary, length, batch, classes,
         arrays = model.arrange(problem.examples(batch))
         data = [collections.OrderedDict(examples=arrays, seed=np.array([0, i], np.int32)) for i in range(clients)]
         blank = algorithm.client_work.blank_memory
-        memory = ([blank(batch)] * clients,) if blank else ()
+        memory = ([blank(arrays)] * clients,) if blank else ()
         for _ in Peaks._fields:
             output = algorithm.next(state, data, *memory)
             state = output["state"]

@@ -15,7 +15,8 @@ BATCH = 64
 def forward(
     model: tf.keras.Model, examples: Mapping[str, tf.Tensor], output: str, width: int, batch_size: int = BATCH
 ) -> tf.Tensor:
-    """float32 [n, width]: the output of that name (`logits`, `features`) under the model as it is now.
+    """float32 [m, width]: the output of that name (`logits`, `features`) under the model as it is now; m is n, or the
+    number of rows that the examples make (`LocalModel.rows`).
 
     Args:
       model: of `LocalModel.build`; to be called inside a tf.function where weights were assigned to it before.

@@ -97,10 +97,13 @@ class LocalModel:
         in bags, `triple` and `platform` too. The model gets the rest, its features.
       num_classes: C.
       classifier: the name of the layer that makes the logits, or None.
-      losses: (labels, outputs) -> float32 [B], the loss of every example.
+      losses: (labels, outputs) -> float32 [B], the loss of every example (of every row, see `rows`).
       statistics: (labels, outputs) -> dict of tensors which, summed over batches and clients, give the metrics.
       initialise: brings a model that was just built to its initial weights where its own initialisers do not
         (pretrained ones); called eagerly, so it may read files.
+      rows: name of an integer feature [B, P] of which every entry that is not negative makes one row of the outputs, in
+        their order (the pairs of a document); None: every example makes one.
+      inference_batch: examples at once where no gradients are taken, which bounds the memory; None: as is usual.
     """
 
     build: Callable[[], tf.keras.Model]
@@ -110,10 +113,14 @@ class LocalModel:
     losses: Callable[[tf.Tensor, Mapping[str, tf.Tensor]], tf.Tensor] = cross_entropy_losses
     statistics: Callable[[tf.Tensor, Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]] | None = None
     initialise: Callable[[tf.keras.Model], None] | None = None
+    rows: str | None = None
+    inference_batch: int | None = None
 
     def __post_init__(self):
         if LABEL not in self.input_spec:
             raise ValueError(f"input_spec has no label {LABEL!r}: it names {sorted(self.input_spec)}")
+        if self.rows is not None and self.rows not in self.input_spec:
+            raise ValueError(f"rows is {self.rows!r}, but input_spec names {sorted(self.input_spec)}")
         if self.statistics is None:
             object.__setattr__(self, "statistics", confusion_statistics(self.num_classes))
 
@@ -134,10 +141,15 @@ class LocalModel:
     @cached_property
     def feature_width(self) -> int:
         """d, the width of the model's `features`."""
+        return self.output_widths["features"]
+
+    @cached_property
+    def output_widths(self) -> dict[str, int]:
+        """The last dimension of each of the model's outputs, by name."""
         with tf.Graph().as_default(), zero_initialisers():
             features = features_of(dict(self._ordered()))
             one = {name: tf.zeros([dim or 1 for dim in spec.shape], spec.dtype) for name, spec in features.items()}
-            return self.build()(one, training=False)["features"].shape[-1]
+            return {name: value.shape[-1] for name, value in self.build()(one, training=False).items()}
 
     @cached_property
     def weight_names(self) -> list[str]:
@@ -160,6 +172,16 @@ class LocalModel:
         model = self.build()
         assign_weights(model, weights)
         return model
+
+    def row_counts(self, examples: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """int32 [n]: how many rows of the outputs each example makes."""
+        if self.rows is None:
+            return tf.ones_like(examples[LABEL], tf.int32)
+        return tf.reduce_sum(tf.cast(examples[self.rows] >= 0, tf.int32), axis=-1)
+
+    def num_rows(self, examples: Mapping[str, np.ndarray]) -> int:
+        """How many rows of the outputs arrays of examples make."""
+        return len(examples[LABEL]) if self.rows is None else int(np.count_nonzero(examples[self.rows] >= 0))
 
     def arrange(self, examples: Mapping[str, np.ndarray]) -> collections.OrderedDict:
         """Examples in the order and the types of `examples_type`; KeyError names a missing array."""

@@ -131,8 +131,8 @@ def _require_room(recipe: Recipe, algorithm: FederatedAlgorithm, prepared: Prepa
     blank = algorithm.client_work.blank_memory
     if blank is None:
         return
-    counts = sorted((len(client.train["y"]) for client in prepared.examples.clients), reverse=True)[:sampled]
-    size = sum(array.nbytes for count in counts for array in tf.nest.flatten(blank(count)))
+    kept = (sum(array.nbytes for array in tf.nest.flatten(blank(c.train))) for c in prepared.examples.clients)
+    size = sum(sorted(kept, reverse=True)[:sampled])
     if size > LARGEST_MESSAGE:
         raise UserError(
             f"{recipe.source}: what {sampled} clients keep of {recipe.algorithm.name} is {size / 1e9:.1f} GB, and a "

@@ -168,7 +168,7 @@ def _start(experiment: Experiment, call, examples: list) -> OrderedDict:
     seed, memory_of = experiment.recipe.seed, experiment.algorithm.client_work.blank_memory
     state = OrderedDict(
         server=call(experiment.algorithm.initialize, experiment.model.initial_weights(seed)),
-        memory=[memory_of(len(e["y"]), seed) for e in examples] if memory_of else [],
+        memory=[memory_of(e, seed) for e in examples] if memory_of else [],
     )
     held_out = experiment.prepared.held_out
     if held_out is not None and DEV in held_out.splits:

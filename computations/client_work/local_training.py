@@ -77,7 +77,7 @@ class ClientWork:
         update=@CLIENTS, weight=float32@CLIENTS[, memory=@CLIENTS], metrics=@SERVER>), where `clients` and `server` are
         <examples=E, seed=int32[2]>. A client whose weight is zero does not count.
       memory_type: type of what a client keeps between rounds, or None.
-      blank_memory: (number of examples, the run's seed) -> NumPy value of `memory_type` for a client not trained yet.
+      blank_memory: (a client's examples, the run's seed) -> NumPy value of `memory_type` if it was not trained yet.
       shown: entries of the memory that a simulation may record for every client, see `Objective`; in a deployment they
         stay at the client.
       server_type: type of `server`, or None where the work does not need the server's examples.
@@ -245,9 +245,9 @@ def build_local_training(
 
     if own_models:
         blank = functools.lru_cache(maxsize=1)(lambda seed: model.initial_weights(seed))
-        blank_memory = lambda num_examples, seed=0: blank(seed)  # noqa: E731
+        blank_memory = lambda examples, seed=0: blank(seed)  # noqa: E731
     elif memory_type is not None:
-        blank_memory = lambda num_examples, seed=0: objective.blank_memory(model, num_examples)  # noqa: E731
+        blank_memory = lambda examples, seed=0: objective.blank_memory(model, examples)  # noqa: E731
     return ClientWork(
         initialize=initialize,
         next=with_arguments(work, arguments),

@@ -154,6 +154,12 @@ CASES = {
     "moon": Case(
         three_choices(by_examples, toolbox.Adam), options=ADAM, like=ADAM_AND_MEAN, constant_term=float(np.log(2))
     ),
+    # The mean with all clients alike; else as MOON.
+    "fedlcc": Case(
+        three_choices(all_alike, toolbox.Adam),
+        options={"learning_rate": 0.1, "mu": 0.8, "server_step": 1.5},
+        constant_term=0.1 * float(np.log(2)),
+    ),
     "feded": Case(
         ensemble_distillation,
         options={"learning_rate": 0.1, "temperature": 2.0, "distillation_weight": 0.7, "server_epochs": 2},

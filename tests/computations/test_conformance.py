@@ -60,7 +60,7 @@ def blank_memories(algorithm, clients):
     work = algorithm.client_work
     if work.memory_type is None:
         return None
-    return [work.blank_memory(len(c["examples"]["y"])) for c in clients]
+    return [work.blank_memory(c["examples"]) for c in clients]
 
 
 def play(algorithm, state, rounds, clients_of_round, memories=None, at_server=None):
@@ -225,7 +225,7 @@ def test_the_loss_falls_where_classes_are_separable(build, name):
     data = [separable(n, n, skew) for n, skew in ((20, [0.6, 0.3, 0.1]), (31, [0.1, 0.3, 0.6]), (12, [0.3, 0.4, 0.3]))]
     options = options_of(name)
     at_server = separable(NUM_AT_SERVER, 40, [0.3, 0.3, 0.4])
-    rate = {"learning_rate": 20 * options.learning_rate} if hasattr(options, "learning_rate") else {}
+    rate = {"learning_rate": max(20 * options.learning_rate, 0.02)} if hasattr(options, "learning_rate") else {}
     algorithm = build(name, **ORDINARY, **rate)
 
     def clients(number):

@@ -206,7 +206,7 @@ def test_feature_width():
 
 def test_moons_blank_memory_is_of_its_type():
     objective, local_model = ModelContrast(), encoder_model()
-    blank = objective.blank_memory(local_model, 5)
+    blank = objective.blank_memory(local_model, {"y": [0] * 5})
     assert blank["representations"].shape == (5, 2) and not blank["trained"]
     assert str(objective.memory_type(local_model)) == "<representations=float32[?,2],trained=bool>"
 

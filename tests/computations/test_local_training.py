@@ -317,8 +317,8 @@ class RememberLogits(Objective):
             return tff.types.to_type(collections.OrderedDict(logits=logits, rounds=np.int32))
         return logits
 
-    def blank_memory(self, local_model, num_examples):
-        logits = np.zeros([num_examples, local_model.num_classes], np.float32)
+    def blank_memory(self, local_model, examples):
+        logits = np.zeros([len(examples["y"]), local_model.num_classes], np.float32)
         return collections.OrderedDict(logits=logits, rounds=np.int32(0)) if self.as_struct else logits
 
     def _logits(self, memory):
@@ -343,8 +343,8 @@ class ScaledMemory(RememberLogits):
     def memory_type(self, local_model):
         return tff.TensorType(np.float32, [None, 1])
 
-    def blank_memory(self, local_model, num_examples):
-        return np.zeros([num_examples, 1], np.float32)
+    def blank_memory(self, local_model, examples):
+        return np.zeros([len(examples["y"]), 1], np.float32)
 
     def remember(self, client, prepared, steps):
         return super().remember(client, prepared, steps)[:, :1]
@@ -376,7 +376,7 @@ def test_memory_over_two_rounds(model, kind):
     algorithm = composed(model, Proximal(mu, objective) if mu else objective, local_epochs=2, batch_size=4)
     data = [examples(n, seed=n) for n in (6, 11)]
     work = algorithm.client_work
-    memories = [work.blank_memory(len(y)) for _, y in data]
+    memories = [work.blank_memory({"y": y}) for _, y in data]
     state = algorithm.initialize(model_weights(*start_weights()))
     weights = [w.astype(float) for w in start_weights()]
     kept = [np.zeros(m.shape) for m in as_arrays(objective, memories)]
@@ -409,7 +409,7 @@ def test_the_memory_of_a_client_that_does_not_count_stays(model, kind):
     before = collections.OrderedDict(logits=marked, rounds=np.int32(4)) if objective.as_struct else marked
     blank = algorithm.client_work.blank_memory
     clients = [client(*examples(6, seed=6)), client(x, y), client(np.zeros([0, 3]), np.zeros([0]))]
-    output = algorithm.next(state, clients, [blank(6), before, blank(0)])
+    output = algorithm.next(state, clients, [blank(clients[0]["examples"]), before, blank(clients[2]["examples"])])
     assert bits(output["memory"][1]) == bits(before)
     assert bits(output["memory"][2]) == bits(blank(0))
     assert np.abs(as_arrays(objective, output["memory"])[0]).max() > 0.1
@@ -420,7 +420,7 @@ def test_an_objective_without_memory_has_no_blank_one(works, model):
     work = works(local_steps=1)
     assert work.memory_type is None and work.blank_memory is None
     with pytest.raises(TypeError, match="CrossEntropy"):
-        CrossEntropy().blank_memory(model, 3)
+        CrossEntropy().blank_memory(model, {"y": [0]})
 
 
 # The side channel.
@@ -490,8 +490,8 @@ class Both(SharedCounts):
     def memory_type(self, local_model):
         return tff.types.to_type(collections.OrderedDict(seen=tff.TensorType(np.int32, [None])))
 
-    def blank_memory(self, local_model, num_examples):
-        return collections.OrderedDict(seen=np.zeros([num_examples], np.int32))
+    def blank_memory(self, local_model, examples):
+        return collections.OrderedDict(seen=np.zeros([len(examples["y"])], np.int32))
 
     def remember(self, client, prepared, steps):
         return collections.OrderedDict(seen=client.memory["seen"] + steps)
@@ -501,7 +501,7 @@ def test_memory_and_side_channel_together(model):
     algorithm = composed(model, Both(), local_epochs=2, batch_size=4)
     state = algorithm.initialize(model_weights(*start_weights()))
     clients = [client(*examples(n, seed=n)) for n in (6, 11)]
-    memories = [algorithm.client_work.blank_memory(n) for n in (6, 11)]
+    memories = [algorithm.client_work.blank_memory(c["examples"]) for c in clients]
     for number in (1, 2):
         output = algorithm.next(state, clients, memories)
         state, memories = output["state"], output["memory"]

@@ -11,13 +11,16 @@ from computations.local_model import LocalModel
 
 def linear_model(width, num_classes, dropout=None, bags=False):
     """LocalModel of a softmax regression; `dropout`: a layer between the input and the classifier; `bags`: whether its
-    examples have a triple and a platform."""
+    examples have a triple and a platform.
+
+    Its `context` are its features, for objectives that contrast contexts.
+    """
 
     def build():
         x = tf.keras.Input([width], name="x")
         features = x if dropout is None else dropout()(x)
         logits = tf.keras.layers.Dense(num_classes, name="classifier")(features)
-        return tf.keras.Model({"x": x}, {"logits": logits, "features": features})
+        return tf.keras.Model({"x": x}, {"logits": logits, "features": features, "context": features})
 
     names = ["y", "triple", "platform"] if bags else ["y"]
     spec = {"x": tf.TensorSpec([None, width], tf.float32), **{n: tf.TensorSpec([None], tf.int32) for n in names}}

@@ -16,7 +16,7 @@ from datasets.partition import LabelCounts, Partition, build_partition, read_par
 from datasets.text.encoding import TextEncoding
 from tff_re import models
 from tff_re.errors import UserError
-from tff_re.models.inputs import DenseInput, HiddenRelationInput, RelationInput, TokenInput
+from tff_re.models.inputs import DenseInput, DocumentInput, HiddenRelationInput, RelationInput, TokenInput
 from tff_re.settings import Choice
 from tff_re.tasks.held_out import HeldOut
 from tff_re.tasks.where import Where
@@ -43,7 +43,7 @@ class Prepared:
     """
 
     examples: FederatedExamples
-    inputs: DenseInput | HiddenRelationInput | RelationInput | TokenInput
+    inputs: DenseInput | DocumentInput | HiddenRelationInput | RelationInput | TokenInput
     counts: LabelCounts
     partition: Partition | None = None
     encoding: TextEncoding | None = None
@@ -106,8 +106,8 @@ class Prepared:
             build=lambda: module.build(options, inputs, num_classes),
             input_spec={**inputs.specs, **self.beside, LABEL: tf.TensorSpec([None], tf.int32)},
             num_classes=num_classes,
-            classifier="classifier",
             initialise=module.initialise(options, inputs) if hasattr(module, "initialise") else None,
+            **(module.local_parts(options) if hasattr(module, "local_parts") else {"classifier": "classifier"}),
         )
 
 

@@ -13,6 +13,7 @@ from computations.client_work.objectives.cross_entropy import CrossEntropy
 from computations.client_work.objectives.distillation import Distillation
 from computations.client_work.objectives.fedlc import CalibratedLogits
 from computations.client_work.objectives.fedrs import RestrictedSoftmax
+from computations.client_work.objectives.localized_context_contrast import LocalizedContextContrast
 from computations.client_work.objectives.major_classifier_contrast import MajorClassifierContrast
 from computations.client_work.objectives.moon import ModelContrast
 from computations.client_work.objectives.proximal import Proximal
@@ -27,6 +28,7 @@ __all__ = [
     "ControlVariates",
     "CrossEntropy",
     "Distillation",
+    "LocalizedContextContrast",
     "MajorClassifierContrast",
     "ModelContrast",
     "Objective",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -58,6 +59,11 @@ class Batch:
     bags: tf.Tensor | None = None
 
 
+def mean(values: tf.Tensor) -> tf.Tensor:
+    """The mean of float32 [n]; 0 of none, as a batch of documents may be without pairs."""
+    return tf.math.divide_no_nan(tf.reduce_sum(values), tf.cast(tf.size(values), tf.float32))
+
+
 @dataclass(frozen=True)
 class SideChannel:
     """What an objective sends beside the model: clients' uploads, aggregated, become the next round's `shared`.
@@ -95,9 +101,10 @@ class Objective:
         del local_model
         return None
 
-    def blank_memory(self, local_model: LocalModel, num_examples: int):
-        """NumPy value of `memory_type` for a client that has not been trained yet."""
-        raise TypeError(f"{type(self).__name__} keeps no memory (client with {num_examples} examples)")
+    def blank_memory(self, local_model: LocalModel, examples: Mapping[str, np.ndarray]):
+        """NumPy value of `memory_type` for a client with these examples that has not been trained yet."""
+        del local_model, examples
+        raise TypeError(f"{type(self).__name__} keeps no memory")
 
     def prepare(self, client: Client):
         """Tensors made once per local training, handed to the other methods."""
@@ -105,9 +112,9 @@ class Objective:
         return ()
 
     def loss(self, client: Client, prepared, batch: Batch) -> tf.Tensor:
-        """The loss to minimise, a scalar: the mean over the batch."""
+        """The loss to minimise, a scalar: the mean over the batch (over its rows, see `LocalModel.rows`)."""
         del prepared
-        return tf.reduce_mean(client.local_model.losses(batch.labels, batch.outputs))
+        return mean(client.local_model.losses(batch.labels, batch.outputs))
 
     def adjust_gradients(self, client: Client, prepared, gradients: Sequence[Any]) -> Sequence[Any]:
         """Gradients as the optimizer gets them; for terms with a closed form (proximal, control variates)."""

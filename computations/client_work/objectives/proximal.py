@@ -41,8 +41,8 @@ class Proximal(Objective):
     def memory_type(self, local_model):
         return self.inner.memory_type(local_model)
 
-    def blank_memory(self, local_model, num_examples):
-        return self.inner.blank_memory(local_model, num_examples)
+    def blank_memory(self, local_model, examples):
+        return self.inner.blank_memory(local_model, examples)
 
     def prepare(self, client: Client):
         return self.inner.prepare(client)
