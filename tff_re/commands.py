@@ -106,12 +106,13 @@ def evaluate(run: Path, split: str, where: Where, runtime: str):
         if evaluator.empty:
             raise UserError(f"{run}: no client has {split} examples; choose the other --split")
         result = evaluator(opened.weights)
+        title = f"{split} examples of {len(result.clients)} clients after round {opened.round}"
+        console.print(_metrics_table(title, result.metrics))
+        if result.confusion is None:
+            return
         opened.folder.plots.mkdir(exist_ok=True)
         picture = opened.folder.plots / f"confusion-{split}.png"
         confusion_png(picture, result.confusion, opened.experiment.prepared.label_names)
-    console.print(
-        _metrics_table(f"{split} examples of {len(result.clients)} clients after round {opened.round}", result.metrics)
-    )
     positive = opened.experiment.prepared.positive_labels
     labels = opened.experiment.prepared.label_names
     left_out = [] if positive is None else [name for label, name in enumerate(labels) if label not in positive]

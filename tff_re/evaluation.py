@@ -10,7 +10,7 @@ import numpy as np
 from datasets.federated import FederatedExamples
 from tff_re.experiment import Experiment
 from tff_re.tasks.held_out import DEV
-from tff_re.tasks.metrics import classification_metrics
+from tff_re.tasks.metrics import classification_metrics, pair_metrics
 
 
 @dataclass(frozen=True)
@@ -20,13 +20,13 @@ class Evaluation:
     Attributes:
       metrics: `accuracy` (correct over all clients' examples: the mean over clients weighted by size, as in FLCMC,
         Section 4.3), `loss`, `macro_f1`, for relations `micro_f1`; over clients `accuracy_worst`, `accuracy_median`,
-        `accuracy_best`.
-      confusion: [C, C], summed over clients.
-      clients: client id -> (examples, accuracy, loss).
+        `accuracy_best`. Of pairs in documents see `pair_metrics`, and F1 in place of the accuracy.
+      confusion: [C, C], summed over clients; None for pairs.
+      clients: client id -> (examples, accuracy or F1, loss).
     """
 
     metrics: dict[str, float]
-    confusion: np.ndarray
+    confusion: np.ndarray | None
     clients: dict[str, tuple[int, float, float]]
 
 
@@ -55,16 +55,22 @@ class Evaluator:
         """
         per_client = self._computation(weights, self._examples)
         total = {name: np.sum([np.asarray(c[name]) for c in per_client], axis=0) for name in per_client[0]}
+        if "confusion" in total:
+            measured, quality = classification_metrics, "accuracy"
+            metrics = classification_metrics(total, self._positive_labels)
+        else:
+            measured, quality = pair_metrics, "f1"
+            metrics = pair_metrics(total)
         clients = {}
         for client_id, statistics in zip(self._ids, per_client, strict=True):
-            own = classification_metrics(statistics)
-            clients[client_id] = (int(statistics["examples"]), own["accuracy"], own["loss"])
-        metrics = classification_metrics(total, self._positive_labels)
-        accuracies = np.array([accuracy for _, accuracy, _ in clients.values()])
-        metrics["accuracy_worst"] = float(accuracies.min())
-        metrics["accuracy_median"] = float(np.median(accuracies))
-        metrics["accuracy_best"] = float(accuracies.max())
-        return Evaluation(metrics, np.asarray(total["confusion"], np.int64), clients)
+            own = measured(statistics)
+            clients[client_id] = (int(statistics["examples"]), own[quality], own["loss"])
+        values = np.array([value for _, value, _ in clients.values()])
+        metrics[f"{quality}_worst"] = float(values.min())
+        metrics[f"{quality}_median"] = float(np.median(values))
+        metrics[f"{quality}_best"] = float(values.max())
+        confusion = np.asarray(total["confusion"], np.int64) if "confusion" in total else None
+        return Evaluation(metrics, confusion, clients)
 
 
 @dataclass(frozen=True)

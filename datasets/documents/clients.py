@@ -16,7 +16,7 @@ from datasets.partition import Partition
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOutDocuments:
     """Documents that no client has, for choosing the threshold or for testing.
 
     Attributes:
@@ -35,7 +35,7 @@ def encode_document_clients(
     partition: Partition,
     encoding: DocumentEncoding,
     held_out: dict[str, DocumentCorpus] | None = None,
-) -> tuple[FederatedExamples, dict[str, HeldOut]]:
+) -> tuple[FederatedExamples, dict[str, HeldOutDocuments]]:
     """The clients' examples, the arrays of `DocumentEncoding.encode`, and the held-out documents by name.
 
     All arrays have the same widths. A client's test examples are sorted by their length.
@@ -80,7 +80,7 @@ def encode_document_clients(
         examples(partition.server) if partition.server else None,
     )
     kept = {
-        name: HeldOut(name, _by_length(part), gold_facts(corpus))
+        name: HeldOutDocuments(name, _by_length(part), gold_facts(corpus))
         for (name, corpus), part in zip(held_out.items(), encoded[len(corpora) :], strict=True)
     }
     return federated, kept
