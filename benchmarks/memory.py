@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -95,38 +96,60 @@ def measure(name: str, clients: int, folder: str, log: Path, kind: str) -> Peaks
     Raises:
       RuntimeError: that process ended before its time; it has printed why.
     """
+    arguments = (name, clients, folder, FORM["vocab_size"], LENGTH, BATCH, CLASSES, log)
+    measured = peaks_of(_two_rounds, arguments, len(Peaks._fields), kind, f"{name} with {clients} clients")
+    return Peaks(*(peak for peak, _ in measured))
+
+
+def peaks_of(work: Callable, arguments: tuple, parts: int, kind: str, what: str) -> list[tuple[int, object]]:
+    """(peak memory in bytes, what it told) of each part of a piece of work in a process of its own.
+
+    Args:
+      work: called with a pipe and the arguments; at the end of each part it sends something picklable and then waits
+        for an answer. Importable by name.
+      arguments: of the work.
+      parts: that the work has.
+      kind: `pss` or `rss`.
+      what: the work's name in errors.
+
+    Raises:
+      RuntimeError: that process ended before its time; it has printed why.
+    """
     context = multiprocessing.get_context("spawn")
     pipe, its_end = context.Pipe()
-    arguments = (its_end, name, clients, folder, FORM["vocab_size"], LENGTH, BATCH, CLASSES, log)
-    process = context.Process(target=_two_rounds, args=arguments, daemon=True)
+    process = context.Process(target=_watched, args=(work, its_end, *arguments), daemon=True)
     process.start()
     try:
         its_end.close()
-        peaks = []
-        for _ in Peaks._fields:
+        found = []
+        for _ in range(parts):
             peak = 0
             while not pipe.poll(SECONDS_BETWEEN_SAMPLES):
                 peak = max(peak, _memory(process.pid, kind))
             try:
-                pipe.recv()
+                told = pipe.recv()
             except EOFError:
                 process.join()
-                raise RuntimeError(f"{name} with {clients} clients ended with exit code {process.exitcode}") from None
-            peaks.append(peak)
+                raise RuntimeError(f"{what} ended with exit code {process.exitcode}") from None
+            found.append((peak, told))
             pipe.send("go on")
         process.join()
-        return Peaks(*peaks)
+        return found
     finally:
         process.kill()  # its worker ends with it
         process.join()
         pipe.close()
 
 
-def _two_rounds(pipe, name, clients, folder, vocabulary, length, batch, classes, log) -> None:
-    """In the measured process: two rounds; tells the end of each and waits until it may go on."""
+def _watched(work: Callable, *arguments) -> None:
+    """In the measured process: the work, which ends with the process that measures."""
     be_quiet()
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    work(*arguments)
 
+
+def _two_rounds(pipe, name, clients, folder, vocabulary, length, batch, classes, log) -> None:
+    """In the measured process: two rounds; tells the end of each and waits until it may go on."""
     from benchmarks.encoder import Problem
     from computations import algorithms
     from tff_re.runtime import open_runtime
