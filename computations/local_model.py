@@ -47,6 +47,14 @@ def confusion_statistics(
     return statistics
 
 
+def zeros(shape, dtype) -> tf.Tensor:
+    """tf.zeros for a variable to start from.
+
+    TensorFlow folds tf.zeros into a constant, which every session of the worker then keeps as large as the variable.
+    """
+    return tf.raw_ops.Empty(shape=shape, dtype=dtype, init=True)
+
+
 @contextlib.contextmanager
 def zero_initialisers():
     """Variables made inside start as zeros: their weights are assigned at once, so drawing random ones is waste."""
@@ -54,7 +62,7 @@ def zero_initialisers():
     def creator(next_creator, **kwargs):
         shape, dtype = kwargs.get("shape"), kwargs.get("dtype")
         if callable(kwargs.get("initial_value")) and shape is not None and tf.TensorShape(shape).is_fully_defined():
-            kwargs["initial_value"] = lambda: tf.zeros(shape, dtype or tf.float32)
+            kwargs["initial_value"] = lambda: zeros(shape, dtype or tf.float32)
         return next_creator(**kwargs)
 
     with tf.variable_creator_scope(creator):

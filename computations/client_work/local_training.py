@@ -21,7 +21,7 @@ from computations.client_work.objectives import Batch, Client, Objective
 from computations.client_work.offers import Offer
 from computations.client_work.optimizers import ClientOptimizer
 from computations.client_work.units import units_of
-from computations.local_model import LocalModel, assign_weights, split_label, tensor_type, zero_initialisers
+from computations.local_model import LocalModel, assign_weights, split_label, tensor_type, zero_initialisers, zeros
 from computations.randomness import step_seed
 
 MOST_STEPS = 1_000_000
@@ -380,27 +380,37 @@ def train_client(
     flag = tf.cast(counts, tf.float32)
 
     def keep(new, old):
-        return tf.where(counts, new, old)
+        """Chosen as a whole, by tf.cond: tf.where would copy what may be as large as the model."""
+        chosen = tf.cond(counts, lambda: _identities(new), lambda: _identities(old()))
+        return tf.nest.pack_sequence_as(new, chosen)
+
+    def keep_or_zero(new):
+        return keep(new, lambda: tf.nest.map_structure(lambda t: zeros(tf.shape(t), t.dtype), new))
 
     size = tf.cast(tf.size(units.rows), tf.float32) if training.weighting == "examples" else tf.constant(1.0)
     if chosen is not None:
         finite &= chosen["finite"]
     result = collections.OrderedDict(
-        update=tf.nest.map_structure(lambda t: keep(t, tf.zeros_like(t)), extra["update"]),
-        weight=keep(size * extra.get("factor", 1.0), 0.0),
+        update=keep_or_zero(extra["update"]),
+        weight=tf.where(counts, size * extra.get("factor", 1.0), 0.0),
         statistics=collections.OrderedDict(
-            loss=keep(loss_sum, 0.0),
-            seen=keep(seen, 0.0),
+            loss=tf.where(counts, loss_sum, 0.0),
+            seen=tf.where(counts, seen, 0.0),
             steps=tf.cast(steps, tf.float32),
             counted=flag,
             non_finite=1.0 - tf.cast(finite, tf.float32),
         ),
     )
     if "upload" in extra:
-        result["upload"] = tf.nest.map_structure(lambda t: keep(t, tf.zeros_like(t)), extra["upload"])
+        result["upload"] = keep_or_zero(extra["upload"])
     if "memory" in extra:
-        result["memory"] = tf.nest.map_structure(keep, extra["memory"], client.memory)
+        result["memory"] = keep(extra["memory"], lambda: client.memory)
     return result
+
+
+def _identities(structure) -> list[tf.Tensor]:
+    """Its tensors as results of a branch."""
+    return [tf.identity(t) for t in tf.nest.flatten(structure)]
 
 
 __all__ = ["SEED_TYPE", "ClientWork", "LocalTraining", "build_local_training", "tensor_type"]

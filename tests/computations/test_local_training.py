@@ -12,6 +12,7 @@ from computations.client_work.optimizers import SGD, PAdam, SelfAdam
 from computations.errors import CompositionError
 from computations.federated_algorithm import compose
 from computations.local_model import LocalModel
+from computations.native_form import native_form
 from computations.randomness import SeededDropout
 from computations.server_updates import gradient_step
 from tests.computations import toolbox
@@ -604,3 +605,30 @@ def test_an_infinite_gradient_norm_is_refused_or_clips_nothing(works):
 def test_impossible_mu_is_refused(mu):
     with pytest.raises(ValueError, match="mu"):
         Proximal(mu)
+
+
+def graphs(message):
+    """All TensorFlow graphs within a computation's message."""
+    for field, value in message.ListFields():
+        if field.name == "graph_def":
+            graph = tf.compat.v1.GraphDef()
+            value.Unpack(graph)
+            yield graph
+        elif field.message_type is not None:
+            for part in value if field.label == field.LABEL_REPEATED else [value]:
+                yield from graphs(part)
+
+
+def test_no_constant_is_as_large_as_the_weights():
+    """The worker would keep it in every session; TensorFlow folds tf.zeros of a fixed shape into one."""
+    width = 5000
+    large = linear_model(width, 2)
+    work = build_local_training(
+        large, objective=CrossEntropy(), optimizer=SelfAdam(0.1), training=LocalTraining(batch_size=5)
+    )
+    algorithm = compose(large, client_work=work, aggregator=mean(), finalizer=gradient_step(large))
+    found = list(graphs(tff.framework.ConcreteComputation.get_proto(native_form(algorithm.next))))
+    nodes = [n for graph in found for part in (graph.node, *(f.node_def for f in graph.library.function)) for n in part]
+    assert any(node.op == "ResourceApplyAdam" for node in nodes)
+    shapes = [[d.size for d in node.attr["value"].tensor.tensor_shape.dim] for node in nodes if node.op == "Const"]
+    assert shapes and all(np.prod(shape) < width for shape in shapes)
