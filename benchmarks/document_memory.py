@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.memory import SECONDS_BETWEEN_SAMPLES, _kind, peaks_of
+from benchmarks.memory import SECONDS_BETWEEN_SAMPLES, kind_of_memory, watched
 from tff_re.run_folder import environment
 
 # TensorFlow and what needs it is imported in the measured process alone.
@@ -51,7 +51,7 @@ PARTS = 4
 def run(rounds: int, out: Path) -> str:
     """Measures PARTS steps and rounds of each size, whatever `rounds` is; returns the Markdown table."""
     del rounds
-    kind = _kind()
+    kind = kind_of_memory()
     measured = {}
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(FORM), "utf-8")
@@ -98,11 +98,12 @@ def measure(work, size: Size, folder: str, more: tuple, kind: str) -> list[tuple
       RuntimeError: that process ended before its time; it has printed why.
     """
     arguments = (size, folder, FORM["vocab_size"], PARTS, *more)
-    return peaks_of(work, arguments, PARTS, kind, f"{work.__name__} on documents {size.name}")
+    stages = watched(work, arguments, kind, f"{work.__name__} on documents {size.name}")
+    return [(peak, seconds) for seconds, peak in stages]
 
 
-def steps(pipe, size: Size, folder: str, vocabulary: int, parts: int) -> None:
-    """In the measured process: training steps; tells the seconds of each and waits until it may go on."""
+def steps(tell, size: Size, folder: str, vocabulary: int, parts: int) -> None:
+    """In the measured process: training steps; tells the seconds of each"""
     import tensorflow as tf
 
     from computations.client_work.optimizers import SelfAdam
@@ -126,11 +127,10 @@ def steps(pipe, size: Size, folder: str, vocabulary: int, parts: int) -> None:
     for number in range(parts):
         began = time.perf_counter()
         float(step(tf.constant([0, number])))
-        pipe.send(time.perf_counter() - began)
-        pipe.recv()
+        tell(time.perf_counter() - began)
 
 
-def federated_rounds(pipe, size: Size, folder: str, vocabulary: int, parts: int, log: Path) -> None:
+def federated_rounds(tell, size: Size, folder: str, vocabulary: int, parts: int, log: Path) -> None:
     """The same with rounds of one client."""
     from computations import algorithms
     from tff_re.runtime import open_runtime
@@ -147,8 +147,7 @@ def federated_rounds(pipe, size: Size, folder: str, vocabulary: int, parts: int,
             began = time.perf_counter()
             output = algorithm.next(state, [client], memory)
             state, memory = output["state"], output["memory"]
-            pipe.send(time.perf_counter() - began)
-            pipe.recv()
+            tell(time.perf_counter() - began)
 
 
 def _local_model(size: Size, folder: str, vocabulary: int):

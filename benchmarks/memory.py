@@ -44,7 +44,7 @@ Peaks = collections.namedtuple("Peaks", ["first", "second"])
 def run(rounds: int, out: Path) -> str:
     """Measures one round of each, whatever `rounds` is; returns the Markdown table."""
     del rounds
-    kind = _kind()
+    kind = kind_of_memory()
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(FORM), "utf-8")
         peaks = {
@@ -97,59 +97,67 @@ def measure(name: str, clients: int, folder: str, log: Path, kind: str) -> Peaks
       RuntimeError: that process ended before its time; it has printed why.
     """
     arguments = (name, clients, folder, FORM["vocab_size"], LENGTH, BATCH, CLASSES, log)
-    measured = peaks_of(_two_rounds, arguments, len(Peaks._fields), kind, f"{name} with {clients} clients")
-    return Peaks(*(peak for peak, _ in measured))
+    return Peaks(*(peak for _, peak in watched(_two_rounds, arguments, kind, f"{name} with {clients} clients")))
 
 
-def peaks_of(work: Callable, arguments: tuple, parts: int, kind: str, what: str) -> list[tuple[int, object]]:
-    """(peak memory in bytes, what it told) of each part of a piece of work in a process of its own.
+def watched(
+    target: Callable, arguments: tuple, kind: str, who: str, every: float = SECONDS_BETWEEN_SAMPLES
+) -> list[tuple[object, int]]:
+    """Calls `target(tell, *arguments)` in a process of its own that has ended on return.
 
     Args:
-      work: called with a pipe and the arguments; at the end of each part it sends something picklable and then waits
-        for an answer. Importable by name.
-      arguments: of the work.
-      parts: that the work has.
-      kind: `pss` or `rss`.
-      what: the work's name in errors.
+      target: a function of a module; what it tells by `tell(message)` ends a stage.
+      arguments: beside `tell`.
+      kind: of memory, see `kind_of_memory`.
+      who: what the process does, for the error.
+      every: seconds between samples, which cost some time of the processor themselves.
+
+    Returns:
+      For each stage its message, and the peak of that process and all below it in bytes.
 
     Raises:
-      RuntimeError: that process ended before its time; it has printed why.
+      RuntimeError: the process failed; it has printed why.
     """
     context = multiprocessing.get_context("spawn")
     pipe, its_end = context.Pipe()
-    process = context.Process(target=_watched, args=(work, its_end, *arguments), daemon=True)
+    process = context.Process(target=_observed, args=(its_end, target, arguments), daemon=True)
     process.start()
     try:
         its_end.close()
-        found = []
-        for _ in range(parts):
+        stages = []
+        while True:
             peak = 0
-            while not pipe.poll(SECONDS_BETWEEN_SAMPLES):
+            while not pipe.poll(every):
                 peak = max(peak, _memory(process.pid, kind))
             try:
-                told = pipe.recv()
+                stages.append((pipe.recv(), peak))
             except EOFError:
-                process.join()
-                raise RuntimeError(f"{what} ended with exit code {process.exitcode}") from None
-            found.append((peak, told))
+                break
             pipe.send("go on")
         process.join()
-        return found
+        if process.exitcode:
+            raise RuntimeError(f"{who} ended with exit code {process.exitcode}")
+        return stages
     finally:
         process.kill()  # its worker ends with it
         process.join()
         pipe.close()
 
 
-def _watched(work: Callable, *arguments) -> None:
-    """In the measured process: the work, which ends with the process that measures."""
+def _observed(pipe, target: Callable, arguments: tuple) -> None:
+    """In the measured process: the call; tells the end of each stage and waits until it may go on."""
     be_quiet()
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    work(*arguments)
+
+    def tell(message: object) -> None:
+        pipe.send(message)
+        pipe.recv()
+
+    target(tell, *arguments)
 
 
-def _two_rounds(pipe, name, clients, folder, vocabulary, length, batch, classes, log) -> None:
-    """In the measured process: two rounds; tells the end of each and waits until it may go on."""
+def _two_rounds(tell, name, clients, folder, vocabulary, length, batch, classes, log) -> None:
+    """In the measured process: two rounds; tells the end of each."""
     from benchmarks.encoder import Problem
     from computations import algorithms
     from tff_re.runtime import open_runtime
@@ -168,8 +176,7 @@ def _two_rounds(pipe, name, clients, folder, vocabulary, length, batch, classes,
             output = algorithm.next(state, data, *memory)
             state = output["state"]
             memory = (output["memory"],) if blank else ()
-            pipe.send("a round is over")
-            pipe.recv()
+            tell("a round is over")
 
 
 def _end_with_parent() -> None:
@@ -178,7 +185,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _kind() -> str:
+def kind_of_memory() -> str:
     """`pss`, which counts a page that processes share once, where the system tells it; else `rss`."""
     try:
         return "pss" if hasattr(psutil.Process().memory_full_info(), "pss") else "rss"
