@@ -101,7 +101,7 @@ def study(paths: Sequence[Path], where: Where, runtime: str, *, facts: int = 3, 
             shares = _shares(run)
             for case in chosen:
                 for row in case.rows:
-                    row.shares[names[path]] = float(shares[row.client][row.row])
+                    row.shares[names[path]] = float(shares[row.platform][row.row])
     return [case.finished() for case in chosen]
 
 
@@ -180,10 +180,14 @@ def _facts(run: FinishedRun, count: int, pair: Pair | None) -> list[_Chosen]:
     return [_Chosen(*key, found[key]) for key in facts]
 
 
-def _shares(run: FinishedRun) -> list[np.ndarray]:
-    """For each client of the partition [n]: the part of each of its rows."""
+def _shares(run: FinishedRun) -> dict[str, np.ndarray]:
+    """Client id -> [n], the part of each of its rows; clients that train."""
+    ids, examples = arranged(run.experiment, run.experiment.prepared.examples, "train")
+    return dict(zip(ids, _shares_of(run, examples), strict=True))
+
+
+def _shares_of(run: FinishedRun, examples: list) -> list[np.ndarray]:
     experiment = run.experiment
-    _, examples = arranged(experiment, experiment.prepared.examples, "train")
     name, model = experiment.recipe.algorithm.name, experiment.model
     if name == "lazy_mil":
         return build_selection(model, experiment.prepared.num_triples)(run.weights, examples)

@@ -335,7 +335,10 @@ def _finished(recipe: Recipe, folder: RunFolder, workshop: Workshop) -> Outcome 
     if folder.client_states.exists():
         prepared = workshop.prepare(recipe)
         similar = {"counts": prepared.counts, "similarities": recorded_similarities(prepared, folder)}
-    found = {"class_f1": _class_f1(folder), "precision_recall": read_precision_recall(folder.precision_recall)}
+    curve = read_precision_recall(folder.precision_recall)
+    if curve is None and math.isfinite(history[-1].get("test/auc", math.nan)):
+        return None  # the file was damaged and taken away: the run's last step writes it again
+    found = {"class_f1": _class_f1(folder), "precision_recall": curve}
     return Outcome(history, _median_seconds(folder), *traffic, **similar, **found)
 
 

@@ -156,6 +156,11 @@ def _with_counts(recipe: Recipe, trainable: int, prepared: Prepared):
     if not hasattr(options, "num_server_examples"):
         return options
     server = prepared.examples.server
+    if server is None and not hasattr(recipe.task.options, "server_share"):
+        raise UserError(
+            f"{recipe.source}: {recipe.algorithm.name} needs labelled examples at the server, which the task "
+            f"'{recipe.task.name}' does not have; choose another algorithm.name"
+        )
     if server is None:
         raise UserError(
             f"{recipe.source}: {recipe.algorithm.name} needs labelled examples at the server; set task.server_share, "

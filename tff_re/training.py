@@ -142,12 +142,12 @@ def train(
             if last or round_num % recipe.training.checkpoint_every == 0:
                 records.save(round_num, state)
             on_round(RoundReport(round_num, recipe.training.rounds, metrics, took))
-        weights = _final(state)
+        weights, by_dev = _final(state)
         judgement = None if judge is None else call(judge, weights)
     finally:
         records.close()
     median = float(np.median(seconds)) if seconds else math.nan
-    chosen = (int(state["chosen"]["round"]), judge.criterion) if "chosen" in state else None
+    chosen = None if by_dev is None else (by_dev, judge.criterion)
     return Result(weights, evaluation, median, judgement, chosen)
 
 
@@ -158,9 +158,11 @@ def _choose(state: OrderedDict, round_num: int, value: float | None) -> None:
         state["chosen"] = OrderedDict(round=np.int64(round_num), value=np.float64(value), weights=weights)
 
 
-def _final(state: OrderedDict):
-    """The weights that a run ends with."""
-    return state["chosen" if "chosen" in state else "server"]["weights"]
+def _final(state: OrderedDict) -> tuple[object, int | None]:
+    """(the weights that a run ends with, the round that dev chose); None where dev liked none, or there is no dev."""
+    if "chosen" in state and (round_num := int(state["chosen"]["round"])):
+        return state["chosen"]["weights"], round_num
+    return state["server"]["weights"], None
 
 
 def _start(experiment: Experiment, call, examples: list) -> OrderedDict:
@@ -200,7 +202,8 @@ def final_weights(experiment: Experiment, folder: RunFolder, runtime: Runtime):
         records.close()
     if state is None:
         raise UserError(f"{folder.path}: has no checkpoint yet; finish the run with: train --resume")
-    return _final(state), int(state["chosen"]["round"]) if "chosen" in state else done
+    weights, by_dev = _final(state)
+    return weights, done if by_dev is None else by_dev
 
 
 def write_results(experiment: Experiment, folder: RunFolder, result: Result, history: list[dict[str, float]]) -> None:

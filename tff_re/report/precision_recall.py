@@ -38,9 +38,13 @@ def read_precision_recall(path: str | os.PathLike) -> Points | None:
     try:
         with open(path, newline="", encoding="utf-8") as file:
             heading, *rows = csv.reader(file)
-        if tuple(heading) != COLUMNS:
+        points = np.array(rows, np.float64)
+        if tuple(heading) != COLUMNS or points.ndim != 2 or points.shape[1] != len(COLUMNS):
             raise ValueError
-        return np.array(rows, np.float64).reshape(-1, len(COLUMNS))
+        # A curve goes on to recall one; what was cut off does not.
+        if not np.isfinite(points).all() or (np.diff(points[:, 0]) < 0).any() or points[-1, 0] != 1:
+            raise ValueError
+        return points
     except (ValueError, csv.Error):
         raise DataError("is no curve of precision and recall", path=path, remedy="remove it and resume") from None
 

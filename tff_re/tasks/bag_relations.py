@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -22,6 +23,7 @@ from datasets.bags.planted import PlantedCorpus, planted
 from datasets.bags.selection import set_bags_apart, without_pairs
 from datasets.catalogue import find_data_set
 from datasets.encoded_clients import training_texts
+from datasets.errors import DataError
 from datasets.partition import Partition, build_partition, label_counts, read_partition
 from tff_re.report import write_precision_recall
 from tff_re.run_folder import RunFolder
@@ -90,6 +92,8 @@ class Options(RelationTextOptions):
         super().__post_init__()
         if self.dataset != PLANTED and find_data_set(self.dataset).kind != "bags":
             raise ValueError(f"dataset '{self.dataset}' holds no bags of sentences; use its own task")
+        if self.dev_split is not None and self.dev_split == self.test_split:
+            raise ValueError(f"dev_split is the split '{self.test_split}' of test_split, too; choose on another one")
         if not 0 <= self.dev_share < 1:
             raise ValueError(f"dev_share must be at least 0 and below 1, got {self.dev_share}")
         for name in ("dev_seed", "planted_seed"):
@@ -144,7 +148,17 @@ class BagsAtServer:
     def __init__(self, bags: Mapping[str, HeldOutBags]):
         """Args:
         bags: split -> its bags; `test`, and `dev` before it if there is one.
+
+        Raises:
+          DataError: a split without a fact, so that nothing is there to be found.
         """
+        for split, of_split in bags.items():
+            if not of_split.labels[:, 1:].any():
+                raise DataError(
+                    f"none of its {len(of_split.pairs)} pairs of entities is related, so that there is no recall",
+                    record=f"bags of {split}",
+                    remedy="choose other splits or another dev_share",
+                )
         self._bags = bags
         self.splits = tuple(bags)
 
@@ -164,6 +178,12 @@ class BagsAtServer:
             measured = ranking_metrics(values[:, 1:] if finite else np.zeros_like(values[:, 1:]), self._true(split))
             found.update({f"{split}/{name}": value if finite else np.nan for name, value in measured.items()})
         return found
+
+    def behind(self, run: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]) -> BagsAtServer:
+        """The same bags with a model's frozen layers behind them."""
+        return BagsAtServer(
+            {split: dataclasses.replace(bags, arrays=run(bags.arrays)) for split, bags in self._bags.items()}
+        )
 
     def write(self, folder: Path, scores: Mapping[str, np.ndarray]) -> list[Path]:
         """precision_recall.csv of the test split."""

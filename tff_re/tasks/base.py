@@ -88,7 +88,8 @@ class Prepared:
             for i, client in enumerate(self.examples.clients)
         )
         examples = FederatedExamples(clients, self.label_names, None if server is None else split[-1])
-        return dataclasses.replace(self, examples=examples, inputs=inputs)
+        held_out = None if self.held_out is None else self.held_out.behind(run)
+        return dataclasses.replace(self, examples=examples, inputs=inputs, held_out=held_out)
 
     def local_model(self, model: Choice) -> LocalModel:
         """The recipe's model for these inputs.

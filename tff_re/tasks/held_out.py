@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -38,6 +38,9 @@ class HeldOut(Protocol):
 
     def metrics(self, scores: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Split -> what the scoring gave for it, to metrics by name: `test/auc`, …"""
+
+    def behind(self, run: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]) -> HeldOut:
+        """The same examples with a model's frozen layers behind them; `run` is what those make of arrays."""
 
     def write(self, folder: Path, scores: Mapping[str, np.ndarray]) -> list[Path]:
         """Writes what there is to look at (curves, scores) of the round that was chosen; returns the files."""
