@@ -103,7 +103,7 @@ def measure(work, size: Size, folder: str, more: tuple, kind: str) -> list[tuple
 
 
 def steps(tell, size: Size, folder: str, vocabulary: int, parts: int) -> None:
-    """In the measured process: training steps; tells the seconds of each"""
+    """In the measured process: training steps; tells the seconds of each."""
     import tensorflow as tf
 
     from computations.client_work.optimizers import SelfAdam
