@@ -238,9 +238,8 @@ def test_clients_hold_sentences_and_the_server_bags():
     assert prepared.label_names == tuple(REL2ID) and prepared.positive_labels == (1, 2)
     assert prepared.num_triples == len(prepared.bags.triples) == 14, "12 pairs, two of them with two relations"
     clients = prepared.examples.clients
-    assert sum(len(client.train["y"]) for client in clients) == 10 * 3 + 2 * 10, (
-        "five sentences with two relations each"
-    )
+    rows = sum(len(client.train["y"]) for client in clients)
+    assert rows == 10 * 3 + 2 * 10, "two pairs have five sentences with two relations each"
     assert not any(len(client.test["y"]) for client in clients)
     for number, client in enumerate(clients):
         assert (client.train["platform"] == number).all()
