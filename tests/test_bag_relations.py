@@ -238,7 +238,9 @@ def test_clients_hold_sentences_and_the_server_bags():
     assert prepared.label_names == tuple(REL2ID) and prepared.positive_labels == (1, 2)
     assert prepared.num_triples == len(prepared.bags.triples) == 14, "12 pairs, two of them with two relations"
     clients = prepared.examples.clients
-    assert sum(len(client.train["y"]) for client in clients) == 42 and not any(len(c.test["y"]) for c in clients)
+    rows = sum(len(client.train["y"]) for client in clients)
+    assert rows == 10 * 3 + 2 * 10, "two pairs have five sentences with two relations each"
+    assert not any(len(client.test["y"]) for client in clients)
     for number, client in enumerate(clients):
         assert (client.train["platform"] == number).all()
         labels = [prepared.bags.triples[triple][1] for triple in client.train["triple"]]
@@ -445,10 +447,10 @@ def test_made_up_bags_that_cannot_be(task, wanted, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("sections", "parts"),
     [
-        ({"model": {"name": "lstm"}}, ["the model 'lstm' does not take the inputs of this task"]),
-        ({"model": {"name": "logistic_regression"}}, ["does not take the inputs of this task"]),
+        ({"model": {"name": "logistic_regression"}}, ["'logistic_regression' does not take the inputs of this task"]),
+        ({"model": {"name": "sentence_encoder"}}, ["needs an encoder: set task.tokenizer (or model.encoder)"]),
         ({"algorithm": {"name": "feded"}}, ["feded needs labelled examples at the server", "the task 'bag_relations'"]),
-        ({"partition": {"name": "natural"}, "algorithm": {"name": "lazy_mil", "na_label": 3}}, ["na_label"]),
+        ({"algorithm": {"name": "lazy_mil", "na_label": 3}}, ["na_label is 3, but the model has 3 classes"]),
         ({"algorithm": {"name": "mil_one", "aggregation": "median"}}, ["'algorithm.aggregation' must be one of"]),
     ],
     ids=str,

@@ -117,6 +117,10 @@ def lazy_mil(model, options):
     """mean or attention; of each triple the one best sentence among all clients trains"""
     if options.num_triples is None:
         raise CompositionError("lazy_mil: the number of triples is not known; num_triples is not set")
+    if options.na_label >= model.num_classes:
+        raise CompositionError(
+            f"lazy_mil: na_label is {options.na_label}, but the model has {model.num_classes} classes; lower na_label"
+        )
     selection = build_cross_platform_selection(
         model, options.num_triples, select_na=options.select_na, na_label=options.na_label
     )
