@@ -66,4 +66,9 @@ def reduced(
         inputs = [name for name in node.input if not (name.startswith("^") and name[1:] in given)]
         del node.input[:]
         node.input.extend(inputs)
+        if "_class" in node.attr:  # on which nodes' devices it wants to be
+            places = node.attr["_class"].list.s
+            there = [place for place in places if place.decode().removeprefix("loc:@") not in given]
+            del places[:]
+            places.extend(there)
     return graph_def
