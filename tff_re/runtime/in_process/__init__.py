@@ -5,6 +5,7 @@ Importing this package imports neither TensorFlow nor TensorFlow Federated; ente
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -18,7 +19,8 @@ class InProcessRuntime:
             learning_process.next(state, client_datasets)
 
     A GPU is used where TensorFlow sees one. All of TensorFlow's operations work inside of computations: those of
-    tensorflow-text, `tf.py_function`, `tf.print`, which the local worker does not have.
+    tensorflow-text, `tf.print`, and `tf.py_function` in computations that are built while this is open (or in a block of
+    `python_functions.kept_python_functions()`); the local worker has none of them but `tf.print`.
 
     As with `LocalRuntime`, the default that was there before is back after the block, TFF keeps a default for each
     thread, and an error within a computation raises `ComputationFailed`.
@@ -51,6 +53,7 @@ class InProcessRuntime:
         self._threads = threads or len(os.sched_getaffinity(0))
         self._default_num_clients = default_num_clients
         self._gpus: list[str] = []
+        self._python = contextlib.ExitStack()
         self._context = None
         self._previous = None
 
@@ -65,8 +68,10 @@ class InProcessRuntime:
         import tensorflow_federated as tff  # seconds, so not before it is needed
 
         from tff_re.runtime.in_process.devices import prepare_gpus
+        from tff_re.runtime.in_process.python_functions import kept_python_functions
 
         self._gpus = prepare_gpus()
+        self._python.enter_context(kept_python_functions())
         self._previous = tff.framework.get_context_stack().current
         self._open()
         return self
@@ -81,6 +86,7 @@ class InProcessRuntime:
         self._previous = None
         context, self._context = self._context, None
         context.close()
+        self._python.close()
 
     @property
     def alive(self) -> bool:

@@ -9,8 +9,18 @@ from dataclasses import dataclass, field
 
 import tensorflow_federated as tff
 
-from tff_re.runtime.errors import ComputationFailed
-from tff_re.runtime.in_process.graph import Aggregated, Applied, Constant, Element, Given, Node, Program, needed, nodes_in
+from tff_re.runtime.errors import ComputationFailed, RuntimeProblem
+from tff_re.runtime.in_process.graph import (
+    Aggregated,
+    Applied,
+    Constant,
+    Element,
+    Given,
+    Node,
+    Program,
+    needed,
+    nodes_in,
+)
 from tff_re.runtime.in_process.leaves import Cancellation
 from tff_re.runtime.in_process.tracing import Traced
 from tff_re.runtime.in_process.values import Values
@@ -71,7 +81,9 @@ class Plan:
         } | roots
         kept = [node for node in own if node in later]
         stays = {*kept, *(need for one in sums for need in nodes_in(one.value))}
-        forgotten = [n for n in used if n.at_clients and n.level < number and n not in later and not isinstance(n, Given)]
+        forgotten = [
+            n for n in used if n.at_clients and n.level < number and n not in later and not isinstance(n, Given)
+        ]
         needs = [[*node.needs(), node] for node in nodes]
         return Pass(nodes, _last_uses(needs, stays, lambda node: node.at_clients), sums, kept, forgotten)
 
@@ -163,7 +175,7 @@ class Execution:
             while waiting:
                 self._fold(waiting, sums, accumulate)
         except BaseException:
-            self._cancelled.cancel()  # a client's failure is the round's
+            self._cancelled.cancel(RuntimeProblem("another client of the round failed"))
             raise
         finally:
             for future in waiting:

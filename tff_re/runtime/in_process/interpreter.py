@@ -13,7 +13,7 @@ import tensorflow_federated as tff
 from tensorflow_federated.python.core.impl.executors.cardinalities_utils import infer_cardinalities
 
 from computations.native_form import native_form
-from tff_re.runtime.errors import RuntimeClosed
+from tff_re.runtime.errors import RuntimeClosed, RuntimeProblem
 from tff_re.runtime.in_process.execution import Execution, Plan
 from tff_re.runtime.in_process.leaves import Cancellation
 from tff_re.runtime.in_process.tracing import Traced, trace
@@ -58,7 +58,7 @@ class InProcessContext(tff.framework.SyncContext):
         cancelled = Cancellation()
         with self._lock:
             if self._closed:
-                raise RuntimeClosed("the runtime that this computation was called in has been closed")
+                raise _closed()
             self._running.add(cancelled)
         call: concurrent.futures.Future = concurrent.futures.Future()
 
@@ -74,7 +74,7 @@ class InProcessContext(tff.framework.SyncContext):
             thread.start()
             return call.result()
         except BaseException:
-            cancelled.cancel()
+            cancelled.cancel(RuntimeProblem("the call was broken off"))
             raise
         finally:
             thread.join(_SECONDS_TO_END)
@@ -87,7 +87,7 @@ class InProcessContext(tff.framework.SyncContext):
             self._closed = True
             running = list(self._running)
         for cancelled in running:
-            cancelled.cancel(RuntimeClosed("the runtime that this computation was called in has been closed"))
+            cancelled.cancel(_closed())
         self._pool.shutdown(wait=True, cancel_futures=True)
         for _, traced in self._plans.values():
             for leaf in traced.leaves:
@@ -122,3 +122,7 @@ class InProcessContext(tff.framework.SyncContext):
                     self._plans.popitem(last=False)
             self._plans.move_to_end(comp)
             return self._plans[comp][0]
+
+
+def _closed() -> RuntimeClosed:
+    return RuntimeClosed("the runtime that this computation was called in has been closed")

@@ -6,13 +6,14 @@ A value is an eager tensor, a variant tensor (a sequence) or a tuple of values (
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 
 import tensorflow as tf
 import tensorflow_federated as tff
 from tensorflow.python.eager import cancellation, context, execute
 
-from tff_re.runtime.errors import ComputationFailed, RuntimeClosed, RuntimeProblem
+from tff_re.runtime.errors import ComputationFailed, RuntimeProblem
 from tff_re.runtime.in_process.graph_defs import keeps_state, made_unique, reduced
 
 _numbers = itertools.count()
@@ -27,18 +28,19 @@ class Cancellation:
     """Ends what is being computed for one call of a computation."""
 
     def __init__(self):
+        # TensorFlow cancels it, too, when a function fails.
         self.manager = cancellation.CancellationManager()
-        self.reason: RuntimeProblem | None = None
+        self._reason: RuntimeProblem | None = None
 
-    def cancel(self, reason: RuntimeProblem | None = None) -> None:
+    def cancel(self, reason: RuntimeProblem) -> None:
         """Makes the leaves that run end soon, and those that follow not begin."""
-        self.reason = self.reason or reason
+        self._reason = self._reason or reason
         self.manager.start_cancel()
 
     def check(self) -> None:
-        """Raises RuntimeClosed if cancelled."""
-        if self.manager.is_cancelled:
-            raise self.reason or RuntimeClosed("the call of this computation was broken off")
+        """Raises the reason if cancelled."""
+        if self._reason is not None:
+            raise self._reason
 
 
 class Leaf:
@@ -68,7 +70,7 @@ class Leaf:
 
         Raises:
           ComputationFailed: TensorFlow raised an error.
-          RuntimeClosed: the call was cancelled.
+          RuntimeProblem: the call was cancelled, for this reason.
         """
         cancelled.check()
         copy = self._take()
@@ -221,7 +223,8 @@ def _code(error: tf.errors.OpError) -> str:
 
 
 def _message(error: tf.errors.OpError) -> str:
-    return " ".join(error.message.split())
+    # Without the names that this module gave.
+    return re.sub(r"^(\{\{function_node \S*\}\} ?)+| \[Op:\S*\]$", "", " ".join(error.message.split()))
 
 
 def import_leaf(block: tff.framework.CompiledComputation) -> Leaf:
