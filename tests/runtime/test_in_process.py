@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from tensorflow_federated.python.core.impl.compiler import building_block_factory
 
 from tff_re.runtime import ComputationFailed, InProcessRuntime, RuntimeClosed, RuntimeProblem, open_runtime
 from tff_re.runtime.in_process import leaves
@@ -63,6 +64,14 @@ def add(x, y):
 def digits(total, x):
     """Tells the order in which values came."""
     return 10 * total + x
+
+
+def counted_calls(monkeypatch):
+    """A list that grows by one for each function that leaves run."""
+    calls = []
+    run = leaves._run
+    monkeypatch.setattr(leaves, "_run", lambda *a: calls.append(None) or run(*a))
+    return calls
 
 
 # Each intrinsic.
@@ -140,12 +149,22 @@ def test_a_draw_at_each_client_is_its_own(tmp_path):
     assert len(set(found)) == 8
 
 
-def test_map_of_what_all_have():
+def test_map_of_what_all_have(tmp_path, monkeypatch):
+    block = building_block_factory.create_federated_map_all_equal(
+        double.to_building_block(),
+        tff.framework.Reference("x", tff.FederatedType(np.int32, tff.CLIENTS, all_equal=True)),
+    )
+    function = tff.framework.Lambda("x", block.argument[1].type_signature, block)
+    once = tff.framework.ConcreteComputation.from_building_block(function)
+
     @federated(at_server(np.int32))
     def doubled(value):
-        return tff.federated_map(double, tff.federated_broadcast(value))
+        return tff.federated_map(double, tff.federated_broadcast(value)), tff.federated_broadcast(value)
 
-    assert doubled(4) == 8
+    calls = counted_calls(monkeypatch)
+    with InProcessRuntime(tmp_path / "log", default_num_clients=2):
+        assert once(4) == 8 and len(calls) == 1
+        assert doubled(4) == ([8, 8], 4) and len(calls) == 3
 
 
 def test_mean_is_an_aggregate():
@@ -157,7 +176,6 @@ def test_mean_is_an_aggregate():
 
 
 def test_select_and_sequences():
-    row = tff.TensorType(np.float32, [2])
     at = tff.tensorflow.computation(lambda table, key: table[key], tff.TensorType(np.float32, [None, 2]), np.int32)
     keys, table = tff.TensorType(np.int32, [2]), tff.TensorType(np.float32, [None, 2])
 
@@ -170,7 +188,7 @@ def test_select_and_sequences():
         [[4.0, 5.0], [0.0, 1.0]],
         [[2.0, 3.0], [2.0, 3.0]],
     ]
-    assert found[0].element_spec == tf.TensorSpec([2]) and row == tff.types.to_type(found[0].element_spec)
+    assert found[0].element_spec == tf.TensorSpec([2])
 
     sequence = tff.SequenceType(np.int32)
     doubled = federated(sequence)(lambda s: tff.sequence_map(double, s))
@@ -313,7 +331,8 @@ def counter():
 
 
 def test_calls_at_the_same_time_have_variables_of_their_own(runtime):
-    count = federated(at_clients(np.int32))(lambda x, count=counter(): tff.federated_map(count, x))
+    one = counter()
+    count = federated(at_clients(np.int32))(lambda x: tff.federated_map(one, x))
     for _ in range(2):
         assert count(list(range(40))) == [500 * i for i in range(40)]
     ((_, traced),) = [v for k, v in runtime.context._plans.items() if k == count]
@@ -325,9 +344,8 @@ def test_two_graphs_with_functions_and_variables_of_the_same_names():
         @computation(np.int32)
         def scaled(x):
             table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([1], [factor]), -1)
-            return tf.function(lambda y: tf.while_loop(lambda i: i < 10, lambda i: i + factor, [y])[0])(
-                x
-            ), table.lookup(1)
+            climb = tf.function(lambda y: tf.while_loop(lambda i: i < 10, lambda i: i + factor, [y])[0])
+            return climb(x), table.lookup(tf.constant(1))
 
         return scaled
 
@@ -395,8 +413,8 @@ def test_updates_are_held_by_no_more_clients_than_threads_and_one(monkeypatch, s
     if second_pass:
         assert max(counts) >= 50
     else:
-        # The sum, before and after an addition, stands beside the clients' own.
-        assert THREADS < max(counts) <= THREADS + 1 + 2
+        # Zero and the sum, before and after an addition, stand beside the clients' own.
+        assert THREADS < max(counts) <= THREADS + 1 + 3
     del found
     gc.collect()
     assert alive() == 0
@@ -408,9 +426,7 @@ def test_what_nobody_needs_is_not_computed(monkeypatch):
         tff.federated_sum(tff.federated_map(double, values))
         return tff.federated_sum(values)
 
-    calls = []
-    run = leaves._run
-    monkeypatch.setattr(leaves, "_run", lambda *a: calls.append(None) or run(*a))
+    calls = counted_calls(monkeypatch)
     assert first([1, 2]) == 3
     assert len(calls) <= 3  # zero, and an addition for each client
 
@@ -435,7 +451,7 @@ def test_error_at_the_server_and_at_a_client(runtime):
     assert caught.value.code == "INVALID_ARGUMENT" and "\n" not in str(caught.value)
     assert "_in_process_" not in str(caught.value) and "__inference" not in str(caught.value)
     total = federated(at_clients(np.int32))(lambda x: tff.federated_sum(tff.federated_map(checked, x)))
-    with pytest.raises(ComputationFailed, match="client 3 of 20: .*not positive") as caught:
+    with pytest.raises(ComputationFailed, match=r"client 3 of 20: .*not positive") as caught:
         total([1, 2, -3, *range(1, 18)])
     assert caught.value.code == "INVALID_ARGUMENT"
     assert total([1, 2, 3]) == 6 and runtime.alive

@@ -19,8 +19,8 @@ class InProcessRuntime:
             learning_process.next(state, client_datasets)
 
     A GPU is used where TensorFlow sees one. All of TensorFlow's operations work inside of computations: those of
-    tensorflow-text, `tf.print`, and `tf.py_function` in computations that are built while this is open (or in a block of
-    `python_functions.kept_python_functions()`); the local worker has none of them but `tf.print`.
+    tensorflow-text too, and `tf.py_function` in computations that are built while this is open (or in a block of
+    `python_functions.kept_python_functions()`); the local worker has neither.
 
     As with `LocalRuntime`, the default that was there before is back after the block, TFF keeps a default for each
     thread, and an error within a computation raises `ComputationFailed`.

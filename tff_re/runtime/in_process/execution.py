@@ -81,9 +81,8 @@ class Plan:
         } | roots
         kept = [node for node in own if node in later]
         stays = {*kept, *(need for one in sums for need in nodes_in(one.value))}
-        forgotten = [
-            n for n in used if n.at_clients and n.level < number and n not in later and not isinstance(n, Given)
-        ]
+        before = [node for node in used if node.at_clients and node.level < number and not isinstance(node, Given)]
+        forgotten = [node for node in before if node not in later]
         needs = [[*node.needs(), node] for node in nodes]
         return Pass(nodes, _last_uses(needs, stays, lambda node: node.at_clients), sums, kept, forgotten)
 
@@ -136,6 +135,7 @@ class Execution:
         self._cancelled = cancelled
         self._server: dict[Node, object] = {}
         self._kept: list[dict[Node, object]] = [{} for _ in range(num_clients)]
+        self._brought: dict[int, dict[Aggregated, object]] = {}
 
     def run(self) -> None:
         """Computes everything; afterwards `result` reads it."""
@@ -165,30 +165,30 @@ class Execution:
     def _run_pass(self, one: Pass) -> None:
         sums = {node: _read(node.zero, self._server) for node in one.aggregated}
         accumulate = {node: self._bound(node.accumulate, self._server) for node in one.aggregated}
-        waiting: collections.deque[concurrent.futures.Future] = collections.deque()
-        clients = iter(range(self._num_clients))
+        under_way: collections.deque[concurrent.futures.Future] = collections.deque()
         try:
-            for client in clients:
-                waiting.append(self._pool.submit(self._one_client, one, client))
-                if len(waiting) > self._threads:
-                    self._fold(waiting, sums, accumulate)
-            while waiting:
-                self._fold(waiting, sums, accumulate)
-        except BaseException:
-            self._cancelled.cancel(RuntimeProblem("another client of the round failed"))
+            for client in range(self._num_clients + self._threads):
+                if client < self._num_clients:
+                    under_way.append(self._pool.submit(self._one_client, one, client))
+                first = client - self._threads
+                if first >= 0:
+                    under_way.popleft().result()
+                    self._fold(first, sums, accumulate)
+        except BaseException as error:
+            self._cancelled.cancel(RuntimeProblem(f"the round failed: {error}"))
             raise
         finally:
-            for future in waiting:
+            for future in under_way:
                 future.cancel()
-            concurrent.futures.wait(waiting)
+            concurrent.futures.wait(under_way)
         self._server.update(sums)
 
-    def _fold(self, waiting, sums: dict, accumulate: Mapping) -> None:
-        """Waits for the first client and adds what it brings; nothing of it stays here."""
-        for node, value in waiting.popleft().result().items():
+    def _fold(self, client: int, sums: dict, accumulate: Mapping) -> None:
+        """Adds what a client brought; nothing of it stays."""
+        for node, value in self._brought.pop(client).items():
             sums[node] = accumulate[node]((sums[node], value))
 
-    def _one_client(self, one: Pass, client: int) -> dict[Aggregated, object]:
+    def _one_client(self, one: Pass, client: int) -> None:
         scope = self._scope(client)
         own = scope.maps[0]
         kept = self._kept[client]
@@ -198,12 +198,14 @@ class Execution:
                 for done in dropped:
                     own.pop(done, None)
         except ComputationFailed as error:
-            raise ComputationFailed(f"client {client + 1} of {self._num_clients}: {error}", code=error.code) from error
-        folded = {node: _read(node.value, scope) for node in one.aggregated}
+            named = ComputationFailed(f"client {client + 1} of {self._num_clients}: {error}", code=error.code)
+            self._cancelled.cancel(named)  # the others need not go on
+            raise named from error
+        # Not returned: the thread that ran this would hold on to it.
+        self._brought[client] = {node: _read(node.value, scope) for node in one.aggregated}
         kept.update((node, own[node]) for node in one.kept)
         for node in one.forgotten:
             kept.pop(node, None)
-        return folded
 
     def _scope(self, client: int) -> collections.ChainMap:
         return collections.ChainMap({}, self._kept[client], self._server)

@@ -5,9 +5,11 @@ A value is an eager tensor, a variant tensor (a sequence) or a tuple of values (
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 import threading
+from collections.abc import Iterator
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -28,14 +30,34 @@ class Cancellation:
     """Ends what is being computed for one call of a computation."""
 
     def __init__(self):
-        # TensorFlow cancels it, too, when a function fails.
-        self.manager = cancellation.CancellationManager()
+        self._managers: set[cancellation.CancellationManager] = set()
+        self._lock = threading.Lock()
         self._reason: RuntimeProblem | None = None
 
     def cancel(self, reason: RuntimeProblem) -> None:
         """Makes the leaves that run end soon, and those that follow not begin."""
-        self._reason = self._reason or reason
-        self.manager.start_cancel()
+        with self._lock:
+            self._reason = self._reason or reason
+            managers = list(self._managers)
+        for manager in managers:
+            manager.start_cancel()
+
+    @contextlib.contextmanager
+    def managed(self) -> Iterator[cancellation.CancellationManager]:
+        """TensorFlow's own for one leaf: it is no good any more after an error.
+
+        Raises:
+          RuntimeProblem: the reason, if cancelled.
+        """
+        manager = cancellation.CancellationManager()
+        with self._lock:
+            self.check()
+            self._managers.add(manager)
+        try:
+            yield manager
+        finally:
+            with self._lock:
+                self._managers.discard(manager)
 
     def check(self) -> None:
         """Raises the reason if cancelled."""
@@ -72,10 +94,10 @@ class Leaf:
           ComputationFailed: TensorFlow raised an error.
           RuntimeProblem: the call was cancelled, for this reason.
         """
-        cancelled.check()
         copy = self._take()
         try:
-            return copy(cancelled.manager, argument)
+            with cancelled.managed() as manager:
+                return copy(manager, argument)
         except tf.errors.OpError as error:
             cancelled.check()
             raise ComputationFailed(

@@ -81,9 +81,13 @@ class Values:
                 raise TypeError(f"a tensor of {value.dtype.name}{value.shape} cannot be of type {type_spec}")
             return value
         known, tensor = self._given_out.get(id(value), (None, None))
-        if known is not None and known() is value and array.is_compatible_shape(value, type_spec.shape):
-            if tensor.dtype == tf.as_dtype(dtype):
-                return tensor
+        if (
+            known is not None
+            and known() is value
+            and tensor.dtype == tf.as_dtype(dtype)
+            and array.is_compatible_shape(value, type_spec.shape)
+        ):
+            return tensor
         # The rules are those of TFF for what it sends to a worker.
         if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
             if not all(array.is_compatible_dtype(member, dtype) for member in tree.flatten(value)):
