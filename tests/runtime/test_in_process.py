@@ -193,7 +193,8 @@ def test_select_and_sequences():
     sequence = tff.SequenceType(np.int32)
     doubled = federated(sequence)(lambda s: tff.sequence_map(double, s))
     read = federated(sequence)(lambda s: tff.sequence_reduce(s, 0, digits))
-    total = federated(at_clients(sequence))(lambda s: tff.federated_map(tff.sequence_sum, s))
+    added = federated(sequence)(lambda s: tff.sequence_sum(s))
+    total = federated(at_clients(sequence))(lambda s: tff.federated_map(added, s))
     assert list(doubled([1, 2, 3]).as_numpy_iterator()) == [2, 4, 6]
     assert read([1, 2, 3]) == 123
     assert total([[1, 2], [], [5]]) == [3, 0, 5]
