@@ -18,6 +18,7 @@ from tests.upper_floors import (
 )
 from tff_re.runs import train_run
 from tff_re.runtime import open_runtime
+from tff_re.runtime.in_process.interpreter import InProcessContext
 
 PLAN = ("training.rounds=4", "training.checkpoint_every=2", "evaluation.every=2")
 
@@ -27,9 +28,10 @@ def _built_once(monkeypatch):
     share_computations(monkeypatch)
 
 
-@pytest.fixture(scope="module")
-def here(tmp_path_factory):
-    with open_runtime("in-process", log_path=tmp_path_factory.mktemp("runtime") / "log", threads=2) as opened:
+@pytest.fixture
+def here(runtime, tmp_path):
+    """Opened above the session's runtime, which is the default again afterwards."""
+    with open_runtime("in-process", log_path=tmp_path / "log", threads=2) as opened:
         yield opened
 
 
@@ -51,9 +53,15 @@ def test_commands(capsys, tmp_path):
     assert (out / "export").is_dir() and (tmp_path / "table" / "comparison.md").exists()
 
 
-def test_a_run_is_that_of_the_worker(here, runtime, tmp_path):
-    run(tmp_path / "here", here)
+def test_a_run_is_that_of_the_worker(runtime, tmp_path, monkeypatch):
+    calls = []
+    compute = InProcessContext._compute
+    monkeypatch.setattr(InProcessContext, "_compute", lambda *a: calls.append(None) or compute(*a))
     run(tmp_path / "there", runtime)
+    assert not calls
+    with open_runtime("in-process", log_path=tmp_path / "log") as here:
+        run(tmp_path / "here", here)
+    assert len(calls) > 4
     assert_same_run(tmp_path / "here", tmp_path / "there")
 
 
