@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,7 @@ Peaks = collections.namedtuple("Peaks", ["first", "second"])
 def run(rounds: int, out: Path) -> str:
     """Measures one round of each, whatever `rounds` is; returns the Markdown table."""
     del rounds
-    kind = _kind()
+    kind = kind_of_memory()
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(FORM), "utf-8")
         peaks = {
@@ -95,38 +96,68 @@ def measure(name: str, clients: int, folder: str, log: Path, kind: str) -> Peaks
     Raises:
       RuntimeError: that process ended before its time; it has printed why.
     """
+    arguments = (name, clients, folder, FORM["vocab_size"], LENGTH, BATCH, CLASSES, log)
+    return Peaks(*(peak for _, peak in watched(_two_rounds, arguments, kind, f"{name} with {clients} clients")))
+
+
+def watched(
+    target: Callable, arguments: tuple, kind: str, who: str, every: float = SECONDS_BETWEEN_SAMPLES
+) -> list[tuple[object, int]]:
+    """Calls `target(tell, *arguments)` in a process of its own that has ended on return.
+
+    Args:
+      target: a function of a module; what it tells by `tell(message)` ends a stage.
+      arguments: beside `tell`.
+      kind: of memory, see `kind_of_memory`.
+      who: what the process does, for the error.
+      every: seconds between samples, which cost some time of the processor themselves.
+
+    Returns:
+      For each stage its message, and the peak of that process and all below it in bytes.
+
+    Raises:
+      RuntimeError: the process failed; it has printed why.
+    """
     context = multiprocessing.get_context("spawn")
     pipe, its_end = context.Pipe()
-    arguments = (its_end, name, clients, folder, FORM["vocab_size"], LENGTH, BATCH, CLASSES, log)
-    process = context.Process(target=_two_rounds, args=arguments, daemon=True)
+    process = context.Process(target=_observed, args=(its_end, target, arguments), daemon=True)
     process.start()
     try:
         its_end.close()
-        peaks = []
-        for _ in Peaks._fields:
+        stages = []
+        while True:
             peak = 0
-            while not pipe.poll(SECONDS_BETWEEN_SAMPLES):
+            while not pipe.poll(every):
                 peak = max(peak, _memory(process.pid, kind))
             try:
-                pipe.recv()
+                stages.append((pipe.recv(), peak))
             except EOFError:
-                process.join()
-                raise RuntimeError(f"{name} with {clients} clients ended with exit code {process.exitcode}") from None
-            peaks.append(peak)
+                break
             pipe.send("go on")
         process.join()
-        return Peaks(*peaks)
+        if process.exitcode:
+            raise RuntimeError(f"{who} ended with exit code {process.exitcode}")
+        return stages
     finally:
         process.kill()  # its worker ends with it
         process.join()
         pipe.close()
 
 
-def _two_rounds(pipe, name, clients, folder, vocabulary, length, batch, classes, log) -> None:
-    """In the measured process: two rounds; tells the end of each and waits until it may go on."""
+def _observed(pipe, target: Callable, arguments: tuple) -> None:
+    """In the measured process: the call; tells the end of each stage and waits until it may go on."""
     be_quiet()
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
+    def tell(message: object) -> None:
+        pipe.send(message)
+        pipe.recv()
+
+    target(tell, *arguments)
+
+
+def _two_rounds(tell, name, clients, folder, vocabulary, length, batch, classes, log) -> None:
+    """In the measured process: two rounds; tells the end of each."""
     from benchmarks.encoder import Problem
     from computations import algorithms
     from tff_re.runtime import open_runtime
@@ -140,13 +171,12 @@ def _two_rounds(pipe, name, clients, folder, vocabulary, length, batch, classes,
         arrays = model.arrange(problem.examples(batch))
         data = [collections.OrderedDict(examples=arrays, seed=np.array([0, i], np.int32)) for i in range(clients)]
         blank = algorithm.client_work.blank_memory
-        memory = ([blank(batch)] * clients,) if blank else ()
+        memory = ([blank(arrays)] * clients,) if blank else ()
         for _ in Peaks._fields:
             output = algorithm.next(state, data, *memory)
             state = output["state"]
             memory = (output["memory"],) if blank else ()
-            pipe.send("a round is over")
-            pipe.recv()
+            tell("a round is over")
 
 
 def _end_with_parent() -> None:
@@ -155,7 +185,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _kind() -> str:
+def kind_of_memory() -> str:
     """`pss`, which counts a page that processes share once, where the system tells it; else `rss`."""
     try:
         return "pss" if hasattr(psutil.Process().memory_full_info(), "pss") else "rss"

@@ -9,14 +9,18 @@ import tensorflow_federated as tff
 
 from computations.local_model import LocalModel, assign_weights, split_label, zero_initialisers
 
+BATCH = 256
+"""Examples at once, unless the model wants fewer."""
 
-def build_evaluation(model: LocalModel, *, batch_size: int = 256) -> tff.Computation:
+
+def build_evaluation(model: LocalModel, *, batch_size: int | None = None) -> tff.Computation:
     """(<weights@SERVER, examples@CLIENTS> -> statistics@CLIENTS).
 
-    The statistics of a client are `examples` (float32), `loss` (the sum over its examples) and the model's own
-    (`confusion` [C, C] for classifiers), each zero for a client without examples. They stay one value per
+    The statistics of a client are `examples` (float32; rows, see `LocalModel.rows`), `loss` (the sum over them) and the
+    model's own (`confusion` [C, C] for classifiers), each zero for a client without examples. They stay one value per
     client because the distribution over clients (worst, median, best) is reported; they hold counts, never text.
     """
+    batch_size = batch_size or model.inference_batch or BATCH
 
     @tff.tensorflow.computation(model.weights_type, model.examples_type)
     def evaluate(weights, examples):
@@ -26,9 +30,10 @@ def build_evaluation(model: LocalModel, *, batch_size: int = 256) -> tff.Computa
         def batch_statistics(batch):
             features, labels = split_label(batch)
             outputs = keras_model(features, training=False)
+            losses = model.losses(labels, outputs)
             return collections.OrderedDict(
-                examples=tf.cast(tf.shape(labels)[0], tf.float32),
-                loss=tf.reduce_sum(model.losses(labels, outputs)),
+                examples=tf.cast(tf.size(losses), tf.float32),
+                loss=tf.reduce_sum(losses),
                 **model.statistics(labels, outputs),
             )
 

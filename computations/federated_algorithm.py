@@ -30,6 +30,8 @@ class FederatedAlgorithm:
       client_work: its `memory_type` says whether clients keep something between rounds.
       server_type: type of `server`, <examples=E, seed=int32[2]>, the labelled examples that the server itself holds and
         the seed of its training; None: it needs none.
+      bag_pooling: how the model is to score a bag of sentences, see `bag_evaluation.build_bag_scores`; of no matter
+        where sentences are scored one by one.
     """
 
     model: LocalModel
@@ -37,6 +39,7 @@ class FederatedAlgorithm:
     next: tff.Computation
     client_work: ClientWork
     server_type: tff.Type | None = None
+    bag_pooling: str = "max"
 
 
 def compose(

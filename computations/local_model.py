@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,6 +17,15 @@ from keras.src import backend as keras_backend
 from tensorflow.python.eager import context
 
 LABEL = "y"
+
+TRIPLE = "triple"
+"""int32 [n], the place of a sentence's (head, relation, tail) among the knowledge base's: distant supervision."""
+
+PLATFORM = "platform"
+"""int32 [n], the index of the client, the same in all of its rows."""
+
+NOT_FEATURES = (LABEL, TRIPLE, PLATFORM)
+"""What an example may have beside the model's features."""
 
 
 def cross_entropy_losses(labels: tf.Tensor, outputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
@@ -37,6 +47,14 @@ def confusion_statistics(
     return statistics
 
 
+def zeros(shape, dtype) -> tf.Tensor:
+    """tf.zeros for a variable to start from.
+
+    TensorFlow folds tf.zeros into a constant, which every session of the worker then keeps as large as the variable.
+    """
+    return tf.raw_ops.Empty(shape=shape, dtype=dtype, init=True)
+
+
 @contextlib.contextmanager
 def zero_initialisers():
     """Variables made inside start as zeros: their weights are assigned at once, so drawing random ones is waste."""
@@ -44,7 +62,7 @@ def zero_initialisers():
     def creator(next_creator, **kwargs):
         shape, dtype = kwargs.get("shape"), kwargs.get("dtype")
         if callable(kwargs.get("initial_value")) and shape is not None and tf.TensorShape(shape).is_fully_defined():
-            kwargs["initial_value"] = lambda: tf.zeros(shape, dtype or tf.float32)
+            kwargs["initial_value"] = lambda: zeros(shape, dtype or tf.float32)
         return next_creator(**kwargs)
 
     with tf.variable_creator_scope(creator):
@@ -83,13 +101,17 @@ class LocalModel:
       build: makes a fresh, built Keras model. Called inside a graph as well as eagerly, so it may not read files. The
         model takes a dict of the features by name and returns a dict with `logits` [B, C] and `features` [B, d] (the
         input of the classifier), so that an objective asks for what it needs by name.
-      input_spec: name -> TensorSpec of a batch (leading dimension None), the label `y` included.
+      input_spec: name -> TensorSpec of a batch (leading dimension None), the label `y` included; where sentences come
+        in bags, `triple` and `platform` too. The model gets the rest, its features.
       num_classes: C.
       classifier: the name of the layer that makes the logits, or None.
-      losses: (labels, outputs) -> float32 [B], the loss of every example.
+      losses: (labels, outputs) -> float32 [B], the loss of every example (of every row, see `rows`).
       statistics: (labels, outputs) -> dict of tensors which, summed over batches and clients, give the metrics.
       initialise: brings a model that was just built to its initial weights where its own initialisers do not
         (pretrained ones); called eagerly, so it may read files.
+      rows: name of an integer feature [B, P] of which every entry that is not negative makes one row of the outputs, in
+        their order (the pairs of a document); None: every example makes one.
+      inference_batch: examples at once where no gradients are taken, which bounds the memory; None: as is usual.
     """
 
     build: Callable[[], tf.keras.Model]
@@ -99,10 +121,14 @@ class LocalModel:
     losses: Callable[[tf.Tensor, Mapping[str, tf.Tensor]], tf.Tensor] = cross_entropy_losses
     statistics: Callable[[tf.Tensor, Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]] | None = None
     initialise: Callable[[tf.keras.Model], None] | None = None
+    rows: str | None = None
+    inference_batch: int | None = None
 
     def __post_init__(self):
         if LABEL not in self.input_spec:
             raise ValueError(f"input_spec has no label {LABEL!r}: it names {sorted(self.input_spec)}")
+        if self.rows is not None and self.rows not in self.input_spec:
+            raise ValueError(f"rows is {self.rows!r}, but input_spec names {sorted(self.input_spec)}")
         if self.statistics is None:
             object.__setattr__(self, "statistics", confusion_statistics(self.num_classes))
 
@@ -123,10 +149,15 @@ class LocalModel:
     @cached_property
     def feature_width(self) -> int:
         """d, the width of the model's `features`."""
+        return self.output_widths["features"]
+
+    @cached_property
+    def output_widths(self) -> dict[str, int]:
+        """The last dimension of each of the model's outputs, by name."""
         with tf.Graph().as_default(), zero_initialisers():
-            shapes = {name: [dim or 1 for dim in spec.shape] for name, spec in self._ordered() if name != LABEL}
-            one = {name: tf.zeros(shape, self.input_spec[name].dtype) for name, shape in shapes.items()}
-            return self.build()(one, training=False)["features"].shape[-1]
+            features = features_of(dict(self._ordered()))
+            one = {name: tf.zeros([dim or 1 for dim in spec.shape], spec.dtype) for name, spec in features.items()}
+            return {name: value.shape[-1] for name, value in self.build()(one, training=False).items()}
 
     @cached_property
     def weight_names(self) -> list[str]:
@@ -149,6 +180,16 @@ class LocalModel:
         model = self.build()
         assign_weights(model, weights)
         return model
+
+    def row_counts(self, examples: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """int32 [n]: how many rows of the outputs each example makes."""
+        if self.rows is None:
+            return tf.ones_like(examples[LABEL], tf.int32)
+        return tf.reduce_sum(tf.cast(examples[self.rows] >= 0, tf.int32), axis=-1)
+
+    def num_rows(self, examples: Mapping[str, np.ndarray]) -> int:
+        """How many rows of the outputs arrays of examples make."""
+        return len(examples[LABEL]) if self.rows is None else int(np.count_nonzero(examples[self.rows] >= 0))
 
     def arrange(self, examples: Mapping[str, np.ndarray]) -> collections.OrderedDict:
         """Examples in the order and the types of `examples_type`; KeyError names a missing array."""
@@ -180,7 +221,11 @@ def assign_weights(model: tf.keras.Model, weights) -> None:
             variable.assign(value)
 
 
+def features_of(examples: Mapping[str, Any]) -> dict[str, Any]:
+    """What of the examples a model gets, by name."""
+    return {name: value for name, value in examples.items() if name not in NOT_FEATURES}
+
+
 def split_label(examples: Mapping[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
     """(features by name, labels) of a batch."""
-    features = {name: value for name, value in examples.items() if name != LABEL}
-    return features, examples[LABEL]
+    return features_of(examples), examples[LABEL]

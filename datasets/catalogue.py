@@ -32,7 +32,9 @@ class DataSet:
       licence: What is known of its licence.
       citation: The paper.
       obtainable: How to come by it.
-      relations: Whether its samples are pairs of mentions in a text (`datasets.relations.loading`).
+      kind: What its samples are, and with it who reads them: ``texts`` (`load_corpus`), ``relations``, pairs of
+        mentions in a text (`datasets.relations.loading`), ``bags``, all sentences that mention a pair of entities
+        (`datasets.bags.loading`), or ``documents`` with pairs of entities (`datasets.documents.loading`).
     """
 
     name: str
@@ -45,11 +47,32 @@ class DataSet:
     licence: str
     citation: str
     obtainable: str
-    relations: bool = False
+    kind: str = "texts"
+
+    @property
+    def relations(self) -> bool:
+        """Whether its samples are pairs of mentions in a text."""
+        return self.kind == "relations"
+
+
+_OTHER_TASKS = {
+    "relations": ("pairs of mentions", "sentence_relations"),
+    "bags": ("bags of sentences", "bag_relations"),
+    "documents": ("documents with pairs of entities", "document_relations"),
+}
 
 
 def _relations(name, title, task, labels, files, licence, citation, obtainable) -> DataSet:
-    return DataSet(name, title, "English", task, labels, files, None, licence, citation, obtainable, relations=True)
+    return DataSet(name, title, "English", task, labels, files, None, licence, citation, obtainable, "relations")
+
+
+def _bags(name, title, task, files, licence, citation, obtainable) -> DataSet:
+    return DataSet(name, title, "English", task, ("relations",), files, None, licence, citation, obtainable, "bags")
+
+
+def _documents(name, title, task, labels, licence, citation, obtainable) -> DataSet:
+    files = {split: f"{name}/{split}.pubtator" for split in ("train", "dev", "test")}
+    return DataSet(name, title, "English", task, labels, files, None, licence, citation, obtainable, "documents")
 
 
 _IMCS = "Chen et al., A benchmark for automatic medical consultation system, Bioinformatics 39(1), 2023"
@@ -219,6 +242,63 @@ DATA_SETS = {
             "Uzuner et al., 2010 i2b2/VA challenge on concepts, assertions, and relations, JAMIA 18, 2011",
             "n2c2 at Harvard Medical School; a split is a folder with the folders txt, concept and rel",
         ),
+        _documents(
+            "cdr",
+            "CDR, whole abstracts",
+            "chemicals and diseases in an abstract: does the chemical induce the disease",
+            ("relation",),
+            "none stated for the data",
+            "Li et al., BioCreative V CDR task corpus, Database 2016",
+            "BioCreative V, track 3: CDR_TrainingSet.PubTator.txt, CDR_DevelopmentSet and CDR_TestSet",
+        ),
+        _documents(
+            "chr",
+            "CHR, whole abstracts",
+            "chemicals in an abstract: does the first react to the second; unrelated pairs in both directions, or once",
+            ("both", "once"),
+            "Creative Commons Attribution 4.0 (annotations, NaCTeM)",
+            "Sahu et al., Inter-sentence Relation Extraction with Document-level Graph Convolutional Neural Network, "
+            "ACL 2019",
+            "the National Centre for Text Mining, Manchester: nactem.ac.uk/CHR",
+        ),
+        _documents(
+            "gda",
+            "GDA, whole abstracts",
+            "genes and diseases in an abstract: associated or not",
+            ("relation",),
+            "none stated for the data",
+            "Wu et al., RENET: A Deep Learning Approach for Extracting Gene-Disease Associations, RECOMB 2019",
+            "alexwuhkucs/renet on Bitbucket, turned into PubTator form; the published split is in "
+            "fenchri/edge-oriented-graph on GitHub",
+        ),
+        _bags(
+            "nyt10",
+            "NYT10, OpenNRE's form",
+            "pairs of entities in news and all sentences that mention both: relations of Freebase",
+            {"train": "nyt10/nyt10_train.txt", "dev": "nyt10/nyt10_val.txt", "test": "nyt10/nyt10_test.txt"},
+            "none stated; the texts are the New York Times'",
+            "Riedel et al., Modeling Relations and Their Mentions without Labeled Text, ECML PKDD 2010",
+            "thunlp/OpenNRE on GitHub, benchmark/download_nyt10.sh; nyt10_rel2id.json belongs beside the splits",
+        ),
+        _bags(
+            "mirgene",
+            "MIRGENE, OpenNRE's form",
+            "pairs of a microRNA and a gene and all sentences that mention both: regulated or not",
+            {split: f"mirgene/mirgene_{split}.txt" for split in ("train", "test")},
+            "none stated",
+            "Li et al., Noise Reduction Methods for Distantly Supervised Biomedical Relation Extraction, BioNLP 2017",
+            "leebird/bionlp17 on GitHub, brought into OpenNRE's form; mirgene_rel2id.json belongs beside the splits",
+        ),
+        _bags(
+            "cdr_aligned",
+            "BioCreative V CDR, aligned with its own facts",
+            "pairs of a chemical and a disease and all sentences that mention both: labelled by what chemicals "
+            "induce in all abstracts together",
+            {split: f"cdr/{split}.pubtator" for split in ("train", "dev")},
+            "none stated in the release",
+            "Li et al., BioCreative V CDR task corpus, Database 2016",
+            "BioCreative V, track 3 (CDR), in PubTator's form",
+        ),
     )
 }
 
@@ -254,11 +334,12 @@ def load_corpus(
       DataError: an unknown name, label or split, a file that is not there (the message names it), or a malformed one.
     """
     data_set = find_data_set(name)
-    if data_set.relations:
+    if data_set.kind in _OTHER_TASKS:
+        samples, task = _OTHER_TASKS[data_set.kind]
         raise DataError(
-            "holds pairs of mentions, not texts with a label",
+            f"holds {samples}, not texts with a label",
             record=f"data set {name}",
-            remedy='use it with task.name = "sentence_relations"',
+            remedy=f'use it with task.name = "{task}"',
         )
     if not data_set.files:
         raise DataError(

@@ -64,7 +64,7 @@ class Document:
                 )
 
     def entities(self) -> dict[str, tuple[EntityMention, ...]]:
-        """Identifier to its mentions, in the order of the first; a composite mention stands under each of its ids."""
+        """Identifier to its mentions, in the order of the first ones; a composite mention stands under all its ids."""
         found: dict[str, list[EntityMention]] = {}
         for mention in self.mentions:
             for entity_id in mention.entity_ids:

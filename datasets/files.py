@@ -17,6 +17,8 @@ from datasets.errors import DataError
 PathLike = str | os.PathLike
 
 _BOM = b"\xef\xbb\xbf"
+_GZIP = b"\x1f\x8b"
+_UNREADABLE = (OSError, EOFError, zlib.error)
 
 
 def read_bytes(path: PathLike) -> bytes:
@@ -29,25 +31,48 @@ def read_bytes(path: PathLike) -> bytes:
     try:
         with open(path, "rb") as file:
             data = file.read()
-        if data[:2] == b"\x1f\x8b":
+        if data[:2] == _GZIP:
             data = gzip.decompress(data)
-    except FileNotFoundError:
-        problem = ("no such file", "check the path")
-    except EOFError:
-        problem = ("the gzip file is truncated", "copy or download it again")
-    except (gzip.BadGzipFile, zlib.error):
-        problem = ("the gzip file is damaged", "copy or download it again")
-    except OSError as error:
-        problem = (f"cannot be read ({error.strerror or type(error).__name__})", "check the path and its permissions")
+    except _UNREADABLE as error:
+        problem = _reason(error)
     if problem is not None:
         raise DataError(problem[0], path=path, remedy=problem[1])
     return data
 
 
+def read_byte_lines(path: PathLike) -> Iterator[bytes]:
+    """The lines of a file one after the other, each with its line feed, compressed or not, without holding the file.
+
+    Raises:
+      DataError: as `read_bytes`, a damaged file where the damage is reached.
+    """
+    problem = None
+    try:
+        with open(path, "rb") as file:
+            packed = file.peek(2)[:2] == _GZIP
+            with gzip.GzipFile(fileobj=file) if packed else contextlib.nullcontext(file) as lines:
+                yield from lines
+    except _UNREADABLE as error:
+        problem = _reason(error)
+    if problem is not None:
+        raise DataError(problem[0], path=path, remedy=problem[1])
+
+
+def _reason(error: Exception) -> tuple[str, str]:
+    """What is wrong with a file that cannot be read, and the remedy."""
+    if isinstance(error, FileNotFoundError):
+        return "no such file", "check the path"
+    if isinstance(error, EOFError):
+        return "the gzip file is truncated", "copy or download it again"
+    if isinstance(error, gzip.BadGzipFile | zlib.error):
+        return "the gzip file is damaged", "copy or download it again"
+    return f"cannot be read ({error.strerror or type(error).__name__})", "check the path and its permissions"
+
+
 def compressed(path: PathLike) -> bool:
     """Whether a file is a gzip file, known by its first two bytes. Raises OSError."""
     with open(path, "rb") as file:
-        return file.read(2) == b"\x1f\x8b"
+        return file.read(2) == _GZIP
 
 
 def decode(data: bytes, path: PathLike | None = None, *, line: int = 1, byte: int = 0) -> str:
@@ -129,15 +154,14 @@ def read_json_lines(path: PathLike) -> Iterator[tuple[int, Any]]:
     Raises:
       DataError: a line is empty or is not JSON.
     """
-    lines = read_bytes(path).split(b"\n")
-    if lines and not lines[-1].strip():
-        lines.pop()
     byte = 0
-    for number, data in enumerate(lines, 1):
+    for number, data in enumerate(read_byte_lines(path), 1):
         if not data.strip():
+            if not data.endswith(b"\n"):
+                return  # blanks behind the last line feed
             raise DataError("is empty", path=path, line=number, byte=byte, remedy="remove the empty line")
-        yield number, parse_json(data, path, line=number, byte=byte)
-        byte += len(data) + 1
+        yield number, parse_json(data.removesuffix(b"\n"), path, line=number, byte=byte)
+        byte += len(data)
 
 
 def write_atomically(path: PathLike, data: bytes) -> None:

@@ -17,8 +17,43 @@ UNKNOWN_TYPE = "entity"
 """The type of a mention in a corpus that does not tell types."""
 
 
+class TwoArguments:
+    """What records with a text, a head, a tail and their types share."""
+
+    __slots__ = ()
+
+    @property
+    def head_text(self) -> str:
+        """The first argument as it stands in the text."""
+        return self.text[slice(*self.head)]
+
+    @property
+    def tail_text(self) -> str:
+        """The second argument as it stands in the text."""
+        return self.text[slice(*self.tail)]
+
+    @property
+    def overlapping(self) -> bool:
+        """Whether the two spans share a character."""
+        return self.head[0] < self.tail[1] and self.tail[0] < self.head[1]
+
+    def check_arguments(self, kind: str, identifier: str) -> None:
+        """Raises DataError, which names the record, for a span that is empty or beyond the text, or an empty type."""
+        for what, (start, end), its_type in (("head", self.head, self.head_type), ("tail", self.tail, self.tail_type)):
+            if not 0 <= start < end <= len(self.text):
+                raise DataError(
+                    f"its {what} {start}:{end} is empty or lies beyond the text of {len(self.text)} characters",
+                    record=named(kind, identifier),
+                    remedy="give 0 <= start < end <= length",
+                )
+            if not its_type.strip():
+                raise DataError(
+                    f"its {what} has no type", record=named(kind, identifier), remedy=f'use e.g. "{UNKNOWN_TYPE}"'
+                )
+
+
 @dataclass(frozen=True)
-class RelationMention:
+class RelationMention(TwoArguments):
     """Two mentions in a text and their relation: one sample of a relation classification.
 
     It has what a partitioner looks at (`datasets.partition.Sample`): `sample_id`, `document_id`, `label`, `fields`.
@@ -50,16 +85,7 @@ class RelationMention:
     label: int
 
     def __post_init__(self):
-        for what, (start, end), kind in (("head", self.head, self.head_type), ("tail", self.tail, self.tail_type)):
-            record = named("mention", self.mention_id)
-            if not 0 <= start < end <= len(self.text):
-                raise DataError(
-                    f"its {what} {start}:{end} is empty or lies beyond the text of {len(self.text)} characters",
-                    record=record,
-                    remedy="give 0 <= start < end <= length",
-                )
-            if not kind.strip():
-                raise DataError(f"its {what} has no type", record=record, remedy=f'use e.g. "{UNKNOWN_TYPE}"')
+        self.check_arguments("mention", self.mention_id)
 
     @property
     def sample_id(self) -> str:
@@ -70,21 +96,6 @@ class RelationMention:
     def fields(self) -> Mapping[str, str]:
         """What a partitioner may group by: `relation`, `head_type`, `tail_type`."""
         return {"relation": self.relation, "head_type": self.head_type, "tail_type": self.tail_type}
-
-    @property
-    def head_text(self) -> str:
-        """The first argument as it stands in the text."""
-        return self.text[slice(*self.head)]
-
-    @property
-    def tail_text(self) -> str:
-        """The second argument as it stands in the text."""
-        return self.text[slice(*self.tail)]
-
-    @property
-    def overlapping(self) -> bool:
-        """Whether the two spans share a character."""
-        return self.head[0] < self.tail[1] and self.tail[0] < self.head[1]
 
 
 @dataclass(frozen=True)

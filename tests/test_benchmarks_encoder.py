@@ -133,7 +133,7 @@ def descendants(process):
 @pytest.mark.parametrize("name", memory.ALGORITHMS)
 def test_peaks_are_of_a_process_that_has_ended(small_encoder, name):
     before = set(descendants(psutil.Process()))
-    peaks = memory.measure(name, 2, str(small_encoder), small_encoder / "worker.log", memory._kind())
+    peaks = memory.measure(name, 2, str(small_encoder), small_encoder / "worker.log", memory.kind_of_memory())
     assert all(100e6 < peak < 10e9 for peak in peaks)
     assert set(descendants(psutil.Process())) <= before
 
@@ -157,5 +157,7 @@ def test_nothing_is_left_when_the_measuring_process_is_ended(tmp_path, way):
 @pytest.mark.slow
 def test_a_measured_process_that_fails_is_an_error(small_encoder, capfd):
     with pytest.raises(RuntimeError, match="no_such_algorithm with 2 clients ended with exit code 1"):
-        memory.measure("no_such_algorithm", 2, str(small_encoder), small_encoder / "worker.log", memory._kind())
+        memory.measure(
+            "no_such_algorithm", 2, str(small_encoder), small_encoder / "worker.log", memory.kind_of_memory()
+        )
     assert "no_such_algorithm" in capfd.readouterr().err

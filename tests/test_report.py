@@ -77,6 +77,25 @@ def test_summary_of_rounds():
         MetricSummary.from_rounds({1: []})
 
 
+def test_a_round_that_was_chosen_stands_in_place_of_the_best(tmp_path):
+    values = {0: [0.2, 0.9, 0.5], 1: [0.3, 0.1, 0.7]}
+    base = MetricSummary.from_rounds(values, {0: 0.2, 1: 0.1})
+    assert base.chosen and base.best == {0: 0.2, 1: 0.1} and base.final == {0: 0.5, 1: 0.7}
+    other = MetricSummary.from_rounds(values, {0: 0.5, 1: 0.7})
+    rows = [ComparisonRow("A", {"test/auc": base}), ComparisonRow("B", {"test/auc": other})]
+    lines = comparison_markdown(rows, "A").splitlines()
+    assert lines[0].startswith("| algorithm | test/auc chosen | test/auc final | test/auc chosen − A |")
+    assert lines[3].startswith("| B | 60.00 ± 14.14 | 60.00 ± 14.14 | +45.00 ± 21.21 (2/2) |")
+    assert "Chosen: in the round that is best on dev." in lines[-1] and "Best:" not in lines[-1]
+    comparison_csv(tmp_path / "t.csv", rows, "A")
+    with open(tmp_path / "t.csv", newline="", encoding="utf-8") as file:
+        record = list(csv.DictReader(file))[1]
+    assert float(record["test/auc_chosen_mean"]) == pytest.approx(0.6) and "test/auc_best_mean" not in record
+    assert float(record["test/auc_chosen_difference_wins"]) == 2
+    diverged = ComparisonRow("C", {"test/auc": MetricSummary.from_rounds(values, {0: math.nan, 1: 0.7})})
+    assert "| C | nan ± nan |" in comparison_markdown([*rows, diverged], "A")
+
+
 def test_a_lower_loss_is_a_win():
     low = MetricSummary({0: 1.0, 1: 3.0}, {0: 1.0, 1: 3.0}, higher_is_better=False)
     high = MetricSummary({0: 2.0, 1: 2.0}, {0: 2.0, 1: 2.0}, higher_is_better=False)

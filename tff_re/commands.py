@@ -38,6 +38,11 @@ def train(recipe_name: str, overrides, where: Where, out: Path | None, resume: b
         console.print(
             _metrics_table(f"{recipe.name}, seed {recipe.seed}: test examples of all clients", result.test.metrics)
         )
+    if result.judgement is not None:
+        title = f"{recipe.name}, seed {recipe.seed}: examples at the server"
+        if result.chosen is not None:
+            title += f", round {result.chosen[0]}, chosen by {result.chosen[1]}"
+        console.print(_metrics_table(title, result.judgement.metrics))
     _say(f"written: {out} (metrics.csv, plots, model.keras, TensorBoard; export it with: export {out})")
 
 
@@ -82,23 +87,32 @@ def run_suite(suite, out: Path, where: Where, resume: bool, runtime_name: str) -
 
 
 def evaluate(run: Path, split: str, where: Where, runtime: str):
-    """`evaluate`: the newest checkpoint of a run on all clients."""
-    from tff_re.evaluation import Evaluator
+    """`evaluate`: the newest checkpoint of a run on all clients, or on what the server holds."""
+    from tff_re.evaluation import Evaluator, Judge
     from tff_re.report import confusion_png
     from tff_re.runs import open_run
     from tff_re.tasks.metrics import per_class
 
     with open_run(run, where, runtime) as (opened, _):
+        held_out = opened.experiment.prepared.held_out
+        if held_out is not None and split in held_out.splits:
+            found = Judge(opened.experiment)(opened.weights).metrics
+            own = {name.removeprefix(f"{split}/"): value for name, value in found.items() if name.startswith(split)}
+            console.print(_metrics_table(f"{split} examples at the server after round {opened.round}", own))
+            return
+        if split == "dev":
+            raise UserError(f"{run}: its task has no dev examples; choose another --split")
         evaluator = Evaluator(opened.experiment, split)
         if evaluator.empty:
             raise UserError(f"{run}: no client has {split} examples; choose the other --split")
         result = evaluator(opened.weights)
+        title = f"{split} examples of {len(result.clients)} clients after round {opened.round}"
+        console.print(_metrics_table(title, result.metrics))
+        if result.confusion is None:
+            return
         opened.folder.plots.mkdir(exist_ok=True)
         picture = opened.folder.plots / f"confusion-{split}.png"
         confusion_png(picture, result.confusion, opened.experiment.prepared.label_names)
-    console.print(
-        _metrics_table(f"{split} examples of {len(result.clients)} clients after round {opened.round}", result.metrics)
-    )
     positive = opened.experiment.prepared.positive_labels
     labels = opened.experiment.prepared.label_names
     left_out = [] if positive is None else [name for label, name in enumerate(labels) if label not in positive]
@@ -109,6 +123,48 @@ def evaluate(run: Path, split: str, where: Where, runtime: str):
         table.add_row(label, *(f"{n:.4f}" for n in numbers), f"{support:.0f}")
     console.print(table)
     _say(f"written: {picture}")
+
+
+def cases(runs, facts: int, pair, sentences: int, show_text: bool, out: Path | None, where: Where, runtime: str):
+    """`cases`: which sentences of a fact each run's method trains on."""
+    from tff_re.case_study import case_csv, study
+
+    found = study(runs, where, runtime, facts=facts, pair=pair)
+    for case in found:
+        head, tail = case.pair
+        shown = case.most_trained(sentences)
+        title = f"{head}, {case.relation}, {tail}: {len(case.sentences)} sentences"
+        left_out = len(case.sentences) - len(shown)
+        caption = f"{left_out} more, of which methods train on less" if left_out else None
+        table = Table(title=title, caption=caption, show_lines=show_text)
+        table.add_column("sentence", overflow="fold")
+        table.add_column("platform")
+        known = any(one.states is not None for one in case.sentences)
+        if known:
+            table.add_column("states it")
+        for name in case.sentences[0].shares:
+            table.add_column(name, justify="right", overflow="fold")
+        for one in shown:
+            what = _marked(one) if show_text else one.sentence_id
+            truth = ["yes" if one.states else "no"] if known else []
+            table.add_row(what, one.platform, *truth, *(_share(share) for share in one.shares.values()))
+        console.print(table)
+    if out is not None:
+        with writing(out.parent):
+            case_csv(out, found)
+        _say(f"written: {out}")
+
+
+def _share(value: float) -> str:
+    return "✓" if value == 1 else "·" if value == 0 else f"{value:.2f}"
+
+
+def _marked(sentence) -> Text:
+    """The text with its head in bold and its tail in bold italics."""
+    text = Text(sentence.text)
+    text.stylize("bold", *sentence.head)
+    text.stylize("bold italic", *sentence.tail)
+    return text
 
 
 def export(run: Path, out: Path | None, overwrite: bool, where: Where, runtime: str):

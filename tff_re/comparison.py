@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 import shlex
 import statistics
@@ -17,6 +18,7 @@ from datasets.partition import LabelCounts
 from tff_re.errors import UserError, nearest
 from tff_re.experiment import Workshop
 from tff_re.recipe import Recipe, apply_override, load, locate, read_toml, resolve, suites
+from tff_re.report import Points, read_precision_recall
 from tff_re.run_folder import RunFolder
 from tff_re.runs import recorded_similarities, train_run
 from tff_re.runtime import open_runtime
@@ -65,6 +67,7 @@ class SuiteOptions:
     recipe: the recipe that entries start from.
     seeds: the table is over these.
     metrics: columns, best value over the rounds; the first is that of the curves and differences.
+    choose_by: a metric of the dev split; in place of the best value stands that of the round which is best by it.
     entry: the rows.
     gain: differences to split into the step size's part and the rest.
     targets: metric -> value; the table says in which round an entry first comes up to it (losses: down).
@@ -77,6 +80,7 @@ class SuiteOptions:
     recipe: str | None = None
     seeds: tuple[int, ...] = (0, 1, 2)
     metrics: tuple[str, ...] = ("test/accuracy", "train/loss")
+    choose_by: str | None = None
     entry: tuple[EntryOptions, ...] = ()
     gain: tuple[GainOptions, ...] = ()
     targets: dict[str, float] = field(default_factory=dict)
@@ -109,6 +113,7 @@ class Suite:
     targets: dict[str, float] = field(default_factory=dict)
     median: bool = False
     classes: bool = False
+    choose_by: str | None = None
 
     def groups(self) -> dict[str, list[Entry]]:
         """Table -> its entries, in the suite's order."""
@@ -152,6 +157,7 @@ def load_suite(name_or_path: str, overrides: tuple[str, ...] = (), seeds: tuple[
         targets=dict(options.targets),
         median=options.median,
         classes=options.classes,
+        choose_by=options.choose_by,
     )
 
 
@@ -220,8 +226,9 @@ def slug(name: str) -> str:
 @dataclass(frozen=True)
 class Outcome:
     """What a run of a comparison left: its metrics by round, seconds per round, bytes per client and round, labels by
-    client, round -> local average similarities [K, C] of the first and the last round (empty but for FedCMC), and
-    class -> F1 at the end (NaN where a class was neither there nor predicted)."""
+    client, round -> local average similarities [K, C] of the first and the last round (empty but for FedCMC),
+    class -> F1 at the end (NaN where a class was neither there nor predicted), and the curve of a ranking's chosen
+    round."""
 
     history: list[dict[str, float]]
     seconds_per_round: float
@@ -230,6 +237,7 @@ class Outcome:
     counts: LabelCounts | None = None
     similarities: dict[int, np.ndarray] = field(default_factory=dict)
     class_f1: dict[str, float] = field(default_factory=dict)
+    precision_recall: Points | None = None
 
     @property
     def best(self) -> dict[str, float]:
@@ -244,6 +252,11 @@ class Outcome:
             values = [row[name] for row in self.history if name in row]
             means[name] = statistics.fmean(values[-max(1, len(values) // 10) :])
         return means
+
+    def at_best(self, criterion: str) -> dict[str, float]:
+        """The row of the first evaluated round in which a metric is highest; empty if no round has a finite one."""
+        rows = [row for row in self.history if math.isfinite(row.get(criterion, math.nan))]
+        return max(rows, key=lambda row: row[criterion], default={})
 
     def rounds_to(self, metric: str, target: float) -> int | None:
         """The first evaluated round in which a metric is at least the target (a loss: at most); None: in none."""
@@ -302,6 +315,7 @@ def _run_all(suite, runs, outcomes, workshop, runtime, resume, on_start, on_roun
                 counts=experiment.prepared.counts,
                 similarities=recorded_similarities(experiment.prepared, folder),
                 class_f1=_class_f1(folder),
+                precision_recall=read_precision_recall(folder.precision_recall),
             )
 
 
@@ -321,7 +335,11 @@ def _finished(recipe: Recipe, folder: RunFolder, workshop: Workshop) -> Outcome 
     if folder.client_states.exists():
         prepared = workshop.prepare(recipe)
         similar = {"counts": prepared.counts, "similarities": recorded_similarities(prepared, folder)}
-    return Outcome(history, _median_seconds(folder), *traffic, **similar, class_f1=_class_f1(folder))
+    curve = read_precision_recall(folder.precision_recall)
+    if curve is None and math.isfinite(history[-1].get("test/auc", math.nan)):
+        return None  # the file was damaged and taken away: the run's last step writes it again
+    found = {"class_f1": _class_f1(folder), "precision_recall": curve}
+    return Outcome(history, _median_seconds(folder), *traffic, **similar, **found)
 
 
 def _class_f1(folder: RunFolder) -> dict[str, float]:

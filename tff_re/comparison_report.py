@@ -21,6 +21,8 @@ from tff_re.report import (
     comparison_markdown,
     comparison_rich,
     curves,
+    precision_recall_png,
+    precision_recall_table,
     rank_correlations,
     similarity_figure,
 )
@@ -36,8 +38,8 @@ class Report:
 
 
 def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Path) -> Report:
-    """comparison.md, and for each of the suite's tables a CSV table, curves, and FedCMC's Figure 1 of the first entry
-    that recorded similarities."""
+    """comparison.md, and for each of the suite's tables a CSV table, curves, those of precision over recall where the
+    task ranks, and FedCMC's Figure 1 of the first entry that recorded similarities."""
     tables, files, markdown = [], [], [f"# {suite.title}", ""]
     if suite.text:
         markdown += [suite.text, ""]
@@ -70,6 +72,12 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
             )
             files.append(picture)
             markdown += [f"![{metric} over the rounds]({picture.name})", ""]
+        ranked = {e.name: [o.precision_recall for o in outcomes[e.name].values()] for e in entries}
+        if all(points is not None for seeds in ranked.values() for points in seeds):
+            picture = out / f"{stem}-precision-recall.png"
+            files += precision_recall_png(picture, ranked, group or suite.title)
+            files += [precision_recall_table(picture.with_suffix(".csv"), ranked)]
+            markdown += [f"![precision over recall]({picture.name})", ""]
         for entry in entries:
             seed, outcome = next(iter(outcomes[entry.name].items()))
             if outcome.similarities:
@@ -98,8 +106,11 @@ def _row(suite: Suite, entry: Entry, outcomes: dict[int, Outcome]) -> Comparison
         values = {seed: [row[name] for row in outcome.history if name in row] for seed, outcome in outcomes.items()}
         if all(values.values()):
             loss = name.endswith("loss")
+            chosen = None
+            if suite.choose_by is not None:
+                chosen = {s: o.at_best(suite.choose_by).get(name, math.nan) for s, o in outcomes.items()}
             metrics[name] = MetricSummary.from_rounds(
-                values, published=entry.published.get(name), higher_is_better=not loss, percent=not loss
+                values, chosen, published=entry.published.get(name), higher_is_better=not loss, percent=not loss
             )
     some = next(iter(outcomes.values()))
     return ComparisonRow(

@@ -9,7 +9,8 @@ import numpy as np
 
 from datasets.federated import FederatedExamples
 from tff_re.experiment import Experiment
-from tff_re.tasks.metrics import classification_metrics
+from tff_re.tasks.held_out import DEV
+from tff_re.tasks.metrics import classification_metrics, pair_metrics
 
 
 @dataclass(frozen=True)
@@ -19,13 +20,13 @@ class Evaluation:
     Attributes:
       metrics: `accuracy` (correct over all clients' examples: the mean over clients weighted by size, as in FLCMC,
         Section 4.3), `loss`, `macro_f1`, for relations `micro_f1`; over clients `accuracy_worst`, `accuracy_median`,
-        `accuracy_best`.
-      confusion: [C, C], summed over clients.
-      clients: client id -> (examples, accuracy, loss).
+        `accuracy_best`. Of pairs in documents see `pair_metrics`, and F1 in place of the accuracy.
+      confusion: [C, C], summed over clients; None for pairs.
+      clients: client id -> (examples, accuracy or F1, loss).
     """
 
     metrics: dict[str, float]
-    confusion: np.ndarray
+    confusion: np.ndarray | None
     clients: dict[str, tuple[int, float, float]]
 
 
@@ -54,16 +55,90 @@ class Evaluator:
         """
         per_client = self._computation(weights, self._examples)
         total = {name: np.sum([np.asarray(c[name]) for c in per_client], axis=0) for name in per_client[0]}
+        if "confusion" in total:
+            measured, quality = classification_metrics, "accuracy"
+            metrics = classification_metrics(total, self._positive_labels)
+        else:
+            measured, quality = pair_metrics, "f1"
+            metrics = pair_metrics(total)
         clients = {}
         for client_id, statistics in zip(self._ids, per_client, strict=True):
-            own = classification_metrics(statistics)
-            clients[client_id] = (int(statistics["examples"]), own["accuracy"], own["loss"])
-        metrics = classification_metrics(total, self._positive_labels)
-        accuracies = np.array([accuracy for _, accuracy, _ in clients.values()])
-        metrics["accuracy_worst"] = float(accuracies.min())
-        metrics["accuracy_median"] = float(np.median(accuracies))
-        metrics["accuracy_best"] = float(accuracies.max())
-        return Evaluation(metrics, np.asarray(total["confusion"], np.int64), clients)
+            own = measured(statistics)
+            clients[client_id] = (int(statistics["examples"]), own[quality], own["loss"])
+        values = np.array([value for _, value, _ in clients.values()])
+        metrics[f"{quality}_worst"] = float(values.min())
+        metrics[f"{quality}_median"] = float(np.median(values))
+        metrics[f"{quality}_best"] = float(values.max())
+        confusion = np.asarray(total["confusion"], np.int64) if "confusion" in total else None
+        return Evaluation(metrics, confusion, clients)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the examples at the server say of a model: metrics such as `dev/auc`, and the scores of each split."""
+
+    metrics: dict[str, float]
+    scores: dict[str, np.ndarray]
+
+
+class Judge:
+    """Evaluates the weights of a round on what the server holds; see `tff_re.tasks.held_out`."""
+
+    def __init__(self, experiment: Experiment):
+        """Args:
+        experiment: one whose task holds examples at the server.
+        """
+        self._held_out, self._computation = experiment.prepared.held_out, experiment.scoring
+        self._examples = {split: self._held_out.examples(experiment.model, split) for split in self._held_out.splits}
+
+    @property
+    def criterion(self) -> str | None:
+        """The metric that chooses the round, or None where there is no dev split."""
+        return f"{DEV}/{self._held_out.criterion}" if DEV in self._held_out.splits else None
+
+    def __call__(self, weights) -> Judgement:
+        """Runs in the current execution context.
+
+        Args:
+          weights: ModelWeights.
+        """
+        scores = {split: np.asarray(self._computation(weights, own)) for split, own in self._examples.items()}
+        return Judgement(self._held_out.metrics(scores), scores)
+
+
+class Truth:
+    """How often a model selects sentences that state their relation, where that is known (made-up bags)."""
+
+    def __init__(self, experiment: Experiment):
+        """Args:
+        experiment: one whose task knows the truth.
+        """
+        self._computation = experiment.selection
+        _, self._examples = arranged(experiment, experiment.prepared.examples, "train")
+        self._truth = [known for known in experiment.prepared.truth if len(known)]
+
+    def __call__(self, weights) -> dict[str, float]:
+        """Runs in the current execution context; of the rows of related pairs:
+
+        - `selection/true_share`: the share that is true;
+        - `selection/precision_alone`: that of the rows which each platform selects by itself, as ONE does;
+        - `selection/precision_across`: that of the rows which all platforms select together, as Lazy MIL does.
+
+        Args:
+          weights: ModelWeights.
+        """
+        everything = [np.ones(len(known), bool) for known in self._truth]
+        alone = [self._computation(weights, [examples])[0] for examples in self._examples]
+        across = self._computation(weights, self._examples)
+        return {
+            "selection/true_share": self._precision(everything),
+            "selection/precision_alone": self._precision(alone),
+            "selection/precision_across": self._precision(across),
+        }
+
+    def _precision(self, selected: list[np.ndarray]) -> float:
+        of_pairs = np.concatenate([known[rows] for known, rows in zip(self._truth, selected, strict=True)])
+        return float((of_pairs == 1).sum() / max((of_pairs >= 0).sum(), 1))
 
 
 def arranged(experiment: Experiment, examples: FederatedExamples, split: str) -> tuple[list[str], list[OrderedDict]]:

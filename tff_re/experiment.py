@@ -10,6 +10,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from computations import algorithms
+from computations.client_work.selection import build_selection
 from computations.evaluation import build_evaluation
 from computations.federated_algorithm import FederatedAlgorithm
 from computations.local_model import LocalModel
@@ -37,6 +38,8 @@ class Experiment:
       evaluation: the federated evaluation, see `build_evaluation`.
       traffic: bytes per client and round.
       clients_per_round: how many are sampled in each.
+      scoring: scores what the server holds to judge by, see `HeldOut`; None where the clients hold the test examples.
+      selection: what Lazy MIL would select, see `build_selection`; None unless it is known which sentences are true.
     """
 
     recipe: Recipe
@@ -46,6 +49,8 @@ class Experiment:
     evaluation: tff.Computation
     traffic: Traffic
     clients_per_round: int
+    scoring: tff.Computation | None = None
+    selection: tff.Computation | None = None
 
 
 @dataclass
@@ -81,11 +86,13 @@ class Workshop:
             evaluation_key = (recipe.model, form)
             if evaluation_key not in self._computations:
                 self._computations[evaluation_key] = build_evaluation(model)
-            self._computations[key] = (algorithm, round_traffic(algorithm.next))
-        algorithm, traffic = self._computations[key]
+            scoring = None if prepared.held_out is None else prepared.held_out.scoring(algorithm)
+            selection = None if prepared.truth is None else build_selection(model, prepared.num_triples)
+            self._computations[key] = (algorithm, round_traffic(algorithm.next), scoring, selection)
+        algorithm, traffic, scoring, selection = self._computations[key]
         _require_room(recipe, algorithm, prepared, sampled)
         evaluation = self._computations[(recipe.model, form)]
-        return Experiment(recipe, prepared, model, algorithm, evaluation, traffic, sampled)
+        return Experiment(recipe, prepared, model, algorithm, evaluation, traffic, sampled, scoring, selection)
 
     def _behind_frozen_layers(self, recipe: Recipe, prepared: Prepared) -> Prepared:
         key = (recipe.task, recipe.partition, recipe.seed, recipe.model)
@@ -124,8 +131,8 @@ def _require_room(recipe: Recipe, algorithm: FederatedAlgorithm, prepared: Prepa
     blank = algorithm.client_work.blank_memory
     if blank is None:
         return
-    counts = sorted((len(client.train["y"]) for client in prepared.examples.clients), reverse=True)[:sampled]
-    size = sum(array.nbytes for count in counts for array in tf.nest.flatten(blank(count)))
+    kept = (sum(array.nbytes for array in tf.nest.flatten(blank(c.train))) for c in prepared.examples.clients)
+    size = sum(sorted(kept, reverse=True)[:sampled])
     if size > LARGEST_MESSAGE:
         raise UserError(
             f"{recipe.source}: what {sampled} clients keep of {recipe.algorithm.name} is {size / 1e9:.1f} GB, and a "
@@ -135,13 +142,25 @@ def _require_room(recipe: Recipe, algorithm: FederatedAlgorithm, prepared: Prepa
 
 def _with_counts(recipe: Recipe, trainable: int, prepared: Prepared):
     """The algorithm's options with what the run counts where the recipe leaves it open: all clients (SCAFFOLD divides
-    by their number), the server's examples (FedED's uploads are predictions of so many)."""
+    by their number), the facts of the knowledge base (Lazy MIL selects for each), the server's examples (FedED's
+    uploads are predictions of so many)."""
     options = recipe.algorithm.options
     if getattr(options, "num_clients", trainable) is None:
         options = dataclasses.replace(options, num_clients=trainable)
+    if getattr(options, "num_triples", 0) is None:
+        if prepared.num_triples is None:
+            raise UserError(
+                f"{recipe.source}: {recipe.algorithm.name} needs bags of sentences; use task.name = 'bag_relations'"
+            )
+        options = dataclasses.replace(options, num_triples=prepared.num_triples)
     if not hasattr(options, "num_server_examples"):
         return options
     server = prepared.examples.server
+    if server is None and not hasattr(recipe.task.options, "server_share"):
+        raise UserError(
+            f"{recipe.source}: {recipe.algorithm.name} needs labelled examples at the server, which the task "
+            f"'{recipe.task.name}' does not have; choose another algorithm.name"
+        )
     if server is None:
         raise UserError(
             f"{recipe.source}: {recipe.algorithm.name} needs labelled examples at the server; set task.server_share, "
@@ -183,4 +202,5 @@ def _form(prepared: Prepared) -> tuple:
     vectors = getattr(inputs, "vectors", None)
     fields = [f.name for f in dataclasses.fields(inputs) if f.compare and f.name != "vectors"]
     sizes = tuple((name, getattr(inputs, name)) for name in fields)
-    return (type(inputs).__name__, sizes, None if vectors is None else vectors.shape, len(prepared.label_names))
+    beside = (*sorted(prepared.beside), None if prepared.truth is None else prepared.num_triples)
+    return (type(inputs).__name__, sizes, None if vectors is None else vectors.shape, len(prepared.label_names), beside)

@@ -54,8 +54,8 @@ class RoundProgress:
 
 
 def describe(metrics: dict[str, float]) -> str:
-    """Loss and accuracy so far in a few words."""
-    shown = (("local/loss", "loss"), ("test/accuracy", "accuracy"))
+    """Loss and accuracy so far in a few words; of a ranking the area, of a threshold the F1, on dev."""
+    shown = (("local/loss", "loss"), ("test/accuracy", "accuracy"), ("dev/auc", "dev AUC"), ("dev/f1", "dev F1"))
     parts = [f"{label} {metrics[name]:.4f}" for name, label in shown if name in metrics]
     lost = metrics.get("clients/non_finite", 0)
     return ", ".join(parts + ([f"{lost:.0f} clients not finite"] if lost else []))

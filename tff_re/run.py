@@ -82,13 +82,31 @@ def compare(recipes, suite, seeds, overrides, data, trust, out, resume, runtime)
 
 @cli.command(epilog=_example("python -m tff_re.run evaluate runs/first --split test"))
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--split", type=click.Choice(["test", "train"]), default="test", show_default=True)
+@click.option("--split", type=click.Choice(["test", "dev", "train"]), default="test", show_default=True)
 @_with(_recipe_options[1:], _runtime_option)
 def evaluate(run, split, data, trust, runtime):
-    """Evaluate the newest checkpoint of RUN (a folder that `train` wrote) on every client."""
+    """Evaluate the newest checkpoint of RUN (a folder that `train` wrote) on every client, or on what its server holds
+    for testing."""
     from tff_re import commands
 
     commands.evaluate(run, split, _where(data, trust), runtime)
+
+
+@cli.command(epilog=_example("python -m tff_re.run cases runs/lazy-mil runs/one --facts 2"))
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
+@click.option("--facts", type=click.IntRange(min=1), default=3, show_default=True, help="How many facts.")
+@click.option("--pair", metavar="HEAD,TAIL", help="Identifiers of a pair of entities, in place of --facts.")
+@click.option(
+    "--sentences", type=click.IntRange(min=1), default=20, show_default=True, help="Of a fact, those of most weight."
+)
+@click.option("--show-text", is_flag=True, help="Show the sentences (they may be patients').")
+@click.option("--out", type=click.Path(path_type=Path), help="A CSV file to write: all sentences, without texts.")
+@_with(_recipe_options[1:], _runtime_option)
+def cases(runs, facts, pair, sentences, show_text, out, data, trust, runtime):
+    """Show which sentences of a fact, on which platforms, each RUN's method trains on (runs on bags, of one seed)."""
+    from tff_re import commands
+
+    commands.cases(runs, facts, _pair(pair), sentences, show_text, out, _where(data, trust), runtime)
 
 
 @cli.command(epilog=_example("python -m tff_re.run export runs/first"))
@@ -174,6 +192,15 @@ def _folder(data):
     if data is not None and not data.is_dir():
         raise UserError(f"--data {data}: no such folder")
     return data
+
+
+def _pair(text):
+    if text is None:
+        return None
+    parts = tuple(part.strip() for part in text.split(","))
+    if len(parts) != 2 or not all(parts):
+        raise UserError(f"--pair {text}: must be two identifiers with a comma between, e.g. D008094,D014262")
+    return parts
 
 
 def _seeds(text):

@@ -50,7 +50,8 @@ class RunFolder:
     """Paths of a run.
 
     recipe.toml, environment.json, partition.json, metrics.csv, timings.csv, clients.csv, classes.csv,
-    confusion.csv, client_states.csv (of algorithms whose clients keep something to look at), summary.json, run.log,
+    confusion.csv, client_states.csv (of algorithms whose clients keep something to look at), precision_recall.csv
+    (of tasks that rank), summary.json, run.log,
     tensorboard/, checkpoints/, plots/, model.keras, export/.
     """
 
@@ -124,6 +125,7 @@ _FILES = {
     "clients": "clients.csv",
     "confusion": "confusion.csv",
     "client_states": "client_states.csv",
+    "precision_recall": "precision_recall.csv",
     "summary": "summary.json",
     "log": "run.log",
     "tensorboard": "tensorboard",

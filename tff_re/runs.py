@@ -21,7 +21,15 @@ from tff_re.experiment import Experiment, Workshop
 from tff_re.models.inputs import HiddenRelationInput
 from tff_re.models.text_layers import forget_initial_values
 from tff_re.recipe import Recipe, load
-from tff_re.report import confusion_png, first_and_last, partition_heatmap, run_curves, similarity_figure
+from tff_re.report import (
+    confusion_png,
+    first_and_last,
+    partition_heatmap,
+    precision_recall_png,
+    read_precision_recall,
+    run_curves,
+    similarity_figure,
+)
 from tff_re.run_folder import RunFolder, writing
 from tff_re.runtime import Runtime, open_runtime
 from tff_re.tasks.base import Prepared
@@ -174,7 +182,7 @@ def export_run(path: Path, out: Path | None, overwrite: bool, where: Where, runt
         split_metrics: dict[str, dict[str, float]] = {}
         for name, value in (history[0] if history else {}).items():
             split, _, metric = name.partition("/")
-            if split in ("test", "train"):
+            if split in ("test", "dev", "train"):
                 split_metrics.setdefault(split, {})[metric] = value
         return export_model(
             out or run.folder.export,
@@ -229,6 +237,9 @@ def _write_details(experiment: Experiment, folder: RunFolder, result: Result, hi
     recipe = experiment.recipe
     run_curves(folder.plots / "curves.png", _measured(history), f"{recipe.name}, seed {recipe.seed}")
     partition_heatmap(folder.plots / "partition.png", counts.train, counts.clients, labels)
+    if (points := read_precision_recall(folder.precision_recall)) is not None:
+        title = f"{recipe.name}, seed {recipe.seed}"
+        precision_recall_png(folder.plots / "precision-recall.png", {recipe.algorithm.name: [points]}, title)
     if result.test is not None:
         confusion_png(folder.plots / "confusion-test.png", result.test.confusion, labels)
     if similarities := recorded_similarities(experiment.prepared, folder):
@@ -243,5 +254,8 @@ def _write_details(experiment: Experiment, folder: RunFolder, result: Result, hi
 
 def _measured(history: list[dict[str, float]]) -> list[dict[str, float]]:
     """What a plot of a run shows: not the spread over clients."""
-    shown = ("round", "local/loss", "train/loss", "test/loss", "train/accuracy", "test/accuracy")
+    shown = ["round", "local/loss", "train/loss", "test/loss"]
+    judged = [f"{split}/{name}" for name in ("auc", "f1") for split in ("dev", "test")]
+    # The server's examples are what a run with such is judged by; its clients' accuracy counts "no relation".
+    shown += judged if any(name in row for row in history for name in judged) else ["train/accuracy", "test/accuracy"]
     return [{name: row[name] for name in shown if name in row} for row in history]

@@ -15,10 +15,11 @@ import numpy as np
 
 from tff_re.checkpoints import Records
 from tff_re.errors import UserError
-from tff_re.evaluation import Evaluation, Evaluator, arranged
+from tff_re.evaluation import Evaluation, Evaluator, Judge, Judgement, Truth, arranged
 from tff_re.experiment import Experiment
 from tff_re.run_folder import RunFolder, write_text
 from tff_re.runtime import Runtime, WorkerDied
+from tff_re.tasks.held_out import DEV
 from tff_re.tasks.metrics import per_class
 
 _log = logging.getLogger(__name__)
@@ -38,11 +39,21 @@ class RoundReport:
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run: the final weights (ModelWeights), the last evaluation on the test split, seconds per round."""
+    """A finished run.
+
+    Attributes:
+      weights: ModelWeights: the last round's, or where the server holds a dev split those of the round that it chose.
+      test: the last evaluation of the clients' test examples, if they have any.
+      seconds_per_round: median over the rounds of this process.
+      judgement: of these weights, where the server holds examples.
+      chosen: (the round that dev chose, the metric that chose it), where there is dev.
+    """
 
     weights: object
     test: Evaluation | None
     seconds_per_round: float
+    judgement: Judgement | None = None
+    chosen: tuple[int, str] | None = None
 
 
 def sample_clients(seed: int, round_num: int, eligible: int, count: int) -> np.ndarray:
@@ -81,6 +92,8 @@ def train(
     test, on_train = Evaluator(experiment, "test"), Evaluator(experiment, "train")
     memory_of = experiment.algorithm.client_work.blank_memory
     at_server = _at_server(experiment)
+    judge = None if experiment.scoring is None else Judge(experiment)
+    truth = None if experiment.selection is None else Truth(experiment)
     records = Records(folder)
     try:
         call = _Restarting(runtime)
@@ -117,6 +130,11 @@ def train(
                 if recipe.evaluation.train_split:
                     on_all = call(on_train, weights).metrics
                     metrics.update({f"train/{n}": v for n, v in on_all.items() if not n.startswith("accuracy_")})
+                if judge is not None:
+                    metrics.update(call(judge, weights).metrics)
+                    _choose(state, round_num, metrics.get(judge.criterion))
+                if truth is not None:
+                    metrics.update(call(truth, weights))
                 timings["seconds/evaluation"] = time.perf_counter() - began
             records.release(round_num, metrics, timings)
             if experiment.algorithm.client_work.shown:
@@ -124,18 +142,41 @@ def train(
             if last or round_num % recipe.training.checkpoint_every == 0:
                 records.save(round_num, state)
             on_round(RoundReport(round_num, recipe.training.rounds, metrics, took))
+        weights, by_dev = _final(state)
+        judgement = None if judge is None else call(judge, weights)
     finally:
         records.close()
-    return Result(state["server"]["weights"], evaluation, float(np.median(seconds)) if seconds else math.nan)
+    median = float(np.median(seconds)) if seconds else math.nan
+    chosen = None if by_dev is None else (by_dev, judge.criterion)
+    return Result(weights, evaluation, median, judgement, chosen)
+
+
+def _choose(state: OrderedDict, round_num: int, value: float | None) -> None:
+    """Keeps the weights of the round that dev likes best, the first of equals; they are part of the checkpoints."""
+    if "chosen" in state and value > state["chosen"]["value"]:
+        weights = state["server"]["weights"]
+        state["chosen"] = OrderedDict(round=np.int64(round_num), value=np.float64(value), weights=weights)
+
+
+def _final(state: OrderedDict) -> tuple[object, int | None]:
+    """(the weights that a run ends with, the round that dev chose); None where dev liked none, or there is no dev."""
+    if "chosen" in state and (round_num := int(state["chosen"]["round"])):
+        return state["chosen"]["weights"], round_num
+    return state["server"]["weights"], None
 
 
 def _start(experiment: Experiment, call, examples: list) -> OrderedDict:
-    """The state before the first round: the server's, and what each client keeps."""
+    """The state before the first round: the server's, what each client keeps, and what dev has chosen so far."""
     seed, memory_of = experiment.recipe.seed, experiment.algorithm.client_work.blank_memory
-    return OrderedDict(
+    state = OrderedDict(
         server=call(experiment.algorithm.initialize, experiment.model.initial_weights(seed)),
-        memory=[memory_of(len(e["y"]), seed) for e in examples] if memory_of else [],
+        memory=[memory_of(e, seed) for e in examples] if memory_of else [],
     )
+    held_out = experiment.prepared.held_out
+    if held_out is not None and DEV in held_out.splits:
+        weights = state["server"]["weights"]
+        state["chosen"] = OrderedDict(round=np.int64(0), value=np.float64(-np.inf), weights=weights)
+    return state
 
 
 def _at_server(experiment: Experiment) -> Callable[[int], tuple]:
@@ -148,7 +189,7 @@ def _at_server(experiment: Experiment) -> Callable[[int], tuple]:
 
 
 def final_weights(experiment: Experiment, folder: RunFolder, runtime: Runtime):
-    """(weights, round) of the newest checkpoint of a run.
+    """(weights, round) of the newest checkpoint of a run, or of the round that dev had chosen by then.
 
     Raises:
       UserError: the run has no checkpoint yet.
@@ -161,11 +202,13 @@ def final_weights(experiment: Experiment, folder: RunFolder, runtime: Runtime):
         records.close()
     if state is None:
         raise UserError(f"{folder.path}: has no checkpoint yet; finish the run with: train --resume")
-    return state["server"]["weights"], done
+    weights, by_dev = _final(state)
+    return weights, done if by_dev is None else by_dev
 
 
 def write_results(experiment: Experiment, folder: RunFolder, result: Result, history: list[dict[str, float]]) -> None:
-    """summary.json of a finished run; clients.csv, classes.csv and confusion.csv of its last evaluation."""
+    """summary.json of a finished run; clients.csv, classes.csv and confusion.csv of its last evaluation, or what the
+    task writes of the examples at the server."""
     summary = {
         "recipe": experiment.recipe.name,
         "algorithm": experiment.recipe.algorithm.name,
@@ -174,10 +217,15 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         "bytes_down_per_client_and_round": experiment.traffic.down,
         "bytes_up_per_client_and_round": experiment.traffic.up,
         "final": history[-1] if history else {},
-        "best": best_values(history),
+        "best": best_values(history, test=result.chosen is None),
         "notes": list(experiment.prepared.notes),
     }
+    if result.chosen is not None:
+        number, criterion = result.chosen
+        summary["chosen"] = {"round": number, "by": criterion, **result.judgement.metrics}
     write_text(folder.summary, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+    if result.judgement is not None:
+        experiment.prepared.held_out.write(folder.path, result.judgement.scores)
     if result.test is not None:
         rows = ["client,examples,accuracy,loss"]
         rows += [f"{_quoted(c)},{n},{accuracy!r},{loss!r}" for c, (n, accuracy, loss) in result.test.clients.items()]
@@ -192,12 +240,14 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         write_text(folder.confusion, "\n".join(rows) + "\n")
 
 
-def best_values(history: list[dict[str, float]]) -> dict[str, float]:
-    """Highest accuracies and F1, lowest losses over the rounds (the papers' maximum accuracy and minimum loss)."""
+def best_values(history: list[dict[str, float]], test: bool = True) -> dict[str, float]:
+    """Highest accuracies and F1, lowest losses over the rounds (the papers' maximum accuracy and minimum loss); without
+    `test` not those of the test split, for a run whose round dev chooses."""
     best = {}
+    splits = ("test/", "train/", "local/") if test else ("dev/", "train/", "local/")
     for row in history:
         for name, value in row.items():
-            if name.startswith(("test/", "train/", "local/")) and math.isfinite(value):
+            if name.startswith(splits) and math.isfinite(value):
                 pick = min if name.endswith("/loss") else max
                 best[name] = pick(best.get(name, value), value)
     return best

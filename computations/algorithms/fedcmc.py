@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from computations.algorithms.options import AdamOrSgdOptions
-from computations.algorithms.parts import adam_or_sgd, with_mean
+from computations.algorithms.parts import adam_or_sgd, require_one_label, with_mean
 from computations.algorithms.registry import algorithm
 from computations.client_work.objectives import MajorClassifierContrast
 from computations.client_work.objectives.major_classifier_contrast import check_contrast
@@ -39,5 +39,6 @@ class MajorClassifierOptions(AdamOrSgdOptions):
 )
 def fedcmc(model, options):
     """mean; cross-entropy and a contrast of the encoder with the clients' major classifier vectors"""
+    require_one_label(model, "fedcmc")
     contrast = None if options.vectors == "none" else MajorClassifierContrast(model, options.mu, options.vectors)
     return with_mean(model, options, adam_or_sgd(options), contrast)

@@ -12,7 +12,7 @@ from typing import Literal
 
 from computations.aggregators import PredictionsFactory
 from computations.algorithms.options import LocalOptions
-from computations.algorithms.parts import adam_or_sgd, nothing_sent
+from computations.algorithms.parts import adam_or_sgd, nothing_sent, require_one_label
 from computations.algorithms.registry import algorithm
 from computations.client_work import LocalTraining, Predictions, build_local_training
 from computations.client_work.objectives import CrossEntropy, Distillation
@@ -94,6 +94,7 @@ def feded(model, options, client_model=None):
     With a `client_model` that differs from the server's, clients keep a model of their own from round to round, and the
     server sends them its examples alone.
     """
+    require_one_label(model, "feded")
     if options.num_server_examples is None:
         raise CompositionError("feded: the server holds no examples; num_server_examples is not set")
     work = build_local_training(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from computations.algorithms.options import AdamOrSgdOptions
-from computations.algorithms.parts import adam_or_sgd, with_mean
+from computations.algorithms.parts import adam_or_sgd, require_one_label, with_mean
 from computations.algorithms.registry import algorithm
 from computations.client_work.objectives import CalibratedLogits
 from computations.client_work.objectives.fedlc import check_margins
@@ -29,4 +29,5 @@ class CalibratedLogitsOptions(AdamOrSgdOptions):
 @algorithm("fedlc", title="FedLC", source="Zhang et al. 2022, Section 4", options=CalibratedLogitsOptions)
 def fedlc(model, options):
     """mean; cross-entropy of logits lowered by a margin that is larger for rarer classes"""
+    require_one_label(model, "fedlc")
     return with_mean(model, options, adam_or_sgd(options), CalibratedLogits(options.tau, options.absent_factor))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from computations.algorithms.options import AdamOrSgdOptions
-from computations.algorithms.parts import adam_or_sgd, with_mean
+from computations.algorithms.parts import adam_or_sgd, require_one_label, with_mean
 from computations.algorithms.registry import algorithm
 from computations.client_work.objectives import RestrictedSoftmax
 from computations.client_work.objectives.fedrs import check_alpha
@@ -27,4 +27,5 @@ class RestrictedSoftmaxOptions(AdamOrSgdOptions):
 @algorithm("fedrs", title="FedRS", source="Li and Zhan 2021, Section 4", options=RestrictedSoftmaxOptions)
 def fedrs(model, options):
     """mean; cross-entropy with the logits of absent classes scaled by alpha"""
+    require_one_label(model, "fedrs")
     return with_mean(model, options, adam_or_sgd(options), RestrictedSoftmax(options.alpha))

@@ -10,6 +10,7 @@ from computations.algorithms.options import AdamOrSgdOptions, AttentionOptions, 
 from computations.client_work import build_local_training
 from computations.client_work.objectives import CrossEntropy, Objective
 from computations.client_work.optimizers import SGD, ClientOptimizer, SelfAdam
+from computations.errors import CompositionError
 from computations.federated_algorithm import FederatedAlgorithm, compose
 from computations.local_model import LocalModel
 from computations.server_updates import gradient_step
@@ -18,6 +19,15 @@ from computations.server_updates import gradient_step
 def adam_or_sgd(options: AdamOrSgdOptions) -> ClientOptimizer:
     """The client optimizer that `options.optimizer` names."""
     return (SelfAdam if options.optimizer == "adam" else SGD)(options.learning_rate)
+
+
+def require_one_label(model: LocalModel, name: str) -> None:
+    """CompositionError for an algorithm that needs one label per example and a model of pairs with several each."""
+    if model.rows is not None:
+        raise CompositionError(
+            f"{name}: needs examples of one class each, and the model classifies pairs, each of which may have several "
+            "relations; choose another algorithm.name"
+        )
 
 
 def with_mean(

@@ -20,7 +20,8 @@ import tensorflow_federated as tff
 from computations.client_work.objectives import Batch, Client, Objective
 from computations.client_work.offers import Offer
 from computations.client_work.optimizers import ClientOptimizer
-from computations.local_model import LocalModel, assign_weights, split_label, tensor_type, zero_initialisers
+from computations.client_work.units import units_of
+from computations.local_model import LocalModel, assign_weights, split_label, tensor_type, zero_initialisers, zeros
 from computations.randomness import step_seed
 
 MOST_STEPS = 1_000_000
@@ -39,8 +40,9 @@ class LocalTraining:
     Attributes:
       local_epochs: passes over the client's examples.
       local_steps: if given, exactly this many batches instead (a new pass is shuffled anew).
-      batch_size: examples per step; the last batch of a pass may be smaller.
-      weighting: `examples`: a client counts by its number of examples; `uniform`: every client counts one.
+      batch_size: examples per step, or bags for an objective `of_bags`; the last batch of a pass may be smaller.
+      weighting: `examples`: a client counts by the number of examples that it trains on; `uniform`: every client counts
+        one.
       max_gradient_norm: clips the gradient's global norm; None: no clipping.
       schedule: round (int32 scalar) -> factor on the learning rate; None: constant.
     """
@@ -75,7 +77,7 @@ class ClientWork:
         update=@CLIENTS, weight=float32@CLIENTS[, memory=@CLIENTS], metrics=@SERVER>), where `clients` and `server` are
         <examples=E, seed=int32[2]>. A client whose weight is zero does not count.
       memory_type: type of what a client keeps between rounds, or None.
-      blank_memory: (number of examples, the run's seed) -> NumPy value of `memory_type` for a client not trained yet.
+      blank_memory: (a client's examples, the run's seed) -> NumPy value of `memory_type` if it was not trained yet.
       shown: entries of the memory that a simulation may record for every client, see `Objective`; in a deployment they
         stay at the client.
       server_type: type of `server`, or None where the work does not need the server's examples.
@@ -107,6 +109,7 @@ def build_local_training(
     training: LocalTraining,
     offer: Offer | None = None,
     own_models: bool = False,
+    selection: tff.Computation | None = None,
 ) -> ClientWork:
     """Clients start from the global weights, take steps on their own examples and offer the difference.
 
@@ -115,6 +118,10 @@ def build_local_training(
     and starts from that: `weights` are nothing then, and `model` may be another one than the server's. An update with a
     value that is not finite, or from a client without examples, counts nothing: its weight and
     its update are zero, its memory stays as it was, and the metric `clients/non_finite` says how many there were.
+
+    With a `selection` (see `build_cross_platform_selection`) clients train on the examples that it chooses in the round
+    and on no others; one without such counts nothing. Its metrics stand beside the training's, and `clients/non_finite`
+    counts clients that it found a value at that is not finite, too.
     """
     channel = objective.side_channel
     memory_type = objective.memory_type(model)
@@ -123,6 +130,8 @@ def build_local_training(
             raise ValueError(f"{type(objective).__name__} keeps something at the client, and so would own models")
         if channel is not None:
             raise ValueError(f"{type(objective).__name__} starts from the server's weights, own models do not")
+        if selection is not None:
+            raise ValueError("a selection compares clients under the server's weights, which own models do not get")
         memory_type = model.weights_type
     weights_type = NOTHING_TYPE if own_models else model.weights_type
     clients_type = tff.types.to_type(collections.OrderedDict(examples=model.examples_type, seed=SEED_TYPE))
@@ -150,6 +159,8 @@ def build_local_training(
             return offer.given(server["examples"])
 
         client_arguments["given"] = give_out.type_signature.result
+    if selection is not None:
+        client_arguments["chosen"] = selection.type_signature.result.chosen.member
 
     @tff.tensorflow.computation(tff.types.to_type(client_arguments))
     def train(arguments):
@@ -206,6 +217,9 @@ def build_local_training(
             at_clients["memory"] = rest[0]
         if server_type is not None:
             at_clients["given"] = tff.federated_broadcast(tff.federated_map(give_out, rest[-1]))
+        if selection is not None:
+            selected = selection(weights, clients["examples"])
+            at_clients["chosen"] = selected["chosen"]
         trained = tff.federated_map(train, tff.federated_zip(at_clients))
         totals = tff.federated_sum(trained["statistics"])
         new_state = tff.federated_map(next_round, own)
@@ -221,14 +235,19 @@ def build_local_training(
         result = collections.OrderedDict(state=new_state, update=trained["update"], weight=trained["weight"])
         if memory_type is not None:
             result["memory"] = trained["memory"]
-        result["metrics"] = tff.federated_map(to_metrics, totals)
+        metrics = tff.federated_map(to_metrics, totals)
+        if selection is not None:
+            both = (metrics.type_signature.member, selected["metrics"].type_signature.member)
+            join = tff.tensorflow.computation(lambda one, other: collections.OrderedDict(one, **other), *both)
+            metrics = tff.federated_map(join, (metrics, selected["metrics"]))
+        result["metrics"] = metrics
         return result
 
     if own_models:
         blank = functools.lru_cache(maxsize=1)(lambda seed: model.initial_weights(seed))
-        blank_memory = lambda num_examples, seed=0: blank(seed)  # noqa: E731
+        blank_memory = lambda examples, seed=0: blank(seed)  # noqa: E731
     elif memory_type is not None:
-        blank_memory = lambda num_examples, seed=0: objective.blank_memory(model, num_examples)  # noqa: E731
+        blank_memory = lambda examples, seed=0: objective.blank_memory(model, examples)  # noqa: E731
     return ClientWork(
         initialize=initialize,
         next=with_arguments(work, arguments),
@@ -269,7 +288,7 @@ def train_client(
     Args:
       local_model, objective, optimizer, training, offer, own_models: as there.
       arguments: `weights` (ModelWeights), `server` (`round`, and `shared` for the objective), `client` (`examples`,
-        `seed`), and `memory` and `given` where there are such.
+        `seed`), and `memory`, `given` and `chosen` where there are such.
 
     Returns:
       OrderedDict of `update`, `weight`, `statistics`, and `upload` and `memory` where there are such.
@@ -291,14 +310,16 @@ def train_client(
         shared=server.get("shared", ()),
         memory=arguments.get("memory", ()),
     )
-    num_examples = tf.shape(client.examples["y"])[0]
+    chosen = arguments.get("chosen")
+    units = units_of(client.examples, bags=objective.of_bags, selected=None if chosen is None else chosen["selected"])
+    num_units = units.number
 
     @tf.function(reduce_retracing=True)
-    def step(rows, seed, prepared):
+    def step(rows, bags, seed, prepared):
         features, labels = split_label({name: tf.gather(v, rows) for name, v in client.examples.items()})
         with step_seed(seed), tf.GradientTape() as tape:
             outputs = model(features, training=True)
-            loss = objective.loss(client, prepared, Batch(features, labels, outputs, rows))
+            loss = objective.loss(client, prepared, Batch(features, labels, outputs, rows, bags))
         gradients = tape.gradient(loss, model.trainable_variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         gradients = objective.adjust_gradients(client, prepared, gradients)
         if training.max_gradient_norm is not None:
@@ -313,22 +334,23 @@ def train_client(
         assign_weights(model, weights)
         prepared = objective.prepare(client)
         batch = training.batch_size
-        steps_per_epoch = tf.maximum((num_examples + batch - 1) // batch, 1)
+        steps_per_epoch = tf.maximum((num_units + batch - 1) // batch, 1)
         if training.local_steps is None:
             steps = training.local_epochs * steps_per_epoch
         else:
             steps = tf.constant(training.local_steps, tf.int32)
-        steps = tf.where(num_examples > 0, steps, 0)
+        steps = tf.where(num_units > 0, steps, 0)
         epochs = (steps + steps_per_epoch - 1) // steps_per_epoch
-        keys = tf.random.stateless_uniform([epochs, num_examples], data["seed"], None, None, tf.int32)
+        keys = tf.random.stateless_uniform([epochs, num_units], data["seed"], None, None, tf.int32)
         order = tf.argsort(keys, axis=-1, stable=True)
         loss_sum, seen = tf.constant(0.0), tf.constant(0.0)
         for index in tf.range(steps):
             start = (index % steps_per_epoch) * batch
-            rows = order[index // steps_per_epoch, start : start + batch]
+            drawn = order[index // steps_per_epoch, start : start + batch]
+            rows, bags = units.batch(drawn)
             seed = tf.random.experimental.stateless_fold_in(data["seed"], index + 1)
-            loss = step(rows, seed, prepared)
-            size = tf.cast(tf.size(rows), tf.float32)
+            loss = step(rows, bags, seed, prepared)
+            size = tf.cast(tf.size(drawn), tf.float32)
             loss_sum += loss * size
             seen += size
         result = collections.OrderedDict()
@@ -354,29 +376,41 @@ def train_client(
             extra["memory"] = tff.learning.models.ModelWeights(*local)
     results = [t for t in [loss_sum, *tf.nest.flatten(extra)] if t.dtype.is_floating]
     finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(t)) for t in results])
-    counts = finite & (num_examples > 0)
+    counts = finite & (num_units > 0)
     flag = tf.cast(counts, tf.float32)
 
     def keep(new, old):
-        return tf.where(counts, new, old)
+        """Chosen as a whole, by tf.cond: tf.where would copy what may be as large as the model."""
+        chosen = tf.cond(counts, lambda: _identities(new), lambda: _identities(old()))
+        return tf.nest.pack_sequence_as(new, chosen)
 
-    size = tf.cast(num_examples, tf.float32) if training.weighting == "examples" else tf.constant(1.0)
+    def keep_or_zero(new):
+        return keep(new, lambda: tf.nest.map_structure(lambda t: zeros(tf.shape(t), t.dtype), new))
+
+    size = tf.cast(tf.size(units.rows), tf.float32) if training.weighting == "examples" else tf.constant(1.0)
+    if chosen is not None:
+        finite &= chosen["finite"]
     result = collections.OrderedDict(
-        update=tf.nest.map_structure(lambda t: keep(t, tf.zeros_like(t)), extra["update"]),
-        weight=keep(size * extra.get("factor", 1.0), 0.0),
+        update=keep_or_zero(extra["update"]),
+        weight=tf.where(counts, size * extra.get("factor", 1.0), 0.0),
         statistics=collections.OrderedDict(
-            loss=keep(loss_sum, 0.0),
-            seen=keep(seen, 0.0),
+            loss=tf.where(counts, loss_sum, 0.0),
+            seen=tf.where(counts, seen, 0.0),
             steps=tf.cast(steps, tf.float32),
             counted=flag,
             non_finite=1.0 - tf.cast(finite, tf.float32),
         ),
     )
     if "upload" in extra:
-        result["upload"] = tf.nest.map_structure(lambda t: keep(t, tf.zeros_like(t)), extra["upload"])
+        result["upload"] = keep_or_zero(extra["upload"])
     if "memory" in extra:
-        result["memory"] = tf.nest.map_structure(keep, extra["memory"], client.memory)
+        result["memory"] = keep(extra["memory"], lambda: client.memory)
     return result
+
+
+def _identities(structure) -> list[tf.Tensor]:
+    """Its tensors as results of a branch."""
+    return [tf.identity(t) for t in tf.nest.flatten(structure)]
 
 
 __all__ = ["SEED_TYPE", "ClientWork", "LocalTraining", "build_local_training", "tensor_type"]

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from computations.client_work.objectives.base import Client
-from computations.local_model import LABEL, LocalModel, split_label
+from computations.local_model import LABEL, LocalModel, features_of
 
 BATCH = 64
 """Examples at once where a trained model predicts."""
@@ -67,7 +67,8 @@ class Predictions(Offer):
         return tff.types.to_type(collections.OrderedDict(examples=collections.OrderedDict(fixed), seed=seed))
 
     def given(self, examples):
-        return collections.OrderedDict((n, v) for n, v in examples.items() if self.agrees or n != LABEL)
+        names = {*features_of(examples), *([LABEL] if self.agrees else [])}
+        return collections.OrderedDict((n, v) for n, v in examples.items() if n in names)
 
     def of(self, client: Client, given) -> tuple[tf.Tensor, tf.Tensor]:
         logits = predict(client.model, given, self.num_examples, client.local_model.num_classes)
@@ -87,7 +88,7 @@ def label_type(num_classes: int) -> tf.DType:
 
 def predict(model: tf.keras.Model, examples, num_examples: int, num_classes: int) -> tf.Tensor:
     """Logits float32 [num_examples, num_classes] of a model, a batch at a time; labels among the examples are left."""
-    features, _ = split_label({LABEL: (), **examples})
+    features = features_of(examples)
     batches = -(-num_examples // BATCH)
     parts = tf.TensorArray(tf.float32, size=batches, infer_shape=False, element_shape=[None, num_classes])
 

@@ -16,8 +16,9 @@ from datasets.partition.quantity import Quantity
 from datasets.partition.split import hold_out
 from datasets.partition.statistics import LabelCounts, label_counts
 from datasets.partition.storage import read_partition, write_partition
+from datasets.partition.structural_entropy import StructuralEntropy
 
-PARTITIONERS = {cls.name: cls for cls in (Natural, ByField, Iid, Dirichlet, Quantity)}
+PARTITIONERS = {cls.name: cls for cls in (Natural, ByField, Iid, Dirichlet, Quantity, StructuralEntropy)}
 
 
 def make_partitioner(name: str, **options) -> Partitioner:
@@ -59,6 +60,7 @@ __all__ = [
     "Partitioner",
     "Quantity",
     "Sample",
+    "StructuralEntropy",
     "build_partition",
     "hold_out",
     "label_counts",

@@ -75,7 +75,7 @@ def build_partition(
     if untrained:
         notes.append(f"{untrained} clients have test samples alone")
     untested = sum(not samples.test for samples in kept.values())
-    if untested:
+    if untested and test_share != 0:  # with a share of 0 none was asked for
         notes.append(f"{untested} clients have no test samples")
     options = {**dataclasses.asdict(partitioner), **split}
     if server:

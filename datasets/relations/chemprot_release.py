@@ -19,7 +19,7 @@ from datasets.json_values import Fail
 from datasets.relation_records import NO_RELATION, RelationCorpus, RelationMention, Span
 from datasets.relations.chemprot import GROUP_OF, GROUPS, class_names
 from datasets.relations.reading import Numbering, columns, notes_of, one_of, read_lines, require_some, span
-from datasets.relations.sentences import split_sentences
+from datasets.relations.sentences import sentences_of_document
 
 ENTITY_TYPES = {"CHEMICAL": "chemical", "GENE-Y": "gene", "GENE-N": "gene", "GENE": "gene"}
 
@@ -50,8 +50,8 @@ def read_release(
 ) -> RelationCorpus:
     """The chemical–gene pairs of the release, each in its sentence; head is the chemical, tail the gene.
 
-    Sentences are found by `split_sentences`; a pair whose mentions lie in two sentences is left out and noted, and so
-    is a relation of a group that the task does not evaluate. A pair with several relations is a sample for each.
+    Sentences are found by `sentences_of_document`; a pair whose mentions lie in two sentences is left out and noted,
+    and so is a relation of a group that the task does not evaluate. A pair with several relations is a sample for each.
 
     Args:
       abstracts: ``*_abstracts.tsv``.
@@ -177,12 +177,8 @@ def _argument(value: str, form: re.Pattern, number: int, kind: str, document: Do
 
 def _in_one_sentence(document: Document) -> dict[tuple[str, str], Span]:
     """The chemical–gene pairs that share a sentence, and the sentence."""
-    length = document.title_length
     spans = [where for _, where in document.mentions.values()]
-    shifted = [(start - length - 1, end - length - 1) for start, end in spans]
-    sentences = split_sentences(document.text[:length], spans)
-    after_title = split_sentences(document.text[length + 1 :], shifted)
-    sentences += [(start + length + 1, end + length + 1) for start, end in after_title]
+    sentences = sentences_of_document(document.text, document.title_length, spans)
     result = {}
     for start, end in sentences:
         inside = {i: kind for i, (kind, (a, b)) in document.mentions.items() if start <= a and b <= end}

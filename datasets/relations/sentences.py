@@ -42,3 +42,16 @@ def split_sentences(text: str, mentions: Sequence[Span] = ()) -> list[Span]:
             left = len(part) - len(part.lstrip())
             stripped.append((first + left, first + len(part.rstrip())))
     return stripped
+
+
+def sentences_of_document(text: str, title_length: int, mentions: Sequence[Span] = ()) -> list[Span]:
+    """The sentences of a title and an abstract that one character separates, as spans in the whole text.
+
+    Args:
+      text: Title, one character, abstract.
+      title_length: Where the title ends; no sentence goes on beyond it.
+      mentions: As for `split_sentences`, spans in the whole text.
+    """
+    start = title_length + 1
+    after = split_sentences(text[start:], [(first - start, last - start) for first, last in mentions])
+    return split_sentences(text[:title_length], mentions) + [(first + start, last + start) for first, last in after]

@@ -153,7 +153,8 @@ class RelationEncoding:
         mention; then the ends of mentions, the longer one's first. The markers and a piece of each mention stay.
         """
         all_parts = [self.parts(mention) for mention in mentions]
-        pieces = self._tokenize([part.text for parts in all_parts for part in parts if part.marker == NO_MARKER])
+        texts = [part.text for parts in all_parts for part in parts if part.marker == NO_MARKER]
+        pieces = tokenized(self.tokenizer, texts, self.markers)
         marker_ids = [self.tokenizer.convert_tokens_to_ids(marker) for marker in self.markers]
         shape = (len(mentions), self.max_length)
         arrays = {name: np.zeros(shape, np.int32) for name in ("attention_mask", "head_mask", "tail_mask")}
@@ -181,17 +182,18 @@ class RelationEncoding:
         arrays["head_start"], arrays["tail_start"] = starts
         return EncodedRelations(arrays, EncodingReport(len(mentions), cut, middle_cut, mention_cut, unknown))
 
-    def _tokenize(self, texts: Sequence[str]) -> Iterator[list[int]]:
-        """The ids of each text, one after the other; what a text spells of special pieces is plain text."""
-        special = sorted({*self.tokenizer.all_special_tokens, *self.markers}, key=len, reverse=True)
-        pattern = re.compile(f"(?={'|'.join(map(re.escape, special))})")
-        # A special piece is not found in a text that is cut after the piece's first character.
-        parts = [_cut_at(text, [match.start() + 1 for match in pattern.finditer(text)]) for text in texts]
-        flat = [part for pieces in parts for part in pieces]
-        options = {"add_special_tokens": False, "padding": False, "truncation": False, "verbose": False}
-        ids = iter(self.tokenizer(flat, **options)["input_ids"] if flat else ())
-        for pieces in parts:
-            yield [i for _ in pieces for i in next(ids)]
+
+def tokenized(tokenizer: Tokenizer, texts: Sequence[str], markers: Sequence[str] = ()) -> Iterator[list[int]]:
+    """The ids of each text, one after the other; what a text spells of special pieces and markers is plain text."""
+    special = sorted({*tokenizer.all_special_tokens, *markers}, key=len, reverse=True)
+    pattern = re.compile(f"(?={'|'.join(map(re.escape, special))})")
+    # A special piece is not found in a text that is cut after the piece's first character.
+    parts = [_cut_at(text, [match.start() + 1 for match in pattern.finditer(text)]) for text in texts]
+    flat = [part for pieces in parts for part in pieces]
+    options = {"add_special_tokens": False, "padding": False, "truncation": False, "verbose": False}
+    ids = iter(tokenizer(flat, **options)["input_ids"] if flat else ())
+    for pieces in parts:
+        yield [i for _ in pieces for i in next(ids)]
 
 
 _MARKER, _INSIDE, _BETWEEN, _OUTSIDE = range(4)

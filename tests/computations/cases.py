@@ -31,6 +31,7 @@ class Case:
     required: options without a default that works, for the two clients of the suite.
     constant_term: of the local loss on a model without an encoder, from the second round on.
     uploads: bytes that a client gives away where that is not a model.
+    bags: whether its examples lie in bags (toolbox.in_bags).
     """
 
     expected: Callable | None = None
@@ -41,6 +42,7 @@ class Case:
     required: dict = field(default_factory=dict)
     constant_term: float = 0.0
     uploads: int | None = None
+    bags: bool = False
 
 
 def by_examples(updates, sizes):
@@ -98,8 +100,43 @@ def three_choices(combine, rule, proximal=False):
     return expected
 
 
+def local_bags(kind):
+    """SGD on the client's own bags, clients weighted by their sentences (FedDS, Algorithm 3)."""
+
+    def expected(start, data, options):
+        updates = []
+        for x, y in data:
+            steps = [toolbox.bags_by_triple(toolbox.triples_of(y))] * STEPS
+            updates.append(
+                toolbox.difference(start, toolbox.train_on_bags(kind, start, x, y, steps, options.learning_rate))
+            )
+        update = by_examples(updates, [len(y) for _, y in data])
+        return [w - options.server_step * u for w, u in zip(start, update, strict=True)]
+
+    return expected
+
+
+def one_of_each_triple(start, data, options):
+    """Lazy MIL: of every triple the best sentence over all clients trains; clients count by these (FedDS, Eq. 5)."""
+    offers = {}
+    for platform, (x, y) in enumerate(data):
+        p = toolbox.softmax(x.astype(float) @ start[0] + start[1])
+        for row, triple in enumerate(toolbox.triples_of(y)):
+            offers.setdefault(triple, []).append((-p[row, y[row]], platform, row))
+    updates, sizes = [], []
+    for platform, (x, y) in enumerate(data):
+        rows = np.array([row for _, winner, row in map(min, offers.values()) if winner == platform])
+        local = toolbox.train(start, x, y, [rows] * STEPS, toolbox.Sgd(options.learning_rate))
+        updates.append(toolbox.difference(start, local))
+        sizes.append(len(rows))
+    update = by_examples(updates, sizes)
+    return [w - options.server_step * u for w, u in zip(start, update, strict=True)]
+
+
 SGD = {"learning_rate": 0.4, "mu": 0.8, "server_step": 1.5}
 ADAM = {"learning_rate": 0.1, "mu": 0.8, "server_step": 1.5}
+IN_BAGS = {"learning_rate": 0.3, "server_step": 1.5}
+NUM_TRIPLES = 3 * toolbox.TRIPLES_OF_A_LABEL
 ADAM_AND_MEAN = frozenset({"fedavgs", "fedavgt", "fedcmc", "moon"})
 
 CASES = {
@@ -117,6 +154,12 @@ CASES = {
     "moon": Case(
         three_choices(by_examples, toolbox.Adam), options=ADAM, like=ADAM_AND_MEAN, constant_term=float(np.log(2))
     ),
+    # The mean with all clients alike; else as MOON.
+    "fedlcc": Case(
+        three_choices(all_alike, toolbox.Adam),
+        options={"learning_rate": 0.1, "mu": 0.8, "server_step": 1.5},
+        constant_term=0.1 * float(np.log(2)),
+    ),
     "feded": Case(
         ensemble_distillation,
         options={"learning_rate": 0.1, "temperature": 2.0, "distillation_weight": 0.7, "server_epochs": 2},
@@ -127,6 +170,19 @@ CASES = {
     # In the first round all control variates are zero. They are a second model, each way.
     "scaffold": Case(
         three_choices(all_alike, toolbox.Sgd), options=SGD, required={"num_clients": 2}, extra_traffic=4 * (3 * 3 + 3)
+    ),
+    "mil_none": Case(three_choices(by_examples, toolbox.Sgd), options=IN_BAGS, bags=True),
+    "mil_one": Case(local_bags("one"), options=IN_BAGS, bags=True),
+    "mil_ave": Case(local_bags("ave"), options=IN_BAGS, bags=True),
+    "mil_att": Case(local_bags("att"), options=IN_BAGS, bags=True),
+    "mil_att_ra": Case(local_bags("att_ra"), options=IN_BAGS, bags=True),
+    # A value and an index per triple travel, up and down.
+    "lazy_mil": Case(
+        one_of_each_triple,
+        options=IN_BAGS,
+        bags=True,
+        required={"num_triples": NUM_TRIPLES},
+        extra_traffic=NUM_TRIPLES * (4 + 4),
     ),
 }
 

@@ -347,7 +347,7 @@ def other(model):
 
 
 def memories_of(algorithm, seed=3):
-    return [algorithm.client_work.blank_memory(len(y), seed) for _, y in DATA]
+    return [algorithm.client_work.blank_memory({"y": y}, seed) for _, y in DATA]
 
 
 def test_clients_with_a_model_of_their_own(runtime, model, other):

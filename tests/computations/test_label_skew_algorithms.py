@@ -87,12 +87,12 @@ def begin(algorithm, weights=None):
 
 
 def blank_memories(algorithm, data=DATA):
-    return [algorithm.client_work.blank_memory(len(y)) for _, y in data]
+    return [algorithm.client_work.blank_memory({"y": y}) for _, y in data]
 
 
 def first_round(algorithm, clients, weights=None):
     """Output of a round in which all these clients are new."""
-    memories = [algorithm.client_work.blank_memory(len(c["examples"]["y"])) for c in clients]
+    memories = [algorithm.client_work.blank_memory(c["examples"]) for c in clients]
     return algorithm.next(begin(algorithm, weights), clients, memories)
 
 
@@ -588,7 +588,7 @@ def test_clients_of_one_example_and_a_class_that_nobody_has(build, name):
     assert far_apart(state["weights"].trainable, start_weights())
     assert_close(with_empty[-1][0]["weights"].trainable, state["weights"].trainable, 1e-6)
     if with_empty[-1][1] is not None:
-        assert bits(with_empty[-1][1][3]) == bits(algorithm.client_work.blank_memory(0))
+        assert bits(with_empty[-1][1][3]) == bits(algorithm.client_work.blank_memory({"y": []}))
 
 
 @pytest.mark.parametrize("name", ["moon", "fedrs", "fedlc", "fedcmc"])

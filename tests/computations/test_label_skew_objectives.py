@@ -20,8 +20,9 @@ from computations.client_work.objectives import (
     RestrictedSoftmax,
 )
 from computations.client_work.objectives.major_classifier_contrast import average_similarity
-from computations.client_work.objectives.moon import INFERENCE_BATCH, representations
+from computations.client_work.objectives.moon import representations
 from computations.errors import CompositionError
+from computations.inference import BATCH
 from computations.local_model import LocalModel
 from computations.traffic import round_traffic, type_bytes
 from tests.computations.test_attention import ALLOWED, fits_one_model, what_the_server_gathers
@@ -186,7 +187,7 @@ def test_moon_where_a_representation_is_zero():
     assert np.isfinite(tape.gradient(loss, z)).all()
 
 
-@pytest.mark.parametrize("count", [0, 1, INFERENCE_BATCH, 2 * INFERENCE_BATCH + 5])
+@pytest.mark.parametrize("count", [0, 1, BATCH, 2 * BATCH + 5])
 def test_representations_are_those_of_one_pass_without_dropout(count):
     local_model = encoder_model(dropout=0.5)
     assert local_model.feature_width == 2  # before the model: Keras does not take a layer that is older than a graph's
@@ -205,7 +206,7 @@ def test_feature_width():
 
 def test_moons_blank_memory_is_of_its_type():
     objective, local_model = ModelContrast(), encoder_model()
-    blank = objective.blank_memory(local_model, 5)
+    blank = objective.blank_memory(local_model, {"y": [0] * 5})
     assert blank["representations"].shape == (5, 2) and not blank["trained"]
     assert str(objective.memory_type(local_model)) == "<representations=float32[?,2],trained=bool>"
 

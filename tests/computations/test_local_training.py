@@ -12,6 +12,7 @@ from computations.client_work.optimizers import SGD, PAdam, SelfAdam
 from computations.errors import CompositionError
 from computations.federated_algorithm import compose
 from computations.local_model import LocalModel
+from computations.native_form import native_form
 from computations.randomness import SeededDropout
 from computations.server_updates import gradient_step
 from tests.computations import toolbox
@@ -317,8 +318,8 @@ class RememberLogits(Objective):
             return tff.types.to_type(collections.OrderedDict(logits=logits, rounds=np.int32))
         return logits
 
-    def blank_memory(self, local_model, num_examples):
-        logits = np.zeros([num_examples, local_model.num_classes], np.float32)
+    def blank_memory(self, local_model, examples):
+        logits = np.zeros([len(examples["y"]), local_model.num_classes], np.float32)
         return collections.OrderedDict(logits=logits, rounds=np.int32(0)) if self.as_struct else logits
 
     def _logits(self, memory):
@@ -343,8 +344,8 @@ class ScaledMemory(RememberLogits):
     def memory_type(self, local_model):
         return tff.TensorType(np.float32, [None, 1])
 
-    def blank_memory(self, local_model, num_examples):
-        return np.zeros([num_examples, 1], np.float32)
+    def blank_memory(self, local_model, examples):
+        return np.zeros([len(examples["y"]), 1], np.float32)
 
     def remember(self, client, prepared, steps):
         return super().remember(client, prepared, steps)[:, :1]
@@ -376,7 +377,7 @@ def test_memory_over_two_rounds(model, kind):
     algorithm = composed(model, Proximal(mu, objective) if mu else objective, local_epochs=2, batch_size=4)
     data = [examples(n, seed=n) for n in (6, 11)]
     work = algorithm.client_work
-    memories = [work.blank_memory(len(y)) for _, y in data]
+    memories = [work.blank_memory({"y": y}) for _, y in data]
     state = algorithm.initialize(model_weights(*start_weights()))
     weights = [w.astype(float) for w in start_weights()]
     kept = [np.zeros(m.shape) for m in as_arrays(objective, memories)]
@@ -409,7 +410,7 @@ def test_the_memory_of_a_client_that_does_not_count_stays(model, kind):
     before = collections.OrderedDict(logits=marked, rounds=np.int32(4)) if objective.as_struct else marked
     blank = algorithm.client_work.blank_memory
     clients = [client(*examples(6, seed=6)), client(x, y), client(np.zeros([0, 3]), np.zeros([0]))]
-    output = algorithm.next(state, clients, [blank(6), before, blank(0)])
+    output = algorithm.next(state, clients, [blank(clients[0]["examples"]), before, blank(clients[2]["examples"])])
     assert bits(output["memory"][1]) == bits(before)
     assert bits(output["memory"][2]) == bits(blank(0))
     assert np.abs(as_arrays(objective, output["memory"])[0]).max() > 0.1
@@ -420,7 +421,7 @@ def test_an_objective_without_memory_has_no_blank_one(works, model):
     work = works(local_steps=1)
     assert work.memory_type is None and work.blank_memory is None
     with pytest.raises(TypeError, match="CrossEntropy"):
-        CrossEntropy().blank_memory(model, 3)
+        CrossEntropy().blank_memory(model, {"y": [0]})
 
 
 # The side channel.
@@ -490,8 +491,8 @@ class Both(SharedCounts):
     def memory_type(self, local_model):
         return tff.types.to_type(collections.OrderedDict(seen=tff.TensorType(np.int32, [None])))
 
-    def blank_memory(self, local_model, num_examples):
-        return collections.OrderedDict(seen=np.zeros([num_examples], np.int32))
+    def blank_memory(self, local_model, examples):
+        return collections.OrderedDict(seen=np.zeros([len(examples["y"])], np.int32))
 
     def remember(self, client, prepared, steps):
         return collections.OrderedDict(seen=client.memory["seen"] + steps)
@@ -501,7 +502,7 @@ def test_memory_and_side_channel_together(model):
     algorithm = composed(model, Both(), local_epochs=2, batch_size=4)
     state = algorithm.initialize(model_weights(*start_weights()))
     clients = [client(*examples(n, seed=n)) for n in (6, 11)]
-    memories = [algorithm.client_work.blank_memory(n) for n in (6, 11)]
+    memories = [algorithm.client_work.blank_memory(c["examples"]) for c in clients]
     for number in (1, 2):
         output = algorithm.next(state, clients, memories)
         state, memories = output["state"], output["memory"]
@@ -604,3 +605,30 @@ def test_an_infinite_gradient_norm_is_refused_or_clips_nothing(works):
 def test_impossible_mu_is_refused(mu):
     with pytest.raises(ValueError, match="mu"):
         Proximal(mu)
+
+
+def graphs(message):
+    """All TensorFlow graphs within a computation's message."""
+    for field, value in message.ListFields():
+        if field.name == "graph_def":
+            graph = tf.compat.v1.GraphDef()
+            value.Unpack(graph)
+            yield graph
+        elif field.message_type is not None:
+            for part in value if field.label == field.LABEL_REPEATED else [value]:
+                yield from graphs(part)
+
+
+def test_no_constant_is_as_large_as_the_weights():
+    """The worker would keep it in every session; TensorFlow folds tf.zeros of a fixed shape into one."""
+    width = 5000
+    large = linear_model(width, 2)
+    work = build_local_training(
+        large, objective=CrossEntropy(), optimizer=SelfAdam(0.1), training=LocalTraining(batch_size=5)
+    )
+    algorithm = compose(large, client_work=work, aggregator=mean(), finalizer=gradient_step(large))
+    found = list(graphs(tff.framework.ConcreteComputation.get_proto(native_form(algorithm.next))))
+    nodes = [n for graph in found for part in (graph.node, *(f.node_def for f in graph.library.function)) for n in part]
+    assert any(node.op == "ResourceApplyAdam" for node in nodes)
+    shapes = [[d.size for d in node.attr["value"].tensor.tensor_shape.dim] for node in nodes if node.op == "Const"]
+    assert shapes and all(np.prod(shape) < width for shape in shapes)

@@ -9,16 +9,21 @@ import tensorflow_federated as tff
 from computations.local_model import LocalModel
 
 
-def linear_model(width, num_classes, dropout=None):
-    """LocalModel of a softmax regression; `dropout`: a layer between the input and the classifier."""
+def linear_model(width, num_classes, dropout=None, bags=False):
+    """LocalModel of a softmax regression; `dropout`: a layer between the input and the classifier; `bags`: whether its
+    examples have a triple and a platform.
+
+    Its `context` are its features, for objectives that contrast contexts.
+    """
 
     def build():
         x = tf.keras.Input([width], name="x")
         features = x if dropout is None else dropout()(x)
         logits = tf.keras.layers.Dense(num_classes, name="classifier")(features)
-        return tf.keras.Model({"x": x}, {"logits": logits, "features": features})
+        return tf.keras.Model({"x": x}, {"logits": logits, "features": features, "context": features})
 
-    spec = {"x": tf.TensorSpec([None, width], tf.float32), "y": tf.TensorSpec([None], tf.int32)}
+    names = ["y", "triple", "platform"] if bags else ["y"]
+    spec = {"x": tf.TensorSpec([None, width], tf.float32), **{n: tf.TensorSpec([None], tf.int32) for n in names}}
     return LocalModel(build, spec, num_classes, "classifier")
 
 
@@ -36,6 +41,35 @@ def client(x, y, seed=(0, 0)):
         examples=collections.OrderedDict(x=np.asarray(x, np.float32), y=np.asarray(y, np.int32)),
         seed=np.array(seed, np.int32),
     )
+
+
+TRIPLES_OF_A_LABEL = 16
+
+
+def triples_of(y):
+    """A triple per sentence: two sentences of a label make a bag, and all platforms share the triples."""
+    triples = np.zeros(len(y), np.int32)
+    for label in np.unique(y):
+        of_label = np.flatnonzero(np.asarray(y) == label)
+        triples[of_label] = int(label) * TRIPLES_OF_A_LABEL + np.arange(len(of_label)) // 2
+    return triples
+
+
+def bag_examples(x, y, triple, platform):
+    """A platform's examples in bags."""
+    return collections.OrderedDict(
+        platform=np.full(len(y), platform, np.int32),
+        triple=np.asarray(triple, np.int32),
+        x=np.asarray(x, np.float32),
+        y=np.asarray(y, np.int32),
+    )
+
+
+def in_bags(client_value, platform):
+    """A client of `client` whose sentences lie in bags, see `triples_of`."""
+    x, y = client_value["examples"]["x"], client_value["examples"]["y"]
+    examples_in_bags = bag_examples(x, y, triples_of(y), platform)
+    return collections.OrderedDict(client_value, examples=collections.OrderedDict(sorted(examples_in_bags.items())))
 
 
 def model_weights(*trainable):
@@ -136,3 +170,61 @@ def train(start, x, y, rows_of_batches, rule, mu=0.0, extra=None):
 def difference(start, end):
     """start - end: what a client offers (a pseudo-gradient)."""
     return [s.astype(float) - e for s, e in zip(start, end, strict=True)]
+
+
+# Bags, with vectors as the papers write them.
+
+
+def bag_logits(kind, weights, x, label):
+    """Logits [C] of one bag of sentences x [n, d] with that label."""
+    kernel, bias = weights
+    x = x.astype(float)
+    if kind == "one":
+        best = np.argmax(softmax(x @ kernel + bias)[:, label])
+        return x[best] @ kernel + bias
+    if kind == "ave":
+        return x.mean(axis=0) @ kernel + bias
+    if kind == "att":
+        return (softmax(x @ kernel[:, label]) @ x) @ kernel + bias
+    vectors = [softmax(x @ query) @ x for query in kernel.T]  # att_ra: b^k
+    return np.array([query @ vector for query, vector in zip(kernel.T, vectors, strict=True)]) + bias
+
+
+def bags_by_triple(triple):
+    """Rows of every bag, the triples in ascending order."""
+    return [np.flatnonzero(np.asarray(triple) == t) for t in np.unique(triple)]
+
+
+def bags_loss(kind, weights, x, y, bags):
+    """The mean over bags, each an array of rows, of the cross-entropy of their logits."""
+    losses = []
+    for rows in bags:
+        label = y[rows[0]]
+        assert (y[rows] == label).all()
+        losses.append(-np.log(softmax(bag_logits(kind, weights, x[rows], label))[label]))
+    return float(np.mean(losses))
+
+
+def numeric_gradient(loss, weights, step=1e-5):
+    """Central differences of loss(weights) by every weight."""
+    gradients = []
+    for place, tensor in enumerate(weights):
+        gradient_of = np.zeros(tensor.shape)
+        for index in np.ndindex(*tensor.shape):
+            ends = []
+            for sign in (1, -1):
+                moved = [np.array(w, float) for w in weights]
+                moved[place][index] += sign * step
+                ends.append(loss(moved))
+            gradient_of[index] = (ends[0] - ends[1]) / (2 * step)
+        gradients.append(gradient_of)
+    return gradients
+
+
+def train_on_bags(kind, start, x, y, steps, rate):
+    """Local weights after SGD; `steps`: of every batch its bags, each an array of rows."""
+    weights = [w.astype(float) for w in start]
+    for bags in steps:
+        slopes = numeric_gradient(lambda moved, bags=bags: bags_loss(kind, moved, x, y, bags), weights)
+        weights = Sgd(rate).step(weights, slopes)
+    return weights

@@ -61,6 +61,10 @@ def test_a_path_stands_in_for_the_catalogue(folder):
             "data set chemprot: holds pairs of mentions, not texts with a label; use it with task.name = "
             '"sentence_relations"',
         ),
+        (
+            {"name": "nyt10"},
+            'data set nyt10: holds bags of sentences, not texts with a label; use it with task.name = "bag_relations"',
+        ),
         ({"name": "dxy"}, "{d}/dxy/train.jsonl: no such file (nor with .gz); put it there (copied in lemuria-wchen"),
     ],
 )
@@ -90,10 +94,16 @@ def test_the_entries():
         assert bool(data_set.files) == bool(data_set.labels) == (name != "synthetic")
         assert not data_set.files or next(iter(data_set.files)) == "train", "the default split"
         assert len(set(data_set.labels)) == len(data_set.labels)
-    files = [file for data_set in DATA_SETS.values() for file in data_set.files.values()]
+    # An aligned corpus is made from the files of another data set.
+    files = [file for name, data_set in DATA_SETS.items() if name != "cdr_aligned" for file in data_set.files.values()]
     assert len(set(files)) == len(files) and not any(file.startswith("/") or ".." in file for file in files)
     assert [name for name, data_set in DATA_SETS.items() if data_set.relations] == [
         *("chemprot", "chemprot_release", "pgr", "ade", "semeval2010_task8", "gad", "euadr", "i2b2_2010")
+    ]
+    assert [name for name, data_set in DATA_SETS.items() if data_set.kind == "bags"] == [
+        "nyt10",
+        "mirgene",
+        "cdr_aligned",
     ]
 
 
@@ -231,7 +241,7 @@ def test_floor_one_knows_neither_tensorflow_nor_the_floors_above():
 
     program = (
         "import sys, datasets, datasets.synthetic, datasets.text, datasets.encoded_clients; "
-        "import datasets.relations.loading, datasets.relations.selection; "
+        "import datasets.relations.loading, datasets.relations.selection, datasets.bags.loading; "
         "print([m for m in sys.modules if m.split('.')[0] in ('tensorflow', 'tensorflow_federated', 'computations', "
         "'tff_re', 'gensim', 'jieba', 'transformers', 'tokenizers')])"
     )

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datasets.errors import DataError
-from datasets.files import parse_json, read_bytes, read_json, read_json_lines, write_atomically
+from datasets.files import parse_json, read_byte_lines, read_bytes, read_json, read_json_lines, write_atomically
 
 
 def refused(data: bytes) -> str:
@@ -93,6 +93,29 @@ def test_json_lines_place_the_error_in_the_file(tmp_path):
         list(read_json_lines(path))
     path.write_bytes('["a\u2028b"]\n'.encode())
     assert list(read_json_lines(path)) == [(1, ["a\u2028b"])]
+
+
+def test_lines_are_read_one_after_the_other(tmp_path):
+    path = tmp_path / "a.jsonl"
+    data = b"[1]\r\n[2]\n  "
+    for content in (data, gzip.compress(data)):
+        path.write_bytes(content)
+        assert list(read_byte_lines(path)) == [b"[1]\r\n", b"[2]\n", b"  "]
+        assert list(read_json_lines(path)) == [(1, [1]), (2, [2])]
+    packed = gzip.compress(b"[1]\n" * 200_000)
+    path.write_bytes(packed[: len(packed) // 2])
+    lines = read_json_lines(path)
+    assert next(lines) == (1, [1]), "what stands before the damage is read"
+    with pytest.raises(DataError) as caught:
+        list(lines)
+    assert message(caught.value) == f"{path}: the gzip file is truncated; copy or download it again"
+    for empty in (b"", b" "):
+        path.write_bytes(empty)
+        assert list(read_json_lines(path)) == []
+    with pytest.raises(DataError, match="no such file"):
+        next(read_byte_lines(tmp_path / "none"))
+    with pytest.raises(DataError, match="cannot be read"):
+        next(read_byte_lines(tmp_path))
 
 
 def test_writing_replaces_whole_files_and_leaves_nothing_behind(tmp_path, monkeypatch):

@@ -37,7 +37,7 @@ def assert_two_rounds_train_and_repeat(algorithm, model, data):
 
     def rounds():
         state, losses = algorithm.initialize(start), []
-        memories = [memory_of(len(d["y"])) for d in data] if memory_of else None
+        memories = [memory_of(d) for d in data] if memory_of else None
         for number in range(2):
             clients = [
                 collections.OrderedDict(examples=d, seed=np.array([number, k], np.int32)) for k, d in enumerate(data)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import collections
+import itertools
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import executor_pb2
 
-from tff_re.runtime.lean_executor import fill
+from tff_re.runtime.lean_executor import LARGE_BYTES, LeanExecutor, fill
 
 WEIGHTS = tff.learning.models.ModelWeights([np.ones([2, 3], np.float32), np.zeros([0], np.float32)], [])
 WEIGHTS_TYPE = tff.types.to_type(
@@ -62,3 +64,38 @@ def test_a_dataset_is_left_to_tff():
 def test_a_value_of_another_type_is_refused(value, type_spec):
     with pytest.raises(TypeError):
         fill(executor_pb2.Value(), value, type_spec)
+
+
+class RecordingStub:
+    """In a worker's place; notes which values it is told to free."""
+
+    def __init__(self):
+        self.freed = []
+        self._numbers = itertools.count()
+
+    def get_executor(self, request):
+        return executor_pb2.GetExecutorResponse(executor=executor_pb2.ExecutorId(id="0"))
+
+    def create_value(self, request):
+        return executor_pb2.CreateValueResponse(value_ref=executor_pb2.ValueRef(id=str(next(self._numbers))))
+
+    def dispose(self, request):
+        self.freed += [reference.id for reference in request.value_ref]
+
+
+def test_large_values_are_freed_at_once_and_small_ones_together():
+    stub = RecordingStub()
+    executor = LeanExecutor(stub)
+    executor.set_cardinalities({tff.CLIENTS: 1})
+
+    def send(size):
+        member = tff.types.to_type([tff.TensorType(np.int8, [size])])
+        value = asyncio.run(executor.create_value([[np.zeros(size, np.int8)]], tff.FederatedType(member, tff.CLIENTS)))
+        assert value.type_signature.member == member
+
+    send(LARGE_BYTES - 1)
+    assert stub.freed == []
+    send(LARGE_BYTES)
+    assert stub.freed == ["0", "1"]
+    send(1)
+    assert stub.freed == ["0", "1", "2"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 
 NAMES = {
+    "document_encoder": "tff_re.models.document_encoder",
     "logistic_regression": "tff_re.models.logistic_regression",
     "lstm": "tff_re.models.lstm",
     "pcnn": "tff_re.models.pcnn",

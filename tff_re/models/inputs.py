@@ -90,3 +90,45 @@ class HiddenRelationInput:
         """Name -> TensorSpec of a batch."""
         specs = {name: spec for name, spec in self.relation.specs.items() if name != "input_ids"}
         return {"hidden": tf.TensorSpec([None, self.relation.max_length, self.width], tf.float16), **specs}
+
+
+@dataclass(frozen=True)
+class DocumentInput:
+    """Documents with their entities, mentions and candidate pairs; int32 but for the labels.
+
+    - `input_ids`, `attention_mask` [B, max_length]: `[CLS]`, pieces and markers of the whole document, `[SEP]`,
+      padding; the mask is 1 on all but the padding, which stands on the right;
+    - `mention_place`, `mention_entity` [B, max_mentions]: where a mention's opening marker stands, and of which entity
+      it is; -1 is padding. A mention of several entities stands once for each;
+    - `pair_head`, `pair_tail` [B, max_pairs]: entities of a pair that is to be classified; -1 is padding. Entities of
+      pairs have mentions;
+    - `pair_labels` float32 [B, max_pairs, num_relations]: 1 where the relation holds of the pair. The model hands them
+      on beside its outputs, for the loss; it does not read them.
+
+    Attributes:
+      vocabulary_size: Ids lie in [0, vocabulary_size); markers included.
+      max_length, max_mentions, max_entities, max_pairs: Of a document.
+      num_relations: R, relations that a pair may have, each on its own.
+      tokenizer: Folder or hub id of the word pieces' tokenizer.
+    """
+
+    vocabulary_size: int
+    max_length: int
+    max_mentions: int
+    max_entities: int
+    max_pairs: int
+    num_relations: int
+    tokenizer: str | None = None
+
+    @property
+    def specs(self) -> Mapping[str, tf.TensorSpec]:
+        """Name -> TensorSpec of a batch."""
+        widths = {
+            **dict.fromkeys(("input_ids", "attention_mask"), self.max_length),
+            **dict.fromkeys(("mention_place", "mention_entity"), self.max_mentions),
+            **dict.fromkeys(("pair_head", "pair_tail"), self.max_pairs),
+        }
+        return {
+            **{name: tf.TensorSpec([None, width], tf.int32) for name, width in widths.items()},
+            "pair_labels": tf.TensorSpec([None, self.max_pairs, self.num_relations], tf.float32),
+        }

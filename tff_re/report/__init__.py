@@ -12,6 +12,13 @@ from tff_re.report.comparison import (
     paired_difference,
 )
 from tff_re.report.plots import confusion_png, curves, partition_heatmap, run_curves
+from tff_re.report.precision_recall import (
+    Points,
+    precision_recall_png,
+    precision_recall_table,
+    read_precision_recall,
+    write_precision_recall,
+)
 from tff_re.report.similarity import RankCorrelations, first_and_last, rank_correlations, similarity_figure
 from tff_re.report.tables import partition_table
 
@@ -19,6 +26,7 @@ __all__ = [
     "ComparisonRow",
     "Difference",
     "MetricSummary",
+    "Points",
     "RankCorrelations",
     "class_csv",
     "class_markdown",
@@ -31,7 +39,11 @@ __all__ = [
     "paired_difference",
     "partition_heatmap",
     "partition_table",
+    "precision_recall_png",
+    "precision_recall_table",
     "rank_correlations",
+    "read_precision_recall",
     "run_curves",
     "similarity_figure",
+    "write_precision_recall",
 ]

@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import os
+import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -52,11 +53,12 @@ class MetricSummary:
     """One metric of one algorithm, a number for each seed.
 
     Attributes:
-      best: Seed to the best value over the rounds.
+      best: Seed to the best value over the rounds, or with `chosen` to that of the round that was chosen on dev.
       final: Seed to the mean over the last tenth of the rounds.
       published: The value in the paper, in the metric's own unit (a fraction for percentages).
       higher_is_better: False for losses: then a seed favours an algorithm that is lower.
       percent: Whether the values are fractions to be shown as percentages.
+      chosen: Whether `best` is not the best of all rounds, but that of a round chosen by another metric.
 
     Raises:
       ValueError: there is no seed, or best and final have different ones.
@@ -67,14 +69,18 @@ class MetricSummary:
     published: float | None = None
     higher_is_better: bool = True
     percent: bool = True
+    chosen: bool = False
 
     def __post_init__(self):
         if not self.best or self.best.keys() != self.final.keys():
             raise ValueError("best and final need the same seeds, at least one")
 
     @classmethod
-    def from_rounds(cls, values: Mapping[int, Sequence[float]], **options) -> MetricSummary:
+    def from_rounds(
+        cls, values: Mapping[int, Sequence[float]], chosen: Mapping[int, float] | None = None, **options
+    ) -> MetricSummary:
         """The summary of each seed's values, one for each evaluated round in order; `options` are the other attributes.
+        With `chosen`, seed to its value in the round that was chosen, that is its `best`.
 
         The last tenth of n values are the last max(1, round(n / 10)). Values that are not finite (a diverged round) are
         passed over in looking for the best, but not in the final mean.
@@ -90,7 +96,7 @@ class MetricSummary:
             last = rounds[-max(1, round(len(rounds) / 10)) :]
             best[seed] = better((float(v) for v in rounds if math.isfinite(v)), default=math.nan)
             final[seed] = _mean_std([float(v) for v in last])[0]
-        return cls(best, final, **options)
+        return cls(best, final, **options) if chosen is None else cls(chosen, final, chosen=True, **options)
 
     def difference(self, baseline: MetricSummary, which: str = "final") -> Difference | None:
         """The difference to a baseline over the seeds that both have, or None if they share none.
@@ -187,7 +193,9 @@ def comparison_csv(path: str | os.PathLike, rows: Sequence[ComparisonRow], basel
     for row in rows:
         record: dict[str, Any] = {"algorithm": row.algorithm, "control": int(row.control)}
         for name in _metric_names(rows):
-            record |= {f"{name}_{key}": value for key, value in _numbers(row, base, name).items()}
+            first = "chosen" if any(r.metrics[name].chosen for r in rows if name in r.metrics) else "best"
+            numbers = _numbers(row, base, name).items()
+            record |= {f"{name}_{re.sub('^best', first, key)}": value for key, value in numbers}
         for name, target in row.rounds_to:
             record[f"{name}_rounds_to_{target:g}"] = _rounds(row, (name, target), ";", "")
         record |= {key: getattr(row, key) for key in ("bytes_up", "bytes_down", "seconds_per_round")}
@@ -254,22 +262,25 @@ def _metric_columns(name: str, base: ComparisonRow | None, rows: Sequence[Compar
     def over_seeds(which):
         return show(lambda row, metric: _mean_and_std(metric, *_mean_std(list(getattr(metric, which).values()))))
 
+    chosen = any(row.metrics[name].chosen for row in rows if name in row.metrics)
+    first, compared = ("chosen", "best") if chosen else ("best", "final")
+
     def difference(row, metric):
-        value = _difference(row, base, name, "final")
+        value = _difference(row, base, name, compared)
         if value is None:
             return MISSING
         return f"{_mean_and_std(metric, value.mean, value.std, '+')} ({value.wins}/{value.n})"
 
-    columns = [_Column(f"{name} best", over_seeds("best")), _Column(f"{name} final", over_seeds("final"))]
+    columns = [_Column(f"{name} {first}", over_seeds("best")), _Column(f"{name} final", over_seeds("final"))]
     if any(row.median for row in rows):
         for which in ("best", "final"):
 
             def middle(row, metric, which=which):
                 return _mean_and_std(metric, statistics.median(getattr(metric, which).values()), None)
 
-            columns.append(_Column(f"{name} {which}, median", show(middle)))
+            columns.append(_Column(f"{name} {first if which == 'best' else which}, median", show(middle)))
     if base is not None:
-        columns.append(_Column(f"{name} final − {base.algorithm}", show(difference)))
+        columns.append(_Column(f"{name} {'chosen' if chosen else 'final'} − {base.algorithm}", show(difference)))
     if any(row.metrics[name].published is not None for row in rows if name in row.metrics):
         published = show(lambda row, metric: _fixed(metric.published, *_scale(metric)))
         columns.append(_Column(f"{name} published", published))
@@ -362,7 +373,12 @@ def _note(rows: Sequence[ComparisonRow], baseline: str | None) -> str:
         parts = ["One seed."]
     if percent:
         parts.append(f"In percent: {', '.join(percent)}.")
-    parts.append("Best: over the rounds. Final: mean over the last tenth of the rounds.")
+    first = [
+        text
+        for chosen, text in ((False, "Best: over the rounds."), (True, "Chosen: in the round that is best on dev."))
+        if chosen in {metric.chosen for metric in metrics.values()}
+    ]
+    parts += [*first, "Final: mean over the last tenth of the rounds."]
     if baseline is not None:
         parts.append(f"Differences to {baseline} are paired by seed; in brackets the seeds that favour the row.")
     parts.append("kB: thousands of bytes per client and round, uncompressed.")

@@ -206,12 +206,12 @@ def curves(
 
 
 def run_curves(path: str | os.PathLike, rows: Sequence[Mapping[str, Any]], title: str = "") -> list[Path]:
-    """Loss and accuracy of one run over its rounds, in two panels.
+    """Loss and accuracy (of a ranking its area, of a threshold its F1) of one run over its rounds, in two panels.
 
     Args:
       path: The PNG file.
       rows: Rows of the run's metrics, as numbers or as strings of a CSV file: `round`, and any columns whose names hold
-        'loss' or 'accuracy' (`train_loss`, `test_accuracy` …). Empty or absent values are passed over.
+        'loss', and 'accuracy', 'auc' or 'f1' (`train_loss`, `test_accuracy` …). Empty or absent values are passed over.
       title: Above the picture.
 
     Returns:
@@ -223,7 +223,8 @@ def run_curves(path: str | os.PathLike, rows: Sequence[Mapping[str, Any]], title
     """
     columns = list(dict.fromkeys(name for row in rows for name in row))
     figure = new_figure(8.4, 3.3)
-    for panel, kind in enumerate(("loss", "accuracy"), 1):
+    quality = next((k for k in ("accuracy", "auc", "f1") if any(k in name.lower() for name in columns)), "accuracy")
+    for panel, kind in enumerate(("loss", quality), 1):
         axes = figure.add_subplot(1, 2, panel)
         names = [name for name in columns if kind in name.lower()]
         for number, name in enumerate(names):

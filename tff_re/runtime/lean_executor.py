@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import executor_pb2
 from tensorflow_federated.python.core.impl.executors.remote_executor import RemoteValue
+
+LARGE_BYTES = 2**22
+"""An executor that has been sent a value of so many bytes frees values one by one: a message of some 0.3 ms each."""
 
 
 class LeanExecutor(tff.framework.RemoteExecutor):
@@ -12,10 +17,15 @@ class LeanExecutor(tff.framework.RemoteExecutor):
 
     TFF builds a message from the leaves up and copies what there is at every level, some ten times: 6 s for 90 MB of
     weights inside of a server's state, where 0.5 s will do. What is sent is the same, byte for byte.
+
+    The worker frees a value when told so, and TFF tells it of twenty at a time: of several rounds. Here an
+    executor that has been sent a large value has each freed as soon as nothing refers to it.
     """
 
     async def create_value(self, value, type_spec=None):
         """See tff.framework.Executor."""
+        if isinstance(type_spec, tff.Type) and _at_least_bytes(type_spec) >= LARGE_BYTES:
+            self._dispose_batch_size = 1
         if not isinstance(type_spec, (tff.StructType, tff.FederatedType)):
             return await super().create_value(value, type_spec)
         self._check_has_executor_id()
@@ -23,6 +33,17 @@ class LeanExecutor(tff.framework.RemoteExecutor):
         fill(request.value, value, type_spec)
         response = self._stub.create_value(request)
         return RemoteValue(response.value_ref, type_spec, self)
+
+
+def _at_least_bytes(type_spec: tff.Type) -> int:
+    """Bytes of a value as far as its type tells: of one client, dimensions that are not fixed counted as one."""
+    if isinstance(type_spec, tff.FederatedType):
+        return _at_least_bytes(type_spec.member)
+    if isinstance(type_spec, tff.StructType):
+        return sum(map(_at_least_bytes, type_spec.children()))
+    if isinstance(type_spec, tff.TensorType) and type_spec.shape is not None:
+        return math.prod(size or 1 for size in type_spec.shape) * type_spec.dtype.itemsize
+    return 0
 
 
 def fill(message: executor_pb2.Value, value, type_spec: tff.Type) -> None:

@@ -21,6 +21,13 @@ _PORT_ATTEMPTS = 4
 # The largest that fits the 32 bits in which gRPC holds it; the worker's own default, 10000, does not.
 _MAX_MESSAGE_MEGABYTES = 2047
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "1", "GRPC_VERBOSITY": "ERROR"}
+# TensorFlow's allocator for oneDNN never gives memory back, and doubles what it has when that is used up. The C
+# library's gives blocks above the first threshold back as they are freed, and a heap's free end above the second.
+_GIVE_MEMORY_BACK = {
+    "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(2**20),
+    "MALLOC_TRIM_THRESHOLD_": str(2**26),
+}
 
 
 def usable_cores() -> int:
@@ -73,7 +80,8 @@ class Worker:
           max_concurrent_computation_calls: how many clients the worker computes side by side; None: as many as there
             are usable cores.
           environment: environment variables for the worker on top of ours, such as `TF_NUM_INTRAOP_THREADS`,
-            `OMP_NUM_THREADS` or `TF_CPP_MIN_LOG_LEVEL` (1 unless given here: no mere information in the log).
+            `OMP_NUM_THREADS` or `TF_CPP_MIN_LOG_LEVEL` (1 unless given here: no mere information in the log). Those
+            that say how it allocates memory (`_GIVE_MEMORY_BACK`) hold unless given here or in ours.
           start_timeout: after how many seconds a worker that is not listening counts as failed.
 
         Raises:
@@ -195,7 +203,7 @@ class Worker:
                     stdout=subprocess.PIPE,
                     stderr=log,
                     bufsize=0,
-                    env={**os.environ, **_QUIET, **self.environment},
+                    env={**_GIVE_MEMORY_BACK, **os.environ, **_QUIET, **self.environment},
                     start_new_session=True,
                 )
         except OSError as error:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 
 NAMES = {
+    "bag_relations": "tff_re.tasks.bag_relations",
+    "document_relations": "tff_re.tasks.document_relations",
     "sentence_relations": "tff_re.tasks.sentence_relations",
     "symptom_classification": "tff_re.tasks.symptom_classification",
     "synthetic": "tff_re.tasks.synthetic",

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import tensorflow as tf
 
 from computations.local_model import LABEL, LocalModel
+from datasets.bag_records import BagCorpus
 from datasets.federated import ClientExamples, FederatedExamples
 from datasets.partition import LabelCounts, Partition, build_partition, read_partition
 from datasets.text.encoding import TextEncoding
 from tff_re import models
 from tff_re.errors import UserError
-from tff_re.models.inputs import DenseInput, HiddenRelationInput, RelationInput, TokenInput
+from tff_re.models.inputs import DenseInput, DocumentInput, HiddenRelationInput, RelationInput, TokenInput
 from tff_re.settings import Choice
+from tff_re.tasks.held_out import HeldOut
 from tff_re.tasks.where import Where
 
 
@@ -32,15 +35,29 @@ class Prepared:
       positive_labels: the relations that micro-F1 and macro-F1 count, all labels but "no relation"; None: the task does
         not classify relations.
       notes: what a reader of the results should know (what was left out, coverage of the word vectors, …).
+      held_out: what the server holds to judge by, where the clients hold no test examples.
+      beside: name -> TensorSpec of what examples have beside the model's inputs and the label, for algorithms.
+      bags: the training bags, where that is what the clients' sentences make.
+      truth: for each client int8 [n], whether its rows state their relation (1), or not (0), or have none (-1); None
+        where that is not known, which is everywhere but in made-up bags.
     """
 
     examples: FederatedExamples
-    inputs: DenseInput | HiddenRelationInput | RelationInput | TokenInput
+    inputs: DenseInput | DocumentInput | HiddenRelationInput | RelationInput | TokenInput
     counts: LabelCounts
     partition: Partition | None = None
     encoding: TextEncoding | None = None
     notes: tuple[str, ...] = field(default=())
     positive_labels: tuple[int, ...] | None = None
+    held_out: HeldOut | None = None
+    beside: Mapping[str, tf.TensorSpec] = field(default_factory=dict)
+    bags: BagCorpus | None = None
+    truth: tuple[np.ndarray, ...] | None = None
+
+    @property
+    def num_triples(self) -> int | None:
+        """How many facts the knowledge base has, pairs without one included; None where there are no bags."""
+        return None if self.bags is None else len(self.bags.triples)
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -71,7 +88,8 @@ class Prepared:
             for i, client in enumerate(self.examples.clients)
         )
         examples = FederatedExamples(clients, self.label_names, None if server is None else split[-1])
-        return dataclasses.replace(self, examples=examples, inputs=inputs)
+        held_out = None if self.held_out is None else self.held_out.behind(run)
+        return dataclasses.replace(self, examples=examples, inputs=inputs, held_out=held_out)
 
     def local_model(self, model: Choice) -> LocalModel:
         """The recipe's model for these inputs.
@@ -87,10 +105,10 @@ class Prepared:
         options, inputs, num_classes = model.options, self.inputs, len(self.label_names)
         return LocalModel(
             build=lambda: module.build(options, inputs, num_classes),
-            input_spec={**inputs.specs, LABEL: tf.TensorSpec([None], tf.int32)},
+            input_spec={**inputs.specs, **self.beside, LABEL: tf.TensorSpec([None], tf.int32)},
             num_classes=num_classes,
-            classifier="classifier",
             initialise=module.initialise(options, inputs) if hasattr(module, "initialise") else None,
+            **(module.local_parts(options) if hasattr(module, "local_parts") else {"classifier": "classifier"}),
         )
 
 

@@ -1,4 +1,4 @@
-"""Metrics of a classifier from its confusion matrix."""
+"""Metrics of a classifier from the counts that clients send: its confusion matrix, or correct pairs."""
 
 from __future__ import annotations
 
@@ -49,6 +49,27 @@ def classification_metrics(
             )
         )
     return metrics
+
+
+def pair_metrics(statistics: dict[str, np.ndarray]) -> dict[str, float]:
+    """`loss` (mean over pairs), `precision`, `recall` and `f1` over all relations, at probability one half.
+
+    Args:
+      statistics: `examples` (pairs) and `loss` (sums), `true_positives`, `predicted`, `actual` [R].
+
+    Returns:
+      NaN for all where there are no pairs; zero where nothing is predicted or holds.
+    """
+    count = float(statistics["examples"])
+    if not count:
+        return dict.fromkeys(("loss", "precision", "recall", "f1"), float("nan"))
+    correct, predicted, actual = (float(np.sum(statistics[n])) for n in ("true_positives", "predicted", "actual"))
+    return {
+        "loss": float(statistics["loss"]) / count,
+        "precision": correct / predicted if predicted else 0.0,
+        "recall": correct / actual if actual else 0.0,
+        "f1": 2 * correct / (predicted + actual) if predicted + actual else 0.0,
+    }
 
 
 def per_class(confusion: np.ndarray):

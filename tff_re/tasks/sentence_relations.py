@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from datasets.catalogue import find_data_set
@@ -12,18 +11,13 @@ from datasets.partition import label_counts
 from datasets.relation_records import RelationCorpus
 from datasets.relations.loading import load_relations
 from datasets.relations.selection import balanced_subset, set_documents_apart, subset
-from datasets.text import load_word_vectors
-from datasets.text.relation_encoding import RelationEncoding, with_markers
-from datasets.text.relation_layout import MARKERS, as_text, blinded, marked
-from datasets.text.word_tokenizer import word_tokenizer, word_vocabulary
-from tff_re.errors import UserError
-from tff_re.models.inputs import RelationInput
 from tff_re.tasks.base import Prepared, partition_of
+from tff_re.tasks.relation_text import RelationTextOptions, relation_encoding
 from tff_re.tasks.where import Where
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(RelationTextOptions):
     """Attributes:
     dataset: a relation data set that `datasets` lists.
     label: one of the data set's label choices; its first one if not set.
@@ -41,15 +35,6 @@ class Options:
     subset: so many training samples, classes in proportion, drawn by the run's seed; all if not set.
     balanced_subset: so many training samples of each class at most.
     test_subset: so many test samples, classes in proportion, drawn by `test_seed`; all if not set.
-    encoding: `pieces` of a pretrained encoder's tokenizer, or `words` of the clients' training texts.
-    tokenizer: with `pieces`, the folder or hub id of the encoder.
-    max_length: pieces or words of a text that are kept, [CLS], [SEP] and markers included; texts are cut around their
-      mentions.
-    blind: whether a mention is replaced by its type (FedED).
-    min_count, max_words: bounds of the vocabulary of words.
-    min_clients: a word enters the vocabulary only if so many clients hold it: the vocabulary leaves the clients.
-    vectors_path: with `words`, initial word vectors (word2vec text or binary; gensim's own format with --trust);
-      learned with the model if not set.
     """
 
     dataset: str = "chemprot"
@@ -66,19 +51,12 @@ class Options:
     subset: int | None = None
     balanced_subset: int | None = None
     test_subset: int | None = None
-    encoding: Literal["pieces", "words"] = "pieces"
-    tokenizer: str | None = None
-    max_length: int = 128
-    blind: bool = False
-    min_count: int = 1
-    min_clients: int = 2
-    max_words: int | None = None
-    vectors_path: str | None = None
 
     def __post_init__(self):
+        super().__post_init__()
         if not find_data_set(self.dataset).relations:
             raise ValueError(f"dataset '{self.dataset}' holds no pairs of mentions; use its own task")
-        for name in ("max_length", "min_count", "min_clients", "subset", "balanced_subset", "test_subset"):
+        for name in ("subset", "balanced_subset", "test_subset"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
@@ -92,10 +70,6 @@ class Options:
             raise ValueError("subset and balanced_subset exclude each other; set one of them")
         if self.test_subset is not None and self.test == "hold_out":
             raise ValueError("test_subset needs test = 'documents' or 'official'")
-        if self.encoding == "words" and self.tokenizer is not None:
-            raise ValueError("tokenizer needs encoding = 'pieces'")
-        if self.encoding == "pieces" and self.vectors_path is not None:
-            raise ValueError("vectors_path needs encoding = 'words'")
 
 
 def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
@@ -103,25 +77,13 @@ def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
     corpus, test = _corpora(options, seed, where)
     corpora = (corpus,) if test is None else (corpus, test)
     partition = partition_of(options, corpora, partitioner, seed, where, test_share=options.test_share)
-    if options.encoding == "words":
-        layout = blinded if options.blind else marked
-        texts = training_texts(
-            partition, *corpora, text_of=lambda mention: as_text(layout(mention), [""] * len(MARKERS))
-        )
-        tokenizer, size, vectors, notes = _words(options, texts, where, seed)
-    else:
-        tokenizer, size = with_markers(_load_tokenizer(options.tokenizer))
-        vectors, notes = None, ()
-    encoding = RelationEncoding(
-        tokenizer,
-        options.max_length,
-        blind=options.blind,
-        unit="words" if options.encoding == "words" else "word pieces",
+    encoding, inputs, notes = relation_encoding(
+        options, lambda text_of: training_texts(partition, *corpora, text_of=text_of), seed, where
     )
     examples, report = encode_relations(corpora, partition, encoding)
     return Prepared(
         examples=examples,
-        inputs=RelationInput(size, options.max_length, options.tokenizer, vectors),
+        inputs=inputs,
         counts=label_counts(partition, *corpora),
         partition=partition,
         notes=tuple(
@@ -129,7 +91,6 @@ def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
                 (
                     *(note for c in corpora for note in c.notes),
                     *partition.notes,
-                    encoding.describe(),
                     *notes,
                     *report.notes(),
                 )
@@ -156,34 +117,3 @@ def _corpora(options: Options, seed: int, where: Where) -> tuple[RelationCorpus,
     if options.test_subset is not None:
         test = subset(test, options.test_subset, seed=options.test_seed)
     return corpus, test
-
-
-def _load_tokenizer(source: str | None):
-    if source is None:
-        raise UserError(
-            "task.tokenizer is not set: give the folder or hub id of an encoder (--set task.tokenizer=FOLDER), or set "
-            "task.encoding = 'words'"
-        )
-    from transformers import AutoTokenizer
-
-    problem = None
-    try:
-        return AutoTokenizer.from_pretrained(source, use_fast=True)
-    except Exception as error:  # whatever a damaged file makes of the tokenizers library
-        problem = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    raise UserError(
-        f"tokenizer {source}: cannot be read ({problem}); give the folder of an encoder, or the id of one on the "
-        "Hugging Face hub"
-    )
-
-
-def _words(options: Options, texts, where: Where, seed: int):
-    vocabulary = word_vocabulary(
-        texts, min_count=options.min_count, min_clients=options.min_clients, max_size=options.max_words
-    )
-    note = f"vocabulary: {len(vocabulary.words)} words, markers included"
-    if options.vectors_path is None:
-        return word_tokenizer(vocabulary), len(vocabulary), None, (note,)
-    vectors = load_word_vectors(options.vectors_path, trust=where.trust)
-    covered = vectors.describe(Path(options.vectors_path).name, vocabulary)
-    return word_tokenizer(vocabulary), len(vocabulary), vectors.matrix_for(vocabulary, seed=seed), (note, covered)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -45,12 +46,22 @@ class Client:
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch in a step: `rows` int32 [B] are its places among the client's examples."""
+    """A batch in a step: `rows` int32 [B] are its places among the client's examples.
+
+    For an objective `of_bags` a batch are whole bags, and `bags` int32 [B] says which of them a row belongs to:
+    0, 1, … in ascending order; else it is None.
+    """
 
     features: Mapping[str, tf.Tensor]
     labels: tf.Tensor
     outputs: Mapping[str, tf.Tensor]
     rows: tf.Tensor
+    bags: tf.Tensor | None = None
+
+
+def mean(values: tf.Tensor) -> tf.Tensor:
+    """The mean of float32 [n]; 0 of none, as a batch of documents may be without pairs."""
+    return tf.math.divide_no_nan(tf.reduce_sum(values), tf.cast(tf.size(values), tf.float32))
 
 
 @dataclass(frozen=True)
@@ -78,8 +89,10 @@ class Objective:
       side_channel: what travels beside the model, or None.
       shown: names of entries of the memory, float32 [C] each and without text, that a simulation may record for every
         client. In a deployment they stay at the client like the rest of its memory.
+      of_bags: whether batches are made of bags, a client's rows of one `triple`, in place of single examples.
     """
 
+    of_bags: bool = False
     side_channel: SideChannel | None = None
     shown: tuple[str, ...] = ()
 
@@ -88,9 +101,10 @@ class Objective:
         del local_model
         return None
 
-    def blank_memory(self, local_model: LocalModel, num_examples: int):
-        """NumPy value of `memory_type` for a client that has not been trained yet."""
-        raise TypeError(f"{type(self).__name__} keeps no memory (client with {num_examples} examples)")
+    def blank_memory(self, local_model: LocalModel, examples: Mapping[str, np.ndarray]):
+        """NumPy value of `memory_type` for a client with these examples that has not been trained yet."""
+        del local_model, examples
+        raise TypeError(f"{type(self).__name__} keeps no memory")
 
     def prepare(self, client: Client):
         """Tensors made once per local training, handed to the other methods."""
@@ -98,9 +112,9 @@ class Objective:
         return ()
 
     def loss(self, client: Client, prepared, batch: Batch) -> tf.Tensor:
-        """The loss to minimise, a scalar: the mean over the batch."""
+        """The loss to minimise, a scalar: the mean over the batch (over its rows, see `LocalModel.rows`)."""
         del prepared
-        return tf.reduce_mean(client.local_model.losses(batch.labels, batch.outputs))
+        return mean(client.local_model.losses(batch.labels, batch.outputs))
 
     def adjust_gradients(self, client: Client, prepared, gradients: Sequence[Any]) -> Sequence[Any]:
         """Gradients as the optimizer gets them; for terms with a closed form (proximal, control variates)."""

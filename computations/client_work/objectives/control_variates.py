@@ -41,8 +41,8 @@ class ControlVariates(Objective):
         """c_i: a list of float32 tensors like the trainable weights."""
         return tff.types.to_type(list(local_model.weights_type.trainable.children()))
 
-    def blank_memory(self, local_model: LocalModel, num_examples: int):
-        del num_examples
+    def blank_memory(self, local_model: LocalModel, examples):
+        del examples
         return [np.zeros(t.shape, t.dtype) for t in local_model.weights_type.trainable.children()]
 
     def adjust_gradients(self, client: Client, prepared, gradients: Sequence) -> list[tf.Tensor]:

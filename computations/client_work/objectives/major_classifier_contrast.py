@@ -61,8 +61,8 @@ class MajorClassifierContrast(Objective):
         similarity = tff.TensorType(np.float32, [local_model.num_classes])
         return tff.types.to_type(collections.OrderedDict(similarity=similarity))
 
-    def blank_memory(self, local_model: LocalModel, num_examples: int):
-        del num_examples
+    def blank_memory(self, local_model: LocalModel, examples):
+        del examples
         return collections.OrderedDict(similarity=np.zeros([local_model.num_classes], np.float32))
 
     def loss(self, client: Client, prepared, batch: Batch) -> tf.Tensor:

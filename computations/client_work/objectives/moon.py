@@ -1,4 +1,7 @@
-"""MOON's model-contrastive term (Li, He and Song 2021, "Model-Contrastive Federated Learning", CVPR, Eqs. 3-4)."""
+"""MOON's model-contrastive term (Li, He and Song 2021, "Model-Contrastive Federated Learning", CVPR, Eqs. 3-4).
+
+What is contrasted is an output of the model by name, so that other methods contrast other outputs by the same code.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,10 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from computations.client_work.objectives.base import Batch, Client, Objective
-from computations.local_model import LocalModel, split_label
-
-INFERENCE_BATCH = 64
-"""Examples at once where representations are computed; bounds the memory for activations."""
+from computations.client_work.objectives.base import Batch, Client, Objective, mean
+from computations.errors import CompositionError
+from computations.inference import BATCH, forward
+from computations.local_model import LocalModel
 
 
 class ModelContrast(Objective):
@@ -21,11 +23,17 @@ class ModelContrast(Objective):
     z is the model's `features` of an example in the step, z_glob that of the global model at the start of the round,
     z_prev that of the client's own model at the end of its last round; the latter two are constants. MOON puts a
     projection head of two layers before z; here z is what the classifier sees, so that methods are compared on one
-    model.
+    model. Where an example makes several rows of the outputs (a document's pairs) each row has its z, and the mean is
+    over the batch's rows.
 
-    A client keeps z_prev of its own examples (n * d numbers) instead of its previous model: the loss is the same, as
-    both are computed without dropout. A client that has not been trained yet has no previous model and no contrast.
+    A client keeps z_prev of its own rows (n * d numbers) instead of its previous model: the loss is the same, as both
+    are computed without dropout. A client that has not been trained yet has no previous model and no contrast.
+
+    Attributes:
+      output: name of the model's output that is contrasted.
     """
+
+    output = "features"
 
     def __init__(self, weight: float = 1.0, tau: float = 0.5):
         """Args:
@@ -40,29 +48,40 @@ class ModelContrast(Objective):
 
     def memory_type(self, local_model: LocalModel) -> tff.Type:
         """<representations=float32[?,d], trained=bool>."""
-        representations = tff.TensorType(np.float32, [None, local_model.feature_width])
+        representations = tff.TensorType(np.float32, [None, self._width(local_model)])
         return tff.types.to_type(collections.OrderedDict(representations=representations, trained=np.bool_))
 
-    def blank_memory(self, local_model: LocalModel, num_examples: int):
-        representations = np.zeros([num_examples, local_model.feature_width], np.float32)
+    def blank_memory(self, local_model: LocalModel, examples):
+        representations = np.zeros([local_model.num_rows(examples), self._width(local_model)], np.float32)
         return collections.OrderedDict(representations=representations, trained=np.bool_(False))
 
     def prepare(self, client: Client):
-        """Directions of z_glob and z_prev, float32 [n, d] each."""
+        """Directions of z_glob and z_prev, float32 [n, d] each, for the n rows of all of the client's examples."""
         return collections.OrderedDict(
-            globally=direction(representations(client)), previously=direction(client.memory["representations"])
+            globally=direction(representations(client, self.output)),
+            previously=direction(client.memory["representations"]),
         )
 
     def loss(self, client: Client, prepared, batch: Batch) -> tf.Tensor:
-        z = direction(tf.cast(batch.outputs["features"], tf.float32))
-        similar = tf.reduce_sum(z * tf.gather(prepared["globally"], batch.rows), axis=-1) / self.tau
-        dissimilar = tf.reduce_sum(z * tf.gather(prepared["previously"], batch.rows), axis=-1) / self.tau
-        contrast = tf.reduce_mean(tf.math.softplus(dissimilar - similar))
+        z, rows = direction(tf.cast(batch.outputs[self.output], tf.float32)), output_rows(client, batch.rows)
+        similar = tf.reduce_sum(z * tf.gather(prepared["globally"], rows), axis=-1) / self.tau
+        dissimilar = tf.reduce_sum(z * tf.gather(prepared["previously"], rows), axis=-1) / self.tau
+        contrast = mean(tf.math.softplus(dissimilar - similar))
         plain = super().loss(client, prepared, batch)
         return plain + self.weight * tf.where(client.memory["trained"], contrast, 0.0)
 
     def remember(self, client: Client, prepared, steps):
-        return collections.OrderedDict(representations=representations(client), trained=tf.constant(True))
+        return collections.OrderedDict(representations=representations(client, self.output), trained=tf.constant(True))
+
+    def _width(self, local_model: LocalModel) -> int:
+        """d; CompositionError for a model that does not give what is contrasted."""
+        widths = local_model.output_widths
+        if self.output not in widths:
+            raise CompositionError(
+                f"{type(self).__name__} contrasts the model's output '{self.output}', but the model gives "
+                f"{', '.join(sorted(widths))}; choose another model.name"
+            )
+        return widths[self.output]
 
 
 def direction(vectors: tf.Tensor) -> tf.Tensor:
@@ -70,28 +89,21 @@ def direction(vectors: tf.Tensor) -> tf.Tensor:
     return tf.math.l2_normalize(vectors, axis=-1)
 
 
-def representations(client: Client) -> tf.Tensor:
-    """float32 [n, d]: the `features` of all of the client's examples under the model as it is now, without dropout."""
-    width = client.local_model.feature_width
+def output_rows(client: Client, rows: tf.Tensor) -> tf.Tensor:
+    """Places of examples, int32 [B] -> places of the rows that they make of the model's outputs, int32 [N]."""
+    if client.local_model.rows is None:
+        return rows
+    counts = client.local_model.row_counts(client.examples)
+    of_batch = tf.gather(counts, rows)
+    first = tf.gather(tf.cumsum(counts, exclusive=True), rows)
+    shift = first - tf.cumsum(of_batch, exclusive=True)
+    return tf.range(tf.reduce_sum(of_batch)) + tf.repeat(shift, of_batch)
 
-    @tf.function(reduce_retracing=True)
-    def represent(rows):  # a function of its own: the kernels for LSTMs are chosen per function
-        features, _ = split_label({name: tf.gather(value, rows) for name, value in client.examples.items()})
-        return tf.ensure_shape(tf.cast(client.model(features, training=False)["features"], tf.float32), [None, width])
 
-    count = tf.shape(client.examples["y"])[0]
-    batches = (count + INFERENCE_BATCH - 1) // INFERENCE_BATCH
-    parts = tf.TensorArray(tf.float32, size=batches, element_shape=[None, width], infer_shape=False)
-    _, parts = tf.while_loop(
-        lambda i, _: i < batches,
-        lambda i, done: (
-            i + 1,
-            done.write(i, represent(tf.range(i * INFERENCE_BATCH, tf.minimum((i + 1) * INFERENCE_BATCH, count)))),
-        ),
-        (tf.constant(0), parts),
-        parallel_iterations=1,  # one batch's activations at a time
-    )
-    return tf.ensure_shape(parts.concat(), [None, width])
+def representations(client: Client, output: str = "features") -> tf.Tensor:
+    """float32 [n, d]: an output for all of the client's examples under the model as it is now, without dropout."""
+    model = client.local_model
+    return forward(client.model, client.examples, output, model.output_widths[output], model.inference_batch or BATCH)
 
 
 def check_contrast(weight: float, tau: float) -> None:

@@ -36,12 +36,13 @@ class Proximal(Objective):
         self.mu = mu
         self.inner = inner or CrossEntropy()
         self.side_channel, self.shown = self.inner.side_channel, self.inner.shown
+        self.of_bags = self.inner.of_bags
 
     def memory_type(self, local_model):
         return self.inner.memory_type(local_model)
 
-    def blank_memory(self, local_model, num_examples):
-        return self.inner.blank_memory(local_model, num_examples)
+    def blank_memory(self, local_model, examples):
+        return self.inner.blank_memory(local_model, examples)
 
     def prepare(self, client: Client):
         return self.inner.prepare(client)

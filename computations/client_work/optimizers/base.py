@@ -7,6 +7,8 @@ from typing import Protocol
 
 import tensorflow as tf
 
+from computations.local_model import zeros
+
 
 class BoundOptimizer(Protocol):
     """An optimizer with its moments, made for one client's variables in one round."""
@@ -38,4 +40,4 @@ def check_learning_rate(learning_rate: float) -> None:
 
 def moments_like(variables: Sequence[tf.Variable]) -> list[tf.Variable]:
     """One zero variable per variable."""
-    return [tf.Variable(tf.zeros(v.shape, v.dtype), trainable=False) for v in variables]
+    return [tf.Variable(zeros(v.shape, v.dtype), trainable=False) for v in variables]

@@ -1,0 +1,186 @@
+"""Peak memory and seconds of training on whole documents, with an encoder of MiniLM-L6's form and random weights.
+
+Two kinds of batches of three documents: the largest that are to be met (40 entities, all 1,560 ordered pairs of them,
+1,500 pieces, so that they are read in windows) and such as CDR's. Each is trained on in two ways, each in a process of
+its own: as a step in that process, and as rounds of FedLCC in the worker, the contrast included.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.memory import SECONDS_BETWEEN_SAMPLES, kind_of_memory, watched
+from tff_re.run_folder import environment
+
+# TensorFlow and what needs it is imported in the measured process alone.
+
+FORM = {
+    "model_type": "bert",
+    "num_hidden_layers": 6,
+    "hidden_size": 384,
+    "num_attention_heads": 12,
+    "intermediate_size": 1536,
+    "vocab_size": 30524,
+}
+BATCH, MOST_GIGABYTES = 3, 4.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """Numbers of pieces, entities, mentions and pairs in each document of a batch."""
+
+    name: str
+    pieces: int
+    entities: int
+    mentions: int
+    pairs: int
+
+
+SIZES = (Size("largest", 1500, 40, 120, 1560), Size("as CDR", 400, 10, 30, 20))
+PARTS = 4
+"""Steps or rounds; the first compiles."""
+
+
+def run(rounds: int, out: Path) -> str:
+    """Measures PARTS steps and rounds of each size, whatever `rounds` is; returns the Markdown table."""
+    del rounds
+    kind = kind_of_memory()
+    measured = {}
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(json.dumps(FORM), "utf-8")
+        for size in SIZES:
+            measured["a step in the process", size.name] = measure(steps, size, folder, (), kind)
+            measured["a round of FedLCC in the worker", size.name] = measure(
+                federated_rounds, size, folder, (out / "worker.log",), kind
+            )
+    about = environment()
+    return table(measured) + (
+        f"\n{FORM['num_hidden_layers']} layers of width {FORM['hidden_size']}, random weights; one batch of {BATCH} "
+        "documents without padding, Adam. "
+        + "; ".join(
+            f"{s.name}: {s.pieces} pieces, {s.entities} entities, {s.mentions} mentions, {s.pairs} pairs" for s in SIZES
+        )
+        + f". A round is one such step and the contexts under the global and the trained model. "
+        f"{kind.upper()} of all processes that belong to it, sampled every {SECONDS_BETWEEN_SAMPLES * 1000:.0f} ms; GB "
+        f"are 10^9 bytes. {about['cores']} cores, TensorFlow {about['tensorflow']}, TFF "
+        f"{about['tensorflow-federated']}.\n"
+    )
+
+
+def table(measured: dict[tuple[str, str], list[tuple[int, float]]]) -> str:
+    """Markdown from (way, size) -> (peak in bytes, seconds) of each step or round."""
+    lines = [
+        "| documents | training | peak at compilation, GB | peak after it, GB | least seconds after it |",
+        "| :-- | :-- | --: | --: | --: |",
+    ]
+    for (way, size), parts in measured.items():
+        first, later = parts[0][0], max(peak for peak, _ in parts[1:])
+        seconds = min(seconds for _, seconds in parts[1:])
+        lines.append(f"| {size} | {way} | {first / 1e9:.2f} | {later / 1e9:.2f} | {seconds:.2f} |")
+    way, size = next(iter(measured))
+    most = max(peak for peak, _ in measured[way, size]) / 1e9
+    met = "met" if most < MOST_GIGABYTES else "not met"
+    lines += ["", f"Expected: {way}, {size}, stays under {MOST_GIGABYTES:g} GB; here {most:.2f}, {met}.", ""]
+    return "\n".join(lines)
+
+
+def measure(work, size: Size, folder: str, more: tuple, kind: str) -> list[tuple[int, float]]:
+    """(peak in bytes, seconds) of each step or round, in a process of its own that has ended on return.
+
+    Raises:
+      RuntimeError: that process ended before its time; it has printed why.
+    """
+    arguments = (size, folder, FORM["vocab_size"], PARTS, *more)
+    stages = watched(work, arguments, kind, f"{work.__name__} on documents {size.name}")
+    return [(peak, seconds) for seconds, peak in stages]
+
+
+def steps(tell, size: Size, folder: str, vocabulary: int, parts: int) -> None:
+    """In the measured process: training steps; tells the seconds of each."""
+    import tensorflow as tf
+
+    from computations.client_work.optimizers import SelfAdam
+    from computations.local_model import split_label
+    from computations.randomness import step_seed
+
+    local_model = _local_model(size, folder, vocabulary)
+    model = local_model.keras_model(local_model.initial_weights(0))
+    optimizer = SelfAdam(2.5e-5).bind(model.trainable_variables)
+    features, labels = split_label(
+        {n: tf.constant(a) for n, a in local_model.arrange(_documents(size, vocabulary)).items()}
+    )
+
+    @tf.function
+    def step(seed):
+        with step_seed(seed), tf.GradientTape() as tape:
+            loss = tf.reduce_mean(local_model.losses(labels, model(features, training=True)))
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), [], tf.constant(2.5e-5))
+        return loss
+
+    for number in range(parts):
+        began = time.perf_counter()
+        float(step(tf.constant([0, number])))
+        tell(time.perf_counter() - began)
+
+
+def federated_rounds(tell, size: Size, folder: str, vocabulary: int, parts: int, log: Path) -> None:
+    """The same with rounds of one client."""
+    from computations import algorithms
+    from tff_re.runtime import open_runtime
+
+    with open_runtime("local", log_path=log):
+        model = _local_model(size, folder, vocabulary)
+        chosen = algorithms.find("fedlcc")
+        algorithm = chosen.build(model, chosen.options(batch_size=BATCH))
+        state = algorithm.initialize(model.initial_weights(0))
+        arrays = model.arrange(_documents(size, vocabulary))
+        memory = [algorithm.client_work.blank_memory(arrays)]
+        for number in range(parts):
+            client = collections.OrderedDict(examples=arrays, seed=np.array([number, 0], np.int32))
+            began = time.perf_counter()
+            output = algorithm.next(state, [client], memory)
+            state, memory = output["state"], output["memory"]
+            tell(time.perf_counter() - began)
+
+
+def _local_model(size: Size, folder: str, vocabulary: int):
+    import tensorflow as tf
+
+    from computations.local_model import LocalModel
+    from tff_re.models import document_encoder
+    from tff_re.models.inputs import DocumentInput
+
+    inputs = DocumentInput(vocabulary, size.pieces, size.mentions, size.entities, size.pairs, 1, folder)
+    options = document_encoder.Options(pretrained=False)
+    return LocalModel(
+        build=lambda: document_encoder.build(options, inputs, 2),
+        input_spec={**inputs.specs, "y": tf.TensorSpec([None], tf.int32)},
+        num_classes=2,
+        **document_encoder.local_parts(options),
+    )
+
+
+def _documents(size: Size, vocabulary: int) -> dict[str, np.ndarray]:
+    """A batch of random pieces without padding, the mentions spread evenly, so many of all pairs; see DocumentInput."""
+    rng = np.random.default_rng(0)
+    pairs = [(s, t) for s in range(size.entities) for t in range(size.entities) if s != t][: size.pairs]
+    rows = {
+        "mention_place": np.linspace(1, size.pieces - 2, size.mentions).astype(int),
+        "mention_entity": np.arange(size.mentions) % size.entities,
+        "pair_head": np.array([head for head, _ in pairs]),
+        "pair_tail": np.array([tail for _, tail in pairs]),
+        "y": 1,
+    }
+    return {
+        **{name: np.repeat(np.asarray(row)[np.newaxis], BATCH, axis=0) for name, row in rows.items()},
+        "input_ids": rng.integers(0, vocabulary, [BATCH, size.pieces]),
+        "attention_mask": np.ones([BATCH, size.pieces]),
+        "pair_labels": rng.integers(0, 2, [BATCH, len(pairs), 1]),
+    }

@@ -1,0 +1,48 @@
+"""FedLCC (Xiao, Jin and Hao, "Federated Document-Level Biomedical Relation Extraction with Localized Context Contrast",
+Algorithm 1, Eqs. 11-14)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from computations.algorithms.options import AdamOrSgdOptions, check_mu
+from computations.algorithms.parts import adam_or_sgd, with_mean
+from computations.algorithms.registry import algorithm
+from computations.client_work.objectives import LocalizedContextContrast
+from computations.client_work.objectives.moon import check_contrast
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalizedContextOptions(AdamOrSgdOptions):
+    """Attributes:
+    weighting: `uniform`: all clients alike (Eq. 14); `examples`: by their number of documents.
+    learning_rate: of the client optimizer; the default suits Adam and a pretrained transformer (Table 2).
+    local_epochs: passes over a client's documents in a round.
+    batch_size: documents in a batch.
+    mu: weight of the contrast (Eq. 13).
+    tau: temperature of the contrast (Eq. 12).
+    """
+
+    weighting: Literal["examples", "uniform"] = "uniform"
+    learning_rate: float = 2.5e-5
+    local_epochs: int = 1
+    batch_size: int = 3
+    mu: float = 0.1
+    tau: float = 0.5
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_mu(self)
+        check_contrast(self.mu, self.tau)
+
+
+@algorithm(
+    "fedlcc",
+    title="FedLCC",
+    source="Xiao, Jin and Hao, Section 3, Algorithm 1, Eqs. 11-14",
+    options=LocalizedContextOptions,
+)
+def fedlcc(model, options):
+    """plain mean; a contrast of localized contexts: near to the global model's, far from the previous local model's"""
+    return with_mean(model, options, adam_or_sgd(options), LocalizedContextContrast(options.mu, options.tau))

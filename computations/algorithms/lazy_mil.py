@@ -1,0 +1,143 @@
+"""Distant supervision over platforms (FedDS, Sui et al. 2021, "Distant Supervision for Relation Extraction in Federated
+Settings"): Lazy MIL and the baselines that the paper compares it with.
+
+The baselines suppress noise inside of a client's own bags (Appendix C, Algorithm 3) and count clients by their
+sentences; Lazy MIL selects one sentence a triple over all clients of the round (Algorithms 1 and 2) and counts clients
+by the selected ones (Eq. 5).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Literal
+
+from computations.aggregators import AttentionFactory, mean
+from computations.algorithms.options import AdamOrSgdOptions
+from computations.algorithms.parts import adam_or_sgd
+from computations.algorithms.registry import algorithm
+from computations.bags import require_linear_classifier
+from computations.client_work import build_local_training
+from computations.client_work.objectives import (
+    AtLeastOne,
+    BagAverage,
+    CrossEntropy,
+    Objective,
+    RelationAwareAttention,
+    SelectiveAttention,
+)
+from computations.client_work.selection import build_cross_platform_selection, check_selection, require_bags
+from computations.errors import CompositionError
+from computations.federated_algorithm import FederatedAlgorithm, compose
+from computations.local_model import LocalModel
+from computations.server_updates import gradient_step
+
+
+@dataclass(frozen=True, kw_only=True)
+class BagOptions(AdamOrSgdOptions):
+    """Attributes:
+    optimizer: of the clients: plain SGD, or Adam with fresh moments in every round (Self-Adam).
+    learning_rate: of the client optimizer; the paper searches 0.05 to 0.2 for SGD, and takes 1e-5 for BERT.
+    local_epochs: passes over what a client trains on in a round (the paper's E).
+    batch_size: sentences in a batch (the paper's B); bags where a method trains on such.
+    aggregation: `mean`: clients count as `weighting` says; `attention`: softmax of the sizes of their updates (FLCMC,
+      Eqs. 10-14), whatever `weighting` is.
+    granularity: with `attention`, one softmax per weight tensor (`layer`) or over the whole model (`model`).
+    """
+
+    optimizer: Literal["adam", "sgd"] = "sgd"
+    learning_rate: float = 0.1
+    local_epochs: int = 3
+    batch_size: int = 32
+    aggregation: Literal["mean", "attention"] = "mean"
+    granularity: Literal["layer", "model"] = "layer"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.aggregation not in ("mean", "attention"):
+            raise ValueError(f"aggregation must be 'mean' or 'attention', got {self.aggregation!r}")
+        if self.granularity not in ("layer", "model"):
+            raise ValueError(f"granularity must be 'layer' or 'model', got {self.granularity!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LazyOptions(BagOptions):
+    """Attributes:
+    num_triples: T, how many triples the clients have sentences of, pairs without a relation included; a run counts them
+      if it is not set.
+    select_na: whether one sentence is selected of a pair without a relation, too, which the paper does not say; false:
+      all sentences of such pairs train.
+    na_label: the label of pairs without a relation.
+    """
+
+    num_triples: int | None = None
+    select_na: bool = True
+    na_label: int = 0
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_selection(1 if self.num_triples is None else self.num_triples, self.na_label)
+
+
+@algorithm("mil_none", title="NONE", source="FedDS, Section 4.3, Algorithm 3; FedAvg", options=BagOptions)
+def mil_none(model, options):
+    """mean or attention; cross-entropy on every sentence"""
+    return _composed("mil_none", model, options, CrossEntropy())
+
+
+@algorithm("mil_one", title="ONE", source="FedDS, Algorithm 3; Zeng et al. 2015, Section 3.4", options=BagOptions)
+def mil_one(model, options):
+    """mean or attention; of each local bag the sentence of the highest probability trains"""
+    return _composed("mil_one", model, options, AtLeastOne())
+
+
+@algorithm("mil_ave", title="AVE", source="FedDS, Algorithm 3; Lin et al. 2016, Section 3.2", options=BagOptions)
+def mil_ave(model, options):
+    """mean or attention; a local bag is the mean of its sentences"""
+    require_linear_classifier(model)
+    return _composed("mil_ave", model, options, BagAverage(), pooling="mean")
+
+
+@algorithm("mil_att", title="ATT", source="FedDS, Algorithm 3; Lin et al. 2016, Eqs. 7-10", options=BagOptions)
+def mil_att(model, options):
+    """mean or attention; a local bag is its sentences, attended by the labelled relation"""
+    require_linear_classifier(model)
+    return _composed("mil_att", model, options, SelectiveAttention(), pooling="attention")
+
+
+@algorithm("mil_att_ra", title="ATT_RA", source="FedDS, Algorithm 3; Ye and Ling 2019, Section 3.2", options=BagOptions)
+def mil_att_ra(model, options):
+    """mean or attention; a local bag is its sentences, attended by every relation for itself"""
+    require_linear_classifier(model)
+    return _composed("mil_att_ra", model, options, RelationAwareAttention(), pooling="relation_attention")
+
+
+@algorithm("lazy_mil", title="Lazy MIL", source="FedDS, Section 3, Algorithms 1-2, Eqs. 1-5", options=LazyOptions)
+def lazy_mil(model, options):
+    """mean or attention; of each triple the one best sentence among all clients trains"""
+    if options.num_triples is None:
+        raise CompositionError("lazy_mil: the number of triples is not known; num_triples is not set")
+    selection = build_cross_platform_selection(
+        model, options.num_triples, select_na=options.select_na, na_label=options.na_label
+    )
+    return _composed("lazy_mil", model, options, CrossEntropy(), selection=selection)
+
+
+def _composed(
+    name: str, model: LocalModel, options: BagOptions, objective: Objective, *, pooling="max", selection=None
+) -> FederatedAlgorithm:
+    require_bags(model, name)
+    attends = options.aggregation == "attention"
+    algorithm = compose(
+        model,
+        client_work=build_local_training(
+            model,
+            objective=objective,
+            optimizer=adam_or_sgd(options),
+            training=options.local_training("uniform" if attends else options.weighting),
+            selection=selection,
+        ),
+        aggregator=AttentionFactory(options.granularity) if attends else mean(),
+        finalizer=gradient_step(model, step_size=options.server_step, momentum=options.server_momentum),
+    )
+    return dataclasses.replace(algorithm, bag_pooling=pooling)

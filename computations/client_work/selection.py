@@ -1,0 +1,188 @@
+"""Lazy multiple-instance learning: clients agree on one sentence for every triple (FedDS, Section 3.3, Algorithm 1).
+
+At the start of a round every client scores its sentences with the global weights. Up go its best score of each triple
+and, from those who hold the best of all, their index; down come the best scores and the winners. No sentence, and no
+place of one, leaves a client.
+"""
+
+from __future__ import annotations
+
+import collections
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from computations.bags import ABSENT, first_best, label_probabilities
+from computations.client_work.objectives import BagObjective
+from computations.errors import CompositionError
+from computations.inference import forward
+from computations.local_model import LABEL, PLATFORM, TRIPLE, LocalModel, assign_weights, zero_initialisers
+
+NOBODY = np.iinfo(np.int32).max
+"""In place of a platform's index."""
+
+BATCH = 256
+"""Sentences at once where they are scored."""
+
+
+def build_cross_platform_selection(
+    model: LocalModel, num_triples: int, *, select_na: bool = True, na_label: int = 0
+) -> tff.Computation:
+    """(<weights@CLIENTS, examples@CLIENTS> -> <chosen=<selected=bool[?], finite=bool>@CLIENTS, metrics=@SERVER>).
+
+    A triple's sentence is the one with the highest p(r|s) among all clients of the round (Eqs. 1 and 2), without
+    dropout; ties go to the smallest platform index, within a platform to the first row. A score that is not finite
+    counts as absent, and `finite` says whether a client had none such. Metrics: `selection/triples`, those with a
+    winner, `selection/sentences`, the selected (sum of |D*_i|), and `selection/share` of them among all.
+
+    Args:
+      model: its examples have `triple` and `platform`.
+      num_triples: T, how many triples there are at all clients, pairs without a relation included.
+      select_na: whether sentences of pairs without a relation are selected like the others, which the paper does not
+        say; False: they all train.
+      na_label: the label of such pairs.
+
+    Raises:
+      ValueError: for fewer than one triple, or a label that the model does not have.
+      CompositionError: for a model without bags.
+    """
+    check_selection(num_triples, na_label)
+    if na_label >= model.num_classes:
+        raise ValueError(f"na_label must be below the model's {model.num_classes} classes, got {na_label}")
+    require_bags(model, "the selection over platforms")
+    per_triple, indices = tff.TensorType(np.float32, [num_triples]), tff.TensorType(np.int32, [num_triples])
+
+    @tff.tensorflow.computation(model.weights_type, model.examples_type)
+    def offer(weights, examples):
+        scores = label_probabilities(_logits(model, weights, examples), examples[LABEL])
+        finite = tf.reduce_all(scores >= 0)
+        if not select_na:
+            scores = tf.where(tf.equal(examples[LABEL], na_label), ABSENT, scores)
+        best, rows = first_best(scores, examples[TRIPLE], num_triples)
+        return collections.OrderedDict(
+            best=tf.where(best >= 0, best, -np.inf), rows=tf.where(best >= 0, rows, tf.size(scores)), finite=finite
+        )
+
+    offered = offer.type_signature.result
+
+    @tff.tensorflow.computation(offered, per_triple, model.examples_type)
+    def claim(own, best, examples):
+        # Of nobody and the rows' platforms the least, because a client may have no row.
+        platform = tf.reduce_min(tf.concat([[NOBODY], examples[PLATFORM]], axis=0))
+        return tf.where((own["best"] >= 0) & tf.equal(own["best"], best), platform, NOBODY)
+
+    @tff.tensorflow.computation(offered, indices, model.examples_type)
+    def choose(own, winners, examples):
+        labels, triples = examples[LABEL], examples[TRIPLE]
+        best_row = tf.equal(tf.gather(own["rows"], triples), tf.range(tf.size(labels)))
+        selected = best_row & tf.equal(tf.gather(winners, triples), examples[PLATFORM])
+        if not select_na:
+            selected |= tf.equal(labels, na_label)
+        return collections.OrderedDict(selected=selected, finite=own["finite"])
+
+    @tff.tensorflow.computation(choose.type_signature.result)
+    def count(chosen):
+        selected = tf.reduce_sum(tf.cast(chosen["selected"], tf.float32))
+        return collections.OrderedDict(selected=selected, all=tf.cast(tf.size(chosen["selected"]), tf.float32))
+
+    @tff.tensorflow.computation(count.type_signature.result, indices)
+    def report(counted, winners):
+        return collections.OrderedDict(
+            [
+                ("selection/triples", tf.reduce_sum(tf.cast(winners < NOBODY, tf.float32))),
+                ("selection/sentences", counted["selected"]),
+                ("selection/share", tf.math.divide_no_nan(counted["selected"], counted["all"])),
+            ]
+        )
+
+    @tff.federated_computation(
+        tff.FederatedType(model.weights_type, tff.CLIENTS), tff.FederatedType(model.examples_type, tff.CLIENTS)
+    )
+    def select(weights, examples):
+        own = tff.federated_map(offer, (weights, examples))
+        best = tff.federated_broadcast(tff.federated_max(own["best"]))
+        winners = tff.federated_min(tff.federated_map(claim, (own, best, examples)))
+        chosen = tff.federated_map(choose, (own, tff.federated_broadcast(winners), examples))
+        counted = tff.federated_sum(tff.federated_map(count, chosen))
+        return collections.OrderedDict(chosen=chosen, metrics=tff.federated_map(report, (counted, winners)))
+
+    return select
+
+
+def build_selection(
+    model: LocalModel, num_triples: int, *, select_na: bool = True, na_label: int = 0
+) -> tff.Computation:
+    """(<weights@SERVER, examples@CLIENTS> -> bool[?]@CLIENTS): what clients would train on in a round of Lazy MIL.
+
+    For a simulation's case study; in a deployment it stays at the client. Arguments and errors are those of
+    `build_cross_platform_selection`.
+    """
+    select = build_cross_platform_selection(model, num_triples, select_na=select_na, na_label=na_label)
+
+    @tff.federated_computation(
+        tff.FederatedType(model.weights_type, tff.SERVER), tff.FederatedType(model.examples_type, tff.CLIENTS)
+    )
+    def selection(weights, examples):
+        return select(tff.federated_broadcast(weights), examples)["chosen"]["selected"]
+
+    return selection
+
+
+def build_local_shares(model: LocalModel, objective: BagObjective) -> tff.Computation:
+    """(<weights@SERVER, examples@CLIENTS> -> float32[?]@CLIENTS): what each sentence counts in its local bag.
+
+    Under these weights and without dropout; where relations attend for themselves, by the attention of the bag's label.
+    For a simulation's case study, beside `build_selection`; in a deployment it stays at the client.
+
+    Raises:
+      CompositionError: for a model without bags.
+    """
+    require_bags(model, "what a sentence counts in its bag")
+
+    @tff.tensorflow.computation(model.weights_type, model.examples_type)
+    def share(weights, examples):
+        logits, labels = _logits(model, weights, examples), examples[LABEL]
+        triples, bags = tf.unique(examples[TRIPLE])
+        shares = objective.shares(logits, labels, bags, tf.size(triples))
+        shares = shares if shares.shape.rank == 1 else tf.gather(shares, labels, batch_dims=1)
+        return tf.ensure_shape(shares, [None])
+
+    @tff.federated_computation(
+        tff.FederatedType(model.weights_type, tff.SERVER), tff.FederatedType(model.examples_type, tff.CLIENTS)
+    )
+    def local_shares(weights, examples):
+        return tff.federated_map(share, (tff.federated_broadcast(weights), examples))
+
+    return local_shares
+
+
+def _logits(model: LocalModel, weights, examples) -> tf.Tensor:
+    """float32 [n, C], without dropout."""
+    with zero_initialisers():
+        keras_model = model.build()
+
+    @tf.function
+    def run():
+        assign_weights(keras_model, weights)
+        return forward(keras_model, examples, "logits", model.num_classes, BATCH)
+
+    return run()
+
+
+def require_bags(model: LocalModel, who: str) -> None:
+    """CompositionError unless the model's examples have `triple` and `platform`."""
+    missing = [name for name in (TRIPLE, PLATFORM) if name not in model.input_spec]
+    if missing:
+        raise CompositionError(
+            f"{who} needs bags: examples with {TRIPLE!r} and {PLATFORM!r} beside the label, these have no "
+            + " and no ".join(map(repr, missing))
+        )
+
+
+def check_selection(num_triples: int, na_label: int) -> None:
+    """ValueError unless there is a triple and the label is not negative."""
+    if num_triples < 1:
+        raise ValueError(f"num_triples must be at least 1, got {num_triples}")
+    if na_label < 0:
+        raise ValueError(f"na_label must not be negative, got {na_label}")

@@ -1,0 +1,239 @@
+"""What a corpus of planted noise consists of, as numbers: bags, what their sentences state, and their words.
+
+A sentence is two entities among filler words, with a cue: two words at one of the three places that the entities leave
+(before, between, behind). Every relation has some cues of its own, and so has its absence. A true sentence of a related
+pair has a cue of one of the pair's relations; a noisy one has a cue of no relation or of another one. Distant
+supervision labels both alike.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from datasets.apportion import by_largest_remainder
+from datasets.bag_records import NEGATIVE
+from datasets.errors import DataError
+from datasets.seeds import generator
+
+CUES = 4
+"""Cues of a relation; the absence of one has as many times CUES as there are relations."""
+
+FILLERS = 400
+LONGEST_GAP = 4
+"""Filler words at each of the three places, at most."""
+
+WIDTH = 3 * (LONGEST_GAP + 2) + 2
+
+_SYLLABLES = tuple(consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou")
+
+
+@dataclass(frozen=True)
+class PlantedOptions:
+    """What a planted corpus is drawn from.
+
+    Attributes:
+      num_bags: B, pairs of entities.
+      noise_rate: The probability that a sentence of a related pair states none of its relations, in [0, 1].
+      num_sentences: Over all bags, at least B; three a bag by default. Sizes follow Zipf's law above the one sentence
+        that every bag has.
+      num_relations: Without the negative.
+      num_triples: (pair, relation), at least B: what is beyond B goes to related pairs with several relations. By
+        default every tenth related pair has a second one.
+      unrelated_share: Of the pairs, in [0, 1).
+      other_share: Of the noisy sentences, those that state a relation which is not their pair's; the others state none.
+      at_least_one: Whether each relation of a pair has a true sentence, as far as the bag has sentences enough; fewer
+        sentences are noisy then than `noise_rate` says.
+      zipf: The exponent of the law, at least 0; the larger, the more unequal.
+      seed: Of all that is drawn.
+
+    Raises:
+      DataError: an impossible option.
+    """
+
+    num_bags: int
+    noise_rate: float
+    num_sentences: int | None = None
+    num_relations: int = 5
+    num_triples: int | None = None
+    unrelated_share: float = 0.5
+    other_share: float = 0.5
+    at_least_one: bool = True
+    zipf: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self):
+        for name, least in (("num_bags", 2), ("num_relations", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise DataError(f"{name} is not a whole number of at least {least}", remedy=f"use at least {least}")
+        for name in ("num_sentences", "num_triples"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+                raise DataError(f"{name} is not a whole number", remedy="use e.g. 1000")
+        for name in ("noise_rate", "unrelated_share", "other_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise DataError(f"{name} is not a number from 0 to 1", remedy="use e.g. 0.5")
+        if not 0 <= self.zipf < math.inf:
+            raise DataError("zipf is not a number of at least 0", remedy="use e.g. 1")
+        if not self.related:
+            raise DataError("no pair is related", remedy="lower unrelated_share")
+        most = self.num_bags + self.related * (self.num_relations - 1)
+        if not self.num_bags <= self.triples <= most:
+            raise DataError(f"num_triples is not from {self.num_bags} to {most}", remedy="change it, or num_relations")
+        if self.sentences < self.num_bags:
+            raise DataError("num_sentences is smaller than num_bags", remedy="give every bag a sentence")
+
+    @property
+    def relation_names(self) -> tuple[str, ...]:
+        """The negative, then ``relation 1``, ``relation 2``, …"""
+        return (NEGATIVE, *(f"relation {label}" for label in range(1, self.num_relations + 1)))
+
+    @property
+    def related(self) -> int:
+        """The number of related pairs."""
+        return self.num_bags - round(self.unrelated_share * self.num_bags)
+
+    @property
+    def sentences(self) -> int:
+        """The number of sentences."""
+        return 3 * self.num_bags if self.num_sentences is None else self.num_sentences
+
+    @property
+    def triples(self) -> int:
+        """The number of (pair, relation)."""
+        if self.num_triples is not None:
+            return self.num_triples
+        return self.num_bags + (self.related // 10 if self.num_relations > 1 else 0)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A planted corpus as numbers: N sentences of B bags, words by their index in `words`.
+
+    Attributes:
+      bag: int32 [N].
+      expressed: int32 [N], the label that the sentence's cue states, 0 for none.
+      words: The words of the grammar, entities last.
+      slots: int32 [N, WIDTH], the sentence's words in their order, -1 for an empty place.
+      head_slot, tail_slot: int32 [N], where in `slots` the entities stand.
+      labels: For each bag the labels of its pair, increasing; (0,) for an unrelated pair.
+      entities: int32 [B, 2], head and tail of each bag, as indices of words.
+    """
+
+    bag: np.ndarray = field(repr=False)
+    expressed: np.ndarray = field(repr=False)
+    words: tuple[str, ...] = field(repr=False)
+    slots: np.ndarray = field(repr=False)
+    head_slot: np.ndarray = field(repr=False)
+    tail_slot: np.ndarray = field(repr=False)
+    labels: tuple[tuple[int, ...], ...] = field(repr=False)
+    entities: np.ndarray = field(repr=False)
+
+
+def draw_plan(options: PlantedOptions) -> Plan:
+    """The corpus as numbers; with the same options always the same."""
+    rng = generator(options.seed, "planted")
+    count, num_bags = options.sentences, options.num_bags
+    ranks = np.arange(1, num_bags + 1, dtype=np.float64)
+    sizes = 1 + by_largest_remainder(count - num_bags, ranks**-options.zipf)
+    sizes = rng.permutation(sizes)
+    order_of, several = _relations(options, rng)
+    expressed, bag = _expressed(options, rng, sizes, order_of, several)
+    shuffled = rng.permutation(count)
+    bag, expressed = bag[shuffled], expressed[shuffled]
+    words, cues = _grammar(options.num_relations)
+    side = math.ceil(math.sqrt(2 * num_bags))
+    first, second = np.divmod(rng.choice(side * side, num_bags, replace=False), side)
+    entities = np.stack([first, second + side], axis=1).astype(np.int32) + len(words)
+    words += [_word(4, number) for number in range(2 * side)]
+    slots, head_slot, tail_slot = _layout(rng, expressed, entities[bag], cues)
+    labels = tuple(
+        tuple(sorted(order[:number].tolist())) if number else (0,)
+        for order, number in zip(order_of, several, strict=True)
+    )
+    return Plan(bag, expressed, tuple(words), slots, head_slot, tail_slot, labels, entities)
+
+
+def _relations(options: PlantedOptions, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """All labels in an order of each bag's own, [B, R], and how many of the first are its pair's, 0 if unrelated."""
+    total, related = options.num_relations, options.related
+    several = np.zeros(options.num_bags, np.int64)
+    several[:related] = 1
+    room = np.repeat(np.arange(related), total - 1)
+    np.add.at(several, rng.permutation(room)[: options.triples - options.num_bags], 1)
+    mixed = rng.permutation(options.num_bags)
+    start, turn = rng.integers(total, size=options.num_bags), rng.integers(max(1, total - 1), size=options.num_bags)
+    others = (turn[:, None] + np.arange(total - 1)) % max(1, total - 1)
+    order_of = np.concatenate([start[:, None], (start[:, None] + 1 + others) % total], axis=1) + 1
+    return order_of.astype(np.int32), several[mixed]
+
+
+def _expressed(options, rng, sizes, order_of, several) -> tuple[np.ndarray, np.ndarray]:
+    """The label that each sentence states, and its bag, bag by bag."""
+    bag = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    place = np.arange(len(bag)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    own, total = several[bag], options.num_relations
+    which = np.where(place < own, place, (rng.random(len(bag)) * own).astype(np.int64))
+    true = rng.random(len(bag)) >= options.noise_rate
+    if options.at_least_one:
+        true |= place < own
+    else:
+        which = (rng.random(len(bag)) * own).astype(np.int64)
+    another = own + (rng.random(len(bag)) * (total - own)).astype(np.int64)
+    states_another = (rng.random(len(bag)) < options.other_share) & (own < total)
+    noisy = np.where(states_another, order_of[bag, np.minimum(another, total - 1)], 0)
+    expressed = np.where(true, order_of[bag, which], noisy)
+    return np.where(own > 0, expressed, 0).astype(np.int32), bag
+
+
+def _grammar(num_relations: int) -> tuple[list[str], np.ndarray]:
+    """The words without the entities, and the cues: int32 [R + 1, CUES * R, 3], two words and a place.
+
+    A relation has CUES cues, which are repeated; its absence has CUES * R different ones.
+    """
+    words = [_word(2, number) for number in range(FILLERS)]
+    cues = np.zeros((num_relations + 1, CUES * num_relations, 3), np.int32)
+    for label in range(num_relations + 1):
+        distinct = CUES * num_relations if label == 0 else CUES
+        made = np.array(
+            [(len(words) + 2 * cue, len(words) + 2 * cue + 1, (label + cue) % 3) for cue in range(distinct)], np.int32
+        )
+        words += [_word(3, len(words) - FILLERS + number) for number in range(2 * distinct)]
+        cues[label] = np.tile(made, (cues.shape[1] // distinct, 1))
+    return words, cues
+
+
+def _layout(rng, expressed, entities, cues) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The sentences' slots, and which hold head and tail: gap, entity, gap, entity, gap, in each gap room for a cue."""
+    count = len(expressed)
+    cue = cues[expressed, rng.integers(cues.shape[1], size=count)]
+    slots = np.full((count, WIDTH), -1, np.int32)
+    step = LONGEST_GAP + 3
+    for place in range(3):
+        start = place * step
+        length = rng.integers(1 if place == 1 else 0, LONGEST_GAP + 1, size=count)
+        filled = np.arange(LONGEST_GAP) < length[:, None]
+        fillers = (FILLERS * rng.random((count, LONGEST_GAP)) ** 2).astype(
+            np.int32
+        )  # the first words are the commonest
+        slots[:, start : start + LONGEST_GAP] = np.where(filled, fillers, -1)
+        here = cue[:, 2] == place
+        slots[here, start + LONGEST_GAP : start + LONGEST_GAP + 2] = cue[here, :2]
+    reverse = rng.random(count) < 0.5
+    early, late = LONGEST_GAP + 2, step + LONGEST_GAP + 2
+    slots[:, early] = np.where(reverse, entities[:, 1], entities[:, 0])
+    slots[:, late] = np.where(reverse, entities[:, 0], entities[:, 1])
+    places = np.array([early, late], np.int32)
+    return slots, places[reverse.astype(int)], places[1 - reverse.astype(int)]
+
+
+def _word(syllables: int, number: int) -> str:
+    """Different numbers give different words; words of different lengths differ anyway."""
+    base = len(_SYLLABLES)
+    number = (
+        number * 39_916_801 + 1
+    ) % base**syllables  # a prime that does not divide the base: neighbours look different
+    return "".join(_SYLLABLES[number // base**place % base] for place in range(syllables))

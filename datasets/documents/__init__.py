@@ -1,0 +1,9 @@
+"""Document-level relations: readers, candidate pairs, encoding, scoring.
+
+`pubtator` (CDR, CHR, GDA) reads `Document` records; a malformed line is refused with file, line and reason, and what is
+irregular in the published files themselves is counted in notes.
+"""
+
+from datasets.document_records import Document, EntityMention, Fact
+
+__all__ = ["Document", "EntityMention", "Fact"]

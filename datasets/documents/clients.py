@@ -1,0 +1,106 @@
+"""From a partition of documents to the clients' arrays, and what the server tests on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from datasets.documents.encoding import DocumentEncoding, EncodedDocuments
+from datasets.documents.records import LABEL_NAMES, DocumentCorpus
+from datasets.documents.scoring import GoldFacts, gold_facts
+from datasets.errors import DataError
+from datasets.federated import ClientExamples, Examples, FederatedExamples
+from datasets.partition import Partition
+
+
+@dataclass(frozen=True)
+class HeldOutDocuments:
+    """Documents that no client has, for choosing the threshold or for testing.
+
+    Attributes:
+      name: E.g. ``dev``.
+      encoded: Arrays and pair ids, the documents sorted by their length, so that a batch is padded little.
+      gold: What the corpus states of these documents, candidates or not.
+    """
+
+    name: str
+    encoded: EncodedDocuments = field(repr=False)
+    gold: GoldFacts = field(repr=False)
+
+
+def encode_document_clients(
+    corpora: DocumentCorpus | Sequence[DocumentCorpus],
+    partition: Partition,
+    encoding: DocumentEncoding,
+    held_out: dict[str, DocumentCorpus] | None = None,
+) -> tuple[FederatedExamples, dict[str, HeldOutDocuments]]:
+    """The clients' examples, the arrays of `DocumentEncoding.encode`, and the held-out documents by name.
+
+    All arrays have the same widths. A client's test examples are sorted by their length.
+
+    Args:
+      corpora: The corpus, or the corpora that the partition gives out.
+      partition: A partition of them.
+      encoding: From documents to arrays.
+      held_out: Name to the documents at the server.
+
+    Raises:
+      DataError: the partition is not one of these corpora, the corpora differ in their relations, a held-out document
+        stands among the clients' as well, or one that the encoding refuses.
+    """
+    corpora = (corpora,) if isinstance(corpora, DocumentCorpus) else tuple(corpora)
+    held_out = held_out or {}
+    partition.check_against(*corpora)
+    everything = (*corpora, *held_out.values())
+    if len({corpus.relation_names for corpus in everything}) != 1:
+        raise DataError("the corpora differ in their relations", remedy="read them with the same rule")
+    _check_apart(corpora, held_out)
+    encoded = encoding.encode_together(everything)
+    samples = [sample for corpus in corpora for sample in corpus.samples]
+    arrays = {
+        name: np.concatenate([part.arrays[name] for part in encoded[: len(corpora)]]) for name in encoded[0].arrays
+    }
+    lengths = arrays["attention_mask"].sum(axis=1)
+    row_of = {sample.sample_id: row for row, sample in enumerate(samples)}
+
+    def examples(sample_ids: Sequence[str], *, by_length: bool = False) -> Examples:
+        rows = np.array([row_of[sample_id] for sample_id in sample_ids], np.int64)
+        if by_length:
+            rows = rows[np.argsort(lengths[rows], kind="stable")]
+        return {name: array[rows] for name, array in arrays.items()}
+
+    federated = FederatedExamples(
+        tuple(
+            ClientExamples(client, examples(ids.train), examples(ids.test, by_length=True))
+            for client, ids in partition.clients.items()
+        ),
+        LABEL_NAMES,
+        examples(partition.server) if partition.server else None,
+    )
+    kept = {
+        name: HeldOutDocuments(name, _by_length(part), gold_facts(corpus))
+        for (name, corpus), part in zip(held_out.items(), encoded[len(corpora) :], strict=True)
+    }
+    return federated, kept
+
+
+def _check_apart(corpora: Sequence[DocumentCorpus], held_out: dict[str, DocumentCorpus]) -> None:
+    known: dict[str, str] = {s.document_id: "the clients" for corpus in corpora for s in corpus.samples}
+    for name, corpus in held_out.items():
+        common = [s.document_id for s in corpus.samples if s.document_id in known]
+        if common:
+            raise DataError(
+                f"{len(common)} documents stand among those of {known[common[0]]} as well",
+                record=f"held-out documents {name}",
+                remedy="use disjoint splits",
+            )
+        known.update((sample.document_id, name) for sample in corpus.samples)
+
+
+def _by_length(encoded: EncodedDocuments) -> EncodedDocuments:
+    order = np.argsort(encoded.lengths, kind="stable")
+    return EncodedDocuments(
+        {name: array[order] for name, array in encoded.arrays.items()}, tuple(encoded.pairs[row] for row in order)
+    )

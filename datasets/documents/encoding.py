@@ -1,0 +1,219 @@
+"""From documents to word pieces with a marker around every mention, as arrays (ATLOP: Zhou et al., AAAI 2021)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from datasets.documents.records import DocumentCorpus, DocumentSample
+from datasets.errors import DataError, named
+from datasets.federated import Examples
+from datasets.text.relation_encoding import Tokenizer, tokenized
+
+MARKER = "*"
+
+
+@dataclass(frozen=True)
+class PairId:
+    """A candidate pair for the evaluation: identifiers of a document and two entities, and whether it is intra."""
+
+    document_id: str
+    head_id: str
+    tail_id: str
+    intra: bool
+
+
+@dataclass(frozen=True)
+class Widths:
+    """The fixed widths of the arrays of some documents: their maxima, each at least 1.
+
+    Attributes:
+      pieces: L, word pieces with markers, [CLS] and [SEP].
+      mentions: M, a composite mention once for each entity.
+      pairs: P.
+    """
+
+    pieces: int = 1
+    mentions: int = 1
+    pairs: int = 1
+
+
+@dataclass(frozen=True)
+class EncodedDocuments:
+    """Arrays of D documents, see `DocumentEncoding.encode`, and what their pairs are.
+
+    Attributes:
+      arrays: With the leading dimension D.
+      pairs: For each document the ids of its pairs, in the order of the arrays' pair axis.
+    """
+
+    arrays: Examples = field(repr=False)
+    pairs: tuple[tuple[PairId, ...], ...] = field(repr=False)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Pieces of each document, int64 [D]."""
+        return self.arrays["attention_mask"].sum(axis=1, dtype=np.int64)
+
+    def notes(self) -> tuple[str, ...]:
+        """What a report has to say: the documents' lengths."""
+        lengths = self.lengths
+        if not len(lengths):
+            return ()
+        longer = int((lengths > 512).sum())
+        return (
+            f"documents of {int(np.median(lengths))} pieces in the median, {int(lengths.max())} at most, "
+            f"{longer} of {len(lengths)} longer than 512",
+        )
+
+
+@dataclass(frozen=True)
+class DocumentEncoding:
+    """Word pieces of a whole document, one ``*`` before and one after every mention of its entities.
+
+    A document is one sequence of any length; the model cuts it into windows. Mentions that belong to no entity are not
+    marked. Where several mentions begin (or end) at the same place, they share the marker, as in ATLOP; where one ends
+    and the next begins, the end's marker comes first. The stretches between markers are tokenized one by one, so a
+    marker may cut a word. A special piece that a text itself spells out (``[SEP]``) is read as plain text.
+
+    Attributes:
+      tokenizer: Of the encoder; ``*`` has to be one of its pieces, as it is in BERT's vocabularies.
+      longest: Documents of more pieces are refused; None: no limit.
+      marker: The marker, a piece of the vocabulary.
+
+    Raises:
+      DataError: the tokenizer lacks a special piece or the marker, or `longest` is no number.
+    """
+
+    tokenizer: Tokenizer = field(repr=False)
+    longest: int | None = None
+    marker: str = MARKER
+
+    def __post_init__(self):
+        for name in ("cls_token_id", "sep_token_id", "pad_token_id", "unk_token_id"):
+            if getattr(self.tokenizer, name, None) is None:
+                raise DataError(f"the tokenizer has no {name}", remedy="use the tokenizer of a BERT or DistilBERT")
+        if self.tokenizer.convert_tokens_to_ids(self.marker) in (None, self.tokenizer.unk_token_id):
+            raise DataError("the tokenizer does not know the marker of mentions", remedy=f'use e.g. "{MARKER}"')
+        if self.longest is not None and (
+            isinstance(self.longest, bool) or not isinstance(self.longest, int) or self.longest < 3
+        ):
+            raise DataError("longest is not a whole number of at least 3", remedy="use e.g. 4096, or None")
+
+    def describe(self) -> str:
+        """The encoding in a few words."""
+        return f"word pieces of whole documents, {self.marker} around every mention"
+
+    def encode(
+        self, corpus: DocumentCorpus, samples: Sequence[DocumentSample] | None = None, *, widths: Widths | None = None
+    ) -> EncodedDocuments:
+        """The arrays of D documents, int32 unless said; padding is -1 in what is an index.
+
+        - ``input_ids`` [D, L]: [CLS], pieces and markers, [SEP], padding; ``attention_mask`` [D, L];
+        - ``mention_place`` [D, M]: where the marker before a mention stands; ``mention_entity`` [D, M]: its entity,
+          from 0 in a document; a composite mention stands once for each of its entities, entity by entity;
+        - ``pair_head``, ``pair_tail`` [D, P]: entities; ``pair_labels`` float32 [D, P, R]: 1 for each relation that
+          holds, 0 for padding;
+        - ``y`` [D]: the document's label, 1 if it has a positive pair.
+
+        Args:
+          corpus: Tells R.
+          samples: Some documents; the corpus's by default.
+          widths: L, M and P; the documents' own maxima by default.
+
+        Raises:
+          DataError: a document longer than `longest`, or wider than `widths`.
+        """
+        samples = corpus.samples if samples is None else samples
+        return self._arrays(samples, [self._document(*parts) for parts in self._pieces(samples)], corpus, widths)
+
+    def encode_together(self, corpora: Sequence[DocumentCorpus]) -> tuple[EncodedDocuments, ...]:
+        """Each corpus's documents, all with the same widths: the maxima over the corpora. Raises DataError."""
+        rows = [[self._document(*parts) for parts in self._pieces(corpus.samples)] for corpus in corpora]
+        own = [_widths(corpus.samples, mine) for corpus, mine in zip(corpora, rows, strict=True)]
+        widths = Widths(*(max(getattr(w, name) for w in own) for name in ("pieces", "mentions", "pairs")))
+        return tuple(
+            self._arrays(corpus.samples, mine, corpus, widths) for corpus, mine in zip(corpora, rows, strict=True)
+        )
+
+    def _pieces(self, samples: Sequence[DocumentSample]) -> Iterator[tuple[DocumentSample, list[int], list[list[int]]]]:
+        """Each sample with the places where its text is cut and the pieces of the stretches."""
+        cuts = [_boundaries(sample) for sample in samples]
+        stretches = [
+            sample.document.text[a:b] for sample, places in zip(samples, cuts, strict=True) for a, b in _between(places)
+        ]
+        ids = tokenized(self.tokenizer, stretches)
+        for sample, places in zip(samples, cuts, strict=True):
+            yield sample, places, [next(ids) for _ in _between(places)]
+
+    def _document(
+        self, sample: DocumentSample, places: Sequence[int], stretches: Sequence[Sequence[int]]
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        """The ids of a document, and for each mention (marker's place, entity)."""
+        marker = self.tokenizer.convert_tokens_to_ids(self.marker)
+        mentions = [(entity, m) for entity, e in enumerate(sample.entities) for m in e.mentions]
+        starts, ends = {m.start for _, m in mentions}, {m.end for _, m in mentions}
+        ids, marked = [self.tokenizer.cls_token_id], {}
+        for place, stretch in zip(places, [*stretches, ()], strict=True):
+            if place in ends:
+                ids.append(marker)
+            if place in starts:
+                marked[place] = len(ids)
+                ids.append(marker)
+            ids.extend(stretch)
+        ids.append(self.tokenizer.sep_token_id)
+        if self.longest is not None and len(ids) > self.longest:
+            raise DataError(
+                f"has {len(ids)} pieces, more than the {self.longest} allowed",
+                record=named("document", sample.document_id),
+                remedy="leave it out or raise longest",
+            )
+        return ids, [(marked[m.start], entity) for entity, m in mentions]
+
+    def _arrays(self, samples, rows, corpus: DocumentCorpus, widths: Widths | None) -> EncodedDocuments:
+        needed = _widths(samples, rows)
+        widths = needed if widths is None else widths
+        for name in ("pieces", "mentions", "pairs"):
+            if getattr(needed, name) > getattr(widths, name):
+                raise DataError(f"a document has {getattr(needed, name)} {name}", remedy="raise the widths")
+        size = len(samples)
+        arrays = {
+            "input_ids": np.full((size, widths.pieces), self.tokenizer.pad_token_id, np.int32),
+            "attention_mask": np.zeros((size, widths.pieces), np.int32),
+            **{name: np.full((size, widths.mentions), -1, np.int32) for name in ("mention_place", "mention_entity")},
+            **{name: np.full((size, widths.pairs), -1, np.int32) for name in ("pair_head", "pair_tail")},
+            "pair_labels": np.zeros((size, widths.pairs, len(corpus.relation_names)), np.float32),
+            "y": np.array([sample.label for sample in samples], np.int32),
+        }
+        for row, (sample, (ids, mentions)) in enumerate(zip(samples, rows, strict=True)):
+            arrays["input_ids"][row, : len(ids)] = ids
+            arrays["attention_mask"][row, : len(ids)] = 1
+            for column, name in enumerate(("mention_place", "mention_entity")):
+                arrays[name][row, : len(mentions)] = [mention[column] for mention in mentions]
+            for position, pair in enumerate(sample.pairs):
+                arrays["pair_head"][row, position] = pair.head
+                arrays["pair_tail"][row, position] = pair.tail
+                arrays["pair_labels"][row, position, list(pair.labels)] = 1.0
+        pairs = tuple(tuple(PairId(*s.pair_ids(pair), pair.intra) for pair in s.pairs) for s in samples)
+        return EncodedDocuments(arrays, pairs)
+
+
+def _boundaries(sample: DocumentSample) -> list[int]:
+    """Where the text is cut: its ends and those of the entities' mentions, increasing, each once."""
+    inner = {place for entity in sample.entities for m in entity.mentions for place in (m.start, m.end)}
+    return sorted({0, len(sample.document.text), *inner})
+
+
+def _between(places: Sequence[int]) -> list[tuple[int, int]]:
+    return list(itertools.pairwise(places))
+
+
+def _widths(samples: Sequence[DocumentSample], rows) -> Widths:
+    return Widths(
+        max((len(ids) for ids, _ in rows), default=1),
+        max((len(mentions) for _, mentions in rows), default=0) or 1,
+        max((len(sample.pairs) for sample in samples), default=0) or 1,
+    )

@@ -1,0 +1,215 @@
+"""PubTator files: abstracts with annotated entities and the relations between them (CDR, CHR, GDA).
+
+A document is a block of lines, blank lines between the blocks::
+
+    227508|t|Title
+    227508|a|Abstract
+    227508<TAB>0<TAB>8<TAB>Naloxone<TAB>Chemical<TAB>D009270
+    227508<TAB>CID<TAB>D008750<TAB>D007022
+
+Offsets count characters (code points) of title, one character, abstract; the end is exclusive. A seventh column has the
+names of the parts of a composite mention (``ocular toxicity|auditory toxicity``), which need not stand in the text one
+after the other. ``-1`` says that a mention has no identifier.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+
+from datasets.document_records import Document, EntityMention, Fact
+from datasets.errors import DataError, named
+from datasets.files import PathLike
+from datasets.json_values import Fail
+from datasets.relations.reading import columns, one_of, read_lines, span
+
+NO_IDENTIFIER = "-1"
+
+JOINED = ("entities", "aliases")
+
+_Place = tuple[int, int, str, tuple[str, ...]]  # start, end, type, identifiers sorted
+_Statement = tuple[str, tuple[str, ...], tuple[str, ...]]  # relation, identifiers of both sides sorted
+
+_TEXT = re.compile(r"([^|\t]+)\|([ta])\|(.*)", re.DOTALL)
+
+
+def read_pubtator(
+    path: PathLike,
+    *,
+    joined: str = "entities",
+    separators: str = "|",
+    kinds: Collection[str] | None = None,
+    relations: Collection[str] | None = None,
+    tally: Counter[str] | None = None,
+) -> tuple[Document, ...]:
+    """The documents of a PubTator file, compressed or not, in its order; mentions in the order of the text.
+
+    What no reader can repair is refused. What is irregular but clear is read and counted: an annotation or relation
+    that stands twice (read once), a mention whose spelling differs from the text in case alone, a relation that names
+    an identifier without a mention (kept: no candidate pair can find it, so it counts as missed).
+
+    Args:
+      path: The file.
+      joined: What several identifiers of a mention are: ``entities``, each an entity of its own (CDR, GDA: a composite
+        mention names them all), or ``aliases``, names of one entity in several knowledge bases (CHR). Mentions of a
+        document that share an alias name one entity; its id is all its aliases, sorted, joined by ``|``.
+      separators: The characters, any of which joins identifiers.
+      kinds: The entity types that there are; None: any.
+      relations: The relations that there are; None: any.
+      tally: Gets the counts, from a description (for `notes_of`) to a number.
+
+    Raises:
+      DataError: an unknown option; a file without documents; a block without title or abstract, with lines of two
+        documents, or with an id that an earlier one has; a line with another number of columns; offsets beyond the
+        text; a mention that is not at its offsets; a composite mention with more or fewer parts than identifiers; an
+        unknown type or relation; a relation without an identifier, or with several that are entities.
+    """
+    if joined not in JOINED:
+        raise DataError("unknown reading of joined identifiers", remedy=f"use {' or '.join(JOINED)}")
+    if not separators:
+        raise DataError("there is no separator of identifiers", remedy='use "|"')
+    split = functools.partial(_identifiers, pattern=re.compile(f"[{re.escape(separators)}]"))
+    tally = Counter() if tally is None else tally
+    documents: dict[str, Document] = {}
+    for block in _blocks(path):
+        document_id, title, abstract = _title_and_abstract(block, path)
+        fail = functools.partial(DataError, path=path, line=block[0][0])
+        if document_id in documents:
+            raise fail("the document stands twice", record=named("document", document_id), remedy="remove one of them")
+        text = f"{title} {abstract}"
+        mentions: dict[_Place, tuple[str, ...]] = {}
+        stated: dict[_Statement, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+        for line, content in block[2:]:
+            fail = functools.partial(DataError, path=path, line=line)
+            row = columns(content, (4, 6, 7), fail)
+            if row[0] != document_id:
+                raise fail("the document's id changes", remedy="end every document with an empty line")
+            if len(row) == 4:
+                key, value = _relation(row, split, joined, relations, fail)
+                tally["relations stand twice and are read once"] += key in stated
+                stated.setdefault(key, value)
+            else:
+                key, ids = _annotation(row, text, split, kinds, fail)
+                tally["mentions differ from the text in case"] += text[key[0] : key[1]] != row[3]
+                tally["annotations stand twice and are read once"] += key in mentions
+                mentions.setdefault(key, ids)
+        tally["mentions without an identifier"] += sum(not ids for ids in mentions.values())
+        sides = [ids for pair in stated.values() for ids in pair]
+        if joined == "aliases":
+            name_of = _merged([*mentions.values(), *sides])
+            lists = {tuple(sorted(ids)) for ids in mentions.values() if ids}
+            merged = len(lists) - len({name_of[ids[0]] for ids in lists})
+            tally["entities known by different lists of identifiers"] += merged
+            mentions = {key: (name_of[ids[0]],) if ids else () for key, ids in mentions.items()}
+        else:
+            tally["mentions name several entities"] += sum(len(ids) > 1 for ids in mentions.values())
+            name_of = {ids[0]: ids[0] for ids in sides}
+        facts = tuple(
+            dict.fromkeys(
+                Fact(name_of[head[0]], relation, name_of[tail[0]]) for (relation, *_), (head, tail) in stated.items()
+            )
+        )
+        mentioned = {entity_id for ids in mentions.values() for entity_id in ids}
+        tally["relations name an entity that the document does not mention"] += sum(
+            fact.head_id not in mentioned or fact.tail_id not in mentioned for fact in facts
+        )
+        found = [EntityMention(*key[:3], ids) for key, ids in mentions.items()]
+        found.sort(key=lambda mention: (mention.start, mention.end))
+        documents[document_id] = Document(document_id, text, len(title), tuple(found), facts)
+    if not documents:
+        raise DataError("has no documents", path=path, remedy="give it at least one")
+    return tuple(documents.values())
+
+
+def _blocks(path: PathLike) -> Iterator[list[tuple[int, str]]]:
+    """The lines of each document with their numbers; blank lines separate."""
+    block: list[tuple[int, str]] = []
+    for line, content in read_lines(path):
+        if content.strip():
+            block.append((line, content))
+        elif block:
+            yield block
+            block = []
+    if block:
+        yield block
+
+
+def _title_and_abstract(block: Sequence[tuple[int, str]], path: PathLike) -> tuple[str, str, str]:
+    """Document id, title and abstract from the first two lines of a block."""
+    parts = []
+    for mark, what, line, content in (
+        ("t", "title", *block[0]),
+        ("a", "abstract", *(block[1] if len(block) > 1 else (block[0][0], ""))),
+    ):
+        match = _TEXT.fullmatch(content)
+        if match is None or match[2] != mark:
+            raise DataError(
+                f"the document has no {what}", path=path, line=line, remedy="begin it with id|t|title and id|a|abstract"
+            )
+        parts.append((match[1], match[3]))
+    (document_id, title), (second_id, abstract) = parts
+    line = block[1][0]
+    if not document_id.strip():
+        raise DataError("the document has no id", path=path, line=block[0][0], remedy="begin its lines with one")
+    if second_id != document_id:
+        raise DataError("the document's id changes", path=path, line=line, remedy="give title and abstract one id")
+    if not title.strip() and not abstract.strip():
+        raise DataError("the document has no text", path=path, line=line, remedy="leave it out")
+    return document_id, title, abstract
+
+
+def _identifiers(value: str, fail: Fail, *, pattern: re.Pattern) -> list[str]:
+    """The identifiers of a column as they stand, ``-1`` among them."""
+    result = [part.strip() for part in pattern.split(value)]
+    if not all(result):
+        raise fail("an identifier is empty", remedy=f"write {NO_IDENTIFIER} for none")
+    return result
+
+
+def _annotation(
+    row: Sequence[str], text: str, split, kinds: Collection[str] | None, fail: Fail
+) -> tuple[_Place, tuple[str, ...]]:
+    """A mention's place and its identifiers, each once and without ``-1``."""
+    kind = one_of(row[4], row[4:5] if kinds is None else kinds, "entity type", fail)
+    if not kind.strip():
+        raise fail("the mention has no type", remedy="name it in the fifth column")
+    start, end = span(row[1], row[2], "mention", len(text), fail)
+    if text[start:end].casefold() != row[3].casefold():
+        raise fail("the mention is not at its offsets", remedy="repair the offsets")
+    ids = split(row[5], fail)
+    if len(row) == 7 and len(ids) != len(row[6].split("|")):
+        raise fail(
+            f"a composite mention of {len(row[6].split('|'))} parts has {len(ids)} identifiers",
+            remedy=f"give a part each, {NO_IDENTIFIER} for none",
+        )
+    ids = tuple(dict.fromkeys(i for i in ids if i != NO_IDENTIFIER))
+    return (start, end, kind, tuple(sorted(ids))), ids
+
+
+def _relation(
+    row: Sequence[str], split, joined: str, relations: Collection[str] | None, fail: Fail
+) -> tuple[_Statement, tuple[tuple[str, ...], tuple[str, ...]]]:
+    """A relation and the identifiers of its two sides: one each, or the aliases of one entity each."""
+    name = one_of(row[1], row[1:2] if relations is None else relations, "relation", fail)
+    if not name.strip():
+        raise fail("the relation has no name", remedy="name it in the second column")
+    head, tail = (tuple(dict.fromkeys(split(value, fail))) for value in row[2:])
+    for ids in (head, tail):
+        if NO_IDENTIFIER in ids:
+            raise fail("a relation names an entity without an identifier", remedy="give both sides one")
+        if joined == "entities" and len(ids) > 1:
+            raise fail("one side of a relation names several entities", remedy="give each pair a line")
+    return (name, tuple(sorted(head)), tuple(sorted(tail))), (head, tail)
+
+
+def _merged(lists: Sequence[Sequence[str]]) -> dict[str, str]:
+    """Alias to the entity's id: lists that share an alias, directly or by others, are one entity."""
+    groups: list[set[str]] = []
+    for ids in lists:
+        if not ids:
+            continue
+        joined = set(ids).union(*(group for group in groups if not group.isdisjoint(ids)))
+        groups = [group for group in groups if group.isdisjoint(ids)] + [joined]
+    return {alias: "|".join(sorted(group)) for group in groups for alias in group}

@@ -1,0 +1,50 @@
+"""Parts of a corpus of documents."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from datasets.documents.records import DocumentCorpus
+from datasets.errors import DataError
+from datasets.partition.split import check_test_share, test_count
+from datasets.seeds import generator
+
+
+def set_documents_apart(corpus: DocumentCorpus, share: float, *, seed: int) -> tuple[DocumentCorpus, DocumentCorpus]:
+    """(rest, apart): round(share * documents), at least one, drawn by the seed, are set apart.
+
+    Raises:
+      DataError: an impossible share, or fewer than two documents.
+    """
+    check_test_share(share)
+    total = len(corpus.samples)
+    if total < 2 or not share:
+        raise DataError(
+            "documents can be set apart only of two or more, with a share above 0",
+            record=f"corpus {corpus.name}",
+            remedy="use a split of its own",
+        )
+    order = generator(seed, "documents apart", corpus.name).permutation(total)
+    apart = set(order[: test_count(share, total)].tolist())
+    note = f"{len(apart)} of {total} documents are set apart"
+    return _part(corpus, [i for i in range(total) if i not in apart], note), _part(corpus, sorted(apart))
+
+
+def subset(corpus: DocumentCorpus, size: int, *, seed: int) -> DocumentCorpus:
+    """So many documents, drawn by the seed, in the corpus's order; all if there are fewer.
+
+    Raises:
+      DataError: a size that is not a whole number of at least 1.
+    """
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise DataError("the size of a subset is not a whole number of at least 1", remedy="use e.g. 100")
+    total = len(corpus.samples)
+    if size >= total:
+        return corpus
+    order = generator(seed, "subset of documents", corpus.name).permutation(total)
+    return _part(corpus, sorted(order[:size].tolist()), f"{size} of {total} documents, drawn")
+
+
+def _part(corpus: DocumentCorpus, rows: list[int], note: str | None = None) -> DocumentCorpus:
+    samples = tuple(corpus.samples[row] for row in rows)
+    return dataclasses.replace(corpus, samples=samples, notes=corpus.notes + ((note,) if note else ()))

@@ -1,0 +1,118 @@
+"""Documents of different complexity at different clients (FedLCC, Sections 3.5 and 4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from datasets.errors import DataError, named
+from datasets.partition.base import DrawThenApply, Sample, client_names, require_clients
+
+FORMS = ("paper", "released_code")
+
+RELEASED_CUTS = {
+    "cdr": (6.0, 8.0, 10.0, 12.0, 14.0, 16.0, 18.0, 20.0, 22.0),
+    "chr": (3.5, 5.0, 6.5, 8.0, 9.5, 11.0, 12.5, 14.0, 15.5),
+    "gda": (4.8, 7.6, 10.4, 13.2, 16.0, 18.8, 21.6, 24.4, 27.2),
+}
+"""Where the released code cuts, by corpus; ten clients."""
+
+
+def structural_entropy(degrees: Sequence[int], form: str = "paper") -> float:
+    """The structural entropy of a graph from the degrees of its N nodes.
+
+    - ``paper`` (Eq. 15): -sum p ln p over the degrees that occur, p the share of the nodes that have a degree.
+    - ``released_code``: -sum p log2 p over the nodes, p a node's degree divided by N, which does not sum to one; a node
+      without edges adds nothing. With the edges MM, ME, MS, ES and SS it ranges over CDR from 4.4 to 25.9 and over CHR
+      from 2.2 to 17.9, which is where the released cuts lie.
+
+    Raises:
+      DataError: an unknown form, or a graph without nodes.
+    """
+    if form not in FORMS:
+        raise DataError("unknown form of structural entropy", remedy=f"use {' or '.join(FORMS)}")
+    if not len(degrees):
+        raise DataError("a graph has no nodes", remedy="give every document a sentence")
+    if form == "paper":
+        shares = np.unique(np.asarray(degrees), return_counts=True)[1] / len(degrees)
+        return float(-(shares * np.log(shares)).sum()) + 0.0
+    shares = np.asarray(degrees, np.float64) / len(degrees)
+    shares = shares[shares > 0]
+    return float(-(shares * np.log2(shares)).sum()) + 0.0
+
+
+def entropies(samples: Sequence[Sample], form: str = "paper") -> np.ndarray:
+    """The structural entropy of each sample's graph, float64 [n]; the samples tell it by `degrees`.
+
+    Raises:
+      DataError: an unknown form, or a sample without a graph.
+    """
+    values = []
+    for position, sample in enumerate(samples, 1):
+        degrees = getattr(sample, "degrees", None)
+        if degrees is None:
+            raise DataError(
+                "has no document graph",
+                record=named("sample", sample.sample_id, position),
+                remedy="use structural_entropy with document-level relations, or another partitioner",
+            )
+        values.append(structural_entropy(degrees, form))
+    return np.array(values, np.float64)
+
+
+@dataclass(frozen=True)
+class StructuralEntropy(DrawThenApply):
+    """The range of the structural entropy is cut into K parts, and a document goes to the client of its part.
+
+    The range is that of the training samples; what lies beyond it (of a dev corpus) goes to the first or last client.
+    A part that no document falls into is a client without samples, which the partition leaves out.
+
+    Attributes:
+      num_clients: K.
+      form: ``paper``, K parts of equal width; or ``released_code``, the authors' program (see `structural_entropy`),
+        with fixed cuts.
+      cuts: With ``released_code`` the corpus whose cuts are used, ``cdr``, ``chr`` or ``gda``; K is then 10.
+    """
+
+    num_clients: int
+    form: str = "paper"
+    cuts: str | None = None
+    name: ClassVar[str] = "structural_entropy"
+
+    def __post_init__(self):
+        require_clients(self.num_clients)
+        if self.form not in FORMS:
+            raise DataError("unknown form of structural entropy", remedy=f"use {' or '.join(FORMS)}")
+        if self.form == "paper":
+            if self.cuts is not None:
+                raise DataError(
+                    "the paper's form has no fixed cuts", remedy='leave cuts out, or form = "released_code"'
+                )
+            return
+        if self.cuts not in RELEASED_CUTS:
+            raise DataError(
+                "the released form needs the cuts of a corpus", remedy=f"use cuts = one of {', '.join(RELEASED_CUTS)}"
+            )
+        if self.num_clients != len(RELEASED_CUTS[self.cuts]) + 1:
+            raise DataError(
+                f"the released cuts are for {len(RELEASED_CUTS[self.cuts]) + 1} clients",
+                remedy='use as many, or form = "paper"',
+            )
+
+    def draw(self, samples: Sequence[Sample], rng: np.random.Generator) -> np.ndarray:
+        """Where the parts meet, float64 [K - 1], increasing; nothing is random."""
+        if self.form == "released_code":
+            return np.array(RELEASED_CUTS[self.cuts])
+        values = entropies(samples, self.form)
+        return np.linspace(values.min(), values.max(), self.num_clients + 1)[1:-1]
+
+    def apply(self, drawn: np.ndarray, samples: Sequence[Sample], rng: np.random.Generator) -> dict[str, list[int]]:
+        """Client id to indices of samples; the clients stand in the order of the entropy."""
+        clients: dict[str, list[int]] = {client: [] for client in client_names(self.num_clients)}
+        names = list(clients)
+        for index, part in enumerate(np.digitize(entropies(samples, self.form), drawn)):
+            clients[names[part]].append(index)
+        return clients

@@ -1,0 +1,176 @@
+"""Tiny runs on bags of sentences: files in NYT10's and PubTator's form, and one run of each method, trained once."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+from tests.upper_floors import share_computations, workshop
+from tff_re import comparison, runs
+from tff_re.experiment import Workshop
+from tff_re.recipe import Recipe, resolve
+from tff_re.runs import train_run
+from tff_re.tasks.where import Where
+
+HIDDEN = "zyxwv"
+"""A word of every sentence, which may stand in nothing that is shown or written."""
+
+REL2ID = {"NA": 0, "/a/visits": 1, "/b/likes": 2}
+RELATIONS = tuple(REL2ID)
+CUES = ("sees", "visits", "likes")
+
+METHODS = ("mil_none", "mil_one", "mil_att", "mil_ave", "mil_att_ra", "lazy_mil")
+
+MEASURES = ("auc", "auc_2000", "p_at_100", "p_at_200", "p_at_300", "p_at_mean", "max_f1")
+
+
+# Files
+
+
+def nyt10_line(pair: int, number: int, relation: str, **changes) -> dict:
+    """Sentence `number` of a pair; the second one's words do not state the relation."""
+    cue = CUES[0] if number == 1 else CUES[REL2ID.get(relation, 0)]
+    text = f"{HIDDEN} Ann{pair} {cue} {'then ' * number}Bonn{pair} ."
+    entities = {}
+    for key, name in (("h", f"Ann{pair}"), ("t", f"Bonn{pair}")):
+        start = text.index(name)
+        entities[key] = {"id": f"{key}{pair}", "name": name, "pos": [start, start + len(name)]}
+    return {"text": text, "relation": relation, **entities, **changes}
+
+
+def nyt10_lines(pairs: range, sentences: int = 3) -> list[dict]:
+    """Every third pair is unrelated; every sixth has both relations."""
+    lines = []
+    for pair in pairs:
+        relations = RELATIONS[1:] if pair % 6 == 1 else [RELATIONS[pair % 3]]
+        lines += [nyt10_line(pair, number, relation) for number in range(sentences) for relation in relations]
+    return lines
+
+
+def write_lines(path: Path, lines: list[dict]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    (path.parent / "nyt10_rel2id.json").write_text(json.dumps(REL2ID), "utf-8")
+    return path
+
+
+def write_nyt10(data: Path) -> Path:
+    """A data folder: 12 pairs for training, 8 for dev and 12 for testing, of which 2 and 3 are trained on, too."""
+    for name, pairs in (("train", range(12)), ("val", range(10, 18)), ("test", range(9, 21))):
+        write_lines(data / "nyt10" / f"nyt10_{name}.txt", nyt10_lines(pairs))
+    return data
+
+
+def write_pubtator(path: Path, documents: range) -> Path:
+    """A chemical and two diseases a document; it induces the first."""
+    blocks = []
+    for number in documents:
+        title, abstract = (
+            f"{HIDDEN} drug{number} and pain.",
+            f"drug{number} gives ulcer{number}. No rash with drug{number}.",
+        )
+        text = f"{title} {abstract}"
+        lines = [f"{number}|t|{title}", f"{number}|a|{abstract}"]
+        for name, kind, mesh in (
+            (f"drug{number}", "Chemical", f"C{number}"),
+            (f"ulcer{number}", "Disease", f"D{number}"),
+            ("pain", "Disease", "D100"),
+            ("rash", "Disease", "D200"),
+        ):
+            start = -1
+            while (start := text.find(name, start + 1)) >= 0:
+                lines.append(f"{number}\t{start}\t{start + len(name)}\t{name}\t{kind}\t{mesh}")
+        blocks.append("\n".join([*lines, f"{number}\tCID\tC{number}\tD{number}"]) + "\n")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(blocks) + "\n", "utf-8")
+    return path
+
+
+@functools.cache
+def data_folder() -> Path:
+    """Written once in a session."""
+    return write_nyt10(_temporary() / "data")
+
+
+# Recipes
+
+PCNN = {"name": "pcnn", "filters": 4, "embedding_width": 4, "position_width": 2, "position_limit": 5}
+
+
+def bag_table(**sections) -> dict:
+    """Tables of a recipe on the tiny NYT10; `task` adds to the task, other sections replace."""
+    train, test = (str(data_folder() / "nyt10" / f"nyt10_{name}.txt") for name in ("train", "test"))
+    task = {"dataset": "nyt10", "path": train, "test_path": test, "encoding": "words", "max_length": 16}
+    task = {"name": "bag_relations", **task, "min_clients": 1, **sections.pop("task", {})}
+    return {
+        "name": "tiny-bags",
+        "task": {key: value for key, value in task.items() if value is not None},
+        "partition": {"name": "iid", "num_clients": 3},
+        "model": PCNN,
+        "algorithm": {"name": "lazy_mil", "learning_rate": 0.5, "local_epochs": 1, "batch_size": 8},
+        "training": {"rounds": 3, "client_fraction": 0.67, "checkpoint_every": 2},
+        "evaluation": {"train_split": False},
+        **sections,
+    }
+
+
+def planted_table(**sections) -> dict:
+    """The same on made-up sentences."""
+    of_files = dict.fromkeys(("path", "test_path"))
+    task = {**of_files, "dataset": "planted", "max_length": 24, "planted_bags": 24, "planted_relations": 2}
+    return bag_table(task={**task, **sections.pop("task", {})}, **sections)
+
+
+def with_method(name: str, **options) -> dict:
+    return {"name": name, "learning_rate": 0.5, "local_epochs": 1, "batch_size": 8, **options}
+
+
+def bag_recipe(method: str = "lazy_mil", seed: int = 0, **sections) -> Recipe:
+    return resolve(bag_table(algorithm=with_method(method), **sections), "bags.toml", seed=seed)
+
+
+def prepare(table: dict, *, seed: int = 0, **where):
+    return Workshop(Where(**where)).prepare(resolve(table, "bags.toml", seed=seed))
+
+
+# Runs
+
+
+def train_table(table: dict, folder: Path, runtime, *, seed: int = 0, where: Where | None = None, **options):
+    """Trains a recipe's tables; what is built already is taken."""
+    shop = Workshop(where or Where(), _computations=workshop()._computations)
+    return train_run(resolve(table, "bags.toml", seed=seed), folder, workshop=shop, runtime=runtime, **options)
+
+
+@functools.cache
+def trained(runtime, method: str) -> SimpleNamespace:
+    """A run of the method, trained once in a session: folder, experiment, result."""
+    folder = _temporary() / "runs" / method
+    table = bag_table(algorithm=with_method(method))
+    experiment, result = train_table(table, folder, runtime)
+    return SimpleNamespace(folder=folder, experiment=experiment, result=result, table=table)
+
+
+def share_all(monkeypatch, runtime) -> None:
+    """Lets commands of this process take the session's worker and what is built already."""
+    share_computations(monkeypatch)
+
+    @contextlib.contextmanager
+    def shared(*arguments, **options):
+        yield runtime
+
+    monkeypatch.setattr(runs, "runtime_of", shared)
+    monkeypatch.setattr(comparison, "open_runtime", shared)
+
+
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory:
+    return tempfile.TemporaryDirectory(prefix="bags")
+
+
+def _temporary() -> Path:
+    return Path(_folder().name)

@@ -1,0 +1,204 @@
+"""FedLCC's contrast on a small model of pairs, against NumPy: the loss, its gradient, and what a client keeps."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from computations import algorithms
+from computations.client_work.objectives import Batch, Client, LocalizedContextContrast
+from computations.client_work.objectives.moon import output_rows, representations
+from computations.errors import CompositionError
+from computations.local_model import LocalModel
+from computations.pairs import binary_losses, pair_statistics
+
+WIDTH, PLACES = 3, 4
+
+
+@tf.keras.utils.register_keras_serializable("tests")
+class Valid(tf.keras.layers.Layer):
+    def call(self, inputs):
+        values, head = inputs
+        return tf.gather_nd(values, tf.where(head >= 0))
+
+
+def pairs_model():
+    """Context tanh(x W) and logits of it, for every pair of an example."""
+
+    def build():
+        arrays = {
+            "x": tf.keras.Input([PLACES, WIDTH], name="x"),
+            "head": tf.keras.Input([PLACES], dtype=tf.int32, name="head"),
+            "pair_labels": tf.keras.Input([PLACES, 1], name="pair_labels"),
+        }
+        x = Valid()([arrays["x"], arrays["head"]])
+        context = tf.keras.layers.Dense(2, activation="tanh", use_bias=False, name="context")(x)
+        logits = tf.keras.layers.Dense(1, use_bias=False, name="classifier")(context)
+        labels = Valid()([arrays["pair_labels"], arrays["head"]])
+        outputs = {"logits": logits, "features": context, "context": context, "pair_labels": labels}
+        return tf.keras.Model(arrays, outputs)
+
+    spec = {
+        "x": tf.TensorSpec([None, PLACES, WIDTH], tf.float32),
+        "head": tf.TensorSpec([None, PLACES], tf.int32),
+        "pair_labels": tf.TensorSpec([None, PLACES, 1], tf.float32),
+        "y": tf.TensorSpec([None], tf.int32),
+    }
+    return LocalModel(build, spec, 2, losses=binary_losses, statistics=pair_statistics, rows="head", inference_batch=2)
+
+
+def examples(count, seed):
+    """Pairs stand anywhere among the places, and some examples have none."""
+    generator = np.random.default_rng(seed)
+    head = np.where(generator.random([count, PLACES]) < 0.5, 0, -1)
+    head[0], head[-1] = -1, [-1, 0, 1, -1]
+    labels = generator.integers(0, 2, [count, PLACES, 1])
+    x = generator.normal(size=[count, PLACES, WIDTH])
+    return pairs_model().arrange({"x": x, "head": head, "pair_labels": labels, "y": labels.max(axis=(1, 2))})
+
+
+def contexts(weights, data, rows=None):
+    """NumPy: [N, 2] of the pairs of the examples at `rows`, in their order."""
+    rows = range(len(data["y"])) if rows is None else rows
+    parts = [np.tanh(data["x"][r][data["head"][r] >= 0].astype(float) @ weights[0]) for r in rows]
+    return np.concatenate(parts)
+
+
+def loss_of(weights, data, rows, glob, prev, mu, tau):
+    """NumPy: Eq. 13 on a batch; `glob` and `prev` are the weights of the global and the previous model."""
+
+    def cosine(a, b):
+        return (a * b).sum(axis=1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+
+    z = contexts(weights, data, rows)
+    labels = np.concatenate([data["pair_labels"][r][data["head"][r] >= 0] for r in rows])
+    p = 1 / (1 + np.exp(-z @ weights[1]))
+    plain = -np.where(labels > 0, np.log(p), np.log(1 - p)).mean()
+    if prev is None:
+        return plain
+    near = np.exp(cosine(z, contexts(glob, data, rows)) / tau)
+    far = np.exp(cosine(z, contexts(prev, data, rows)) / tau)
+    return plain - mu * np.log(near / (near + far)).mean()
+
+
+def draw(seed):
+    generator = np.random.default_rng(seed)
+    return [generator.normal(size=shape).astype(np.float32) for shape in ([WIDTH, 2], [2, 1])]
+
+
+def a_client(model, data, weights, memory=()):
+    # The widths before the model: Keras does not take a layer that is older than a graph's.
+    assert model.output_widths == {"logits": 1, "features": 2, "context": 2, "pair_labels": 1}
+    keras_model = model.build()
+    keras_model.set_weights(weights)
+    tensors = {name: tf.constant(value) for name, value in data.items()}
+    return Client(keras_model, model, tensors, (), tf.constant(0.1), tf.constant([0, 0]), memory=memory)
+
+
+def test_rows_of_outputs_by_hand():
+    model = pairs_model()
+    data = model.arrange(
+        {
+            "x": np.zeros([4, PLACES, WIDTH]),
+            "head": [[0, -1, -1, 2], [-1] * 4, [1, 0, 1, -1], [-1, -1, -1, 0]],
+            "pair_labels": np.zeros([4, PLACES, 1]),
+            "y": np.zeros([4]),
+        }
+    )
+    assert model.num_rows(data) == 6 and list(model.row_counts(data).numpy()) == [2, 0, 3, 1]
+    client = a_client(model, data, draw(0))
+    for rows, expected in (([0, 1, 2, 3], range(6)), ([3, 0], [5, 0, 1]), ([2, 1], [2, 3, 4]), ([1], []), ([], [])):
+        assert list(output_rows(client, tf.constant(rows, tf.int32)).numpy()) == list(expected)
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_contexts_of_all_pairs_are_kept_and_no_others(count):
+    model, data = pairs_model(), examples(count, seed=1)
+    client = a_client(model, data, draw(0))
+    found = tf.function(lambda: representations(client, "context"))()
+    np.testing.assert_allclose(found, contexts(draw(0), data), atol=1e-6)
+    blank = LocalizedContextContrast().blank_memory(model, data)
+    assert blank["representations"].shape == found.shape and not blank["trained"]
+
+
+def test_the_loss_and_its_gradient():
+    model, data, rows = pairs_model(), examples(6, seed=2), [4, 0, 5, 2]
+    local, glob, prev = draw(1), draw(2), draw(3)
+    memory = {"representations": tf.constant(contexts(prev, data), tf.float32), "trained": tf.constant(True)}
+    objective = LocalizedContextContrast(mu=0.7, tau=0.4)
+    client = a_client(model, data, glob, memory)
+    prepared = objective.prepare(client)
+    client.model.set_weights(local)
+    features = {name: tf.gather(value, rows) for name, value in client.examples.items() if name != "y"}
+    with tf.GradientTape() as tape:
+        outputs = client.model(features, training=True)
+        loss = objective.loss(client, prepared, Batch(features, tf.constant([0] * 4), outputs, tf.constant(rows)))
+    found = tape.gradient(loss, client.model.trainable_variables)
+    local = [w.astype(float) for w in local]
+    expected = loss_of(local, data, rows, glob, prev, 0.7, 0.4)
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
+    assert abs(expected - loss_of(local, data, rows, glob, None, 0.7, 0.4)) > 0.1
+    for w, gradient in zip(local, found, strict=True):
+        for place in np.ndindex(w.shape):
+            old, step = w[place], 1e-6
+            w[place] = old + step
+            above = loss_of(local, data, rows, glob, prev, 0.7, 0.4)
+            w[place] = old - step
+            below = loss_of(local, data, rows, glob, prev, 0.7, 0.4)
+            w[place] = old
+            assert gradient.numpy()[place] == pytest.approx((above - below) / (2 * step), rel=1e-3, abs=1e-5)
+
+
+def test_a_batch_without_pairs_has_no_loss():
+    model, data = pairs_model(), examples(3, seed=2)
+    memory = {"representations": tf.constant(contexts(draw(3), data), tf.float32), "trained": tf.constant(True)}
+    client = a_client(model, data, draw(1), memory)
+    objective, rows = LocalizedContextContrast(), [0]
+    prepared = objective.prepare(client)
+    features = {name: tf.gather(value, rows) for name, value in client.examples.items() if name != "y"}
+    with tf.GradientTape() as tape:
+        outputs = client.model(features, training=True)
+        loss = objective.loss(client, prepared, Batch(features, tf.constant([0]), outputs, tf.constant(rows)))
+    assert float(loss) == 0
+    assert not any(np.asarray(g).any() for g in tape.gradient(loss, client.model.trainable_variables))
+
+
+def test_the_stored_contexts_are_the_stored_model():
+    """The loss of a third round in which nothing moves is that with each client's model of the round before."""
+    model, chosen = pairs_model(), algorithms.find("fedlcc")
+    settings = {"optimizer": "sgd", "local_epochs": 1, "batch_size": 50}
+    data = [examples(n, seed=n) for n in (4, 6)]
+
+    def clients(number):
+        return [collections.OrderedDict(examples=d, seed=np.array([number, k], np.int32)) for k, d in enumerate(data)]
+
+    algorithm = chosen.build(model, chosen.options(learning_rate=0.5, **settings))
+    state = algorithm.initialize(model.initial_weights(0))
+    memories = [algorithm.client_work.blank_memory(d) for d in data]
+    for number in range(2):
+        # Alone, a client's model at the end of the round is the next global one.
+        alone = [
+            algorithm.next(state, clients(number)[k : k + 1], memories[k : k + 1])["state"]["weights"].trainable
+            for k in range(2)
+        ]
+        output = algorithm.next(state, clients(number), memories)
+        state, memories = output["state"], output["memory"]
+    frozen = chosen.build(model, chosen.options(learning_rate=0.0, **settings))
+    found = frozen.next(state, clients(2), memories)["metrics"]["work"]["local/loss"]
+    now, total = [np.asarray(w).astype(float) for w in state["weights"].trainable], 0.0
+    for d, previous, memory in zip(data, alone, memories, strict=True):
+        np.testing.assert_allclose(memory["representations"], contexts(previous, d), atol=1e-5)
+        total += len(d["y"]) * loss_of(now, d, range(len(d["y"])), now, previous, 0.1, 0.5)
+    assert found == pytest.approx(total / sum(len(d["y"]) for d in data), rel=1e-5)
+
+
+def test_a_model_without_contexts_is_refused_in_one_line():
+    def build():
+        x = tf.keras.Input([2], name="x")
+        return tf.keras.Model({"x": x}, {"logits": tf.keras.layers.Dense(2)(x), "features": x})
+
+    spec = {"x": tf.TensorSpec([None, 2], tf.float32), "y": tf.TensorSpec([None], tf.int32)}
+    chosen = algorithms.find("fedlcc")
+    with pytest.raises(CompositionError, match="'context', but the model gives features, logits"):
+        chosen.build(LocalModel(build, spec, 2), chosen.options())

@@ -1,0 +1,291 @@
+"""Lazy MIL's selection over platforms (FedDS, Algorithm 1), by hand and against NumPy."""
+
+import collections
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from computations import algorithms
+from computations.client_work import LocalTraining, build_local_training
+from computations.client_work.objectives import CrossEntropy
+from computations.client_work.optimizers import SGD
+from computations.client_work.selection import build_cross_platform_selection, build_selection
+from computations.errors import CompositionError
+from computations.randomness import SeededDropout
+from computations.traffic import round_traffic
+from tests.computations import toolbox
+from tests.computations.test_feded import tensors_in, travelling
+from tests.computations.toolbox import assert_close, bag_examples, bits, linear_model, model_weights, start_weights
+
+T = 8
+NA = 0
+
+
+@pytest.fixture(scope="module")
+def bag_model():
+    return linear_model(3, 3, bags=True)
+
+
+@pytest.fixture(scope="module")
+def select(bag_model, runtime):
+    return build_selection(bag_model, T)
+
+
+@pytest.fixture(scope="module")
+def build(bag_model):
+    def get(**options):
+        entry = algorithms.find("lazy_mil")
+        return entry.build(bag_model, entry.options(**{"num_triples": T, "learning_rate": 0.5, **options}))
+
+    return get
+
+
+# Logits are the features, so that a sentence says itself how likely its label is.
+READS_ITSELF = (np.eye(3), np.zeros(3))
+
+
+def platform(index, *sentences):
+    """Examples of a platform; a sentence is (triple, label, logit of the label; the others are zero)."""
+    x = np.zeros([len(sentences), 3])
+    for row, (_, label, logit) in enumerate(sentences):
+        x[row, label] = logit
+    triple, y = ([s[place] for s in sentences] for place in (0, 1))
+    return collections.OrderedDict(sorted(bag_examples(x, np.array(y), triple, index).items()))
+
+
+def selected_by(computation, platforms, weights=READS_ITSELF):
+    return [s.astype(int).tolist() for s in computation(model_weights(*weights), platforms)]
+
+
+def play(algorithm, platforms, weights=READS_ITSELF):
+    clients = [collections.OrderedDict(examples=p, seed=np.array([0, k], np.int32)) for k, p in enumerate(platforms)]
+    return algorithm.next(algorithm.initialize(model_weights(*weights)), clients)
+
+
+def client_output(model, selection, platforms, **training):
+    """What the clients give in a round of Lazy MIL: updates, weights and metrics."""
+    work = build_local_training(
+        model,
+        objective=CrossEntropy(),
+        optimizer=SGD(0.5),
+        training=LocalTraining(**training),
+        selection=selection,
+    )
+    weights = model_weights(*READS_ITSELF)
+    clients = [collections.OrderedDict(examples=p, seed=np.array([0, k], np.int32)) for k, p in enumerate(platforms)]
+    return work.next(work.initialize(weights), [weights] * len(clients), clients)
+
+
+# The paper's Figure 1.
+
+FOUNDER = 2
+S1 = (5, FOUNDER, 3.0)  # Steve Jobs and Wozniak co-founded Apple in 1967.
+S2 = (5, FOUNDER, 0.5)  # Steve Jobs resigned as chief executive from Apple in 2011.
+
+
+def test_figure_1(bag_model, select, build):
+    """S1 on platform 1 is chosen; S2, a false positive on platform 2, is not trained on."""
+    platforms = [platform(1, S1), platform(2, S2)]
+    assert selected_by(select, platforms) == [[1], [0]]
+    output = client_output(bag_model, build_cross_platform_selection(bag_model, T), platforms)
+    assert output["weight"] == [1, 0]
+    assert bits(output["update"][1]) == bits([np.zeros([3, 3], np.float32), np.zeros(3, np.float32)])
+    assert output["metrics"]["clients/counted"] == 1 and output["metrics"]["clients/non_finite"] == 0
+    # The global model is what platform 1 made of S1 alone.
+    together = play(build(), platforms)["state"]["weights"].trainable
+    alone = toolbox.train(READS_ITSELF, platforms[0]["x"], platforms[0]["y"], [np.array([0])] * 3, toolbox.Sgd(0.5))
+    assert_close(together, alone)
+
+
+def test_within_one_platform_the_baseline_cannot_see_it(bag_model):
+    """ONE has nothing to compare S2 with, and trains on it."""
+    entry = algorithms.find("mil_one")
+    output = play(entry.build(bag_model, entry.options()), [platform(1, S1), platform(2, S2)])
+    assert output["metrics"]["work"]["clients/counted"] == 2
+
+
+# By hand.
+
+
+def test_ties_go_to_the_smallest_platform_and_there_to_the_first_row(select):
+    tied = [platform(6, (1, 1, 2.0), (1, 1, 2.0)), platform(3, (1, 1, 0.1), (1, 1, 2.0), (1, 1, 2.0))]
+    assert selected_by(select, tied) == [[0, 0], [0, 1, 0]]
+    assert selected_by(select, tied[::-1]) == [[0, 1, 0], [0, 0]]
+    assert selected_by(select, tied[:1]) == [[1, 0]]
+
+
+def test_every_triple_has_its_own_winner(select):
+    platforms = [
+        platform(0, (0, 1, 1.0), (3, 2, 0.0), (0, 1, 2.0), (7, NA, 1.0)),
+        platform(1, (7, NA, 2.0), (3, 2, -1.0)),
+        platform(2),
+        platform(3, (0, 1, 1.5), (4, 1, -9.0)),
+    ]
+    # Triples 1, 2, 5 and 6 have no sentence; triple 4 has one, a bad one, and it is the best that there is.
+    assert selected_by(select, platforms) == [[0, 1, 1, 0], [1, 0], [], [0, 1]]
+
+
+def test_a_score_that_is_not_finite_is_absent(bag_model, select):
+    platforms = [platform(0, (1, 1, np.nan), (2, 1, 1.0)), platform(1, (1, 1, -5.0)), platform(2, (6, 1, np.nan))]
+    assert selected_by(select, platforms) == [[0, 1], [1], [0]]
+    output = client_output(bag_model, build_cross_platform_selection(bag_model, T), platforms)
+    assert output["weight"] == [1, 1, 0]
+    metrics = output["metrics"]
+    assert metrics["selection/triples"] == 2 and metrics["clients/non_finite"] == 2
+
+
+def test_na_is_selected_or_trains_as_it_is(bag_model, build):
+    platforms = [platform(0, (1, NA, 1.0), (1, NA, 2.0), (2, 1, 1.0)), platform(1, (1, NA, 3.0), (2, 1, 0.0))]
+    assert selected_by(build_selection(bag_model, T), platforms) == [[0, 0, 1], [1, 0]]
+    assert selected_by(build_selection(bag_model, T, select_na=False), platforms) == [[1, 1, 1], [1, 0]]
+    assert selected_by(build_selection(bag_model, T, select_na=False, na_label=1), platforms) == [[0, 0, 1], [1, 1]]
+    metrics = [play(build(select_na=na), platforms)["metrics"]["work"] for na in (True, False)]
+    assert [m["selection/sentences"] for m in metrics] == [2, 4]
+    assert [m["selection/triples"] for m in metrics] == [2, 1]
+
+
+@settings(max_examples=25)
+@given(st.lists(st.lists(st.tuples(st.integers(0, T - 1), st.sampled_from([-1.0, 0.0, 1.0])), max_size=6), max_size=3))
+def test_against_numpy(select, sentences):
+    sentences = [[(triple, triple % 3, logit) for triple, logit in own] for own in [*sentences, [(0, 0.0)]]]
+    expected = [[0] * len(own) for own in sentences]
+    for triple in range(T):
+        offers = [
+            (-logit, number, row)
+            for number, own in enumerate(sentences)
+            for row, (of, _, logit) in enumerate(own)
+            if of == triple
+        ]
+        if offers:
+            _, number, row = min(offers)
+            expected[number][row] = 1
+    assert selected_by(select, [platform(k, *own) for k, own in enumerate(sentences)]) == expected
+
+
+# What follows from it.
+
+
+def test_the_weight_is_the_number_of_selected_sentences(bag_model, build):
+    platforms = [
+        platform(0, (0, 1, 2.0), (1, 2, 2.0), (2, 1, 2.0), (3, 1, 0.0), (3, 1, 0.0)),
+        platform(1, (3, 1, 1.0), (0, 1, 0.0), (1, 2, 0.0)),
+    ]
+    selection = build_cross_platform_selection(bag_model, T)
+    output = client_output(bag_model, selection, platforms, local_epochs=2, batch_size=2)
+    assert output["weight"] == [3, 1]
+    metrics = output["metrics"]
+    assert metrics["selection/triples"] == 4 and metrics["selection/sentences"] == 4
+    np.testing.assert_allclose(metrics["selection/share"], 4 / 8)
+    # Platform 0: two batches a pass of its three rows, drawn by its seed; platform 1: its one row, twice.
+    rows = [*toolbox.batches((0, 0), 3, 2, 2)]
+    assert metrics["local/steps"] == len(rows) + 2
+    for number, batches in enumerate((rows, [np.array([0])] * 2)):
+        own = platforms[number]
+        local = toolbox.train(READS_ITSELF, own["x"], own["y"], batches, toolbox.Sgd(0.5))
+        assert_close(output["update"][number], toolbox.difference(READS_ITSELF, local))
+
+
+def test_with_attention_clients_without_a_sentence_take_no_part(build):
+    platforms = [platform(0, (0, 1, 2.0)), platform(1, (0, 1, 0.0))]
+    with_it, without = (play(build(aggregation="attention"), p) for p in (platforms, platforms[:1]))
+    assert bits(with_it["state"]["weights"]) == bits(without["state"]["weights"])
+    assert with_it["metrics"]["aggregator"]["attention/effective_clients"] == 1
+
+
+def test_every_round_selects_with_the_weights_it_starts_from(build):
+    """Training on the first sentence makes the second, which has more of the same feature, the better one."""
+    x = np.array([[0.0, 1.0, 0.0], [3.0, 3.0, 0.0]], np.float32)
+    y, triple = np.array([1, 1]), [3, 3]
+    one = collections.OrderedDict(sorted(bag_examples(x, y, triple, 0).items()))
+    clients = [collections.OrderedDict(examples=one, seed=np.array([0, 0], np.int32))]
+    algorithm = build(local_steps=1)
+    state, weights, winners = algorithm.initialize(model_weights(*READS_ITSELF)), list(READS_ITSELF), []
+    for _ in range(2):
+        winners.append(int(np.argmax(toolbox.softmax(x @ weights[0] + weights[1])[:, 1])))
+        weights = toolbox.train(weights, x, y, [np.array(winners[-1:])], toolbox.Sgd(0.5))
+        state = algorithm.next(state, clients)["state"]
+        assert_close(state["weights"].trainable, weights, 5e-6)
+    assert winners == [0, 1]
+
+
+def test_it_scores_without_dropout(select):
+    dropped = linear_model(3, 3, dropout=lambda: SeededDropout(0.9), bags=True)
+    x, y = toolbox.examples(40, seed=3)
+    triple = 2 * (np.arange(40) // 20) + y  # labels of one triple are the same
+    platforms = [
+        collections.OrderedDict(sorted(bag_examples(x[k::4], y[k::4], triple[k::4], k).items())) for k in range(4)
+    ]
+    assert selected_by(build_selection(dropped, T), platforms, start_weights()) == selected_by(
+        select, platforms, start_weights()
+    )
+
+
+def test_more_sentences_than_are_scored_at_once(select):
+    generator = np.random.default_rng(0)
+    x, triple = generator.normal(size=[600, 3]), generator.integers(0, T, 600)
+    y = triple % 3
+    one = collections.OrderedDict(sorted(bag_examples(x, y, triple, 0).items()))
+    p = toolbox.softmax(one["x"] @ start_weights()[0] + start_weights()[1])[np.arange(600), y]
+    expected = [int(np.flatnonzero(triple == t)[np.argmax(p[triple == t])]) for t in range(T)]
+    chosen = np.flatnonzero(selected_by(select, [one], start_weights())[0])
+    assert chosen.tolist() == sorted(expected)
+
+
+# What travels.
+
+
+def test_values_and_indices_alone_travel(bag_model, build):
+    """Beside the model, its weight and the metrics' scalars: T probabilities and T indices, up and down."""
+    down, up = travelling(build().next)
+    weights = [("float32", (3, 3)), ("float32", (3,))]
+    values, indices = ("float32", (T,)), ("int32", (T,))
+    assert sorted(t for one in up for t in tensors_in(one) if t[1]) == sorted([*weights, values, indices])
+    assert {t for one in up for t in tensors_in(one) if not t[1]} == {("float32", ())}
+    assert sorted(t for one in down for t in tensors_in(one)) == sorted([*weights, values, indices, ("int32", ())])
+    down, up = travelling(build_selection(bag_model, T))
+    assert [t for one in up for t in tensors_in(one) if t[1]] == [values, indices]
+    assert sorted(t for one in down for t in tensors_in(one)) == sorted([*weights, values, indices])
+
+
+def test_the_selections_bytes(build):
+    entry = algorithms.find("mil_none")
+    plain = round_traffic(entry.build(linear_model(3, 3, bags=True), entry.options()).next)
+    for count in (T, 1000):
+        traffic = round_traffic(build(num_triples=count).next)
+        assert traffic.down - plain.down == 8 * count
+        assert traffic.up - plain.up == 8 * count + 8  # and what was selected of how many
+
+
+# Clear errors.
+
+
+def test_a_triple_beyond_their_number_is_an_error(select):
+    with pytest.raises(Exception, match=r"out of range|outside|not in \[0"):
+        selected_by(select, [platform(0, (T, 1, 0.0))])
+
+
+def test_without_a_number_of_triples_there_is_nothing_to_build(bag_model):
+    entry = algorithms.find("lazy_mil")
+    with pytest.raises(CompositionError, match="num_triples is not set"):
+        entry.build(bag_model, entry.options())
+
+
+def test_impossible_arguments_name_themselves(bag_model):
+    with pytest.raises(ValueError, match="num_triples must be at least 1, got 0"):
+        build_selection(bag_model, 0)
+    with pytest.raises(ValueError, match="na_label must be below the model's 3 classes, got 3"):
+        build_selection(bag_model, T, na_label=3)
+
+
+def test_own_models_cannot_be_compared(bag_model):
+    with pytest.raises(ValueError, match="a selection compares clients"):
+        build_local_training(
+            bag_model,
+            objective=CrossEntropy(),
+            optimizer=SGD(0.1),
+            training=LocalTraining(),
+            own_models=True,
+            selection=build_cross_platform_selection(bag_model, T),
+        )

@@ -1,0 +1,61 @@
+"""Small bags and files of bags that the tests write."""
+
+import json
+
+import pytest
+from datasets_for_tests import message
+
+from datasets.bag_records import BagCorpus, BagSentence
+from datasets.errors import DataError
+
+REL2ID = {"NA": 0, "born in": 1, "lives in": 2}
+
+
+def refused(read, *arguments, **options):
+    """The message of the error that is raised."""
+    with pytest.raises(DataError) as caught:
+        read(*arguments, **options)
+    return message(caught.value)
+
+
+def sentence(
+    number, pair=("h", "t"), relations=("NA",), names=("NA", "born in", "lives in"), text="Ann of Bonn", **more
+):
+    options = {"head": (0, 3), "tail": (7, 11), **more}
+    return BagSentence(
+        f"s{number}",
+        f"d{number}",
+        text,
+        options["head"],
+        options["tail"],
+        "person",
+        "place",
+        *pair,
+        tuple(relations),
+        more.get("label", names.index(relations[0]) if relations and relations[0] in names else 0),
+    )
+
+
+def corpus(*sentences, names=("NA", "born in", "lives in"), name="toy", **more):
+    return BagCorpus(name, tuple(sentences), names, **more)
+
+
+def entity(name, start, end=None, identifier=None):
+    end = start + len(name) if end is None else end
+    return {"id": identifier or f"id of {name}", "name": name, "pos": [start, end]}
+
+
+def line(text="Ann is of Bonn .", relation="born in", head=None, tail=None, **more):
+    value = {"text": text, "relation": relation, "h": head or entity("Ann", 0), "t": tail or entity("Bonn", 10), **more}
+    return {key: part for key, part in value.items() if part is not None}
+
+
+def write_bags(folder, *lines, rel2id=REL2ID, name="nyt10", split="train"):
+    """The file of lines (objects, or strings as they are) and its rel2id."""
+    folder.mkdir(parents=True, exist_ok=True)
+    relations = folder / f"{name}_rel2id.json"
+    relations.write_text(json.dumps(rel2id))
+    texts = [one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in lines]
+    path = folder / f"{name}_{split}.txt"
+    path.write_text("".join(text + "\n" for text in texts), "utf-8")
+    return path, relations

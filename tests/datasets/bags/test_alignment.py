@@ -1,0 +1,293 @@
+from collections import Counter
+
+import pytest
+from bag_files import refused
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datasets.bags.alignment import align
+from datasets.bags.knowledge_base import read_facts, stated_facts
+from datasets.document_records import Document, EntityMention, Fact
+from datasets.relations.sentences import sentences_of_document
+
+KINDS = {"head_kind": "Chemical", "tail_kind": "Disease"}
+
+
+def document(text, *mentions, title="Title.", facts=(), name="1"):
+    """Mentions as (place of the name counted from 0, name, kind, ids …), offsets in title, blank and text."""
+    whole = f"{title} {text}"
+    placed = []
+    for nth, surface, kind, *ids in mentions:
+        start = -1
+        for _ in range(nth + 1):
+            start = whole.index(surface, start + 1)
+        placed.append(EntityMention(start, start + len(surface), kind, tuple(ids)))
+    return Document(name, whole, len(title), tuple(sorted(placed, key=lambda m: (m.start, m.end))), tuple(facts))
+
+
+def chemical(name, *ids, nth=0):
+    return (nth, name, "Chemical", *(ids or [name]))
+
+
+def disease(name, *ids, nth=0):
+    return (nth, name, "Disease", *(ids or [name]))
+
+
+def shown(corpus):
+    return [(s.text, s.head_text, s.tail_text, *s.pair, s.relations) for s in corpus.sentences]
+
+
+INDUCES = Fact("aspirin", "CID", "ulcer")
+
+
+def test_sentences_that_mention_both_are_labelled():
+    one = document(
+        "Some aspirin and ulcer. Then rash. Aspirin-like: aspirin, rash.",
+        *(chemical("aspirin"), disease("ulcer"), disease("rash"), chemical("aspirin", nth=1), disease("rash", nth=1)),
+    )
+    corpus = align([one], [INDUCES], **KINDS)
+    assert shown(corpus) == [
+        ("Some aspirin and ulcer.", "aspirin", "ulcer", "aspirin", "ulcer", ("CID",)),
+        ("Aspirin-like: aspirin, rash.", "aspirin", "rash", "aspirin", "rash", ("NA",)),
+    ]
+    assert [(s.sentence_id, s.document_id, s.label) for s in corpus.sentences] == [
+        ("aligned-train-1/1", "1", 1),
+        ("aligned-train-1/2", "1", 0),
+    ]
+    assert (corpus.sentences[0].head_type, corpus.sentences[0].tail_type) == ("chemical", "disease")
+    assert corpus.relation_names == ("NA", "CID")
+    assert corpus.notes == (
+        "1 documents give 2 sentences of 2 pairs",
+        "1 of 1 facts have a sentence, 0 have none",
+        "1 of 1 pairs without a fact are kept as NA",
+    )
+
+
+def test_title_and_abstract_are_apart():
+    mentions = chemical("aspirin"), disease("ulcer")
+    split = document("and ulcer.", *mentions, title="On aspirin")
+    together = document("Nothing.", *mentions, title="On aspirin and ulcer", name="2")
+    corpus = align([split, together], [INDUCES], **KINDS)
+    assert [s.document_id for s in corpus.sentences] == ["2"]
+    assert shown(corpus)[0][0] == "On aspirin and ulcer"
+
+
+def test_the_nearest_mentions_stand_for_a_pair_and_on_a_tie_the_leftmost():
+    text = "aspirin x ulcer and more ulcer aspirin"
+    mentions = [chemical("aspirin"), disease("ulcer"), disease("ulcer", nth=1), chemical("aspirin", nth=1)]
+    one = align([document(text, *mentions)], [INDUCES], **KINDS).sentences
+    assert [(s.head, s.tail) for s in one] == [((31, 38), (25, 30))]
+    tie = "ulcer aspirin ulcer"
+    mentions = [chemical("aspirin"), disease("ulcer"), disease("ulcer", nth=1)]
+    one = align([document(tie, *mentions)], [INDUCES], **KINDS).sentences
+    assert [(s.head, s.tail) for s in one] == [((6, 13), (0, 5))]
+
+
+def test_a_composite_mention_counts_for_each_entity():
+    one = document("aspirin: ulcer and rash", chemical("aspirin"), disease("ulcer and rash", "ulcer", "rash"))
+    corpus = align([one], [INDUCES], **KINDS)
+    assert [(s.pair, s.tail_text, s.relations) for s in corpus.sentences] == [
+        (("aspirin", "ulcer"), "ulcer and rash", ("CID",)),
+        (("aspirin", "rash"), "ulcer and rash", ("NA",)),
+    ]
+
+
+def test_overlapping_mentions_yes_the_same_span_no():
+    nested = document("aspirin ulcer came", chemical("aspirin"), disease("aspirin ulcer", "ulcer"))
+    same = document("aspirinism came", chemical("aspirinism", "aspirin"), disease("aspirinism", "ulcer"), name="2")
+    both = document(
+        "aspirinism came by ulcer",
+        *(chemical("aspirinism", "aspirin"), disease("aspirinism", "ulcer"), disease("ulcer")),
+        name="3",
+    )
+    corpus = align([nested, same, both], [INDUCES], **KINDS)
+    assert [(s.document_id, s.head_text, s.tail_text) for s in corpus.sentences] == [
+        ("1", "aspirin", "aspirin ulcer"),
+        ("3", "aspirinism", "ulcer"),
+    ]
+    assert corpus.sentences[0].overlapping
+    assert corpus.notes[-1] == "1 times a sentence mentions a pair by one and the same span; left out"
+
+
+def test_two_relations_of_a_pair_and_a_fact_without_a_sentence():
+    one = document("aspirin: ulcer", chemical("aspirin"), disease("ulcer"))
+    facts = [Fact("aspirin", "treats", "ulcer"), INDUCES, Fact("aspirin", "CID", "gout"), INDUCES]
+    corpus = align([one], facts, **KINDS)
+    assert corpus.sentences[0].relations == ("CID", "treats") and corpus.triples == ((0, 1), (0, 2))
+    assert corpus.notes[1] == "2 of 3 facts have a sentence, 1 have none"
+    given_order = align([one], facts, relation_names=["treats", "prevents", "CID"], **KINDS)
+    assert given_order.relation_names == ("NA", "treats", "prevents", "CID")
+    assert given_order.sentences[0].relations == ("treats", "CID")
+
+
+def test_mentions_that_no_sentence_has():
+    text = "aspirin:  ulcer"
+    mentions = [chemical("aspirin"), disease("ulcer"), (0, "  ", "Disease", "blank"), (0, "e. as", "Disease", "across")]
+    corpus = align([document(text, *mentions)], [INDUCES], **KINDS)
+    assert corpus.notes[-1] == "2 mentions lie in no single sentence, or are blank"
+    padded = document("aspirin: ulcer", chemical("aspirin"), (0, " ulcer", "Disease", "ulcer"))
+    assert align([padded], [INDUCES], **KINDS).sentences[0].tail_text == "ulcer"
+
+
+def test_a_mention_holds_its_sentence_together_and_others_are_not_looked_at():
+    text = "aspirin of E. Coli type ulcer"
+    mentions = [chemical("aspirin"), disease("E. Coli type ulcer", "ulcer"), (0, "type", "Species", "aspirin")]
+    assert shown(align([document(text, *mentions)], [INDUCES], **KINDS))[0][0] == text
+
+
+def test_head_and_tail_of_one_kind():
+    one = document(
+        "aspirin or ibuprofen or aspirin", *map(chemical, ("aspirin", "ibuprofen")), chemical("aspirin", nth=1)
+    )
+    fact = Fact("ibuprofen", "replaces", "aspirin")
+    corpus = align([one], [fact], head_kind="Chemical", tail_kind="Chemical")
+    assert [(s.pair, s.relations) for s in corpus.sentences] == [
+        (("aspirin", "ibuprofen"), ("NA",)),
+        (("ibuprofen", "aspirin"), ("replaces",)),
+    ]
+
+
+def many(count=50):
+    chemicals = [chemical(f"C{n:02}") for n in range(count)]
+    text = " ".join(name for _, name, *_ in chemicals)
+    facts = [Fact("C03", "CID", "rash")]
+    return [document(f"{text} rash", *chemicals, disease("rash"), name=str(n)) for n in range(2)], facts
+
+
+def test_unrelated_pairs_are_kept_at_the_rate_with_all_their_sentences():
+    documents, facts = many()
+    corpus = align(documents, facts, na_rate=0.3, seed=1, **KINDS)
+    kept = {pair for pair in corpus.pairs if pair != ("C03", "rash")}
+    assert len(kept) == 15, "round(0.3 * 49)"
+    assert set(Counter(s.pair for s in corpus.sentences).values()) == {2}
+    assert corpus.notes[2] == "15 of 49 pairs without a fact are kept as NA"
+    assert align(documents, facts, na_rate=0.3, seed=1, **KINDS) == corpus
+    assert set(align(documents, facts, na_rate=0.3, seed=2, **KINDS).pairs) != set(corpus.pairs)
+    assert len(align(documents, facts, na_rate=0.001, **KINDS).pairs) == 2, "at least one"
+    whole = align(documents, facts, **KINDS)
+    assert len(whole.pairs) == 50
+    # The kept ones keep their place and everything else.
+    apart = {(s.document_id, s.pair): s.text for s in whole.sentences}
+    assert all(apart[s.document_id, s.pair] == s.text for s in corpus.sentences)
+
+
+@pytest.mark.parametrize(
+    "change, expected",
+    [
+        ({"na_rate": 0}, "na_rate is not a number above 0 and at most 1"),
+        ({"na_rate": 1.5}, "na_rate is not"),
+        ({"na_rate": True}, "na_rate is not"),
+        ({"na_rate": float("nan")}, "na_rate is not"),
+        (
+            {"relation_names": ["treats"]},
+            "fact number 1: its relation is none of the corpus's; name it in relation_nam",
+        ),
+        ({"negative": "CID", "relation_names": []}, "fact number 1: its relation is the negative"),
+        (
+            {"head_kind": "Gene"},
+            "corpus aligned: no sentence mentions the pair of any of the 1 facts; check the ids, and",
+        ),
+        ({"documents": []}, "corpus aligned: no sentence mentions the pair"),
+        ({"facts": []}, "corpus aligned: no sentence mentions the pair of any of the 0 facts"),
+        ({"relation_names": ["CID", "CID"]}, "corpus aligned: has a relation twice"),
+        ({"twice": True}, "document 1: stands twice"),
+        ({"seed": -1}, "the seed is not a whole number"),
+    ],
+)
+def test_what_cannot_be_aligned(change, expected):
+    mentions = chemical("aspirin"), disease("ulcer"), disease("rash")
+    documents = [document("aspirin: ulcer, rash", *mentions)] * (1 + change.pop("twice", False))
+    arguments = {"documents": documents, "facts": [INDUCES], **KINDS, **change}
+    assert refused(align, arguments.pop("documents"), arguments.pop("facts"), **arguments).startswith(expected)
+
+
+def test_the_facts_of_a_table(tmp_path):
+    path = tmp_path / "kb.tsv"
+    path.write_text("C1\tCID\tD1\r\n C2\t CID\tD 2 \n")
+    assert read_facts(path) == (Fact("C1", "CID", "D1"), Fact("C2", "CID", "D 2"))
+    for text, expected in (
+        ("C1\tCID\tD1\nC1\tCID", f"{path}: line 2: has 2 columns; give it 3"),
+        ("C1\t \tD1", f"{path}: line 1: its relation is empty; give head, relation and tail between tabs"),
+        ("C1\tCID\tD1\nC1\tCID\tD1\n", f"{path}: line 2: is the same fact as line 1; remove one of them"),
+        ("C1\tCID\tD1\n\n", f"{path}: line 2: has 1 columns"),
+        ("", f"{path}: has no facts; give it at least one line"),
+    ):
+        path.write_text(text)
+        assert refused(read_facts, path).startswith(expected)
+
+
+def test_the_facts_that_documents_state():
+    other = Fact("a", "CID", "b")
+    documents = [document("x", facts=[other, INDUCES]), document("y", facts=[INDUCES], name="2")]
+    assert stated_facts(documents) == (other, INDUCES)
+
+
+WORDS = st.sampled_from(["aa", "Bb", "c.", "dd.", "E", "f", "é頭", "  "])
+
+
+@st.composite
+def documents(draw):
+    made = []
+    for number in range(draw(st.integers(1, 3))):
+        title, abstract = (" ".join(draw(st.lists(WORDS, min_size=1, max_size=8))) for _ in range(2))
+        text = f"{title} {abstract}"
+        ends = [0, *(i for i, c in enumerate(text) if c == " "), len(text)]
+        mentions, spans = [], []
+        for _ in range(draw(st.integers(0, 8))):
+            if spans and draw(st.integers(0, 4)) == 0:
+                start, end = draw(st.sampled_from(spans))
+            else:
+                first = draw(st.integers(0, len(ends) - 2))
+                start, end = ends[first], ends[draw(st.integers(first + 1, min(len(ends) - 1, first + 3)))]
+            if start < end:
+                spans.append((start, end))
+                kind, ids = draw(st.sampled_from([("Chemical", "ab"), ("Disease", "xy")]))
+                named = draw(st.sets(st.sampled_from(ids), min_size=draw(st.sampled_from([0, 1, 1, 1]))))
+                mentions.append(EntityMention(start, end, kind, tuple(sorted(named))))
+        made.append(Document(str(number), text, len(title), tuple(mentions), ()))
+    return made
+
+
+FACTS = st.sets(st.builds(Fact, st.sampled_from("ab"), st.sampled_from(["r", "s"]), st.sampled_from("xy")), min_size=1)
+
+
+@given(documents(), FACTS, st.sampled_from([0.3, 1.0]))
+def test_every_sentence_has_its_mentions_and_every_pair_its_facts(made, facts, rate):
+    spans_of = {
+        (d.document_id, kind, entity_id): {
+            d.text[m.start : m.end].strip() for m in d.mentions if entity_id in m.entity_ids
+        }
+        for d in made
+        for kind, ids in (("chemical", "ab"), ("disease", "xy"))
+        for entity_id in ids
+    }
+    # What there is to find, written down anew: pairs of different trimmed spans in one sentence.
+    possible = set()
+    for d in made:
+        trimmed = []
+        for m in d.mentions:
+            surface = d.text[m.start : m.end]
+            start = m.start + len(surface) - len(surface.lstrip())
+            if surface.strip():
+                trimmed.append(((start, start + len(surface.strip())), m))
+        for a, b in sentences_of_document(d.text, d.title_length, [span for span, _ in trimmed]):
+            inside = [(span, m) for span, m in trimmed if a <= span[0] and span[1] <= b]
+            for head, m in inside:
+                for tail, n in inside:
+                    if (m.kind, n.kind) == ("Chemical", "Disease") and head != tail:
+                        possible |= {(d.document_id, a, h, t) for h in m.entity_ids for t in n.entity_ids}
+    known = {}
+    for fact in facts:
+        known.setdefault((fact.head_id, fact.tail_id), set()).add(fact.relation)
+    if not {key[2:] for key in possible} & known.keys():
+        assert "no sentence mentions the pair" in refused(align, made, facts, na_rate=rate, **KINDS)
+        return
+    corpus = align(made, facts, na_rate=rate, **KINDS)
+    for s in corpus.sentences:
+        assert s.head_text in spans_of[s.document_id, "chemical", s.head_id]
+        assert s.tail_text in spans_of[s.document_id, "disease", s.tail_id]
+        assert set(s.relations) == known.get(s.pair, {"NA"}) and s.head != s.tail
+        assert s.text in made[int(s.document_id)].text and s.text == s.text.strip()
+    wanted = Counter((key[0], key[2:]) for key in possible if rate == 1 or key[2:] in known)
+    got = Counter((s.document_id, s.pair) for s in corpus.sentences if rate == 1 or s.pair in known)
+    assert got == wanted

@@ -1,0 +1,97 @@
+import dataclasses
+
+import numpy as np
+import pytest
+from bag_files import corpus, refused, sentence
+
+from datasets.bags.encoding import encode_bag_clients, encode_bags
+from datasets.partition import ClientSamples, Iid, Partition, build_partition
+from datasets.text.relation_encoding import RelationEncoding
+from datasets.text.vocabulary import Vocabulary
+from datasets.text.word_tokenizer import SPECIAL, word_tokenizer
+
+A, B, C = ("a", "x"), ("b", "x"), ("c", "y")
+BOTH = ("born in", "lives in")
+WORDS = ("ann", "of", "bonn")  # ids 2, 3, 4; [CLS] 5, [SEP] 6, markers 7 to 10
+ANN_OF_BONN = [5, 7, 2, 8, 3, 9, 4, 10, 6, 0]
+
+
+def toy():
+    return corpus(
+        sentence(1, B),
+        sentence(2, A, BOTH),
+        sentence(3, B, text="Bonn of Ann", head=(8, 11), tail=(0, 4)),
+        sentence(4, C, ["lives in"]),
+        sentence(5, A, BOTH, text="Ann of of of Bonn", tail=(13, 17)),
+    )
+
+
+def encoding(**options):
+    return RelationEncoding(word_tokenizer(Vocabulary((*WORDS, *SPECIAL))), 10, **options)
+
+
+def partition(*clients, server=()):
+    made = {f"p{n}": ClientSamples(tuple(train), tuple(test)) for n, (train, test) in enumerate(clients)}
+    return Partition("iid", {}, 0, made, (), tuple(server))
+
+
+def test_the_rows_of_the_clients():
+    federated, report = encode_bag_clients(toy(), partition((["s5", "s1"], []), (["s2", "s3", "s4"], [])), encoding())
+    one, two = (client.train for client in federated.clients)
+    assert one["y"].tolist() == [1, 2, 0] and one["triple"].tolist() == [1, 2, 0]
+    assert one["platform"].tolist() == [0, 0, 0]
+    assert one["input_ids"].tolist() == [[5, 7, 2, 8, 3, 3, 9, 4, 10, 6]] * 2 + [ANN_OF_BONN]
+    assert two["y"].tolist() == [1, 2, 0, 2] and two["triple"].tolist() == [1, 2, 0, 3]
+    assert two["platform"].tolist() == [1, 1, 1, 1]
+    assert two["input_ids"].tolist() == [ANN_OF_BONN] * 2 + [[5, 9, 4, 10, 3, 7, 2, 8, 6, 0], ANN_OF_BONN]
+    assert two["head_start"].tolist() == [1, 1, 5, 1] and two["tail_mask"][2].tolist() == [0, 0, 1, 0, 0, 0, 0, 0, 0, 0]
+    assert {array.dtype for array in one.values()} == {np.dtype(np.int32)}
+    for client in federated.clients:
+        assert client.test.keys() == client.train.keys() and all(len(array) == 0 for array in client.test.values())
+    assert federated.label_names == ("NA", "born in", "lives in") and federated.server is None
+    assert (report.mentions, report.cut, report.middle_cut) == (5, 1, 1), (
+        "each sentence once, the cut ones of all clients"
+    )
+
+
+def test_a_partition_of_the_sentences_gives_every_triple_as_often_as_there_are_sentences():
+    toy_corpus = toy()
+    federated, _ = encode_bag_clients(toy_corpus, build_partition(toy_corpus, Iid(3), test_share=0.0), encoding())
+    rows = federated.pooled("train")
+    assert np.bincount(rows["triple"]).tolist() == [2, 2, 2, 1]
+    assert [toy_corpus.triples[t][1] for t in rows["triple"]] == rows["y"].tolist()
+
+
+@pytest.mark.parametrize(
+    "wrong", [partition((["s1", "s2", "s3", "s4"], ["s5"])), partition((["s1", "s2", "s3", "s4"], []), server=["s5"])]
+)
+def test_sentences_held_out_are_refused(wrong):
+    assert refused(encode_bag_clients, toy(), wrong, encoding()) == (
+        "corpus toy: the partition holds sentences out, and bags are evaluated whole; "
+        "build it with test_share = 0 and server_share = 0"
+    )
+    assert "is held by no client" in refused(encode_bag_clients, toy(), partition((["s1"], [])), encoding())
+
+
+def test_whole_bags_for_evaluation():
+    held_out, report = encode_bags(toy(), encoding())
+    assert held_out.pairs == (B, A, C) and held_out.sentence_ids == ("s1", "s3", "s2", "s5", "s4")
+    assert held_out.arrays["bag"].tolist() == [0, 0, 1, 1, 2] and held_out.arrays["bag"].dtype == np.int32
+    assert held_out.labels.tolist() == [[1, 0, 0], [0, 1, 1], [0, 0, 1]] and held_out.labels.dtype == np.float32
+    assert held_out.arrays["input_ids"][[0, 2, 4]].tolist() == [ANN_OF_BONN] * 3
+    assert held_out.arrays["input_ids"][1].tolist() == [5, 9, 4, 10, 3, 7, 2, 8, 6, 0]
+    assert report.mentions == 5 and "Ann" not in repr(held_out)
+
+
+def test_the_columns_are_those_of_training():
+    names = ("NA", "dies in", "lives in", "born in")
+    held_out, _ = encode_bags(toy(), encoding(), label_names=names)
+    assert held_out.labels.tolist() == [[1, 0, 0, 0], [0, 0, 1, 1], [0, 0, 1, 0]] and held_out.label_names == names
+    assert refused(encode_bags, toy(), encoding(), label_names=names[:3]) == (
+        "corpus toy: has a relation that training does not have; read both with the same relations"
+    )
+
+
+def test_blinding_and_the_layout_are_the_encodings():
+    held_out, _ = encode_bags(toy(), dataclasses.replace(encoding(), blind=True))
+    assert held_out.arrays["input_ids"][0].tolist() == [5, 7, 1, 8, 3, 9, 1, 10, 6, 0], "types are unknown words here"

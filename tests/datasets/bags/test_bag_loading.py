@@ -1,0 +1,125 @@
+import pytest
+from bag_files import entity, line, refused, write_bags
+
+import datasets
+from datasets.bags.loading import load_bags
+from datasets.bags.selection import without_pairs
+from datasets.relations.loading import load_relations
+
+DOCUMENT = """1|t|Aspirin and gout.
+1|a|Aspirin gives ulcer. Rash with ulcer and aspirin.
+1	0	7	Aspirin	Chemical	C1
+1	12	16	gout	Disease	D3
+1	18	25	Aspirin	Chemical	C1
+1	32	37	ulcer	Disease	D1
+1	39	43	Rash	Disease	D2
+1	49	54	ulcer	Disease	D1
+1	59	66	aspirin	Chemical	C1
+1	CID	C1	D1
+
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.delenv("TFF_RE_DATA", raising=False)
+    write_bags(tmp_path / "nyt10", line(), split="train")
+    write_bags(tmp_path / "nyt10", line(), line("Ann , Bonn", tail=entity("Bonn", 6)), split="val")
+    write_bags(tmp_path / "mirgene", line(relation="r"), rel2id={"NA": 0, "r": 1}, name="mirgene", split="test")
+    (tmp_path / "cdr").mkdir()
+    (tmp_path / "cdr" / "train.pubtator").write_text(DOCUMENT)
+    return tmp_path
+
+
+def test_by_name(folder, monkeypatch):
+    assert load_bags("nyt10", folder).describe() == "1 sentences, 1 pairs of entities, 1 facts"
+    dev = load_bags("nyt10", folder, split="dev")
+    assert [s.sentence_id for s in dev.sentences] == ["nyt10-dev-1", "nyt10-dev-2"]
+    assert load_bags("mirgene", folder, split="test").name == "mirgene"
+    monkeypatch.setenv("TFF_RE_DATA", str(folder))
+    assert load_bags("nyt10").pairs == (("id of Ann", "id of Bonn"),)
+
+
+def test_cdr_is_aligned_with_its_own_facts(folder):
+    corpus = load_bags("cdr_aligned", folder)
+    assert [(s.sentence_id, s.pair, s.relations) for s in corpus.sentences] == [
+        ("cdr_aligned-train-1/1", ("C1", "D3"), ("NA",)),
+        ("cdr_aligned-train-1/2", ("C1", "D1"), ("CID",)),
+        ("cdr_aligned-train-1/3", ("C1", "D2"), ("NA",)),
+        ("cdr_aligned-train-1/4", ("C1", "D1"), ("CID",)),
+    ]
+    assert len(load_bags("cdr_aligned", folder, na_rate=0.5).pairs) == 2
+    assert {load_bags("cdr_aligned", folder, na_rate=0.5, seed=s).pairs[0] for s in range(9)} == {
+        ("C1", "D3"),
+        ("C1", "D1"),
+    }
+
+
+def test_documents_and_a_knowledge_base_of_ones_own(folder):
+    table = folder / "kb.tsv"
+    table.write_text("D1\twith\tD2\nD2\tafter\tD1\nD9\tafter\tD8\n")
+    corpus = load_bags(
+        "cdr_aligned",
+        path=folder / "cdr" / "train.pubtator",
+        knowledge_base=table,
+        head_kind="Disease",
+        tail_kind="Disease",
+        split="own",
+    )
+    assert corpus.relation_names == ("NA", "after", "with")
+    assert [(s.sentence_id, s.pair, s.relations) for s in corpus.sentences] == [
+        ("cdr_aligned-own-1/1", ("D2", "D1"), ("after",)),
+        ("cdr_aligned-own-1/2", ("D1", "D2"), ("with",)),
+    ]
+    assert "2 of 3 facts have a sentence, 1 have none" in corpus.notes
+
+
+def test_files_in_place_of_the_catalogues(folder):
+    path, relations = write_bags(folder / "own", line(relation="x"), rel2id={"NA": 0, "x": 1}, name="any", split="t")
+    assert load_bags("nyt10", path=path, rel2id=relations).relation_names == ("NA", "x")
+    assert (
+        refused(load_bags, "nyt10", path=path) == f"{path.parent / 'nyt10_rel2id.json'}: no such file; check the path"
+    )
+    wrong = write_bags(folder / "own", line(tail=entity("Bonn", 3)), line(), name="nyt10")[0]
+    assert len(load_bags("nyt10", path=wrong, misplaced="leave_out").sentences) == 1
+    assert refused(load_bags, "nyt10", path=wrong).startswith(f"{wrong}: line 1: entity t: its name does not stand")
+
+
+@pytest.mark.parametrize(
+    "arguments, expected",
+    [
+        ({"name": "nyt"}, 'data set nyt: there is no such data set; did you mean "'),
+        ({"name": "pgr"}, "data set pgr: holds no bags of sentences; use it with the task that it is for"),
+        (
+            {"name": "mirgene", "split": "dev"},
+            "data set mirgene: has no such split (split dev); use one of train, test",
+        ),
+        ({"name": "mirgene"}, "{d}/mirgene/mirgene_train.txt: no such file (nor with .gz); the split test is there"),
+        ({"name": "nyt10", "na_rate": 0.5}, "data set nyt10: has no use for na_rate; leave na_rate out"),
+        ({"name": "cdr_aligned", "rel2id": "x"}, "data set cdr_aligned: has no use for rel2id; leave rel2id out"),
+        ({"name": "cdr_aligned", "na_rate": 0}, "na_rate is not a number above 0 and at most 1"),
+        ({"name": "cdr_aligned", "head_kind": "Gene"}, "corpus cdr_aligned: no sentence mentions the pair of any of"),
+    ],
+)
+def test_what_cannot_be_loaded(folder, arguments, expected):
+    assert refused(load_bags, data_dir=folder, **arguments).startswith(expected.format(d=folder))
+
+
+@pytest.mark.parametrize("name", ["nyt10", "mirgene", "cdr_aligned"])
+def test_other_loaders_refuse_bags(folder, name):
+    assert refused(load_relations, name, folder).startswith(f"data set {name}: holds no pairs of mentions; use it with")
+    assert refused(datasets.load_corpus, name, folder) == (
+        f'data set {name}: holds bags of sentences, not texts with a label; use it with task.name = "bag_relations"'
+    )
+
+
+@pytest.mark.real_data
+def test_cdr(data_dir):
+    train, dev = (load_bags("cdr_aligned", data_dir, split=split) for split in ("train", "dev"))
+    assert train.describe() == "3780 sentences, 2078 pairs of entities, 667 facts"
+    assert dev.describe() == "4044 sentences, 2197 pairs of entities, 669 facts"
+    assert train.notes[1] == "667 of 928 facts have a sentence, 261 have none"
+    for corpus in (train, dev):
+        assert corpus.relation_names == ("NA", "CID") and corpus.notes[0].startswith("500 documents")
+    left = without_pairs(dev, train)
+    assert not set(left.bags) & set(train.bags) and len(left.pairs) > len(dev.pairs) // 2

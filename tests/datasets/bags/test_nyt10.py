@@ -1,0 +1,233 @@
+import gzip
+import json
+
+import pytest
+from bag_files import REL2ID, entity, line, refused, write_bags
+from datasets_for_tests import SECRET
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datasets.bags import mirgene, nyt10
+from datasets.errors import DataError
+from datasets.text.relation_layout import as_text, marked
+
+
+def read(folder, *lines, rel2id=REL2ID, **options):
+    return nyt10.read_bags(*write_bags(folder, *lines, rel2id=rel2id), **options)
+
+
+def test_lines_of_a_pair_with_two_relations_are_one_sentence(tmp_path):
+    other = line("Bonn bore Ann .", "born in", entity("Ann", 10), entity("Bonn", 0))
+    corpus = read(
+        tmp_path, line(relation="lives in"), line(), other, line("Ann is of Bonn .", "NA", tail=entity("is", 4))
+    )
+    assert [(s.sentence_id, s.head_text, s.tail_text, s.relations, s.label) for s in corpus.sentences] == [
+        ("nyt10-train-1", "Ann", "Bonn", ("born in", "lives in"), 1),
+        ("nyt10-train-3", "Ann", "Bonn", ("born in", "lives in"), 1),
+        ("nyt10-train-4", "Ann", "is", ("NA",), 0),
+    ]
+    assert corpus.triples == ((0, 1), (0, 2), (1, 0))
+    assert corpus.notes == ("1 lines repeat a sentence of their pair and are one with it",)
+    assert corpus.sentences[0].pair == ("id of Ann", "id of Bonn") and corpus.relation_names == tuple(REL2ID)
+
+
+def test_other_positions_in_the_same_text_are_another_sentence(tmp_path):
+    text = "Ann of Bonn , Ann"
+    lines = [line(text, head=entity("Ann", start), tail=entity("Bonn", 7)) for start in (0, 14)]
+    assert [s.head for s in read(tmp_path, *lines).sentences] == [(0, 3), (14, 17)]
+
+
+def test_a_related_pair_that_also_stands_as_unrelated_is_related(tmp_path):
+    corpus = read(tmp_path, line("Ann, Bonn", "NA", tail=entity("Bonn", 5)), line())
+    assert {s.relations for s in corpus.sentences} == {("born in",)}
+    assert corpus.notes == ("1 pairs stand with a relation and as NA; they are related",)
+
+
+def test_relations_are_numbered_by_the_file_and_the_negative_is_first(tmp_path):
+    corpus = read(tmp_path, line(relation="b"), rel2id={"b": 9, "NA": 7, "a": 0})
+    assert corpus.relation_names == ("NA", "a", "b") and corpus.sentences[0].label == 2
+
+
+def test_a_name_may_differ_in_case_underscores_and_blanks(tmp_path):
+    text = "new  york near Straße"
+    head = {"id": "1", "name": "New_York", "pos": [0, 9]}
+    tail = {"id": "2", "name": "STRASSE", "pos": [15, 21]}
+    assert read(tmp_path, line(text, head=head, tail=tail)).sentences[0].head_text == "new  york"
+
+
+def test_compressed(tmp_path):
+    path, relations = write_bags(tmp_path, line(), line("Ann or Bonn", tail=entity("Bonn", 7)))
+    packed = tmp_path / "packed.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert nyt10.read_bags(packed, relations) == nyt10.read_bags(path, relations)
+    packed.write_bytes(gzip.compress(path.read_bytes())[:-9])
+    assert (
+        refused(nyt10.read_bags, packed, relations)
+        == f"{packed}: the gzip file is truncated; copy or download it again"
+    )
+
+
+BROKEN = [
+    ("{", "byte 0: is not JSON", 1),
+    ("", "is empty; remove the empty line", None),
+    ("[1]", "the line is not an object", None),
+    (
+        json.dumps({"token": ["Ann"], "relation": "NA"}),
+        'has tokens and no text; give the text as "text", and "pos"',
+        None,
+    ),
+    (json.dumps({"relation": "NA"}), 'has no "text"; add the key "text"', None),
+    (line(text=" \t"), "its bag is empty here: the text is blank; give the sentence, or remove the line", None),
+    (line(text=7), '"text" is not a string', None),
+    (line(relation="eats"), "its relation is not in the file of relations; add it there, or correct the line", None),
+    (line(relation=["NA"]), '"relation" is not a string', None),
+    ({key: value for key, value in line().items() if key != "relation"}, 'has no "relation"', None),
+    ({key: value for key, value in line().items() if key != "t"}, 'has no "t"', None),
+    (line(head="Ann"), '"h" is not an object', None),
+    (line(head={"name": "Ann", "pos": [0, 3]}), 'entity h: has no "id"', None),
+    (line(tail={"id": "", "name": "Bonn", "pos": [10, 14]}), 'entity t: "id" is not an id', None),
+    (line(head={"id": "1", "pos": [0, 3]}), 'entity h: has no "name"', None),
+    (line(head={"id": "1", "name": "Ann"}), 'entity h: has no "pos"', None),
+    (line(head={"id": "1", "name": "Ann", "pos": [[0], [3]]}), 'entity h: "pos" is not two whole numbers', None),
+    (line(head={"id": "1", "name": "Ann", "pos": [0, True]}), 'entity h: "pos" is not two whole numbers', None),
+    (line(head={"id": "1", "name": "Ann", "pos": [0, 1, 3]}), 'entity h: "pos" is not two whole numbers', None),
+    (
+        line(tail=entity("Bonn", 10, 17)),
+        "entity t: its position 10:17 is empty or lies beyond the text of 16 char",
+        None,
+    ),
+    (line(tail=entity("Bonn", 10, 10)), "entity t: its position 10:10 is empty or lies", None),
+    (line(head=entity("Ann", -3, 3)), "entity h: its position -3:3 is empty or lies", None),
+    (
+        line(tail=entity("Bonn", 9, 13)),
+        "entity t: its name does not stand at its position; correct the position or",
+        None,
+    ),
+    (line(head=entity(SECRET, 0, 3)), "entity h: its name does not stand at its position", None),
+    (line(text=SECRET), "entity h: its name does not stand at its position", None),
+]
+
+
+@pytest.mark.parametrize("broken, expected, byte", BROKEN)
+def test_a_malformed_line_is_named(tmp_path, broken, expected, byte):
+    path, relations = write_bags(tmp_path, line(), broken, line())
+    if byte:
+        expected = expected.replace("byte 0", f"byte {len(json.dumps(line())) + 1 + byte}")
+    message = refused(nyt10.read_bags, path, relations)
+    assert message.startswith(f"{path}: line 2: ") and expected in message
+
+
+def test_misplaced_entities_left_out_are_counted(tmp_path):
+    wrong = [line(tail=entity("Bonn", 9, 13)), line(tail=entity("Bonn", 10, 99))]
+    corpus = read(tmp_path, line(), *wrong, misplaced="leave_out")
+    assert len(corpus.sentences) == 1
+    assert corpus.notes == ("2 lines left out, an entity is not in its sentence",)
+    message = refused(read, tmp_path, *wrong, misplaced="leave_out")
+    assert message.endswith("has no sentences; give it at least one line")
+    assert "unknown way" in refused(read, tmp_path, line(), misplaced="skip")
+    malformed = line(head={"id": "1", "name": "Ann", "pos": "0"})
+    assert 'line 1: entity h: "pos" is not a list' in refused(read, tmp_path, malformed, misplaced="leave_out")
+
+
+def test_an_empty_file(tmp_path):
+    path, relations = write_bags(tmp_path)
+    assert refused(nyt10.read_bags, path, relations) == f"{path}: has no sentences; give it at least one line"
+
+
+@pytest.mark.parametrize(
+    "rel2id, expected",
+    [
+        ({"born in": 1}, 'has no relation "NA"; add it'),
+        ({"NA": 0, "born in": 0}, "two relations have the same number"),
+        ({"NA": "0"}, "the number of relation 1 is not a whole number"),
+        ({"NA": 0, " ": 1}, "the name of relation 2 is blank"),
+        (["NA"], "the file is not an object"),
+    ],
+)
+def test_a_malformed_file_of_relations(tmp_path, rel2id, expected):
+    path, relations = write_bags(tmp_path, line(), rel2id=rel2id)
+    assert refused(nyt10.read_bags, path, relations).startswith(f"{relations}: {expected}")
+
+
+def test_mirgene_has_two_relations_and_may_name_pairs_by_a_key(tmp_path):
+    nameless = {"name": "Ann", "pos": [0, 3]}, {"name": "Bonn", "pos": [10, 14]}
+    named = line(relation="regulates", head=nameless[0], tail=nameless[1], entity_pair="Ann#Bonn")
+    path, relations = write_bags(tmp_path, named, line(relation="NA"), rel2id={"NA": 0, "regulates": 1}, name="mirgene")
+    corpus = mirgene.read_bags(path, relations)
+    assert corpus.pairs == (("Ann#Bonn", "Ann#Bonn"), ("id of Ann", "id of Bonn"))
+    assert corpus.sentences[0].sentence_id == "mirgene-train-1" and corpus.sentences[0].head_type == "microRNA"
+    del named["entity_pair"]
+    path, relations = write_bags(tmp_path, named, rel2id={"NA": 0, "regulates": 1}, name="mirgene")
+    assert refused(mirgene.read_bags, path, relations).startswith(f'{path}: line 1: has no "entity_pair"')
+    path, relations = write_bags(tmp_path, named, name="mirgene")
+    assert refused(mirgene.read_bags, path, relations).startswith(f"{relations}: has 3 relations; give it two")
+
+
+NAMES = st.text("abÉ頭𝄞 -", min_size=1, max_size=5).filter(str.strip)
+
+
+@st.composite
+def bag_lines(draw):
+    """Lines of pairs whose names stand where they say, a pair with one set of relations."""
+    relations_of, lines = {}, []
+    for _ in range(draw(st.integers(1, 8))):
+        head, tail = draw(NAMES), draw(NAMES)
+        before, between, after = (draw(st.text('xyz é\n\\"', max_size=4)) for _ in range(3))
+        text = before + head + between + tail + after
+        start = len(before) + len(head) + len(between)
+        pair = f"H{draw(st.integers(0, 2))}", f"T{draw(st.integers(0, 2))}"
+        relations = relations_of.setdefault(
+            pair, draw(st.sampled_from([("NA",), ("born in",), ("born in", "lives in")]))
+        )
+        for relation in relations:
+            entities = entity(head, len(before), None, pair[0]), entity(tail, start, None, pair[1])
+            lines.append(line(text, relation, *entities))
+    return relations_of, lines
+
+
+@given(bag_lines())
+def test_what_is_written_is_read(tmp_path_factory, case):
+    relations_of, lines = case
+    corpus = read(tmp_path_factory.mktemp("t"), *lines)
+    expected = {}
+    for one in lines:
+        key = (one["h"]["id"], one["t"]["id"], one["text"], *one["h"]["pos"], *one["t"]["pos"])
+        expected[key] = relations_of[key[:2]]
+    shown = [(*s.pair, s.text, *s.head, *s.tail) for s in corpus.sentences]
+    assert shown == list(expected) and [s.relations for s in corpus.sentences] == list(expected.values())
+    assert {pair: corpus.sentences[rows[0]].relations for pair, rows in corpus.bags.items()} == relations_of
+    assert all("<e1>" in as_text(marked(s)) for s in corpus.sentences)
+
+
+JUNK = st.none() | st.booleans() | st.integers(-3, 30) | st.floats(allow_nan=False) | st.text("aé頭", max_size=3)
+VALUES = st.recursive(JUNK, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("idnameposht"), inner))
+
+
+@given(st.data())
+def test_a_line_that_is_changed_anywhere_is_read_or_refused_by_its_number(tmp_path_factory, data):
+    changed = json.loads(json.dumps(line()))
+    target = changed
+    if data.draw(st.booleans()):
+        target = changed[data.draw(st.sampled_from("ht"))]
+    key = data.draw(st.sampled_from(sorted(target)))
+    if data.draw(st.booleans()):
+        del target[key]
+    else:
+        target[key] = data.draw(VALUES)
+    path, relations = write_bags(tmp_path_factory.mktemp("t"), line(), line(), changed)
+    try:
+        corpus = nyt10.read_bags(path, relations)
+    except DataError as error:
+        assert error.path == str(path) and error.line == 3 and error.remedy
+    else:
+        assert corpus.sentences[0].head_text == "Ann"
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_give_a_corpus_or_a_data_error(tmp_path_factory, data):
+    path, relations = write_bags(tmp_path_factory.mktemp("t"), line())
+    path.write_bytes(path.read_bytes() + data)
+    try:
+        nyt10.read_bags(path, relations)
+    except DataError as error:
+        assert error.line is not None and error.line >= 2

@@ -1,0 +1,38 @@
+"""Small documents, built by hand."""
+
+from datasets.document_records import Document, EntityMention, Fact
+from datasets.documents.pairs import PairRule, document_corpus
+
+CDR = PairRule("Chemical", "Disease", ("CID",))
+CHR = PairRule("ChemMet", "ChemMet", ("React",))
+KINDS = {"C": "Chemical", "D": "Disease", "M": "ChemMet"}
+
+
+def document(document_id, title, abstract, mentions, facts=(), relation="CID"):
+    """Mentions: (words, occurrence from 0, identifiers joined by a blank); their first letter tells the type."""
+    text = f"{title} {abstract}"
+    found = []
+    for words, occurrence, ids in mentions:
+        start = -1
+        for _ in range(occurrence + 1):
+            start = text.index(words, start + 1)
+        kind = KINDS[ids[0]] if ids else "Chemical"
+        found.append(EntityMention(start, start + len(words), kind, tuple(ids.split())))
+    found.sort(key=lambda mention: (mention.start, mention.end))
+    return Document(document_id, text, len(title), tuple(found), tuple(Fact(h, relation, t) for h, t in facts))
+
+
+def worked(document_id="7", **options):
+    """Two sentences, C1 with two mentions, a composite mention of D1 and D2, one of D2 inside of it, one unlinked."""
+    return document(
+        document_id,
+        "ab causes bad ce.",
+        "Then ab ends.",
+        [("ab", 0, "C1"), ("bad ce", 0, "D1 D2"), ("ce", 0, "D2"), ("ab", 1, "C1"), ("ends", 0, "")],
+        facts=[("C1", "D2")],
+        **options,
+    )
+
+
+def corpus(*documents, rule=CDR, name="toy", **options):
+    return document_corpus(documents or (worked(),), rule, name=name, **options)

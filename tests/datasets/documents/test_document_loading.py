@@ -1,0 +1,73 @@
+import gzip
+
+import pytest
+
+from datasets.catalogue import DATA_SETS, load_corpus
+from datasets.documents.loading import load_documents
+from datasets.errors import DataError
+from datasets.relations.loading import load_relations
+
+LINES = {
+    "cdr": (
+        *("1|t|Ab and cd.", "1|a|Ef.", "1\t0\t2\tAb\tChemical\tD000001", "1\t7\t9\tcd\tDisease\tD000002"),
+        *("1\t11\t13\tEf\tDisease\tD000003", "1\tCID\tD000001\tD000002"),
+    ),
+    "chr": (
+        *("1|t|Ab and cd.", "1|a|Ef.", "1\t0\t2\tAb\tChemMet\tH:1|C:1", "1\t7\t9\tcd\tChemMet\tC:2"),
+        *("1\t11\t13\tEf\tChemMet\tC:3", "1\tReact\tC:1|H:1\tC:2"),
+    ),
+    "gda": (
+        *("1|t|Ab and cd.", "1|a|Ef.", "1\t0\t2\tAb\tGene\t11;12", "1\t7\t9\tcd\tDisease\tD2"),
+        *("1\t11\t13\tEf\tDisease\tD3", "1\tGDA\t11\tD2"),
+    ),
+}
+
+
+def folder(tmp_path, name, split="train"):
+    (tmp_path / name).mkdir(exist_ok=True)
+    data = "\n".join(LINES[name]).encode()
+    (tmp_path / name / f"{split}.pubtator.gz").write_bytes(gzip.compress(data))
+    return tmp_path
+
+
+@pytest.mark.parametrize(("name", "pairs"), [("cdr", 2), ("chr", 6), ("gda", 4)])
+def test_by_name(tmp_path, name, pairs):
+    made = load_documents(name, folder(tmp_path, name))
+    counts = made.counts()
+    assert (counts["pairs"], counts["positive"], made.name) == (pairs, 1, name)
+    assert made.samples[0].sample_id == f"{name}-train-1"
+    file = tmp_path / name / "train.pubtator.gz"
+    assert load_documents(name, path=file, split="dev").samples[0].sample_id == f"{name}-dev-1"
+    assert DATA_SETS[name].documents and not DATA_SETS[name].relations
+    for load in (load_corpus, load_relations):
+        with pytest.raises(DataError, match=f"data set {name}: holds"):
+            load(name, tmp_path)
+
+
+def test_choices(tmp_path):
+    made = load_documents("chr", folder(tmp_path, "chr"), label="once")
+    assert [(p.head, p.tail, p.labels) for p in made.samples[0].pairs] == [(0, 1, (0,)), (0, 2, ()), (1, 2, ())]
+    folder(tmp_path, "cdr")
+    assert "no hypernym filtering: all negative pairs are kept" in load_documents("cdr", tmp_path).notes
+    mesh = tmp_path / "mesh.tsv"
+    mesh.write_text("D000002\tC10.100\nD000003\tC10\n")
+    filtered = load_documents("cdr", tmp_path, mesh_tree=mesh)
+    assert filtered.counts()["pairs"] == 1
+    assert filtered.notes == (
+        "hypernym filtering with 2 descriptors of MeSH",
+        "1 negative pairs left out as hypernyms of a positive pair (MeSH tree)",
+    )
+
+
+def test_what_is_refused(tmp_path):
+    folder(tmp_path, "chr")
+    for options, reason in (
+        ({"name": "ade"}, "data set ade: holds no document-level relations"),
+        ({"name": "chr", "label": "twice"}, "has no such label choice"),
+        ({"name": "chr", "split": "test"}, "no such file"),
+        ({"name": "chr", "split": "all"}, "has no such split"),
+        ({"name": "chr", "mesh_tree": "mesh"}, "is not filtered by hypernyms"),
+        ({"name": "cdr", "path": tmp_path / "chr" / "train.pubtator.gz"}, "line 3: unknown entity type"),
+    ):
+        with pytest.raises(DataError, match=reason):
+            load_documents(data_dir=tmp_path, **options)

@@ -1,0 +1,90 @@
+import numpy as np
+import pytest
+from documents_for_tests import corpus, document, worked
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datasets.documents.encoding import PairId
+from datasets.documents.scoring import PairScores, best_threshold, gold_facts, score_pairs
+from datasets.errors import DataError
+
+PAIRS = (
+    (PairId("1", "C1", "D1", True), PairId("1", "C1", "D2", False)),
+    (PairId("2", "C1", "D1", False),),
+)
+GOLD = {("1", "C1", 0, "D1"): True, ("2", "C1", 0, "D1"): False, ("2", "C8", 0, "D9"): False}
+
+
+def test_scores_by_hand():
+    scores = np.array([[[0.9], [0.6]], [[0.4], [7.0]]])  # the 7 is padding
+    result = score_pairs(scores, PAIRS, GOLD, 0.5)
+    assert result.all == PairScores(correct=1, predicted=2, stated=3)
+    assert result.intra == PairScores(1, 1, 1) and result.inter == PairScores(0, 1, 2)
+    assert result.all.precision == 0.5 and result.all.recall == pytest.approx(1 / 3)
+    assert result.all.f1 == pytest.approx(0.4) and result.threshold == 0.5
+    assert score_pairs(scores, PAIRS, GOLD, 0.4).all == PairScores(2, 3, 3)
+    # F1 at 0.9: 2/4, at 0.6: 2/5, at 0.4: 4/6
+    assert best_threshold(scores, PAIRS, GOLD) == 0.4
+    nothing = PairScores(0, 0, 0)
+    assert (nothing.precision, nothing.recall, nothing.f1) == (0.0, 0.0, 0.0)
+
+
+def test_equal_scores_are_predicted_together():
+    # taking only the first of the two halves would give F1 = 1
+    scores = np.array([[[0.5], [0.5]]])
+    gold = {("1", "C1", 0, "D1"): True}
+    assert best_threshold(scores, PAIRS[:1], gold) == 0.5
+    assert score_pairs(scores, PAIRS[:1], gold, 0.5).all == PairScores(1, 2, 1)
+    assert best_threshold(scores, PAIRS[:1], {("9", "C1", 0, "D1"): True}) == float("inf")
+    assert best_threshold(np.zeros((0, 1, 1)), (), gold) == float("inf")
+
+
+def test_several_relations():
+    gold = {("2", "C1", 1, "D1"): False}
+    assert score_pairs(np.array([[[0.9, 0.8]]]), PAIRS[1:], gold, 0.5).all == PairScores(1, 2, 1)
+    assert score_pairs(np.array([[[0.9, 0.1]]]), PAIRS[1:], gold, 0.5).all == PairScores(0, 1, 1)
+
+
+def test_gold_facts():
+    some = document(
+        "1",
+        "x y.",
+        "z",
+        [("x", 0, "C1"), ("y", 0, "D1"), ("z", 0, "D2")],
+        facts=[("C1", "D1"), ("C1", "D2"), ("C1", "D9"), ("C1", "C1")],
+    )
+    assert gold_facts(corpus(some, worked())) == {
+        ("1", "C1", 0, "D1"): True,
+        ("1", "C1", 0, "D2"): False,
+        ("1", "C1", 0, "D9"): False,
+        ("7", "C1", 0, "D2"): True,
+    }
+
+
+@given(st.data())
+def test_the_best_threshold_is_the_best(data):
+    pairs = tuple(
+        tuple(PairId(str(d), "C", f"D{p}", data.draw(st.booleans())) for p in range(data.draw(st.integers(0, 4))))
+        for d in range(data.draw(st.integers(1, 3)))
+    )
+    scores = np.array(
+        data.draw(st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=4 * len(pairs), max_size=4 * len(pairs)))
+    ).reshape(len(pairs), 4, 1)
+    keys = [(p.document_id, p.head_id, 0, p.tail_id) for mine in pairs for p in mine]
+    gold = {key: data.draw(st.booleans()) for key in [*keys, ("z", "C", 0, "D")] if data.draw(st.booleans())}
+    best = score_pairs(scores, pairs, gold, best_threshold(scores, pairs, gold)).all.f1
+    assert best == pytest.approx(max(score_pairs(scores, pairs, gold, t).all.f1 for t in (0.0, 0.25, 0.5, 1.0, 2.0)))
+    values = {key: scores[int(key[0]), int(key[3][1:]), 0] for key in keys}
+    predicted = {key for key, value in values.items() if value >= 0.5}
+    counted = score_pairs(scores, pairs, gold, 0.5)
+    assert counted.all == PairScores(len(predicted & set(gold)), len(predicted), len(gold))
+    for part in ("correct", "predicted", "stated"):
+        assert getattr(counted.intra, part) + getattr(counted.inter, part) == getattr(counted.all, part)
+
+
+def test_what_does_not_fit_is_refused():
+    for scores in (np.zeros((2, 2)), np.zeros((1, 2, 1)), np.zeros((2, 1, 1))):
+        with pytest.raises(DataError, match="do not fit"):
+            score_pairs(scores, PAIRS, GOLD, 0.5)
+    with pytest.raises(DataError, match="NaN"):
+        score_pairs(np.full((2, 2, 1), np.nan), PAIRS, GOLD, 0.5)

@@ -1,0 +1,226 @@
+import gzip
+import string
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datasets.document_records import Document, EntityMention, Fact
+from datasets.documents.pubtator import read_pubtator
+from datasets.errors import DataError
+
+LINES = (
+    "1|t|Ocular and auditory toxicity of µ-drug.",
+    "1|a|Drug β | gave a toxicity.",
+    "1\t0\t28\tOcular and auditory toxicity\tDisease\tD1|D2\tOcular toxicity|auditory toxicity",
+    "1\t40\t46\tDrug β\tChemical\tC1",
+    "1\t32\t38\tµ-drug\tChemical\t-1",
+    "1\t7\t28\tand auditory toxicity\tDisease\tD2",
+    "1\tCID\tC1\tD2",
+)
+
+
+def write(folder, *lines, name="some.pubtator"):
+    path = folder / name
+    path.write_text("".join(line + "\n" for line in lines), "utf-8")
+    return path
+
+
+def problem(folder, *lines, **options):
+    with pytest.raises(DataError) as caught:
+        read_pubtator(write(folder, *lines), **options)
+    message = str(caught.value)
+    assert "\n" not in message and caught.value.path and caught.value.remedy
+    assert "oxicity" not in message and "drug" not in message.lower(), "texts are not shown"
+    return caught.value
+
+
+def test_a_document(tmp_path):
+    tally = Counter()
+    (document,) = read_pubtator(write(tmp_path, *LINES, ""), tally=tally)
+    assert document == Document(
+        "1",
+        "Ocular and auditory toxicity of µ-drug. Drug β | gave a toxicity.",
+        39,
+        (
+            EntityMention(0, 28, "Disease", ("D1", "D2")),
+            EntityMention(7, 28, "Disease", ("D2",)),
+            EntityMention(32, 38, "Chemical", ()),
+            EntityMention(40, 46, "Chemical", ("C1",)),
+        ),
+        (Fact("C1", "CID", "D2"),),
+    )
+    assert +tally == {"mentions without an identifier": 1, "mentions name several entities": 1}
+    assert "toxicity" not in repr(document)
+
+
+def test_blocks_blank_lines_gzip_and_carriage_returns(tmp_path):
+    other = [line.replace("1", "2", 1) for line in LINES]
+    plain = read_pubtator(write(tmp_path, "", *LINES, " ", "", *other, "", ""))
+    assert [document.document_id for document in plain] == ["1", "2"] and plain[0].mentions == plain[1].mentions
+    path = tmp_path / "packed"
+    path.write_bytes(gzip.compress("\r\n".join((*LINES, "", *other)).encode()))
+    assert read_pubtator(path) == plain
+
+
+def test_title_or_abstract_may_be_empty(tmp_path):
+    documents = read_pubtator(write(tmp_path, "1|t|", "1|a|Drug.", "1\t1\t5\tDrug\tC\tC1", "", "2|t|Title", "2|a|"))
+    assert [(d.text, d.title_length, len(d.mentions)) for d in documents] == [(" Drug.", 0, 1), ("Title ", 5, 0)]
+
+
+def test_what_is_irregular_but_clear_is_counted(tmp_path):
+    tally = Counter()
+    twice = "1\t40\t46\tdrug β\tChemical\tC1"
+    (document,) = read_pubtator(write(tmp_path, *LINES, LINES[-1], twice, "1\tCID\tC1\tD9"), tally=tally)
+    assert tally["relations stand twice and are read once"] == 1
+    assert tally["annotations stand twice and are read once"] == 1
+    assert tally["mentions differ from the text in case"] == 1
+    assert tally["relations name an entity that the document does not mention"] == 1
+    assert len(document.mentions) == 4 and document.facts[-1] == Fact("C1", "CID", "D9")
+
+
+def test_aliases_are_one_entity(tmp_path):
+    lines = (
+        "1|t|ATP ADP AMP.",
+        "1|a|atp amp.",
+        "1\t0\t3\tATP\tChemMet\tHMDB:1|CHEBI:1",
+        "1\t4\t7\tADP\tChemMet\tCHEBI:2",
+        "1\t8\t11\tAMP\tChemMet\tCHEBI:3|HMDB:3",
+        "1\t13\t16\tatp\tChemMet\tCHEBI:1|HMDB:1",
+        "1\t17\t20\tamp\tChemMet\tHMDB:3|HMDB:4",
+        "1\tReact\tHMDB:1|CHEBI:1\tCHEBI:2",
+        "1\tReact\tCHEBI:2\tHMDB:4|HMDB:3",
+        "1\tReact\tCHEBI:3|HMDB:3\tCHEBI:2",
+    )
+    tally = Counter()
+    (document,) = read_pubtator(write(tmp_path, *lines), joined="aliases", tally=tally)
+    atp, amp = "CHEBI:1|HMDB:1", "CHEBI:3|HMDB:3|HMDB:4"
+    assert [mention.entity_ids for mention in document.mentions] == [(atp,), ("CHEBI:2",), (amp,), (atp,), (amp,)]
+    assert document.facts == (
+        Fact(atp, "React", "CHEBI:2"),
+        Fact("CHEBI:2", "React", amp),
+        Fact(amp, "React", "CHEBI:2"),
+    )
+    assert tally["entities known by different lists of identifiers"] == 1
+    error = problem(tmp_path, *lines)
+    assert error.line == 8 and "several entities" in error.reason
+
+
+def test_other_separators(tmp_path):
+    lines = ("1|t|p53 and p63", "1|a|", "1\t0\t3\tp53\tGene\t7157;8626")
+    (document,) = read_pubtator(write(tmp_path, *lines), separators="|;,")
+    assert document.mentions[0].entity_ids == ("7157", "8626")
+    (document,) = read_pubtator(write(tmp_path, *lines))
+    assert document.mentions[0].entity_ids == ("7157;8626",)
+    for options in ({"separators": ""}, {"joined": "both"}):
+        with pytest.raises(DataError):
+            read_pubtator(write(tmp_path, *lines), **options)
+
+
+@pytest.mark.parametrize(
+    ("position", "line", "reason"),
+    [
+        (0, "1|a|Drug gave a toxicity.", "has no title"),
+        (0, "a title", "has no title"),
+        (1, "1|t|again", "has no abstract"),
+        (1, "2|a|Drug gave a toxicity.", "id changes"),
+        (2, "1\t0\t28\tOcular and auditory toxicity\tDisease", "has 5 columns"),
+        (2, "1\t0\t28\tOcular and auditory toxicity\tDisease\tD1\t\t", "has 8 columns"),
+        (2, "1\t0\t29\tOcular and auditory toxicity\tDisease\tD1", "not at its offsets"),
+        (2, "1\t0\t28\tOcular and visual toxicity\tDisease\tD1", "not at its offsets"),
+        (2, "1\t60\t69\ttoxicity.\tDisease\tD1", "beyond the text"),
+        (2, "1\t5\t5\t\tDisease\tD1", "is empty"),
+        (2, "1\t-1\t5\tOcula\tDisease\tD1", "not a whole number"),
+        (2, "1\t0\t6\tOcular\tDisease\t", "identifier is empty"),
+        (2, "1\t0\t6\tOcular\tDisease\tD1|", "identifier is empty"),
+        (2, "1\t0\t6\tOcular\t \tD1", "no type"),
+        (2, "1\t0\t6\tOcular\tDisease\tD1\ta|b", "2 parts has 1 identifiers"),
+        (3, "2\t0\t6\tOcular\tDisease\tD1", "id changes"),
+        (6, "1\tCID\tC1\t-1", "without an identifier"),
+        (6, "1\tCID\tC1\tD1|D2", "several entities"),
+        (6, "1\tCID\t\tD1", "identifier is empty"),
+        (6, "1\t\tC1\tD1", "no name"),
+        (6, "1|a|again", "has 1 columns"),
+    ],
+)
+def test_malformed_lines(tmp_path, position, line, reason):
+    error = problem(tmp_path, "", *LINES[:position], line, *LINES[position + 1 :])
+    assert reason in error.reason and error.line == position + 2
+
+
+def test_malformed_files(tmp_path):
+    assert "no documents" in problem(tmp_path, "", " ").reason
+    assert "no abstract" in problem(tmp_path, LINES[0]).reason
+    assert "no text" in problem(tmp_path, "1|t| ", "1|a|").reason
+    error = problem(tmp_path, *LINES, "", *LINES)
+    assert "stands twice" in error.reason and error.line == 9 and error.record == "document 1"
+    assert "unknown entity type" in problem(tmp_path, *LINES, kinds=("Chemical",)).reason
+    assert "unknown relation" in problem(tmp_path, *LINES, relations=("React",)).reason
+    assert read_pubtator(write(tmp_path, *LINES), kinds=("Chemical", "Disease"), relations=("CID",))
+
+
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\n\r\t\ufeff"), min_size=1, max_size=30).filter(
+    lambda text: bool(text.strip())
+)
+IDENTIFIERS = st.text(string.ascii_letters + string.digits + ":", min_size=1, max_size=6)
+
+
+@st.composite
+def documents(draw, number=1):
+    title, abstract = draw(TEXTS), draw(TEXTS)
+    text = f"{title} {abstract}"
+    mentions = {}
+    for _ in range(draw(st.integers(0, 5))):
+        start = draw(st.integers(0, len(text) - 1))
+        end = draw(st.integers(start + 1, len(text)))
+        ids = tuple(draw(st.lists(IDENTIFIERS, max_size=3, unique=True)))
+        mentions[start, end, draw(st.sampled_from("AB")), tuple(sorted(ids))] = ids
+    listed = sorted((EntityMention(*k[:3], ids) for k, ids in mentions.items()), key=lambda m: (m.start, m.end))
+    known = sorted({i for ids in mentions.values() for i in ids})
+    pairs = draw(st.lists(st.tuples(*[st.sampled_from(known)] * 2), unique=True, max_size=3)) if known else []
+    facts = tuple(Fact(head, "R", tail) for head, tail in pairs)
+    return Document(f"d{number}", text, len(title), tuple(listed), facts)
+
+
+def lines_of(document):
+    text, length, name = document.text, document.title_length, document.document_id
+    yield f"{name}|t|{text[:length]}"
+    yield f"{name}|a|{text[length + 1 :]}"
+    for m in document.mentions:
+        yield "\t".join((name, str(m.start), str(m.end), text[m.start : m.end], m.kind, "|".join(m.entity_ids) or "-1"))
+    for fact in document.facts:
+        yield "\t".join((name, fact.relation, fact.head_id, fact.tail_id))
+    yield ""
+
+
+@given(st.integers(1, 3).flatmap(lambda n: st.tuples(*(documents(i) for i in range(n)))))
+def test_documents_survive_a_file(tmp_path_factory, some):
+    path = write(tmp_path_factory.mktemp("round"), *(line for document in some for line in lines_of(document)))
+    read = read_pubtator(path)
+    assert read == some
+
+
+@given(documents(), st.data())
+def test_a_damaged_line_is_refused_or_read(tmp_path_factory, document, data):
+    """Never another exception than DataError, and that with a line of the file."""
+    lines = list(lines_of(document))
+    at = data.draw(st.integers(0, len(lines) - 1))
+    line = lines[at]
+    change = data.draw(st.sampled_from(("drop", "cut", "insert", "twice", "column", "swap")))
+    place = data.draw(st.integers(0, len(line)))
+    lines[at : at + 1] = {
+        "drop": [],
+        "cut": [line[:place]],
+        "insert": [line[:place] + data.draw(st.sampled_from("\t|-1;\u2028𝄞\x00 ")) + line[place:]],
+        "twice": [line, line],
+        "column": [line.rpartition("\t")[0]],
+        "swap": [*lines[at + 1 : at + 2], line],
+    }[change]
+    path = write(tmp_path_factory.mktemp("damaged"), *lines)
+    try:
+        for read in read_pubtator(path):
+            assert all(read.text[m.start : m.end] for m in read.mentions)
+    except DataError as error:
+        assert error.line is None or 1 <= error.line <= len(lines)
+        assert error.line is not None or "no documents" in error.reason

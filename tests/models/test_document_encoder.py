@@ -1,0 +1,527 @@
+"""document_encoder: windows, the last layer's attention, localized contexts and the bilinear classifier."""
+
+import functools
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import transformers
+
+from computations import algorithms
+from computations.document_evaluation import build_pair_scores
+from computations.errors import CompositionError
+from computations.evaluation import build_evaluation
+from computations.local_model import LocalModel
+from computations.randomness import step_seed
+from tests.models.documents_for_tests import PAIRS, RELATIONS, blank, documents, inputs, part, write
+from tests.models.encoders_for_tests import KINDS, POSITIONS, WIDTH
+from tests.models.encoders_for_tests import encoder as saved
+from tests.models.trained_models import assert_two_rounds_train_and_repeat
+from tff_re.errors import UserError
+from tff_re.models.document_encoder import Options, build, initialise, local_parts
+from tff_re.models.document_layers import (
+    DocumentPieces,
+    EntityPooling,
+    GroupedBilinear,
+    LocalizedContext,
+    PairRepresentations,
+)
+from tff_re.models.document_windows import cut
+from tff_re.models.pretrained import policy
+
+BLOCK, LONG = 4, 150
+
+
+def options(kind="bert", **settings):
+    return Options(encoder=str(saved(kind)), block_size=BLOCK, **settings)
+
+
+def local(settings=None, form=None):
+    settings, form = settings or options(), form or inputs()
+    return LocalModel(
+        build=lambda: build(settings, form, 2),
+        input_spec={**form.specs, "y": tf.TensorSpec([None], tf.int32)},
+        num_classes=2,
+        initialise=initialise(settings, form),
+        **local_parts(settings),
+    )
+
+
+def made(settings=None, form=None, seed=3):
+    model = local(settings, form)
+    return model.keras_model(model.initial_weights(seed))
+
+
+def outputs(model, arrays, training=False):
+    features = {name: tf.constant(value) for name, value in arrays.items() if name != "y"}
+    return {name: value.numpy() for name, value in model(features, training=training).items()}
+
+
+def close(actual, expected, tolerance=2e-5):
+    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+# Windows.
+
+
+def held(lengths, window, overlap, longest=None):
+    """(document, source places that count) of each window."""
+    mask = np.arange(longest or max(lengths)) < np.array(lengths)[:, np.newaxis]
+    found = cut(tf.constant(mask, tf.int32), window, overlap)
+    assert (found.counted.numpy() <= found.mask.numpy()).all()
+    assert (found.mask.numpy().sum(axis=1) <= window).all()
+    rows = zip(found.document.numpy(), found.source.numpy(), found.counted.numpy(), strict=True)
+    return [(int(d), list(s[c])) for d, s, c in rows]
+
+
+def test_a_document_that_fits_is_one_window():
+    assert held([5, 8, 2], 8, 2) == [(0, [0, 1, 2, 3, 4]), (1, list(range(8))), (2, [0, 1])]
+
+
+def test_a_longer_document_is_two_windows_and_the_last_ends_with_it():
+    # 6 pieces fit beside [CLS] and [SEP]; a document of 7 pieces and these two is 9 long.
+    assert held([9], 8, 2) == [(0, [0, 1, 2, 3, 4, 5, 6]), (0, [2, 3, 4, 5, 6, 7, 8])]
+    assert held([12, 4], 8, 2) == [(0, [0, *range(1, 7)]), (0, [*range(5, 11), 11]), (1, [0, 1, 2, 3])]
+
+
+@pytest.mark.parametrize("length", [2, 3, 8, 9, 12, 13, 16, 17, 40])
+@pytest.mark.parametrize("overlap", [0, 1, 4])
+def test_windows_cover_a_document_and_share_what_they_must(length, overlap):
+    windows = [places for _, places in held([length], 8, overlap)]
+    assert sorted(set().union(*windows)) == list(range(length))
+    assert len(windows) == max(1, int(np.ceil((length - 2 - overlap) / (6 - overlap))))
+    for one, other in itertools.pairwise(windows):
+        assert len(set(one) & set(other)) >= overlap and other[0] <= one[-1] + 1
+
+
+def test_what_a_window_reads_begins_and_ends_as_a_document_does():
+    arrays = documents(1, seed=2, length=LONG, longest=LONG)
+    found = cut(tf.constant(arrays["attention_mask"]), 32, 8)
+    assert len(found.document) > 4
+    ids = found.of_documents(tf.constant(arrays["input_ids"])).numpy()
+    for row, mask in zip(ids, found.mask.numpy(), strict=True):
+        assert (
+            row[0] == arrays["input_ids"][0, 0]
+            and row[mask.sum() - 1] == arrays["input_ids"][0].max(where=arrays["attention_mask"][0] > 0, initial=0)
+        ) or row[mask.sum() - 1] == arrays["input_ids"][0, arrays["attention_mask"][0].sum() - 1]
+
+
+# The encoder's outputs and its last attention.
+
+
+def reference(kind, ids, source=None):
+    """(outputs [l, d], last attention [h, l, l]) of transformers itself, without dropout."""
+    found = _loaded(str(source or saved(kind)))(tf.constant([ids]), training=False)
+    return found.last_hidden_state[0].numpy(), found.attentions[-1][0].numpy()
+
+
+@functools.cache
+def _loaded(source):
+    with policy("float32"):
+        return transformers.TFAutoModel.from_pretrained(source, output_attentions=True)
+
+
+def pieces_of(model):
+    return model.get_layer("encoder")
+
+
+def encoded(model, arrays):
+    names = ("input_ids", "attention_mask", "mention_place")
+    found = pieces_of(model)({name: tf.constant(arrays[name]) for name in names}, training=False)
+    return found["outputs"].numpy(), found["attention"].numpy()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_outputs_and_attention_are_the_last_layers(kind):
+    arrays = documents(3, seed=1)
+    found, attention = encoded(made(options(kind)), arrays)
+    for row in range(3):
+        length = arrays["attention_mask"][row].sum()
+        h, a = reference(kind, arrays["input_ids"][row, :length])
+        close(found[row, :length], h)
+        for m, place in enumerate(arrays["mention_place"][row]):
+            expected = a[:, place] if place >= 0 else np.zeros_like(a[:, 0])
+            close(attention[row, :length, :, m].T, expected)
+            assert not attention[row, length:, :, m].any()
+
+
+@pytest.mark.parametrize("kind", ["electra", "roberta"])
+def test_other_encoders_whose_attention_is_known(tmp_path, kind):
+    name = {"electra": "Electra", "roberta": "Roberta"}[kind]
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": WIDTH, "intermediate_size": 32}
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=80, max_position_embeddings=POSITIONS + 2, initializer_range=0.5, **sizes
+    )
+    with policy("float32"):
+        model = getattr(transformers, f"TF{name}Model")(config)
+        model.build_in_name_scope()
+    model.save_pretrained(tmp_path, safe_serialization=True)
+    arrays = documents(2, seed=1)
+    found, attention = encoded(made(Options(encoder=str(tmp_path), block_size=BLOCK)), arrays)
+    for row in range(2):
+        length = arrays["attention_mask"][row].sum()
+        h, a = reference(kind, arrays["input_ids"][row, :length], tmp_path)
+        close(found[row, :length], h)
+        close(attention[row, :length, :, 0].T, a[:, arrays["mention_place"][row, 0]])
+
+
+def test_a_long_document_is_its_windows_averaged_by_hand():
+    """Outputs are the mean over windows; a mention's attention is the mean over its windows, scaled to a sum of one."""
+    arrays = documents(2, seed=5, length=LONG, longest=LONG)
+    model = made(options(window=32, overlap=8), inputs(LONG))
+    found, attention = encoded(model, arrays)
+    for row in range(2):
+        ids = arrays["input_ids"][row, : arrays["attention_mask"][row].sum()]
+        length, room = len(ids), 30
+        starts = [*range(0, max(length - 2 - room, 0), room - 8), max(length - 2 - room, 0)]
+        assert len(starts) >= 2
+        h, counts = np.zeros([length, WIDTH]), np.zeros([length, 1])
+        rows = np.zeros([2, arrays["mention_place"].shape[1], length])
+        for k, start in enumerate(starts):
+            places = np.arange(start + 1, min(start + room, length - 2) + 1)
+            out, a = reference("bert", [ids[0], *ids[places], ids[-1]])
+            local_places, doc_places = np.arange(1, len(places) + 1), places
+            if k == 0:
+                local_places, doc_places = np.r_[0, local_places], np.r_[0, doc_places]
+            if k == len(starts) - 1:
+                local_places, doc_places = np.r_[local_places, len(places) + 1], np.r_[doc_places, length - 1]
+            h[doc_places] += out[local_places]
+            counts[doc_places] += 1
+            for m, place in enumerate(arrays["mention_place"][row]):
+                if place in places:
+                    rows[:, m, doc_places] += a[:, place - start][:, local_places]
+        close(found[row, :length], h / counts)
+        sums = rows.sum(axis=-1, keepdims=True)
+        close(attention[row, :length].transpose(1, 2, 0), rows / np.where(sums > 0, sums, 1))
+
+
+def test_no_attention_of_all_pieces_is_asked_of_the_encoder(monkeypatch):
+    """`transformers` gives no attention out, and what is computed beside it has a row per mention alone."""
+    asked, seen = [], []
+    model = made()
+    main, attend = pieces_of(model).main, DocumentPieces._attention
+    call = type(main).call
+
+    def watched(self, *args, **kwargs):
+        asked.append(kwargs.get("output_attentions"))
+        result = call(self, *args, **kwargs)
+        assert getattr(result, "attentions", None) is None
+        return result
+
+    def rows(self, *args):
+        seen.append(attend(self, *args).shape)
+        return attend(self, *args)
+
+    monkeypatch.setattr(type(main), "call", watched)
+    monkeypatch.setattr(DocumentPieces, "_attention", rows)
+    arrays = documents(2, seed=1)
+    encoded(model, arrays)
+    assert asked and not any(asked)
+    assert [shape[2] for shape in seen] == [arrays["mention_place"].shape[1]]
+
+
+def test_attention_at_the_mentions_has_no_dropout_of_its_own():
+    """In training it changes with the dropout below alone: without any there it is that of inference."""
+    arrays = documents(2, seed=1)
+    features = {name: tf.constant(value) for name, value in arrays.items() if name != "y"}
+    quiet, noisy = made(options(encoder_dropout=0.0)), made(options(encoder_dropout=0.4))
+    with step_seed(tf.constant([1, 2])):
+        again = pieces_of(quiet)(features, training=True)["attention"]
+        other = pieces_of(noisy)(features, training=True)["attention"].numpy()
+    close(again.numpy(), pieces_of(quiet)(features, training=False)["attention"].numpy(), 1e-6)
+    sums = other.sum(axis=1)
+    close(sums, np.broadcast_to((arrays["mention_place"] >= 0)[:, np.newaxis], sums.shape), 1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_recomputing_gives_the_same_loss_and_gradients(kind, monkeypatch):
+    """The masks of dropout too are those of the first time: the values that are kept give the same gradients."""
+    arrays = documents(3, seed=4)
+    features = {name: tf.constant(value) for name, value in arrays.items() if name != "y"}
+    settings, found = options(kind, encoder_dropout=0.3, recompute=True), []
+    for twice in (True, False):
+        if not twice:
+            monkeypatch.setattr(tf, "recompute_grad", lambda function: function)
+        model, losses = made(settings), local_parts(settings)["losses"]
+
+        @tf.function
+        def step(model=model, losses=losses):
+            with step_seed(tf.constant([5, 6])), tf.GradientTape() as tape:
+                loss = tf.reduce_mean(losses(None, model(features, training=True)))
+            return loss, tape.gradient(loss, model.trainable_variables)
+
+        found.append(step())
+    assert float(found[0][0]) == pytest.approx(float(found[1][0]), rel=1e-5)
+    for one, other in zip(found[0][1], found[1][1], strict=True):
+        close(tf.convert_to_tensor(one), tf.convert_to_tensor(other), 1e-4)
+
+
+def test_recomputing_is_for_longer_documents_unless_said():
+    for settings, expected in (({}, False), ({"window": 32}, True), ({"window": 32, "recompute": False}, False)):
+        assert pieces_of(build(options(**settings), inputs(), 2)).recompute is expected
+
+
+# A document worked by hand.
+
+H = np.array([[[1.0, 0.0], [0.0, 2.0], [3.0, 1.0], [-1.0, 1.0]]])
+PLACES, OF = np.array([[1, 2, 3, -1]]), np.array([[0, 0, 1, -1]])
+A = np.zeros([1, 4, 2, 4])  # [B, l, h, M]
+A[0, :, 0, 0], A[0, :, 1, 0] = [0.5, 0.5, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]
+A[0, :, 0, 1], A[0, :, 1, 1] = [0.1, 0.1, 0.4, 0.4], [0.0, 0.0, 1.0, 0.0]
+A[0, :, 0, 2], A[0, :, 1, 2] = [0.2, 0.4, 0.4, 0.0], [0.5, 0.0, 0.5, 0.0]
+
+
+def tensors(**arrays):
+    return {n: tf.constant(v, tf.int32 if np.asarray(v).dtype.kind == "i" else tf.float32) for n, v in arrays.items()}
+
+
+def pooled():
+    return EntityPooling()(tensors(outputs=H, attention=A, mention_place=PLACES, mention_entity=OF))
+
+
+def test_an_entity_is_the_logsumexp_of_its_mentions_and_the_mean_of_their_attention():
+    found = pooled()
+    # log(e^0 + e^3) = 3.0485874, log(e^2 + e^1) = 2.3132617; the second entity has one mention.
+    close(found["entities"], [[[3.0485874, 2.3132617], [-1.0, 1.0]]], 1e-6)
+    close(found["attention"][0, :, 0, 0], [0.3, 0.3, 0.2, 0.2], 1e-6)
+    close(found["attention"][0, :, 1, 0], [0.0, 0.5, 0.5, 0.0], 1e-6)
+    close(found["attention"][0, :, :, 1], A[0, :, :, 2], 1e-6)
+
+
+def test_logsumexp_of_large_numbers_is_finite_and_so_is_its_gradient():
+    outputs_ = tf.constant(H * 1000, tf.float32)
+    with tf.GradientTape() as tape:
+        tape.watch(outputs_)
+        rest = tensors(attention=A, mention_place=PLACES, mention_entity=OF)
+        entities = EntityPooling()({"outputs": outputs_, **rest})["entities"]
+    close(entities, [[[3000.0, 2000.0], [-1000.0, 1000.0]]])
+    assert np.isfinite(tape.gradient(entities, outputs_)).all()
+
+
+def test_the_localized_context_of_a_pair_by_hand():
+    """q = sum over heads of the products: .06, .12, .08 + .25, 0; over their sum .51 they weigh the outputs."""
+    pairs = tensors(pair_head=np.array([[0, -1, 1]]), pair_tail=np.array([[1, -1, 0]]))
+    attention = pooled()["attention"]
+    found = LocalizedContext()({"outputs": tf.constant(H, tf.float32), "attention": attention, **pairs})
+    weights = np.array([0.06, 0.12, 0.33, 0.0]) / 0.51
+    close(found, [weights @ H[0]] * 2, 1e-6)  # the same both ways
+
+
+def test_entities_that_attend_to_nothing_in_common_have_a_finite_gradient():
+    attention = tf.constant([[[[1.0, 0.0]], [[0.0, 1.0]]]])
+    pairs = tensors(pair_head=np.array([[0]]), pair_tail=np.array([[1]]))
+    with tf.GradientTape() as tape:
+        tape.watch(attention)
+        found = LocalizedContext()({"outputs": tf.ones([1, 2, 3]), "attention": attention, **pairs})
+    assert not found.numpy().any() and np.isfinite(tape.gradient(found, attention)).all()
+
+
+def test_representations_of_a_pair_by_hand():
+    layer = PairRepresentations(3)
+    arrays = tensors(
+        entities=np.array([[[1.0, 2.0], [0.5, -1.0]], [[0.1, 0.2], [0.3, 0.4]]]),
+        context=np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]]),
+        pair_head=np.array([[0, 1], [1, -1]]),
+        pair_tail=np.array([[1, 0], [0, -1]]),
+    )
+    found = layer(arrays).numpy()
+    ws, wo, c1, c2 = (d.kernel.numpy() for d in (*layer.of_entity, *layer.of_context))
+    e, c = arrays["entities"].numpy(), arrays["context"].numpy()
+    expected = [
+        np.r_[np.tanh(e[b, s] @ ws + c[n] @ c1), np.tanh(e[b, o] @ wo + c[n] @ c2)]
+        for n, (b, s, o) in enumerate([(0, 0, 1), (0, 1, 0), (1, 1, 0)])
+    ]
+    close(found, expected, 1e-6)
+    assert len(layer.trainable_variables) == 4
+
+
+@pytest.mark.parametrize("relations", [1, 3, 5])
+def test_the_grouped_bilinear_form_in_loops(relations):
+    """In both orders of multiplication: at most a block of relations, and more."""
+    generator = np.random.default_rng(0)
+    z = generator.normal(size=[4, 12])
+    layer = GroupedBilinear(relations, 3)
+    layer(tf.constant(z, tf.float32))
+    kernel, bias = generator.normal(size=[2, 3, 3, relations]), generator.normal(size=[relations])
+    layer.set_weights([kernel, bias])
+    expected = np.zeros([4, relations])
+    for n in range(4):
+        for r in range(relations):
+            groups = [z[n, 3 * i : 3 * i + 3] @ kernel[i, :, :, r] @ z[n, 6 + 3 * i : 9 + 3 * i] for i in range(2)]
+            expected[n, r] = sum(groups) + bias[r]
+    close(layer(tf.constant(z, tf.float32)), expected)
+
+
+@pytest.mark.parametrize("loss", ["bce", "adaptive_threshold"])
+def test_the_whole_model_in_numpy(loss):
+    arrays = documents(2, seed=7)
+    model = made(options(loss=loss, width=8))
+    found = outputs(model, arrays)
+    pairs, bilinear = model.get_layer("pairs"), model.get_layer("classifier")
+    ws, wo, c1, c2 = (d.kernel.numpy() for d in (*pairs.of_entity, *pairs.of_context))
+    kernel, bias = bilinear.get_weights()
+    n = 0
+    for row in range(2):
+        one = part(arrays, row)
+        h, a = reference("bert", one["input_ids"][: one["attention_mask"].sum()])
+        for head, tail, labels in zip(one["pair_head"], one["pair_tail"], one["pair_labels"], strict=True):
+            if head < 0:
+                continue
+            entity, attention = {}, {}
+            for e in (head, tail):
+                places = one["mention_place"][one["mention_entity"] == e]
+                entity[e] = np.log(np.exp(h[places].astype(float)).sum(axis=0))
+                attention[e] = a[:, places].mean(axis=1)
+            q = (attention[head] * attention[tail]).sum(axis=0)
+            context = (q / q.sum()) @ h
+            zs, zo = np.tanh(entity[head] @ ws + context @ c1), np.tanh(entity[tail] @ wo + context @ c2)
+            scores = np.einsum("gi,gijr,gj->r", zs.reshape(2, 4), kernel, zo.reshape(2, 4)) + bias
+            close(found["context"][n], context)
+            close(found["features"][n], np.r_[zs, zo])
+            close(found["logits"][n], scores[1:] - scores[0] if loss == "adaptive_threshold" else scores)
+            np.testing.assert_array_equal(found["pair_labels"][n], labels)
+            n += 1
+    assert n == len(found["logits"]) == (arrays["pair_head"] >= 0).sum()
+
+
+def test_a_document_alone_is_what_it_is_among_longer_ones():
+    arrays = documents(5, seed=9, length=LONG, longest=LONG)
+    small = documents(1, seed=10, length=LONG, longest=20)
+    together = {name: np.concatenate([arrays[name], small[name]]) for name in arrays}
+    model = made(options(window=32, overlap=8), inputs(LONG))
+    whole, counts = outputs(model, together), (together["pair_head"] >= 0).sum(axis=1)
+    for row, end in enumerate(np.cumsum(counts)):
+        alone = outputs(model, part(together, [row]))
+        for name in whole:
+            close(whole[name][end - counts[row] : end], alone[name])
+
+
+def test_documents_without_pairs_give_no_rows():
+    arrays = blank(2)
+    write(arrays, 0, pieces=[7, 8, 9], mentions=[(1, 0)], pairs=[])
+    found = outputs(made(), arrays)
+    assert {name: value.shape for name, value in found.items()} == {
+        "logits": (0, RELATIONS),
+        "features": (0, 2 * WIDTH),
+        "context": (0, WIDTH),
+        "pair_labels": (0, RELATIONS),
+    }
+
+
+# What cannot be.
+
+
+@pytest.mark.parametrize(
+    ("settings", "option"),
+    [
+        ({"dropout": 1.0}, "dropout"),
+        ({"encoder_dropout": -0.1}, "encoder_dropout"),
+        ({"frozen_layers": -1}, "frozen_layers"),
+        ({"block_size": 0}, "block_size"),
+        ({"width": 0}, "width"),
+        ({"window": 3}, "window"),
+        ({"overlap": -1}, "overlap"),
+    ],
+)
+def test_impossible_options_are_refused_by_name(settings, option):
+    with pytest.raises(ValueError, match=option):
+        Options(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"window": POSITIONS + 1}, "lower model.window"),
+        ({"window": 20, "overlap": 18}, "lower model.overlap"),
+        ({"width": 10}, "multiple of model.block_size"),
+        ({"frozen_layers": 3}, "frozen_layers is 3"),
+    ],
+)
+def test_what_does_not_fit_the_encoder_is_one_line(settings, message):
+    with pytest.raises(UserError, match=message) as error:
+        build(options(**settings), inputs(), 2)
+    assert "\n" not in str(error.value)
+
+
+def test_an_encoder_whose_attention_is_not_known_is_refused(tmp_path):
+    config = transformers.MPNetConfig(
+        vocab_size=80, num_hidden_layers=1, num_attention_heads=2, hidden_size=8, intermediate_size=8
+    )
+    config.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="'mpnet' computes its attention"):
+        build(Options(encoder=str(tmp_path), pretrained=False), inputs(), 2)
+
+
+def test_without_an_encoder_the_remedy_is_named():
+    with pytest.raises(UserError, match=r"task\.tokenizer"):
+        build(Options(), inputs(), 2)
+
+
+# Federated.
+
+
+@pytest.fixture(scope="module")
+def data():
+    model = local()
+    return [model.arrange(documents(count, seed=count)) for count in (5, 7)]
+
+
+# The contrast of the second round stands in its loss, which falls all the same if it counts little.
+@pytest.mark.parametrize(("name", "settings"), [("fedavgs", {}), ("moon", {"weight": 1e-3}), ("fedlcc", {"mu": 1e-3})])
+def test_two_rounds_train_and_repeat(runtime, data, name, settings):
+    chosen, model = algorithms.find(name), local(options(encoder_dropout=0.1))
+    algorithm = chosen.build(model, chosen.options(learning_rate=0.003, local_epochs=2, batch_size=3, **settings))
+    assert_two_rounds_train_and_repeat(algorithm, model, data)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fedavg", "fedprox", "fedatts", "fedpap", "scaffold"])
+def test_other_algorithms_run_as_they_are(runtime, data, name):
+    chosen, model = algorithms.find(name), local()
+    algorithm = chosen.build(
+        model, chosen.options(local_epochs=1, batch_size=3, **({"num_clients": 2} if name == "scaffold" else {}))
+    )
+    blank = algorithm.client_work.blank_memory
+    clients = [{"examples": d, "seed": np.array([0, k], np.int32)} for k, d in enumerate(data)]
+    start = model.initial_weights(7)
+    output = algorithm.next(algorithm.initialize(start), clients, *([[blank(d) for d in data]] if blank else []))
+    assert output["metrics"]["work"]["clients/counted"] == 2
+    moved = [
+        (np.asarray(a) != b).any() for a, b in zip(output["state"]["weights"].trainable, start.trainable, strict=True)
+    ]
+    assert np.mean(moved) > 0.9  # the keys' biases have no gradient but rounding
+
+
+@pytest.mark.parametrize("name", ["fedrs", "fedlc", "fedcmc", "feded"])
+def test_algorithms_of_single_labels_are_refused_in_one_line(runtime, name):
+    chosen = algorithms.find(name)
+    with pytest.raises(CompositionError, match=f"{name}: needs examples of one class"):
+        chosen.build(local(), chosen.options(**({"num_server_examples": 3} if name == "feded" else {})))
+
+
+def test_scores_at_the_server_are_those_of_the_model(runtime):
+    model, arrays = local(), documents(9, seed=3)
+    weights = model.initial_weights(1)
+    found = build_pair_scores(model)(weights, model.arrange(arrays))
+    assert found.shape == (9, PAIRS, RELATIONS)
+    places = arrays["pair_head"] >= 0
+    logits = outputs(model.keras_model(weights), arrays)["logits"]
+    close(found[places], 1 / (1 + np.exp(-logits)))
+    assert not found[~places].any()
+    none = build_pair_scores(model)(weights, model.arrange(part(arrays, slice(0, 0))))
+    assert none.shape == (0, PAIRS, RELATIONS)
+
+
+def test_evaluation_counts_pairs(runtime):
+    model, arrays = local(), documents(9, seed=3)
+    weights = model.initial_weights(1)
+    (found,) = build_evaluation(model)(weights, [model.arrange(arrays)])
+    logits = outputs(model.keras_model(weights), arrays)["logits"].astype(float)
+    labels = arrays["pair_labels"][arrays["pair_head"] >= 0]
+    losses = np.log1p(np.exp(-np.where(labels > 0, logits, -logits))).sum(axis=1)
+    assert found["examples"] == len(labels)
+    close(found["loss"], losses.sum(), 1e-4)
+    np.testing.assert_array_equal(found["actual"], labels.sum(axis=0))
+    np.testing.assert_array_equal(found["predicted"], (logits > 0).sum(axis=0))
+    np.testing.assert_array_equal(found["true_positives"], ((logits > 0) & (labels > 0)).sum(axis=0))

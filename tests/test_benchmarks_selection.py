@@ -1,0 +1,82 @@
+"""The benchmark of Lazy MIL's selection, in sizes that measure nothing: the table adds up, the texts are as long."""
+
+import numpy as np
+import pytest
+
+from benchmarks import memory, selection
+from benchmarks.selection import FEW, LAZY, NONE, SELECTION, Stage
+
+TINY = selection.Sizes(
+    sentences=300,
+    bags=150,
+    triples=160,
+    relations=3,
+    vocabulary=700,
+    length=60,
+    platforms=4,
+    taking_part=2,
+    filters=4,
+    batch=8,
+    epochs=1,
+)
+
+
+def stages(selecting):
+    """Two turns; seconds of the selection by the clock, of a round 10 and 30."""
+    found = [(Stage("making the data"), int(5e9))]
+    for alone, whole in zip(selecting, (10.0, 30.0), strict=True):
+        found += [
+            (Stage(FEW, 1.0, 0.5, 4, 3), int(1e9)),
+            (Stage(SELECTION, alone, alone / 2, 50, 40), int(2e9)),
+            (Stage(LAZY, whole, whole, 40, 40), int(3e9)),
+            (Stage(NONE, 2 * whole, 2 * whole, 50), int(2.5e9)),
+        ]
+    return found
+
+
+def test_the_share_is_the_median_over_the_turns():
+    markdown = selection.table(stages((2.0, 12.0)))
+    assert "| selection | 7.0 (2.0 to 12.0) | 3.5 | 50 | 40 | 2.00 |" in markdown
+    assert "| NONE, a round | 40.0 (20.0 to 60.0) | 40.0 | 50 |  | 2.50 |" in markdown
+    assert "takes 30% by the clock and 15% of the processor's seconds" in markdown
+    assert "less than half of both; met." in markdown and "under 8 GB; here 5.00, met." in markdown
+
+
+def test_what_is_expected_and_not_so_is_said():
+    slow = stages((6.0, 18.0))
+    assert "less than half of both; not met." in selection.table(slow)
+    assert "here 9.00, not met." in selection.table([*slow, (Stage("at the end"), int(9e9))])
+
+
+def test_texts_get_words_before_their_last_one():
+    ids = np.array([[9, 5, 6, 8, 0, 0, 0], [9, 5, 8, 0, 0, 0, 0], [9, 5, 6, 7, 4, 8, 0]], np.int32)
+    arrays = {"input_ids": ids, "attention_mask": (ids > 0).astype(np.int32)}
+    selection.lengthen(arrays, np.array([6, 100, 2]), 20, np.random.default_rng(0))
+    assert arrays["attention_mask"].sum(axis=1).tolist() == [6, 7, 6]
+    np.testing.assert_array_equal(ids > 0, arrays["attention_mask"])
+    assert ids[0, [0, 1, 2, 5]].tolist() == [9, 5, 6, 8] and ids[1, [0, 1, 6]].tolist() == [9, 5, 8]
+    assert ids[2].tolist() == [9, 5, 6, 7, 4, 8, 0]
+    drawn = np.concatenate([ids[0, 3:5], ids[1, 2:6]])
+    assert (drawn >= 2).all() and (drawn < 20).all()
+
+
+def test_platforms_have_texts_of_the_length_that_is_said():
+    platforms = selection._platforms(TINY)
+    assert len(platforms) == TINY.platforms
+    lengths = np.concatenate([arrays["attention_mask"].sum(axis=1) for arrays in platforms])
+    assert len(lengths) >= TINY.sentences and 40 < lengths.mean() < 48
+    assert max(arrays["triple"].max() for arrays in platforms) == TINY.triples - 1
+    assert max(arrays["input_ids"].max() for arrays in platforms) < TINY.vocabulary
+
+
+@pytest.mark.benchmark
+def test_the_turns_run_and_the_selection_alone_is_that_of_the_round(tmp_path):
+    found = memory.watched(
+        selection.measured, (TINY, 2, tmp_path / "worker.log"), memory.kind_of_memory(), "a tiny selection"
+    )
+    told = [stage for stage, _ in found]
+    assert [stage.what for stage in told] == ["making the data", "compiling", *2 * selection.ROWS]
+    assert all(stage.seconds > 0 for stage in told[2:]) and all(peak > 50e6 for _, peak in found)
+    for _, alone, lazy, none in (told[2:6], told[6:]):
+        assert 0 < alone.chosen == lazy.chosen == lazy.sentences <= alone.sentences == none.sentences
+    assert selection.table(found).count("| ") > 20

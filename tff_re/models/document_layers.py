@@ -1,0 +1,296 @@
+"""Layers over whole documents: the encoder with its last attention, entities, localized contexts, pairs.
+
+Numbers: B documents, l pieces in the longest of the batch, M mentions, E entities and P pairs in the documents that
+have most of them, N pairs in all, d the encoder's width, h its attention heads, w the width of a pair's
+representations, R relations. Padding is -1 in indices.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import tensorflow as tf
+
+from computations.randomness import next_seed, step_seed
+from tff_re.models.document_windows import Windows, cut
+from tff_re.models.pretrained import PieceEncoder, positions, stack_of
+
+READABLE = ("bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
+"""Model types whose attention is softmax(Q K^T / sqrt(d / h)) over the inputs of a layer, and nothing else."""
+
+LARGEST_WINDOW = 512
+"""Pieces in a window, unless said otherwise: attention takes memory with the square of them."""
+
+LEAST_SUM = 1e-12
+"""Below it, the sum in Eq. 4 is taken as this: two entities that attend to nothing in common have no context."""
+
+
+@tf.keras.utils.register_keras_serializable("tff_re")
+class TrimDocuments(tf.keras.layers.Layer):
+    """The arrays of a DocumentInput, cut to the longest document, most mentions and most pairs of the batch."""
+
+    def call(self, inputs):
+        pieces = tf.reduce_max(tf.reduce_sum(inputs["attention_mask"], axis=-1))
+        ends = {
+            **dict.fromkeys(("input_ids", "attention_mask"), tf.maximum(pieces, 2)),
+            **dict.fromkeys(("mention_place", "mention_entity"), _end(inputs["mention_entity"])),
+            **dict.fromkeys(("pair_head", "pair_tail", "pair_labels"), _end(inputs["pair_head"])),
+        }
+        return {name: value[:, : ends[name]] for name, value in inputs.items()}
+
+
+def _end(indices: tf.Tensor) -> tf.Tensor:
+    """The number of columns up to the last that holds an index; at least 1."""
+    used = tf.reduce_any(indices >= 0, axis=0)
+    return tf.reduce_max(tf.concat([tf.where(used)[:, 0] + 1, [1]], 0))
+
+
+@tf.keras.utils.register_keras_serializable("tff_re")
+class DocumentPieces(PieceEncoder):
+    """Documents -> the last layer's outputs and its attention at the mentions.
+
+    Takes `input_ids`, `attention_mask` [B, l] and `mention_place` [B, M], gives `outputs` [B, l, d] and `attention`
+    [B, l, h, M]. `outputs` are the last layer's, `attention` is what each mention's first piece gives to every piece
+    there (a distribution over l). Longer documents are encoded in windows; both are averaged where windows overlap, as
+    in ATLOP (Zhou et al. 2021, released code).
+
+    The attention is computed once more for the mentions alone, from the inputs of the last layer and its own query and
+    key. So no layer's [h, l, l] has to be kept beyond what training it keeps anyway, and no dropout stands on it (the
+    attention that `transformers` gives out under training has some).
+    """
+
+    def __init__(
+        self,
+        config,
+        vocabulary_size,
+        dropout,
+        frozen_layers,
+        window: int | None = None,
+        overlap: int | None = None,
+        recompute: bool = False,
+        **kwargs,
+    ):
+        """Args:
+          config, vocabulary_size, dropout, frozen_layers: as PieceEncoder's.
+          window, overlap: as in `document_windows.cut`; None: what the encoder reads, at most LARGEST_WINDOW, and a
+            quarter of the window.
+          recompute: whether the gradient computes a layer's inner values once more, in place of keeping them.
+
+        Raises:
+          ValueError: as PieceEncoder's; the attention of such an encoder cannot be computed; it does not read a window.
+        """
+        super().__init__(config, vocabulary_size, dropout, frozen_layers, **kwargs)
+        if config["model_type"] not in READABLE:
+            raise ValueError(
+                f"a model of type '{config['model_type']}' computes its attention in a way that is not known here; use "
+                f"one of {', '.join(READABLE)}"
+            )
+        self.recompute = recompute
+        if recompute:
+            for layer in stack_of(self.main).layer:
+                layer.call = recomputed(layer.call)
+        readable = positions(self.main, self.main.config)
+        fits = LARGEST_WINDOW if readable is None else min(readable, LARGEST_WINDOW)
+        self.window = fits if window is None else window
+        if readable is not None and self.window > readable:
+            raise ValueError(f"reads {readable} pieces, a window has {self.window}; lower model.window")
+        self.overlap = self.window // 4 if overlap is None else overlap
+        if self.overlap > self.window - 3:
+            raise ValueError(
+                f"an overlap of {self.overlap} leaves a window of {self.window} pieces nothing new; lower model.overlap"
+            )
+
+    def call(self, inputs, training=None):
+        documents = inputs["input_ids"]
+        windows = cut(inputs["attention_mask"], self.window, self.overlap)
+        found = self.main(
+            input_ids=tf.where(windows.mask, windows.of_documents(documents), 0),
+            attention_mask=tf.cast(windows.mask, tf.int32),
+            output_hidden_states=True,
+            return_dict=True,
+            training=training,
+        )
+        rows = self._attention(found.hidden_states[-2], windows, inputs["mention_place"])
+        outputs = windows.mean(tf.cast(found.last_hidden_state, tf.float32), documents)
+        return {"outputs": outputs, "attention": self._on_documents(rows, windows, documents)}
+
+    def _attention(self, states: tf.Tensor, windows: Windows, mention_place: tf.Tensor) -> tf.Tensor:
+        """float32 [V, h, M, w]: the last layer's attention of the mentions in each window; zero where not in it."""
+        places, holds = windows.places(mention_place)
+        attention = stack_of(self.main).layer[-1].attention
+        if hasattr(attention, "q_lin"):
+            query, key = attention.q_lin, attention.k_lin
+        else:
+            query, key = attention.self_attention.query, attention.self_attention.key
+        heads = self.main.config.num_attention_heads
+        size = states.shape[-1] // heads
+
+        def by_head(vectors):  # [V, n, d] -> [V, h, n, d / h]
+            split = tf.reshape(vectors, [tf.shape(vectors)[0], -1, heads, size])
+            return tf.transpose(tf.cast(split, tf.float32), [0, 2, 1, 3])
+
+        queries = by_head(query(tf.gather(states, places, batch_dims=1)))
+        scores = tf.matmul(queries, by_head(key(states)), transpose_b=True) / size**0.5
+        attends = tf.nn.softmax(tf.where(windows.mask[:, tf.newaxis, tf.newaxis], scores, scores.dtype.min))
+        return attends * tf.cast(holds, tf.float32)[:, tf.newaxis, :, tf.newaxis]
+
+    def _on_documents(self, rows: tf.Tensor, windows: Windows, documents: tf.Tensor) -> tf.Tensor:
+        """[V, h, M, w] of the windows -> [B, l, h, M]: the mean over a mention's windows, scaled to a sum of one."""
+        shape = tf.shape(rows)
+        heads, mentions = rows.shape[1], shape[2]
+        flat = tf.reshape(tf.transpose(rows, [0, 3, 1, 2]), [shape[0], shape[3], heads * mentions])
+        summed = windows.summed(flat, documents)
+        summed = tf.math.divide_no_nan(summed, tf.reduce_sum(summed, axis=1, keepdims=True))
+        return tf.reshape(summed, [tf.shape(summed)[0], tf.shape(summed)[1], heads, mentions])
+
+    def get_config(self):
+        own = {"window": self.window, "overlap": self.overlap, "recompute": self.recompute}
+        return {**super().get_config(), **own}
+
+
+def recomputed(call):
+    """A transformer layer's `call` of which training keeps the inputs alone and computes the rest twice.
+
+    Its random layers draw from a seed that is drawn here, so that they draw the same both times.
+    """
+
+    def lean(*args, training=None, **kwargs):
+        if not training:
+            return call(*args, training=training, **kwargs)
+        seed = next_seed()
+        # The states come first, or by this name; all else of a layer's arguments has no gradient.
+        states = kwargs.pop("hidden_states") if "hidden_states" in kwargs else args[0]
+
+        def run(states):
+            with contextlib.nullcontext() if seed is None else step_seed(seed):
+                return call(states, *args[1:], training=training, **kwargs)[0]
+
+        return (tf.recompute_grad(run)(states),)
+
+    return lean
+
+
+@tf.keras.utils.register_keras_serializable("tff_re")
+class EntityPooling(tf.keras.layers.Layer):
+    """{`outputs` [B, l, d], `attention` [B, l, h, M], `mention_place`, `mention_entity`} -> {`entities` [B, E, d],
+    `attention` [B, l, h, E]}.
+
+    An entity is the logsumexp over the outputs at its mentions (FedLCC, Eq. 2), its attention the mean over theirs.
+    Rows without a mention are zero.
+    """
+
+    def call(self, inputs):
+        place, entity = inputs["mention_place"], inputs["mention_entity"]
+        count = tf.maximum(tf.reduce_max(tf.concat([tf.reshape(entity, [-1]), [0]], 0)) + 1, 1)
+        documents, width = tf.shape(entity)[0], inputs["outputs"].shape[-1]
+        mentions = tf.gather(inputs["outputs"], tf.maximum(place, 0), batch_dims=1)
+
+        to = tf.where(entity >= 0, tf.range(documents)[:, tf.newaxis] * count + entity, -1)
+        to, mentions = tf.reshape(to, [-1]), tf.reshape(mentions, [-1, width])
+        greatest = tf.stop_gradient(tf.math.unsorted_segment_max(mentions, to, documents * count))
+        powers = tf.exp(mentions - tf.gather(greatest, tf.maximum(to, 0)))
+        summed = tf.math.unsorted_segment_sum(powers, to, documents * count)
+        has = summed > 0
+        entities = tf.where(has, tf.math.log(tf.where(has, summed, 1.0)) + greatest, 0.0)
+
+        member = tf.one_hot(entity, count, dtype=tf.float32)  # [B, M, E]; none for an index of -1
+        share = tf.math.divide_no_nan(member, tf.reduce_sum(member, axis=1, keepdims=True))
+        rows = inputs["attention"]
+        shape, heads = tf.shape(rows), rows.shape[2]
+        attention = tf.matmul(tf.reshape(rows, [shape[0], shape[1] * heads, shape[3]]), share)
+        return {
+            "entities": tf.reshape(entities, [documents, count, width]),
+            "attention": tf.reshape(attention, [shape[0], shape[1], heads, count]),
+        }
+
+
+@tf.keras.utils.register_keras_serializable("tff_re")
+class LocalizedContext(tf.keras.layers.Layer):
+    """{`outputs` [B, l, d], `attention` [B, l, h, E], `pair_head`, `pair_tail` [B, P]} -> contexts [N, d].
+
+    FedLCC, Eqs. 3-5: the product of the two entities' attentions, summed over heads, scaled to a sum of one over the
+    document, weighs its outputs. All E^2 products of a place are one small matrix product A^T A with A [h, E], so that
+    nothing of the size h * P * l is made.
+    """
+
+    def call(self, inputs):
+        attention, head, tail = inputs["attention"], inputs["pair_head"], inputs["pair_tail"]
+        count = tf.shape(attention)[-1]
+        products = tf.matmul(attention, attention, transpose_a=True)  # [B, l, E, E]
+        products = tf.transpose(products, [0, 2, 3, 1])
+        shape = tf.shape(products)
+        products = tf.reshape(products, [shape[0], count * count, shape[3]])
+        weights = tf.gather(products, tf.where(head >= 0, head * count + tail, 0), batch_dims=1)  # [B, P, l]
+        weights /= tf.maximum(tf.reduce_sum(weights, axis=-1, keepdims=True), LEAST_SUM)
+        contexts = tf.matmul(weights, inputs["outputs"])
+        return tf.gather_nd(contexts, tf.where(head >= 0))
+
+
+@tf.keras.utils.register_keras_serializable("tff_re")
+class PairRepresentations(tf.keras.layers.Layer):
+    """{`entities` [B, E, d], `context` [N, d], `pair_head`, `pair_tail` [B, P]} -> z_s beside z_o, [N, 2 w].
+
+    FedLCC, Eqs. 6 and 7: z = tanh(W h + W_c c), with other weights for the head and the tail.
+    """
+
+    def __init__(self, width: int, **kwargs):
+        super().__init__(**kwargs)
+        self.width = width
+        self.of_entity = [tf.keras.layers.Dense(width, use_bias=False, name=f"{which}") for which in ("head", "tail")]
+        self.of_context = [
+            tf.keras.layers.Dense(width, use_bias=False, name=f"{which}_context") for which in ("head", "tail")
+        ]
+
+    def call(self, inputs):
+        pairs = tf.where(inputs["pair_head"] >= 0)
+        parts = []
+        for which, of_entity, of_context in zip(("head", "tail"), self.of_entity, self.of_context, strict=True):
+            entity = tf.cast(tf.gather_nd(inputs[f"pair_{which}"], pairs), tf.int64)
+            rows = tf.gather_nd(of_entity(inputs["entities"]), tf.stack([pairs[:, 0], entity], axis=-1))
+            parts.append(tf.tanh(rows + of_context(inputs["context"])))
+        return tf.concat(parts, axis=-1)
+
+    def get_config(self):
+        return {**super().get_config(), "width": self.width}
+
+
+@tf.keras.utils.register_keras_serializable("tff_re")
+class GroupedBilinear(tf.keras.layers.Layer):
+    """z_s beside z_o [N, 2 w] -> [N, R]: sum_i z_s^i W_r^i z_o^i + b_r over groups of `block_size` numbers.
+
+    FedLCC, Eqs. 8-10 without the sigmoid.
+    """
+
+    def __init__(self, relations: int, block_size: int, **kwargs):
+        super().__init__(**kwargs)
+        self.relations, self.block_size = relations, block_size
+
+    def build(self, shape):
+        groups, size = shape[-1] // 2 // self.block_size, self.block_size
+        bound = (groups * size * size) ** -0.5
+        self.kernel = self.add_weight(
+            "kernel",
+            [groups, size, size, self.relations],
+            initializer=tf.keras.initializers.RandomUniform(-bound, bound),
+        )
+        self.bias = self.add_weight("bias", [self.relations], initializer="zeros")
+
+    def call(self, inputs):
+        groups, size = self.kernel.shape[0], self.block_size
+        head, tail = (tf.reshape(half, [-1, groups, size]) for half in tf.split(inputs, 2, axis=-1))
+        if self.relations <= size:  # the order that keeps fewer numbers a pair
+            logits = tf.einsum("ngjr,ngj->nr", tf.einsum("ngi,gijr->ngjr", head, self.kernel), tail)
+        else:
+            logits = tf.einsum("ngij,gijr->nr", tf.einsum("ngi,ngj->ngij", head, tail), self.kernel)
+        return logits + self.bias
+
+    def get_config(self):
+        return {**super().get_config(), "relations": self.relations, "block_size": self.block_size}
+
+
+@tf.keras.utils.register_keras_serializable("tff_re")
+class PairLabels(tf.keras.layers.Layer):
+    """{`pair_labels` [B, P, R], `pair_head` [B, P]} -> the labels of the pairs, [N, R]."""
+
+    def call(self, inputs):
+        return tf.gather_nd(inputs["pair_labels"], tf.where(inputs["pair_head"] >= 0))

@@ -1,0 +1,116 @@
+"""Curves of precision over recall: of one run, and of several methods over their seeds."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from datasets.errors import DataError
+from datasets.files import write_atomically
+from tff_re.report.drawing import COLOURS, hide_spines, literal, new_figure, save_png, shown_names
+
+Points = np.ndarray
+"""float64 [n, 3]: recall, precision, least score; from the most certain prediction down."""
+
+COLUMNS = ("recall", "precision", "score")
+GRID = np.linspace(0, 1, 101)
+"""The recalls at which several curves are averaged."""
+
+
+def write_precision_recall(path: str | os.PathLike, points: Points) -> None:
+    """Writes a curve as a CSV file with the columns recall, precision, score. Raises DataError if it cannot."""
+    write_atomically(path, _csv(COLUMNS, np.asarray(points, np.float64).tolist()))
+
+
+def read_precision_recall(path: str | os.PathLike) -> Points | None:
+    """The curve of a file that `write_precision_recall` wrote; None if there is no such file.
+
+    Raises:
+      DataError: the file is damaged.
+    """
+    if not Path(path).exists():
+        return None
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            heading, *rows = csv.reader(file)
+        points = np.array(rows, np.float64)
+        if tuple(heading) != COLUMNS or points.ndim != 2 or points.shape[1] != len(COLUMNS):
+            raise ValueError
+        # A curve goes on to recall one; what was cut off does not.
+        if not np.isfinite(points).all() or (np.diff(points[:, 0]) < 0).any() or points[-1, 0] != 1:
+            raise ValueError
+        return points
+    except (ValueError, csv.Error):
+        raise DataError("is no curve of precision and recall", path=path, remedy="remove it and resume") from None
+
+
+def on_grid(points: Points) -> np.ndarray:
+    """Precision at each recall of `GRID`: that of the first prediction which brings so much of it."""
+    recall, precision = points[:, 0], points[:, 1]
+    return precision[np.minimum(np.searchsorted(recall, GRID - 1e-12), len(recall) - 1)]
+
+
+def precision_recall_png(
+    path: str | os.PathLike, series: Mapping[str, Sequence[Points]], title: str = ""
+) -> list[Path]:
+    """Precision over recall, a line for each method: the mean over its seeds, from least to greatest shaded.
+
+    Args:
+      path: The PNG file.
+      series: Method to its curves, one for each seed, each up to recall one.
+      title: Above the picture.
+
+    Returns:
+      The files written.
+
+    Raises:
+      DataError: the file cannot be written; an older one is still whole then.
+    """
+    names, font = shown_names(list(series), "algorithm")
+    figure = new_figure(6.6, 3.9)
+    axes = figure.add_subplot()
+    several = False
+    for number, (key, name) in enumerate(zip(series, names, strict=True)):
+        values = np.array([on_grid(points) for points in series[key]])
+        colour = COLOURS[number % len(COLOURS)]
+        axes.plot(GRID, values.mean(0), color=colour, linewidth=1.5, label=name or " ")
+        if len(values) > 1:
+            several = True
+            axes.fill_between(GRID, values.min(0), values.max(0), color=colour, alpha=0.1, linewidth=0)
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1.02)
+    axes.set_xlabel("recall")
+    axes.set_ylabel("precision")
+    axes.grid(color="#E5E5E5", linewidth=0.6)
+    axes.set_axisbelow(True)
+    hide_spines(axes)
+    literal(axes.set_title(title, loc="left", fontsize=10))
+    legend = axes.legend(
+        loc="upper left",
+        bbox_to_anchor=(1.01, 1.02),
+        frameon=False,
+        title="band: least to greatest over seeds" if several else None,
+        title_fontsize=7,
+        alignment="left",
+    )
+    for text in legend.get_texts():
+        literal(text, font)
+    return save_png(figure, path)
+
+
+def precision_recall_table(path: str | os.PathLike, series: Mapping[str, Sequence[Points]]) -> Path:
+    """The same as a CSV file: recall, and the mean precision of each method. Raises DataError as the picture does."""
+    means = [np.mean([on_grid(points) for points in seeds], axis=0) for seeds in series.values()]
+    write_atomically(path, _csv(("recall", *series), np.column_stack([GRID, *means]).tolist()))
+    return Path(path)
+
+
+def _csv(heading: Sequence[str], rows: Sequence[Sequence[float]]) -> bytes:
+    file = io.StringIO(newline="")
+    csv.writer(file, lineterminator="\n").writerows([heading, *rows])
+    return file.getvalue().encode("utf-8")

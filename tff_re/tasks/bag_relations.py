@@ -1,0 +1,260 @@
+"""Relations of pairs of entities from bags of sentences, labelled by a knowledge base (FedDS, Section 3)."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from computations.bag_evaluation import arrange_bags, build_bag_scores
+from computations.federated_algorithm import FederatedAlgorithm
+from computations.local_model import PLATFORM, TRIPLE, LocalModel
+from datasets.bag_records import BagCorpus
+from datasets.bags.encoding import HeldOutBags, encode_bag_clients, encode_bags
+from datasets.bags.loading import load_bags
+from datasets.bags.planted import PlantedCorpus, planted
+from datasets.bags.selection import set_bags_apart, without_pairs
+from datasets.catalogue import find_data_set
+from datasets.encoded_clients import training_texts
+from datasets.errors import DataError
+from datasets.partition import Partition, build_partition, label_counts, read_partition
+from tff_re.report import write_precision_recall
+from tff_re.run_folder import RunFolder
+from tff_re.tasks.base import Prepared
+from tff_re.tasks.held_out import DEV, TEST
+from tff_re.tasks.ranking_metrics import curve, ranking_metrics
+from tff_re.tasks.relation_text import RelationTextOptions, relation_encoding
+from tff_re.tasks.where import Where
+
+PLANTED = "planted"
+PLANTED_TEST_SHARE = 0.25
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(RelationTextOptions):
+    """Attributes:
+    dataset: a data set of bags that `datasets` lists, or `planted`, made-up sentences of which it is known whether they
+      state a relation of their pair.
+    path, test_path: files to read in place of the catalogue's; relative to the current folder.
+    split: which of the data set's splits the platforms hold.
+    test_split: the split that the server holds for testing.
+    dev_split: a split that chooses the round; if not set, `dev_share` of the bags of `test_split` do, which are then
+      not tested on.
+    dev_share: see dev_split; 0 for no choice: the last round's model is tested.
+    dev_seed: draws these bags, so that runs of other seeds are tested on the same ones.
+    new_pairs: whether bags of dev and test are left out whose pair of entities has a bag in training.
+    rel2id: for nyt10 and mirgene, the file of relations; by default beside the data.
+    misplaced: for nyt10 and mirgene, what to do with an entity that is not where the file says: `refuse`, or
+      `leave_out` the sentence.
+    knowledge_base: for cdr_aligned, a table of facts (head, relation, tail); by default what the documents state.
+    test_knowledge_base: the same for the test documents.
+    head_kind, tail_kind: for cdr_aligned, the kinds of the entities.
+    na_rate: for cdr_aligned, the share of the training pairs without a fact that is kept.
+    planted_bags: for planted, how many bags there are; a quarter is for testing, and of it `dev_share` for choosing.
+    planted_sentences: for planted, how many sentences they have together; three a bag if not set.
+    planted_zipf: for planted, how unequal the bags are in size: the exponent of Zipf's law.
+    planted_relations: for planted, how many relations there are.
+    noise_rate: for planted, the share of the sentences of related pairs that state none of their relations.
+    planted_seed: for planted, draws the sentences, so that runs of other seeds have the same ones.
+    """
+
+    dataset: str = "cdr_aligned"
+    path: str | None = None
+    test_path: str | None = None
+    split: str = "train"
+    test_split: str = "dev"
+    dev_split: str | None = None
+    dev_share: float = 0.5
+    dev_seed: int = 0
+    new_pairs: bool = True
+    rel2id: str | None = None
+    misplaced: Literal["refuse", "leave_out"] | None = None
+    knowledge_base: str | None = None
+    test_knowledge_base: str | None = None
+    head_kind: str | None = None
+    tail_kind: str | None = None
+    na_rate: float | None = None
+    planted_bags: int = 2000
+    planted_sentences: int | None = None
+    planted_zipf: float = 0.5
+    planted_relations: int = 5
+    noise_rate: float = 0.4
+    planted_seed: int = 0
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.dataset != PLANTED and find_data_set(self.dataset).kind != "bags":
+            raise ValueError(f"dataset '{self.dataset}' holds no bags of sentences; use its own task")
+        if self.dev_split is not None and self.dev_split == self.test_split:
+            raise ValueError(f"dev_split is the split '{self.test_split}' of test_split, too; choose on another one")
+        if not 0 <= self.dev_share < 1:
+            raise ValueError(f"dev_share must be at least 0 and below 1, got {self.dev_share}")
+        for name in ("dev_seed", "planted_seed"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+
+
+def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
+    """Reads the corpora, shuffles the sentences of the training bags over platforms and encodes all."""
+    corpus, held_out, stated = _corpora(options, seed, where)
+    if where.partition is not None:
+        partition = read_partition(where.partition, corpus)
+    else:
+        partition = build_partition(corpus, partitioner, seed=seed, test_share=0.0)
+    encoding, inputs, notes = relation_encoding(
+        options, lambda text_of: training_texts(partition, corpus, text_of=text_of), seed, where
+    )
+    examples, report = encode_bag_clients(corpus, partition, encoding)
+    encoded = {split: encode_bags(bags, encoding, label_names=corpus.label_names) for split, bags in held_out.items()}
+    named = [f"{split}: {note}" for split, bags in held_out.items() for note in (bags.describe(), *bags.notes)]
+    names, reports = ("training", *encoded), (report, *(one for _, one in encoded.values()))
+    return Prepared(
+        examples=examples,
+        inputs=inputs,
+        counts=label_counts(partition, corpus),
+        partition=partition,
+        notes=tuple(
+            dict.fromkeys(
+                (
+                    f"training: {corpus.describe()}",
+                    *corpus.notes,
+                    *named,
+                    *partition.notes,
+                    *notes,
+                    *(f"{what}: {note}" for what, one in zip(names, reports, strict=True) for note in one.notes()),
+                )
+            )
+        ),
+        positive_labels=corpus.positive_labels,
+        held_out=BagsAtServer({split: bags for split, (bags, _) in encoded.items()}),
+        beside={name: tf.TensorSpec([None], tf.int32) for name in (TRIPLE, PLATFORM)},
+        bags=corpus,
+        truth=None if stated is None else _truth(corpus, partition, stated),
+    )
+
+
+class BagsAtServer:
+    """Bags that the server ranks facts of: a `tff_re.tasks.held_out.HeldOut`."""
+
+    criterion = "auc"
+
+    def __init__(self, bags: Mapping[str, HeldOutBags]):
+        """Args:
+        bags: split -> its bags; `test`, and `dev` before it if there is one.
+
+        Raises:
+          DataError: a split without a fact, so that nothing is there to be found.
+        """
+        for split, of_split in bags.items():
+            if not of_split.labels[:, 1:].any():
+                raise DataError(
+                    f"none of its {len(of_split.pairs)} pairs of entities is related, so that there is no recall",
+                    record=f"bags of {split}",
+                    remedy="choose other splits or another dev_share",
+                )
+        self._bags = bags
+        self.splits = tuple(bags)
+
+    def scoring(self, algorithm: FederatedAlgorithm) -> tff.Computation:
+        """Probabilities of all relations for every bag, as the algorithm's method pools its sentences."""
+        return build_bag_scores(algorithm.model, algorithm.bag_pooling)
+
+    def examples(self, model: LocalModel, split: str) -> collections.OrderedDict:
+        """The sentences of a split and the bag of each."""
+        return arrange_bags(model, self._bags[split].arrays, self._bags[split].arrays["bag"])
+
+    def metrics(self, scores: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """`dev/auc`, `test/p_at_100`, …: see `ranking_metrics`; NaN where a score is not finite."""
+        found = {}
+        for split, values in scores.items():
+            finite = np.isfinite(values).all()
+            measured = ranking_metrics(values[:, 1:] if finite else np.zeros_like(values[:, 1:]), self._true(split))
+            found.update({f"{split}/{name}": value if finite else np.nan for name, value in measured.items()})
+        return found
+
+    def behind(self, run: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]) -> BagsAtServer:
+        """The same bags with a model's frozen layers behind them."""
+        return BagsAtServer(
+            {split: dataclasses.replace(bags, arrays=run(bags.arrays)) for split, bags in self._bags.items()}
+        )
+
+    def write(self, folder: Path, scores: Mapping[str, np.ndarray]) -> list[Path]:
+        """precision_recall.csv of the test split."""
+        if not np.isfinite(scores[TEST]).all():
+            return []
+        points = curve(scores[TEST][:, 1:], self._true(TEST))
+        path = RunFolder(folder).precision_recall
+        write_precision_recall(path, np.stack([points.recall, points.precision, points.score], axis=-1))
+        return [path]
+
+    def _true(self, split: str) -> np.ndarray:
+        return self._bags[split].labels[:, 1:].astype(bool)
+
+
+def _corpora(options: Options, seed: int, where: Where) -> tuple[BagCorpus, dict[str, BagCorpus], PlantedCorpus | None]:
+    """The training corpus, split -> corpus at the server, and where they were planted what their sentences state."""
+    if options.dataset == PLANTED:
+        made = planted(
+            options.planted_bags,
+            options.noise_rate,
+            num_sentences=options.planted_sentences,
+            num_relations=options.planted_relations,
+            zipf=options.planted_zipf,
+            seed=options.planted_seed,
+        )
+        corpus, test = set_bags_apart(made.corpus, PLANTED_TEST_SHARE, seed=options.planted_seed)
+        return corpus, _with_dev(options, test), made
+
+    def load(split, path, knowledge_base, **more):
+        return load_bags(
+            options.dataset,
+            where.data,
+            path=path,
+            split=split,
+            rel2id=options.rel2id,
+            misplaced=options.misplaced,
+            knowledge_base=knowledge_base,
+            head_kind=options.head_kind,
+            tail_kind=options.tail_kind,
+            **more,
+        )
+
+    corpus = load(options.split, options.path, options.knowledge_base, na_rate=options.na_rate, seed=seed)
+    test = load(options.test_split, options.test_path, options.test_knowledge_base)
+    if options.new_pairs:
+        test = without_pairs(test, corpus)
+    if options.dev_split is None:
+        return corpus, _with_dev(options, test), None
+    dev = load(options.dev_split, None, options.test_knowledge_base)
+    return corpus, {DEV: without_pairs(dev, corpus) if options.new_pairs else dev, TEST: test}, None
+
+
+def _with_dev(options: Options, test: BagCorpus) -> dict[str, BagCorpus]:
+    if not options.dev_share:
+        return {TEST: test}
+    test, dev = set_bags_apart(test, options.dev_share, seed=options.dev_seed)
+    return {DEV: dev, TEST: test}
+
+
+def _truth(corpus: BagCorpus, partition: Partition, made: PlantedCorpus) -> tuple[np.ndarray, ...]:
+    """For each client int8 [n], in the order of its rows: 1 where the sentence states the row's relation, 0 where it
+    does not, -1 where the row's pair is unrelated."""
+    sentence_of = {sentence.sentence_id: sentence for sentence in corpus.sentences}
+    return tuple(
+        np.array(
+            [
+                -1 if relation == corpus.negative else made.expressed[sentence_id] == relation
+                for sentence_id in client.train
+                for relation in sentence_of[sentence_id].relations
+            ],
+            np.int8,
+        )
+        for client in partition.clients.values()
+    )

@@ -1,0 +1,195 @@
+"""Relations between the entities of a whole document (FedLCC, Section 3)."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tensorflow_federated as tff
+
+from computations.document_evaluation import build_pair_scores
+from computations.federated_algorithm import FederatedAlgorithm
+from computations.local_model import LocalModel
+from datasets.catalogue import find_data_set
+from datasets.documents.clients import HeldOutDocuments, encode_document_clients
+from datasets.documents.encoding import DocumentEncoding
+from datasets.documents.loading import load_documents
+from datasets.documents.records import DocumentCorpus
+from datasets.documents.scoring import best_threshold, score_pairs
+from datasets.documents.selection import set_documents_apart, subset
+from datasets.partition import build_partition, label_counts, read_partition
+from tff_re.models.inputs import DocumentInput
+from tff_re.report import write_precision_recall
+from tff_re.run_folder import RunFolder
+from tff_re.tasks.base import Prepared
+from tff_re.tasks.held_out import DEV, TEST
+from tff_re.tasks.ranking_metrics import curve
+from tff_re.tasks.relation_text import load_tokenizer
+from tff_re.tasks.where import Where
+
+DEFAULT_THRESHOLD = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Attributes:
+    dataset: a data set of documents that `datasets` lists.
+    label: one of the data set's label choices; its first one if not set.
+    path, test_path: files to read in place of the catalogue's; relative to the current folder.
+    split: which of the data set's splits the clients hold.
+    test_split: the split that the server holds for testing.
+    dev_split: a split that chooses the threshold and the round; if not set, `dev_share` of the documents of
+      `test_split` do, which are then not tested on.
+    dev_share: see dev_split; 0: no choice, the threshold is 0.5 and the last round's model is tested.
+    dev_seed: draws these documents, so that runs of other seeds are tested on the same ones.
+    subset: so many training documents, drawn by `dev_seed`; all if not set.
+    mesh_tree: for cdr, a file of MeSH: negative pairs that are hypernyms of a positive one are left out.
+    tokenizer: the folder or hub id of the encoder.
+    longest: a document with more pieces is refused; of any length if not set.
+    """
+
+    dataset: str = "cdr"
+    label: str | None = None
+    path: str | None = None
+    test_path: str | None = None
+    split: str = "train"
+    test_split: str = "dev"
+    dev_split: str | None = None
+    dev_share: float = 0.5
+    dev_seed: int = 0
+    subset: int | None = None
+    mesh_tree: str | None = None
+    tokenizer: str | None = None
+    longest: int | None = None
+
+    def __post_init__(self):
+        if find_data_set(self.dataset).kind != "documents":
+            raise ValueError(f"dataset '{self.dataset}' holds no documents with pairs of entities; use its own task")
+        if not 0 <= self.dev_share < 1:
+            raise ValueError(f"dev_share must be at least 0 and below 1, got {self.dev_share}")
+        if self.dev_seed < 0:
+            raise ValueError(f"dev_seed must be at least 0, got {self.dev_seed}")
+        for name in ("subset", "longest"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+
+
+def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
+    """Reads the documents, gives those for training to clients and encodes all."""
+    corpus, held_out = _corpora(options, where)
+    if where.partition is not None:
+        partition = read_partition(where.partition, corpus)
+    else:
+        partition = build_partition(corpus, partitioner, seed=seed, test_share=0.0)
+    encoding = DocumentEncoding(load_tokenizer(options.tokenizer), longest=options.longest)
+    examples, encoded = encode_document_clients(corpus, partition, encoding, held_out)
+    arrays = next(iter(examples.clients)).train
+    widths = [found.encoded.arrays["mention_entity"].max(initial=-1) for found in encoded.values()]
+    widths += [client.train["mention_entity"].max(initial=-1) for client in examples.clients]
+    inputs = DocumentInput(
+        vocabulary_size=len(encoding.tokenizer),
+        max_length=arrays["input_ids"].shape[1],
+        max_mentions=arrays["mention_place"].shape[1],
+        max_entities=int(max(widths)) + 1,
+        max_pairs=arrays["pair_head"].shape[1],
+        num_relations=len(corpus.relation_names),
+        tokenizer=options.tokenizer,
+    )
+    named = [
+        f"{split}: {note}" for split, documents in held_out.items() for note in (_size(documents), *documents.notes)
+    ]
+    notes = (f"training: {_size(corpus)}", *corpus.notes, *named, *partition.notes, encoding.describe())
+    return Prepared(
+        examples=examples,
+        inputs=inputs,
+        counts=label_counts(partition, corpus),
+        partition=partition,
+        notes=tuple(dict.fromkeys(notes)),
+        held_out=DocumentsAtServer(encoded),
+    )
+
+
+class DocumentsAtServer:
+    """Documents that the server judges by: a `tff_re.tasks.held_out.HeldOut`."""
+
+    criterion = "f1"
+
+    def __init__(self, documents: Mapping[str, HeldOutDocuments]):
+        """Args:
+        documents: split -> its documents; `test`, and `dev` before it if there is one.
+        """
+        self._documents = documents
+        self.splits = tuple(documents)
+
+    def scoring(self, algorithm: FederatedAlgorithm) -> tff.Computation:
+        """Probabilities of all relations for every candidate pair."""
+        return build_pair_scores(algorithm.model)
+
+    def examples(self, model: LocalModel, split: str) -> collections.OrderedDict:
+        """The documents of a split."""
+        return model.arrange(self._documents[split].encoded.arrays)
+
+    def metrics(self, scores: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """For each split `f1`, `precision`, `recall`, and `f1_intra`, `f1_inter` of the pairs that a sentence mentions
+        and of the others; all at the `threshold` that is best on dev (0.5 without). NaN where a score is not finite."""
+        names = ("f1", "precision", "recall", "f1_intra", "f1_inter")
+        if not all(np.isfinite(values).all() for values in scores.values()):
+            return {f"{split}/{name}": float("nan") for split in scores for name in names}
+        found = {}
+        threshold = DEFAULT_THRESHOLD
+        if DEV in scores:
+            dev = self._documents[DEV]
+            threshold = best_threshold(scores[DEV], dev.encoded.pairs, dev.gold)
+            found["dev/threshold"] = min(threshold, 1.0)  # infinite where nothing can be found
+        for split, values in scores.items():
+            own = self._documents[split]
+            counted = score_pairs(values, own.encoded.pairs, own.gold, threshold)
+            measured = (counted.all.f1, counted.all.precision, counted.all.recall, counted.intra.f1, counted.inter.f1)
+            found.update({f"{split}/{name}": value for name, value in zip(names, measured, strict=True)})
+        return found
+
+    def write(self, folder: Path, scores: Mapping[str, np.ndarray]) -> list[Path]:
+        """precision_recall.csv of the test split's candidates; what is stated and no candidate is never recalled."""
+        own = self._documents[TEST]
+        if not np.isfinite(scores[TEST]).all():
+            return []
+        candidates = own.encoded.arrays["pair_head"] >= 0
+        true = own.encoded.arrays["pair_labels"][candidates] > 0
+        if not true.any():
+            return []
+        points = curve(scores[TEST][candidates], true)
+        recall = points.recall * true.sum() / len(own.gold)
+        path = RunFolder(folder).precision_recall
+        write_precision_recall(path, np.stack([recall, points.precision, points.score], axis=-1))
+        return [path]
+
+
+def _corpora(options: Options, where: Where) -> tuple[DocumentCorpus, dict[str, DocumentCorpus]]:
+    """The clients' documents, and split -> documents at the server."""
+
+    def load(split, path):
+        return load_documents(
+            options.dataset, where.data, path=path, label=options.label, split=split, mesh_tree=options.mesh_tree
+        )
+
+    corpus, test = load(options.split, options.path), load(options.test_split, options.test_path)
+    if options.subset is not None:
+        corpus = subset(corpus, options.subset, seed=options.dev_seed)
+    if options.dev_split is not None:
+        return corpus, {DEV: load(options.dev_split, None), TEST: test}
+    if not options.dev_share:
+        return corpus, {TEST: test}
+    test, dev = set_documents_apart(test, options.dev_share, seed=options.dev_seed)
+    return corpus, {DEV: dev, TEST: test}
+
+
+def _size(corpus: DocumentCorpus) -> str:
+    counts = corpus.counts()
+    return (
+        f"{counts['documents']} documents, {counts['positive']} positive and {counts['negative']} negative pairs, "
+        f"{counts['intra']} of them in one sentence"
+    )

@@ -1,0 +1,117 @@
+"""How texts with two marked mentions become a model's inputs: what the tasks on relations have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from datasets.text import load_word_vectors
+from datasets.text.relation_encoding import RelationEncoding, with_markers
+from datasets.text.relation_layout import MARKERS, as_text, blinded, marked
+from datasets.text.word_tokenizer import word_tokenizer, word_vocabulary
+from tff_re.errors import UserError
+from tff_re.models.inputs import RelationInput
+from tff_re.tasks.where import Where
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelationTextOptions:
+    """Attributes:
+    encoding: `pieces` of a pretrained encoder's tokenizer, or `words` of the clients' training texts.
+    tokenizer: with `pieces`, the folder or hub id of the encoder.
+    max_length: pieces or words of a text that are kept, [CLS], [SEP] and markers included; texts are cut around their
+      mentions.
+    blind: whether a mention is replaced by its type (FedED).
+    min_count, max_words: bounds of the vocabulary of words.
+    min_clients: a word enters the vocabulary only if so many clients hold it: the vocabulary leaves the clients.
+    vectors_path: with `words`, initial word vectors (word2vec text or binary; gensim's own format with --trust);
+      learned with the model if not set.
+    """
+
+    encoding: Literal["pieces", "words"] = "pieces"
+    tokenizer: str | None = None
+    max_length: int = 128
+    blind: bool = False
+    min_count: int = 1
+    min_clients: int = 2
+    max_words: int | None = None
+    vectors_path: str | None = None
+
+    def __post_init__(self):
+        for name in ("max_length", "min_count", "min_clients"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.encoding == "words" and self.tokenizer is not None:
+            raise ValueError("tokenizer needs encoding = 'pieces'")
+        if self.encoding == "pieces" and self.vectors_path is not None:
+            raise ValueError("vectors_path needs encoding = 'words'")
+
+
+TextsOf = Callable[[Callable], dict[str, Sequence[str]]]
+"""From a function that gives a sample's text to client id -> the texts that it trains on."""
+
+
+def relation_encoding(
+    options: RelationTextOptions, texts_of: TextsOf, seed: int, where: Where
+) -> tuple[RelationEncoding, RelationInput, tuple[str, ...]]:
+    """(encoding, the model's inputs, what a reader of the results should know).
+
+    Args:
+      options: a task's.
+      texts_of: see `TextsOf`; called for words alone.
+      seed: draws the vectors of words that `vectors_path` has not.
+      where: whether files that can run code may be read.
+
+    Raises:
+      UserError: there is no tokenizer, or it cannot be read.
+      DataError: no word is left for the vocabulary, or the word vectors cannot be read.
+    """
+    if options.encoding == "words":
+        layout = blinded if options.blind else marked
+        texts = texts_of(lambda mention: as_text(layout(mention), [""] * len(MARKERS)))
+        tokenizer, size, vectors, notes = _words(options, texts, where, seed)
+    else:
+        tokenizer, size = with_markers(load_tokenizer(options.tokenizer))
+        vectors, notes = None, ()
+    encoding = RelationEncoding(
+        tokenizer,
+        options.max_length,
+        blind=options.blind,
+        unit="words" if options.encoding == "words" else "word pieces",
+    )
+    inputs = RelationInput(size, options.max_length, options.tokenizer, vectors)
+    return encoding, inputs, (encoding.describe(), *notes)
+
+
+def load_tokenizer(source: str | None):
+    """The fast tokenizer of an encoder's folder or hub id. Raises UserError if there is none or it cannot be read."""
+    if source is None:
+        raise UserError(
+            "task.tokenizer is not set: give the folder or hub id of an encoder (--set task.tokenizer=FOLDER), or set "
+            "task.encoding = 'words'"
+        )
+    from transformers import AutoTokenizer
+
+    problem = None
+    try:
+        return AutoTokenizer.from_pretrained(source, use_fast=True)
+    except Exception as error:  # whatever a damaged file makes of the tokenizers library
+        problem = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    raise UserError(
+        f"tokenizer {source}: cannot be read ({problem}); give the folder of an encoder, or the id of one on the "
+        "Hugging Face hub"
+    )
+
+
+def _words(options: RelationTextOptions, texts, where: Where, seed: int):
+    vocabulary = word_vocabulary(
+        texts, min_count=options.min_count, min_clients=options.min_clients, max_size=options.max_words
+    )
+    note = f"vocabulary: {len(vocabulary.words)} words, markers included"
+    if options.vectors_path is None:
+        return word_tokenizer(vocabulary), len(vocabulary), None, (note,)
+    vectors = load_word_vectors(options.vectors_path, trust=where.trust)
+    covered = vectors.describe(Path(options.vectors_path).name, vocabulary)
+    return word_tokenizer(vocabulary), len(vocabulary), vectors.matrix_for(vocabulary, seed=seed), (note, covered)
