@@ -2,7 +2,8 @@
 
 Logistic regression and LSTM(128) as in `rounds`, the sentence encoder as in `encoder`; FedAvg with SGD for the former,
 with Adam for the latter. Every (problem, contender) has a Python process of its own, whose memory, with that of all
-below it, is sampled; two that took turns round by round in one process would share what is measured. A step's cost is a slope over the number of batches, what is left is the fixed cost of a round.
+below it, is sampled; two that took turns round by round in one process would share what is measured. A step's cost is
+a slope over the number of batches, what is left is the fixed cost of a round.
 """
 
 from __future__ import annotations
