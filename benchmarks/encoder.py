@@ -119,10 +119,10 @@ class Ours:
         self._next = algorithm.next
         self._state = algorithm.initialize(tff.learning.models.ModelWeights(weights, []))
 
-    def round(self, arrays: dict[str, np.ndarray]):
-        """One round from the weights given at the start; the new weights."""
+    def round(self, arrays: dict[str, np.ndarray], clients: int = 1):
+        """One round from the weights given at the start, of so many clients alike; the new weights."""
         client = collections.OrderedDict(examples=self._model.arrange(arrays), seed=np.zeros(2, np.int32))
-        return self._next(self._state, [client])["state"]["weights"].trainable
+        return self._next(self._state, [client] * clients)["state"]["weights"].trainable
 
 
 class PlainStep:
@@ -137,14 +137,19 @@ class PlainStep:
         self._model.compile(self.optimizer(RATE, epsilon=EPSILON), loss)
         self._step = self._model.make_train_function()
 
-    def round(self, arrays: dict[str, np.ndarray]):
-        """The weights after a step on every batch, from those given at the start; the moments go on."""
-        for variable, value in zip(self._model.trainable_variables, self._weights, strict=True):
-            variable.assign(value)
-        iterator = iter(_data_set(arrays).map(lambda batch: (batch["x"], batch["y"])))
-        for _ in range(len(arrays["y"]) // BATCH):
-            self._step(iterator)
-        return [variable.numpy() for variable in self._model.trainable_variables]
+    def round(self, arrays: dict[str, np.ndarray], clients: int = 1):
+        """The mean over clients of the weights after a step on every batch, from those given at the start; the moments
+        go on."""
+        total = [np.zeros_like(value) for value in self._weights]
+        for _ in range(clients):
+            for variable, value in zip(self._model.trainable_variables, self._weights, strict=True):
+                variable.assign(value)
+            iterator = iter(_data_set(arrays).map(lambda batch: (batch["x"], batch["y"])))
+            for _ in range(len(arrays["y"]) // BATCH):
+                self._step(iterator)
+            for place, variable in zip(total, self._model.trainable_variables, strict=True):
+                place += variable.numpy()
+        return [place / clients for place in total] if clients > 1 else total
 
 
 class PlainLegacyStep(PlainStep):
@@ -193,9 +198,9 @@ class TffOwn:
         initial = tff.learning.models.ModelWeights(weights, [])
         self._state = self._process.set_model_weights(self._process.initialize(), initial)
 
-    def round(self, arrays: dict[str, np.ndarray]):
-        """One round from the weights given at the start; the new weights."""
-        state = self._process.next(self._state, [_data_set(arrays)]).state
+    def round(self, arrays: dict[str, np.ndarray], clients: int = 1):
+        """One round from the weights given at the start, of so many clients alike; the new weights."""
+        state = self._process.next(self._state, [_data_set(arrays)] * clients).state
         return self._process.get_model_weights(state).trainable
 
 

@@ -92,9 +92,13 @@ class Ours:
         chosen = algorithms.find("fedavg")
         options = chosen.options(learning_rate=RATE, local_epochs=1, batch_size=batch)
         self._algorithm = chosen.build(self._model, options)
+        self.give(problem.clients)
+
+    def give(self, clients: list[dict[str, np.ndarray]]) -> None:
+        """These clients take part from now on."""
         self._clients = [
             collections.OrderedDict(examples=self._model.arrange(c), seed=np.array([0, i], np.int32))
-            for i, c in enumerate(problem.clients)
+            for i, c in enumerate(clients)
         ]
 
     def start(self, weights: list[np.ndarray]) -> None:
@@ -113,7 +117,8 @@ class TffOwn:
     name = "TFF's own FedAvg"
 
     def __init__(self, problem: Problem, batch: int):
-        feature = next(name for name in problem.spec if name != "y")
+        self._feature = feature = next(name for name in problem.spec if name != "y")
+        self._batch = batch
         spec = collections.OrderedDict(x=problem.spec[feature], y=problem.spec["y"])
 
         def model_fn():
@@ -125,9 +130,13 @@ class TffOwn:
         self._process = tff.learning.algorithms.build_weighted_fed_avg(
             model_fn, client_optimizer_fn=tff.learning.optimizers.build_sgdm(RATE)
         )
+        self.give(problem.clients)
+
+    def give(self, clients: list[dict[str, np.ndarray]]) -> None:
+        """These clients take part from now on."""
         self._clients = [
-            tf.data.Dataset.from_tensor_slices(collections.OrderedDict(x=c[feature], y=c["y"])).batch(batch)
-            for c in problem.clients
+            tf.data.Dataset.from_tensor_slices(collections.OrderedDict(x=c[self._feature], y=c["y"])).batch(self._batch)
+            for c in clients
         ]
 
     def start(self, weights: list[np.ndarray]) -> None:
@@ -150,8 +159,8 @@ class PlainLoop:
         self._model = model = problem.build_plain()
         optimizer = tf.keras.optimizers.legacy.SGD(RATE)
         loss_fn = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        self._sizes = [len(c["y"]) for c in problem.clients]
-        self._clients = [tf.data.Dataset.from_tensor_slices(c).batch(batch).cache() for c in problem.clients]
+        self._batch = batch
+        self.give(problem.clients)
 
         @tf.function
         def local_training(dataset):
@@ -163,6 +172,11 @@ class PlainLoop:
                 optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
 
         self._local_training = local_training
+
+    def give(self, clients: list[dict[str, np.ndarray]]) -> None:
+        """These clients take part from now on."""
+        self._sizes = [len(c["y"]) for c in clients]
+        self._clients = [tf.data.Dataset.from_tensor_slices(c).batch(self._batch).cache() for c in clients]
 
     def start(self, weights: list[np.ndarray]) -> None:
         self._weights = weights

@@ -276,16 +276,20 @@ def test_doctor(capsys, monkeypatch):
     typed = command(capsys, "doctor")
     assert typed.code == 0 and typed.err == ""
     text = re.sub(r"[\s│]+", " ", typed.out)
+    assert "ok runtime 'in-process' starts and computes" in text and "runtime for this machine: 'local'" in text
     assert "ok runtime 'local' starts and computes" in text and "ok tensorflow-federated 0.87.0" in text
     assert "!!" not in text
     from tff_re import doctor
+    from tff_re.runtime.in_process import devices
 
     bad = doctor.Finding("disk, this folder", "0.0 GiB free", False, "free some space")
     monkeypatch.setattr(doctor, "_disk", lambda: bad)
     monkeypatch.setattr(doctor, "_worker", lambda: doctor.Finding("runtime 'local'", "not asked"))
+    monkeypatch.setattr(devices, "gpu_names", lambda: ["/physical_device:GPU:0"])
     typed = command(capsys, "doctor")
     refusal(typed, "disk, this folder: free some space")
     assert "!!" in typed.out
+    assert "1 seen by TensorFlow; runtime for this machine: 'in-process'" in re.sub(r"[\s│]+", " ", typed.out)
 
 
 # Help

@@ -26,8 +26,18 @@ class Finding:
 
 
 def check(data: Path | None) -> list[Finding]:
-    """All findings. Starts a worker, lets it add two numbers, and stops it."""
-    return [_python(), _machine(), *_packages(), _memory(), _disk(), _gpu(), _worker(), _data(data)]
+    """All findings. Opens each runtime (`local` starts a worker), lets it add two numbers, and closes it."""
+    return [
+        _python(),
+        _machine(),
+        *_packages(),
+        _memory(),
+        _disk(),
+        _gpu(),
+        _worker(),
+        _in_process(),
+        _data(data),
+    ]
 
 
 def _python() -> Finding:
@@ -65,13 +75,22 @@ def _disk() -> Finding:
 
 
 def _gpu() -> Finding:
-    import tensorflow as tf
+    from tff_re.runtime.in_process.devices import gpu_names
 
-    gpus = tf.config.list_physical_devices("GPU")
-    return Finding("GPU", f"{len(gpus)} seen by TensorFlow; the runtime 'local' computes on the CPU")
+    count = len(gpu_names())
+    choice = "'in-process', which uses it" if count else "'local', the default"
+    return Finding("GPU", f"{count} seen by TensorFlow; runtime for this machine: {choice}")
 
 
 def _worker() -> Finding:
+    return _computes("local", "max_concurrent_computation_calls", "the worker gave a wrong sum; make setup anew")
+
+
+def _in_process() -> Finding:
+    return _computes("in-process", "threads", "TensorFlow gave a wrong sum; make setup anew")
+
+
+def _computes(name: str, clients_at_once: str, remedy: str) -> Finding:
     import numpy as np
 
     from tff_re.runtime import RuntimeProblem, open_runtime
@@ -79,16 +98,16 @@ def _worker() -> Finding:
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         try:
-            with open_runtime("local", log_path=Path(folder) / "worker.log") as runtime:
+            with open_runtime(name, log_path=Path(folder) / "worker.log") as runtime:
                 import tensorflow_federated as tff
 
                 add = tff.tensorflow.computation(lambda a, b: a + b, np.int32, np.int32)
                 good = int(add(2, 3)) == 5
                 found = f"starts and computes ({time.perf_counter() - began:.1f} s with its imports), "
-                found += f"{runtime.describe()['max_concurrent_computation_calls']} clients side by side"
+                found += f"{runtime.describe()[clients_at_once]} clients side by side"
         except RuntimeProblem as error:
-            return Finding("runtime 'local'", str(error), False, str(error))
-    return Finding("runtime 'local'", found, good, "the worker gave a wrong sum; make setup anew")
+            return Finding(f"runtime '{name}'", str(error), False, str(error))
+    return Finding(f"runtime '{name}'", found, good, remedy)
 
 
 def _data(data: Path | None) -> Finding:

@@ -15,11 +15,13 @@ from tff_re.runtime.errors import (
     WorkerDied,
     WorkerStartFailed,
 )
+from tff_re.runtime.in_process import InProcessRuntime
 from tff_re.runtime.local import LocalRuntime
 from tff_re.runtime.signals import install_signal_handlers
 
 __all__ = [
     "ComputationFailed",
+    "InProcessRuntime",
     "LocalRuntime",
     "Runtime",
     "RuntimeClosed",
@@ -53,7 +55,7 @@ class Runtime(Protocol):
         """What a run's record tells about it; fit for JSON."""
 
 
-_RUNTIMES: dict[str, Callable[..., Runtime]] = {"local": LocalRuntime}
+_RUNTIMES: dict[str, Callable[..., Runtime]] = {"local": LocalRuntime, "in-process": InProcessRuntime}
 
 
 def runtime_names() -> tuple[str, ...]:
@@ -67,7 +69,7 @@ def open_runtime(name: str, *, log_path: str | os.PathLike, **options) -> Runtim
     Args:
       name: one of `runtime_names()`.
       log_path: a file to which the output of what the runtime starts is appended.
-      **options: see the runtime's class, `LocalRuntime` for `local`.
+      **options: see the runtime's class, `LocalRuntime` for `local`, `InProcessRuntime` for `in-process`.
 
     Raises:
       UnknownRuntime: if there is no runtime of that name.

@@ -1,0 +1,565 @@
+"""The in-process runtime: each intrinsic, arguments and results, isolation, errors, memory and the end."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import gc
+import json
+import os
+import signal
+import threading
+import time
+import weakref
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+from tensorflow_federated.python.core.impl.compiler import building_block_factory
+
+from tff_re.runtime import ComputationFailed, InProcessRuntime, RuntimeClosed, RuntimeProblem, open_runtime
+from tff_re.runtime.in_process import leaves
+from tff_re.runtime.in_process.tracing import UnknownIntrinsic
+
+THREADS = 3
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory):
+    with open_runtime("in-process", log_path=tmp_path_factory.mktemp("runtime") / "log", threads=THREADS) as opened:
+        yield opened
+
+
+pytestmark = pytest.mark.usefixtures("runtime")
+
+
+def at_clients(kind):
+    return tff.FederatedType(kind, tff.CLIENTS)
+
+
+def at_server(kind):
+    return tff.FederatedType(kind, tff.SERVER)
+
+
+def computation(*types):
+    return lambda function: tff.tensorflow.computation(function, *types)
+
+
+def federated(*types):
+    return lambda function: tff.federated_computation(function, *types)
+
+
+@computation(np.int32)
+def double(x):
+    return 2 * x
+
+
+@computation(np.int32, np.int32)
+def add(x, y):
+    return x + y
+
+
+@computation(np.int32, np.int32)
+def digits(total, x):
+    """Tells the order in which values came."""
+    return 10 * total + x
+
+
+def counted_calls(monkeypatch):
+    """A list that grows by one for each function that leaves run."""
+    calls = []
+    run = leaves._run
+    monkeypatch.setattr(leaves, "_run", lambda *a: calls.append(None) or run(*a))
+    return calls
+
+
+# Each intrinsic.
+
+
+def test_map_aggregate_and_apply():
+    @federated(at_clients(np.int32))
+    def total(values):
+        doubled = tff.federated_map(double, values)
+        return tff.federated_map(double, tff.federated_aggregate(doubled, 0, add, add, double))
+
+    assert [total(values) for values in ([], [1], [1, 2, 3], list(range(50)))] == [0, 8, 48, 9800]
+
+
+def test_clients_are_folded_in_their_order_whoever_is_ready_first():
+    @computation(np.int32)
+    def slow(x):
+        steps = tf.while_loop(lambda i: i < 40_000 * (5 - x), lambda i: i + 1, [tf.constant(0)])[0]
+        with tf.control_dependencies([steps]):
+            return tf.identity(x)
+
+    @federated(at_clients(np.int32))
+    def in_order(values):
+        return tff.federated_aggregate(tff.federated_map(slow, values), 0, digits, add, double)
+
+    assert in_order([1, 2, 3, 4, 5]) == 24690
+
+
+def test_broadcast_zip_and_second_pass():
+    @computation(np.int32, np.int32)
+    def from_greatest(x, greatest):
+        return greatest - x
+
+    @federated(at_clients(np.int32), at_server(np.int32))
+    def gaps(values, offset):
+        greatest = tff.federated_max(values)
+        both = tff.federated_zip((values, tff.federated_broadcast(greatest)))
+        away = tff.federated_map(from_greatest, both)
+        shifted = tff.federated_map(add, tff.federated_zip((away, tff.federated_broadcast(offset))))
+        at = tff.federated_zip((greatest, offset))
+        return away, tff.federated_sum(shifted), at, tff.federated_min(values), values
+
+    assert gaps([4, 9, 7], 100) == ([5, 0, 2], 307, (9, 100), 4, [4, 9, 7])
+    least, greatest = np.iinfo(np.int32).min, np.iinfo(np.int32).max
+    assert gaps([], 100) == ([], 0, (least, 100), greatest, [])
+
+
+def test_values_and_evaluations_at_both_placements(tmp_path):
+    three = tff.tensorflow.computation(lambda: tf.constant(3))
+
+    @federated()
+    def everywhere():
+        evaluated = tff.federated_eval(three, tff.CLIENTS)
+        return (
+            evaluated,
+            tff.federated_eval(three, tff.SERVER),
+            tff.federated_value(4, tff.CLIENTS),
+            tff.federated_value((5, 6), tff.SERVER),
+            tff.federated_sum(evaluated),
+        )
+
+    assert everywhere() == ([], 3, 4, (5, 6), 0)
+    with InProcessRuntime(tmp_path / "log", default_num_clients=2):
+        assert everywhere() == ([3, 3], 3, 4, (5, 6), 6)
+
+
+def test_a_draw_at_each_client_is_its_own(tmp_path):
+    draw = tff.tensorflow.computation(lambda: tf.random.uniform([]))
+
+    @federated(at_clients(np.int32))
+    def draws(values):
+        return values, tff.federated_eval(draw, tff.CLIENTS)
+
+    found = draws([1] * 8)[1]
+    assert len(set(found)) == 8
+
+
+def test_map_of_what_all_have(tmp_path, monkeypatch):
+    block = building_block_factory.create_federated_map_all_equal(
+        double.to_building_block(),
+        tff.framework.Reference("x", tff.FederatedType(np.int32, tff.CLIENTS, all_equal=True)),
+    )
+    function = tff.framework.Lambda("x", block.argument[1].type_signature, block)
+    once = tff.framework.ConcreteComputation.from_building_block(function)
+
+    @federated(at_server(np.int32))
+    def doubled(value):
+        return tff.federated_map(double, tff.federated_broadcast(value)), tff.federated_broadcast(value)
+
+    calls = counted_calls(monkeypatch)
+    with InProcessRuntime(tmp_path / "log", default_num_clients=2):
+        assert once(4) == 8 and len(calls) == 1
+        assert doubled(4) == ([8, 8], 4) and len(calls) == 3
+
+
+def test_mean_is_an_aggregate():
+    @federated(at_clients(np.float32), at_clients(np.float32))
+    def means(values, weights):
+        return tff.federated_mean(values), tff.federated_mean(values, weights)
+
+    assert means([1.0, 4.0], [1.0, 2.0]) == (2.5, 3.0)
+
+
+def test_select_and_sequences():
+    at = tff.tensorflow.computation(lambda table, key: table[key], tff.TensorType(np.float32, [None, 2]), np.int32)
+    keys, table = tff.TensorType(np.int32, [2]), tff.TensorType(np.float32, [None, 2])
+
+    @federated(at_clients(keys), at_server(np.int32), at_server(table))
+    def slices(keys, greatest, table):
+        return tff.federated_select(keys, greatest, table, at)
+
+    found = slices([[2, 0], [1, 1]], 3, np.arange(6, dtype=np.float32).reshape(3, 2))
+    assert [[list(map(float, element)) for element in client] for client in found] == [
+        [[4.0, 5.0], [0.0, 1.0]],
+        [[2.0, 3.0], [2.0, 3.0]],
+    ]
+    assert found[0].element_spec == tf.TensorSpec([2])
+
+    sequence = tff.SequenceType(np.int32)
+    doubled = federated(sequence)(lambda s: tff.sequence_map(double, s))
+    read = federated(sequence)(lambda s: tff.sequence_reduce(s, 0, digits))
+    added = federated(sequence)(lambda s: tff.sequence_sum(s))
+    total = federated(at_clients(sequence))(lambda s: tff.federated_map(added, s))
+    assert list(doubled([1, 2, 3]).as_numpy_iterator()) == [2, 4, 6]
+    assert read([1, 2, 3]) == 123
+    assert total([[1, 2], [], [5]]) == [3, 0, 5]
+
+
+@pytest.mark.parametrize(
+    ("uri", "make"),
+    [
+        ("federated_secure_sum", lambda x: tff.federated_secure_sum(x, 8)),
+        ("federated_secure_sum_bitwidth", lambda x: tff.federated_secure_sum_bitwidth(x, 8)),
+    ],
+)
+def test_an_unknown_intrinsic_is_named_and_no_secure_sum_is_feigned(uri, make):
+    total = federated(at_clients(np.int32))(make)
+    with pytest.raises(UnknownIntrinsic, match=f"'in-process' has no {uri}") as caught:
+        total([1, 2])
+    assert caught.value.uri == uri and isinstance(caught.value, RuntimeProblem)
+
+
+def test_what_is_no_tensorflow_is_refused():
+    class Block:
+        class proto:
+            @staticmethod
+            def WhichOneof(_):
+                return "xla"
+
+    with pytest.raises(RuntimeProblem, match="not xla"):
+        leaves.import_leaf(Block)
+
+
+# Arguments and results.
+
+
+def test_structures_strings_and_containers():
+    Point = collections.namedtuple("Point", ["x", "y"])
+    kind = tff.types.to_type(Point(np.int32, collections.OrderedDict(b=tff.TensorType(np.str_, [None]), a=np.float32)))
+
+    @computation(kind)
+    def turned(point):
+        return Point(point.x + 1, collections.OrderedDict(b=point.y["b"][::-1], a=-point.y["a"]))
+
+    found = turned(Point(3, collections.OrderedDict(b=["药", "a"], a=0.5)))
+    assert isinstance(found, Point) and isinstance(found.x, np.int32) and list(found.y) == ["b", "a"]
+    assert found.x == 4 and found.y["b"].tolist() == [b"a", "药".encode()] and found.y["a"] == np.float32(-0.5)
+
+
+def test_data_sets_in_and_out():
+    element = collections.OrderedDict(x=tff.TensorType(np.int32, [None]), y=np.int32)
+
+    @computation(tff.SequenceType(element))
+    def products(data):
+        return data.map(lambda e: collections.OrderedDict(p=e["x"] * e["y"]))
+
+    total = tff.tensorflow.computation(
+        lambda data: data.reduce(0, lambda so_far, e: so_far + tf.reduce_sum(e["p"])), products.type_signature.result
+    )
+
+    @federated(at_clients(tff.SequenceType(element)))
+    def totals(data):
+        made = tff.federated_map(products, data)
+        return made, tff.federated_map(total, made)
+
+    clients = [
+        tf.data.Dataset.from_tensor_slices(
+            collections.OrderedDict(x=np.ones([n, 2], np.int32), y=np.arange(n, dtype=np.int32))
+        )
+        for n in (0, 3)
+    ]
+    for _ in range(2):
+        made, sums = totals(clients)
+        assert [int(s) for s in sums] == [0, 6]
+        assert [e["p"].tolist() for e in made[1].as_numpy_iterator()] == [[0, 0], [1, 1], [2, 2]]
+    assert totals([[{"x": [1, 2], "y": 3}]])[1] == [9]
+    with pytest.raises(TypeError, match="data set"):
+        totals([tf.data.Dataset.range(3)])
+
+
+@pytest.mark.parametrize("value", [np.ones(3, np.float64), np.ones([2, 2], np.float32), tf.ones(4), "text", object()])
+def test_an_argument_of_another_type_is_refused(value):
+    total = federated(at_clients(tff.TensorType(np.float32, [3])))(lambda x: tff.federated_sum(x))
+    with pytest.raises(TypeError):
+        total([value])
+
+
+def test_what_was_given_out_comes_back_without_a_copy(runtime):
+    vector = tff.TensorType(np.float32, [None])
+    same = tff.tensorflow.computation(lambda x: x, vector)
+    grown = tff.tensorflow.computation(lambda x: x + 1, vector)
+    first = grown(np.zeros(5000, np.float32))
+    assert not first.flags.writeable
+    assert same(first).ctypes.data == first.ctypes.data
+    assert grown(first)[0] == 2 and first[0] == 1
+    values = runtime.context._values._given_out
+    held = len(values)
+    del first
+    gc.collect()
+    assert len(values) < held
+
+
+def test_an_array_of_the_callers_is_never_written_to():
+    @computation(tff.TensorType(np.float32, [None]))
+    def moved(x):
+        variable = tf.Variable(tf.zeros([5000]))
+        with tf.control_dependencies([variable.assign(x)]):
+            step = tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=1.0, delta=tf.ones([5000]))
+        with tf.control_dependencies([step]):
+            return variable.read_value()
+
+    start = np.zeros(5000, np.float32)
+    first = moved(start)
+    second = moved(first)
+    moved(second)
+    assert start.max() == 0 and (first == -1).all() and (second == -2).all()
+
+
+# Isolation.
+
+
+def counter():
+    """Adds its argument to a variable that begins at zero, in many steps: who shares it gets another sum."""
+
+    @computation(np.int32)
+    def count(x):
+        variable = tf.Variable(0)
+
+        def step(i):
+            with tf.control_dependencies([variable.assign_add(x)]):
+                return i + 1
+
+        last = tf.while_loop(lambda i: i < 500, step, [tf.constant(0)])[0]
+        with tf.control_dependencies([last]):
+            return variable.read_value()
+
+    return count
+
+
+def test_calls_at_the_same_time_have_variables_of_their_own(runtime):
+    one = counter()
+    count = federated(at_clients(np.int32))(lambda x: tff.federated_map(one, x))
+    for _ in range(2):
+        assert count(list(range(40))) == [500 * i for i in range(40)]
+    ((_, traced),) = [v for k, v in runtime.context._plans.items() if k == count]
+    assert 2 <= traced.leaves[0].copies <= THREADS
+
+
+def test_two_graphs_with_functions_and_variables_of_the_same_names():
+    def make(factor):
+        @computation(np.int32)
+        def scaled(x):
+            table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([1], [factor]), -1)
+            climb = tf.function(lambda y: tf.while_loop(lambda i: i < 10, lambda i: i + factor, [y])[0])
+            return climb(x), table.lookup(tf.constant(1))
+
+        return scaled
+
+    for factor in (3, 4):
+        assert make(factor)(0) == (12, factor)
+
+
+def test_calls_from_several_threads(runtime):
+    square = tff.tensorflow.computation(lambda x: x * x, np.int32)
+    total = federated(at_clients(np.int32))(lambda x: tff.federated_sum(tff.federated_map(square, x)))
+    found = []
+
+    def work():
+        tff.framework.set_default_context(runtime.context)
+        found.append(total([1, 2, 3]))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [14] * 4
+
+
+# Memory.
+
+
+def watched(monkeypatch, shape):
+    """(Function: how many tensors of a shape that leaves made are alive, list of that number after every leaf)."""
+    made: list[weakref.ref] = []
+    counts: list[int] = []
+    run = leaves._run
+
+    def alive():
+        return sum(reference() is not None for reference in made)
+
+    def spy(*arguments):
+        results = run(*arguments)
+        made.extend(weakref.ref(tensor) for tensor in results if tensor.shape == shape)
+        counts.append(alive())
+        return results
+
+    monkeypatch.setattr(leaves, "_run", spy)
+    return alive, counts
+
+
+@pytest.mark.parametrize("second_pass", [False, True])
+def test_updates_are_held_by_no_more_clients_than_threads_and_one(monkeypatch, second_pass):
+    """Unless a second pass needs them again: then they stay until it has gone through them."""
+    vector = tff.TensorType(np.float32, [1000])
+    make = tff.tensorflow.computation(lambda x: tf.fill([1000], x), np.float32)
+    less = tff.tensorflow.computation(lambda x, y: x - y, vector, vector)
+
+    @federated(at_clients(np.float32))
+    def total(values):
+        updates = tff.federated_map(make, values)
+        if second_pass:
+            greatest = tff.federated_broadcast(tff.federated_max(updates))
+            updates = tff.federated_map(less, tff.federated_zip((updates, greatest)))
+        return tff.federated_sum(updates)
+
+    alive, counts = watched(monkeypatch, [1000])
+    found = total(list(np.arange(50, dtype=np.float32)))
+    assert found[0] == (49 * 25 - 50 * 49 if second_pass else 49 * 25)
+    if second_pass:
+        assert max(counts) >= 50
+    else:
+        # Zero and the sum, before and after an addition, stand beside the clients' own.
+        assert THREADS < max(counts) <= THREADS + 1 + 3
+    del found
+    gc.collect()
+    assert alive() == 0
+
+
+def test_what_nobody_needs_is_not_computed(monkeypatch):
+    @federated(at_clients(np.int32))
+    def first(values):
+        tff.federated_sum(tff.federated_map(double, values))
+        return tff.federated_sum(values)
+
+    calls = counted_calls(monkeypatch)
+    assert first([1, 2]) == 3
+    assert len(calls) <= 3  # zero, and an addition for each client
+
+
+# Errors and the end.
+
+
+@computation(np.int32)
+def checked(x):
+    with tf.control_dependencies([tf.debugging.assert_positive(x, message="not positive")]):
+        return tf.identity(x)
+
+
+@computation(np.int64)
+def count_up(n):
+    return tf.while_loop(lambda i: i < n, lambda i: i + 1, [tf.constant(0, tf.int64)])[0]
+
+
+def test_error_at_the_server_and_at_a_client(runtime):
+    with pytest.raises(ComputationFailed, match="not positive") as caught:
+        checked(-1)
+    assert caught.value.code == "INVALID_ARGUMENT" and "\n" not in str(caught.value)
+    assert "_in_process_" not in str(caught.value) and "__inference" not in str(caught.value)
+    total = federated(at_clients(np.int32))(lambda x: tff.federated_sum(tff.federated_map(checked, x)))
+    with pytest.raises(ComputationFailed, match=r"client 3 of 20: .*not positive") as caught:
+        total([1, 2, -3, *range(1, 18)])
+    assert caught.value.code == "INVALID_ARGUMENT"
+    assert total([1, 2, 3]) == 6 and runtime.alive
+
+
+def test_a_client_that_fails_ends_the_others_soon():
+    @computation(np.int64)
+    def check_and_count(n):
+        with tf.control_dependencies([tf.debugging.assert_positive(n)]):
+            return count_up(tf.identity(n))
+
+    total = federated(at_clients(np.int64))(lambda x: tff.federated_sum(tff.federated_map(check_and_count, x)))
+    begin = time.monotonic()
+    with pytest.raises(ComputationFailed, match="client 1 of 3"):
+        total([-1, 10**12, 10**12])
+    assert time.monotonic() - begin < 10
+
+
+def test_python_inside_of_a_leaf():
+    seen = []
+
+    @computation(np.int32)
+    def looked_at(x):
+        def look(value):
+            seen.append(int(value))
+            if value < 0:
+                raise KeyError("no such thing")
+            return value + 1
+
+        return tf.py_function(look, [x], tf.int32)
+
+    gc.collect()
+    assert looked_at(3) == 4 and seen == [3]
+    with pytest.raises(ComputationFailed, match="no such thing"):
+        looked_at(-1)
+
+
+def test_text_operations_and_print_inside_of_a_leaf(capfd):
+    text = pytest.importorskip("tensorflow_text")
+
+    @computation(tff.TensorType(np.str_, [None]))
+    def words(lines):
+        with tf.control_dependencies([tf.print("printed in a leaf")]):
+            return text.WhitespaceTokenizer().tokenize(lines).flat_values
+
+    assert words(["头 痛", "a"]).tolist() == ["头".encode(), "痛".encode(), b"a"]
+    assert "printed in a leaf" in capfd.readouterr().err
+
+
+def our_threads():
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("tff-re")]
+
+
+@pytest.mark.parametrize("where", ["server", "clients"])
+def test_interrupted_call_ends_and_leaves_nothing(tmp_path, where):
+    total = federated(at_clients(np.int64))(lambda x: tff.federated_sum(tff.federated_map(count_up, x)))
+    before = sorted(our_threads())
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), open_runtime("in-process", log_path=tmp_path / "log"):
+        assert count_up(3) == 3 and total([1, 2]) == 3
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        count_up(10**12) if where == "server" else total([10**12] * 5)
+    assert time.monotonic() - begin < 10
+    assert sorted(our_threads()) == before
+
+
+def test_closing_ends_a_call_of_another_thread(tmp_path):
+    found = []
+
+    def work(context):
+        tff.framework.set_default_context(context)
+        with contextlib.suppress(ComputationFailed):
+            try:
+                count_up(10**12)
+            except RuntimeClosed as error:
+                found.append(error)
+
+    with open_runtime("in-process", log_path=tmp_path / "log") as inner:
+        assert count_up(3) == 3
+        thread = threading.Thread(target=work, args=(inner.context,))
+        thread.start()
+        time.sleep(0.5)
+    thread.join(10)
+    assert not thread.is_alive() and len(found) == 1
+
+
+def test_runtime_within_a_runtime_and_anew(runtime, tmp_path):
+    stack = tff.framework.get_context_stack()
+    outer = stack.current
+    assert outer is runtime.context
+    with open_runtime("in-process", log_path=tmp_path / "log") as inner:
+        context = inner.context
+        assert stack.current is context and inner.alive and double(2) == 4
+        with pytest.raises(RuntimeProblem, match="open already"):
+            inner.__enter__()
+        inner.restart()
+        assert stack.current is inner.context is not context and double(2) == 4
+    assert stack.current is outer and not inner.alive
+    for use in (lambda: inner.context, inner.restart, lambda: context.invoke(double, 1)):
+        with pytest.raises(RuntimeClosed):
+            use()
+
+
+def test_description_is_fit_for_json_and_options_are_checked(runtime, tmp_path):
+    description = runtime.describe()
+    assert json.loads(json.dumps(description)) == description
+    assert description["runtime"] == "in-process" and description["threads"] == THREADS and description["alive"]
+    for options in ({"threads": 0}, {"default_num_clients": -1}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            open_runtime("in-process", log_path=tmp_path / "log", **options)

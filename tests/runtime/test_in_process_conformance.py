@@ -1,0 +1,60 @@
+"""Every algorithm gives in this process what it gives in the worker: state, memory and metrics after two rounds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from computations import algorithms
+from tests.computations import toolbox
+from tests.computations.test_conformance import NAMES, STATEFUL, begin, clients_of_round, options_of, play
+from tff_re.runtime import open_runtime
+
+WITH_SGD = {"fedavg", "fedatt", "fedprox", "scaffold"}
+"""The worker's kernel of gradient descent rounds once in w - a·g (a fused multiply-add), this TensorFlow's twice. All
+other kernels give the same bits."""
+
+
+@pytest.fixture(scope="module")
+def contexts(processes, tmp_path_factory):
+    """The contexts of both runtimes, by name; two clients side by side."""
+    folder = tmp_path_factory.mktemp("both")
+    with (
+        open_runtime("local", log_path=folder / "worker.log", max_concurrent_computation_calls=2) as local,
+        open_runtime("in-process", log_path=folder / "log", threads=2) as here,
+    ):
+        yield {"local": local.context, "in-process": here.context}
+
+
+def three_clients(number):
+    """The suite's two and one whose numbers are not finite, which is left out."""
+    x, y = toolbox.examples(9, seed=9)
+    return [*clients_of_round(number), toolbox.client(np.where(np.arange(3) == 1, np.nan, x), y, seed=(0, 9))]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_rounds_are_those_of_the_worker(contexts, name):
+    model = toolbox.linear_model(3, 3)
+    algorithm = algorithms.find(name).build(model, options_of(name, **STATEFUL, num_clients=3))
+    outcomes = {}
+    for which, context in contexts.items():
+        tff.framework.set_default_context(context)
+        outcomes[which] = play(algorithm, begin(algorithm), range(2), three_clients)
+    here, there = outcomes["in-process"], outcomes["local"]
+    tf.nest.assert_same_structure(here, there, check_types=True)
+    kinds = [[type(value) for value in tf.nest.flatten(outcome)] for outcome in (here, there)]
+    assert kinds[0] == kinds[1]
+    if name not in WITH_SGD:
+        assert toolbox.bits(here) == toolbox.bits(there)
+    for ours, workers in zip(tf.nest.flatten(here), tf.nest.flatten(there), strict=True):
+        if ours is not None:
+            # A control variate is a difference of weights over (steps times rate): a bit there is some ten here.
+            np.testing.assert_allclose(ours, workers, rtol=1e-6, atol=5e-6 if name == "scaffold" else 5e-7)
+    moved = [np.abs(a - b).max() for a, b in zip(here[0]["weights"].trainable, toolbox.start_weights(), strict=True)]
+    assert min(moved) > 1e-4
+
+
+def test_the_table_of_exceptions_names_algorithms():
+    assert set(NAMES) > WITH_SGD

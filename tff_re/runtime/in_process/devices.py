@@ -1,0 +1,23 @@
+"""GPUs of this machine, as TensorFlow sees them."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+
+def gpu_names() -> list[str]:
+    """What TensorFlow calls the GPUs that it can use."""
+    return [gpu.name for gpu in tf.config.list_physical_devices("GPU")]
+
+
+def prepare_gpus() -> list[str]:
+    """Lets TensorFlow take a GPU's memory as it needs it, not all at the start; the names of the GPUs.
+
+    A process that has computed on a GPU before keeps what it chose then.
+    """
+    for gpu in tf.config.list_physical_devices("GPU"):
+        try:
+            tf.config.experimental.set_memory_growth(gpu, True)
+        except RuntimeError:  # it is in use already
+            break
+    return gpu_names()

@@ -1,0 +1,123 @@
+"""Between what a caller of a computation has (NumPy, Python containers, data sets) and what leaves take."""
+
+from __future__ import annotations
+
+import typing
+import weakref
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+import tree
+from tensorflow_federated.python.core.impl.compiler import array
+from tensorflow_federated.python.core.impl.utils import tensorflow_utils
+
+_LEAST_BYTES = 4096
+"""Smaller arrays are copied sooner than looked up."""
+
+
+class Values:
+    """Converts values in both directions and recognises what it gave out.
+
+    An array that is given out is a read-only view of a tensor's memory. When the same object comes back, as a server's
+    state does in the next round, the tensor is there already: nothing is copied, to a GPU neither.
+    """
+
+    def __init__(self):
+        self._given_out: dict[int, tuple[weakref.ref, tf.Tensor]] = {}
+
+    def take(self, value, type_spec: tff.Type):
+        """A caller's value as one for leaves.
+
+        Raises:
+          TypeError: the value is not of the type.
+        """
+        if isinstance(type_spec, tff.FederatedType):
+            return self.take(value, type_spec.member)
+        if isinstance(type_spec, tff.StructType):
+            members = [member for _, member in tff.structure.to_elements(tff.structure.from_container(value))]
+            types = [member for _, member in tff.structure.to_elements(type_spec)]
+            if len(members) != len(types):
+                raise TypeError(f"a value of {len(members)} elements cannot be of type {type_spec}")
+            return tuple(map(self.take, members, types))
+        if isinstance(type_spec, tff.SequenceType):
+            return _take_sequence(value, type_spec)
+        if isinstance(type_spec, tff.TensorType):
+            return self._take_tensor(value, type_spec)
+        raise TypeError(f"a value of type {type_spec} cannot be an argument")
+
+    def give(self, value, type_spec: tff.Type):
+        """A value of leaves as TFF's own context gives it, structures as `tff.structure.Struct`."""
+        if isinstance(type_spec, tff.FederatedType):
+            return self.give(value, type_spec.member)
+        if isinstance(type_spec, tff.StructType):
+            types = tff.structure.to_elements(type_spec)
+            return tff.structure.Struct(
+                [(name, self.give(member, kind)) for (name, kind), member in zip(types, value, strict=True)]
+            )
+        if isinstance(type_spec, tff.SequenceType):
+            return dataset(value, type_spec.element)
+        if value.dtype == tf.string or not value.shape.rank:
+            return value.numpy()
+        shown = np.asarray(value)
+        if shown.nbytes >= _LEAST_BYTES:
+            self._remember(shown, value)
+        return shown
+
+    def close(self) -> None:
+        self._given_out.clear()
+
+    def _remember(self, shown: np.ndarray, tensor: tf.Tensor) -> None:
+        key = id(shown)
+        self._given_out[key] = (weakref.ref(shown, lambda _: self._given_out.pop(key, None)), tensor)
+
+    def _take_tensor(self, value, type_spec: tff.TensorType) -> tf.Tensor:
+        dtype = type_spec.dtype.type
+        if isinstance(value, tf.Variable):
+            value = value.read_value()
+        if isinstance(value, tf.Tensor):
+            if value.dtype != tf.as_dtype(dtype) or not tf.TensorShape(type_spec.shape).is_compatible_with(value.shape):
+                raise TypeError(f"a tensor of {value.dtype.name}{value.shape} cannot be of type {type_spec}")
+            return value
+        known, tensor = self._given_out.get(id(value), (None, None))
+        if (
+            known is not None
+            and known() is value
+            and tensor.dtype == tf.as_dtype(dtype)
+            and array.is_compatible_shape(value, type_spec.shape)
+        ):
+            return tensor
+        # The rules are those of TFF for what it sends to a worker.
+        if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+            if not all(array.is_compatible_dtype(member, dtype) for member in tree.flatten(value)):
+                raise TypeError(f"a {type(value).__name__} of other members cannot be of type {type_spec}")
+            value = np.asarray(value, dtype)
+        elif not isinstance(value, typing.get_args(array.Array)):
+            raise TypeError(f"a {type(value).__name__} cannot be of type {type_spec}")
+        if not array.is_compatible_shape(value, type_spec.shape) or not array.is_compatible_dtype(value, dtype):
+            shape = getattr(value, "shape", ())
+            kind = getattr(value, "dtype", type(value).__name__)
+            raise TypeError(f"an array of {kind}{list(shape)} cannot be of type {type_spec}")
+        return tf.convert_to_tensor(value, tf.as_dtype(dtype))
+
+
+def dataset(variant: tf.Tensor, element: tff.Type) -> tf.data.Dataset:
+    """The data set that a variant tensor holds."""
+    return tf.data.experimental.from_variant(variant, tff.types.type_conversions.type_to_tf_structure(element))
+
+
+def variant_of(elements: list, element: tff.Type) -> tf.Tensor:
+    """A data set of elements as callers have them, as a variant tensor."""
+    return tf.data.experimental.to_variant(tensorflow_utils.make_data_set_from_elements(None, elements, element))
+
+
+def _take_sequence(value, type_spec: tff.SequenceType) -> tf.Tensor:
+    if isinstance(value, list):
+        return variant_of(value, type_spec.element)
+    if not isinstance(value, tf.data.Dataset):
+        raise TypeError(f"a {type(value).__name__} cannot be of type {type_spec}")
+    found = tff.SequenceType(tff.types.tensorflow_to_type(value.element_spec))
+    if not type_spec.is_assignable_from(found):
+        raise TypeError(f"a data set of type {found} cannot be of type {type_spec}")
+    return tf.data.experimental.to_variant(value)
