@@ -9,7 +9,7 @@ import click
 
 from tff_re.errors import UserError
 from tff_re.quiet import be_quiet
-from tff_re.runtime import runtime_names
+from tff_re.runtime import RuntimeProblem, check_runtime_name, runtime_names
 from tff_re.version import __version__
 
 EXIT_BAD_INPUT = 2
@@ -29,8 +29,24 @@ _run_options = [
     click.option("--out", type=click.Path(path_type=Path), help="Folder to write."),
     click.option("--resume", is_flag=True, help="Continue what is in the folder already."),
 ]
+
+
+class _RuntimeName(click.ParamType):
+    name = "runtime"
+
+    def get_metavar(self, param):
+        return f"[{'|'.join(runtime_names())}]"
+
+    def convert(self, value, param, ctx):
+        try:
+            check_runtime_name(value)
+        except RuntimeProblem as error:
+            self.fail(str(error), param, ctx)
+        return value
+
+
 _runtime_option = click.option(
-    "--runtime", type=click.Choice(runtime_names()), default="local", show_default=True, help="Where computations run."
+    "--runtime", type=_RuntimeName(), default="local", show_default=True, help="Where computations run."
 )
 _seed_option = click.option("--seed", type=click.IntRange(min=0), help="Seed, in place of the recipe's.")
 
