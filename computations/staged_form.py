@@ -57,7 +57,6 @@ class Stage:
 
     PARTIALS = "partials"
 
-    @functools.lru_cache(maxsize=64)  # noqa: B019: forms live as long as the process
     def merge(self, groups: int) -> Program:
         """From the groups' partials, inputs `partials 0`, `partials 1`, …, in this order, to what is aggregated."""
         names = tuple(f"{self.PARTIALS} {group}" for group in range(groups))

@@ -23,7 +23,7 @@ from tff_re.models.text_layers import forget_initial_values
 from tff_re.recipe import Recipe, load
 from tff_re.report import confusion_png, first_and_last, partition_heatmap, run_curves, similarity_figure
 from tff_re.run_folder import RunFolder, writing
-from tff_re.runtime import Runtime, open_runtime
+from tff_re.runtime import Runtime, open_runtime, require_runtime
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.where import Where
 from tff_re.training import Result, RoundReport, final_weights, read_history, train, write_results
@@ -99,6 +99,8 @@ def train_run(
     _require_temporary_folder()
     with writing(folder.path):
         # Before the folder is touched: a recipe that cannot run leaves nothing behind.
+        if isinstance(runtime, str):
+            require_runtime(runtime)
         experiment = (workshop or Workshop(where)).build(recipe)
         folder.begin(recipe.to_toml(), resume=resume)
         with folder.locked(), logging_to(folder.log), contextlib.ExitStack() as stack:

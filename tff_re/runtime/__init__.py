@@ -33,6 +33,7 @@ __all__ = [
     "check_runtime_name",
     "install_signal_handlers",
     "open_runtime",
+    "require_runtime",
     "runtime_names",
 ]
 
@@ -77,6 +78,18 @@ def check_runtime_name(name: str) -> None:
         parse_addresses(addresses)
     elif name not in _RUNTIMES:
         raise UnknownRuntime(f"there is no runtime named {name!r}; there is: {', '.join(runtime_names())}")
+
+
+def require_runtime(name: str) -> None:
+    """Nothing where the runtime of that name can be had now, as far as that is known without starting anything.
+
+    Raises:
+      UnknownRuntime: see `check_runtime_name`.
+      WorkerStartFailed: a worker that its name names does not answer.
+    """
+    check_runtime_name(name)
+    if name not in _RUNTIMES:
+        RemoteRuntime(os.devnull, addresses=name.partition(":")[2]).require_answers()
 
 
 def open_runtime(name: str, *, log_path: str | os.PathLike, **options) -> Runtime:

@@ -79,7 +79,7 @@ class RemoteRuntime:
             for address in self.addresses:
                 if not is_loopback(parse_address(address)[0]):
                     _log.warning("what goes to the worker %s and back is not encrypted; see docs/runtimes.md", address)
-        self._require_answers()
+        self.require_answers()
         import tensorflow_federated as tff  # seconds, so not before it is known that there is somebody to talk to
 
         from computations.native_form import native_form
@@ -161,7 +161,8 @@ class RemoteRuntime:
             "tensorflow_federated": metadata.version("tensorflow-federated"),
         }
 
-    def _require_answers(self) -> None:
+    def require_answers(self) -> None:
+        """Raises WorkerStartFailed unless every worker answers in time; imports neither TensorFlow nor TFF."""
         from tff_re.runtime.connection import check_worker
 
         def check(address):
