@@ -184,7 +184,9 @@ def doctor(data):
 @click.option("--insecure", is_flag=True, help="No TLS, on all interfaces: for whoever reaches the port.")
 @click.option("--log", type=click.Path(path_type=Path), help="File for its output [default: runs/worker-PORT.log].")
 @click.option("--check", metavar="HOST:PORT", help="Start none; say whether one answers there.")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=10, show_default=True, help="Of --check.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), default=10, show_default=True, help="Of --check."
+)
 def worker(port, bind, max_concurrent, tls_cert, tls_key, tls_ca, insecure, log, check, timeout):
     """Run a worker for `--runtime remote:…` of other machines, until Ctrl-C; or check one (exit code 0 or 2)."""
     from tff_re import commands

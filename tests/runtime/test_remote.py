@@ -1,8 +1,7 @@
 """Clients spread over workers: the numbers, and what happens when a worker is lost."""
 
 import logging
-import os
-import signal
+import socket
 import threading
 import time
 
@@ -70,7 +69,7 @@ def all_there(workers, runtime):
         if not worker.alive:
             worker.end()
             worker.start()
-    assert wait_until(lambda: not runtime.describe()["lost"] or runtime.restart() or False, 10)
+    assert wait_until(lambda: runtime.restart() is None and not runtime.describe()["lost"], 10)
 
 
 @pytest.fixture(scope="module")
@@ -81,10 +80,10 @@ def algorithms(tff):
 
     built = {}
 
-    def get(name, **options):
+    def get(name):
         if name not in built:
             entry = algorithms.find(name)
-            built[name] = entry.build(linear_model(3, 3), entry.options(batch_size=2, local_epochs=40, **options))
+            built[name] = entry.build(linear_model(3, 3), entry.options(batch_size=2, local_epochs=40))
         return built[name]
 
     return get
@@ -93,12 +92,15 @@ def algorithms(tff):
 def one_round(algorithm):
     """Output of a round of clients of different sizes."""
     from tests.computations import toolbox
+    from tests.computations.cases import NUM_AT_SERVER
 
     clients = [toolbox.client(*toolbox.examples(40 + i, seed=i), seed=(i, 1)) for i in range(NUM_CLIENTS)]
     state = algorithm.initialize(toolbox.model_weights(*toolbox.start_weights()))
     rest = []
     if algorithm.client_work.memory_type is not None:
         rest.append([algorithm.client_work.blank_memory(40 + i) for i in range(NUM_CLIENTS)])
+    if algorithm.server_type is not None:
+        rest.append(toolbox.client(*toolbox.examples(NUM_AT_SERVER, seed=40)))
     return algorithm.next(state, clients, *rest)
 
 
@@ -106,8 +108,8 @@ def leaves(tf, output):
     return [np.asarray(value) for value in tf.nest.flatten(output)]
 
 
-# scaffold: a sum beside the model, and one model kept at each client; fedpap: a maximum before the sums
-ALGORITHMS = [("fedavg", {}), ("fedpap", {}), ("fedcmc", {}), ("scaffold", {"num_clients": NUM_CLIENTS})]
+# fedpap: a maximum before the sums; fedcmc: a minimum, and what stays at the clients
+ALGORITHMS = ["fedpap", "fedcmc"]
 
 
 @pytest.fixture(scope="module")
@@ -115,12 +117,12 @@ def local_outputs(algorithms, tff, tmp_path_factory):
     """What a worker on this machine alone makes of the same rounds."""
     log = tmp_path_factory.mktemp("local") / "worker.log"
     with open_runtime("local", log_path=log, max_concurrent_computation_calls=2):
-        return {name: one_round(algorithms(name, **options)) for name, options in ALGORITHMS}
+        return {name: one_round(algorithms(name)) for name in ALGORITHMS}
 
 
-@pytest.mark.parametrize(("name", "options"), ALGORITHMS, ids=[name for name, _ in ALGORITHMS])
-def test_a_round_gives_the_numbers_of_one_worker(name, options, local_outputs, runtime, algorithms, tf):
-    output = one_round(algorithms(name, **options))
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_round_gives_the_numbers_of_one_worker(name, local_outputs, runtime, algorithms, tf):
+    output = one_round(algorithms(name))
     tf.nest.assert_same_structure(output, local_outputs[name])
     for spread, alone in zip(leaves(tf, output), leaves(tf, local_outputs[name]), strict=True):
         assert spread.dtype == alone.dtype and spread.shape == alone.shape
@@ -130,12 +132,25 @@ def test_a_round_gives_the_numbers_of_one_worker(name, options, local_outputs, r
             np.testing.assert_array_equal(spread, alone)
 
 
-@pytest.mark.parametrize(("name", "options"), ALGORITHMS[1:], ids=[name for name, _ in ALGORITHMS[1:]])
-@pytest.mark.parametrize("victim", [0, 2])
-def test_a_worker_killed_in_a_round(
-    name, options, victim, runtime, workers, all_there, algorithms, tf, caplog, monkeypatch
-):
-    algorithm = algorithms(name, **options)
+@pytest.mark.slow
+def test_every_algorithm_gives_the_numbers_of_one_worker(runtime, tff, tf, tmp_path):
+    from computations import algorithms
+    from tests.computations import cases, toolbox
+
+    model = toolbox.linear_model(3, 3)
+    for name in algorithms.names():
+        entry = algorithms.find(name)
+        algorithm = entry.build(model, entry.options(**{**cases.case(name).required, "local_epochs": 2}))
+        spread = one_round(algorithm)
+        with open_runtime("local", log_path=tmp_path / "log", max_concurrent_computation_calls=2):
+            alone = one_round(algorithm)
+        for a, b in zip(leaves(tf, spread), leaves(tf, alone), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize(("name", "victim"), [("fedpap", 0), ("fedcmc", 2)])
+def test_a_worker_killed_in_a_round(name, victim, runtime, workers, all_there, algorithms, tf, caplog):
+    algorithm = algorithms(name)
     undisturbed = one_round(algorithm)
     seconds = timed(lambda: one_round(algorithm))
     caplog.clear()
@@ -176,9 +191,9 @@ def count(tff, tf):
 
 def test_a_worker_killed_in_the_midst_of_a_call(runtime, workers, all_there, count, caplog):
     assert count([1, 2, 3]) == 6
-    threading.Timer(0.5, workers[1].stop).start()
+    threading.Timer(0.3, workers[1].stop).start()
     with caplog.at_level(logging.WARNING, "tff_re"):
-        assert count([500_000, 500_001, 500_002]) == 1_500_003
+        assert count([200_000, 200_001, 200_002]) == 600_003
     assert caplog.text.count("was lost") == 1
     assert runtime.alive and runtime.describe()["lost"] == [f"127.0.0.1:{workers[1].port}"]
 
@@ -198,7 +213,7 @@ def test_a_worker_that_hangs(runtime, workers, all_there, count, caplog):
 
 def test_a_slow_call_is_no_loss(runtime, workers, count, caplog):
     with caplog.at_level(logging.WARNING, "tff_re"):
-        assert count([1_000_000] * 3) == 3_000_000  # longer than `patience`
+        assert timed(lambda: count([600_000, 1, 1])) > 1.0  # longer than `patience`
     assert not caplog.text
 
 
@@ -224,16 +239,14 @@ def test_nobody_comes_back(runtime, workers, all_there, count, monkeypatch):
 
 
 def test_groups_do_not_depend_on_who_computes_them(runtime, workers, all_there, tff, tf):
-    """Sums of numbers whose order shows: 2^60 and -2^60 meet in one group or they do not."""
-    numbers = [np.float32(x) for x in (1e8, 1.0, -1e8, 3.0, 1e8, 1.0, -1e8)]
+    """A sum whose order shows: the 3 is lost beside -1e8 in its group, and not lost where 1e8 came before."""
+    numbers = [np.float32(x) for x in (1e8, 1, -1e8, 3, 0, 0, 5)]
     total = tff.federated_computation(tff.federated_sum, tff.FederatedType(np.float32, tff.CLIENTS))
     groups = [numbers[0:2], numbers[2:4], numbers[4:7]]
-    by_hand = np.float32(0)
-    for group in groups:
-        by_hand = np.float32(by_hand + np.float32(sum_in_order(group)))
-    assert total(numbers) == by_hand != sum_in_order(numbers)
+    assert [sum_in_order(group) for group in groups] == [1e8, -1e8, 5] and sum_in_order(numbers) == 8
+    assert total(numbers) == 5
     workers[0].stop()
-    assert total(numbers) == by_hand
+    assert total(numbers) == 5
 
 
 def sum_in_order(numbers):
@@ -317,8 +330,6 @@ def test_an_unreachable_worker_is_named(workers, tmp_path):
 
 
 def test_something_else_that_listens(tmp_path):
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         runtime = RemoteRuntime(tmp_path / "log", addresses=f"127.0.0.1:{port}", connect_timeout=0.5)
@@ -331,4 +342,4 @@ def test_a_worker_at_a_port_that_is_taken(workers, tmp_path, processes):
     with pytest.raises(WorkerStartFailed, match=f"port {workers[0].port} cannot be had"):
         Worker(tmp_path / "log", port=workers[0].port).start()
     assert len(processes.running()) == before
-    assert os.kill(workers[0].pid, 0) is None and signal.SIGTERM
+    assert workers[0].alive

@@ -12,12 +12,11 @@ _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.enable_http_proxy", 0),  # a web proxy set in the environment passes no gRPC
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.use_local_subchannel_pool", 1),  # a channel shares no connection with another one's credentials
 ]
 # Frees nothing, so that it does nothing; written out here because TFF's own messages come with all of TensorFlow.
 _NOTHING_TO_DO = "/tensorflow_federated.v0.ExecutorGroup/Dispose"
+_PAUSE_SECONDS = 0.1
 _NO_ANSWER = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 
@@ -35,28 +34,45 @@ def open_channel(address: str, tls: Tls | None) -> grpc.Channel:
 
 
 def why_no_answer(channel: grpc.Channel, seconds: float) -> str | None:
-    """None if a worker answers within so many seconds, else what happened instead."""
-    call = channel.unary_unary(_NOTHING_TO_DO)
-    deadline, reason = time.monotonic() + seconds, "no answer"
-    while (left := deadline - time.monotonic()) > 0:
+    """None if a worker answers a question within so many seconds, else what happened instead."""
+    try:
+        channel.unary_unary(_NOTHING_TO_DO)(b"", timeout=seconds)
+    except grpc.RpcError as error:
+        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            return "what listens there is no worker of TensorFlow Federated"
+        if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return f"no answer in {seconds:g} s"
+        if error.code() in _NO_ANSWER:
+            return " ".join((error.details() or error.code().name).split())
+        # It does not know the executor that we did not name: it is there.
+    return None
+
+
+def connect(address: str, tls: Tls | None, seconds: float) -> grpc.Channel | str:
+    """A channel to a worker that answers within so many seconds, else what happened instead.
+
+    Every attempt is a channel of its own: one that could not connect waits for up to 20 s before it tries again.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        channel = open_channel(address, tls)
         try:
-            call(b"", timeout=left)
-            return None
-        except grpc.RpcError as error:
-            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-                return "what listens there is no worker of TensorFlow Federated"
-            if error.code() not in _NO_ANSWER:
-                return None  # it does not know the executor that we did not name: it is there
-            if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
-                reason = " ".join((error.details() or "").split()) or reason
-        time.sleep(min(0.1, max(left, 0)))
-    return reason
+            reason = why_no_answer(channel, max(deadline - time.monotonic(), 0.01))
+        except BaseException:
+            channel.close()
+            raise
+        if reason is None:
+            return channel
+        channel.close()
+        if time.monotonic() + _PAUSE_SECONDS > deadline:
+            return reason
+        time.sleep(_PAUSE_SECONDS)
 
 
 def check_worker(address: str, tls: Tls | None, seconds: float) -> str | None:
-    """`why_no_answer` of a channel of its own."""
-    channel = open_channel(address, tls)
-    try:
-        return why_no_answer(channel, seconds)
-    finally:
-        channel.close()
+    """None if a worker answers within so many seconds, else what happened instead."""
+    found = connect(address, tls, seconds)
+    if isinstance(found, str):
+        return found
+    found.close()
+    return None

@@ -6,8 +6,6 @@ import os
 import shutil
 import socket
 import subprocess
-import tempfile
-from pathlib import Path
 
 from tff_re.runtime.errors import WorkerStartFailed
 from tff_re.runtime.supervised import Supervised
@@ -22,7 +20,7 @@ def find_proxy() -> str | None:
     return shutil.which("haproxy", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"]))
 
 
-def configuration(listener: int, port: int, tls: tuple[Path, Path] | None) -> str:
+def configuration(listener: int, port: int, tls: tuple[str, str] | None) -> str:
     """HAProxy's configuration.
 
     Args:
@@ -61,7 +59,7 @@ class Proxy(Supervised):
         """Prepares a proxy, see `configuration`; `start()` starts it."""
         super().__init__("proxy", log_path)
         self._listener, self._port, self._tls = listener, port, tls
-        self._folder: tempfile.TemporaryDirectory | None = None
+        self._files: list[int] = []
 
     def start(self) -> None:
         """Starts it; from then on what reaches the socket is passed on.
@@ -73,18 +71,14 @@ class Proxy(Supervised):
         program = find_proxy()
         if program is None:
             raise WorkerStartFailed("HAProxy is not installed; on Debian and Ubuntu: apt-get install haproxy")
-        self._folder = tempfile.TemporaryDirectory(prefix="tff-re-proxy-")  # readable by us alone
-        folder, files = Path(self._folder.name), None
+        files = None
         if self._tls is not None:
             contents = self._tls.contents()
-            files = (folder / "own.pem", folder / "ca.pem")
-            files[0].touch(mode=0o600)
-            files[0].write_bytes(contents["cert"].rstrip() + b"\n" + contents["key"])
-            files[1].write_bytes(contents["ca"])
-        described = folder / "haproxy.cfg"
-        described.write_text(configuration(self._listener.fileno(), self._port, files), "utf-8")
-        command = [program, "-db", "-f", str(described)]
-        passed = [self._listener.fileno()]
+            own = contents["cert"].rstrip() + b"\n" + contents["key"]
+            files = (self._in_memory(own), self._in_memory(contents["ca"]))
+        described = self._in_memory(configuration(self._listener.fileno(), self._port, files).encode())
+        command = [program, "-db", "-f", described]
+        passed = [self._listener.fileno(), *self._files]
         tried = subprocess.run([*command, "-c"], capture_output=True, text=True, pass_fds=passed)
         if tried.returncode:
             alerts = [line for line in tried.stderr.splitlines() if "[ALERT]" in line] or [tried.stderr]
@@ -92,8 +86,14 @@ class Proxy(Supervised):
         self.spawn(command, {}, passed)
 
     def stop(self, timeout: float = 5.0) -> None:
-        """Ends it and removes its copy of the key."""
+        """Ends it."""
         super().stop(timeout)
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
+        while self._files:
+            os.close(self._files.pop())
+
+    def _in_memory(self, contents: bytes) -> str:
+        """Path of a file that the proxy can read and that is nowhere on a disk: one of them holds the key."""
+        file = os.memfd_create("tff-re-proxy")
+        self._files.append(file)
+        os.write(file, contents)
+        return f"/proc/self/fd/{file}"

@@ -16,7 +16,7 @@ from tensorflow_federated.proto.v0 import executor_pb2, executor_pb2_grpc
 from tensorflow_federated.python.core.impl.executors.value_serialization import serialize_cardinalities
 
 from computations.staged_form import Program
-from tff_re.runtime.connection import open_channel, why_no_answer
+from tff_re.runtime.connection import connect, open_channel, why_no_answer
 from tff_re.runtime.errors import ComputationFailed
 from tff_re.runtime.lean_executor import fill
 from tff_re.runtime.tls import Tls
@@ -53,19 +53,25 @@ class RemoteWorker:
           RuntimeProblem: a file of `tls` cannot be read.
         """
         self.address, self.lost = address, False
+        self._reason = ""
         self.generation = 0  # how often it was lost; what a session holds is gone with that
-        self._patience = patience
+        self._tls, self._patience = tls, patience
         self._channel = open_channel(address, tls)
         self._rpc = executor_pb2_grpc.ExecutorGroupStub(self._channel)
         self._executors: collections.OrderedDict[int, executor_pb2.ExecutorId] = collections.OrderedDict()
         self._lock, self._making = threading.Lock(), threading.Lock()
 
-    def why_no_answer(self, seconds: float) -> str | None:
-        """None if it answers within so many seconds, which also ends its being lost; else what happened instead."""
-        reason = why_no_answer(self._channel, seconds)
-        if reason is None:
+    def comes_back(self, seconds: float) -> bool:
+        """Whether a lost worker answers within so many seconds; it is not lost any more then."""
+        channel = connect(self.address, self._tls, seconds)
+        if isinstance(channel, str):
+            return False
+        with self._lock:
+            before, self._channel = self._channel, channel
+            self._rpc = executor_pb2_grpc.ExecutorGroupStub(channel)
             self.lost = False
-        return reason
+        before.close()
+        return True
 
     def close(self) -> None:
         """Frees what is ours at the worker, if it is there, and closes the channel."""
@@ -103,7 +109,7 @@ class RemoteWorker:
           ComputationFailed: TensorFlow reports an error.
         """
         if self.lost or generation != self.generation:
-            raise WorkerLost(f"the worker {self.address} was lost")
+            raise WorkerLost(f"the worker {self.address} was lost ({self._reason})")
         call = getattr(self._rpc, method).future(request)
         while True:
             try:
@@ -134,7 +140,7 @@ class RemoteWorker:
         with self._lock:
             if generation == self.generation:
                 self.generation += 1
-                self.lost = True
+                self.lost, self._reason = True, reason
                 self._executors = collections.OrderedDict()
         return WorkerLost(f"the worker {self.address} was lost ({reason})")
 

@@ -45,7 +45,7 @@ class Workers:
     def look_again(self) -> None:
         """Takes those back that were lost and answer."""
         for worker in self.all:
-            if worker.lost and worker.why_no_answer(_BACK_SECONDS) is None:
+            if worker.lost and worker.comes_back(_BACK_SECONDS):
                 self._told.discard(worker.address)
                 _log.warning("the worker %s answers again and takes part", worker.address)
 
