@@ -8,7 +8,6 @@ what stays at clients is computed a second time after it. The staged form allows
 from __future__ import annotations
 
 import collections
-import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -17,10 +17,10 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
     No client's update is ever collected: clients score their own, `federated_max` and a broadcast make the softmax
     stable, and two sums give the numerator and the normaliser. The step size (lambda of Eq. 14) is the finalizer's.
 
-    With `one_pass` there is a single aggregation, for platforms that allow no more in a round (TFF's mergeable form): its
-    accumulator holds the largest score m so far, and sums to which a client of score s adds exp(s - m); where m grows,
-    they shrink by exp(m_old - m_new), and where two accumulators meet, each shrinks towards the larger m. The results
-    are those of the two passes up to rounding. A client then sends its update as it is, not weighted by its attention.
+    With `one_pass` there is a single aggregation, for platforms that allow no more in a round (TFF's mergeable form).
+    Its accumulator holds the largest score m so far, and sums to which a client of score s adds exp(s - m). Where m
+    grows, they shrink by exp(m_old - m_new); where two accumulators meet, each shrinks towards the larger m. The
+    results are those of the two passes up to rounding. A client then sends its update as it is, without its attention.
 
     Measurements: `attention/effective_clients`, 1 / sum_k a_k^2, the mean over the softmaxes (the number of clients
     that count if all are alike, 1 if one client has all the attention).

@@ -5,12 +5,10 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from computations import algorithms
 from computations.errors import CompositionError
 from computations.evaluation import build_evaluation
 from computations.native_form import native_form
 from computations.staged_form import ARGUMENT, SERVER_RESULT, ClientResult, Stage, kept, merged, staged_form
-from tests.computations import cases
 
 NUMBERS = tff.FederatedType(np.float32, tff.CLIENTS)
 
@@ -71,21 +69,6 @@ def test_a_computation_without_an_aggregation(model):
     found = staged_form(native_form(build_evaluation(model)))
     assert not found.stages and found.at_server is None
     assert found.at_clients.inputs == (ARGUMENT,) and found.result == (ClientResult(kept(0), 0),)
-
-
-TWO_STAGES = {"fedatt", "fedatts", "fedpa", "fedpap", "fedcmc"}
-
-
-@pytest.mark.parametrize("name", algorithms.names())
-def test_every_algorithm_can_be_cut(model, name):
-    entry = algorithms.find(name)
-    algorithm = entry.build(model, entry.options(**cases.case(name).required))
-    found = staged_form(native_form(algorithm.next))
-    assert len(found.stages) == (2 if name in TWO_STAGES else 1) or name not in cases.CASES
-    at_clients = [part for part in found.result if isinstance(part, ClientResult)]
-    assert bool(at_clients) == (algorithm.client_work.memory_type is not None)
-    # Clients train once: what stays with them is kept from the stage in which they did.
-    assert found.at_clients is None and {part.bundle for part in at_clients} <= {kept(0)}
 
 
 def test_what_needs_all_clients_in_one_place():

@@ -1,4 +1,4 @@
-"""`python -m tff_re.run worker` as it is typed: what it starts, what it lets through, and that nothing is left of it."""
+"""`python -m tff_re.run worker` as it is typed: what it starts, what it lets through, that nothing is left of it."""
 
 import shutil
 import signal
