@@ -91,8 +91,8 @@ def _guarded(bind: str | None, tls: Tls | None, insecure: bool) -> bool:
         return False
     if find_proxy() is None:
         raise RuntimeProblem(
-            "TFF's worker listens on all interfaces, and HAProxy, which is to listen in its place, is not installed; on "
-            f"Debian and Ubuntu: apt-get install haproxy; or {_REMEDY.partition(', or ')[2]}"
+            "TFF's worker listens on all interfaces, and HAProxy, which is to listen in its place, is not installed "
+            f"(Debian and Ubuntu: apt-get install haproxy); install it, or give {_REMEDY.partition(', or ')[2]}"
         )
     return True
 
