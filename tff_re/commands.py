@@ -226,33 +226,6 @@ def doctor(data: Path | None):
         raise UserError(f"{bad[0].what}: {bad[0].remedy}")
 
 
-def check_worker(address: str, tls, seconds: float):
-    """`worker --check`: whether a worker answers."""
-    from tff_re.runtime.addresses import parse_address
-    from tff_re.runtime.connection import check_worker as ask
-
-    parse_address(address)
-    if reason := ask(address, tls, seconds):
-        raise UserError(f"no worker answered at {address} within {seconds:g} s ({reason})")
-    _say(f"a worker answers at {address}")
-
-
-def serve_worker(port: int, bind: str | None, max_concurrent: int | None, tls, insecure: bool, log: Path | None):
-    """`worker`: one for other machines' runs, until Ctrl-C."""
-    from tff_re.runtime.serving import serve
-
-    with contextlib.suppress(KeyboardInterrupt):
-        serve(
-            port,
-            bind=bind,
-            max_concurrent_computation_calls=max_concurrent,
-            tls=tls,
-            insecure=insecure,
-            log_path=log or Path("runs") / f"worker-{port}.log",
-            say=_say,
-        )
-
-
 def demo(out: Path):
     """`demo`: everything once, on what comes with the project."""
     from tff_re.demo import SENTENCES, classify, train_demo

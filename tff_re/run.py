@@ -189,15 +189,15 @@ def doctor(data):
 )
 def worker(port, bind, max_concurrent, tls_cert, tls_key, tls_ca, insecure, log, check, timeout):
     """Run a worker for `--runtime remote:…` of other machines, until Ctrl-C; or check one (exit code 0 or 2)."""
-    from tff_re import commands
+    from tff_re import worker_command
 
     if (port is None) == (check is None):
         raise UserError("give --port PORT to start a worker, or --check HOST:PORT to ask for one")
     tls = chosen(cert=tls_cert, key=tls_key, ca=tls_ca)
     if check is not None:
-        commands.check_worker(check, tls, timeout)
+        worker_command.check(check, tls, timeout)
     else:
-        commands.serve_worker(port, bind, max_concurrent, tls, insecure, log)
+        worker_command.serve(port, bind, max_concurrent, tls, insecure, log)
 
 
 @cli.command(epilog=_example("python -m tff_re.run demo --out runs/demo"))

@@ -17,6 +17,7 @@ _OPTIONS = [
 # Frees nothing, so that it does nothing; written out here because TFF's own messages come with all of TensorFlow.
 _NOTHING_TO_DO = "/tensorflow_federated.v0.ExecutorGroup/Dispose"
 _PAUSE_SECONDS = 0.1
+SILENCE = "no answer"
 _NO_ANSWER = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 
@@ -41,7 +42,7 @@ def why_no_answer(channel: grpc.Channel, seconds: float) -> str | None:
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
             return "what listens there is no worker of TensorFlow Federated"
         if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return f"no answer in {seconds:g} s"
+            return SILENCE
         if error.code() in _NO_ANSWER:
             return " ".join((error.details() or error.code().name).split())
         # It does not know the executor that we did not name: it is there.
@@ -53,7 +54,7 @@ def connect(address: str, tls: Tls | None, seconds: float) -> grpc.Channel | str
 
     Every attempt is a channel of its own: one that could not connect waits for up to 20 s before it tries again.
     """
-    deadline = time.monotonic() + seconds
+    deadline, told = time.monotonic() + seconds, SILENCE
     while True:
         channel = open_channel(address, tls)
         try:
@@ -64,8 +65,9 @@ def connect(address: str, tls: Tls | None, seconds: float) -> grpc.Channel | str
         if reason is None:
             return channel
         channel.close()
+        told = told if reason == SILENCE else reason
         if time.monotonic() + _PAUSE_SECONDS > deadline:
-            return reason
+            return told
         time.sleep(_PAUSE_SECONDS)
 
 
