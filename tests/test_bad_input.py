@@ -215,7 +215,7 @@ def test_a_pickle_of_vectors_is_read_with_trust_alone(vectors, text, capsys, tmp
         (["train", "a", "b"], ["unexpected extra argument (b)"]),
         (["train", "a", "--ouut", "b"], ["No such option '--ouut'. Did you mean '--out'?"]),
         (["train", "a", "--seed", "-1"], ["Invalid value for '--seed'"]),
-        (["train", "a", "--runtime", "cloud"], ["Invalid value for '--runtime': 'cloud' is not 'local'"]),
+        (["train", "a", "--runtime", "cloud"], ["Invalid value for '--runtime'", "no runtime named 'cloud'", "local"]),
         (["evaluate", "a", "--split", "all"], ["Invalid value for '--split': 'all' is not one of 'test', 'dev'"]),
         (["trian"], ["No such command 'trian'. Did you mean 'train'?"]),
     ],

@@ -21,7 +21,7 @@ from tff_re.recipe import Recipe, apply_override, load, locate, read_toml, resol
 from tff_re.report import Points, read_precision_recall
 from tff_re.run_folder import RunFolder
 from tff_re.runs import recorded_similarities, train_run
-from tff_re.runtime import open_runtime
+from tff_re.runtime import open_runtime, require_runtime
 from tff_re.settings import structure
 from tff_re.training import RoundReport, best_values, read_history
 
@@ -283,6 +283,7 @@ def compare(
     if Path(out).exists() and any(Path(out).iterdir()) and not resume:
         raise UserError(f"{out}: is not empty; continue it with --resume or give another --out")
     outcomes: dict[str, dict[int, Outcome]] = {entry.name: {} for entry in suite.entries}
+    require_runtime(runtime_name)
     runs.mkdir(parents=True, exist_ok=True)
     with open_runtime(runtime_name, log_path=runs / "worker.log") as runtime:
         _run_all(suite, runs, outcomes, workshop, runtime, resume, on_start, on_round)

@@ -9,7 +9,8 @@ import click
 
 from tff_re.errors import UserError
 from tff_re.quiet import be_quiet
-from tff_re.runtime import runtime_names
+from tff_re.runtime import RuntimeProblem, check_runtime_name, runtime_names
+from tff_re.runtime.tls import VARIABLES, chosen
 from tff_re.version import __version__
 
 EXIT_BAD_INPUT = 2
@@ -29,8 +30,24 @@ _run_options = [
     click.option("--out", type=click.Path(path_type=Path), help="Folder to write."),
     click.option("--resume", is_flag=True, help="Continue what is in the folder already."),
 ]
+
+
+class _RuntimeName(click.ParamType):
+    name = "runtime"
+
+    def get_metavar(self, param):
+        return f"[{'|'.join(runtime_names())}]"
+
+    def convert(self, value, param, ctx):
+        try:
+            check_runtime_name(value)
+        except RuntimeProblem as error:
+            self.fail(str(error), param, ctx)
+        return value
+
+
 _runtime_option = click.option(
-    "--runtime", type=click.Choice(runtime_names()), default="local", show_default=True, help="Where computations run."
+    "--runtime", type=_RuntimeName(), default="local", show_default=True, help="Where computations run."
 )
 _seed_option = click.option("--seed", type=click.IntRange(min=0), help="Seed, in place of the recipe's.")
 
@@ -168,6 +185,37 @@ def doctor(data):
     from tff_re import commands
 
     commands.doctor(_folder(data))
+
+
+@cli.command(
+    epilog=_example(
+        "python -m tff_re.run worker --port 8000 --tls-cert me.pem --tls-key me.key --tls-ca hospitals.pem\n"
+        "python -m tff_re.run worker --check ward3:8000"
+    )
+)
+@click.option("--port", type=click.IntRange(1, 65535), help="Where to listen.")
+@click.option("--bind", metavar="ADDR", help="Address to listen on [default: with TLS 0.0.0.0, without it 127.0.0.1].")
+@click.option("--max-concurrent", type=click.IntRange(min=1), help="Clients side by side [default: as many as cores].")
+@click.option("--tls-cert", type=click.Path(path_type=Path), envvar=VARIABLES["cert"], help="Our certificate.")
+@click.option("--tls-key", type=click.Path(path_type=Path), envvar=VARIABLES["key"], help="Its key.")
+@click.option("--tls-ca", type=click.Path(path_type=Path), envvar=VARIABLES["ca"], help="Who signed the others'.")
+@click.option("--insecure", is_flag=True, help="No TLS, on all interfaces: for whoever reaches the port.")
+@click.option("--log", type=click.Path(path_type=Path), help="File for its output [default: runs/worker-PORT.log].")
+@click.option("--check", metavar="HOST:PORT", help="Start none; say whether one answers there.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), default=10, show_default=True, help="Of --check."
+)
+def worker(port, bind, max_concurrent, tls_cert, tls_key, tls_ca, insecure, log, check, timeout):
+    """Run a worker for `--runtime remote:…` of other machines, until Ctrl-C; or check one (exit code 0 or 2)."""
+    from tff_re import worker_command
+
+    if (port is None) == (check is None):
+        raise UserError("give --port PORT to start a worker, or --check HOST:PORT to ask for one")
+    tls = chosen(cert=tls_cert, key=tls_key, ca=tls_ca)
+    if check is not None:
+        worker_command.check(check, tls, timeout)
+    else:
+        worker_command.serve(port, bind, max_concurrent, tls, insecure, log)
 
 
 @cli.command(epilog=_example("python -m tff_re.run demo --out runs/demo"))

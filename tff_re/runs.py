@@ -31,7 +31,7 @@ from tff_re.report import (
     similarity_figure,
 )
 from tff_re.run_folder import RunFolder, writing
-from tff_re.runtime import Runtime, open_runtime
+from tff_re.runtime import Runtime, open_runtime, require_runtime
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.where import Where
 from tff_re.training import Result, RoundReport, final_weights, read_history, train, write_results
@@ -107,6 +107,8 @@ def train_run(
     _require_temporary_folder()
     with writing(folder.path):
         # Before the folder is touched: a recipe that cannot run leaves nothing behind.
+        if isinstance(runtime, str):
+            require_runtime(runtime)
         experiment = (workshop or Workshop(where)).build(recipe)
         folder.begin(recipe.to_toml(), resume=resume)
         with folder.locked(), logging_to(folder.log), contextlib.ExitStack() as stack:

@@ -59,7 +59,7 @@ def with_attention(
             optimizer=optimizer,
             training=options.local_training("uniform"),
         ),
-        aggregator=AttentionFactory(options.granularity),
+        aggregator=AttentionFactory(options.granularity, one_pass=options.one_pass),
         finalizer=_step(model, options, noise_scale=options.noise_scale, noise_seed=options.noise_seed),
     )
 

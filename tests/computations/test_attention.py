@@ -318,3 +318,82 @@ def test_the_check_knows_a_collection_when_it_sees_one():
 
     _, gathered = what_the_server_gathers(collect)
     assert gathered and not fits_one_model(gathered, 10**9)
+
+
+# In one pass
+
+
+@pytest.fixture(scope="module")
+def one_pass():
+    """Built processes with one aggregation by (granularity, shapes)."""
+    built = {}
+
+    def get(granularity, *shapes):
+        key = (granularity, shapes)
+        if key not in built:
+            built[key] = AttentionFactory(granularity, one_pass=True).create(value_type(*shapes), WEIGHT)
+        return built[key]
+
+    return get
+
+
+@pytest.mark.parametrize("granularity", ["layer", "model"])
+@pytest.mark.parametrize("counts", [[1] * 5, [0, 1, 0, 7, 1], [0, 0, 0, 0, 1], [0] * 5])
+def test_one_pass_gives_the_numbers_of_two(one_pass, processes, granularity, counts):
+    updates = three_layer_updates(5, scale=0.3)
+    wanted, measured = aggregate(processes(granularity, *THREE), updates, counts)
+    for order in (slice(None), slice(None, None, -1)):  # the largest comes last, and first
+        result, measurements = aggregate(one_pass(granularity, *THREE), updates[order], counts[order])
+        toolbox.assert_close(result, wanted, 1e-6)
+        name = "attention/effective_clients"
+        np.testing.assert_allclose(measurements[name], measured[name], rtol=1e-5)
+
+
+def test_one_pass_by_hand(one_pass):
+    result, measurements = aggregate(one_pass("layer", (2,), (1,)), [FIRST, SECOND], [1, 1])
+    # See test_two_clients_by_hand_layer.
+    np.testing.assert_allclose(result[0], [0.6112297, -0.2224593], atol=1e-6)
+    np.testing.assert_allclose(result[1], [0.9222298], atol=1e-6)
+    np.testing.assert_allclose(measurements["attention/effective_clients"], (1.8868188 + 1.5522862) / 2, atol=1e-5)
+
+
+def test_one_pass_with_norms_of_ten_thousand(one_pass):
+    updates = [[1e4 * np.ones(shape) * k for shape in THREE] for k in (0.5, 1.0, 1.00001)]
+    result, _ = aggregate(one_pass("layer", *THREE), updates, [1] * 3)
+    toolbox.assert_close([t / 1e4 for t in result], [np.ones(shape) for shape in THREE], 2e-5)
+
+
+def test_one_pass_with_an_excluded_client_that_is_not_finite(one_pass):
+    small = three_layer_updates(2, scale=0.1)
+    broken = [np.full(shape, np.nan) for shape in THREE]
+    result, _ = aggregate(one_pass("layer", *THREE), [broken, *small], [0, 1, 1])
+    toolbox.assert_close(result, attention_in_numpy(small, "layer")[0], 1e-6)
+
+
+def test_only_one_pass_has_a_mergeable_form(one_pass, processes):
+    shapes = ((2,), (1,))
+    single = tff.backends.native.compile_to_mergeable_comp_form(one_pass("layer", *shapes).next)
+    with pytest.raises(ValueError, match="dependent"):
+        tff.backends.native.compile_to_mergeable_comp_form(processes("layer", *shapes).next)
+    # Groups of clients whose accumulators are merged give what all give together.
+    factory = AttentionFactory("layer", one_pass=True)
+    updates = three_layer_updates(4, scale=0.3)
+    process = factory.create(value_type(*THREE), WEIGHT)
+    form = tff.backends.native.compile_to_mergeable_comp_form(process.next)
+    ones = [np.float32(1)] * 2
+    halves = [form.up_to_merge((), updates[:2], ones), form.up_to_merge((), updates[2:], ones)]
+    output = form.after_merge(((), updates[:2], ones), form.merge(*halves))
+    toolbox.assert_close(list(output.result), attention_in_numpy(updates, "layer")[0], 1e-6)
+    assert single.merge is not None
+
+
+def test_one_pass_collects_no_update(one_pass):
+    uris, gathered = what_the_server_gathers(one_pass("layer", *THREE).next)
+    assert uris <= ALLOWED and "federated_aggregate" in uris
+    scores = 3 * 3 * 4  # the largest, their sum and that of their squares, for three layers
+    assert gathered and fits_one_model(gathered, type_bytes(value_type(*THREE)) + scores)
+
+
+def test_one_pass_has_no_inner_sum():
+    with pytest.raises(ValueError, match="inner_sum"):
+        AttentionFactory(inner_sum=tff.aggregators.SumFactory(), one_pass=True)

@@ -10,6 +10,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from computations import algorithms
+from computations.native_form import native_form
+from computations.staged_form import ClientResult, kept, staged_form
 from computations.traffic import round_traffic, type_bytes
 from tests.computations import toolbox
 from tests.computations.cases import CASES, NUM_AT_SERVER, STEPS, case
@@ -17,6 +19,9 @@ from tests.computations.toolbox import bits, client, examples, model_weights, st
 
 NAMES = algorithms.names()
 every_algorithm = pytest.mark.parametrize("name", NAMES)
+
+# A maximum or minimum over clients comes before their sums.
+DEPENDENT_AGGREGATIONS = {"fedatt", "fedatts", "fedpa", "fedpap", "fedcmc"}
 
 # A few epochs over small batches.
 ORDINARY = {"local_epochs": 2, "batch_size": 4}
@@ -354,3 +359,14 @@ def test_an_unknown_algorithm_is_a_key_error():
 def test_two_files_cannot_take_one_name():
     with pytest.raises(ValueError, match="'fedavg' is registered by"):
         algorithms.algorithm("fedavg", title="", source="", options=object)(lambda model, options: None)
+
+
+@every_algorithm
+def test_groups_of_clients_can_be_computed_apart(build, name):
+    algorithm = build(name, **ORDINARY)
+    form = staged_form(native_form(algorithm.next))
+    at_clients = [part for part in form.result if isinstance(part, ClientResult)]
+    assert len(form.stages) == (2 if name in DEPENDENT_AGGREGATIONS else 1)
+    # Clients train once: what stays with them is kept from the stage in which they did.
+    assert form.at_clients is None and {part.bundle for part in at_clients} <= {kept(0)}
+    assert bool(at_clients) == (algorithm.client_work.memory_type is not None)

@@ -7,15 +7,12 @@ import os
 import pathlib
 import signal
 import socket
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Mapping
 
 from tff_re.runtime.errors import RuntimeProblem, WorkerDied, WorkerStartFailed
+from tff_re.runtime.supervised import Supervised
 
-_SUPERVISOR = pathlib.Path(__file__).with_name("supervisor.py")
 _POLL_SECONDS = 0.02
 _PORT_ATTEMPTS = 4
 # The largest that fits the 32 bits in which gRPC holds it; the worker's own default, 10000, does not.
@@ -50,17 +47,15 @@ def find_worker_binary() -> pathlib.Path:
     return binary
 
 
-class Worker:
+class Worker(Supervised):
     """One worker process on this machine, which never outlives us.
 
-    It ends with `stop()`, with the `with` block, at Python's exit, and when this process is killed in whatever way: a
-    small supervisor process (`supervisor.py`) sees to that. Both run in a session of their own, so that Ctrl-C in the
-    terminal reaches us first. The worker's output goes to the log file; it holds none of our files, so that a shell
-    pipeline around us ends when we end.
+    It ends with `stop()`, with the `with` block, at Python's exit, and when this process is killed in whatever way; see
+    `Supervised`.
 
     The worker offers no choice of address: **it listens on all network interfaces, without authentication**, and
-    whoever reaches its port can run TensorFlow operations as this user. On a machine that others can reach, use a
-    firewall or a network namespace.
+    whoever reaches its port can run TensorFlow operations as this user. `tff_re.runtime.serving` keeps it in a
+    network namespace of its own.
 
     Usable from several threads once it is started; a forked child may not use or stop its parent's worker.
     """
@@ -72,6 +67,7 @@ class Worker:
         max_concurrent_computation_calls: int | None = None,
         environment: Mapping[str, str] | None = None,
         start_timeout: float = 30.0,
+        port: int | None = None,
     ):
         """Prepares a worker; `start()` starts it.
 
@@ -83,25 +79,21 @@ class Worker:
             `OMP_NUM_THREADS` or `TF_CPP_MIN_LOG_LEVEL` (1 unless given here: no mere information in the log). Those
             that say how it allocates memory (`_GIVE_MEMORY_BACK`) hold unless given here or in ours.
           start_timeout: after how many seconds a worker that is not listening counts as failed.
+          port: where it listens; None: any free one.
 
         Raises:
-          ValueError: if `max_concurrent_computation_calls` is below 1.
+          ValueError: if `max_concurrent_computation_calls` is below 1, or `port` is none.
         """
         calls = usable_cores() if max_concurrent_computation_calls is None else max_concurrent_computation_calls
         if calls < 1:
             raise ValueError(f"max_concurrent_computation_calls must be at least 1, not {calls}")
-        self.log_path = pathlib.Path(log_path).absolute()
+        if port is not None and not 0 < port < 65536:
+            raise ValueError(f"a port must lie between 1 and 65535, not {port}")
+        super().__init__("worker", log_path)
         self.max_concurrent_computation_calls = calls
-        self.port: int | None = None
-        self.pid: int | None = None
-        self.supervisor_pid: int | None = None
+        self.port = self._fixed_port = port
         self.environment = dict(environment or {})
         self._start_timeout = start_timeout
-        self._supervisor: subprocess.Popen | None = None
-        self._report = b""
-        self._report_lock = threading.Lock()
-        self._owner: int | None = None
-        self._stopped = False
 
     def __enter__(self) -> "Worker":
         self.start()
@@ -109,16 +101,6 @@ class Worker:
 
     def __exit__(self, *exception) -> None:
         self.stop()
-
-    @property
-    def alive(self) -> bool:
-        """Whether the worker runs. Costs microseconds; lags behind the worker's death by some milliseconds."""
-        return self._supervisor is not None and self._supervisor.poll() is None
-
-    @property
-    def stopped(self) -> bool:
-        """Whether it was `stop()` that ended the worker."""
-        return self._stopped
 
     def start(self) -> None:
         """Starts the worker and waits until it listens (some 0.2 s).
@@ -132,46 +114,43 @@ class Worker:
         binary = find_worker_binary()
         deadline = time.monotonic() + self._start_timeout
         for attempt in range(_PORT_ATTEMPTS):
-            with contextlib.closing(reserve_port()) as reservation:
+            with contextlib.closing(self._reserve()) as reservation:
                 try:
                     self._spawn(binary, reservation.getsockname()[1])
                     if self._wait_until_listening(deadline):
                         atexit.register(self.stop)
                         return
                 except BaseException:  # Ctrl-C too
-                    self._end()
+                    self.end()
                     raise
-            self._end()
+            self.end()
             # It ends with exit code 0 where it could not have the port.
-            if attempt == _PORT_ATTEMPTS - 1 or self._outcome() != ("exited", 0):
+            if attempt == _PORT_ATTEMPTS - 1 or self.outcome() != ("exited", 0):
                 break
-        raise WorkerStartFailed(f"the worker {self._how_it_ended()} before it was ready; see {self.log_path}")
+        raise WorkerStartFailed(f"the worker {self.how_it_ended()} before it was ready; see {self.log_path}")
+
+    def _reserve(self) -> socket.socket:
+        if self._fixed_port is None:
+            return reserve_port()
+        try:
+            # Without SO_REUSEPORT first: the worker would share the port with another worker, without any error.
+            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as alone:
+                alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                alone.bind(("", self._fixed_port))
+            return reserve_port(self._fixed_port)
+        except OSError as error:
+            raise WorkerStartFailed(f"port {self._fixed_port} cannot be had: {error.strerror}; give another") from error
 
     def stop(self, timeout: float = 5.0) -> None:
-        """Ends the worker and waits for its end; does nothing if it does not run, or in a forked child of its owner.
-
-        Args:
-          timeout: after how many seconds the supervisor itself is killed, and the worker with it.
-        """
-        if self._supervisor is None or os.getpid() != self._owner:
-            return
-        if self._supervisor.poll() is None:
-            self._stopped = True
-        self._end(timeout)
-        atexit.unregister(self.stop)
-
-    def wait_for_end(self, seconds: float) -> bool:
-        """Waits up to so many seconds for the worker to end by itself; returns whether it has ended."""
-        if self._supervisor is None:
-            return True
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._supervisor.wait(seconds)
-        return not self.alive
+        """See Supervised."""
+        super().stop(timeout)
+        if os.getpid() == self._owner:
+            atexit.unregister(self.stop)
 
     def death(self) -> WorkerDied:
         """The error that tells how the worker, which must have ended, came to its end."""
-        kind, number = self._outcome()
-        message = f"the TFF worker (process {self.pid}) {self._how_it_ended()}; its output is in {self.log_path}"
+        kind, number = self.outcome()
+        message = f"the TFF worker (process {self.pid}) {self.how_it_ended()}; its output is in {self.log_path}"
         if kind == "killed" and number == signal.SIGKILL:
             message += (
                 "; SIGKILL often means that memory ran out: take smaller batches, a smaller model, or fewer clients "
@@ -186,36 +165,21 @@ class Worker:
         )
 
     def _spawn(self, binary: pathlib.Path, port: int) -> None:
-        self.port, self.pid, self._report, self._stopped = port, None, b"", False
-        self._owner = os.getpid()
+        self.port = port
         command = [
             str(binary),
             f"--port={port}",
             f"--max_concurrent_computation_calls={self.max_concurrent_computation_calls}",
             f"--grpc_max_message_length_megabytes={_MAX_MESSAGE_MEGABYTES}",
         ]
-        try:
-            self.log_path.parent.mkdir(parents=True, exist_ok=True)
-            with open(self.log_path, "ab") as log:
-                self._supervisor = subprocess.Popen(
-                    [sys.executable, "-I", "-S", str(_SUPERVISOR), str(self._owner), *command],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    bufsize=0,
-                    env={**_GIVE_MEMORY_BACK, **os.environ, **_QUIET, **self.environment},
-                    start_new_session=True,
-                )
-        except OSError as error:
-            raise WorkerStartFailed(f"the worker could not be started: {error}") from error
-        self.supervisor_pid = self._supervisor.pid
-        os.set_blocking(self._supervisor.stdout.fileno(), False)
+        unless_in_ours = {name: value for name, value in _GIVE_MEMORY_BACK.items() if name not in os.environ}
+        self.spawn(command, {**unless_in_ours, **_QUIET, **self.environment})
 
     def _wait_until_listening(self, deadline: float) -> bool:
         """Returns True once the port answers, False if the worker ended before."""
         while self.alive:
             if self.pid is None:
-                self._read_report()
+                self.read_report()
             else:
                 with contextlib.suppress(OSError):
                     socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
@@ -227,51 +191,9 @@ class Worker:
             time.sleep(_POLL_SECONDS)
         return False
 
-    def _end(self, timeout: float = 5.0) -> None:
-        supervisor = self._supervisor
-        if supervisor is None:
-            return
-        with contextlib.suppress(OSError):
-            supervisor.stdin.close()
-        supervisor.terminate()  # as well, since a forked child of ours may hold the lifeline open
-        try:
-            supervisor.wait(timeout)
-        except subprocess.TimeoutExpired:
-            supervisor.kill()
-            supervisor.wait()
-        self._read_report()
-        supervisor.stdout.close()
 
-    def _read_report(self) -> None:
-        pipe = self._supervisor.stdout
-        with self._report_lock:
-            while not pipe.closed and (piece := pipe.read(4096)):  # None: nothing more at the moment
-                self._report += piece
-        for line in self._report.decode().splitlines():
-            if line.startswith("started "):
-                self.pid = int(line.split()[1])
-
-    def _outcome(self) -> tuple[str | None, int | None]:
-        """("exited", code), ("killed", signal) or, where nobody could say it, (None, None)."""
-        self._read_report()
-        for line in self._report.decode().splitlines():
-            kind, _, number = line.partition(" ")
-            if kind in ("exited", "killed"):
-                return kind, int(number)
-        return None, None
-
-    def _how_it_ended(self) -> str:
-        kind, number = self._outcome()
-        if kind == "exited":
-            return f"ended by itself with exit code {number}"
-        if kind == "killed":
-            name = signal.Signals(number).name if number in set(signal.Signals) else "unknown"
-            return f"was killed by signal {number} ({name})"
-        return "ended with its supervisor, which was killed"
-
-
-def reserve_port() -> socket.socket:
-    """Finds a free port and returns a socket that keeps it until closed.
+def reserve_port(port: int = 0) -> socket.socket:
+    """Finds a free port (or takes the given one) and returns a socket that keeps it until closed.
 
     The socket shares its port (SO_REUSEPORT), as the worker's does, so the worker can take the port while it is kept
     from everybody else. Without that, two workers started in the same moment might share one port, without any error,
@@ -279,5 +201,5 @@ def reserve_port() -> socket.socket:
     """
     keeper = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    keeper.bind(("", 0))
+    keeper.bind(("", port))
     return keeper

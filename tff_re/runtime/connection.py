@@ -1,0 +1,80 @@
+"""Channels to workers, and whether a worker answers. Imports gRPC, but neither TensorFlow nor TFF."""
+
+from __future__ import annotations
+
+import time
+
+import grpc
+
+from tff_re.runtime.tls import Tls
+
+_OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.enable_http_proxy", 0),  # a web proxy set in the environment passes no gRPC
+    ("grpc.use_local_subchannel_pool", 1),  # a channel shares no connection with another one's credentials
+]
+# Frees nothing, so that it does nothing; written out here because TFF's own messages come with all of TensorFlow.
+_NOTHING_TO_DO = "/tensorflow_federated.v0.ExecutorGroup/Dispose"
+_PAUSE_SECONDS = 0.1
+SILENCE = "no answer"
+_NO_ANSWER = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+
+
+def open_channel(address: str, tls: Tls | None) -> grpc.Channel:
+    """A channel to `HOST:PORT`; nothing is sent yet.
+
+    Raises:
+      RuntimeProblem: a file of `tls` cannot be read.
+    """
+    if tls is None:
+        return grpc.insecure_channel(address, _OPTIONS)
+    files = tls.contents()
+    credentials = grpc.ssl_channel_credentials(files["ca"], files["key"], files["cert"])
+    return grpc.secure_channel(address, credentials, _OPTIONS)
+
+
+def why_no_answer(channel: grpc.Channel, seconds: float) -> str | None:
+    """None if a worker answers a question within so many seconds, else what happened instead."""
+    try:
+        channel.unary_unary(_NOTHING_TO_DO)(b"", timeout=seconds)
+    except grpc.RpcError as error:
+        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            return "what listens there is no worker of TensorFlow Federated"
+        if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return SILENCE
+        if error.code() in _NO_ANSWER:
+            return " ".join((error.details() or error.code().name).split())
+        # It does not know the executor that we did not name: it is there.
+    return None
+
+
+def connect(address: str, tls: Tls | None, seconds: float) -> grpc.Channel | str:
+    """A channel to a worker that answers within so many seconds, else what happened instead.
+
+    Every attempt is a channel of its own: one that could not connect waits for up to 20 s before it tries again.
+    """
+    deadline, told = time.monotonic() + seconds, SILENCE
+    while True:
+        channel = open_channel(address, tls)
+        try:
+            reason = why_no_answer(channel, max(deadline - time.monotonic(), 0.01))
+        except BaseException:
+            channel.close()
+            raise
+        if reason is None:
+            return channel
+        channel.close()
+        told = told if reason == SILENCE else reason
+        if time.monotonic() + _PAUSE_SECONDS > deadline:
+            return told
+        time.sleep(_PAUSE_SECONDS)
+
+
+def check_worker(address: str, tls: Tls | None, seconds: float) -> str | None:
+    """None if a worker answers within so many seconds, else what happened instead."""
+    found = connect(address, tls, seconds)
+    if isinstance(found, str):
+        return found
+    found.close()
+    return None

@@ -1,0 +1,140 @@
+"""A program as a process that we start, watch and stop, and that never outlives us."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+
+from tff_re.runtime.errors import WorkerStartFailed
+
+_SUPERVISOR = pathlib.Path(__file__).with_name("supervisor.py")
+
+
+class Supervised:
+    """One run of a program after another, under `supervisor.py`, which ends it when this process is gone.
+
+    Both run in a session of their own, so that Ctrl-C in the terminal reaches us first. The program's output goes to
+    the log file; it holds none of our files, so that a shell pipeline around us ends when we end.
+    """
+
+    def __init__(self, title: str, log_path: str | os.PathLike):
+        """Args:
+        title: what the program is called in errors.
+        log_path: a file to which the program's output is appended; its folder is made if need be.
+        """
+        self.title = title
+        self.log_path = pathlib.Path(log_path).absolute()
+        self.pid: int | None = None
+        self.supervisor_pid: int | None = None
+        self.stopped = False  # whether it was we who ended it
+        self._supervisor: subprocess.Popen | None = None
+        self._report = b""
+        self._report_lock = threading.Lock()
+        self._owner: int | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the program runs. Costs microseconds; lags behind the program's death by some milliseconds."""
+        return self._supervisor is not None and self._supervisor.poll() is None
+
+    def spawn(self, command: Sequence[str], environment: Mapping[str, str], files: Sequence[int] = ()) -> None:
+        """Starts the program; `pid` is known as soon as `read_report` has found it.
+
+        Args:
+          command: the program's path and its arguments.
+          environment: variables on top of ours.
+          files: descriptors of open files that the program gets under the same numbers.
+
+        Raises:
+          WorkerStartFailed: it cannot be started.
+        """
+        self.pid, self._report, self.stopped = None, b"", False
+        self._owner = os.getpid()
+        try:
+            self.log_path.parent.mkdir(parents=True, exist_ok=True)
+            with open(self.log_path, "ab") as log:
+                self._supervisor = subprocess.Popen(
+                    [sys.executable, "-I", "-S", str(_SUPERVISOR), str(self._owner), *command],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    bufsize=0,
+                    env={**os.environ, **environment},
+                    start_new_session=True,
+                    pass_fds=files,
+                )
+        except OSError as error:
+            raise WorkerStartFailed(f"the {self.title} could not be started: {error}") from error
+        self.supervisor_pid = self._supervisor.pid
+        os.set_blocking(self._supervisor.stdout.fileno(), False)
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """Ends the program and waits for its end; does nothing if it does not run, or in a forked child of its owner.
+
+        Args:
+          timeout: after how many seconds the supervisor itself is killed, and the program with it.
+        """
+        if self._supervisor is None or os.getpid() != self._owner:
+            return
+        if self._supervisor.poll() is None:
+            self.stopped = True
+        self.end(timeout)
+
+    def wait_for_end(self, seconds: float) -> bool:
+        """Waits up to so many seconds for the program to end by itself; returns whether it has ended."""
+        if self._supervisor is None:
+            return True
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._supervisor.wait(seconds)
+        return not self.alive
+
+    def end(self, timeout: float = 5.0) -> None:
+        """Like `stop`, for a program whose start failed."""
+        supervisor = self._supervisor
+        if supervisor is None:
+            return
+        with contextlib.suppress(OSError):
+            supervisor.stdin.close()
+        supervisor.terminate()  # as well, since a forked child of ours may hold the lifeline open
+        try:
+            supervisor.wait(timeout)
+        except subprocess.TimeoutExpired:
+            supervisor.kill()
+            supervisor.wait()
+        self.read_report()
+        supervisor.stdout.close()
+
+    def read_report(self) -> None:
+        """Takes in what the supervisor has reported since."""
+        pipe = self._supervisor.stdout
+        with self._report_lock:
+            while not pipe.closed and (piece := pipe.read(4096)):  # None: nothing more at the moment
+                self._report += piece
+        for line in self._report.decode().splitlines():
+            if line.startswith("started "):
+                self.pid = int(line.split()[1])
+
+    def outcome(self) -> tuple[str | None, int | None]:
+        """("exited", code), ("killed", signal) or, where nobody could say it, (None, None)."""
+        self.read_report()
+        for line in self._report.decode().splitlines():
+            kind, _, number = line.partition(" ")
+            if kind in ("exited", "killed"):
+                return kind, int(number)
+        return None, None
+
+    def how_it_ended(self) -> str:
+        """The outcome in words."""
+        kind, number = self.outcome()
+        if kind == "exited":
+            return f"ended by itself with exit code {number}"
+        if kind == "killed":
+            name = signal.Signals(number).name if number in set(signal.Signals) else "unknown"
+            return f"was killed by signal {number} ({name})"
+        return "ended with its supervisor, which was killed"
