@@ -1,4 +1,4 @@
-"""The encoding of texts with two mentions as TensorFlow operations: what `RelationEncoding.encode` gives, in a graph."""
+"""Texts with two mentions to arrays in TensorFlow operations: what `RelationEncoding.encode` gives, in a graph."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class MarkedText(tf.Module):
     def _encode(self, codes: tf.RaggedTensor, head, tail, types):
         rows, lengths = codes.nrows(), codes.row_lengths()
         starts, ends = (tf.cast(tf.stack([head[:, i], tail[:, i]], 1), tf.int64) for i in (0, 1))
-        fits = tf.logical_and(0 <= starts, tf.logical_and(starts < ends, ends <= lengths[:, tf.newaxis]))
+        fits = tf.logical_and(starts >= 0, tf.logical_and(starts < ends, ends <= lengths[:, tf.newaxis]))
         _require(tf.reduce_all(fits, 1), "a mention that is empty, turned round or beyond the text")
         row = codes.value_rowids()
         place = tf.range(tf.size(row, tf.int64)) - tf.gather(codes.row_starts(), row)
@@ -76,9 +76,7 @@ class MarkedText(tf.Module):
             ids, where = tf.concat([ids, type_ids], 0), tf.concat([where, type_where], 0)
         # [B, stretch, mention]: a stretch lies in a mention if it stands behind the opening marker alone.
         number = tf.range(STRETCHES, dtype=tf.int64)[tf.newaxis, :, tf.newaxis]
-        inside = tf.logical_and(
-            ranks[:, tf.newaxis, 0::2] < number, number <= ranks[:, tf.newaxis, 1::2]
-        )
+        inside = tf.logical_and(ranks[:, tf.newaxis, 0::2] < number, number <= ranks[:, tf.newaxis, 1::2])
         missing = self._missing(inside, ranks, where)
         ids = tf.concat([ids, tf.fill(tf.shape(missing), self._unknown)], 0)
         where = tf.concat([where, missing], 0)
@@ -91,9 +89,7 @@ class MarkedText(tf.Module):
         marker_ids = tf.tile(tf.constant(self._marker_ids)[tf.newaxis], [rows, 1])
         ids = tf.gather(tf.concat([ids, tf.reshape(marker_ids, [-1])], 0), order)
         row = tf.gather(tf.concat([where, tf.reshape(marker_where, [-1])], 0), order) // STRETCHES
-        ids, about = (
-            tf.RaggedTensor.from_value_rowids(values, row, rows) for values in (ids, tf.gather(about, order))
-        )
+        ids, about = (tf.RaggedTensor.from_value_rowids(values, row, rows) for values in (ids, tf.gather(about, order)))
         return self._arrays(ids, about.to_tensor(-1))
 
     def _type_pieces(self, types, ranks):

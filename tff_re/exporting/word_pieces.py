@@ -74,4 +74,3 @@ class WordPieces(tf.Module):
         if self._limit is not None:
             words = tf.where(letters.row_lengths() > self._limit, self._foreign, words)
         return words, tf.boolean_mask(stretch, starts)
-

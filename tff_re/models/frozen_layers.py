@@ -72,6 +72,15 @@ def assign_upper(upper: UpperLayers, encoder: PieceEncoder) -> None:
             variable.assign(value)
 
 
+def assign_lower(lower: PieceEncoder, encoder: PieceEncoder) -> None:
+    """Gives an encoder of fewer layers the embeddings and the lowest layers of another one."""
+    layers = stack_of(lower.main).layer
+    theirs = stack_of(encoder.main).layer[: len(layers)]
+    for own, layer in zip((lower.main.embeddings, *layers), (encoder.main.embeddings, *theirs), strict=True):
+        for variable, value in zip(own.weights, layer.weights, strict=True):
+            variable.assign(value)
+
+
 def hidden_states(encoder: PieceEncoder, arrays: Mapping[str, np.ndarray], layer: int) -> np.ndarray:
     """The outputs of the `layer`-th layer (0: of the embeddings) without dropout, float16 [n, L, d]; padding is zero.
 
