@@ -166,7 +166,7 @@ def test_what_is_written(exports):
     assert description["versions"]["tensorflow"] == tf.__version__
     card = (folder / "README.md").read_text("utf-8")
     assert "# small\\_\\|recipe" in card
-    assert "- test accuracy: 0.5000" in card
+    assert "| test | accuracy | 0.5000 |" in card
     assert "0. 咳嗽" in card
 
 
@@ -180,12 +180,13 @@ def test_neither_machine_paths_nor_probes_leave_the_house(exports):
 @pytest.mark.parametrize("kind", ["words", "characters", "vectors"])
 def test_the_models_card_works_as_it_stands(exports, kind):
     _, folder = exports[kind]
-    code = (folder / "README.md").read_text("utf-8").split("```python\n")[1].split("```")[0]
-    for file in ("model.keras", "labels.json"):
-        code = code.replace(f'"{file}"', repr(str(folder / file)))
     printed = []
-    exec(code, {"print": lambda *values: printed.append(values)})
-    assert printed[0][0] in LABELS
+    for block in (folder / "README.md").read_text("utf-8").split("```python\n")[1:]:
+        code = block.split("```")[0]
+        for file in ("model.keras", "saved_model", "labels.json"):
+            code = code.replace(f'"{file}"', repr(str(folder / file)))
+        exec(code, {"print": lambda *values: printed.append(values)})
+    assert len(printed) == 2 and printed[0][0] == printed[1][0] in LABELS
 
 
 def test_an_older_export_of_the_same_run_is_replaced_when_asked(tmp_path):

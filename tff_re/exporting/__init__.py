@@ -99,6 +99,7 @@ def export_model(
     details = _json_value(details, "details")
     labels = [str(name) for name in label_names]
     form_of = _check_arguments(model_name, inputs, labels, formats, quantise)
+    form_of.check(inputs, encoding)
     places.check_place(folder, details, overwrite)
     trained, plain = _models(model_name, model_options, inputs, len(labels), weights)
     form = form_of(trained, plain, inputs, encoding, probes)

@@ -25,7 +25,7 @@ _KERAS = """## Use with Keras
 ```python
 import json
 import tensorflow as tf
-{imports}model = tf.keras.models.load_model("{keras_file}")
+{setup}model = tf.keras.models.load_model("{keras_file}")
 labels = json.load(open("{labels_file}", encoding="utf-8"))
 probabilities = model({example})["probabilities"].numpy()
 print(labels[probabilities[0].argmax()], probabilities[0].max())
@@ -153,10 +153,12 @@ def _uses(description: Mapping[str, Any]) -> list[str]:
             )
         )
     if KERAS_FILE in forms:
-        example, explanation, imports = _keras(source, description["model"], arrays)
+        example, explanation, setup = _keras(source, description["model"], arrays, SAVED_MODEL_FOLDER in forms)
         parts.append(
-            _KERAS.format(
-                imports=imports,
+            "## Use with Keras\n\n" + explanation + "\n"
+            if setup is None
+            else _KERAS.format(
+                setup=setup,
                 keras_file=KERAS_FILE,
                 labels_file=LABELS_FILE,
                 example=example,
@@ -189,14 +191,19 @@ def _saved_model(source: Mapping[str, Any]) -> tuple[str, str]:
         return 'text=tf.constant(["肚子 疼"])', _WORDS
     if kind == "characters":
         return 'text=tf.constant(["肚子疼"])', _CHARACTERS
-    types = ', head_type=tf.constant(["drug"]), tail_type=tf.constant(["gene"])' if source["blind"] else ""
-    example = f'text=tf.constant(["<e1>Aspirin</e1> inhibits <e2>COX-2</e2>."]){types}'
+    example = f'text=tf.constant(["<e1>Aspirin</e1> inhibits <e2>COX-2</e2>."]){_types(source)}'
     return example, _MARKED.format(
         with_text=" with operations of tensorflow-text" if _is(kind) else "", blind=_BLIND if source["blind"] else ""
     )
 
 
-def _keras(source: Mapping[str, Any], model: str, arrays: str) -> tuple[str, str, str]:
+_ENCODE = """encode = tf.saved_model.load("{folder}").signatures["encode"]
+arrays = encode(text=tf.constant(["Aspirin inhibits COX-2."]), {spans}{types})
+"""
+
+
+def _keras(source: Mapping[str, Any], model: str, arrays: str, with_encoder: bool) -> tuple[str, str, str | None]:
+    """(the model's argument, explanation, lines before); no lines where an example cannot be run."""
     kind = source["kind"]
     if kind == "vectors":
         return f"tf.zeros([1, {source['width']}])", _VECTORS.format(**source), ""
@@ -205,8 +212,15 @@ def _keras(source: Mapping[str, Any], model: str, arrays: str) -> tuple[str, str
     if kind == "characters":
         return 'tf.constant(["肚子疼"])', _CHARACTERS, ""
     text = _PLAIN_ENCODED if source["stock"] else _ENCODED
-    imports = "" if source["stock"] else f"import tff_re.models.{model}\n"
-    return "arrays", text.format(keras_file=KERAS_FILE, names=arrays), imports
+    imports = _text_import(kind) + ("" if source["stock"] else f"import tff_re.models.{model}  # its layers\n")
+    spans = "head=tf.constant([[0, 7]]), tail=tf.constant([[17, 22]])"
+    setup = imports + _ENCODE.format(folder=SAVED_MODEL_FOLDER, spans=spans, types=_types(source))
+    explanation = text.format(keras_file=KERAS_FILE, names=arrays)
+    return "dict(arrays)", explanation, setup if with_encoder else None
+
+
+def _types(source: Mapping[str, Any]) -> str:
+    return ', head_type=tf.constant(["drug"]), tail_type=tf.constant(["gene"])' if source["blind"] else ""
 
 
 def _plain(value: Any) -> str:

@@ -72,6 +72,10 @@ class Form:
     resources: Sequence[Any]
     tables: Sequence[Any] = ()
 
+    @staticmethod
+    def check(inputs: Any, encoding: Any) -> None:
+        """Raises ExportError where the encoding is not that of the model's inputs."""
+
     def endpoints(self, core: Core) -> dict[str, Endpoint]:
         """The signatures of a SavedModel around a core, the default one first."""
         raise NotImplementedError
@@ -90,7 +94,12 @@ class Form:
 
 def softmax_of(model: tf.keras.Model) -> Core:
     """The core of a model with `logits`."""
-    return lambda arrays: tf.nn.softmax(model(arrays, training=False)["logits"])
+    return traced_once(lambda arrays: tf.nn.softmax(model(arrays, training=False)["logits"]))
+
+
+def traced_once(core: Core) -> Core:
+    """The core as a function that all signatures share."""
+    return tf.function(core, autograph=False, reduce_retracing=True)
 
 
 def write_saved_model(folder: Path, endpoints: Mapping[str, Endpoint], resources: Sequence[Any]) -> None:

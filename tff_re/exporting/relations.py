@@ -48,15 +48,7 @@ class RelationForm(Form):
         encoding: RelationEncoding,
         probes: Sequence[RelationMention],
     ):
-        relation = inputs.relation if isinstance(inputs, HiddenRelationInput) else inputs
-        if not isinstance(encoding, RelationEncoding):
-            raise ExportError("a model of sentence relations needs its encoding; pass the one it was trained with")
-        tables = _tables(encoding)
-        largest = max(int(tables.ids.max()), *tables.marker_ids)
-        if relation.max_length != encoding.max_length or relation.vocabulary_size <= largest:
-            raise ExportError(
-                "the encoding's vocabulary or length is not the model's; pass the one it was trained with"
-            )
+        relation, tables = _relation(inputs), _tables(encoding)
         self._encoding = encoding
         self._probes = [*_made_up(encoding), *(probe for probe in probes if isinstance(probe, RelationMention))]
         self._marked_text = MarkedText(encoding, tables)
@@ -80,6 +72,17 @@ class RelationForm(Form):
         self.core_specs = relation.specs
         self.tables = [self._marked_text]
         self.resources = [trained, *self.tables]
+
+    @staticmethod
+    def check(inputs: RelationInput | HiddenRelationInput, encoding) -> None:
+        if not isinstance(encoding, RelationEncoding):
+            raise ExportError("a model of sentence relations needs its encoding; pass the one it was trained with")
+        relation, tables = _relation(inputs), _tables(encoding)
+        largest = max(int(tables.ids.max()), *tables.marker_ids)
+        if relation.max_length != encoding.max_length or relation.vocabulary_size <= largest:
+            raise ExportError(
+                "the encoding's vocabulary or length is not the model's; pass the one it was trained with"
+            )
 
     @property
     def _type_specs(self) -> tuple[tf.TensorSpec, ...]:
@@ -156,6 +159,10 @@ def span_inputs(mentions: Sequence[RelationMention], blind: bool) -> dict[str, A
         inputs["head_type"] = [mention.head_type for mention in mentions]
         inputs["tail_type"] = [mention.tail_type for mention in mentions]
     return inputs
+
+
+def _relation(inputs: RelationInput | HiddenRelationInput) -> RelationInput:
+    return inputs.relation if isinstance(inputs, HiddenRelationInput) else inputs
 
 
 def _tables(encoding: RelationEncoding) -> TokenizerTables:

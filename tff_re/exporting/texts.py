@@ -22,8 +22,6 @@ class VectorForm(Form):
     """A model of feature vectors: `x`, float32 [B, width]."""
 
     def __init__(self, trained: tf.keras.Model, plain: tf.keras.Model, inputs: DenseInput, encoding, probes):
-        if encoding is not None:
-            raise ExportError("a model of feature vectors has no text encoding; pass encoding=None")
         self._width, self._trained = inputs.width, trained
         self.source = {"name": "x", "kind": "vectors", "width": inputs.width}
         self.encoding_json = "null"
@@ -32,6 +30,11 @@ class VectorForm(Form):
         self.keras_model = stock(tf.keras.Model(x, {"probabilities": probabilities}, name=plain.name + "_of_vectors"))
         self.core = self.small_core = softmax_of(plain)
         self.core_specs, self.resources = inputs.specs, [plain]
+
+    @staticmethod
+    def check(inputs: DenseInput, encoding) -> None:
+        if encoding is not None:
+            raise ExportError("a model of feature vectors has no text encoding; pass encoding=None")
 
     def endpoints(self, core: Core) -> dict[str, Endpoint]:
         def serve(x):
@@ -52,7 +55,6 @@ class TextForm(Form):
     """
 
     def __init__(self, trained: tf.keras.Model, plain: tf.keras.Model, inputs: TokenInput, encoding, probes):
-        _check_encoding(inputs, encoding)
         self._trained, self._encoding, self._probes = trained, encoding, list(probes)
         self.source = {
             "name": "text",
@@ -81,6 +83,22 @@ class TextForm(Form):
         self.core = self.small_core = lambda arrays: known(arrays["tokens"], training=False)
         self.core_specs, self.tables = inputs.specs, [self._to_ids]
         self.resources = [self.keras_model]
+
+    @staticmethod
+    def check(inputs: TokenInput, encoding) -> None:
+        if encoding is None:
+            raise ExportError("a model of texts needs its encoding; pass the one it was trained with")
+        words = encoding.vocabulary.words
+        if inputs.max_length != encoding.max_length or inputs.vocabulary_size != len(words) + 2:
+            raise ExportError(
+                "the encoding's vocabulary or length is not the model's; pass the one it was trained with"
+            )
+        # Keras would take '[UNK]' for a word of its own and shift all ids after it.
+        if len(set(words)) != len(words) or any(word in _RESERVED for word in words):
+            raise ExportError("the vocabulary holds a word twice, an empty one or '[UNK]'; build it without them")
+        # Keras keeps its vocabulary in a NumPy array of strings, which drops trailing NULs.
+        if any(word.endswith("\x00") for word in words):
+            raise ExportError("the vocabulary holds a word that ends with NUL; remove NUL characters from the texts")
 
     def endpoints(self, core: Core) -> dict[str, Endpoint]:
         def serve(text):
@@ -135,20 +153,6 @@ def stock(model: tf.keras.Model) -> tf.keras.Model:
                 "the model's build_plain has to use stock layers"
             )
     return model
-
-
-def _check_encoding(inputs: TokenInput, encoding) -> None:
-    if encoding is None:
-        raise ExportError("a model of texts needs its encoding; pass the one it was trained with")
-    words = encoding.vocabulary.words
-    if inputs.max_length != encoding.max_length or inputs.vocabulary_size != len(words) + 2:
-        raise ExportError("the encoding's vocabulary or length is not the model's; pass the one it was trained with")
-    # Keras would take '[UNK]' for a word of its own and shift all ids after it.
-    if len(set(words)) != len(words) or any(word in _RESERVED for word in words):
-        raise ExportError("the vocabulary holds a word twice, an empty one or '[UNK]'; build it without them")
-    # Keras keeps its vocabulary in a NumPy array of strings, which drops trailing NULs.
-    if any(word.endswith("\x00") for word in words):
-        raise ExportError("the vocabulary holds a word that ends with NUL; remove NUL characters from the texts")
 
 
 def _kind(encoding) -> str:

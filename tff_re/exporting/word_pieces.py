@@ -19,8 +19,11 @@ class WordPieces(tf.Module):
     def __init__(self, tables: TokenizerTables):
         super().__init__(name="word_pieces")
         characters = tables.characters
-        self._page_of, self._entry_of = characters.page_of, characters.entry_of.ravel()
-        self._shift, self._kind = characters.shift, characters.kind
+        # Variables, not constants, which every function of a SavedModel would hold for itself.
+        self._page_of, self._entry_of, self._shift, self._kind = (
+            tf.Variable(table, trainable=False)
+            for table in (characters.page_of, characters.entry_of.ravel(), characters.shift, characters.kind)
+        )
         self._limit, self._unknown = tables.max_characters, tables.unknown_id
         self._whole = tables.prefix is None
         if self._whole:
@@ -29,7 +32,7 @@ class WordPieces(tf.Module):
             return
         import tensorflow_text
 
-        self._ids = tables.ids
+        self._ids = tf.Variable(tables.ids, trainable=False)
         unknown = tables.pieces[int(np.flatnonzero(tables.ids == tables.unknown_id)[0])]
         in_pieces = set().union(*tables.pieces)
         self._foreign = next(c for c in map(chr, range(0xE000, 0xF8FF)) if c not in in_pieces)
