@@ -118,7 +118,7 @@ def export_model(
             "format": places.FORMAT,
             "format_version": places.FORMAT_VERSION,
             "model": model_name,
-            "model_options": _json_value(_fields(model_options), "model_options"),
+            "model_options": _json_value(_options(model_options), "model_options"),
             "input": dict(form.source),
             "arrays": list(form.core_specs),
             "classes": len(labels),
@@ -186,8 +186,12 @@ def _assign(model: tf.keras.Model, weights, form: str) -> None:
             variable.assign(value)
 
 
-def _fields(options: Any) -> Any:
-    return dataclasses.asdict(options) if dataclasses.is_dataclass(options) else options
+def _options(options: Any) -> Any:
+    """The model's options; of an encoder's folder its last part."""
+    fields = dataclasses.asdict(options) if dataclasses.is_dataclass(options) else options
+    if isinstance(fields, dict) and isinstance(fields.get("encoder"), str) and os.path.exists(fields["encoder"]):
+        fields["encoder"] = Path(fields["encoder"]).name
+    return fields
 
 
 def _json_value(value: Any, name: str) -> Any:

@@ -30,7 +30,7 @@ class UpperLayers(tf.keras.layers.Layer):
           ValueError: there are not so many layers, or the encoder is not built as BERT or DistilBERT is.
         """
         super().__init__(**kwargs)
-        self._settings = {"config": config, "dropout": dropout, "frozen_layers": frozen_layers}
+        self._settings = {"config": {**config, "_name_or_path": ""}, "dropout": dropout, "frozen_layers": frozen_layers}
         made = CONFIG_MAPPING[config["model_type"]].from_dict(config)
         if frozen_layers > made.num_hidden_layers:
             raise ValueError(f"frozen_layers is {frozen_layers}, but the encoder has {made.num_hidden_layers} layers")
