@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -60,10 +61,9 @@ def without_folders(value: Any) -> Any:
         return {key: without_folders(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [without_folders(item) for item in value]
-    if isinstance(value, str) and "/" in value and "\n" not in value and len(value) < 4096:
-        path = Path(value)
-        if path.is_absolute() or value.startswith((".", "~")) or path.exists():
-            return path.name
+    if isinstance(value, str) and "/" in value:
+        if os.path.isabs(value) or value.startswith((".", "~")) or os.path.exists(value):
+            return Path(value).name
     return value
 
 
@@ -85,17 +85,15 @@ def _metrics(history: list[dict[str, float]], round_num: int) -> dict[str, dict[
 
 def _data(experiment: Experiment, dataset: str | None) -> dict[str, Any]:
     recipe, examples = experiment.recipe, experiment.prepared.examples
-    about = {} if dataset is None else find_data_set(dataset)
-    known = (
-        {
+    known = {"data set": recipe.task.name}
+    if dataset is not None:
+        about = find_data_set(dataset)
+        known = {
             "data set": f"{about.title}: {about.task}",
             "language": about.language,
             "licence of the data": about.licence,
             "source": about.citation,
         }
-        if dataset
-        else {"data set": recipe.task.name}
-    )
     return {
         **known,
         "clients": f"{len(examples.clients)}, by the partitioner {recipe.partition.name}",
