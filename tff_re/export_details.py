@@ -61,10 +61,10 @@ def without_folders(value: Any) -> Any:
         return {key: without_folders(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [without_folders(item) for item in value]
-    if isinstance(value, str) and "/" in value:
-        if os.path.isabs(value) or value.startswith((".", "~")) or os.path.exists(value):
-            return Path(value).name
-    return value
+    if not isinstance(value, str) or "/" not in value:
+        return value
+    here = os.path.isabs(value) or value.startswith((".", "~")) or os.path.exists(value)
+    return Path(value).name if here else value
 
 
 def _label(recipe: Recipe, dataset: str) -> str | None:
