@@ -9,7 +9,7 @@ from pathlib import Path
 from tff_re.quiet import be_quiet
 from tff_re.runtime import install_signal_handlers
 
-NAMES = ("rounds", "encoder", "memory", "document_memory", "selection", "runtimes")
+NAMES = ("rounds", "encoder", "memory", "document_memory", "selection", "runtimes", "serving")
 
 
 def main() -> None:
@@ -17,6 +17,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(NAMES)} [all]")
     parser.add_argument("--out", type=Path, default=Path("runs/benchmarks"))
     parser.add_argument("--rounds", type=int, default=9, help="measured rounds of each contender [9]")
+    parser.add_argument("--encoder", type=Path, help="serving: folder of an encoder [random weights]")
     arguments = parser.parse_args()
     unknown = set(arguments.names) - set(NAMES)
     if unknown:
@@ -25,7 +26,8 @@ def main() -> None:
     install_signal_handlers()  # what a benchmark started ends with it
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name in arguments.names or NAMES:
-        markdown = importlib.import_module(f"benchmarks.{name}").run(arguments.rounds, arguments.out)
+        given = {"encoder": arguments.encoder} if name == "serving" else {}
+        markdown = importlib.import_module(f"benchmarks.{name}").run(arguments.rounds, arguments.out, **given)
         (arguments.out / f"{name}.md").write_text(markdown, "utf-8")
         print(markdown)
 

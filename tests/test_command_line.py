@@ -188,7 +188,7 @@ def test_predict_reads_standard_input(capsys, trained, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     refusal(command(capsys, "predict", trained.run / "export"), "there is no text", "standard input")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"abc\xff\xfe\n"), "utf-8"))
-    refusal(command(capsys, "predict", trained.run / "export"), "standard input: is not UTF-8 at byte 3")
+    refusal(command(capsys, "predict", trained.run / "export"), "text number 1 is not UTF-8 at byte 3")
 
 
 def test_predict_shows_texts_when_asked_and_as_they_are(capsys, trained):

@@ -13,8 +13,8 @@ import pytest
 import tensorflow as tf
 
 from datasets.text import CharacterEncoding, Segmenter, Vocabulary, WordEncoding
-from tff_re import export, models
-from tff_re.export import ExportError, export_model
+from tff_re import exporting, models
+from tff_re.exporting import ExportError, export_model, places
 from tff_re.models.inputs import DenseInput, TokenInput
 
 LABELS = ("咳嗽", "发热", "腹痛")
@@ -67,7 +67,7 @@ def arguments(name="logistic_regression", kind="words", **changes):
             "rounds": np.int64(3),
             "metrics": {"test": {"accuracy": np.float32(0.5), "loss": float("nan")}},
         },
-        "probe_texts": () if encoding is None else HARD_TEXTS,
+        "probes": () if encoding is None else HARD_TEXTS,
         **changes,
     }
 
@@ -166,26 +166,27 @@ def test_what_is_written(exports):
     assert description["versions"]["tensorflow"] == tf.__version__
     card = (folder / "README.md").read_text("utf-8")
     assert "# small\\_\\|recipe" in card
-    assert "- test accuracy: 0.5000" in card
+    assert "| test | accuracy | 0.5000 |" in card
     assert "0. 咳嗽" in card
 
 
-def test_neither_machine_paths_nor_probe_texts_leave_the_house(exports):
+def test_neither_machine_paths_nor_probes_leave_the_house(exports):
     for _, folder in exports.values():
         for file in (f for f in folder.rglob("*") if f.is_file()):
-            for private in (str(folder.parent), os.path.dirname(export.__file__), "宝宝咳嗽，发热"):
+            for private in (str(folder.parent), os.path.dirname(models.__path__[0]), "宝宝咳嗽，发热"):
                 assert private.encode() not in file.read_bytes()
 
 
 @pytest.mark.parametrize("kind", ["words", "characters", "vectors"])
 def test_the_models_card_works_as_it_stands(exports, kind):
     _, folder = exports[kind]
-    code = (folder / "README.md").read_text("utf-8").split("```python\n")[1].split("```")[0]
-    for file in ("model.keras", "labels.json"):
-        code = code.replace(f'"{file}"', repr(str(folder / file)))
     printed = []
-    exec(code, {"print": lambda *values: printed.append(values)})
-    assert printed[0][0] in LABELS
+    for block in (folder / "README.md").read_text("utf-8").split("```python\n")[1:]:
+        code = block.split("```")[0]
+        for file in ("model.keras", "saved_model", "labels.json"):
+            code = code.replace(f'"{file}"', repr(str(folder / file)))
+        exec(code, {"print": lambda *values: printed.append(values)})
+    assert len(printed) == 2 and printed[0][0] == printed[1][0] in LABELS
 
 
 def test_an_older_export_of_the_same_run_is_replaced_when_asked(tmp_path):
@@ -221,18 +222,18 @@ def test_what_is_not_ours_is_never_replaced(tmp_path, content):
 
 def test_an_empty_folder_is_filled(tmp_path):
     (tmp_path / "export").mkdir()
-    assert export.is_export(export_model(tmp_path / "export", **arguments(kind="vectors")))
+    assert exporting.is_export(export_model(tmp_path / "export", **arguments(kind="vectors")))
 
 
 def full_disk(*_, **__):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.parametrize("failing", ["_write", "_write_saved_model", "_flush"])
+@pytest.mark.parametrize("failing", [(places, "write"), (exporting, "write_saved_model"), (places, "flush")])
 def test_a_full_disk_leaves_the_older_export(tmp_path, monkeypatch, failing):
     folder = export_model(tmp_path / "export", **arguments(kind="vectors"))
     before = (folder / "model.keras").read_bytes()
-    monkeypatch.setattr(export, failing, full_disk)
+    monkeypatch.setattr(*failing, full_disk)
     with pytest.raises(ExportError, match="No space left"):
         export_model(folder, overwrite=True, **arguments(kind="vectors"))
     assert (folder / "model.keras").read_bytes() == before
@@ -268,7 +269,7 @@ def test_a_plain_form_that_is_another_function_is_found(tmp_path, monkeypatch):
 
 
 def test_an_encoding_that_the_graph_does_not_share_is_found(tmp_path):
-    given = arguments(kind="characters", probe_texts=["咳嗽"])
+    given = arguments(kind="characters", probes=["咳嗽"])
 
     class Other(CharacterEncoding):
         def encode(self, texts):
@@ -298,7 +299,7 @@ def test_arguments_that_do_not_fit_are_refused(tmp_path):
         export_model(tmp_path / "export", **{**arguments(), "model_name": "nothing"})
     good = arguments()["weights"]
     refused("label names", label_names=("a", "a", "b"))
-    refused("needs its encoding", encoding=None, probe_texts=())
+    refused("needs its encoding", encoding=None, probes=())
     refused("no text encoding", kind="vectors", encoding=CharacterEncoding(CHARACTERS, 6))
     refused("not the model's", inputs=TokenInput(4, 6))
     refused("trainable weights for", weights=SimpleNamespace(trainable=good.trainable[1:], non_trainable=[]))

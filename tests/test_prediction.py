@@ -11,7 +11,7 @@ import pytest
 
 from datasets.text import CharacterEncoding, Segmenter, Vocabulary, WordEncoding
 from tff_re import models
-from tff_re.export import export_model
+from tff_re.exporting import export_model
 from tff_re.models.inputs import DenseInput, TokenInput
 from tff_re.prediction import Prediction, PredictionError, load_export
 

@@ -1,0 +1,35 @@
+"""Federated relation extraction and Chinese medical text classification on TensorFlow Federated.
+
+What stands in `__all__` is for notebooks and other programs; it is imported when it is first used, so that importing
+this package costs nothing: no TensorFlow, no worker.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+_PLACES = {
+    "Prediction": "tff_re.prediction",
+    "Predictor": "tff_re.prediction",
+    "UserError": "tff_re.errors",
+    "build": "tff_re.api",
+    "compare": "tff_re.api",
+    "export": "tff_re.api",
+    "load_export": "tff_re.prediction",
+    "load_recipe": "tff_re.api",
+    "score": "tff_re.api",
+    "train": "tff_re.api",
+}
+
+__all__ = sorted(_PLACES)
+
+
+def __getattr__(name: str):
+    if name not in _PLACES:
+        raise AttributeError(f"module 'tff_re' has no attribute '{name}'")
+    value = globals()[name] = getattr(importlib.import_module(_PLACES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import sys
+import dataclasses
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from tff_re.recipe import Recipe, load, read_toml, shipped, suites
 from tff_re.run_folder import writing
 
 if TYPE_CHECKING:  # TensorFlow's import takes seconds, which a list of recipes can do without
+    from tff_re.predict_input import Shown, Source
     from tff_re.tasks.where import Where
 
 # Names, paths and texts are shown as they are: rich would read "[b]" as markup and ":a:" as an emoji.
@@ -91,7 +93,6 @@ def evaluate(run: Path, split: str, where: Where, runtime: str):
     from tff_re.evaluation import Evaluator, Judge
     from tff_re.report import confusion_png
     from tff_re.runs import open_run
-    from tff_re.tasks.metrics import per_class
 
     with open_run(run, where, runtime) as (opened, _):
         held_out = opened.experiment.prepared.held_out
@@ -113,16 +114,32 @@ def evaluate(run: Path, split: str, where: Where, runtime: str):
         opened.folder.plots.mkdir(exist_ok=True)
         picture = opened.folder.plots / f"confusion-{split}.png"
         confusion_png(picture, result.confusion, opened.experiment.prepared.label_names)
-    positive = opened.experiment.prepared.positive_labels
-    labels = opened.experiment.prepared.label_names
+    prepared = opened.experiment.prepared
+    console.print(_class_table(prepared.label_names, result.confusion, prepared.positive_labels))
+    _say(f"written: {picture}")
+
+
+def evaluate_export(folder: Path, file: Path, dataset: str | None, label: str | None):
+    """`evaluate` of an exported model on a file."""
+    from tff_re.prediction import load_export
+    from tff_re.scoring import score
+
+    result = score(load_export(folder), file, dataset, label)
+    console.print(_metrics_table(f"{result.examples} samples of {file.name}", result.metrics))
+    console.print(_class_table(result.labels, result.confusion, result.positive_labels))
+
+
+def _class_table(labels, confusion, positive) -> Table:
+    """Precision, recall and F1 of each class."""
+    from tff_re.tasks.metrics import per_class
+
     left_out = [] if positive is None else [name for label, name in enumerate(labels) if label not in positive]
     table = Table(title="by class", caption=f"micro-F1 and macro-F1 leave out {left_out[0]}" if left_out else None)
     for heading in ("class", "precision", "recall", "F1", "examples"):
         table.add_column(heading, justify="left" if heading == "class" else "right")
-    for label, *numbers, support in zip(labels, *per_class(result.confusion), strict=True):
+    for label, *numbers, support in zip(labels, *per_class(confusion), strict=True):
         table.add_row(label, *(f"{n:.4f}" for n in numbers), f"{support:.0f}")
-    console.print(table)
-    _say(f"written: {picture}")
+    return table
 
 
 def cases(runs, facts: int, pair, sentences: int, show_text: bool, out: Path | None, where: Where, runtime: str):
@@ -167,33 +184,60 @@ def _marked(sentence) -> Text:
     return text
 
 
-def export(run: Path, out: Path | None, overwrite: bool, where: Where, runtime: str):
-    """`export`: a run as a Keras model that takes raw text."""
+def export(run: Path, out: Path | None, overwrite: bool, where: Where, runtime: str, **forms):
+    """`export`: a run as a model that takes raw text; `forms` are `export_run`'s."""
     from tff_re.runs import export_run
 
-    folder = export_run(run, out, overwrite, where, runtime)
-    _say(f"written: {folder} (model.keras, saved_model/, labels.json, encoding.json, README.md)")
+    folder = export_run(run, out, overwrite, where, runtime, **forms)
+    written = ", ".join(f"{path.name}/" if path.is_dir() else path.name for path in sorted(folder.iterdir()))
+    _say(f"written: {folder} ({written})")
 
 
-def predict(export_folder: Path, texts, show_text: bool):
-    """`predict`: label and probability of each text."""
-    from tff_re.prediction import load_export
+def predict(export_folder: Path, texts, source: Source, shown: Shown):
+    """`predict`: label and probability of each text; what cannot be read is named at the end, and stops nothing."""
+    from tff_re.prediction import PredictionError, load_export
 
     predictor = load_export(export_folder)
-    if not texts:
-        try:
-            texts = [line.rstrip("\r\n") for line in sys.stdin]
-        except UnicodeDecodeError as error:
-            raise UserError(f"standard input: is not UTF-8 at byte {error.start}; convert it to UTF-8") from None
-    if not texts:
-        raise UserError("there is no text: give it behind the folder, or a line each on standard input")
+    lines = list(source.lines(texts))
+    if not lines:
+        raise UserError("there is no text: give it behind the folder, by --file, or a line each on standard input")
+    good = [(i, line) for i, line in enumerate(lines) if not isinstance(line, UserError)]
+    results: list = list(lines)
+    for (i, _), result in zip(good, predictor.predict_each([line for _, line in good]), strict=True):
+        results[i] = result
+    bad = [(n, str(result)) for n, result in enumerate(results, 1) if isinstance(result, UserError)]
+    if shown.json:
+        _print_json(results)
+    else:
+        console.print(_prediction_table(lines, results, shown))
+    if bad:
+        number, reason = bad[0]
+        more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+        raise PredictionError(f"{source.name(number)} {reason}{more}")
+
+
+def _print_json(results) -> None:
+    for number, result in enumerate(results, 1):
+        if isinstance(result, UserError):
+            value = {"line": number, "error": str(result)}
+        else:
+            value = {"line": number, **dataclasses.asdict(result)}
+        print(json.dumps(value, ensure_ascii=False))
+
+
+def _prediction_table(lines, results, shown: Shown) -> Table:
     table = Table()
-    table.add_column("text" if show_text else "text no.", justify="left" if show_text else "right")
+    table.add_column("text" if shown.text else "text no.", justify="left" if shown.text else "right")
     table.add_column("label")
     table.add_column("probability", justify="right")
-    for number, (text, prediction) in enumerate(zip(texts, predictor.predict(list(texts)), strict=True), 1):
-        table.add_row(text if show_text else str(number), prediction.label, f"{prediction.probability:.4f}")
-    console.print(table)
+    for number, (line, result) in enumerate(zip(lines, results, strict=True), 1):
+        text = line.get("text", "") if isinstance(line, dict) else line
+        first = str(text) if shown.text and not isinstance(line, UserError) else str(number)
+        if isinstance(result, UserError):
+            table.add_row(first, Text(f"{result}", "red"), "")
+        else:
+            table.add_row(first, result.label, f"{result.probability:.4f}")
+    return table
 
 
 def recipes(keys: bool):

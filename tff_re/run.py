@@ -97,16 +97,36 @@ def compare(recipes, suite, seeds, overrides, data, trust, out, resume, runtime)
     commands.compare(recipes, suite, _seeds(seeds), overrides, _where(data, trust), out, resume, runtime)
 
 
-@cli.command(epilog=_example("python -m tff_re.run evaluate runs/first --split test"))
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option("--split", type=click.Choice(["test", "dev", "train"]), default="test", show_default=True)
+@cli.command(
+    epilog=_example(
+        "python -m tff_re.run evaluate runs/first --split test\n"
+        "python -m tff_re.run evaluate runs/first/export --file corpora/pgr/test.tsv"
+    )
+)
+@click.argument("run", metavar="RUN|EXPORT", type=click.Path(path_type=Path))
+@click.option("--split", type=click.Choice(["test", "dev", "train"]), help="Of a run's examples [default: test].")
+@click.option("--file", type=click.Path(path_type=Path), help="Score an export on this file (also: --data FILE).")
+@click.option("--dataset", help="The data set whose format the file has [default: the run's].")
+@click.option("--label", help="The data set's label choice [default: the run's].")
 @_with(_recipe_options[1:], _runtime_option)
-def evaluate(run, split, data, trust, runtime):
-    """Evaluate the newest checkpoint of RUN (a folder that `train` wrote) on every client, or on what its server holds
-    for testing."""
+def evaluate(run, split, file, dataset, label, data, trust, runtime):
+    """Evaluate the newest checkpoint of RUN (a folder that `train` wrote) on every client or on what its server holds,
+    or EXPORT on a file."""
     from tff_re import commands
 
-    commands.evaluate(run, split, _where(data, trust), runtime)
+    if (run / "export.json").is_file():
+        if file is None and data is not None:
+            file = data
+        if file is None:
+            raise UserError(f"{run}: is an export; give the file to score it on by --file")
+        if split is not None:
+            raise UserError(f"{run}: is an export, which has no splits; leave --split out")
+        commands.evaluate_export(run, file, dataset, label)
+        return
+    for option, value in (("file", file), ("dataset", dataset), ("label", label)):
+        if value is not None:
+            raise UserError(f"{run}: --{option} is for exports, and this holds no export.json; leave it out")
+    commands.evaluate(run, split or "test", _where(data, trust), runtime)
 
 
 @cli.command(epilog=_example("python -m tff_re.run cases runs/lazy-mil runs/one --facts 2"))
@@ -126,27 +146,53 @@ def cases(runs, facts, pair, sentences, show_text, out, data, trust, runtime):
     commands.cases(runs, facts, _pair(pair), sentences, show_text, out, _where(data, trust), runtime)
 
 
-@cli.command(epilog=_example("python -m tff_re.run export runs/first"))
+@cli.command(epilog=_example("python -m tff_re.run export runs/first --quantise float16"))
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), help="Folder to write [default: RUN/export].")
 @click.option("--overwrite", is_flag=True, help="Replace an older export.")
+@click.option(
+    "--format",
+    "formats",
+    type=click.Choice(["both", "keras", "saved_model"]),
+    default="both",
+    show_default=True,
+    help="What to write.",
+)
+@click.option("--quantise", type=click.Choice(["float16"]), help="Write a second SavedModel with weights in 16 bits.")
+@click.option("--tflite", is_flag=True, help="Write model.tflite too: encoded inputs, weights in 8 bits.")
 @_with(_recipe_options[1:], _runtime_option)
-def export(run, out, overwrite, data, trust, runtime):
-    """Export RUN as a Keras model (.keras and SavedModel) that takes raw text."""
+def export(run, out, overwrite, formats, quantise, tflite, data, trust, runtime):
+    """Export RUN as a model (.keras and SavedModel) that takes raw text, with a model card."""
     from tff_re import commands
 
-    commands.export(run, out, overwrite, _where(data, trust), runtime)
+    forms = {"formats": formats, "quantise": quantise, "tflite": tflite}
+    commands.export(run, out, overwrite, _where(data, trust), runtime, **forms)
 
 
-@cli.command(epilog=_example("python -m tff_re.run predict runs/first/export 孩子发烧两天了"))
+@cli.command(
+    epilog=_example(
+        "python -m tff_re.run predict runs/first/export 孩子发烧两天了\n"
+        "python -m tff_re.run predict runs/chemprot/export '<e1>Aspirin</e1> inhibits <e2>COX-2</e2>.'"
+    )
+)
 @click.argument("export", type=click.Path(path_type=Path))
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
+@click.option("--file", type=click.Path(path_type=Path), help="Read the texts from this file, a line each.")
+@click.option("--json-lines", is_flag=True, help='Lines are JSON objects: {"text": …, "head": [a, b], "tail": [a, b]}.')
+@click.option("--head-type", help="Type of the first mention, for a model that reads types.")
+@click.option("--tail-type", help="Type of the second mention.")
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each text in place of a table.")
 @click.option("--show-text", is_flag=True, help="Show the texts beside their labels (they may be patients').")
-def predict(export, texts, show_text):
-    """Classify TEXTs (or the lines of standard input) with an exported model: label and probability."""
-    from tff_re import commands
+def predict(export, texts, file, json_lines, head_type, tail_type, as_json, show_text):
+    """Classify TEXTs (or the lines of a file or of standard input) with an exported model: label and probability.
 
-    commands.predict(export, texts, show_text)
+    For relations a text has its mentions marked: <e1>head</e1>, <e2>tail</e2>. A line that cannot be read is named and
+    does not stop the others; the exit code is 2 then.
+    """
+    from tff_re import commands
+    from tff_re.predict_input import Shown, Source
+
+    commands.predict(export, texts, Source(file, json_lines, head_type, tail_type), Shown(json=as_json, text=show_text))
 
 
 @cli.command(epilog=_example("python -m tff_re.run recipes"))

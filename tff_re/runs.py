@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import logging
 import tempfile
 from collections.abc import Callable, Iterator
@@ -174,18 +173,27 @@ def keras_model(experiment: Experiment, weights):
     return model
 
 
-def export_run(path: Path, out: Path | None, overwrite: bool, where: Where, runtime_name: str) -> Path:
-    """Exports the newest checkpoint of a run; returns the folder, `export` in the run's own by default."""
-    from tff_re.export import export_model
+def export_run(
+    path: Path,
+    out: Path | None,
+    overwrite: bool,
+    where: Where,
+    runtime_name: str,
+    *,
+    formats: str = "both",
+    quantise: str | None = None,
+    tflite: bool = False,
+) -> Path:
+    """Exports the newest checkpoint of a run; returns the folder, `export` in the run's own by default.
+
+    What is written is checked on the run's test examples; `formats`, `quantise` and `tflite` are `export_model`'s.
+    """
+    from tff_re.export_details import details_of, files_of, without_folders
+    from tff_re.exporting import export_model
 
     with open_run(path, where, runtime_name) as (run, _):
         recipe, prepared = run.experiment.recipe, run.experiment.prepared
-        history = [row for row in read_history(run.folder) if row["round"] == run.round]
-        split_metrics: dict[str, dict[str, float]] = {}
-        for name, value in (history[0] if history else {}).items():
-            split, _, metric = name.partition("/")
-            if split in ("test", "dev", "train"):
-                split_metrics.setdefault(split, {})[metric] = value
+        samples = prepared.samples("test")
         return export_model(
             out or run.folder.export,
             model_name=recipe.model.name,
@@ -194,16 +202,13 @@ def export_run(path: Path, out: Path | None, overwrite: bool, where: Where, runt
             label_names=prepared.label_names,
             weights=run.weights,
             encoding=prepared.encoding,
-            details={
-                "run": hashlib.sha256(recipe.to_toml().encode()).hexdigest()[:16],
-                "recipe": recipe.name,
-                "task": recipe.task.name,
-                "algorithm": recipe.algorithm.name,
-                "seed": recipe.seed,
-                "rounds": run.round,
-                "clients": len(prepared.examples.clients),
-                "metrics": split_metrics,
-            },
+            details=without_folders(details_of(run.experiment, read_history(run.folder), run.round)),
+            probes=samples,
+            probe_labels=[sample.label for sample in samples],
+            files=files_of(recipe, run.folder),
+            formats=formats,
+            quantise=quantise,
+            tflite=tflite,
             overwrite=overwrite,
         )
 

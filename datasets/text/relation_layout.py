@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from datasets.relation_records import RelationMention
+from datasets.errors import DataError
+from datasets.relation_records import NO_RELATION, UNKNOWN_TYPE, RelationMention
 
 MARKERS = ("<e1>", "</e1>", "<e2>", "</e2>")
 """Opening and closing marker of the head, opening and closing marker of the tail (FedCMC; FedED, Section 3.2)."""
@@ -83,3 +84,34 @@ def as_text(parts: list[Part], markers: tuple[str, ...] = MARKERS) -> str:
     """The parts as one string, markers between blanks: for encoders of words, and for people."""
     pieces = (markers[part.marker] if part.marker != NO_MARKER else part.text for part in parts)
     return " ".join(piece.strip() for piece in pieces if piece.strip())
+
+
+def with_inline_markers(mention: RelationMention, markers: tuple[str, ...] = MARKERS) -> str:
+    """The text with the markers in it and nothing else changed; `from_inline_markers` finds the spans again."""
+    return "".join(markers[part.marker] if part.marker != NO_MARKER else part.text for part in marked(mention))
+
+
+def from_inline_markers(
+    text: str, head_type: str = UNKNOWN_TYPE, tail_type: str = UNKNOWN_TYPE, markers: tuple[str, ...] = MARKERS
+) -> RelationMention:
+    """The mentions of a text that holds each marker once; the relation is the unknown one.
+
+    Raises:
+      DataError: a marker is not there or stands twice, or a mention is empty.
+    """
+    for marker in markers:
+        if text.count(marker) != 1:
+            raise DataError(
+                f"holds the marker {marker} {text.count(marker)} times",
+                remedy="write it as a <e1>head</e1> and a <e2>tail</e2>, or give the spans",
+            )
+    places = sorted((text.index(marker), marker) for marker in markers)
+    at, plain = {}, text
+    for place, marker in reversed(places):
+        plain = plain[:place] + plain[place + len(marker) :]
+    removed = 0
+    for place, marker in places:
+        at[marker] = place - removed
+        removed += len(marker)
+    head, tail = (at[markers[0]], at[markers[1]]), (at[markers[2]], at[markers[3]])
+    return RelationMention("text", "text", plain, head, tail, head_type, tail_type, NO_RELATION, 0)

@@ -30,7 +30,7 @@ class UpperLayers(tf.keras.layers.Layer):
           ValueError: there are not so many layers, or the encoder is not built as BERT or DistilBERT is.
         """
         super().__init__(**kwargs)
-        self._settings = {"config": config, "dropout": dropout, "frozen_layers": frozen_layers}
+        self._settings = {"config": {**config, "_name_or_path": ""}, "dropout": dropout, "frozen_layers": frozen_layers}
         made = CONFIG_MAPPING[config["model_type"]].from_dict(config)
         if frozen_layers > made.num_hidden_layers:
             raise ValueError(f"frozen_layers is {frozen_layers}, but the encoder has {made.num_hidden_layers} layers")
@@ -68,6 +68,15 @@ def assign_upper(upper: UpperLayers, encoder: PieceEncoder) -> None:
     """Gives the layers above the frozen ones an encoder's weights."""
     layers = stack_of(encoder.main).layer
     for own, layer in zip(upper.stack.layer, layers[len(layers) - len(upper.stack.layer) :], strict=True):
+        for variable, value in zip(own.weights, layer.weights, strict=True):
+            variable.assign(value)
+
+
+def assign_lower(lower: PieceEncoder, encoder: PieceEncoder) -> None:
+    """Gives an encoder of fewer layers the embeddings and the lowest layers of another one."""
+    layers = stack_of(lower.main).layer
+    theirs = stack_of(encoder.main).layer[: len(layers)]
+    for own, layer in zip((lower.main.embeddings, *layers), (encoder.main.embeddings, *theirs), strict=True):
         for variable, value in zip(own.weights, layer.weights, strict=True):
             variable.assign(value)
 

@@ -99,8 +99,9 @@ class PieceEncoder(tf.keras.layers.Layer):
             holds an impossible value.
         """
         super().__init__(**kwargs)
+        # A saved model does not tell what folder its encoder came from.
         self._settings = {
-            "config": config,
+            "config": {**config, "_name_or_path": ""},
             "vocabulary_size": vocabulary_size,
             "dropout": dropout,
             "frozen_layers": frozen_layers,

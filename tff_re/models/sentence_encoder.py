@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,7 +11,7 @@ import tensorflow as tf
 from computations.local_model import LABEL, LocalModel
 from computations.randomness import SeededDropout
 from tff_re.errors import UserError
-from tff_re.models.frozen_layers import UpperLayers, assign_upper, hidden_states
+from tff_re.models.frozen_layers import UpperLayers, assign_lower, assign_upper, hidden_states
 from tff_re.models.inputs import HiddenRelationInput, RelationInput
 from tff_re.models.pretrained import PieceEncoder, assign_pretrained, load_config, positions
 from tff_re.models.text_layers import TrimRelations, keras_inputs
@@ -163,6 +164,34 @@ def finished(options: Options, inputs: HiddenRelationInput, num_classes: int, we
     for variable, value in zip(whole.trainable_variables, weights.trainable, strict=True):
         variable.assign(value)
     return whole
+
+
+def with_frozen_layers(options: Options, inputs: HiddenRelationInput, trained: tf.keras.Model) -> tf.keras.Model:
+    """What was trained behind the frozen layers, with these before it; takes pieces.
+
+    Their outputs are rounded to float16 as in training, so that the predictions are those of the training process;
+    `finished` computes the same in float32 throughout.
+    """
+    encoder = _whole(options, inputs).get_layer("encoder")
+    config = copy.deepcopy(encoder.main.config)
+    config.num_hidden_layers = options.frozen_layers
+    lower = PieceEncoder(
+        config.to_dict(),
+        config.vocab_size,
+        options.encoder_dropout,
+        options.frozen_layers,
+        dtype=options.precision,
+        name="frozen_layers",
+    )
+    arrays = keras_inputs(inputs.relation)
+    trimmed = TrimRelations(name="trim")(arrays)
+    outputs = lower({name: trimmed[name] for name in ("input_ids", "attention_mask")})
+    assign_lower(lower, encoder)
+    mask = tf.expand_dims(tf.cast(trimmed["attention_mask"], tf.float16), -1)
+    outputs = trained(
+        {**{n: trimmed[n] for n in inputs.specs if n != "hidden"}, "hidden": tf.cast(outputs, tf.float16) * mask}
+    )
+    return tf.keras.Model(arrays, outputs, name="sentence_encoder")
 
 
 def _whole(options: Options, inputs: HiddenRelationInput, num_classes: int = 2) -> tf.keras.Model:

@@ -14,6 +14,7 @@ from datasets.bag_records import BagCorpus
 from datasets.federated import ClientExamples, FederatedExamples
 from datasets.partition import LabelCounts, Partition, build_partition, read_partition
 from datasets.text.encoding import TextEncoding
+from datasets.text.relation_encoding import RelationEncoding
 from tff_re import models
 from tff_re.errors import UserError
 from tff_re.models.inputs import DenseInput, DocumentInput, HiddenRelationInput, RelationInput, TokenInput
@@ -31,7 +32,8 @@ class Prepared:
       inputs: the form of the model's inputs.
       counts: label counts by client, for the partition report.
       partition: which sample is where; None where the data are generated at the clients.
-      encoding: from raw text to the model's inputs; None for numbers.
+      encoding: from raw text, or pairs of mentions, to the model's inputs; None for numbers.
+      corpora: what the partition's ids are of, for an export to be checked on; none where nothing was read.
       positive_labels: the relations that micro-F1 and macro-F1 count, all labels but "no relation"; None: the task does
         not classify relations.
       notes: what a reader of the results should know (what was left out, coverage of the word vectors, …).
@@ -46,13 +48,14 @@ class Prepared:
     inputs: DenseInput | DocumentInput | HiddenRelationInput | RelationInput | TokenInput
     counts: LabelCounts
     partition: Partition | None = None
-    encoding: TextEncoding | None = None
+    encoding: RelationEncoding | TextEncoding | None = None
     notes: tuple[str, ...] = field(default=())
     positive_labels: tuple[int, ...] | None = None
     held_out: HeldOut | None = None
     beside: Mapping[str, tf.TensorSpec] = field(default_factory=dict)
     bags: BagCorpus | None = None
     truth: tuple[np.ndarray, ...] | None = None
+    corpora: tuple = field(default=(), repr=False)
 
     @property
     def num_triples(self) -> int | None:
@@ -63,6 +66,13 @@ class Prepared:
     def label_names(self) -> tuple[str, ...]:
         """The classes, in the order of the labels."""
         return self.examples.label_names
+
+    def samples(self, split: str) -> list:
+        """The samples of a split of all clients, in the clients' order; empty where there are no corpora."""
+        if self.partition is None or not self.corpora:
+            return []
+        sample_of = {sample.sample_id: sample for corpus in self.corpora for sample in corpus.samples}
+        return [sample_of[i] for client in self.partition.clients.values() for i in getattr(client, split)]
 
     def precomputed(self, model: Choice, seed: int) -> Prepared:
         """These data behind what the recipe's model never changes (frozen layers), which then runs once.

@@ -97,6 +97,8 @@ def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
             )
         ),
         positive_labels=corpus.positive_labels,
+        encoding=encoding,
+        corpora=corpora,
     )
 
 

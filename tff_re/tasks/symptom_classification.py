@@ -100,6 +100,7 @@ def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
         counts=label_counts(partition, *corpora),
         partition=partition,
         encoding=encoding,
+        corpora=corpora,
         notes=(*(note for c in corpora for note in c.notes), *partition.notes, encoding.describe(), *notes),
     )
 

@@ -1,0 +1,129 @@
+"""What an exported model is made of, for every kind of input: the door for further ones."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tff_re.exporting.places import ExportError
+
+DEFAULT_SIGNATURE = "serving_default"
+
+Core = Callable[[Mapping[str, tf.Tensor]], tf.Tensor]
+"""Encoded inputs by name -> probabilities, float32 [B, C]."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A signature of the SavedModel.
+
+    Attributes:
+      function: tensors in the order of `specs` -> outputs by name.
+      specs: named TensorSpecs.
+    """
+
+    function: Callable
+    specs: tuple[tf.TensorSpec, ...]
+
+
+@dataclass(frozen=True)
+class Probes:
+    """Inputs whose predictions are known.
+
+    Attributes:
+      arrays: encoded inputs, as a core takes them.
+      keras: what model.keras takes.
+      calls: signature -> its inputs by name.
+      expected: probabilities of the trained model, float32 [n, C].
+    """
+
+    arrays: Mapping[str, np.ndarray] = field(repr=False)
+    keras: Any = field(repr=False)
+    calls: Mapping[str, Mapping[str, Any]] = field(repr=False)
+    expected: np.ndarray = field(repr=False)
+
+
+class Form:
+    """A model's exported form. A kind of input has a subclass, which `tff_re.exporting.FORMS` lists.
+
+    Attributes:
+      source: what export.json says of the inputs; `name` and `kind` at least.
+      encoding_json: from raw inputs to ids, for people who want to do it by themselves.
+      keras_model: what model.keras holds.
+      core: encoded inputs -> probabilities, in the SavedModel.
+      core_specs: its inputs.
+      small_core: the same function for TFLite, which wants few kinds of operations.
+      resources: what the signatures use: the core's weights, and
+      tables: what stands between raw inputs and the core.
+    """
+
+    source: Mapping[str, Any]
+    encoding_json: str
+    keras_model: tf.keras.Model
+    core: Core
+    core_specs: Mapping[str, tf.TensorSpec]
+    small_core: Core
+    resources: Sequence[Any]
+    tables: Sequence[Any] = ()
+
+    @staticmethod
+    def check(inputs: Any, encoding: Any) -> None:
+        """Raises ExportError where the encoding is not that of the model's inputs."""
+
+    def endpoints(self, core: Core) -> dict[str, Endpoint]:
+        """The signatures of a SavedModel around a core, the default one first."""
+        raise NotImplementedError
+
+    def probes(self) -> Probes:
+        """Inputs to compare the written forms on."""
+        raise NotImplementedError
+
+    def check_ids(self, keras_model: tf.keras.Model | None, signatures: Mapping[str, Any] | None) -> None:
+        """Raises ExportError where what was written encodes otherwise than in training."""
+
+    def arrays(self, samples: Sequence[Any]) -> dict[str, np.ndarray]:
+        """The encoded inputs of samples of the task's corpora, as in training."""
+        raise ExportError("the model's inputs are no samples of a corpus")
+
+
+def softmax_of(model: tf.keras.Model) -> Core:
+    """The core of a model with `logits`."""
+    return traced_once(lambda arrays: tf.nn.softmax(model(arrays, training=False)["logits"]))
+
+
+def traced_once(core: Core) -> Core:
+    """The core as a function that all signatures share."""
+    return tf.function(core, autograph=False, reduce_retracing=True)
+
+
+def write_saved_model(folder: Path, endpoints: Mapping[str, Endpoint], resources: Sequence[Any]) -> None:
+    """A SavedModel of the endpoints' functions alone, without the training graph of every layer."""
+    module = tf.Module()
+    functions = {
+        name: tf.function(endpoint.function, input_signature=endpoint.specs, autograph=False)
+        for name, endpoint in endpoints.items()
+    }
+    signatures = {name: function.get_concrete_function() for name, function in functions.items()}
+    module.resources = [part for resource in resources for part in _parts(resource)]
+    for name, function in functions.items():
+        setattr(module, name, function)
+    tf.saved_model.save(module, os.fspath(folder), signatures=signatures)
+
+
+def _parts(resource: Any) -> list[Any]:
+    """A Keras layer's variables and tables; a module as it is."""
+    if not isinstance(resource, tf.keras.layers.Layer):
+        return [resource]
+    tables = [
+        part
+        for layer in resource._flatten_layers()
+        for part in vars(layer).values()
+        if isinstance(part, tf.lookup.StaticHashTable | tf.lookup.experimental.MutableHashTable)
+    ]
+    return [*resource.variables, *tables]

@@ -1,0 +1,107 @@
+"""The folder of an export: what may be replaced, and that nothing in it is half-written."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from tff_re.errors import UserError
+
+FORMAT = "tff-re export"
+FORMAT_VERSION = 1
+KERAS_FILE = "model.keras"
+SAVED_MODEL_FOLDER = "saved_model"
+FLOAT16_FOLDER = "saved_model_float16"
+TFLITE_FILE = "model.tflite"
+LABELS_FILE = "labels.json"
+ENCODING_FILE = "encoding.json"
+DESCRIPTION_FILE = "export.json"
+CARD_FILE = "README.md"
+
+
+class ExportError(UserError):
+    """A model cannot be exported, or its exported form is not the model that was trained."""
+
+
+def is_export(folder: str | os.PathLike) -> bool:
+    """Whether the folder holds an exported model."""
+    return read_description(Path(folder)) is not None
+
+
+def check_place(folder: Path, details: Mapping[str, Any], overwrite: bool) -> None:
+    """Raises ExportError unless an export of the details' run may be written to the folder."""
+    if not folder.parent.is_dir():
+        raise ExportError(f"{folder.parent}: no such folder; create it first")
+    if not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    older = read_description(folder)
+    if older is None:
+        raise ExportError(f"{folder}: exists and is not an export of this project; choose another folder")
+    if not overwrite:
+        raise ExportError(f"{folder}: holds an export already; choose another folder or ask to overwrite it")
+    if _run(older.get("details")) != _run(details):
+        raise ExportError(f"{folder}: holds the export of another run; choose another folder or remove it")
+
+
+def _run(details: Any) -> Any:
+    return details.get("run") if isinstance(details, Mapping) else None
+
+
+def read_description(folder: Path) -> dict[str, Any] | None:
+    """What stands in an export's export.json; None where there is no export."""
+    try:
+        value = json.loads((folder / DESCRIPTION_FILE).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and value.get("format") == FORMAT else None
+
+
+@contextlib.contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """A draft beside `folder` that takes its place when the block ends well, and is removed when it does not."""
+    mark = uuid.uuid4().hex
+    draft, replaced = (folder.parent / f".{folder.name}.{mark}.{end}" for end in ("part", "old"))
+    problem = None
+    try:
+        draft.mkdir()
+        yield draft
+        flush(draft)
+        moved = folder.exists() and any(folder.iterdir())
+        if moved:
+            os.replace(folder, replaced)
+        try:
+            os.replace(draft, folder)
+        except OSError:
+            if moved:
+                os.replace(replaced, folder)
+            raise
+        shutil.rmtree(replaced, ignore_errors=True)
+    except OSError as error:
+        problem = error.strerror or type(error).__name__
+    except tf.errors.OpError as error:
+        problem = type(error).__name__
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    if problem is not None:
+        raise ExportError(f"{folder}: cannot be written ({problem}); check the disk's space and the permissions")
+
+
+def flush(folder: Path) -> None:
+    """Brings what was written to the disk."""
+    for place, _, files in os.walk(folder):
+        for name in files:
+            with open(os.path.join(place, name), "rb") as file:
+                os.fsync(file.fileno())
+
+
+def write(path: Path, text: str) -> None:
+    """Writes a text file into a draft."""
+    path.write_text(text + "\n", encoding="utf-8")

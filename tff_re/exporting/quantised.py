@@ -1,0 +1,124 @@
+"""Smaller forms of an exported model: weights in float16, and TFLite with weights in 8 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+from tff_re.exporting.forms import Core
+from tff_re.exporting.places import ExportError
+
+SMALLEST_WEIGHT = 64
+"""Constants of fewer numbers stay as they are."""
+
+TFLITE_SIGNATURE = "serving_default"
+
+
+class HalfCore(tf.Module):
+    """A core whose weights are stored in float16; they are cast to float32 before they are used."""
+
+    def __init__(self, core: Core, specs: Mapping[str, tf.TensorSpec]):
+        """Raises:
+        ExportError: a weight is beyond the range of float16.
+        """
+        super().__init__(name="half")
+        frozen = _frozen(core, specs)
+        self._graph = frozen.graph.as_graph_def()
+        self._inputs = {tensor.op.name: name for tensor, name in zip(frozen.inputs, _names(frozen, specs), strict=True)}
+        self._output = frozen.outputs[0].name
+        self.weights: list[tf.Variable] = []
+        self._weight_names: list[str] = []
+        for node in self._graph.node:
+            if node.op != "Const" or node.attr["dtype"].type != tf.float32.as_datatype_enum:
+                continue
+            shape = [dimension.size for dimension in node.attr["value"].tensor.tensor_shape.dim]
+            if np.prod(shape, dtype=np.int64) < SMALLEST_WEIGHT:
+                continue
+            value = tf.make_ndarray(node.attr["value"].tensor)
+            with np.errstate(over="ignore"):
+                half = value.astype(np.float16)
+            if not np.isfinite(half).all():
+                raise ExportError("a weight is beyond the range of float16 (65504); export without --quantise")
+            self.weights.append(tf.Variable(half, trainable=False))
+            self._weight_names.append(node.name)
+            node.op = "Placeholder"
+            del node.attr["value"]
+
+    def __call__(self, arrays: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        weights = zip(self._weight_names, self.weights, strict=True)
+        given = {f"{name}:0": tf.cast(weight, tf.float32) for name, weight in weights}
+        given.update({f"{node}:0": arrays[name] for node, name in self._inputs.items()})
+        (output,) = tf.graph_util.import_graph_def(
+            self._graph, input_map=given, return_elements=[self._output], name=""
+        )
+        return output
+
+
+def write_tflite(path: Path, core: Core, specs: Mapping[str, tf.TensorSpec]) -> None:
+    """The core of one text (batches of 1) with weights in 8 bits, scales by tensor or channel; computed in float32.
+
+    Raises:
+      ExportError: TFLite has no operations for the model.
+    """
+    one = {name: tf.TensorSpec([1, *spec.shape[1:]], spec.dtype, name) for name, spec in specs.items()}
+    concrete = _concrete(core, one)
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], concrete.graph)
+    converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    problem = None
+    for operations in ([], [tf.lite.OpsSet.SELECT_TF_OPS]):
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS, *operations]
+        try:
+            path.write_bytes(converter.convert())
+            return
+        except OSError:
+            raise
+        except Exception as error:  # whatever the converter meets
+            problem = type(error).__name__
+    raise ExportError(
+        f"TFLite cannot take this model ({problem}: an operation that it does not have); leave --tflite out"
+    )
+
+
+def tflite_core(path: Path) -> Callable[[Mapping[str, np.ndarray]], np.ndarray]:
+    """Encoded inputs of any number of texts -> probabilities, by the interpreter, one text after the other."""
+    interpreter = tf.lite.Interpreter(model_path=str(path))
+    interpreter.allocate_tensors()
+    places = {detail["name"].split(":")[0]: detail["index"] for detail in interpreter.get_input_details()}
+    (output,) = interpreter.get_output_details()
+
+    def run(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+        rows = []
+        for row in range(len(next(iter(arrays.values())))):
+            for name, index in places.items():
+                interpreter.set_tensor(index, np.asarray(arrays[name][row : row + 1]))
+            interpreter.invoke()
+            rows.append(interpreter.get_tensor(output["index"])[0])
+        return np.stack(rows)
+
+    return run
+
+
+def _concrete(core: Core, specs: Mapping[str, tf.TensorSpec]):
+    names = list(specs)
+
+    def function(*arrays):
+        return core(dict(zip(names, arrays, strict=True)))
+
+    named = [tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in specs.items()]
+    return tf.function(function, autograph=False).get_concrete_function(*named)
+
+
+def _frozen(core: Core, specs: Mapping[str, tf.TensorSpec]):
+    return convert_variables_to_constants_v2(_concrete(core, specs), lower_control_flow=False)
+
+
+def _names(frozen, specs: Mapping[str, tf.TensorSpec]) -> list[str]:
+    """The names of the inputs that are left; freezing keeps their order."""
+    found = [tensor.op.name for tensor in frozen.inputs]
+    if len(found) != len(specs):
+        raise ExportError("the model's inputs changed where its weights were taken out; leave --quantise out")
+    return list(specs)
