@@ -189,7 +189,7 @@ def test_refusals(arguments, parts, capsys, tmp_path, monkeypatch):
 def test_without_a_proxy_a_machine_that_others_reach_is_refused(monkeypatch):
     monkeypatch.setattr(serving, "others_can_reach_us", lambda: True)
     monkeypatch.setattr(serving, "find_proxy", lambda: None)
-    with pytest.raises(RuntimeProblem, match=r"listens on all interfaces; .*HAProxy.* --insecure"):
+    with pytest.raises(RuntimeProblem, match=r"listens on all interfaces, and HAProxy.* --insecure"):
         serving._guarded(None, None, False)
     monkeypatch.setattr(serving, "others_can_reach_us", lambda: False)
     assert not serving._guarded(None, None, False)
