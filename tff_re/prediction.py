@@ -254,6 +254,8 @@ def load_export(folder: str | os.PathLike, form: str = "saved_model") -> Predict
     known = kind in ("words", "characters", "vectors", *_MARKED)
     if not known or (encoding is None) == (kind in ("words", "characters")):
         raise PredictionError(f"{folder / 'encoding.json'}: does not fit export.json; {_REMEDY}")
+    if not (folder / form).is_dir() and form not in (description.get("forms") or {}):
+        raise PredictionError(f"{folder / form}: is not there; export the model with it (--format, --quantise)")
     return Predictor(_function(folder / form, kind), labels, encoding, description)
 
 
@@ -281,8 +283,6 @@ def _encoding(path: Path, kind: str | None) -> TextEncoding | None:
 
 
 def _function(folder: Path, kind: str) -> Callable[..., np.ndarray]:
-    if not folder.is_dir():
-        raise PredictionError(f"{folder}: is not there; export the model with it (--format, --quantise)")
     if not (folder / "saved_model.pb").is_file():
         raise PredictionError(f"{folder}: holds no saved_model.pb; {_REMEDY}")
     import tensorflow as tf
