@@ -130,9 +130,10 @@ def watched(
             while not pipe.poll(every):
                 peak = max(peak, _memory(process.pid, kind))
             try:
-                stages.append((pipe.recv(), peak))
+                message = pipe.recv()
             except EOFError:
                 break
+            stages.append((message, max(peak, _memory(process.pid, kind))))  # it waits; a stage may have been short
             pipe.send("go on")
         process.join()
         if process.exitcode:
