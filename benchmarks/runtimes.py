@@ -222,7 +222,7 @@ def table(found: dict[tuple[str, str], Measured]) -> str:
         growth.append(
             f"| {problem}, {' / '.join(map(str, size.crowds))} clients | {contender} "
             f"| {' / '.join(f'{value:.2f}' for value in medians)} | {a_client:.4f} "
-            f"| {' / '.join(f'{value / 1e9:.2f}' for value in peaks)} | {bytes_a_client / 1e6:.1f} |"
+            f"| {' / '.join(f'{value / 1e9:.2f}' for value in peaks)} | {round(bytes_a_client / 1e6, 1) + 0.0:.1f} |"
         )
     return "\n".join([*first, *growth, "", *_reading(found)])
 

@@ -39,7 +39,8 @@ class InProcessRuntime:
 
         Args:
           log_path: as for every runtime; nothing is started here that would write to it.
-          threads: how many clients are computed side by side; None: as many as there are usable cores.
+          threads: how many clients are computed side by side; None: as many as there are usable cores, or two where
+            there is a GPU, whose memory they share.
           default_num_clients: the number of clients where the arguments of a computation tell none.
 
         Raises:
@@ -50,7 +51,7 @@ class InProcessRuntime:
         if default_num_clients < 0:
             raise ValueError(f"default_num_clients must not be negative, but is {default_num_clients}")
         self._log_path = Path(log_path)
-        self._threads = threads or len(os.sched_getaffinity(0))
+        self._chosen_threads = threads
         self._default_num_clients = default_num_clients
         self._gpus: list[str] = []
         self._python = contextlib.ExitStack()
@@ -122,7 +123,7 @@ class InProcessRuntime:
         return {
             "runtime": self.name,
             "alive": self.alive,
-            "threads": self._threads,
+            "threads": self._threads(),
             "default_num_clients": self._default_num_clients,
             "gpus": list(self._gpus),
             "log": str(self._log_path),
@@ -130,11 +131,15 @@ class InProcessRuntime:
             "tensorflow_federated": metadata.version("tensorflow-federated"),
         }
 
+    def _threads(self) -> int:
+        cores = len(os.sched_getaffinity(0))
+        return self._chosen_threads or (min(cores, 2) if self._gpus else cores)
+
     def _open(self) -> None:
         import tensorflow_federated as tff
 
         from tff_re.runtime.in_process.interpreter import InProcessContext
 
-        context = InProcessContext(threads=self._threads, default_num_clients=self._default_num_clients)
+        context = InProcessContext(threads=self._threads(), default_num_clients=self._default_num_clients)
         tff.framework.set_default_context(context)
         self._context = context

@@ -90,8 +90,7 @@ class InProcessContext(tff.framework.SyncContext):
             cancelled.cancel(_closed())
         self._pool.shutdown(wait=True, cancel_futures=True)
         for _, traced in self._plans.values():
-            for leaf in traced.leaves:
-                leaf.close()
+            _free(traced)
         self._plans.clear()
         self._values.close()
 
@@ -119,9 +118,15 @@ class InProcessContext(tff.framework.SyncContext):
                 traced = trace(native_form(comp).to_building_block())
                 self._plans[comp] = Plan(traced), traced
                 if len(self._plans) > _KEPT_COMPUTATIONS:
-                    self._plans.popitem(last=False)
+                    _, (_, oldest) = self._plans.popitem(last=False)
+                    _free(oldest)
             self._plans.move_to_end(comp)
             return self._plans[comp][0]
+
+
+def _free(traced: Traced) -> None:
+    for leaf in traced.leaves:
+        leaf.close()
 
 
 def _closed() -> RuntimeClosed:

@@ -6,6 +6,7 @@ A value is an eager tensor, a variant tensor (a sequence) or a tuple of values (
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import re
 import threading
@@ -20,10 +21,13 @@ from tff_re.runtime.in_process.graph_defs import keeps_state, made_unique, reduc
 
 _numbers = itertools.count()
 
-# TFF's compiler has optimized the graphs already.
-_CONFIG = tf.compat.v1.ConfigProto()
-_CONFIG.graph_options.rewrite_options.disable_meta_optimizer = True
-_ATTRIBUTES = ("executor_type", "", "config_proto", _CONFIG.SerializeToString())
+
+@functools.cache
+def _attributes() -> tuple:
+    """How functions are called: as TensorFlow does, but TFF's compiler has optimized their graphs already."""
+    config = tf.compat.v1.ConfigProto.FromString(context.context().function_call_options.config_proto_serialized)
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    return "executor_type", "", "config_proto", config.SerializeToString()
 
 
 class Cancellation:
@@ -109,7 +113,6 @@ class Leaf:
                     self._idle.append(copy)
 
     def _take(self) -> _Copy:
-        # Importing a graph goes through state that TensorFlow has once per process, so one at a time.
         with self._lock:
             if not self._idle:
                 self._idle.append(_Copy(self._proto, self._graph_def))
@@ -117,7 +120,7 @@ class Leaf:
             return self._idle.pop() if self._exclusive else self._idle[0]
 
     def close(self) -> None:
-        """Frees the copies; for when no call is under way."""
+        """Frees the copies that are not in use."""
         with self._lock:
             for copy in self._idle:
                 copy.close()
@@ -191,7 +194,7 @@ def _run(function, arguments: list[tf.Tensor], num_results: int, manager) -> lis
     # What calling the function does, without TensorFlow's look for gradient tapes, and cancelled by our own manager
     # instead of the one that TensorFlow has once for all threads.
     return execute.execute_with_cancellation(
-        function.name.decode(), num_results, arguments, _ATTRIBUTES, context.context(), manager
+        function.name.decode(), num_results, arguments, _attributes(), context.context(), manager
     )
 
 
