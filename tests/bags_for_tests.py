@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from tests.upper_floors import share_computations, workshop
 from tff_re import comparison, runs
 from tff_re.experiment import Workshop
-from tff_re.recipe import Recipe, resolve
+from tff_re.recipe import resolve
 from tff_re.runs import train_run
 from tff_re.tasks.where import Where
 
@@ -127,10 +127,6 @@ def planted_table(**sections) -> dict:
 
 def with_method(name: str, **options) -> dict:
     return {"name": name, "learning_rate": 0.5, "local_epochs": 1, "batch_size": 8, **options}
-
-
-def bag_recipe(method: str = "lazy_mil", seed: int = 0, **sections) -> Recipe:
-    return resolve(bag_table(algorithm=with_method(method), **sections), "bags.toml", seed=seed)
 
 
 def prepare(table: dict, *, seed: int = 0, **where):
