@@ -131,6 +131,7 @@ def peaks_of(work: Callable, arguments: tuple, parts: int, kind: str, what: str)
             except EOFError:
                 process.join()
                 raise RuntimeError(f"{what} ended with exit code {process.exitcode}") from None
+            peak = max(peak, _memory(process.pid, kind))  # it waits; a short part may have had no sample
             found.append((peak, told))
             pipe.send("go on")
         process.join()
