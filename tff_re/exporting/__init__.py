@@ -18,8 +18,8 @@ import tensorflow as tf
 from tff_re import models
 from tff_re.exporting import places
 from tff_re.exporting.card import card
-from tff_re.exporting.checks import TOLERANCE, verified
-from tff_re.exporting.forms import Form, write_saved_model
+from tff_re.exporting.checks import verified
+from tff_re.exporting.forms import TOLERANCE, Form, write_saved_model
 from tff_re.exporting.places import ExportError, is_export
 from tff_re.exporting.quantised import HalfCore, write_tflite
 from tff_re.exporting.relations import RelationForm

@@ -20,9 +20,6 @@ from tff_re.exporting.places import (
 )
 from tff_re.exporting.quantised import tflite_core
 
-TOLERANCE = 1e-5
-"""The largest difference of a probability between the exported and the trained model."""
-
 BATCH = 64
 
 
@@ -42,7 +39,7 @@ def verified(
       `accuracy` on so many `examples`.
 
     Raises:
-      ExportError: a form that is not quantised gives other ids or, beyond TOLERANCE, other predictions.
+      ExportError: a form that is not quantised gives other ids or, beyond its tolerance, other predictions.
     """
     probes = form.probes()
     found, keras_model, signatures = {}, None, None
@@ -55,10 +52,10 @@ def verified(
     if keras_model is not None:
         given = tf.nest.map_structure(tf.constant, probes.keras)
         difference = _difference(keras_model(given, training=False)["probabilities"].numpy(), probes)
-        found[KERAS_FILE] = {"difference": _close(difference, KERAS_FILE)}
+        found[KERAS_FILE] = {"difference": _close(difference, KERAS_FILE, form)}
     if signatures is not None:
         difference = max(_difference(output, probes) for output in _answers(signatures, probes))
-        found[SAVED_MODEL_FOLDER] = {"difference": _close(difference, SAVED_MODEL_FOLDER)}
+        found[SAVED_MODEL_FOLDER] = {"difference": _close(difference, SAVED_MODEL_FOLDER, form)}
     predictors.update(dict.fromkeys(found, _batches(form.core)))  # they are the same function
     if (draft / FLOAT16_FOLDER).exists():
         loaded = tf.saved_model.load(os.fspath(draft / FLOAT16_FOLDER)).signatures
@@ -93,9 +90,9 @@ def _difference(found: np.ndarray, probes: Probes) -> float:
     return float(np.abs(found - probes.expected).max())  # NaN stays NaN
 
 
-def _close(difference: float, name: str) -> float:
-    # Not `difference > TOLERANCE`: a NaN has to fail.
-    if not difference <= TOLERANCE:
+def _close(difference: float, name: str, form: Form) -> float:
+    # Not `difference > tolerance`: a NaN has to fail.
+    if not difference <= form.tolerance:
         raise ExportError(
             f"{name} gives other predictions than the trained model (by up to {difference:.2g}); "
             "its build_plain is not the same function as its build"

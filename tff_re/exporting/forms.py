@@ -15,6 +15,13 @@ from tff_re.exporting.places import ExportError
 
 DEFAULT_SIGNATURE = "serving_default"
 
+TOLERANCE = 1e-5
+"""The largest difference of a probability between the exported and the trained model."""
+
+HALF_TOLERANCE = 1e-3
+"""The same behind frozen layers: training rounds their outputs to float16, and where a value lies between two of these,
+the rounding error of a sum, which depends on the batch, decides for one of them."""
+
 Core = Callable[[Mapping[str, tf.Tensor]], tf.Tensor]
 """Encoded inputs by name -> probabilities, float32 [B, C]."""
 
@@ -59,6 +66,7 @@ class Form:
       core: encoded inputs -> probabilities, in the SavedModel.
       core_specs: its inputs.
       small_core: the same function for TFLite, which wants few kinds of operations.
+      tolerance: of the difference between a written form's probabilities and the trained model's.
       resources: what the signatures use: the core's weights, and
       tables: what stands between raw inputs and the core.
     """
@@ -71,6 +79,7 @@ class Form:
     small_core: Core
     resources: Sequence[Any]
     tables: Sequence[Any] = ()
+    tolerance: float = TOLERANCE
 
     @staticmethod
     def check(inputs: Any, encoding: Any) -> None:

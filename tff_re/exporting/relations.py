@@ -14,7 +14,7 @@ from datasets.relation_records import RelationMention
 from datasets.text.relation_encoding import RelationEncoding
 from datasets.text.relation_layout import with_inline_markers
 from datasets.text.tokenizer_tables import TokenizerTables, tables_of
-from tff_re.exporting.forms import DEFAULT_SIGNATURE, Core, Endpoint, Form, Probes, softmax_of
+from tff_re.exporting.forms import DEFAULT_SIGNATURE, HALF_TOLERANCE, Core, Endpoint, Form, Probes, softmax_of
 from tff_re.exporting.marked_text import MarkedText
 from tff_re.exporting.places import ExportError
 from tff_re.models.inputs import HiddenRelationInput, RelationInput
@@ -49,6 +49,8 @@ class RelationForm(Form):
         probes: Sequence[RelationMention],
     ):
         relation, tables = _relation(inputs), _tables(encoding)
+        if relation is not inputs:
+            self.tolerance = HALF_TOLERANCE
         self._encoding = encoding
         self._probes = [*_made_up(encoding), *(probe for probe in probes if isinstance(probe, RelationMention))]
         self._marked_text = MarkedText(encoding, tables)

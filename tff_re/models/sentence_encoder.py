@@ -169,8 +169,8 @@ def finished(options: Options, inputs: HiddenRelationInput, num_classes: int, we
 def with_frozen_layers(options: Options, inputs: HiddenRelationInput, trained: tf.keras.Model) -> tf.keras.Model:
     """What was trained behind the frozen layers, with these before it; takes pieces.
 
-    Their outputs are rounded to float16 as in training, so that the predictions are those of the training process;
-    `finished` computes the same in float32 throughout.
+    Their outputs are rounded to float16 as in training, so that the predictions are those of the training process but
+    for values that lie between two of these numbers; `finished` computes the same in float32 throughout.
     """
     encoder = _whole(options, inputs).get_layer("encoder")
     config = copy.deepcopy(encoder.main.config)
