@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import document_memory
-from benchmarks.memory import _kind
+from benchmarks.memory import kind_of_memory
 
 FORM = {
     "model_type": "bert",
@@ -51,5 +51,5 @@ def test_steps_and_rounds_are_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(document_memory, "PARTS", 2)
     (tmp_path / "config.json").write_text(json.dumps(FORM), "utf-8")
     for work, more in ((document_memory.steps, ()), (document_memory.federated_rounds, (tmp_path / "worker.log",))):
-        measured = document_memory.measure(work, SMALL, str(tmp_path), more, _kind())
+        measured = document_memory.measure(work, SMALL, str(tmp_path), more, kind_of_memory())
         assert len(measured) == 2 and all(100e6 < peak < 10e9 and seconds > 0 for peak, seconds in measured)
