@@ -27,6 +27,10 @@ class Curve:
     precision: np.ndarray
     score: np.ndarray
 
+    def points(self, share: float = 1.0) -> np.ndarray:
+        """float64 [n, 3]: recall, precision, score; where a share of what is true can be found at all, of all of it."""
+        return np.stack([share * self.recall, self.precision, self.score], axis=-1)
+
     @property
     def f1(self) -> np.ndarray:
         """float64 [n], zero where precision and recall are."""
