@@ -174,6 +174,7 @@ SECRET = "Mrs Miller's aspirin"
 @pytest.mark.parametrize(
     "text",
     [
+        "",
         SECRET,
         f"<e1>{SECRET}</e1> and <e2>b</e2> and <e1>",
         f"<e1></e1>{SECRET} <e2>b</e2>",

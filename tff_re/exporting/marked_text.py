@@ -32,7 +32,7 @@ class MarkedText(tf.Module):
 
     def from_markers(self, text, types=None) -> dict[str, tf.Tensor]:
         """The arrays of texts that hold each marker once, string [B]; `types` as `from_spans` takes them."""
-        codes = tf.strings.unicode_decode(text, "UTF-8").to_tensor(-1)
+        codes = _wide(tf.strings.unicode_decode(text, "UTF-8"), -1)
         removed, places, good = tf.zeros_like(codes, tf.bool), [], True
         for marker in self._markers:
             found = _occurrences(codes, [ord(c) for c in marker])
@@ -90,7 +90,7 @@ class MarkedText(tf.Module):
         ids = tf.gather(tf.concat([ids, tf.reshape(marker_ids, [-1])], 0), order)
         row = tf.gather(tf.concat([where, tf.reshape(marker_where, [-1])], 0), order) // STRETCHES
         ids, about = (tf.RaggedTensor.from_value_rowids(values, row, rows) for values in (ids, tf.gather(about, order)))
-        return self._arrays(ids, about.to_tensor(-1))
+        return self._arrays(ids, _wide(about, -1))
 
     def _type_pieces(self, types, ranks):
         """(ids, stretches) of the types in place of the mentions: between their markers."""
@@ -137,7 +137,7 @@ class MarkedText(tf.Module):
             f"{which}_start": tf.gather(before, place, batch_dims=1) + 1
             for which, place in zip(("head", "tail"), places, strict=True)
         }
-        ids = tf.ragged.boolean_mask(ids.to_tensor(self._pad), kept)
+        ids = tf.ragged.boolean_mask(_wide(ids, self._pad), kept)
         about = tf.ragged.boolean_mask(about, kept)
         ends = tf.ones([ids.nrows(), 1], tf.int32)
         shape = [None, self._length]
@@ -148,6 +148,11 @@ class MarkedText(tf.Module):
         for which, flag in (("head", _HEAD), ("tail", _TAIL)):
             arrays[f"{which}_mask"] = tf.cast(tf.bitwise.bitwise_and(about, flag) > 0, tf.int32)
         return arrays
+
+
+def _wide(ragged: tf.RaggedTensor, filler: int):
+    """The rows filled up behind, [B, N + 1]: never of width 0, which has no first or last."""
+    return tf.pad(ragged.to_tensor(filler), [[0, 0], [0, 1]], constant_values=filler)
 
 
 def _require(good, problem: str) -> None:
