@@ -118,7 +118,7 @@ def test_the_commands_of_a_run(runtime, capsys):
     typed = command(capsys, "evaluate", run.folder, "--split", "train")
     assert typed.code == 0 and typed.err == "" and "leave out NA" in " ".join(typed.out.split())
     typed = command(capsys, "export", run.folder)
-    refusal(typed, "a model of sentence relations cannot be exported")
+    refusal(typed, "a model of bag_relations cannot be exported yet")
     assert not (run.folder / "export").exists()
 
 

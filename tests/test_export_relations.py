@@ -165,7 +165,7 @@ def test_a_process_without_this_project_gets_the_trained_models_predictions(expo
     assert done.returncode == 0, done.stderr
     answers = iter(done.stdout.splitlines())
     for kind in KINDS:
-        assert np.ptp(trained_probabilities(kind), axis=0).max() > 0.02, "texts are told apart"
+        assert np.ptp(trained_probabilities(kind), axis=0).max() > 100 * TOLERANCE, "texts are told apart"
         for _ in calls(kind):
             assert close(json.loads(next(answers)), kind), kind
 
@@ -208,7 +208,8 @@ def served(folder, request: str) -> str:
 def test_requests_in_the_form_of_tensorflow_serving(exports):
     one = {"text": "<e1>drug</e1> inhibits <e2>gene</e2>"}
     answer = json.loads(served(exports("pieces"), json.dumps({"instances": [one, one]})))["predictions"]
-    assert np.shape(answer) == (2, 3) and sum(answer[0]) == pytest.approx(1, 1e-5) and answer[0] == answer[1]
+    assert np.shape(answer) == (2, 3) and sum(answer[0]) == pytest.approx(1, 1e-5)
+    np.testing.assert_allclose(answer[0], answer[1], atol=1e-6)
     by_spans = {"text": "drug inhibits gene", "head": [0, 4], "tail": [14, 18]}
     request = json.dumps({"signature_name": "spans", "instances": [by_spans]})
     np.testing.assert_allclose(json.loads(served(exports("pieces"), request))["predictions"], answer[:1], atol=1e-6)

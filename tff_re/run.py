@@ -35,7 +35,7 @@ _run_options = [
 class _RuntimeName(click.ParamType):
     name = "runtime"
 
-    def get_metavar(self, param):
+    def get_metavar(self, param, ctx=None):
         return f"[{'|'.join(runtime_names())}]"
 
     def convert(self, value, param, ctx):

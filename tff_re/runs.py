@@ -193,6 +193,10 @@ def export_run(
 
     with open_run(path, where, runtime_name) as (run, _):
         recipe, prepared = run.experiment.recipe, run.experiment.prepared
+        if prepared.held_out is not None:
+            raise UserError(
+                f"{path}: a model of {recipe.task.name} cannot be exported yet; its model.keras takes encoded inputs"
+            )
         samples = prepared.samples("test")
         return export_model(
             out or run.folder.export,

@@ -9,10 +9,17 @@ import tensorflow_federated as tff
 
 from computations import algorithms
 from tests.computations import toolbox
-from tests.computations.test_conformance import NAMES, STATEFUL, begin, clients_of_round, options_of, play
+from tests.computations.test_conformance import NAMES, STATEFUL, begin, case, clients_of_round, options_of, play
 from tff_re.runtime import open_runtime
 
-WITH_SGD = {"fedavg", "fedatt", "fedprox", "scaffold"}
+WITH_SGD = {
+    "fedavg",
+    "fedatt",
+    "fedprox",
+    "scaffold",
+    "lazy_mil",
+    *(f"mil_{m}" for m in ("none", "one", "ave", "att", "att_ra")),
+}
 """The worker's kernel of gradient descent rounds once in w - a·g (a fused multiply-add), this TensorFlow's twice. All
 other kernels give the same bits."""
 
@@ -36,7 +43,7 @@ def three_clients(number):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_two_rounds_are_those_of_the_worker(contexts, name):
-    model = toolbox.linear_model(3, 3)
+    model = toolbox.linear_model(3, 3, bags=case(name).bags)
     algorithm = algorithms.find(name).build(model, options_of(name, **STATEFUL, num_clients=3))
     outcomes = {}
     for which, context in contexts.items():

@@ -95,10 +95,12 @@ def one_round(algorithm):
     from tests.computations.cases import NUM_AT_SERVER
 
     clients = [toolbox.client(*toolbox.examples(40 + i, seed=i), seed=(i, 1)) for i in range(NUM_CLIENTS)]
+    if "triple" in algorithm.model.input_spec:
+        clients = [toolbox.in_bags(one, platform) for platform, one in enumerate(clients)]
     state = algorithm.initialize(toolbox.model_weights(*toolbox.start_weights()))
     rest = []
     if algorithm.client_work.memory_type is not None:
-        rest.append([algorithm.client_work.blank_memory(40 + i) for i in range(NUM_CLIENTS)])
+        rest.append([algorithm.client_work.blank_memory(one["examples"]) for one in clients])
     if algorithm.server_type is not None:
         rest.append(toolbox.client(*toolbox.examples(NUM_AT_SERVER, seed=40)))
     return algorithm.next(state, clients, *rest)
@@ -137,9 +139,8 @@ def test_every_algorithm_gives_the_numbers_of_one_worker(runtime, tff, tf, tmp_p
     from computations import algorithms
     from tests.computations import cases, toolbox
 
-    model = toolbox.linear_model(3, 3)
     for name in algorithms.names():
-        entry = algorithms.find(name)
+        entry, model = algorithms.find(name), toolbox.linear_model(3, 3, bags=cases.case(name).bags)
         algorithm = entry.build(model, entry.options(**{**cases.case(name).required, "local_epochs": 2}))
         spread = one_round(algorithm)
         with open_runtime("local", log_path=tmp_path / "log", max_concurrent_computation_calls=2):

@@ -38,7 +38,7 @@ def test_by_name(tmp_path, name, pairs):
     assert made.samples[0].sample_id == f"{name}-train-1"
     file = tmp_path / name / "train.pubtator.gz"
     assert load_documents(name, path=file, split="dev").samples[0].sample_id == f"{name}-dev-1"
-    assert DATA_SETS[name].documents and not DATA_SETS[name].relations
+    assert DATA_SETS[name].kind == "documents" and not DATA_SETS[name].relations
     for load in (load_corpus, load_relations):
         with pytest.raises(DataError, match=f"data set {name}: holds"):
             load(name, tmp_path)
