@@ -17,6 +17,7 @@ from tff_re.checkpoints import Records
 from tff_re.errors import UserError
 from tff_re.evaluation import Evaluation, Evaluator, Judge, Judgement, Truth, arranged
 from tff_re.experiment import Experiment
+from tff_re.report import write_precision_recall
 from tff_re.run_folder import RunFolder, write_text
 from tff_re.runtime import Runtime, WorkerDied
 from tff_re.tasks.held_out import DEV
@@ -225,7 +226,9 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         summary["chosen"] = {"round": number, "by": criterion, **result.judgement.metrics}
     write_text(folder.summary, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     if result.judgement is not None:
-        experiment.prepared.held_out.write(folder.path, result.judgement.scores)
+        points = experiment.prepared.held_out.points(result.judgement.scores)
+        if points is not None:
+            write_precision_recall(folder.precision_recall, points)
     if result.test is not None:
         rows = ["client,examples,accuracy,loss"]
         rows += [f"{_quoted(c)},{n},{accuracy!r},{loss!r}" for c, (n, accuracy, loss) in result.test.clients.items()]

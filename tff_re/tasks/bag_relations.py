@@ -6,7 +6,6 @@ import collections
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -25,8 +24,6 @@ from datasets.catalogue import find_data_set
 from datasets.encoded_clients import training_texts
 from datasets.errors import DataError
 from datasets.partition import Partition, build_partition, label_counts, read_partition
-from tff_re.report import write_precision_recall
-from tff_re.run_folder import RunFolder
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.held_out import DEV, TEST
 from tff_re.tasks.ranking_metrics import curve, ranking_metrics
@@ -185,14 +182,12 @@ class BagsAtServer:
             {split: dataclasses.replace(bags, arrays=run(bags.arrays)) for split, bags in self._bags.items()}
         )
 
-    def write(self, folder: Path, scores: Mapping[str, np.ndarray]) -> list[Path]:
-        """precision_recall.csv of the test split."""
+    def points(self, scores: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        """The curve of the test split's facts; None where a score is not finite."""
         if not np.isfinite(scores[TEST]).all():
-            return []
+            return None
         points = curve(scores[TEST][:, 1:], self._true(TEST))
-        path = RunFolder(folder).precision_recall
-        write_precision_recall(path, np.stack([points.recall, points.precision, points.score], axis=-1))
-        return [path]
+        return np.stack([points.recall, points.precision, points.score], axis=-1)
 
     def _true(self, split: str) -> np.ndarray:
         return self._bags[split].labels[:, 1:].astype(bool)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import tensorflow_federated as tff
@@ -22,8 +21,6 @@ from datasets.documents.scoring import best_threshold, score_pairs
 from datasets.documents.selection import set_documents_apart, subset
 from datasets.partition import build_partition, label_counts, read_partition
 from tff_re.models.inputs import DocumentInput
-from tff_re.report import write_precision_recall
-from tff_re.run_folder import RunFolder
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.held_out import DEV, TEST
 from tff_re.tasks.ranking_metrics import curve
@@ -152,20 +149,19 @@ class DocumentsAtServer:
             found.update({f"{split}/{name}": value for name, value in zip(names, measured, strict=True)})
         return found
 
-    def write(self, folder: Path, scores: Mapping[str, np.ndarray]) -> list[Path]:
-        """precision_recall.csv of the test split's candidates; what is stated and no candidate is never recalled."""
+    def points(self, scores: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        """The curve of the test split's candidates; what is stated and no candidate is never recalled. None where a
+        score is not finite or no candidate is stated."""
         own = self._documents[TEST]
         if not np.isfinite(scores[TEST]).all():
-            return []
+            return None
         candidates = own.encoded.arrays["pair_head"] >= 0
         true = own.encoded.arrays["pair_labels"][candidates] > 0
         if not true.any():
-            return []
+            return None
         points = curve(scores[TEST][candidates], true)
         recall = points.recall * true.sum() / len(own.gold)
-        path = RunFolder(folder).precision_recall
-        write_precision_recall(path, np.stack([recall, points.precision, points.score], axis=-1))
-        return [path]
+        return np.stack([recall, points.precision, points.score], axis=-1)
 
 
 def _corpora(options: Options, where: Where) -> tuple[DocumentCorpus, dict[str, DocumentCorpus]]:

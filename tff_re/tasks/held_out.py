@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -42,5 +41,6 @@ class HeldOut(Protocol):
     def behind(self, run: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]) -> HeldOut:
         """The same examples with a model's frozen layers behind them; `run` is what those make of arrays."""
 
-    def write(self, folder: Path, scores: Mapping[str, np.ndarray]) -> list[Path]:
-        """Writes what there is to look at (curves, scores) of the round that was chosen; returns the files."""
+    def points(self, scores: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        """The test split's curve of precision over recall, float64 [n, 3]: recall, precision, least score, from the
+        most certain prediction down; None where there is none."""
