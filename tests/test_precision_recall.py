@@ -46,7 +46,7 @@ def test_every_curve_of_a_ranking_reads_back(tmp_path_factory, pairs):
         "recall,precision,score\n0.5,1,0.9,0.5,1,0.9\n1,1,1,1,1,1\n",
         "recall,precision,score\n0.5,1,x\n1,1,0\n",
         "recall,precision,score\n0.5,nan,0.9\n1,1,0\n",
-        "recall,precision,score\n0.5,1,0.9\n0.7,0.5,0.8\n",  # cut off
+        "recall,precision,score\n0.5,1,0.9\n1.5,0.5,0.8\n",
         "recall,precision,score\n0.5,1,0.9\n0.2,0.5,0.8\n1,0.5,0.7\n",
     ],
 )
@@ -64,6 +64,16 @@ def test_precision_on_the_grid_is_that_of_the_first_prediction_with_so_much_reca
     values = dict(zip(np.round(GRID, 2).tolist(), on_grid(STEPS), strict=True))
     for recall, wanted in ((0.0, 1), (0.25, 1), (0.26, 0.5), (0.5, 0.5), (0.51, 0.2), (1.0, 0.2)):
         assert values[recall] == wanted, recall
+
+
+def test_a_curve_that_does_not_come_to_recall_one_ends_where_it_ends(tmp_path):
+    short = np.array([[0.25, 1.0, 0.9], [0.5, 0.5, 0.8]])
+    write_precision_recall(tmp_path / "c.csv", short)
+    np.testing.assert_array_equal(read_precision_recall(tmp_path / "c.csv"), short)
+    assert np.isnan(on_grid(short)).tolist() == (GRID > 0.5 + 1e-9).tolist() and on_grid(short)[50] == 0.5
+    lines = precision_recall_table(tmp_path / "t.csv", {"A": [short, STEPS]}).read_text("utf-8").splitlines()
+    assert lines[51] == "0.5,0.5" and lines[52] == "0.51,"
+    pixels(*precision_recall_png(tmp_path / "pr.png", {"A": [short, STEPS], "B": [STEPS]}))
 
 
 def test_the_table_has_the_means_over_seeds(tmp_path):

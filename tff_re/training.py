@@ -226,7 +226,7 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         summary["chosen"] = {"round": number, "by": criterion, **result.judgement.metrics}
     write_text(folder.summary, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     if result.judgement is not None:
-        points = experiment.prepared.held_out.curve(result.judgement.scores)
+        points = experiment.prepared.held_out.points(result.judgement.scores)
         if points is not None:
             write_precision_recall(folder.precision_recall, points)
     if result.test is not None:

@@ -41,8 +41,8 @@ def read_precision_recall(path: str | os.PathLike) -> Points | None:
         points = np.array(rows, np.float64)
         if tuple(heading) != COLUMNS or points.ndim != 2 or points.shape[1] != len(COLUMNS):
             raise ValueError
-        # A curve goes on to recall one; what was cut off does not.
-        if not np.isfinite(points).all() or (np.diff(points[:, 0]) < 0).any() or points[-1, 0] != 1:
+        shares = points[:, :2]
+        if not np.isfinite(points).all() or (np.diff(points[:, 0]) < 0).any() or (np.abs(shares - 0.5) > 0.5).any():
             raise ValueError
         return points
     except (ValueError, csv.Error):
@@ -50,9 +50,10 @@ def read_precision_recall(path: str | os.PathLike) -> Points | None:
 
 
 def on_grid(points: Points) -> np.ndarray:
-    """Precision at each recall of `GRID`: that of the first prediction which brings so much of it."""
+    """Precision at each recall of `GRID`: that of the first prediction which brings so much of it; NaN beyond the
+    curve's end, where it does not come to recall one (what is no candidate is never found)."""
     recall, precision = points[:, 0], points[:, 1]
-    return precision[np.minimum(np.searchsorted(recall, GRID - 1e-12), len(recall) - 1)]
+    return np.append(precision, np.nan)[np.searchsorted(recall, GRID - 1e-12)]
 
 
 def precision_recall_png(
@@ -62,7 +63,7 @@ def precision_recall_png(
 
     Args:
       path: The PNG file.
-      series: Method to its curves, one for each seed, each up to recall one.
+      series: Method to its curves, one for each seed.
       title: Above the picture.
 
     Returns:
@@ -104,9 +105,11 @@ def precision_recall_png(
 
 
 def precision_recall_table(path: str | os.PathLike, series: Mapping[str, Sequence[Points]]) -> Path:
-    """The same as a CSV file: recall, and the mean precision of each method. Raises DataError as the picture does."""
+    """The same as a CSV file: recall, and the mean precision of each method, empty where a seed does not come so far.
+    Raises DataError as the picture does."""
     means = [np.mean([on_grid(points) for points in seeds], axis=0) for seeds in series.values()]
-    write_atomically(path, _csv(("recall", *series), np.column_stack([GRID, *means]).tolist()))
+    rows = [["" if np.isnan(value) else value for value in row] for row in np.column_stack([GRID, *means]).tolist()]
+    write_atomically(path, _csv(("recall", *series), rows))
     return Path(path)
 
 

@@ -182,12 +182,12 @@ class BagsAtServer:
             {split: dataclasses.replace(bags, arrays=run(bags.arrays)) for split, bags in self._bags.items()}
         )
 
-    def curve(self, scores: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        """Of the test split; None where a score is not finite, or no bag has a fact."""
-        true = self._true(TEST)
-        if not np.isfinite(scores[TEST]).all() or not true.any():
+    def points(self, scores: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        """The curve of the test split's facts; None where a score is not finite."""
+        if not np.isfinite(scores[TEST]).all():
             return None
-        return curve(scores[TEST][:, 1:], true).points()
+        points = curve(scores[TEST][:, 1:], self._true(TEST))
+        return np.stack([points.recall, points.precision, points.score], axis=-1)
 
     def _true(self, split: str) -> np.ndarray:
         return self._bags[split].labels[:, 1:].astype(bool)

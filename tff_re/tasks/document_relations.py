@@ -149,15 +149,19 @@ class DocumentsAtServer:
             found.update({f"{split}/{name}": value for name, value in zip(names, measured, strict=True)})
         return found
 
-    def curve(self, scores: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        """Of the test split's candidates; what is stated and no candidate is never recalled. None where a score is not
-        finite, or no candidate holds."""
+    def points(self, scores: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        """The curve of the test split's candidates; what is stated and no candidate is never recalled. None where a
+        score is not finite or no candidate is stated."""
         own = self._documents[TEST]
+        if not np.isfinite(scores[TEST]).all():
+            return None
         candidates = own.encoded.arrays["pair_head"] >= 0
         true = own.encoded.arrays["pair_labels"][candidates] > 0
-        if not np.isfinite(scores[TEST]).all() or not true.any():
+        if not true.any():
             return None
-        return curve(scores[TEST][candidates], true).points(true.sum() / len(own.gold))
+        points = curve(scores[TEST][candidates], true)
+        recall = points.recall * true.sum() / len(own.gold)
+        return np.stack([recall, points.precision, points.score], axis=-1)
 
 
 def _corpora(options: Options, where: Where) -> tuple[DocumentCorpus, dict[str, DocumentCorpus]]:

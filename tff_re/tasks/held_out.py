@@ -41,5 +41,6 @@ class HeldOut(Protocol):
     def behind(self, run: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]) -> HeldOut:
         """The same examples with a model's frozen layers behind them; `run` is what those make of arrays."""
 
-    def curve(self, scores: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        """Precision over recall on the test split, float64 [n, 3] (recall, precision, least score); None for none."""
+    def points(self, scores: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        """The test split's curve of precision over recall, float64 [n, 3]: recall, precision, least score, from the
+        most certain prediction down; None where there is none."""
