@@ -183,13 +183,12 @@ def with_frozen_layers(options: Options, inputs: HiddenRelationInput, trained: t
         dtype=options.precision,
         name="frozen_layers",
     )
-    arrays = keras_inputs(inputs.relation)
-    trimmed = TrimRelations(name="trim")(arrays)
-    outputs = lower({name: trimmed[name] for name in ("input_ids", "attention_mask")})
+    arrays = keras_inputs(inputs.relation)  # of full width, which what was trained takes; that trims them itself
+    outputs = lower({name: arrays[name] for name in ("input_ids", "attention_mask")})
     assign_lower(lower, encoder)
-    mask = tf.expand_dims(tf.cast(trimmed["attention_mask"], tf.float16), -1)
+    mask = tf.expand_dims(tf.cast(arrays["attention_mask"], tf.float16), -1)
     outputs = trained(
-        {**{n: trimmed[n] for n in inputs.specs if n != "hidden"}, "hidden": tf.cast(outputs, tf.float16) * mask}
+        {**{n: arrays[n] for n in inputs.specs if n != "hidden"}, "hidden": tf.cast(outputs, tf.float16) * mask}
     )
     return tf.keras.Model(arrays, outputs, name="sentence_encoder")
 
