@@ -9,19 +9,14 @@ import tensorflow_federated as tff
 
 from computations import algorithms
 from tests.computations import toolbox
-from tests.computations.test_conformance import NAMES, STATEFUL, begin, case, clients_of_round, options_of, play
+from tests.computations.cases import case
+from tests.computations.test_conformance import NAMES, STATEFUL, begin, clients_of_round, options_of, play
 from tff_re.runtime import open_runtime
 
-WITH_SGD = {
-    "fedavg",
-    "fedatt",
-    "fedprox",
-    "scaffold",
-    "lazy_mil",
-    *(f"mil_{m}" for m in ("none", "one", "ave", "att", "att_ra")),
-}
-"""The worker's kernel of gradient descent rounds once in w - a·g (a fused multiply-add), this TensorFlow's twice. All
-other kernels give the same bits."""
+TOLERANCE = {"rtol": 1e-6, "atol": 5e-7}
+"""The worker is compiled to round once in a·b + c (a fused multiply-add), this TensorFlow twice: its SGD differs by a
+bit in every step. Without SGD all results were equal to the bit where this was written; that depends on the machine.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -53,15 +48,10 @@ def test_two_rounds_are_those_of_the_worker(contexts, name):
     tf.nest.assert_same_structure(here, there, check_types=True)
     kinds = [[type(value) for value in tf.nest.flatten(outcome)] for outcome in (here, there)]
     assert kinds[0] == kinds[1]
-    if name not in WITH_SGD:
-        assert toolbox.bits(here) == toolbox.bits(there)
     for ours, workers in zip(tf.nest.flatten(here), tf.nest.flatten(there), strict=True):
         if ours is not None:
             # A control variate is a difference of weights over (steps times rate): a bit there is some ten here.
-            np.testing.assert_allclose(ours, workers, rtol=1e-6, atol=5e-6 if name == "scaffold" else 5e-7)
+            factor = 10 if name == "scaffold" else 1
+            np.testing.assert_allclose(ours, workers, rtol=TOLERANCE["rtol"], atol=factor * TOLERANCE["atol"])
     moved = [np.abs(a - b).max() for a, b in zip(here[0]["weights"].trainable, toolbox.start_weights(), strict=True)]
     assert min(moved) > 1e-4
-
-
-def test_the_table_of_exceptions_names_algorithms():
-    assert set(NAMES) > WITH_SGD
