@@ -363,11 +363,14 @@ def _suite_progress(suite):
 
 def _say_start(experiment) -> None:
     recipe: Recipe = experiment.recipe
-    clients = experiment.prepared.examples.clients
+    examples, held_out = experiment.prepared.examples, experiment.prepared.held_out
+    tested = f" and {examples.size('test')} test examples"
+    if held_out is not None:
+        tested = f" examples, {' and '.join(held_out.splits)} at the server"
     _say(
-        f"{recipe.name}: {recipe.algorithm.name} on {recipe.task.name}, {len(clients)} clients, "
-        f"{experiment.prepared.examples.size('train')} training and {experiment.prepared.examples.size('test')} test "
-        f"examples; a client gets {experiment.traffic.down:,} bytes and sends {experiment.traffic.up:,} a round"
+        f"{recipe.name}: {recipe.algorithm.name} on {recipe.task.name}, {len(examples.clients)} clients, "
+        f"{examples.size('train')} training{tested}; a client gets {experiment.traffic.down:,} bytes and sends "
+        f"{experiment.traffic.up:,} a round"
     )
 
 
