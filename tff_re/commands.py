@@ -33,7 +33,7 @@ def train(recipe_name: str, overrides, where: Where, out: Path | None, resume: b
     recipe = load(recipe_name, overrides, seed)
     out = out or Path("runs") / f"{recipe.name}-seed{recipe.seed}"
     with progress.RoundProgress(console, _title(recipe.name), recipe.training.rounds) as shown:
-        _, result = train_run(
+        experiment, result = train_run(
             recipe, out, where=where, resume=resume, runtime=runtime, on_start=_say_start, on_round=shown
         )
     if result.test is not None:
@@ -45,7 +45,9 @@ def train(recipe_name: str, overrides, where: Where, out: Path | None, resume: b
         if result.chosen is not None:
             title += f", round {result.chosen[0]}, chosen by {result.chosen[1]}"
         console.print(_metrics_table(title, result.judgement.metrics))
-    _say(f"written: {out} (metrics.csv, plots, model.keras, TensorBoard; export it with: export {out})")
+    # What the server judges by is of tasks whose models have no export yet.
+    then = "" if experiment.prepared.held_out is not None else f"; export it with: export {out}"
+    _say(f"written: {out} (metrics.csv, plots, model.keras, TensorBoard{then})")
 
 
 def compare(recipes, suite_name, seeds, overrides, where: Where, out: Path | None, resume: bool, runtime_name: str):

@@ -19,6 +19,7 @@ from datasets.documents.loading import load_documents
 from datasets.documents.records import DocumentCorpus
 from datasets.documents.scoring import best_threshold, score_pairs
 from datasets.documents.selection import set_documents_apart, subset
+from datasets.errors import DataError
 from datasets.partition import build_partition, label_counts, read_partition
 from tff_re.models.inputs import DocumentInput
 from tff_re.tasks.base import Prepared
@@ -82,6 +83,12 @@ def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
         partition = read_partition(where.partition, corpus)
     else:
         partition = build_partition(corpus, partitioner, seed=seed, test_share=0.0)
+    if partition.server or any(client.test for client in partition.clients.values()):
+        raise DataError(
+            "the partition holds documents out, and the server has those to be tested on",
+            record=f"corpus {corpus.name}",
+            remedy="build it with test_share = 0 and server_share = 0",
+        )
     encoding = DocumentEncoding(load_tokenizer(options.tokenizer), longest=options.longest)
     examples, encoded = encode_document_clients(corpus, partition, encoding, held_out)
     arrays = next(iter(examples.clients)).train
@@ -118,7 +125,17 @@ class DocumentsAtServer:
     def __init__(self, documents: Mapping[str, HeldOutDocuments]):
         """Args:
         documents: split -> its documents; `test`, and `dev` before it if there is one.
+
+        Raises:
+          DataError: a split that states nothing, so that nothing is there to be found.
         """
+        for split, of_split in documents.items():
+            if not of_split.gold:
+                raise DataError(
+                    f"none of its {len(of_split.encoded.pairs)} documents states a relation, so there is no recall",
+                    record=f"documents of {split}",
+                    remedy="choose other splits or another dev_share",
+                )
         self._documents = documents
         self.splits = tuple(documents)
 
