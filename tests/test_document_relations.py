@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 
 import numpy as np
@@ -68,7 +69,13 @@ def test_a_run_is_that_of_the_round_which_dev_chose(runtime):
     for value in run.result.weights.trainable:
         assert any(np.array_equal(value, other) for other in written)
     left = {path.name for path in (run.folder / "plots").iterdir()}
-    assert {"curves.png", "partition.png", "precision-recall.png"} <= left and "confusion-test.png" not in left
+    assert {
+        "curves.png",
+        "partition.png",
+        "precision-recall.png",
+        "documents.png",
+        "entropy.csv",
+    } <= left and "confusion-test.png" not in left
     for path in [path for path in run.folder.rglob("*") if path.is_file()]:
         assert HIDDEN.encode() not in path.read_bytes(), path
 
@@ -212,6 +219,20 @@ def test_clients_hold_documents_by_their_entropy_and_the_server_those_to_judge_b
     assert not any(HIDDEN in note for note in prepared.notes)
 
 
+def test_the_partition_command_shows_the_clients_documents(capsys, tmp_path):
+    recipe = write_recipe(tmp_path / "r.toml", document_table())
+    typed = command(capsys, "partition", recipe, "--out", tmp_path / "out")
+    assert typed.code == 0 and typed.err == "" and HIDDEN not in typed.out
+    assert all(heading in typed.out for heading in ("Documents", "entities", "mentions", "pairs", "entropy"))
+    names = {"partition.json", "partition.png", "documents.csv", "documents.png", "entropy.csv", "entropy.png"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names
+    assert all(name in typed.out for name in names)
+    with open(tmp_path / "out" / "documents.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert sum(int(row["documents"]) for row in rows) == 12 and sum(int(row["positive"]) for row in rows) == 10
+    assert [row["client"] for row in rows] == list(prepare(document_table()).partition.clients)
+
+
 def documents_of(prepared, split) -> set:
     return {pairs[0].document_id for pairs in prepared.held_out._documents[split].encoded.pairs}
 
@@ -227,6 +248,9 @@ def test_dev_documents_are_drawn_by_a_seed_of_their_own(tmp_path):
     few = prepare(document_table(task={"subset": 5}))
     assert sum(len(client.train["y"]) for client in few.examples.clients) == 5
     assert any(note == "5 of 12 documents, drawn" for note in few.notes)
+    fewer = prepare(document_table(task={"test_subset": 6}))
+    assert [len(documents_of(fewer, split)) for split in ("dev", "test")] == [3, 3]
+    assert "test: 6 of 10 documents, drawn" in fewer.notes
 
 
 def test_dev_may_be_a_split(tmp_path):
@@ -298,6 +322,7 @@ def test_the_shipped_recipe_by_the_command_line(runtime, capsys, tmp_path):
         ({"dev_share": 1.0}, "'task.dev_share' must be at least 0 and below 1, got 1.0"),
         ({"dev_seed": -1}, "'task.dev_seed' must be at least 0, got -1"),
         ({"subset": 0}, "'task.subset' must be at least 1, got 0"),
+        ({"test_subset": 0}, "'task.test_subset' must be at least 1, got 0"),
         ({"longest": 0}, "'task.longest' must be at least 1, got 0"),
         ({"longest": 20}, "pieces, more than the 20 allowed"),
         ({"dev_splt": "test"}, "unknown key 'task.dev_splt'"),
@@ -369,7 +394,6 @@ def test_partition_files(runtime, capsys, tmp_path):
     assert same.partition.clients == prepare(document_table()).partition.clients
     ids = [sample_id for client in same.partition.clients.values() for sample_id in client.train]
     everything = ClientSamples(tuple(ids[3:]), ())
-    idle = Partition("iid", {}, 0, {"a": ClientSamples(tuple(ids), ()), "b": ClientSamples((), ())})
     for partition, part in (
         (Partition("iid", {}, 0, {"a": ClientSamples(tuple(ids[3:]), tuple(ids[:3]))}), "holds documents out"),
         (Partition("iid", {}, 0, {"a": everything}, (), tuple(ids[:3])), "holds documents out"),
@@ -379,13 +403,11 @@ def test_partition_files(runtime, capsys, tmp_path):
         recipe = write_recipe(tmp_path / "r.toml", document_table())
         typed = command(capsys, "train", recipe, "--partition", tmp_path / "p.json", "--out", tmp_path / "out")
         assert HIDDEN not in refusal(typed, part)
-    write_partition(idle, tmp_path / "p.json")
-    table = document_table(training={"rounds": 1, "clients_per_round": 2})
-    typed = command(
-        capsys, "train", write_recipe(tmp_path / "r.toml", table), "--partition", tmp_path / "p.json",
-        "--out", tmp_path / "out",
-    )  # fmt: skip
-    refusal(typed, "training.clients_per_round is 2, but only 1 clients have training examples")
+    raw = json.loads(file.read_text("utf-8"))
+    raw["clients"]["idle"] = {"train": [], "test": []}
+    (tmp_path / "p.json").write_text(json.dumps(raw), "utf-8")
+    typed = command(capsys, "train", recipe, "--partition", tmp_path / "p.json", "--out", tmp_path / "out")
+    refusal(typed, "p.json", "client number 4: has no samples; leave the client out")
     assert not (tmp_path / "out").exists()
 
 

@@ -291,11 +291,13 @@ def partition(recipe_name: str, overrides, where: Where, seed: int | None, out: 
     """`partition`: who would hold what."""
     from datasets.partition import write_partition
     from tff_re.experiment import Workshop
-    from tff_re.report import partition_heatmap, partition_table
+    from tff_re.report import documents_table, partition_heatmap, partition_table, write_documents
 
     recipe = load(recipe_name, overrides, seed)
     prepared = Workshop(where).prepare(recipe)
     console.print(partition_table(prepared.counts))
+    if prepared.documents is not None:
+        console.print(documents_table(prepared.documents.rows))
     for note in prepared.notes:
         console.print(f"note: {note}", highlight=False)
     if out is None:
@@ -309,6 +311,8 @@ def partition(recipe_name: str, overrides, where: Where, seed: int | None, out: 
         if prepared.partition is not None:
             write_partition(prepared.partition, out / "partition.json")
             written.append(out / "partition.json")
+        if prepared.documents is not None:
+            written += write_documents(out, prepared.documents)
     _say(f"written: {', '.join(map(str, written))}")
 
 
