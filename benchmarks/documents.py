@@ -3,10 +3,10 @@
 One client, batches of 3 documents such as CDR's (400 pieces, 10 entities, 20 pairs) without padding, Adam; the encoder
 has the form of MiniLM-L6 and random weights. Ours trains in the worker, as FedAvg with Adam at the clients and as
 FedLCC (which reads its documents twice more for the contrast), and scores documents at the server as an evaluation
-does. The plain loops are a `tf.function` over the same Keras model and the same batches in this process. A document's cost is a
-slope: what many documents take longer than few. What a call costs beside it (sending weights, opening sessions) stands
-apart. Before anything is timed, one step of each from the same weights must lead to the same weights, and all must give
-the documents the same scores.
+does. The plain loops are a `tf.function` over the same Keras model and the same batches in this process. A document's
+cost is a slope: what many documents take longer than few. What a call costs beside it (sending weights, opening
+sessions) stands apart. Before anything is timed, one step of each from the same weights must lead to the same weights,
+and all must give the documents the same scores.
 """
 
 from __future__ import annotations
