@@ -110,11 +110,11 @@ def steps(tell, size: Size, folder: str, vocabulary: int, parts: int) -> None:
     from computations.local_model import split_label
     from computations.randomness import step_seed
 
-    local_model = _local_model(size, folder, vocabulary)
+    local_model = build_model(size, folder, vocabulary)
     model = local_model.keras_model(local_model.initial_weights(0))
     optimizer = SelfAdam(2.5e-5).bind(model.trainable_variables)
     features, labels = split_label(
-        {n: tf.constant(a) for n, a in local_model.arrange(_documents(size, vocabulary)).items()}
+        {n: tf.constant(a) for n, a in local_model.arrange(documents(size, vocabulary)).items()}
     )
 
     @tf.function
@@ -136,11 +136,11 @@ def federated_rounds(tell, size: Size, folder: str, vocabulary: int, parts: int,
     from tff_re.runtime import open_runtime
 
     with open_runtime("local", log_path=log):
-        model = _local_model(size, folder, vocabulary)
+        model = build_model(size, folder, vocabulary)
         chosen = algorithms.find("fedlcc")
         algorithm = chosen.build(model, chosen.options(batch_size=BATCH))
         state = algorithm.initialize(model.initial_weights(0))
-        arrays = model.arrange(_documents(size, vocabulary))
+        arrays = model.arrange(documents(size, vocabulary))
         memory = [algorithm.client_work.blank_memory(arrays)]
         for number in range(parts):
             client = collections.OrderedDict(examples=arrays, seed=np.array([number, 0], np.int32))
@@ -150,7 +150,8 @@ def federated_rounds(tell, size: Size, folder: str, vocabulary: int, parts: int,
             tell(time.perf_counter() - began)
 
 
-def _local_model(size: Size, folder: str, vocabulary: int):
+def build_model(size: Size, folder: str, vocabulary: int, dropout: float | None = None):
+    """The LocalModel of an encoder whose config.json is in the folder; `dropout` None: the configuration's."""
     import tensorflow as tf
 
     from computations.local_model import LocalModel
@@ -158,7 +159,7 @@ def _local_model(size: Size, folder: str, vocabulary: int):
     from tff_re.models.inputs import DocumentInput
 
     inputs = DocumentInput(vocabulary, size.pieces, size.mentions, size.entities, size.pairs, 1, folder)
-    options = document_encoder.Options(pretrained=False)
+    options = document_encoder.Options(pretrained=False, encoder_dropout=dropout)
     return LocalModel(
         build=lambda: document_encoder.build(options, inputs, 2),
         input_spec={**inputs.specs, "y": tf.TensorSpec([None], tf.int32)},
@@ -167,8 +168,8 @@ def _local_model(size: Size, folder: str, vocabulary: int):
     )
 
 
-def _documents(size: Size, vocabulary: int) -> dict[str, np.ndarray]:
-    """A batch of random pieces without padding, the mentions spread evenly, so many of all pairs; see DocumentInput."""
+def documents(size: Size, vocabulary: int, count: int = BATCH) -> dict[str, np.ndarray]:
+    """Documents of random pieces without padding, mentions spread evenly, so many of all pairs; see DocumentInput."""
     rng = np.random.default_rng(0)
     pairs = [(s, t) for s in range(size.entities) for t in range(size.entities) if s != t][: size.pairs]
     rows = {
@@ -179,8 +180,8 @@ def _documents(size: Size, vocabulary: int) -> dict[str, np.ndarray]:
         "y": 1,
     }
     return {
-        **{name: np.repeat(np.asarray(row)[np.newaxis], BATCH, axis=0) for name, row in rows.items()},
-        "input_ids": rng.integers(0, vocabulary, [BATCH, size.pieces]),
-        "attention_mask": np.ones([BATCH, size.pieces]),
-        "pair_labels": rng.integers(0, 2, [BATCH, len(pairs), 1]),
+        **{name: np.repeat(np.asarray(row)[np.newaxis], count, axis=0) for name, row in rows.items()},
+        "input_ids": rng.integers(0, vocabulary, [count, size.pieces]),
+        "attention_mask": np.ones([count, size.pieces]),
+        "pair_labels": rng.integers(0, 2, [count, len(pairs), 1]),
     }

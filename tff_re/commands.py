@@ -33,7 +33,7 @@ def train(recipe_name: str, overrides, where: Where, out: Path | None, resume: b
     recipe = load(recipe_name, overrides, seed)
     out = out or Path("runs") / f"{recipe.name}-seed{recipe.seed}"
     with progress.RoundProgress(console, _title(recipe.name), recipe.training.rounds) as shown:
-        _, result = train_run(
+        experiment, result = train_run(
             recipe, out, where=where, resume=resume, runtime=runtime, on_start=_say_start, on_round=shown
         )
     if result.test is not None:
@@ -45,7 +45,9 @@ def train(recipe_name: str, overrides, where: Where, out: Path | None, resume: b
         if result.chosen is not None:
             title += f", round {result.chosen[0]}, chosen by {result.chosen[1]}"
         console.print(_metrics_table(title, result.judgement.metrics))
-    _say(f"written: {out} (metrics.csv, plots, model.keras, TensorBoard; export it with: export {out})")
+    # What the server judges by is of tasks whose models have no export yet.
+    then = "" if experiment.prepared.held_out is not None else f"; export it with: export {out}"
+    _say(f"written: {out} (metrics.csv, plots, model.keras, TensorBoard{then})")
 
 
 def compare(recipes, suite_name, seeds, overrides, where: Where, out: Path | None, resume: bool, runtime_name: str):
@@ -289,11 +291,13 @@ def partition(recipe_name: str, overrides, where: Where, seed: int | None, out: 
     """`partition`: who would hold what."""
     from datasets.partition import write_partition
     from tff_re.experiment import Workshop
-    from tff_re.report import partition_heatmap, partition_table
+    from tff_re.report import documents_table, partition_heatmap, partition_table, write_documents
 
     recipe = load(recipe_name, overrides, seed)
     prepared = Workshop(where).prepare(recipe)
     console.print(partition_table(prepared.counts))
+    if prepared.documents is not None:
+        console.print(documents_table(prepared.documents.rows))
     for note in prepared.notes:
         console.print(f"note: {note}", highlight=False)
     if out is None:
@@ -307,6 +311,8 @@ def partition(recipe_name: str, overrides, where: Where, seed: int | None, out: 
         if prepared.partition is not None:
             write_partition(prepared.partition, out / "partition.json")
             written.append(out / "partition.json")
+        if prepared.documents is not None:
+            written += write_documents(out, prepared.documents)
     _say(f"written: {', '.join(map(str, written))}")
 
 

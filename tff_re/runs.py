@@ -28,6 +28,7 @@ from tff_re.report import (
     read_precision_recall,
     run_curves,
     similarity_figure,
+    write_documents,
 )
 from tff_re.run_folder import RunFolder, writing
 from tff_re.runtime import Runtime, open_runtime, require_runtime
@@ -248,6 +249,8 @@ def _write_details(experiment: Experiment, folder: RunFolder, result: Result, hi
     recipe = experiment.recipe
     run_curves(folder.plots / "curves.png", _measured(history), f"{recipe.name}, seed {recipe.seed}")
     partition_heatmap(folder.plots / "partition.png", counts.train, counts.clients, labels)
+    if experiment.prepared.documents is not None:
+        write_documents(folder.plots, experiment.prepared.documents)
     if (points := read_precision_recall(folder.precision_recall)) is not None:
         title = f"{recipe.name}, seed {recipe.seed}"
         precision_recall_png(folder.plots / "precision-recall.png", {recipe.algorithm.name: [points]}, title)

@@ -250,7 +250,7 @@ def best_values(history: list[dict[str, float]], test: bool = True) -> dict[str,
     splits = ("test/", "train/", "local/") if test else ("dev/", "train/", "local/")
     for row in history:
         for name, value in row.items():
-            if name.startswith(splits) and math.isfinite(value):
+            if name.startswith(splits) and not name.endswith("/threshold") and math.isfinite(value):
                 pick = min if name.endswith("/loss") else max
                 best[name] = pick(best.get(name, value), value)
     return best

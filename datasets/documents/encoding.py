@@ -97,7 +97,10 @@ class DocumentEncoding:
             if getattr(self.tokenizer, name, None) is None:
                 raise DataError(f"the tokenizer has no {name}", remedy="use the tokenizer of a BERT or DistilBERT")
         if self.tokenizer.convert_tokens_to_ids(self.marker) in (None, self.tokenizer.unk_token_id):
-            raise DataError("the tokenizer does not know the marker of mentions", remedy=f'use e.g. "{MARKER}"')
+            raise DataError(
+                f'the tokenizer does not know the marker of mentions, "{self.marker}"',
+                remedy="use an encoder that has it in its vocabulary, as BERT's have",
+            )
         if self.longest is not None and (
             isinstance(self.longest, bool) or not isinstance(self.longest, int) or self.longest < 3
         ):

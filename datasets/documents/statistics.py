@@ -2,16 +2,57 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from datasets.documents.records import DocumentCorpus
 from datasets.partition.base import Partition
-from datasets.partition.structural_entropy import entropies
+from datasets.partition.structural_entropy import StructuralEntropy, entropies
 
-ROW = ("client", "documents", "entities", "mentions", "pairs", "positive", "positive_share", "entropy")
+ROW = (
+    *("client", "documents", "entities", "mentions", "pairs", "positive", "positive_share"),
+    *("entropy", "entropy_least", "entropy_greatest"),
+)
 """The columns of `client_rows`."""
+
+BINS = 20
+"""Of the histogram in `document_statistics`: two for each of ten clients whose parts of the range are equal."""
+
+
+@dataclass(frozen=True)
+class DocumentStatistics:
+    """How training documents spread over K clients.
+
+    Attributes:
+      rows: A row a client, see `client_rows`.
+      histogram: int64 [K, B], each client's documents in bins of the structural entropy.
+      edges: float64 [B + 1], of the bins.
+      form: Of the entropy.
+    """
+
+    rows: tuple[dict[str, Any], ...]
+    histogram: np.ndarray
+    edges: np.ndarray
+    form: str
+
+
+def document_statistics(partition: Partition, *corpora: DocumentCorpus) -> DocumentStatistics:
+    """The rows and the histogram of a partition; the entropy has the form that the partition was cut by, the paper's
+    if it was not cut by entropy.
+
+    Raises:
+      DataError: the partition is not one of these corpora.
+    """
+    form = partition.options.get("form", "paper") if partition.partitioner == StructuralEntropy.name else "paper"
+    rows = client_rows(partition, *corpora, form=form)
+    samples = [sample for corpus in corpora for sample in corpus.samples]
+    value_of = dict(zip((sample.sample_id for sample in samples), entropies(samples, form), strict=True))
+    by_client = [np.array([value_of[i] for i in ids.train]) for ids in partition.clients.values()]
+    edges = np.histogram_bin_edges(np.concatenate(by_client), BINS)
+    counts = [np.histogram(values, edges)[0] for values in by_client]
+    return DocumentStatistics(tuple(rows), np.array(counts, np.int64), edges, form)
 
 
 def client_rows(partition: Partition, *corpora: DocumentCorpus, form: str = "paper") -> list[dict[str, Any]]:
@@ -19,7 +60,7 @@ def client_rows(partition: Partition, *corpora: DocumentCorpus, form: str = "pap
 
     `documents`, `entities`, `mentions` (a composite one once for each entity), candidate `pairs` and `positive` ones
     are counts; `positive_share` is positive / pairs, `entropy` the documents' mean structural entropy of the form,
-    both 0 for a client that has no pairs or documents.
+    `entropy_least` and `entropy_greatest` its range; all 0 for a client that has no pairs or documents.
 
     Raises:
       DataError: the partition is not one of these corpora, or an unknown form.
@@ -46,7 +87,7 @@ def client_rows(partition: Partition, *corpora: DocumentCorpus, form: str = "pap
                         len(pairs),
                         positive,
                         positive / len(pairs) if pairs else 0.0,
-                        float(values[indices].mean()) if indices else 0.0,
+                        *(float(of(values[indices])) if indices else 0.0 for of in (np.mean, np.min, np.max)),
                     ),
                     strict=True,
                 )

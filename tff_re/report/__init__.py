@@ -11,6 +11,7 @@ from tff_re.report.comparison import (
     comparison_rich,
     paired_difference,
 )
+from tff_re.report.documents import documents_png, documents_table, entropy_png, write_documents
 from tff_re.report.plots import confusion_png, curves, partition_heatmap, run_curves
 from tff_re.report.precision_recall import (
     Points,
@@ -35,6 +36,9 @@ __all__ = [
     "comparison_rich",
     "confusion_png",
     "curves",
+    "documents_png",
+    "documents_table",
+    "entropy_png",
     "first_and_last",
     "paired_difference",
     "partition_heatmap",
@@ -45,5 +49,6 @@ __all__ = [
     "read_precision_recall",
     "run_curves",
     "similarity_figure",
+    "write_documents",
     "write_precision_recall",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.table import Table
 from rich.text import Text
 
@@ -23,7 +25,7 @@ def partition_table(statistics, max_clients: int = 30) -> Table:
     for number, (header, footer) in enumerate(zip(headers, footers, strict=True)):
         footer = f"{footer:,}" if isinstance(footer, int) else footer
         table.add_column(header, footer=footer, justify="right" if number else "left", overflow="fold")
-    shown = _largest_and_smallest(rows, max_clients)
+    shown = largest_and_smallest([row["train"] for row in rows], max_clients)
     left_out = 0
     for number, row in enumerate([*rows, None]):
         if row is not None and number not in shown:
@@ -42,8 +44,9 @@ def partition_table(statistics, max_clients: int = 30) -> Table:
     return table
 
 
-def _largest_and_smallest(rows: list[dict], count: int) -> set[int]:
-    if len(rows) <= count:
-        return set(range(len(rows)))
-    by_size = sorted(range(len(rows)), key=lambda number: -rows[number]["train"])
-    return {*by_size[: count - count // 2], *by_size[len(rows) - count // 2 :]}
+def largest_and_smallest(sizes: Sequence[int], count: int) -> set[int]:
+    """Indices of the clients that a table shows: all, or of more than `count` the largest and the smallest."""
+    if len(sizes) <= count:
+        return set(range(len(sizes)))
+    by_size = sorted(range(len(sizes)), key=lambda number: -sizes[number])
+    return {*by_size[: count - count // 2], *by_size[len(sizes) - count // 2 :]}

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from computations.local_model import LABEL, LocalModel
 from datasets.bag_records import BagCorpus
+from datasets.documents.statistics import DocumentStatistics
 from datasets.federated import ClientExamples, FederatedExamples
 from datasets.partition import LabelCounts, Partition, build_partition, read_partition
 from datasets.text.encoding import TextEncoding
@@ -42,6 +43,7 @@ class Prepared:
       bags: the training bags, where that is what the clients' sentences make.
       truth: for each client int8 [n], whether its rows state their relation (1), or not (0), or have none (-1); None
         where that is not known, which is everywhere but in made-up bags.
+      documents: how whole documents spread over the clients, where the samples are such.
     """
 
     examples: FederatedExamples
@@ -55,6 +57,7 @@ class Prepared:
     beside: Mapping[str, tf.TensorSpec] = field(default_factory=dict)
     bags: BagCorpus | None = None
     truth: tuple[np.ndarray, ...] | None = None
+    documents: DocumentStatistics | None = None
     corpora: tuple = field(default=(), repr=False)
 
     @property

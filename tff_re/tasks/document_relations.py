@@ -19,6 +19,8 @@ from datasets.documents.loading import load_documents
 from datasets.documents.records import DocumentCorpus
 from datasets.documents.scoring import best_threshold, score_pairs
 from datasets.documents.selection import set_documents_apart, subset
+from datasets.documents.statistics import document_statistics
+from datasets.errors import DataError
 from datasets.partition import build_partition, label_counts, read_partition
 from tff_re.models.inputs import DocumentInput
 from tff_re.tasks.base import Prepared
@@ -43,6 +45,7 @@ class Options:
     dev_share: see dev_split; 0: no choice, the threshold is 0.5 and the last round's model is tested.
     dev_seed: draws these documents, so that runs of other seeds are tested on the same ones.
     subset: so many training documents, drawn by `dev_seed`; all if not set.
+    test_subset: so many documents of `test_split`, `dev_share` of them included, drawn by `dev_seed`; all if not set.
     mesh_tree: for cdr, a file of MeSH: negative pairs that are hypernyms of a positive one are left out.
     tokenizer: the folder or hub id of the encoder.
     longest: a document with more pieces is refused; of any length if not set.
@@ -58,6 +61,7 @@ class Options:
     dev_share: float = 0.5
     dev_seed: int = 0
     subset: int | None = None
+    test_subset: int | None = None
     mesh_tree: str | None = None
     tokenizer: str | None = None
     longest: int | None = None
@@ -69,7 +73,7 @@ class Options:
             raise ValueError(f"dev_share must be at least 0 and below 1, got {self.dev_share}")
         if self.dev_seed < 0:
             raise ValueError(f"dev_seed must be at least 0, got {self.dev_seed}")
-        for name in ("subset", "longest"):
+        for name in ("subset", "test_subset", "longest"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
@@ -82,6 +86,12 @@ def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
         partition = read_partition(where.partition, corpus)
     else:
         partition = build_partition(corpus, partitioner, seed=seed, test_share=0.0)
+    if partition.server or any(client.test for client in partition.clients.values()):
+        raise DataError(
+            "the partition holds documents out, and the server has those to be tested on",
+            record=f"corpus {corpus.name}",
+            remedy="build it with test_share = 0 and server_share = 0",
+        )
     encoding = DocumentEncoding(load_tokenizer(options.tokenizer), longest=options.longest)
     examples, encoded = encode_document_clients(corpus, partition, encoding, held_out)
     arrays = next(iter(examples.clients)).train
@@ -107,6 +117,7 @@ def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
         partition=partition,
         notes=tuple(dict.fromkeys(notes)),
         held_out=DocumentsAtServer(encoded),
+        documents=document_statistics(partition, corpus),
     )
 
 
@@ -118,7 +129,17 @@ class DocumentsAtServer:
     def __init__(self, documents: Mapping[str, HeldOutDocuments]):
         """Args:
         documents: split -> its documents; `test`, and `dev` before it if there is one.
+
+        Raises:
+          DataError: a split that states nothing, so that nothing is there to be found.
         """
+        for split, of_split in documents.items():
+            if not of_split.gold:
+                raise DataError(
+                    f"none of its {len(of_split.encoded.pairs)} documents states a relation, so there is no recall",
+                    record=f"documents of {split}",
+                    remedy="choose other splits or another dev_share",
+                )
         self._documents = documents
         self.splits = tuple(documents)
 
@@ -175,6 +196,8 @@ def _corpora(options: Options, where: Where) -> tuple[DocumentCorpus, dict[str, 
     corpus, test = load(options.split, options.path), load(options.test_split, options.test_path)
     if options.subset is not None:
         corpus = subset(corpus, options.subset, seed=options.dev_seed)
+    if options.test_subset is not None:
+        test = subset(test, options.test_subset, seed=options.dev_seed)
     if options.dev_split is not None:
         return corpus, {DEV: load(options.dev_split, None), TEST: test}
     if not options.dev_share:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datasets.documents.graph import adjacency, node_degrees, sentence_index, sentences_of
-from datasets.documents.statistics import ROW, client_rows, entropy_histogram
+from datasets.documents.statistics import ROW, client_rows, document_statistics, entropy_histogram
 from datasets.errors import DataError
 from datasets.partition import StructuralEntropy, build_partition, make_partitioner, read_partition, write_partition
 from datasets.partition.structural_entropy import RELEASED_CUTS, entropies, structural_entropy
@@ -96,6 +96,12 @@ def test_every_document_goes_to_the_client_of_its_part(made, partitioner):
     for column in ("documents", "entities", "mentions", "pairs", "positive"):
         assert sum(row[column] for row in rows) == total[column]
     assert entropy_histogram(made, 4, form=partitioner.form)[0].sum() == len(made.samples)
+    found = document_statistics(partition, made)
+    assert found.form == partitioner.form and found.rows == tuple(rows)
+    assert found.histogram.sum(axis=1).tolist() == [row["documents"] for row in rows]
+    for row, one, counts in zip(rows, ranges, found.histogram, strict=True):
+        assert (row["entropy_least"], row["entropy_greatest"]) == (min(one), max(one))
+        np.testing.assert_array_equal(counts, np.histogram(one, found.edges)[0])
 
 
 @given(corpora(), corpora(split="dev"))
@@ -117,6 +123,7 @@ def test_parts_without_documents_are_left_out_and_noted(tmp_path):
     assert read_partition(path, made) == partition and partition.options["form"] == "paper"
     (row,) = [row for row in client_rows(partition, made) if row["positive"]]
     assert tuple(row) == ROW and (row["documents"], row["entities"], row["mentions"], row["pairs"]) == (2, 8, 9, 1)
+    assert [row["entropy_least"], row["entropy_greatest"]] == pytest.approx([values[1], values[0]])
     assert row["positive_share"] == 1.0 and row["entropy"] == pytest.approx((values[0] + values[1]) / 2)
 
 

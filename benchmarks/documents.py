@@ -1,0 +1,240 @@
+"""Whole documents per second, in local training and in inference: this project and a plain loop, in turn.
+
+One client, batches of 3 documents such as CDR's (400 pieces, 10 entities, 20 pairs) without padding, Adam; the encoder
+has the form of MiniLM-L6 and random weights. Ours trains in the worker, as FedAvg with Adam at the clients and as
+FedLCC (which reads its documents twice more for the contrast), and scores documents at the server as an evaluation
+does. The plain loops are a `tf.function` over the same Keras model and the same batches in this process. A document's
+cost is a slope: what many documents take longer than few. What a call costs beside it (sending weights, opening
+sessions) stands apart. Before anything is timed, one step of each from the same weights must lead to the same weights,
+and all must give the documents the same scores.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from benchmarks.document_memory import BATCH, FORM, SIZES, Size, build_model, documents
+from benchmarks.encoder import CLEAR_GRADIENT, EPSILON
+from computations import algorithms
+from computations.document_evaluation import build_pair_scores
+from computations.local_model import LocalModel, split_label
+from computations.randomness import step_seed
+from tff_re.run_folder import environment
+from tff_re.runtime import open_runtime
+
+SIZE = SIZES[1]
+RATE = 2.5e-5
+COUNTS = (BATCH, 5 * BATCH)
+"""Documents of the two calls whose difference is the cost of a document."""
+
+TRAINING, INFERENCE = "training", "inference"
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """Documents and a model for them: their size, the folder of the encoder's config.json, its pieces and dropout."""
+
+    size: Size
+    folder: str
+    vocabulary: int
+    dropout: float | None = None
+
+    def local_model(self) -> LocalModel:
+        return build_model(self.size, self.folder, self.vocabulary, self.dropout)
+
+    def examples(self, count: int) -> collections.OrderedDict:
+        """So many documents, in the model's order."""
+        return self.local_model().arrange(documents(self.size, self.vocabulary, count))
+
+
+class Ours:
+    """This project's FedAvgS: local training with Self-Adam in the worker."""
+
+    name, kind, algorithm = "this project, FedAvg", TRAINING, "fedavgs"
+
+    def __init__(self, problem: Problem, weights: list[np.ndarray]):
+        chosen = algorithms.find(self.algorithm)
+        options = chosen.options(learning_rate=RATE, local_epochs=1, batch_size=BATCH)
+        built = chosen.build(problem.local_model(), options)
+        self._next, self._blank = built.next, built.client_work.blank_memory
+        self._state = built.initialize(tff.learning.models.ModelWeights(weights, []))
+
+    def __call__(self, examples: collections.OrderedDict):
+        """The weights after one client's epoch from those given at the start."""
+        client = collections.OrderedDict(examples=examples, seed=np.zeros(2, np.int32))
+        memory = () if self._blank is None else ([self._blank(examples)],)
+        return self._next(self._state, [client], *memory)["state"]["weights"].trainable
+
+
+class OursContrast(Ours):
+    """The same with the contrast of localized contexts, whose first round keeps them and has no term yet."""
+
+    name, algorithm = "this project, FedLCC", "fedlcc"
+
+
+class PlainTraining:
+    """A `tf.function` for every batch, in this process; the moments go on."""
+
+    name, kind, optimizer = "plain loop, Adam", TRAINING, tf.keras.optimizers.Adam
+
+    def __init__(self, problem: Problem, weights: list[np.ndarray]):
+        local_model = problem.local_model()
+        model = self._model = local_model.keras_model(tff.learning.models.ModelWeights(weights, []))
+        self._weights = weights
+        optimizer = self.optimizer(RATE, epsilon=EPSILON)
+
+        @tf.function
+        def step(batch, seed):
+            features, labels = split_label(batch)
+            with step_seed(seed), tf.GradientTape() as tape:
+                loss = tf.reduce_mean(local_model.losses(labels, model(features, training=True)))
+            variables = model.trainable_variables
+            optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+
+        self._step = step
+
+    def __call__(self, examples: collections.OrderedDict):
+        """As `Ours`."""
+        for variable, value in zip(self._model.trainable_variables, self._weights, strict=True):
+            variable.assign(value)
+        for number, batch in enumerate(_batches(examples, BATCH)):
+            self._step(batch, tf.constant([0, number]))
+        return [variable.numpy() for variable in self._model.trainable_variables]
+
+
+class PlainLegacyTraining(PlainTraining):
+    """The same with the optimizer that updates in place by a fused kernel."""
+
+    name, optimizer = "plain loop, legacy Adam", tf.keras.optimizers.legacy.Adam
+
+
+class OursScores:
+    """The scores of documents at the server, as an evaluation takes them, in the worker."""
+
+    name, kind = "this project, evaluation", INFERENCE
+
+    def __init__(self, problem: Problem, weights: list[np.ndarray]):
+        self._scores = build_pair_scores(problem.local_model())
+        self._weights = tff.learning.models.ModelWeights(weights, [])
+
+    def __call__(self, examples: collections.OrderedDict) -> np.ndarray:
+        """Probabilities of all pairs, [D, P]; every document has all of its P pairs."""
+        return np.asarray(self._scores(self._weights, examples))[..., 0]
+
+
+class PlainScores:
+    """A `tf.function` for every batch of as many documents, in this process."""
+
+    name, kind = "plain loop", INFERENCE
+
+    def __init__(self, problem: Problem, weights: list[np.ndarray]):
+        local_model = problem.local_model()
+        model = local_model.keras_model(tff.learning.models.ModelWeights(weights, []))
+        self._at_once, self._pairs = local_model.inference_batch, problem.size.pairs
+        self._scores = tf.function(lambda features: tf.sigmoid(model(features, training=False)["logits"]))
+
+    def __call__(self, examples: collections.OrderedDict) -> np.ndarray:
+        """As `OursScores`."""
+        found = [self._scores(split_label(batch)[0]).numpy() for batch in _batches(examples, self._at_once)]
+        return np.concatenate(found).reshape(-1, self._pairs)
+
+
+def _batches(examples: collections.OrderedDict, at_once: int):
+    return tf.data.Dataset.from_tensor_slices(examples).batch(at_once)
+
+
+# The plain ones last: a Keras model made in one of TFF's graphs invalidates those made before it, until the next one is
+# made outside of a graph.
+CONTENDERS = (Ours, OursContrast, OursScores, PlainTraining, PlainLegacyTraining, PlainScores)
+
+
+def run(rounds: int, out: Path) -> str:
+    """Measures; returns the Markdown table."""
+    with tempfile.TemporaryDirectory() as folder, open_runtime("local", log_path=out / "worker.log"):
+        (Path(folder) / "config.json").write_text(json.dumps(FORM), "utf-8")
+        problem = Problem(SIZE, folder, FORM["vocab_size"])
+        weights = problem.local_model().initial_weights(0).trainable
+        check_agreement(dataclasses.replace(problem, dropout=0.0), weights, CONTENDERS)
+        contenders = [contender(problem, weights) for contender in CONTENDERS]
+        data = [problem.examples(count) for count in COUNTS]
+        seconds = {(contender.kind, contender.name): [] for contender in contenders}
+        for turn in range(-1, rounds):  # the first compiles and does not count
+            for contender in contenders:
+                times = []
+                for examples in data:
+                    began = time.perf_counter()
+                    contender(examples)
+                    times.append(time.perf_counter() - began)
+                if turn >= 0:
+                    seconds[contender.kind, contender.name].append(tuple(times))
+    about, millions = environment(), sum(w.size for w in weights) / 1e6
+    return table(seconds) + (
+        f"\n{FORM['num_hidden_layers']} layers of width {FORM['hidden_size']}, {millions:.1f} million weights, random; "
+        f"one client, documents of {SIZE.pieces} pieces, {SIZE.entities} entities, {SIZE.mentions} mentions and "
+        f"{SIZE.pairs} pairs without padding, {BATCH} at once in training, the encoder's own dropout; a document costs "
+        f"the difference of calls with {COUNTS[0]} and {COUNTS[1]} of them, the fixed seconds are what is left; "
+        f"{rounds} pairs of calls of each, in turn. {about['cores']} cores, TensorFlow {about['tensorflow']}, TFF "
+        f"{about['tensorflow-federated']}.\n"
+    )
+
+
+def table(seconds: dict[tuple[str, str], list[tuple[float, float]]]) -> str:
+    """Markdown from (kind, contender) -> the turns' (seconds with COUNTS[0] documents, seconds with COUNTS[1])."""
+    more = COUNTS[1] - COUNTS[0]
+    rate = {key: [more / (b - a) for a, b in turns] for key, turns in seconds.items()}
+    fixed = {key: [a - COUNTS[0] / r for (a, _), r in zip(seconds[key], rate[key], strict=True)] for key in seconds}
+    lines = [
+        "| | contender | documents a second, median (least to greatest) | times the plain loop | fixed seconds |",
+        "| :-- | :-- | --: | --: | --: |",
+    ]
+    for (kind, name), values in rate.items():
+        plain = max((v for (k, n), v in rate.items() if k == kind and n.startswith("plain")), key=statistics.median)
+        ratio = statistics.median(own / theirs for own, theirs in zip(values, plain, strict=True))
+        spread = f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+        lines.append(f"| {kind} | {name} | {spread} | {ratio:.2f} | {statistics.median(fixed[kind, name]):.2f} |")
+    lines += ["", "The plain loop of training is the faster one; ratios are medians over the turns.", ""]
+    return "\n".join(lines)
+
+
+def check_agreement(problem: Problem, weights: list[np.ndarray], contenders) -> None:
+    """All contenders do the same work, or the race means nothing.
+
+    One step of training leads from the same weights to the same ones, within 2 % of the step where the gradient is
+    clear, else within two steps (the first step of Adam has the size of the rate and the gradient's sign); inference
+    gives the same scores within 1e-5.
+
+    Raises:
+      AssertionError: they differ.
+    """
+    batch = problem.examples(BATCH)
+    clear = [np.abs(g) > CLEAR_GRADIENT for g in _gradients(problem, weights, batch)]
+    found: dict[str, tuple[str, list]] = {}
+    for build in contenders:
+        contender = build(problem, weights)
+        result = contender(batch)
+        parts = [np.asarray(part) for part in result] if contender.kind == TRAINING else [result]
+        first, theirs = found.setdefault(contender.kind, (contender.name, parts))
+        for place, (mine, other) in enumerate(zip(parts, theirs, strict=True)):
+            allowed = RATE * np.where(clear[place], 0.02, 2.02) if contender.kind == TRAINING else 1e-5
+            excess = float(np.max(np.abs(mine - other) - allowed))
+            if not excess <= 0:
+                raise AssertionError(f"{first} and {contender.name} differ by {excess} more than they may")
+
+
+def _gradients(problem: Problem, weights: list[np.ndarray], batch: collections.OrderedDict) -> list[np.ndarray]:
+    local_model = problem.local_model()
+    model = local_model.keras_model(tff.learning.models.ModelWeights(weights, []))
+    features, labels = split_label({name: tf.constant(value) for name, value in batch.items()})
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(local_model.losses(labels, model(features, training=True)))
+    return [tf.convert_to_tensor(g).numpy() for g in tape.gradient(loss, model.trainable_variables)]

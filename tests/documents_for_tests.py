@@ -1,0 +1,132 @@
+"""Tiny runs on whole documents: files in PubTator's form, an encoder with random weights, runs trained once."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+from tests.models.encoders_for_tests import PIECES, a_copy
+from tests.upper_floors import workshop
+from tff_re.experiment import Workshop
+from tff_re.recipe import resolve
+from tff_re.runs import train_run
+from tff_re.tasks.where import Where
+
+HIDDEN = "zyxwv"
+"""A word of every document, which may stand in nothing that is shown or written."""
+
+DISEASES = ("D000001", "D000002", "D000003")
+"""Of these the first shares a sentence with the drug."""
+
+MEASURES = ("f1", "precision", "recall", "f1_intra", "f1_inter")
+
+
+# Files
+
+
+def pubtator_block(number: int) -> list[str]:
+    """A document's lines: a drug, a disease in its sentences, up to two others in sentences of their own.
+
+    Its number says how many sentences there are, and what it states: every second document the first disease, every
+    third one the second.
+    """
+    title = f"{HIDDEN} drug binds gene."
+    abstract = " ".join(
+        [*["The drug inhibits the gene."] * (number % 3), "The rash.", *["The pain."] * (number % 4 == 0)]
+    )
+    text = f"{title} {abstract}"
+    lines = [f"{number}|t|{title}", f"{number}|a|{abstract}"]
+    for name, kind, identifier in (
+        ("drug", "Chemical", f"C{number}"),
+        *zip(("gene", "rash", "pain"), ["Disease"] * 3, DISEASES, strict=True),
+    ):
+        start = -1
+        while (start := text.find(name, start + 1)) >= 0:
+            lines.append(f"{number}\t{start}\t{start + len(name)}\t{name}\t{kind}\t{identifier}")
+    return lines + [f"{number}\tCID\tC{number}\t{disease}" for disease in stated(number)]
+
+
+def stated(number: int) -> list[str]:
+    """The diseases that the document says are induced."""
+    return [disease for every, disease in zip((2, 3), DISEASES, strict=False) if number % every == 1]
+
+
+def write_documents(path: Path, numbers) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    blocks = ["\n".join(pubtator_block(number)) for number in numbers]
+    path.write_text("\n\n".join(blocks) + "\n", "utf-8")
+    return path
+
+
+@functools.cache
+def data_folder() -> Path:
+    """Twelve documents for training and ten for dev, from which those to be tested on come; written once a session."""
+    folder = _temporary() / "data" / "cdr"
+    write_documents(folder / "train.pubtator", range(12))
+    write_documents(folder / "dev.pubtator", range(100, 110))
+    return folder.parent
+
+
+@functools.cache
+def marking_encoder() -> Path:
+    """The tiny BERT with the marker of mentions in its vocabulary, in place of a letter that no test needs."""
+    from transformers import BertTokenizerFast
+
+    folder = a_copy(_temporary() / "encoder")
+    (folder / "vocab.txt").write_text("\n".join("*" if p == "##q" else p for p in PIECES) + "\n", "utf-8")
+    BertTokenizerFast(vocab_file=str(folder / "vocab.txt")).save_pretrained(folder)
+    return folder
+
+
+# Recipes
+
+
+def document_table(**sections) -> dict:
+    """Tables of a recipe on the tiny documents; `task`, `model` and `algorithm` add to theirs, others replace."""
+    train, test = (str(data_folder() / "cdr" / f"{name}.pubtator") for name in ("train", "dev"))
+    task = {"dataset": "cdr", "path": train, "test_path": test, "tokenizer": str(marking_encoder())}
+    task = {"name": "document_relations", **task, **sections.pop("task", {})}
+    model = {"name": "document_encoder", "block_size": 8, "encoder_dropout": 0.1, **sections.pop("model", {})}
+    algorithm = {"name": "fedlcc", "learning_rate": 0.01, "batch_size": 3, **sections.pop("algorithm", {})}
+    return {
+        "name": "tiny-documents",
+        "task": {key: value for key, value in task.items() if value is not None},
+        "partition": {"name": "structural_entropy", "num_clients": 3},
+        "model": model,
+        "algorithm": algorithm,
+        "training": {"rounds": 3, "client_fraction": 0.67, "checkpoint_every": 2},
+        "evaluation": {"train_split": False},
+        **sections,
+    }
+
+
+def prepare(table: dict, *, seed: int = 0, **where):
+    return Workshop(Where(**where)).prepare(resolve(table, "documents.toml", seed=seed))
+
+
+# Runs
+
+
+def train_table(table: dict, folder: Path, runtime, *, seed: int = 0, where: Where | None = None, **options):
+    """Trains a recipe's tables; what is built already is taken."""
+    shop = Workshop(where or Where(), _computations=workshop()._computations)
+    return train_run(resolve(table, "documents.toml", seed=seed), folder, workshop=shop, runtime=runtime, **options)
+
+
+@functools.cache
+def trained(runtime) -> SimpleNamespace:
+    """A run of FedLCC, trained once in a session: folder, experiment, result, table."""
+    folder, table = _temporary() / "run", document_table()
+    experiment, result = train_table(table, folder, runtime)
+    return SimpleNamespace(folder=folder, experiment=experiment, result=result, table=table)
+
+
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory:
+    return tempfile.TemporaryDirectory(prefix="documents")
+
+
+def _temporary() -> Path:
+    return Path(_folder().name)

@@ -1,0 +1,168 @@
+"""How whole documents spread over clients: FedLCC's Figure 2, and the structural entropy that it comes from."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+from datasets.files import write_atomically
+from tff_re.report.drawing import (
+    COLOURS,
+    hide_spines,
+    integer_locator,
+    literal,
+    name_ticks,
+    new_figure,
+    save_png,
+    shown_names,
+)
+from tff_re.report.tables import largest_and_smallest
+
+PER_DOCUMENT = ("entities", "mentions", "pairs")
+CLIENTS_FILE, ENTROPY_FILE = "documents", "entropy"
+
+
+def write_documents(folder: Path, statistics) -> list[Path]:
+    """Writes documents.csv and .png (a row, a bar a client) and entropy.csv and .png (a histogram) into a folder.
+
+    Args:
+      folder: There.
+      statistics: `datasets.documents.statistics.DocumentStatistics`.
+
+    Returns:
+      The files written.
+
+    Raises:
+      DataError: a file cannot be written; older files are still whole then.
+    """
+    rows, clients = statistics.rows, [row["client"] for row in statistics.rows]
+    tables = {
+        CLIENTS_FILE: [list(rows[0]), *(list(row.values()) for row in rows)],
+        ENTROPY_FILE: [
+            ["from", "to", "documents", *clients],
+            *zip(
+                statistics.edges[:-1].tolist(),
+                statistics.edges[1:].tolist(),
+                statistics.histogram.sum(axis=0).tolist(),
+                *statistics.histogram.tolist(),
+                strict=True,
+            ),
+        ],
+    }
+    written = []
+    for name, table in tables.items():
+        file = io.StringIO(newline="")
+        csv.writer(file, lineterminator="\n").writerows(table)
+        write_atomically(folder / f"{name}.csv", file.getvalue().encode("utf-8"))
+        written.append(folder / f"{name}.csv")
+    written += documents_png(folder / f"{CLIENTS_FILE}.png", rows)
+    return written + entropy_png(folder / f"{ENTROPY_FILE}.png", statistics.histogram, statistics.edges, clients)
+
+
+def documents_table(rows: Sequence[Mapping[str, Any]], max_clients: int = 30) -> Table:
+    """The rows for the terminal; of more than `max_clients` those with the most and the fewest documents."""
+    table = Table(title="Documents", title_justify="left", title_style="bold", caption_justify="left")
+    for number, heading in enumerate(("client", "documents", *PER_DOCUMENT, "positive pairs", "entropy")):
+        table.add_column(heading, justify="right" if number else "left", overflow="fold")
+    shown = largest_and_smallest([row["documents"] for row in rows], max_clients)
+    for number in sorted(shown):
+        row = rows[number]
+        means = (f"{row[name] / max(row['documents'], 1):.1f}" for name in PER_DOCUMENT)
+        cells = (f"{row['documents']:,}", *means, f"{row['positive_share']:.0%}", f"{row['entropy']:.2f}")
+        table.add_row(Text(str(row["client"])), *cells)
+    left_out = f" {len(rows) - len(shown)} more clients are not shown." if len(shown) < len(rows) else ""
+    table.caption = f"Entities, mentions and pairs of a document in the mean; structural entropy in the mean.{left_out}"
+    return table
+
+
+def documents_png(path: str | os.PathLike, rows: Sequence[Mapping[str, Any]]) -> list[Path]:
+    """Six panels over the clients: documents; entities, mentions and pairs of a document in the mean; the share of
+    positive pairs; the mean structural entropy with its range.
+
+    Args:
+      path: The PNG file.
+      rows: As `datasets.documents.statistics.client_rows` gives them, at least one.
+
+    Returns:
+      The files written.
+
+    Raises:
+      DataError: the file cannot be written; an older one is still whole then.
+    """
+    columns = {name: np.array([row[name] for row in rows], float) for name in rows[0] if name != "client"}
+    documents = np.maximum(columns["documents"], 1)
+    panels = {
+        "documents": columns["documents"],
+        **{f"{name} in a document": columns[name] / documents for name in PER_DOCUMENT},
+        "share of positive pairs": columns["positive_share"],
+        "structural entropy": columns["entropy"],
+    }
+    names, font = shown_names([str(row["client"]) for row in rows], "client")
+    figure = new_figure(min(max(1.05 * len(rows), 7.2), 13), 5.0)
+    place = np.arange(len(rows)) + 0.5
+    for number, (title, values) in enumerate(panels.items()):
+        axes = figure.add_subplot(2, 3, number + 1)
+        axes.bar(place, values, width=0.8 if len(rows) <= 60 else 1, color=COLOURS[number % len(COLOURS)])
+        if title == "structural entropy":
+            low, high = columns["entropy_least"], columns["entropy_greatest"]
+            axes.vlines(place, low, high, color="#000000", linewidth=1.2)
+            title += ", mean and range"
+        if title == "documents":
+            axes.yaxis.set_major_locator(integer_locator(5))
+        axes.set_xlim(0, len(rows))
+        name_ticks(axes.xaxis, names, font, rotate=True)
+        axes.set_title(title, loc="left", fontsize=9)
+        hide_spines(axes)
+    return save_png(figure, path)
+
+
+def entropy_png(
+    path: str | os.PathLike, histogram: np.ndarray, edges: np.ndarray, clients: Sequence[str]
+) -> list[Path]:
+    """Documents over their structural entropy, each client's in a colour of its own where there are colours for all.
+
+    Args:
+      path: The PNG file.
+      histogram: Counts [K, B].
+      edges: [B + 1].
+      clients: K names.
+
+    Returns:
+      The files written.
+
+    Raises:
+      ValueError: the shapes do not fit.
+      DataError: the file cannot be written; an older one is still whole then.
+    """
+    histogram, edges = np.asarray(histogram), np.asarray(edges)
+    if histogram.shape != (len(clients), len(edges) - 1) or not histogram.size:
+        raise ValueError(f"the histogram has shape {histogram.shape}, needed is [{len(clients)}, {len(edges) - 1}]")
+    figure = new_figure(6.6, 3.6)
+    axes = figure.add_subplot()
+    many = len(clients) > len(COLOURS)
+    layers = histogram.sum(axis=0, keepdims=True) if many else histogram
+    names, font = shown_names([str(client) for client in clients], "client")
+    below = np.zeros(layers.shape[1])
+    for colour, layer in zip(COLOURS, layers, strict=False):
+        axes.bar(edges[:-1], layer, np.diff(edges), below, align="edge", color=colour, edgecolor="white", linewidth=0.6)
+        below = below + layer
+    axes.set_ylim(0, max(1.05 * below.max(), 1))
+    axes.set_xlabel("structural entropy")
+    axes.set_ylabel(f"documents of {len(clients)} clients" if many else "documents")
+    axes.yaxis.set_major_locator(integer_locator(6))
+    hide_spines(axes)
+    if not many:
+        handles = [bars[0] for bars in axes.containers]
+        for text in axes.legend(
+            handles, names, loc="upper left", bbox_to_anchor=(1.01, 1.02), frameon=False
+        ).get_texts():
+            literal(text, font)
+    return save_png(figure, path)
