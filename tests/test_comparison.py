@@ -323,3 +323,14 @@ def test_a_folder_of_something_else(compared, capsys, tmp_path):
     refusal(command(capsys, "compare", "--suite", path, "--out", tmp_path), f"{tmp_path}: is not empty")
     refusal(command(capsys, "compare", "--suite", path, "--out", tmp_path / "thesis.txt"), "thesis.txt")
     assert rounds_in(tmp_path / "thesis.txt") == 0 and (tmp_path / "thesis.txt").read_text() == "precious"
+
+
+def test_an_entry_does_not_repeat_its_group(tmp_path):
+    entries = [
+        {"name": "FedAvgS, K = 10", "group": "K = 10", "algorithm": {"name": "fedavgs"}},
+        {"name": "FedAvgS", "group": "K = 50", "algorithm": {"name": "fedavgs"}},
+        {"name": "FedPAP", "algorithm": {"name": "fedpap"}},
+    ]
+    suite = load_suite(str(suite_file(tmp_path, entry=entries, gain=None)))
+    assert [entry.title for entry in suite.entries] == ["FedAvgS", "FedAvgS", "FedPAP"]
+    assert len({entry.name for entry in suite.entries}) == 3

@@ -98,6 +98,11 @@ class Entry:
     control: bool = False
     published: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def title(self) -> str:
+        """The name within its group's table, which repeats the group no more."""
+        return self.name.removesuffix(f", {self.group}") if self.group else self.name
+
 
 @dataclass(frozen=True)
 class Suite:

@@ -56,23 +56,23 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
         files.append(out / f"{stem}.csv")
         markdown += [comparison_markdown(rows, baseline)]
         if suite.classes:
-            by_class = {entry.name: [o.class_f1 for o in outcomes[entry.name].values()] for entry in entries}
+            by_class = {entry.title: [o.class_f1 for o in outcomes[entry.name].values()] for entry in entries}
             class_csv(out / f"{stem}-classes.csv", by_class)
             files.append(out / f"{stem}-classes.csv")
             markdown += [class_markdown(by_class)]
         for metric in suite.metrics:
             picture = out / f"{stem}-{metric.replace('/', '-')}.png"
-            series = {entry.name: _points(outcomes[entry.name], metric, not entry.control) for entry in entries}
+            series = {entry.title: _points(outcomes[entry.name], metric, not entry.control) for entry in entries}
             curves(
                 picture,
                 series,
                 metric,
                 group or suite.title,
-                controls=[entry.name for entry in entries if entry.control],
+                controls=[entry.title for entry in entries if entry.control],
             )
             files.append(picture)
             markdown += [f"![{metric} over the rounds]({picture.name})", ""]
-        ranked = {e.name: [o.precision_recall for o in outcomes[e.name].values()] for e in entries}
+        ranked = {e.title: [o.precision_recall for o in outcomes[e.name].values()] for e in entries}
         if all(points is not None for seeds in ranked.values() for points in seeds):
             picture = out / f"{stem}-precision-recall.png"
             files += precision_recall_png(picture, ranked, group or suite.title)
@@ -114,7 +114,7 @@ def _row(suite: Suite, entry: Entry, outcomes: dict[int, Outcome]) -> Comparison
             )
     some = next(iter(outcomes.values()))
     return ComparisonRow(
-        algorithm=entry.name,
+        algorithm=entry.title,
         metrics=metrics,
         rounds_to={
             (name, target): tuple(outcome.rounds_to(name, target) for outcome in outcomes.values())
