@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 
 _PLACES = {
+    "BagPredictor": "tff_re.corpus_prediction",
+    "DocumentPredictor": "tff_re.corpus_prediction",
     "Prediction": "tff_re.prediction",
     "Predictor": "tff_re.prediction",
     "UserError": "tff_re.errors",

@@ -9,13 +9,15 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-from tff_re.exporting.forms import Core
 from tff_re.exporting.places import ExportError
 
 SMALLEST_WEIGHT = 64
 """Constants of fewer numbers stay as they are."""
 
 TFLITE_SIGNATURE = "serving_default"
+
+Core = Callable[[Mapping[str, tf.Tensor]], tf.Tensor]
+"""Encoded inputs by name -> probabilities, float32 [B, C]."""
 
 
 class HalfCore(tf.Module):

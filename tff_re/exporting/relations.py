@@ -18,7 +18,7 @@ from tff_re.exporting.forms import DEFAULT_SIGNATURE, HALF_TOLERANCE, Core, Endp
 from tff_re.exporting.marked_text import MarkedText
 from tff_re.exporting.places import ExportError
 from tff_re.models.inputs import HiddenRelationInput, RelationInput
-from tff_re.models.text_layers import forget_initial_values
+from tff_re.models.text_layers import forget_initial_values, is_stock
 
 BATCH = 64
 """Texts at once where texts are encoded to compare them."""
@@ -63,7 +63,7 @@ class RelationForm(Form):
             "vocabulary": len(tables.pieces),
             "blind": encoding.blind,
             "markers": list(encoding.markers),
-            "stock": all(type(layer).__module__.split(".")[0] == "keras" for layer in plain._flatten_layers()),
+            "stock": is_stock(plain),
         }
         self.encoding_json = _as_json(encoding, tables, kind)
         forget_initial_values(plain)
