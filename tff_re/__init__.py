@@ -14,6 +14,7 @@ _PLACES = {
     "Prediction": "tff_re.prediction",
     "Predictor": "tff_re.prediction",
     "UserError": "tff_re.errors",
+    "be_quiet": "tff_re.quiet",
     "build": "tff_re.api",
     "compare": "tff_re.api",
     "export": "tff_re.api",

@@ -119,14 +119,11 @@ def traced_once(core: Core) -> Core:
 def write_saved_model(folder: Path, endpoints: Mapping[str, Endpoint], resources: Sequence[Any]) -> None:
     """A SavedModel of the endpoints' functions alone, without the training graph of every layer."""
     module = tf.Module()
-    functions = {
-        name: tf.function(endpoint.function, input_signature=endpoint.specs, autograph=False)
+    signatures = {
+        name: tf.function(endpoint.function, input_signature=endpoint.specs, autograph=False).get_concrete_function()
         for name, endpoint in endpoints.items()
     }
-    signatures = {name: function.get_concrete_function() for name, function in functions.items()}
     module.resources = [part for resource in resources for part in _parts(resource)]
-    for name, function in functions.items():
-        setattr(module, name, function)
     tf.saved_model.save(module, os.fspath(folder), signatures=signatures)
 
 
