@@ -70,7 +70,7 @@ def markdown(path: Path, notebook: nbformat.NotebookNode) -> tuple[str, dict[str
         pictures[picture] = data if isinstance(data, bytes) else base64.b64decode(data)
         text = text.replace(f"({name})", f"({picture})")
     text = "\n".join(line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines())
-    text = re.sub(r"\n{4,}", "\n\n", text)
+    text = re.sub(r"\n{4,}", "\n\n", text).replace("](../docs/", "](../")
     return f"{stamp(path)}\n\n{text.strip()}\n", pictures
 
 
