@@ -92,7 +92,7 @@ class Form:
     def halved(self) -> tuple[Core, tf.Module]:
         """The core with weights in float16, and what holds these. Raises ExportError where a weight is too large."""
         half = HalfCore(self.core, self.core_specs)
-        return half, half
+        return traced_once(half), half
 
     def probes(self) -> Probes:
         """Inputs to compare the written forms on."""
