@@ -70,8 +70,13 @@ def markdown(path: Path, notebook: nbformat.NotebookNode) -> tuple[str, dict[str
         pictures[picture] = data if isinstance(data, bytes) else base64.b64decode(data)
         text = text.replace(f"({name})", f"({picture})")
     text = "\n".join(line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines())
-    text = re.sub(r"\n{4,}", "\n\n", text).replace("](../docs/", "](../")
+    text = re.sub(r"\n{4,}", "\n\n", at_home(text))
     return f"{stamp(path)}\n\n{text.strip()}\n", pictures
+
+
+def at_home(text: str) -> str:
+    """The text with links as they lead from docs/notebooks, and without names of temporary folders."""
+    return re.sub(rf"{re.escape(tempfile.gettempdir())}/tmp\w+", "…", text.replace("](../docs/", "](../"))
 
 
 def main(arguments: list[str] | None = None) -> int:
