@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow smoke bench lint format lock clean distclean
+.PHONY: help setup demo test test-slow smoke notebooks notebooks-check bench lint format lock clean distclean
 
 python := .venv/bin/python
 PYTHON ?=
@@ -28,6 +28,12 @@ test-slow: setup ## run the slow tests
 
 smoke: setup ## try the command line as a user would type it
 	@.ci/smoke
+
+notebooks: setup ## run the notebooks and write what they show to docs/notebooks; ARGS=03 takes one
+	$(python) -m notebooks.render $(ARGS)
+
+notebooks-check: setup ## run the notebooks, top to bottom, and write nothing
+	$(python) -m notebooks.render --check $(ARGS)
 
 bench: setup ## measure time and memory; ARGS goes to the benchmarks
 	$(python) -m benchmarks $(ARGS)

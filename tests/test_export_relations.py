@@ -8,7 +8,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import zipfile
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -112,17 +114,24 @@ def trained_probabilities(kind):
     return tf.nn.softmax(model({name: arrays[name] for name in inputs.specs})["logits"]).numpy()
 
 
+FORMS_OF = {"pcnn": {"quantise": "float16", "tflite": True}, "lstm": {"formats": "saved_model"}}
+
+
+@functools.cache
+def _temporary():
+    return tempfile.TemporaryDirectory(prefix="exports")
+
+
+@functools.cache
+def export_of(kind):
+    """The folder of a kind's export; made once in a session, when it is first asked for."""
+    return export_model(Path(_temporary().name) / kind, **arguments(kind), **FORMS_OF.get(kind, {}))
+
+
 @pytest.fixture(scope="module")
-def exports(tmp_path_factory):
-    """Kind to the folder of its export; made when it is first asked for."""
-    folder = tmp_path_factory.mktemp("exports")
-
-    @functools.cache
-    def export(kind):
-        quantised = {"quantise": "float16", "tflite": True} if kind == "pcnn" else {}
-        return export_model(folder / kind, **arguments(kind), **quantised)
-
-    return export
+def exports():
+    """Kind to the folder of its export."""
+    return export_of
 
 
 FOREIGN = """
@@ -282,12 +291,12 @@ def test_smaller_forms_of_the_other_models(kind, tmp_path):
     assert forms["saved_model_float16"]["difference"] < 1e-2 and forms["model.tflite"]["difference"] < 0.1
 
 
-def test_one_format_alone(tmp_path):
+def test_one_format_alone(exports, tmp_path):
     folder = export_model(tmp_path / "a", **arguments("lstm"), formats="keras")
     assert not (folder / "saved_model").exists() and "serving_default" not in (folder / "README.md").read_text("utf-8")
     with pytest.raises(PredictionError, match="saved_model: is not there; export the model with it"):
         load_export(folder)
-    folder = export_model(tmp_path / "b", **arguments("lstm"), formats="saved_model")
+    folder = exports("lstm")
     assert not (folder / "model.keras").exists() and "Keras" not in (folder / "README.md").read_text("utf-8")
     assert load_export(folder).predict(["<e1>a</e1> <e2>b</e2>"])
 

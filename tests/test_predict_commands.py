@@ -13,10 +13,9 @@ import pytest
 
 from datasets.relations import pgr
 from datasets.relations.loading import load_relations
-from tests.test_export_relations import LABELS, arguments
+from tests.test_export_relations import LABELS, export_of
 from tests.test_sentence_relations import table, write_pgr
 from tests.upper_floors import SECRET, command, refusal, share_computations, write_recipe
-from tff_re.exporting import export_model
 from tff_re.prediction import load_export
 
 GOOD = "<e1>drug</e1> binds <e2>gene</e2>"
@@ -24,13 +23,13 @@ SPANS = {"text": f"drug binds gene {SECRET}", "head": [0, 4], "tail": [11, 15]}
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    return export_model(tmp_path_factory.mktemp("lstm") / "e", **arguments("lstm"))
+def exported():
+    return export_of("lstm")
 
 
 @pytest.fixture(scope="module")
-def blind(tmp_path_factory):
-    return export_model(tmp_path_factory.mktemp("pcnn") / "e", **arguments("pcnn"))
+def blind():
+    return export_of("pcnn")
 
 
 def rows(text):

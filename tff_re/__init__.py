@@ -9,9 +9,12 @@ from __future__ import annotations
 import importlib
 
 _PLACES = {
+    "BagPredictor": "tff_re.corpus_prediction",
+    "DocumentPredictor": "tff_re.corpus_prediction",
     "Prediction": "tff_re.prediction",
     "Predictor": "tff_re.prediction",
     "UserError": "tff_re.errors",
+    "be_quiet": "tff_re.quiet",
     "build": "tff_re.api",
     "compare": "tff_re.api",
     "export": "tff_re.api",

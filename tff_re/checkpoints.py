@@ -104,6 +104,9 @@ class Records:
 
     def _run(self, coroutine):
         task = self._loop.create_task(coroutine)
+        # A notebook calls us from inside of an event loop of its own, which waits until we return.
+        outer = asyncio._get_running_loop()
+        asyncio._set_running_loop(None)
         try:
             return self._loop.run_until_complete(task)
         except BaseException:
@@ -115,6 +118,8 @@ class Records:
             if task.done() and not task.cancelled():
                 task.exception()
             raise
+        finally:
+            asyncio._set_running_loop(outer)
 
 
 def read_client_states(folder: RunFolder, label_names: Sequence[str]) -> dict[str, dict[int, dict[str, np.ndarray]]]:

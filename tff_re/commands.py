@@ -33,7 +33,7 @@ def train(recipe_name: str, overrides, where: Where, out: Path | None, resume: b
     recipe = load(recipe_name, overrides, seed)
     out = out or Path("runs") / f"{recipe.name}-seed{recipe.seed}"
     with progress.RoundProgress(console, _title(recipe.name), recipe.training.rounds) as shown:
-        experiment, result = train_run(
+        _, result = train_run(
             recipe, out, where=where, resume=resume, runtime=runtime, on_start=_say_start, on_round=shown
         )
     if result.test is not None:
@@ -45,9 +45,7 @@ def train(recipe_name: str, overrides, where: Where, out: Path | None, resume: b
         if result.chosen is not None:
             title += f", round {result.chosen[0]}, chosen by {result.chosen[1]}"
         console.print(_metrics_table(title, result.judgement.metrics))
-    # What the server judges by is of tasks whose models have no export yet.
-    then = "" if experiment.prepared.held_out is not None else f"; export it with: export {out}"
-    _say(f"written: {out} (metrics.csv, plots, model.keras, TensorBoard{then})")
+    _say(f"written: {out} (metrics.csv, plots, model.keras, TensorBoard; export it with: export {out})")
 
 
 def compare(recipes, suite_name, seeds, overrides, where: Where, out: Path | None, resume: bool, runtime_name: str):
@@ -124,9 +122,12 @@ def evaluate(run: Path, split: str, where: Where, runtime: str):
 def evaluate_export(folder: Path, file: Path, dataset: str | None, label: str | None):
     """`evaluate` of an exported model on a file."""
     from tff_re.prediction import load_export
-    from tff_re.scoring import score
+    from tff_re.scoring import CorpusScore, score
 
     result = score(load_export(folder), file, dataset, label)
+    if isinstance(result, CorpusScore):
+        console.print(_metrics_table(f"{file.name}: {result.size}", result.metrics))
+        return
     console.print(_metrics_table(f"{result.examples} samples of {file.name}", result.metrics))
     console.print(_class_table(result.labels, result.confusion, result.positive_labels))
 
@@ -195,11 +196,20 @@ def export(run: Path, out: Path | None, overwrite: bool, where: Where, runtime: 
     _say(f"written: {folder} ({written})")
 
 
-def predict(export_folder: Path, texts, source: Source, shown: Shown):
-    """`predict`: label and probability of each text; what cannot be read is named at the end, and stops nothing."""
+def predict(export_folder: Path, texts, source: Source, shown: Shown, dataset: str | None = None):
+    """`predict`: label and probability of each text; what cannot be read is named at the end, and stops nothing.
+
+    For models of bags and documents: of each pair of entities in the file, which is read whole or not at all.
+    """
+    from tff_re.corpus_prediction import CorpusPredictor
     from tff_re.prediction import PredictionError, load_export
 
     predictor = load_export(export_folder)
+    if isinstance(predictor, CorpusPredictor):
+        _predict_records(predictor, source.records(texts, predictor.kind), shown, dataset)
+        return
+    if dataset is not None:
+        raise UserError("--dataset is for models of bags and of documents, and this one takes texts; leave it out")
     lines = list(source.lines(texts))
     if not lines:
         raise UserError("there is no text: give it behind the folder, by --file, or a line each on standard input")
@@ -216,6 +226,27 @@ def predict(export_folder: Path, texts, source: Source, shown: Shown):
         number, reason = bad[0]
         more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
         raise PredictionError(f"{source.name(number)} {reason}{more}")
+
+
+def _predict_records(predictor, file: Path, shown: Shown, dataset: str | None) -> None:
+    results = predictor.predict_file(file, dataset=dataset)
+    if shown.json:
+        for result in results:
+            print(json.dumps(dataclasses.asdict(result), ensure_ascii=False))
+        return
+    of_bags = predictor.kind == "bags"
+    table = Table()
+    for heading in ("head", "tail", "sentences", "label") if of_bags else ("document", "head", "tail", "label"):
+        table.add_column(heading, justify="right" if heading == "sentences" else "left", overflow="fold")
+    table.add_column("probability", justify="right")
+    for result in results:
+        ids = [result.head_id, result.tail_id]
+        if of_bags:
+            cells = [*ids, str(result.sentences), result.label]
+        else:
+            cells = [result.document_id, *ids, ", ".join(result.labels) or "-"]
+        table.add_row(*cells, f"{result.probability:.4f}")
+    console.print(table)
 
 
 def _print_json(results) -> None:

@@ -11,25 +11,34 @@ from typing import Any
 
 import tomli_w
 
-from datasets.catalogue import find_data_set
+from datasets.catalogue import DATA_SETS, find_data_set
+from tff_re.errors import UserError
+from tff_re.evaluation import Judge
 from tff_re.experiment import Experiment
+from tff_re.models.inputs import DocumentInput
 from tff_re.recipe import Recipe, tomllib
 from tff_re.run_folder import RunFolder, environment
 from tff_re.settings import to_table
+from tff_re.tasks.held_out import DEV, TEST
+from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD
 
 RECIPE_FILE, ENVIRONMENT_FILE = "recipe.toml", "environment.json"
 
 
-def details_of(experiment: Experiment, history: list[dict[str, float]], round_num: int) -> dict[str, Any]:
+def details_of(experiment: Experiment, history: list[dict[str, float]], round_num: int, weights: Any) -> dict[str, Any]:
     """The `details` of `export_model`.
 
     Args:
       experiment: the run's.
       history: its rows of metrics.csv.
       round_num: the round whose weights are exported.
+      weights: these; called for where dev has to choose a threshold that the history does not have.
     """
     recipe, prepared = experiment.recipe, experiment.prepared
     dataset = getattr(recipe.task.options, "dataset", None)
+    if dataset not in DATA_SETS:  # made up by the task itself
+        dataset = None
+    metrics = _metrics(history, round_num)
     return {
         "run": hashlib.sha256(recipe.to_toml().encode()).hexdigest()[:16],
         "recipe": recipe.name,
@@ -39,7 +48,9 @@ def details_of(experiment: Experiment, history: list[dict[str, float]], round_nu
         "seed": recipe.seed,
         "rounds": round_num,
         "clients": len(prepared.examples.clients),
-        "metrics": _metrics(history, round_num),
+        "metrics": metrics,
+        **_threshold(experiment, metrics, weights),
+        **_reading(recipe),
         "data": _data(experiment, dataset),
         "training": _training(experiment),
         "privacy": _privacy(recipe),
@@ -75,12 +86,38 @@ def _label(recipe: Recipe, dataset: str) -> str | None:
 def _metrics(history: list[dict[str, float]], round_num: int) -> dict[str, dict[str, float]]:
     """Split -> metric -> value after that round."""
     rows = [row for row in history if row["round"] == round_num]
+    return _split(rows[0] if rows else {})
+
+
+def _split(metrics: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """`test/accuracy` and so on by split."""
     found: dict[str, dict[str, float]] = {}
-    for name, value in (rows[0] if rows else {}).items():
+    for name, value in metrics.items():
         split, _, metric = name.partition("/")
-        if split in ("test", "train"):
+        if split in ("test", "dev", "train"):
             found.setdefault(split, {})[metric] = value
     return found
+
+
+def _threshold(experiment: Experiment, metrics: Mapping[str, Mapping[str, float]], weights: Any) -> dict[str, float]:
+    """Of documents `threshold`, the probability from which on a relation is predicted: the best on dev."""
+    held_out = experiment.prepared.held_out
+    if not isinstance(experiment.prepared.inputs, DocumentInput):
+        return {}
+    if DEV not in held_out.splits:
+        return {"threshold": DEFAULT_THRESHOLD}
+    found = metrics.get(DEV) or _split(Judge(experiment)(weights).metrics).get(DEV, {})
+    if "threshold" not in found:
+        raise UserError("the model's scores of the dev documents are not finite; training has diverged")
+    return {"threshold": found["threshold"]}
+
+
+def _reading(recipe: Recipe) -> dict[str, Any]:
+    """`reading`: options of the task that say how a file of the data set is read."""
+    names = ("head_kind", "tail_kind", "misplaced")
+    given = {name: getattr(recipe.task.options, name, None) for name in names}
+    given = {name: value for name, value in given.items() if value is not None}
+    return {"reading": given} if given else {}
 
 
 def _data(experiment: Experiment, dataset: str | None) -> dict[str, Any]:
@@ -99,8 +136,18 @@ def _data(experiment: Experiment, dataset: str | None) -> dict[str, Any]:
         "clients": f"{len(examples.clients)}, by the partitioner {recipe.partition.name}",
         "training examples": examples.size("train"),
         "test examples": examples.size("test"),
-        "tested on": _TESTS.get(getattr(recipe.task.options, "test", None)),
+        "tested on": _tested_on(experiment),
     }
+
+
+def _tested_on(experiment: Experiment) -> str | None:
+    prepared, options = experiment.prepared, experiment.recipe.task.options
+    corpus = prepared.held_out_corpora.get(TEST)
+    if corpus is None:
+        return _TESTS.get(getattr(options, "test", None))
+    if prepared.bags is not None:
+        return f"{len(corpus.pairs)} bags of {len(corpus.sentences)} sentences at the server"
+    return f"{len(corpus.samples)} documents at the server"
 
 
 _TESTS = {
@@ -140,10 +187,15 @@ def _privacy(recipe: Recipe) -> list[str]:
 def _limits(experiment: Experiment, dataset: str | None) -> list[str]:
     options = experiment.recipe.task.options
     lines = ["metrics are on texts of the same source; on others they will be worse"] if dataset else []
-    if experiment.prepared.positive_labels is not None:
+    prepared = experiment.prepared
+    if prepared.positive_labels is not None or prepared.held_out is not None:
         lines.append("it classifies the relation of two mentions that are given; it does not find mentions")
     if length := getattr(options, "max_length", None):
-        how = "around the mentions" if experiment.prepared.positive_labels is not None else "at the end"
+        how = "around the mentions" if prepared.positive_labels is not None else "at the end"
         lines.append(f"texts are read up to a length of {length} ({options.encoding}); longer ones are cut {how}")
-    lines.append("a probability is the model's softmax; it was not calibrated")
+    if prepared.bags is not None:
+        lines.append("a bag's scores rank facts; those of its relations need not sum to one")
+        lines.append("it learnt what a knowledge base says of pairs, which their sentences need not state")
+    what = "sigmoid" if isinstance(prepared.inputs, DocumentInput) else "softmax"
+    lines.append(f"a probability is the model's {what}; it was not calibrated")
     return lines

@@ -55,6 +55,19 @@ class Source:
         for line in lines:
             yield self._text(line.removesuffix(b"\r"), as_json)
 
+    def records(self, arguments: Sequence[str], kind: str) -> Path:
+        """The file, for models that take records of a data set (`kind`: bags or documents) in place of texts.
+
+        Raises:
+          UserError: there is none, or options that are for texts.
+        """
+        what = {"bags": "bags of sentences", "documents": "documents with their entities"}[kind]
+        if arguments or self.file is None:
+            raise UserError(f"the model takes {what}, not texts; give a file of them by --file alone")
+        if self.json_lines or self.head_type is not None or self.tail_type is not None:
+            raise UserError(f"the model takes {what}; --json-lines, --head-type and --tail-type are for texts")
+        return self.file
+
     def name(self, number: int) -> str:
         """What a text of that number is called in a message."""
         return f"text number {number}" if self.file is None else f"{self.file}: line {number}"

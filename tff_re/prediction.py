@@ -1,4 +1,4 @@
-"""Predictions of an exported model on raw text."""
+"""Predictions of an exported model on raw text, and the door to those that take files of records."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from datasets.documents.encoding import DocumentEncoding
 from datasets.errors import DataError
 from datasets.files import read_json
 from datasets.relation_records import UNKNOWN_TYPE, RelationMention
 from datasets.text.encoding import TextEncoding, encoding_from_json
+from datasets.text.encoding_files import document_encoding_from_json, relation_encoding_from_json
+from datasets.text.relation_encoding import RelationEncoding
 from datasets.text.relation_layout import from_inline_markers
+from tff_re.corpus_prediction import BagPredictor, CorpusPredictor, DocumentPredictor
 from tff_re.errors import UserError
 
 BATCH_SIZE = 256
@@ -26,6 +30,7 @@ FORMS = ("saved_model", "saved_model_float16")
 
 _REMEDY = "export the model again or copy the whole folder"
 _MARKED = ("relation_pieces", "relation_words")
+_RECORDS = {"bags": relation_encoding_from_json, "documents": document_encoding_from_json}
 
 
 class PredictionError(UserError):
@@ -219,8 +224,9 @@ def _reason(error: DataError) -> str:
     return f"{reason}; {error.remedy}" if error.remedy else reason
 
 
-def load_export(folder: str | os.PathLike, form: str = "saved_model") -> Predictor:
-    """The model that `tff_re.export` wrote into the folder. Load none from people that you do not trust.
+def load_export(folder: str | os.PathLike, form: str = "saved_model") -> Predictor | CorpusPredictor:
+    """The model that `tff_re.export` wrote into the folder: a `Predictor`, of bags a `BagPredictor`, of documents a
+    `DocumentPredictor`. Load none from people that you do not trust.
 
     Args:
       folder: the export's.
@@ -251,12 +257,13 @@ def load_export(folder: str | os.PathLike, form: str = "saved_model") -> Predict
     source = description.get("input")
     kind = source.get("kind") if isinstance(source, dict) else None
     encoding = _encoding(folder / "encoding.json", kind)
-    known = kind in ("words", "characters", "vectors", *_MARKED)
-    if not known or (encoding is None) == (kind in ("words", "characters")):
+    known = kind in ("words", "characters", "vectors", *_MARKED, *_RECORDS)
+    if not known or (encoding is None) == (kind in ("words", "characters", *_RECORDS)):
         raise PredictionError(f"{folder / 'encoding.json'}: does not fit export.json; {_REMEDY}")
     if not (folder / form).is_dir() and form not in (description.get("forms") or {}):
         raise PredictionError(f"{folder / form}: is not there; export the model with it (--format, --quantise)")
-    return Predictor(_function(folder / form, kind), labels, encoding, description)
+    kinds = {"bags": BagPredictor, "documents": DocumentPredictor}
+    return kinds.get(kind, Predictor)(_function(folder / form, kind), labels, encoding, description)
 
 
 def _read(path: Path) -> Any:
@@ -268,15 +275,15 @@ def _read(path: Path) -> Any:
     raise PredictionError(problem)
 
 
-def _encoding(path: Path, kind: str | None) -> TextEncoding | None:
-    """The encoding of a text model; of the others it is in the graph, or there is none."""
+def _encoding(path: Path, kind: str | None) -> TextEncoding | RelationEncoding | DocumentEncoding | None:
+    """The encoding of a model of texts, bags or documents; of the others it is in the graph, or there is none."""
     value, problem = _read(path), None
     if kind in _MARKED and isinstance(value, dict) and value.get("encoding") == kind:
         return None
     if value is None and kind not in _MARKED:
         return None
     try:
-        return encoding_from_json(json.dumps(value, ensure_ascii=False))
+        return _RECORDS.get(kind, encoding_from_json)(json.dumps(value, ensure_ascii=False))
     except DataError as error:
         problem = error.reason
     raise PredictionError(f"{path}: {problem}; {_REMEDY}")

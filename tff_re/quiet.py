@@ -16,10 +16,16 @@ def be_quiet() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     warnings.filterwarnings("ignore", message=".*pkg_resources.*")
+    warnings.filterwarnings("ignore", message="IProgress not found")
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     logging.getLogger("absl").setLevel(logging.ERROR)
-    logging.getLogger("tensorflow").setLevel(logging.ERROR)
+    # A filter, because TensorFlow sets its level itself when it is imported at a prompt or in a notebook.
+    logging.getLogger("tensorflow").addFilter(_is_error)
     atexit.register(_drop_default_context)
+
+
+def _is_error(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.ERROR
 
 
 def _drop_default_context() -> None:

@@ -181,10 +181,13 @@ def export(run, out, overwrite, formats, quantise, tflite, data, trust, runtime)
 @click.option("--json-lines", is_flag=True, help='Lines are JSON objects: {"text": …, "head": [a, b], "tail": [a, b]}.')
 @click.option("--head-type", help="Type of the first mention, for a model that reads types.")
 @click.option("--tail-type", help="Type of the second mention.")
+@click.option("--dataset", help="For bags and documents: the data set whose form the file has [default: the run's].")
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each text in place of a table.")
 @click.option("--show-text", is_flag=True, help="Show the texts beside their labels (they may be patients').")
-def predict(export, texts, file, json_lines, head_type, tail_type, as_json, show_text):
+def predict(export, texts, file, json_lines, head_type, tail_type, dataset, as_json, show_text):
     """Classify TEXTs (or the lines of a file or of standard input) with an exported model: label and probability.
+
+    A model of bags or of documents takes a file in its data set's form and answers for each pair of entities.
 
     For relations a text has its mentions marked: <e1>head</e1>, <e2>tail</e2>. A line that cannot be read is named and
     does not stop the others; the exit code is 2 then.
@@ -192,7 +195,8 @@ def predict(export, texts, file, json_lines, head_type, tail_type, as_json, show
     from tff_re import commands
     from tff_re.predict_input import Shown, Source
 
-    commands.predict(export, texts, Source(file, json_lines, head_type, tail_type), Shown(json=as_json, text=show_text))
+    shown = Shown(json=as_json, text=show_text)
+    commands.predict(export, texts, Source(file, json_lines, head_type, tail_type), shown, dataset)
 
 
 @cli.command(epilog=_example("python -m tff_re.run recipes"))

@@ -17,7 +17,7 @@ from tff_re import models
 from tff_re.checkpoints import read_client_states
 from tff_re.errors import UserError
 from tff_re.experiment import Experiment, Workshop
-from tff_re.models.inputs import HiddenRelationInput
+from tff_re.models.inputs import BagInput, HiddenRelationInput
 from tff_re.models.text_layers import forget_initial_values
 from tff_re.recipe import Recipe, load
 from tff_re.report import (
@@ -194,22 +194,21 @@ def export_run(
 
     with open_run(path, where, runtime_name) as (run, _):
         recipe, prepared = run.experiment.recipe, run.experiment.prepared
-        if prepared.held_out is not None:
-            raise UserError(
-                f"{path}: a model of {recipe.task.name} cannot be exported yet; its model.keras takes encoded inputs"
-            )
-        samples = prepared.samples("test")
+        samples, inputs = prepared.samples("test"), prepared.inputs
+        if prepared.bags is not None:
+            inputs = BagInput(inputs, run.experiment.algorithm.bag_pooling)
+        details = details_of(run.experiment, read_history(run.folder), run.round, run.weights)
         return export_model(
             out or run.folder.export,
             model_name=recipe.model.name,
             model_options=recipe.model.options,
-            inputs=prepared.inputs,
-            label_names=prepared.label_names,
+            inputs=inputs,
+            label_names=prepared.output_names,
             weights=run.weights,
             encoding=prepared.encoding,
-            details=without_folders(details_of(run.experiment, read_history(run.folder), run.round)),
+            details=without_folders(details),
             probes=samples,
-            probe_labels=[sample.label for sample in samples],
+            probe_labels=[] if prepared.held_out is not None else [sample.label for sample in samples],
             files=files_of(recipe, run.folder),
             formats=formats,
             quantise=quantise,

@@ -8,11 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from datasets.bag_records import BagCorpus
+from datasets.bags.loading import load_bags
 from datasets.catalogue import find_data_set, load_corpus
+from datasets.documents.encoding import PairId
+from datasets.documents.scoring import gold_facts
 from datasets.relations.loading import load_relations
+from tff_re.corpus_prediction import BagPredictor, CorpusPredictor, DocumentPredictor
 from tff_re.errors import UserError
 from tff_re.prediction import Predictor
 from tff_re.tasks.metrics import classification_metrics
+from tff_re.tasks.pair_metrics import pair_metrics
+from tff_re.tasks.ranking_metrics import ranking_metrics
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,22 @@ class Score:
     positive_labels: tuple[int, ...] | None
 
 
-def score(predictor: Predictor, file: Path, dataset: str | None = None, label: str | None = None) -> Score:
+@dataclass(frozen=True)
+class CorpusScore:
+    """Result of scoring a model of bags or of documents.
+
+    Attributes:
+      size: what was scored, in words: so many bags, or documents, of so many facts.
+      metrics: of bags `ranking_metrics`; of documents `pair_metrics` at the export's threshold, which stands with them.
+    """
+
+    size: str
+    metrics: dict[str, float]
+
+
+def score(
+    predictor: Predictor | CorpusPredictor, file: Path, dataset: str | None = None, label: str | None = None
+) -> Score | CorpusScore:
     """Scores an exported model on a file that one of the readers reads.
 
     Args:
@@ -48,6 +70,8 @@ def score(predictor: Predictor, file: Path, dataset: str | None = None, label: s
       DataError: the file is missing or malformed.
     """
     details = predictor.description["details"]
+    if isinstance(predictor, CorpusPredictor):
+        return _score_records(predictor, file, dataset, label)
     if dataset is None:
         dataset, label = details.get("dataset"), label or details.get("label")
         if not isinstance(dataset, str):
@@ -78,3 +102,56 @@ def score(predictor: Predictor, file: Path, dataset: str | None = None, label: s
         positive = tuple(i for name, i in number.items() if name not in left_out)
     metrics = classification_metrics({"examples": len(own), "loss": loss, "confusion": confusion}, positive)
     return Score(len(own), metrics, confusion, predictor.labels, positive)
+
+
+def _score_records(predictor: CorpusPredictor, file: Path, dataset: str | None, label: str | None) -> CorpusScore:
+    name = dataset or predictor.dataset
+    if name is None:
+        raise UserError("the export does not say what data set it was trained on; give --dataset")
+    if find_data_set(name).kind != predictor.kind:
+        raise UserError(f"the model takes {predictor.kind}, the data set '{name}' has others; choose another --dataset")
+    if isinstance(predictor, DocumentPredictor):
+        return _score_documents(predictor, file, dataset, label)
+    if label is not None:
+        raise UserError(f"the data set '{name}' has no label choices; leave --label out")
+    return _score_bags(predictor, file, name)
+
+
+def _score_bags(predictor: BagPredictor, file: Path, dataset: str) -> CorpusScore:
+    corpus = load_bags(dataset, path=file, split="given", **predictor.reading(dataset))
+    true = _labels(corpus, predictor.labels, file)
+    facts = int(true[:, 1:].sum())
+    if not facts:
+        raise UserError(f"{file}: none of its {len(true)} pairs is related, so that there is no recall; give another")
+    metrics = ranking_metrics(predictor.scores(corpus)[:, 1:], true[:, 1:])
+    return CorpusScore(f"{len(true)} bags, {facts} facts", metrics)
+
+
+def _score_documents(predictor: DocumentPredictor, file: Path, dataset: str | None, label: str | None) -> CorpusScore:
+    corpus = predictor.read(file, dataset=dataset, label=label)
+    if corpus.relation_names != predictor.labels:
+        raise UserError(
+            f"{file}: its relations ({', '.join(corpus.relation_names)}) are not the model's "
+            f"({', '.join(predictor.labels)}); choose another --dataset"
+        )
+    pairs = [[PairId(*sample.pair_ids(pair), pair.intra) for pair in sample.pairs] for sample in corpus.samples]
+    scores = np.zeros([len(pairs), max(map(len, pairs), default=0), len(predictor.labels)], np.float32)
+    for row, found in zip(scores, predictor.scores(corpus), strict=True):
+        row[: len(found)] = found
+    gold = gold_facts(corpus)
+    metrics = pair_metrics(scores, pairs, gold, predictor.threshold)
+    return CorpusScore(f"{len(pairs)} documents, {len(gold)} facts", {**metrics, "threshold": predictor.threshold})
+
+
+def _labels(corpus: BagCorpus, labels: tuple[str, ...], file: Path) -> np.ndarray:
+    """bool [B, C]: which of the model's relations each pair of the corpus has."""
+    foreign = [name for name in corpus.relation_names if name not in labels]
+    if foreign:
+        raise UserError(
+            f"{file}: {len(foreign)} of its {len(corpus.relation_names)} relations are not among the model's "
+            f"{len(labels)}; choose a file and --dataset as in training"
+        )
+    true = np.zeros([len(corpus.pairs), len(labels)], bool)
+    for pair, label in corpus.triples:
+        true[pair, labels.index(corpus.relation_names[label])] = True
+    return true

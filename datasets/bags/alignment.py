@@ -23,7 +23,7 @@ Mentions = dict[str, list[Span]]
 
 def align(
     documents: Sequence[Document],
-    facts: Iterable[Fact],
+    facts: Iterable[Fact] | None,
     *,
     head_kind: str,
     tail_kind: str,
@@ -43,7 +43,7 @@ def align(
 
     Args:
       documents: With mentions; their own facts are not looked at (`knowledge_base.stated_facts` gives them).
-      facts: The knowledge base.
+      facts: The knowledge base; None: there is none, and all pairs stand as negative.
       head_kind, tail_kind: The mentions' kinds, e.g. ``Chemical`` and ``Disease``; as types they are in lower case.
       relation_names: The relations in the order of the labels, without the negative: those of the facts in alphabetical
         order by default. Corpora that are used together need the same.
@@ -60,7 +60,7 @@ def align(
     """
     if isinstance(na_rate, bool) or not isinstance(na_rate, int | float) or not 0 < na_rate <= 1:
         raise DataError("na_rate is not a number above 0 and at most 1", remedy="use e.g. 0.5")
-    facts = tuple(dict.fromkeys(facts))
+    known_facts, facts = facts is not None, tuple(dict.fromkeys(facts or ()))
     names = (negative, *(sorted({fact.relation for fact in facts}) if relation_names is None else relation_names))
     known = _relations_of(facts, names)
     counts, ids, sentences = Counter(), Numbering(), []
@@ -98,7 +98,7 @@ def align(
     sentences = [sentence for sentence in sentences if sentence.pair not in dropped]
     mentioned = {sentence.pair for sentence in sentences}
     found = sum((fact.head_id, fact.tail_id) in mentioned for fact in facts)
-    if not found:
+    if known_facts and not found:
         raise DataError(
             f"no sentence mentions the pair of any of the {len(facts)} facts",
             record=f"corpus {name}",

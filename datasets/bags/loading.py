@@ -17,6 +17,8 @@ from datasets.files import PathLike
 CDR_RELATION = "CID"
 CDR_KINDS = ("Chemical", "Disease")
 
+_READERS = {"nyt10": nyt10, "mirgene": mirgene}
+
 
 def load_bags(
     name: str,
@@ -66,9 +68,8 @@ def load_bags(
     _refuse(name, of_lines if aligned else of_alignment)
     file = Path(split_file(name, split, data_dir) if path is None else path)
     if not aligned:
-        reader = {"nyt10": nyt10, "mirgene": mirgene}[name]
         relations = _beside(file, f"{name}_rel2id.json") if rel2id is None else rel2id
-        return reader.read_bags(file, relations, split=split, misplaced=misplaced or "refuse")
+        return _READERS[name].read_bags(file, relations, split=split, misplaced=misplaced or "refuse")
     from datasets.documents.pubtator import read_pubtator
 
     documents = read_pubtator(file)
@@ -84,6 +85,34 @@ def load_bags(
         name=name,
         **given,
     )
+
+
+def load_unlabelled_bags(
+    name: str,
+    path: PathLike,
+    *,
+    misplaced: str | None = None,
+    head_kind: str | None = None,
+    tail_kind: str | None = None,
+) -> BagCorpus:
+    """Reads sentences in a data set's form whose pairs' relations are to be predicted: all stand as negative.
+
+    Args:
+      name: A data set of bags of the catalogue. What lines of its file say of relations is not read.
+      path: The file.
+      misplaced, head_kind, tail_kind: As for `load_bags`.
+
+    Raises:
+      DataError: a data set of another kind, or a file that is missing, malformed or without a sentence of a pair.
+    """
+    if find_data_set(name).kind != "bags":
+        raise DataError("holds no bags of sentences", record=f"data set {name}", remedy="choose one that does")
+    if name in _READERS:
+        return _READERS[name].read_bags(path, None, split="given", misplaced=misplaced or "refuse")
+    from datasets.documents.pubtator import read_pubtator
+
+    kinds = {"head_kind": head_kind or CDR_KINDS[0], "tail_kind": tail_kind or CDR_KINDS[1]}
+    return align(read_pubtator(path), None, **kinds, split="given", name=name)
 
 
 def _refuse(name: str, options: Mapping[str, Any]) -> None:

@@ -16,14 +16,19 @@ TYPES = ("microRNA", "gene")
 
 
 def read_bags(
-    path: PathLike, relations: PathLike, *, split: str = "train", name: str = "mirgene", misplaced: str = "refuse"
+    path: PathLike,
+    relations: PathLike | None,
+    *,
+    split: str = "train",
+    name: str = "mirgene",
+    misplaced: str = "refuse",
 ) -> BagCorpus:
     """The bags of a file, see `nyt10.read_bags`; two relations, head is the microRNA, tail the gene.
 
     Raises:
       DataError: as `nyt10.read_bags`, or other than two relations.
     """
-    count = len(nyt10.read_relation_names(relations))
+    count = 2 if relations is None else len(nyt10.read_relation_names(relations))
     if count != 2:
         raise DataError(
             f"has {count} relations", path=relations, remedy=f'give it two: "{nyt10.NEGATIVE}" and the regulation'

@@ -50,7 +50,7 @@ def read_relation_names(path: PathLike, negative: str = NEGATIVE) -> tuple[str, 
 
 def read_bags(
     path: PathLike,
-    relations: PathLike,
+    relations: PathLike | None,
     *,
     split: str = "train",
     name: str = "nyt10",
@@ -69,7 +69,8 @@ def read_bags(
 
     Args:
       path: The file.
-      relations: The file of relations and their numbers (``rel2id``).
+      relations: The file of relations and their numbers (``rel2id``); None: the relations are not known, what lines say
+        of them is not read, and all pairs stand as negative.
       split: Part of the ids ``<name>-<split>-<line>``. The form knows no documents: a sentence is its own.
       name: The corpus's name.
       negative: The relation of unrelated pairs.
@@ -84,7 +85,7 @@ def read_bags(
     """
     if misplaced not in MISPLACED:
         raise DataError("unknown way with misplaced entities", remedy=f"use {' or '.join(MISPLACED)}")
-    relation_names = read_relation_names(relations, negative)
+    relation_names = (negative,) if relations is None else read_relation_names(relations, negative)
     label_of = {relation: label for label, relation in enumerate(relation_names)}
     pairs: dict[Pair, int] = {}
     labels_of: list[set[int]] = []
@@ -94,7 +95,7 @@ def read_bags(
     for line, value in read_json_lines(path):
         fail = functools.partial(DataError, path=path, line=line)
         text = _text(require(value, dict, "the line", fail), fail)
-        relation = field(value, "relation", str, fail)
+        relation = negative if relations is None else field(value, "relation", str, fail)
         if relation not in label_of:
             raise fail("its relation is not in the file of relations", remedy="add it there, or correct the line")
         entities = [field(value, key, dict, fail) for key in ("h", "t")]

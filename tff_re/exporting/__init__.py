@@ -17,14 +17,23 @@ import tensorflow as tf
 
 from tff_re import models
 from tff_re.exporting import places
+from tff_re.exporting.bags import BagForm
 from tff_re.exporting.card import card
 from tff_re.exporting.checks import verified
+from tff_re.exporting.documents import DocumentForm
 from tff_re.exporting.forms import TOLERANCE, Form, write_saved_model
 from tff_re.exporting.places import ExportError, is_export
-from tff_re.exporting.quantised import HalfCore, write_tflite
+from tff_re.exporting.quantised import write_tflite
 from tff_re.exporting.relations import RelationForm
 from tff_re.exporting.texts import TextForm, VectorForm
-from tff_re.models.inputs import DenseInput, HiddenRelationInput, RelationInput, TokenInput
+from tff_re.models.inputs import (
+    BagInput,
+    DenseInput,
+    DocumentInput,
+    HiddenRelationInput,
+    RelationInput,
+    TokenInput,
+)
 from tff_re.version import __version__
 
 __all__ = ["FORMATS", "FORMS", "QUANTISED", "TOLERANCE", "ExportError", "export_model", "is_export"]
@@ -37,6 +46,8 @@ FORMS: dict[type, type[Form]] = {
     TokenInput: TextForm,
     RelationInput: RelationForm,
     HiddenRelationInput: RelationForm,
+    BagInput: BagForm,
+    DocumentInput: DocumentForm,
 }
 """Kind of input -> how its models are exported. Another kind's form is put in here."""
 
@@ -63,9 +74,10 @@ def export_model(
 ) -> Path:
     """Writes a trained model as `model.keras`, as a SavedModel and as the JSON files that explain them.
 
-    What goes in stands with the form of each kind of input (`VectorForm`, `TextForm`, `RelationForm`): texts of words
-    joined by blanks (`encoding.prepare`), untouched texts, marked sentences, vectors. All give {"probabilities":
-    float32 [B, C]}. The written files are loaded again and compared with the trained model before they take their
+    What goes in stands with the form of each kind of input (`VectorForm`, `TextForm`, `RelationForm`, `BagForm`,
+    `DocumentForm`): texts of words joined by blanks (`encoding.prepare`), untouched texts, marked sentences, vectors,
+    encoded sentences with their bags, encoded documents. All give {"probabilities": float32 [B, C]}, documents
+    [D, P, R]. The written files are loaded again and compared with the trained model before they take their
     place; a failed export leaves the folder as it was.
 
     Args:
@@ -73,9 +85,10 @@ def export_model(
       model_name: A name of `tff_re.models.NAMES`.
       model_options: The model's `Options`.
       inputs: What the model is fed with; one of `FORMS`.
-      label_names: The C classes, in the order of the labels.
+      label_names: The C classes, in the order of the labels; of documents the R relations.
       weights: ModelWeights of arrays, or anything else with lists `trainable` and `non_trainable` in the model's order.
-      encoding: of the texts (WordEncoding, CharacterEncoding, RelationEncoding); None for DenseInput.
+      encoding: of the texts (WordEncoding, CharacterEncoding, RelationEncoding, DocumentEncoding); None for
+        DenseInput.
       details: What is to be known of the run, as JSON values: `run` (an id), `recipe`, `algorithm`, `rounds`, `metrics`
         (split to metric to number), the card's sections `data`, `training`, `privacy` and `limits` (a dict or a list of
         lines) and whatever else. No paths: the files are made to be given away.
@@ -98,19 +111,19 @@ def export_model(
     folder = Path(os.path.realpath(folder))
     details = _json_value(details, "details")
     labels = [str(name) for name in label_names]
-    form_of = _check_arguments(model_name, inputs, labels, formats, quantise)
+    form_of = _check_arguments(model_name, inputs, labels, formats, quantise, tflite)
     form_of.check(inputs, encoding)
     places.check_place(folder, details, overwrite)
     trained, plain = _models(model_name, model_options, inputs, len(labels), weights)
     form = form_of(trained, plain, inputs, encoding, probes)
-    half = HalfCore(form.core, form.core_specs) if quantise else None
+    half, half_weights = form.halved() if quantise else (None, None)
     with places.new_folder(folder) as draft:
         if formats != "saved_model":
             form.keras_model.save(draft / places.KERAS_FILE)
         if formats != "keras":
             write_saved_model(draft / places.SAVED_MODEL_FOLDER, form.endpoints(form.core), form.resources)
         if half is not None:
-            write_saved_model(draft / places.FLOAT16_FOLDER, form.endpoints(half), [half, *form.tables])
+            write_saved_model(draft / places.FLOAT16_FOLDER, form.endpoints(half), [half_weights, *form.tables])
         if tflite:
             write_tflite(draft / places.TFLITE_FILE, form.small_core, form.core_specs)
         labelled = probes if len(probe_labels) == len(probes) else ()
@@ -137,7 +150,7 @@ def export_model(
     return folder
 
 
-def _check_arguments(model_name, inputs, labels, formats, quantise) -> type[Form]:
+def _check_arguments(model_name, inputs, labels, formats, quantise, tflite) -> type[Form]:
     """How models of these inputs are exported."""
     if model_name not in models.NAMES:
         raise ExportError(f"there is no model '{model_name}'; valid: {', '.join(sorted(models.NAMES))}")
@@ -151,13 +164,21 @@ def _check_arguments(model_name, inputs, labels, formats, quantise) -> type[Form
         raise ExportError(
             f"models of {type(inputs).__name__} cannot be exported yet; the run's model.keras takes encoded inputs"
         )
+    if tflite and not FORMS[type(inputs)].for_tflite:
+        raise ExportError("TFLite takes one text of a fixed size, which bags and documents are not; leave --tflite out")
     return FORMS[type(inputs)]
 
 
 def _models(model_name, options, inputs, classes: int, weights) -> tuple[tf.keras.Model, tf.keras.Model]:
     """The model as it was trained, and its plain form; both take what raw text is encoded to."""
     module = models.module(model_name)
-    trained, plain = module.build(options, inputs, classes), module.build_plain(options, inputs, classes)
+    if isinstance(inputs, BagInput):
+        inputs = inputs.sentences
+    trained = module.build(options, inputs, classes)
+    if isinstance(inputs, DocumentInput):
+        plain = module.of_any_size(options, inputs)
+    else:
+        plain = module.build_plain(options, inputs, classes)
     for form, model in (("trained", trained), ("plain", plain)):
         _assign(model, weights, form)
     if isinstance(inputs, HiddenRelationInput):

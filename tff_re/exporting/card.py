@@ -13,6 +13,7 @@ from tff_re.exporting.places import (
     SAVED_MODEL_FOLDER,
     TFLITE_FILE,
 )
+from tff_re.exporting.record_card import record_uses
 
 _HEAD = """# {title}
 
@@ -141,6 +142,8 @@ def _number(value: Any) -> str:
 def _uses(description: Mapping[str, Any]) -> list[str]:
     source, forms, arrays = description["input"], description["forms"], ", ".join(description["arrays"])
     kind, parts = source["kind"], []
+    if kind in ("bags", "documents"):
+        return record_uses(description)
     if SAVED_MODEL_FOLDER in forms:
         example, explanation = _saved_model(source)
         parts.append(

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tff_re.exporting.places import ExportError
+from tff_re.exporting.quantised import Core, HalfCore
 
 DEFAULT_SIGNATURE = "serving_default"
 
@@ -21,9 +22,6 @@ TOLERANCE = 1e-5
 HALF_TOLERANCE = 1e-3
 """The same behind frozen layers: training rounds their outputs to float16, and where a value lies between two of these,
 the rounding error of a sum, which depends on the batch, decides for one of them."""
-
-Core = Callable[[Mapping[str, tf.Tensor]], tf.Tensor]
-"""Encoded inputs by name -> probabilities, float32 [B, C]."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +64,7 @@ class Form:
       core: encoded inputs -> probabilities, in the SavedModel.
       core_specs: its inputs.
       small_core: the same function for TFLite, which wants few kinds of operations.
+      for_tflite: whether TFLite, which takes one text of a fixed size, can take the model.
       tolerance: of the difference between a written form's probabilities and the trained model's.
       resources: what the signatures use: the core's weights, and
       tables: what stands between raw inputs and the core.
@@ -80,6 +79,7 @@ class Form:
     resources: Sequence[Any]
     tables: Sequence[Any] = ()
     tolerance: float = TOLERANCE
+    for_tflite: bool = True
 
     @staticmethod
     def check(inputs: Any, encoding: Any) -> None:
@@ -88,6 +88,11 @@ class Form:
     def endpoints(self, core: Core) -> dict[str, Endpoint]:
         """The signatures of a SavedModel around a core, the default one first."""
         raise NotImplementedError
+
+    def halved(self) -> tuple[Core, tf.Module]:
+        """The core with weights in float16, and what holds these. Raises ExportError where a weight is too large."""
+        half = HalfCore(self.core, self.core_specs)
+        return traced_once(half), half
 
     def probes(self) -> Probes:
         """Inputs to compare the written forms on."""
@@ -114,14 +119,11 @@ def traced_once(core: Core) -> Core:
 def write_saved_model(folder: Path, endpoints: Mapping[str, Endpoint], resources: Sequence[Any]) -> None:
     """A SavedModel of the endpoints' functions alone, without the training graph of every layer."""
     module = tf.Module()
-    functions = {
-        name: tf.function(endpoint.function, input_signature=endpoint.specs, autograph=False)
+    signatures = {
+        name: tf.function(endpoint.function, input_signature=endpoint.specs, autograph=False).get_concrete_function()
         for name, endpoint in endpoints.items()
     }
-    signatures = {name: function.get_concrete_function() for name, function in functions.items()}
     module.resources = [part for resource in resources for part in _parts(resource)]
-    for name, function in functions.items():
-        setattr(module, name, function)
     tf.saved_model.save(module, os.fspath(folder), signatures=signatures)
 
 

@@ -9,13 +9,15 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-from tff_re.exporting.forms import Core
 from tff_re.exporting.places import ExportError
 
 SMALLEST_WEIGHT = 64
 """Constants of fewer numbers stay as they are."""
 
 TFLITE_SIGNATURE = "serving_default"
+
+Core = Callable[[Mapping[str, tf.Tensor]], tf.Tensor]
+"""Encoded inputs by name -> probabilities, float32 [B, C]."""
 
 
 class HalfCore(tf.Module):
@@ -52,8 +54,9 @@ class HalfCore(tf.Module):
         weights = zip(self._weight_names, self.weights, strict=True)
         given = {f"{name}:0": tf.cast(weight, tf.float32) for name, weight in weights}
         given.update({f"{node}:0": arrays[name] for node, name in self._inputs.items()})
+        # Under a name of its own: names of inlined functions may be those of functions around it.
         (output,) = tf.graph_util.import_graph_def(
-            self._graph, input_map=given, return_elements=[self._output], name=""
+            self._graph, input_map=given, return_elements=[self._output], name="half"
         )
         return output
 

@@ -14,11 +14,20 @@ from datasets.relation_records import RelationMention
 from datasets.text.relation_encoding import RelationEncoding
 from datasets.text.relation_layout import with_inline_markers
 from datasets.text.tokenizer_tables import TokenizerTables, tables_of
-from tff_re.exporting.forms import DEFAULT_SIGNATURE, HALF_TOLERANCE, Core, Endpoint, Form, Probes, softmax_of
+from tff_re.exporting.forms import (
+    DEFAULT_SIGNATURE,
+    HALF_TOLERANCE,
+    Core,
+    Endpoint,
+    Form,
+    Probes,
+    softmax_of,
+    traced_once,
+)
 from tff_re.exporting.marked_text import MarkedText
 from tff_re.exporting.places import ExportError
 from tff_re.models.inputs import HiddenRelationInput, RelationInput
-from tff_re.models.text_layers import forget_initial_values
+from tff_re.models.text_layers import forget_initial_values, is_stock
 
 BATCH = 64
 """Texts at once where texts are encoded to compare them."""
@@ -63,7 +72,7 @@ class RelationForm(Form):
             "vocabulary": len(tables.pieces),
             "blind": encoding.blind,
             "markers": list(encoding.markers),
-            "stock": all(type(layer).__module__.split(".")[0] == "keras" for layer in plain._flatten_layers()),
+            "stock": is_stock(plain),
         }
         self.encoding_json = _as_json(encoding, tables, kind)
         forget_initial_values(plain)
@@ -95,19 +104,19 @@ class RelationForm(Form):
         text = tf.TensorSpec([None], tf.string, "text")
         spans = tuple(tf.TensorSpec([None, 2], tf.int32, name) for name in ("head", "tail"))
         names = list(self.core_specs)
-        encode = self._marked_text
+        from_spans = traced_once(self._marked_text.from_spans)
 
         def serve(text, *types):
-            return {"probabilities": core(encode.from_markers(text, types))}
+            return {"probabilities": core(self._marked_text.from_markers(text, types))}
 
         def serve_spans(text, head, tail, *types):
-            return {"probabilities": core(encode.from_spans(text, head, tail, types))}
+            return {"probabilities": core(from_spans(text, head, tail, types))}
 
         def serve_encoded(*arrays):
             return {"probabilities": core(dict(zip(names, arrays, strict=True)))}
 
         def only_encode(text, head, tail, *types):
-            return encode.from_spans(text, head, tail, types)
+            return from_spans(text, head, tail, types)
 
         arrays = tuple(tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in self.core_specs.items())
         return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -111,6 +112,12 @@ def build(options: Options, inputs: DocumentInput, num_classes: int) -> tf.keras
     labels = PairLabels(name="labels")({"pair_labels": trimmed["pair_labels"], "pair_head": trimmed["pair_head"]})
     outputs = {"logits": logits, "features": features, "context": context, "pair_labels": labels}
     return tf.keras.Model(arrays, outputs, name="document_encoder")
+
+
+def of_any_size(options: Options, inputs: DocumentInput) -> tf.keras.Model:
+    """The model for documents of any number of pieces, mentions and pairs; it takes no gradients."""
+    free = dataclasses.replace(inputs, max_length=None, max_mentions=None, max_pairs=None)
+    return build(dataclasses.replace(options, recompute=False), free, inputs.num_relations)
 
 
 def build_plain(options: Options, inputs: DocumentInput, num_classes: int) -> tf.keras.Model:

@@ -289,6 +289,18 @@ class GroupedBilinear(tf.keras.layers.Layer):
 
 
 @tf.keras.utils.register_keras_serializable("tff_re")
+class PairProbabilities(tf.keras.layers.Layer):
+    """{`logits` [N, R], `pair_head` [B, P]} -> float32 [B, P, R], sigmoids at the places of pairs, 0 elsewhere."""
+
+    def call(self, inputs):
+        head, logits = inputs["pair_head"], inputs["logits"]
+        places, relations = tf.cast(tf.where(head >= 0), tf.int32), logits.shape[-1]
+        shape = tf.stack([tf.shape(head)[0], tf.shape(head)[1], relations])
+        found = tf.scatter_nd(places, tf.sigmoid(tf.cast(logits, tf.float32)), shape)
+        return tf.ensure_shape(found, [None, None, relations])
+
+
+@tf.keras.utils.register_keras_serializable("tff_re")
 class PairLabels(tf.keras.layers.Layer):
     """{`pair_labels` [B, P, R], `pair_head` [B, P]} -> the labels of the pairs, [N, R]."""
 

@@ -93,6 +93,21 @@ class HiddenRelationInput:
 
 
 @dataclass(frozen=True)
+class BagInput:
+    """Sentences in bags, as an exported model takes them; training gives a model the sentences alone.
+
+    `bag` int32 [n] says beside the arrays of the n sentences which bag each is of.
+
+    Attributes:
+      sentences: What a sentence is to the model.
+      pooling: From the sentences' logits to a bag's scores, see `computations.bag_evaluation.build_bag_scores`.
+    """
+
+    sentences: RelationInput | HiddenRelationInput
+    pooling: str
+
+
+@dataclass(frozen=True)
 class DocumentInput:
     """Documents with their entities, mentions and candidate pairs; int32 but for the labels.
 

@@ -63,6 +63,11 @@ def keras_inputs(inputs) -> dict[str, tf.Tensor]:
     return {name: tf.keras.Input(s.shape[1:], dtype=s.dtype, name=name) for name, s in inputs.specs.items()}
 
 
+def is_stock(model: tf.keras.Model) -> bool:
+    """Whether all layers are Keras' own, so that Keras alone can load the model."""
+    return all(type(layer).__module__.split(".")[0] == "keras" for layer in model._flatten_layers())
+
+
 def forget_initial_values(model: tf.keras.Model) -> None:
     """Replaces initialisers that are plain functions: they are of no more use, and only code of ours can load them."""
     for layer in model._flatten_layers(include_self=False):

@@ -130,6 +130,8 @@ def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
             )
         ),
         positive_labels=corpus.positive_labels,
+        encoding=encoding,
+        held_out_corpora=held_out,
         held_out=BagsAtServer({split: bags for split, (bags, _) in encoded.items()}),
         beside={name: tf.TensorSpec([None], tf.int32) for name in (TRIPLE, PLATFORM)},
         bags=corpus,

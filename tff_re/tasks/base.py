@@ -11,6 +11,8 @@ import tensorflow as tf
 
 from computations.local_model import LABEL, LocalModel
 from datasets.bag_records import BagCorpus
+from datasets.documents.encoding import DocumentEncoding
+from datasets.documents.records import DocumentCorpus
 from datasets.documents.statistics import DocumentStatistics
 from datasets.federated import ClientExamples, FederatedExamples
 from datasets.partition import LabelCounts, Partition, build_partition, read_partition
@@ -33,12 +35,13 @@ class Prepared:
       inputs: the form of the model's inputs.
       counts: label counts by client, for the partition report.
       partition: which sample is where; None where the data are generated at the clients.
-      encoding: from raw text, or pairs of mentions, to the model's inputs; None for numbers.
+      encoding: from raw text, pairs of mentions or documents to the model's inputs; None for numbers.
       corpora: what the partition's ids are of, for an export to be checked on; none where nothing was read.
       positive_labels: the relations that micro-F1 and macro-F1 count, all labels but "no relation"; None: the task does
         not classify relations.
       notes: what a reader of the results should know (what was left out, coverage of the word vectors, …).
       held_out: what the server holds to judge by, where the clients hold no test examples.
+      held_out_corpora: split -> the corpus that `held_out` was made of, for an export to be checked on.
       beside: name -> TensorSpec of what examples have beside the model's inputs and the label, for algorithms.
       bags: the training bags, where that is what the clients' sentences make.
       truth: for each client int8 [n], whether its rows state their relation (1), or not (0), or have none (-1); None
@@ -50,7 +53,7 @@ class Prepared:
     inputs: DenseInput | DocumentInput | HiddenRelationInput | RelationInput | TokenInput
     counts: LabelCounts
     partition: Partition | None = None
-    encoding: RelationEncoding | TextEncoding | None = None
+    encoding: DocumentEncoding | RelationEncoding | TextEncoding | None = None
     notes: tuple[str, ...] = field(default=())
     positive_labels: tuple[int, ...] | None = None
     held_out: HeldOut | None = None
@@ -59,6 +62,7 @@ class Prepared:
     truth: tuple[np.ndarray, ...] | None = None
     documents: DocumentStatistics | None = None
     corpora: tuple = field(default=(), repr=False)
+    held_out_corpora: Mapping[str, BagCorpus | DocumentCorpus] = field(default_factory=dict, repr=False)
 
     @property
     def num_triples(self) -> int | None:
@@ -70,8 +74,17 @@ class Prepared:
         """The classes, in the order of the labels."""
         return self.examples.label_names
 
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """What the model's probabilities are of: the classes, or of documents the relations that a pair may have."""
+        if isinstance(self.inputs, DocumentInput):
+            return next(iter(self.held_out_corpora.values())).relation_names
+        return self.label_names
+
     def samples(self, split: str) -> list:
-        """The samples of a split of all clients, in the clients' order; empty where there are no corpora."""
+        """The samples of a split of the server or of all clients, in their order; empty where nothing was read."""
+        if split in self.held_out_corpora:
+            return list(self.held_out_corpora[split].samples)
         if self.partition is None or not self.corpora:
             return []
         sample_of = {sample.sample_id: sample for corpus in self.corpora for sample in corpus.samples}

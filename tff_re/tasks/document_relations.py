@@ -17,7 +17,7 @@ from datasets.documents.clients import HeldOutDocuments, encode_document_clients
 from datasets.documents.encoding import DocumentEncoding
 from datasets.documents.loading import load_documents
 from datasets.documents.records import DocumentCorpus
-from datasets.documents.scoring import best_threshold, score_pairs
+from datasets.documents.scoring import best_threshold
 from datasets.documents.selection import set_documents_apart, subset
 from datasets.documents.statistics import document_statistics
 from datasets.errors import DataError
@@ -25,11 +25,10 @@ from datasets.partition import build_partition, label_counts, read_partition
 from tff_re.models.inputs import DocumentInput
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.held_out import DEV, TEST
+from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD, PAIR_METRICS, pair_metrics
 from tff_re.tasks.ranking_metrics import curve
 from tff_re.tasks.relation_text import load_tokenizer
 from tff_re.tasks.where import Where
-
-DEFAULT_THRESHOLD = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +115,8 @@ def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
         counts=label_counts(partition, corpus),
         partition=partition,
         notes=tuple(dict.fromkeys(notes)),
+        encoding=encoding,
+        held_out_corpora=held_out,
         held_out=DocumentsAtServer(encoded),
         documents=document_statistics(partition, corpus),
     )
@@ -154,9 +155,8 @@ class DocumentsAtServer:
     def metrics(self, scores: Mapping[str, np.ndarray]) -> dict[str, float]:
         """For each split `f1`, `precision`, `recall`, and `f1_intra`, `f1_inter` of the pairs that a sentence mentions
         and of the others; all at the `threshold` that is best on dev (0.5 without). NaN where a score is not finite."""
-        names = ("f1", "precision", "recall", "f1_intra", "f1_inter")
         if not all(np.isfinite(values).all() for values in scores.values()):
-            return {f"{split}/{name}": float("nan") for split in scores for name in names}
+            return {f"{split}/{name}": float("nan") for split in scores for name in PAIR_METRICS}
         found = {}
         threshold = DEFAULT_THRESHOLD
         if DEV in scores:
@@ -165,9 +165,8 @@ class DocumentsAtServer:
             found["dev/threshold"] = min(threshold, 1.0)  # infinite where nothing can be found
         for split, values in scores.items():
             own = self._documents[split]
-            counted = score_pairs(values, own.encoded.pairs, own.gold, threshold)
-            measured = (counted.all.f1, counted.all.precision, counted.all.recall, counted.intra.f1, counted.inter.f1)
-            found.update({f"{split}/{name}": value for name, value in zip(names, measured, strict=True)})
+            measured = pair_metrics(values, own.encoded.pairs, own.gold, threshold)
+            found.update({f"{split}/{name}": value for name, value in measured.items()})
         return found
 
     def points(self, scores: Mapping[str, np.ndarray]) -> np.ndarray | None:

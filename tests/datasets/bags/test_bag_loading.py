@@ -1,8 +1,10 @@
+import json
+
 import pytest
 from bag_files import entity, line, refused, write_bags
 
 import datasets
-from datasets.bags.loading import load_bags
+from datasets.bags.loading import load_bags, load_unlabelled_bags
 from datasets.bags.selection import without_pairs
 from datasets.relations.loading import load_relations
 
@@ -53,6 +55,29 @@ def test_cdr_is_aligned_with_its_own_facts(folder):
         ("C1", "D3"),
         ("C1", "D1"),
     }
+
+
+def test_bags_whose_relations_are_to_be_predicted(folder):
+    path = folder / "given.jsonl"
+    bare = [json.dumps({k: v for k, v in line(relation=r).items() if k != "relation"}) for r in ("born in", "x")]
+    path.write_text("\n".join([*bare, json.dumps(line("Ann , Bonn", relation=5, tail=entity("Bonn", 6)))]) + "\n")
+    for name in ("nyt10", "mirgene"):
+        corpus = load_unlabelled_bags(name, path)
+        assert [(s.sentence_id, s.relations) for s in corpus.sentences] == [
+            (f"{name}-given-1", ("NA",)),
+            (f"{name}-given-3", ("NA",)),
+        ]
+        assert corpus.relation_names == ("NA",) and corpus.pairs == (("id of Ann", "id of Bonn"),)
+    labelled = load_bags("cdr_aligned", folder)
+    corpus = load_unlabelled_bags("cdr_aligned", folder / "cdr" / "train.pubtator")
+    assert corpus.pairs == labelled.pairs and {s.relations for s in corpus.sentences} == {("NA",)}
+    assert [s.text for s in corpus.sentences] == [s.text for s in labelled.sentences]
+    turned = load_unlabelled_bags(
+        "cdr_aligned", folder / "cdr" / "train.pubtator", head_kind="Disease", tail_kind="Chemical"
+    )
+    assert {head for head, _ in turned.pairs} == {"D1", "D2", "D3"}
+    assert "holds no bags" in refused(load_unlabelled_bags, "pgr", path)
+    assert "given.jsonl" in refused(load_unlabelled_bags, "cdr_aligned", path)
 
 
 def test_documents_and_a_knowledge_base_of_ones_own(folder):

@@ -1,0 +1,72 @@
+"""Encodings of relations as JSON and back, tokenizer included: what an exported model needs beside its weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from datasets.documents.encoding import DocumentEncoding
+from datasets.errors import DataError
+from datasets.text.relation_encoding import RelationEncoding
+from datasets.text.stored_tokenizer import tokenizer_from_json, tokenizer_to_json
+
+VERSION = 1
+
+SENTENCES, DOCUMENTS = "sentences", "documents"
+
+
+def relation_encoding_to_json(encoding: RelationEncoding) -> str:
+    """A RelationEncoding as JSON. Raises DataError for a tokenizer that cannot be stored."""
+    return _text(
+        {
+            "encoding": SENTENCES,
+            "max_length": encoding.max_length,
+            "blind": encoding.blind,
+            "markers": list(encoding.markers),
+            "type_texts": None if encoding.type_texts is None else dict(encoding.type_texts),
+            "unit": encoding.unit,
+        },
+        encoding.tokenizer,
+    )
+
+
+def document_encoding_to_json(encoding: DocumentEncoding) -> str:
+    """A DocumentEncoding as JSON. Raises DataError for a tokenizer that cannot be stored."""
+    return _text({"encoding": DOCUMENTS, "marker": encoding.marker, "longest": encoding.longest}, encoding.tokenizer)
+
+
+def relation_encoding_from_json(text: str) -> RelationEncoding:
+    """What `relation_encoding_to_json` wrote. Raises DataError for anything else."""
+    value = _value(text, SENTENCES, ("max_length", "blind", "markers", "type_texts", "unit"))
+    return RelationEncoding(
+        tokenizer_from_json(value),
+        value["max_length"],
+        blind=bool(value["blind"]),
+        markers=tuple(value["markers"]),
+        type_texts=value["type_texts"],
+        unit=value["unit"],
+    )
+
+
+def document_encoding_from_json(text: str) -> DocumentEncoding:
+    """What `document_encoding_to_json` wrote. Raises DataError for anything else."""
+    value = _value(text, DOCUMENTS, ("marker", "longest"))
+    return DocumentEncoding(tokenizer_from_json(value), longest=value["longest"], marker=value["marker"])
+
+
+def _text(value: Mapping[str, Any], tokenizer: Any) -> str:
+    return json.dumps({**value, "version": VERSION, **tokenizer_to_json(tokenizer)}, ensure_ascii=False)
+
+
+def _value(text: str, kind: str, keys: tuple[str, ...]) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict) or value.get("encoding") != kind or value.get("version") != VERSION:
+        raise DataError(f"is not the JSON of an encoding of {kind}", remedy="export the model again")
+    missing = [key for key in (*keys, "tokenizer", "special") if key not in value]
+    if missing:
+        raise DataError(f'has no "{missing[0]}"', remedy="export the model again")
+    return value

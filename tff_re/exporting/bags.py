@@ -1,0 +1,170 @@
+"""Exported models of bags of sentences: encoded sentences and their bags in, probabilities of relations per bag out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from computations.inference import forward
+from datasets.bag_records import BagSentence
+from datasets.text.encoding_files import relation_encoding_from_json, relation_encoding_to_json
+from datasets.text.relation_encoding import RelationEncoding
+from tff_re.exporting.forms import (
+    DEFAULT_SIGNATURE,
+    HALF_TOLERANCE,
+    Core,
+    Endpoint,
+    Form,
+    Probes,
+    traced_once,
+)
+from tff_re.exporting.places import ExportError
+from tff_re.exporting.quantised import HalfCore
+from tff_re.models.bag_layers import BagPooling
+from tff_re.models.inputs import BagInput, HiddenRelationInput, RelationInput
+from tff_re.models.text_layers import forget_initial_values, is_stock
+
+BAG = "bag"
+
+MOST_PROBES = 128
+"""Sentences whose bags are compared."""
+
+
+class BagForm(Form):
+    """A model of bags: `serving_default` takes the arrays of a RelationInput for n sentences and `bag`, int32 [n], the
+    bag of each, from 0 on, none left out. It gives `probabilities`, float32 [B, C], the method's pooling of each bag.
+    """
+
+    for_tflite = False
+
+    def __init__(
+        self,
+        trained: tf.keras.Model,
+        plain: tf.keras.Model,
+        inputs: BagInput,
+        encoding: RelationEncoding,
+        probes: Sequence[BagSentence],
+    ):
+        relation = _relation(inputs)
+        if relation is not inputs.sentences:
+            self.tolerance = HALF_TOLERANCE
+        self._encoding, self._pooling = encoding, inputs.pooling
+        self._probes = _whole_bags(probes) or _made_up()
+        self.source = {
+            "name": "sentences",
+            "kind": "bags",
+            "max_length": encoding.max_length,
+            "vocabulary": relation.vocabulary_size,
+            "blind": encoding.blind,
+            "pooling": inputs.pooling,
+            "stock": is_stock(plain),
+        }
+        self.encoding_json = relation_encoding_to_json(encoding)
+        self.core_specs = {**relation.specs, BAG: tf.TensorSpec([None], tf.int32)}
+        forget_initial_values(plain)
+        arrays = {n: tf.keras.Input(s.shape[1:], dtype=s.dtype, name=n) for n, s in self.core_specs.items()}
+        logits = plain({name: array for name, array in arrays.items() if name != BAG})["logits"]
+        probabilities = BagPooling(inputs.pooling, name="probabilities")({"logits": logits, BAG: arrays[BAG]})
+        self.keras_model = tf.keras.Model(arrays, {"probabilities": probabilities}, name=f"{plain.name}_of_bags")
+        self._logits = traced_once(lambda arrays: trained(arrays, training=False)["logits"])
+        self._classes = plain.output["logits"].shape[-1]
+        self.core = self.small_core = self._core_of(self._logits)
+        self.resources = [trained]
+
+    @staticmethod
+    def check(inputs: BagInput, encoding) -> None:
+        if not isinstance(encoding, RelationEncoding):
+            raise ExportError("a model of bags needs its encoding; pass the one it was trained with")
+        relation = _relation(inputs)
+        if relation.max_length != encoding.max_length or relation.vocabulary_size < len(encoding.tokenizer):
+            raise ExportError(
+                "the encoding's vocabulary or length is not the model's; pass the one it was trained with"
+            )
+
+    def _core_of(self, logits: Core) -> Core:
+        pooling = BagPooling(self._pooling)
+
+        def model(arrays, training):
+            return {"logits": logits(arrays)}
+
+        def core(arrays: Mapping[str, tf.Tensor]) -> tf.Tensor:
+            # A batch of sentences at a time: a bag can have thousands.
+            sentences = {name: array for name, array in arrays.items() if name != BAG}
+            return pooling({"logits": forward(model, sentences, "logits", self._classes), BAG: arrays[BAG]})
+
+        return traced_once(core)
+
+    def halved(self) -> tuple[Core, tf.Module]:
+        # Weights are taken out of a sentence's logits: out of a loop they cannot be.
+        specs = {name: spec for name, spec in self.core_specs.items() if name != BAG}
+        half = HalfCore(self._logits, specs)
+        return self._core_of(half), half
+
+    def endpoints(self, core: Core) -> dict[str, Endpoint]:
+        names = list(self.core_specs)
+
+        def serve(*arrays):
+            given = dict(zip(names, arrays, strict=True))
+            sizes = tf.math.bincount(given[BAG])
+            missing = tf.squeeze(tf.where(tf.equal(sizes, 0)), -1)
+            problem = ["bags without a sentence; their numbers:", missing]
+            with tf.control_dependencies([tf.debugging.Assert(tf.equal(tf.size(missing), 0), problem)]):
+                given = {name: tf.identity(array) for name, array in given.items()}
+            return {"probabilities": core(given)}
+
+        specs = tuple(tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in self.core_specs.items())
+        return {DEFAULT_SIGNATURE: Endpoint(serve, specs)}
+
+    def probes(self) -> Probes:
+        arrays = self.arrays(self._probes)
+        given = {name: tf.constant(value) for name, value in arrays.items()}
+        return Probes(arrays, arrays, {DEFAULT_SIGNATURE: arrays}, self.core(given).numpy())
+
+    def check_ids(self, keras_model, signatures) -> None:
+        stored = relation_encoding_from_json(self.encoding_json).encode(self._probes).arrays
+        for name, array in self._encoding.encode(self._probes).arrays.items():
+            if not np.array_equal(stored[name], array):
+                raise ExportError(
+                    f"the stored tokenizer encodes a probe text otherwise than the training's ({name}); it is not "
+                    "exportable"
+                )
+
+    def arrays(self, samples: Sequence[BagSentence]) -> dict[str, np.ndarray]:
+        arrays = self._encoding.encode(samples).arrays
+        pairs = {pair: number for number, pair in enumerate(dict.fromkeys(sample.pair for sample in samples))}
+        bag = np.array([pairs[sample.pair] for sample in samples], np.int32)
+        return {name: bag if name == BAG else arrays[name] for name in self.core_specs}
+
+
+def _relation(inputs: BagInput) -> RelationInput:
+    sentences = inputs.sentences
+    return sentences.relation if isinstance(sentences, HiddenRelationInput) else sentences
+
+
+def _whole_bags(sentences: Sequence[BagSentence]) -> list[BagSentence]:
+    """The sentences of the first pairs, MOST_PROBES or a few more."""
+    of_pair: dict = {}
+    for sentence in sentences:
+        of_pair.setdefault(sentence.pair, []).append(sentence)
+    found: list[BagSentence] = []
+    for bag in of_pair.values():
+        found += bag[:MOST_PROBES]
+        if len(found) >= MOST_PROBES:
+            break
+    return found
+
+
+def _made_up() -> list[BagSentence]:
+    """Three bags, of one, two and three sentences."""
+    found = []
+    for bag in range(3):
+        for number in range(bag + 1):
+            text = f"a {'b ' * (bag + number)}c d {'e ' * number}."
+            last = len(text) - 1
+            spans = ((0, 1), (last, last + 1)) if number % 2 else ((last, last + 1), (0, 1))
+            sentence_id = f"probe-{bag}-{number}"
+            ids = (f"head {bag}", f"tail {bag}")
+            found.append(BagSentence(sentence_id, "probe", text, *spans, "drug", "gene", *ids, ("NA",), 0))
+    return found

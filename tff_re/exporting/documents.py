@@ -1,0 +1,135 @@
+"""Exported models of whole documents: pieces, mentions and pairs in, probabilities of every pair's relations out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from datasets.document_records import Document, EntityMention
+from datasets.documents.encoding import DocumentEncoding, Widths
+from datasets.documents.pairs import PairRule, document_corpus
+from datasets.documents.records import DocumentCorpus, DocumentSample
+from datasets.text.encoding_files import document_encoding_from_json, document_encoding_to_json
+from tff_re.exporting.forms import DEFAULT_SIGNATURE, Core, Endpoint, Form, Probes, traced_once
+from tff_re.exporting.places import ExportError
+from tff_re.models.document_layers import PairProbabilities
+from tff_re.models.inputs import DocumentInput
+
+LABELS = "pair_labels"
+
+MOST_PROBES = 6
+"""Documents whose pairs are compared."""
+
+
+class DocumentForm(Form):
+    """A model of whole documents: `serving_default` takes the arrays of a DocumentInput without the labels, all int32:
+    `input_ids`, `attention_mask` [D, L], `mention_place`, `mention_entity` [D, M], `pair_head`, `pair_tail` [D, P]. It
+    gives `probabilities`, float32 [D, P, R]: of each relation on its own, 0 where there is no pair.
+
+    D, L, M and P, and with `mention_entity` the number of entities, are free.
+    """
+
+    for_tflite = False
+
+    def __init__(
+        self,
+        trained: tf.keras.Model,
+        plain: tf.keras.Model,
+        inputs: DocumentInput,
+        encoding: DocumentEncoding,
+        probes: Sequence[DocumentSample],
+    ):
+        self._encoding, self._inputs, self._trained = encoding, inputs, trained
+        self._probes = list(probes[:MOST_PROBES]) or _made_up(inputs.num_relations)
+        self.source = {
+            "name": "documents",
+            "kind": "documents",
+            "vocabulary": inputs.vocabulary_size,
+            "relations": inputs.num_relations,
+        }
+        self.encoding_json = document_encoding_to_json(encoding)
+        names = [name for name in inputs.specs if name != LABELS]
+        self.core_specs = {name: tf.TensorSpec([None, None], tf.int32) for name in names}
+        self.keras_model = _without_labels(plain, names, inputs.num_relations)
+        self.core = self.small_core = traced_once(
+            lambda arrays: self.keras_model(dict(arrays), training=False)["probabilities"]
+        )
+        self.resources = [self.keras_model]
+
+    @staticmethod
+    def check(inputs: DocumentInput, encoding) -> None:
+        if not isinstance(encoding, DocumentEncoding):
+            raise ExportError("a model of documents needs its encoding; pass the one it was trained with")
+        if inputs.vocabulary_size < len(encoding.tokenizer):
+            raise ExportError("the encoding's vocabulary is not the model's; pass the one it was trained with")
+
+    def endpoints(self, core: Core) -> dict[str, Endpoint]:
+        names = list(self.core_specs)
+
+        def serve(*arrays):
+            return {"probabilities": core(dict(zip(names, arrays, strict=True)))}
+
+        specs = tuple(tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in self.core_specs.items())
+        return {DEFAULT_SIGNATURE: Endpoint(serve, specs)}
+
+    def probes(self) -> Probes:
+        arrays = self.arrays(self._probes)
+        # As in training: padded to the widths of all documents of the run.
+        as_trained = self._encoded(self._encoding, self._probes, self._widths()).arrays
+        given = {name: tf.constant(as_trained[name]) for name in self._inputs.specs}
+        logits = self._trained(given, training=False)["logits"]
+        expected = PairProbabilities()({"logits": logits, "pair_head": given["pair_head"]}).numpy()
+        expected = expected[:, : arrays["pair_head"].shape[1]]
+        return Probes(arrays, arrays, {DEFAULT_SIGNATURE: arrays}, expected)
+
+    def check_ids(self, keras_model, signatures) -> None:
+        stored = self._encoded(document_encoding_from_json(self.encoding_json), self._probes).arrays
+        for name, array in self._encoded(self._encoding, self._probes).arrays.items():
+            if not np.array_equal(stored[name], array):
+                raise ExportError(
+                    f"the stored tokenizer encodes a probe text otherwise than the training's ({name}); it is not "
+                    "exportable"
+                )
+
+    def arrays(self, samples: Sequence[DocumentSample]) -> dict[str, np.ndarray]:
+        arrays = self._encoded(self._encoding, samples).arrays
+        return {name: arrays[name] for name in self.core_specs}
+
+    def _encoded(self, encoding, samples, widths: Widths | None = None):
+        relations = tuple(f"relation {number}" for number in range(self._inputs.num_relations))
+        return encoding.encode(DocumentCorpus("probes", tuple(samples), relations), widths=widths)
+
+    def _widths(self) -> Widths:
+        needed = self.arrays(self._probes)
+        own = Widths(*(needed[name].shape[1] for name in ("input_ids", "mention_place", "pair_head")))
+        inputs = self._inputs
+        return Widths(
+            max(own.pieces, inputs.max_length),
+            max(own.mentions, inputs.max_mentions),
+            max(own.pairs, inputs.max_pairs),
+        )
+
+
+def _without_labels(model: tf.keras.Model, names: Sequence[str], relations: int) -> tf.keras.Model:
+    """The model without its labels, which it hands on and does not read, and with a place for every pair."""
+    arrays = {name: tf.keras.Input([None], dtype=tf.int32, name=name) for name in names}
+    none = tf.zeros_like(tf.repeat(arrays["pair_head"][:, :, tf.newaxis], relations, axis=-1), tf.float32)
+    logits = model({**arrays, LABELS: none})["logits"]
+    probabilities = PairProbabilities(name="probabilities")({"logits": logits, "pair_head": arrays["pair_head"]})
+    return tf.keras.Model(arrays, {"probabilities": probabilities}, name=f"{model.name}_of_pairs")
+
+
+def _made_up(relations: int) -> list[DocumentSample]:
+    """Two documents, of three and of four entities, every two of them a pair."""
+    documents = []
+    for number, words in enumerate((("a", "b", "c a"), ("a b", "c", "d", "e"))):
+        text, mentions = "", []
+        for entity, word in enumerate(words):
+            for _ in range(1 + entity % 2):
+                mentions.append(EntityMention(len(text), len(text) + len(word), "thing", (f"e{entity}",)))
+                text += f"{word} and . "
+        documents.append(Document(f"probe-{number}", text, 0, tuple(mentions), ()))
+    names = tuple(f"relation {number}" for number in range(relations))
+    return list(document_corpus(documents, PairRule("thing", "thing", names), name="probes").samples)
