@@ -9,6 +9,7 @@ python := .venv/bin/python
 PYTHON ?=
 V ?=
 ARGS ?=
+JOBS ?= 2
 export PYTHON V
 
 help: ## list the targets
@@ -20,8 +21,8 @@ setup: ## make or renew .venv (2.9 GB; nothing happens where it is up to date)
 demo: setup ## train, compare and plot on the corpus that comes with the project, into runs/demo
 	$(python) -m tff_re.run demo --out runs/demo
 
-test: setup ## run the tests, without the slow ones; ARGS="-k name" goes to pytest
-	$(python) -m pytest -q -m "not slow and not benchmark" --durations 10 $(ARGS)
+test: setup ## run the tests, without the slow ones, JOBS=2 files at once; ARGS="-k name" goes to pytest
+	$(python) -m pytest -q -n $(JOBS) --dist loadfile -m "not slow and not benchmark" --durations 10 $(ARGS)
 
 test-slow: setup ## run the slow tests
 	$(python) -m pytest -q -m "slow and not benchmark" --durations 10 $(ARGS)

@@ -117,9 +117,6 @@ def test_the_commands_of_a_run(runtime, capsys):
         assert all(measure in typed.out for measure in MEASURES) and f"{chosen[f'{split}/auc']:.4f}" in typed.out
     typed = command(capsys, "evaluate", run.folder, "--split", "train")
     assert typed.code == 0 and typed.err == "" and "leave out NA" in " ".join(typed.out.split())
-    typed = command(capsys, "export", run.folder)
-    refusal(typed, "a model of bag_relations cannot be exported yet")
-    assert not (run.folder / "export").exists()
 
 
 def test_there_is_no_dev_on_another_task(runtime, capsys, tmp_path):

@@ -158,9 +158,6 @@ def test_the_commands_of_a_run(runtime, capsys):
         assert all(measure in typed.out for measure in MEASURES) and f"{chosen[f'{split}/f1']:.4f}" in typed.out
     typed = command(capsys, "evaluate", run.folder, "--split", "train")
     assert typed.code == 0 and typed.err == "" and "f1_worst" in typed.out and HIDDEN not in typed.out
-    typed = command(capsys, "export", run.folder)
-    refusal(typed, "a model of document_relations cannot be exported yet")
-    assert not (run.folder / "export").exists()
 
 
 def test_without_dev_the_last_round_is_the_one(runtime, capsys, tmp_path):
@@ -306,7 +303,7 @@ def test_the_shipped_recipe_by_the_command_line(runtime, capsys, tmp_path):
     overrides = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     typed = command(capsys, "train", "fedlcc-cdr", "--out", tmp_path / "run", *overrides)
     assert typed.code == 0 and typed.err == "" and HIDDEN not in typed.out
-    assert "round 1, chosen by dev/f1" in " ".join(typed.out.split()) and "export it" not in typed.out
+    assert "round 1, chosen by dev/f1" in " ".join(typed.out.split())
     (row,) = read_history(RunFolder(tmp_path / "run"))
     assert row["clients/counted"] == 2 and f"{row['test/f1']:.4f}" in typed.out
 

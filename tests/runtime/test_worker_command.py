@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import psutil
 import pytest
@@ -94,8 +95,10 @@ def test_nothing_is_left_of_a_guarded_worker(number, guard, started, port, capsy
 
 def test_a_guarded_worker_listens_nowhere_else(guard, started, port):
     process, _ = started("--port", port)
-    mine = {p.pid for p in process.workers()} | {process.popen.pid}
-    listening = [c for c in psutil.net_connections("tcp") if c.pid in mine and c.status == psutil.CONN_LISTEN]
+    listening, deadline = [], time.monotonic() + 10
+    while not listening and time.monotonic() < deadline:  # a look at /proc can miss a process that is just replaced
+        mine = {p.pid for p in process.workers()} | {process.popen.pid}
+        listening = [c for c in psutil.net_connections("tcp") if c.pid in mine and c.status == psutil.CONN_LISTEN]
     assert {(c.laddr.ip, c.laddr.port) for c in listening} == {("127.0.0.1", port)}
     for address in others_of_this_machine():
         with pytest.raises(OSError), socket.create_connection((address, port), timeout=1):
