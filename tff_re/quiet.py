@@ -21,6 +21,7 @@ def be_quiet() -> None:
     logging.getLogger("absl").setLevel(logging.ERROR)
     # A filter, because TensorFlow sets its level itself when it is imported at a prompt or in a notebook.
     logging.getLogger("tensorflow").addFilter(_is_error)
+    atexit.unregister(_drop_default_context)  # once, however often this is called: it looks through the whole heap
     atexit.register(_drop_default_context)
 
 
