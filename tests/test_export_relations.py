@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -43,6 +44,7 @@ MENTIONS = [
     *(m for m in hard_mentions(60, seed=5) if not any(marker in m.text for marker in MARKERS)),
 ]
 SECRET = "Mrs Miller"
+ROOT = Path(__file__).parent.parent
 
 
 def close(found, kind):
@@ -162,10 +164,31 @@ def calls(kind):
 
 
 def test_a_process_without_this_project_gets_the_trained_models_predictions(exports, tmp_path):
-    (tmp_path / "calls.json").write_text(json.dumps([[str(exports(kind)), calls(kind)] for kind in KINDS]), "utf-8")
+    assert_foreign_answers(sys.executable, exports, tmp_path)
+
+
+@pytest.mark.slow
+def test_an_environment_of_tensorflow_and_its_text_alone_gets_the_same(exports, tmp_path):
+    uv = subprocess.run([ROOT / "scripts" / "find-uv"], cwd=ROOT, capture_output=True, text=True, check=True)
+    python = tmp_path / "fresh" / "bin" / "python"
+    packages = [f"{name}=={metadata.version(name)}" for name in ("tensorflow", "tensorflow-text")]
+    packages.append("setuptools<81")  # see docs/serving.md
+    version = ".".join(map(str, sys.version_info[:2]))
+    for words in (
+        ["venv", "--quiet", "--python", version, tmp_path / "fresh"],
+        ["pip", "install", "--quiet", "--python", python, *packages],
+    ):
+        done = subprocess.run([uv.stdout.strip(), *words], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    assert_foreign_answers(python, exports, tmp_path)
+
+
+def assert_foreign_answers(python, exports, folder):
+    """This Python gives, of all exports, what the training process gave; nothing of ours may be imported there."""
+    (folder / "calls.json").write_text(json.dumps([[str(exports(kind)), calls(kind)] for kind in KINDS]), "utf-8")
     done = subprocess.run(
-        [sys.executable, "-I", "-c", FOREIGN, str(tmp_path / "calls.json")],
-        cwd=tmp_path,
+        [python, "-I", "-c", FOREIGN, str(folder / "calls.json")],
+        cwd=folder,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,
         text=True,

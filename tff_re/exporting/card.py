@@ -61,6 +61,10 @@ head, `<e2>` and `</e2>` around the tail. It tokenizes them by itself{with_text}
 `head` and `tail` (int32 [n, 2]: start and end in characters, the end exclusive) in place of markers; `encoded` takes
 ids, and `encode` gives them. {blind}A request with a sentence that cannot be read is refused as a whole; the message
 gives its number in the batch."""
+_OF_TEXT = (
+    " with operations of tensorflow-text (`pip install tensorflow==2.14.* tensorflow-text==2.14.* 'setuptools<81'`; "
+    "tensorflow-text needs the last and does not say so)"
+)
 _BLIND = """Mentions are replaced by their types before the model reads them: `head_type` and `tail_type`, strings [n],
 go with every signature but `encoded`. The words of the mentions are not used. """
 _ENCODED = (
@@ -195,9 +199,7 @@ def _saved_model(source: Mapping[str, Any]) -> tuple[str, str]:
     if kind == "characters":
         return 'text=tf.constant(["肚子疼"])', _CHARACTERS
     example = f'text=tf.constant(["<e1>Aspirin</e1> inhibits <e2>COX-2</e2>."]){_types(source)}'
-    return example, _MARKED.format(
-        with_text=" with operations of tensorflow-text" if _is(kind) else "", blind=_BLIND if source["blind"] else ""
-    )
+    return example, _MARKED.format(with_text=_OF_TEXT if _is(kind) else "", blind=_BLIND if source["blind"] else "")
 
 
 _ENCODE = """encode = tf.saved_model.load("{folder}").signatures["encode"]
