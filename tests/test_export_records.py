@@ -291,6 +291,24 @@ def test_what_is_written(made, kind):
             assert private.encode() not in content, (file, private)
 
 
+@pytest.mark.parametrize("kind", ["bags", "documents"])
+def test_smaller_forms_are_measured_on_what_the_server_holds(made, judged, kind):
+    forms = json.loads((made(kind).export / "export.json").read_text("utf-8"))["forms"]
+    corpus = made(kind).run.experiment.prepared.held_out_corpora["test"]
+    if kind == "bags":
+        key, name, count = "accuracy", "accuracy", f"{len(corpus.bags)} test bags"
+        relations = [corpus.sentences[rows[0]].relations for rows in corpus.bags.values()]
+        best = judged("bags").scores["test"].argmax(axis=1)
+        expected = np.mean([corpus.relation_names[i] in names for i, names in zip(best, relations, strict=True)])
+    else:
+        key, name, count = "f1", "F1", f"{len(corpus.samples)} test documents"
+        expected = judged("documents").metrics["test/f1"]
+    assert forms["saved_model"][key] == forms["model.keras"][key] == pytest.approx(expected, abs=1e-9)
+    assert forms["saved_model_float16"][key] == pytest.approx(expected, abs=0.2)
+    card = (made(kind).export / "README.md").read_text("utf-8")
+    assert f"| form | size | {name} |" in card and f"The {name} is that on {count} of the run; " in card
+
+
 def test_the_stored_encodings_encode_as_in_training(made):
     corpus = made("bags").run.experiment.prepared.held_out_corpora["test"]
     own = made("bags").run.experiment.prepared.encoding

@@ -94,7 +94,6 @@ def arguments(kind, **changes):
         "encoding": encoding,
         "details": {"run": "a", "recipe": "small", "metrics": {"test": {"micro_f1": 0.5}}},
         "probes": MENTIONS,
-        "probe_labels": [mention.label for mention in MENTIONS],
         **changes,
     }
 

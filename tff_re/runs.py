@@ -208,7 +208,6 @@ def export_run(
             encoding=prepared.encoding,
             details=without_folders(details),
             probes=samples,
-            probe_labels=[] if prepared.held_out is not None else [sample.label for sample in samples],
             files=files_of(recipe, run.folder),
             formats=formats,
             quantise=quantise,

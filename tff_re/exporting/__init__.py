@@ -34,6 +34,7 @@ from tff_re.models.inputs import (
     RelationInput,
     TokenInput,
 )
+from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD
 from tff_re.version import __version__
 
 __all__ = ["FORMATS", "FORMS", "QUANTISED", "TOLERANCE", "ExportError", "export_model", "is_export"]
@@ -65,7 +66,6 @@ def export_model(
     encoding: Any,
     details: Mapping[str, Any],
     probes: Sequence[Any] = (),
-    probe_labels: Sequence[int] = (),
     files: Mapping[str, str] | None = None,
     formats: str = "both",
     quantise: str | None = None,
@@ -93,8 +93,7 @@ def export_model(
         (split to metric to number), the card's sections `data`, `training`, `privacy` and `limits` (a dict or a list of
         lines) and whatever else. No paths: the files are made to be given away.
       probes: Texts, or samples with a text, whose ids in the exported graph have to be those of `encoding.encode`, as
-        test examples. They are not written.
-      probe_labels: Their labels; with a quantised form, what its accuracy is measured on.
+        test examples. They are not written. Quantised forms are measured on them where they have labels.
       files: Further files of text to lay beside, name to content.
       formats: `keras`, `saved_model` or `both`.
       quantise: `float16`: a second SavedModel with weights stored in 16 bits; None: none.
@@ -126,7 +125,8 @@ def export_model(
             write_saved_model(draft / places.FLOAT16_FOLDER, form.endpoints(half), [half_weights, *form.tables])
         if tflite:
             write_tflite(draft / places.TFLITE_FILE, form.small_core, form.core_specs)
-        labelled = probes if len(probe_labels) == len(probes) else ()
+        labelled = probes if all(hasattr(probe, "label") for probe in probes) else ()
+        threshold = details.get("threshold", DEFAULT_THRESHOLD)
         description = {
             "format": places.FORMAT,
             "format_version": places.FORMAT_VERSION,
@@ -135,7 +135,7 @@ def export_model(
             "input": dict(form.source),
             "arrays": list(form.core_specs),
             "classes": len(labels),
-            "forms": verified(draft, form, half, labelled, probe_labels),
+            "forms": verified(draft, form, half, labelled, labels, threshold),
             "details": details,
             "versions": _versions(),
         }

@@ -30,6 +30,8 @@ BAG = "bag"
 
 MOST_PROBES = 128
 """Sentences whose bags are compared."""
+MOST_MEASURED = 5000
+"""Sentences whose bags a quantised form is measured on: a test split has hundreds of thousands."""
 
 
 class BagForm(Form):
@@ -38,6 +40,8 @@ class BagForm(Form):
     """
 
     for_tflite = False
+    unit = "bags"
+    at_once = None
 
     def __init__(
         self,
@@ -137,21 +141,31 @@ class BagForm(Form):
         bag = np.array([pairs[sample.pair] for sample in samples], np.int32)
         return {name: bag if name == BAG else arrays[name] for name in self.core_specs}
 
+    def measured(self, samples: Sequence[BagSentence]) -> Sequence[BagSentence]:
+        return _whole_bags(samples, MOST_MEASURED)
+
+    def graded(self, probabilities, samples, labels, threshold) -> tuple[float, int]:
+        """A bag counts as right where its most likely relation is one of its own."""
+        del threshold
+        own = {sample.pair: sample.relations for sample in samples}
+        right = [labels[best] in names for best, names in zip(probabilities.argmax(-1), own.values(), strict=True)]
+        return float(np.mean(right)), len(right)
+
 
 def _relation(inputs: BagInput) -> RelationInput:
     sentences = inputs.sentences
     return sentences.relation if isinstance(sentences, HiddenRelationInput) else sentences
 
 
-def _whole_bags(sentences: Sequence[BagSentence]) -> list[BagSentence]:
-    """The sentences of the first pairs, MOST_PROBES or a few more."""
+def _whole_bags(sentences: Sequence[BagSentence], most: int = MOST_PROBES) -> list[BagSentence]:
+    """The sentences of the first pairs, `most` or a few more."""
     of_pair: dict = {}
     for sentence in sentences:
         of_pair.setdefault(sentence.pair, []).append(sentence)
     found: list[BagSentence] = []
     for bag in of_pair.values():
-        found += bag[:MOST_PROBES]
-        if len(found) >= MOST_PROBES:
+        found += bag[:most]
+        if len(found) >= most:
             break
     return found
 

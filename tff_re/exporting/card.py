@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tff_re.exporting.forms import MEASURES
 from tff_re.exporting.places import (
     ENCODING_FILE,
     FLOAT16_FOLDER,
@@ -129,13 +130,15 @@ def _forms(forms: Any) -> str:
     """Size and accuracy of every form that was written, side by side."""
     if not forms:
         return ""
+    measure = next((key for form in forms.values() for key in MEASURES if key in form), "accuracy")
     rows = []
     for name, form in forms.items():
-        accuracy, difference = (_number(form.get(key)) for key in ("accuracy", "difference"))
-        rows.append(f"| `{name}` | {form['bytes'] / 1e6:.2f} MB | {accuracy} | {difference} |")
-    examples = next((form["examples"] for form in forms.values() if form.get("examples")), 0)
-    note = f"Accuracy on {examples} test examples of the run; " if examples else ""
-    head = ["| form | size | accuracy | largest difference of a probability |", "| :-- | --: | --: | --: |"]
+        value, difference = (_number(form.get(key)) for key in (measure, "difference"))
+        rows.append(f"| `{name}` | {form['bytes'] / 1e6:.2f} MB | {value} | {difference} |")
+    called = MEASURES[measure]
+    measured = next((f"{form['examples']} test {form['unit']}" for form in forms.values() if measure in form), "")
+    note = f"The {called} is that on {measured} of the run; " if measured else ""
+    head = [f"| form | size | {called} | largest difference of a probability |", "| :-- | --: | --: | --: |"]
     return "\n".join(["## Forms", "", *head, *rows, "", f"{note}differences are to the trained model.", ""])
 
 

@@ -20,11 +20,9 @@ from tff_re.exporting.places import (
 )
 from tff_re.exporting.quantised import tflite_core
 
-BATCH = 64
-
 
 def verified(
-    draft: Path, form: Form, half: Core | None, samples: Sequence[Any], labels: Sequence[int]
+    draft: Path, form: Form, half: Core | None, samples: Sequence[Any], labels: Sequence[str], threshold: float
 ) -> dict[str, dict[str, Any]]:
     """Loads all that was written and compares it with the trained model.
 
@@ -32,11 +30,12 @@ def verified(
       draft: the folder.
       form: of the model.
       half: the core of the SavedModel with weights in float16, if there is one.
-      samples, labels: what accuracy is measured on where there are quantised forms; may be empty.
+      samples: what the form's measure is taken on where there are quantised forms; may be empty.
+      labels, threshold: as in `Form.graded`.
 
     Returns:
       name of a form -> `bytes`, the largest `difference` of a probability on the probes, and with quantised forms
-      `accuracy` on so many `examples`.
+      its measure, such as `accuracy`, on so many `examples` of a `unit`.
 
     Raises:
       ExportError: a form that is not quantised gives other ids or, beyond its tolerance, other predictions.
@@ -56,11 +55,11 @@ def verified(
     if signatures is not None:
         difference = max(_difference(output, probes) for output in _answers(signatures, probes))
         found[SAVED_MODEL_FOLDER] = {"difference": _close(difference, SAVED_MODEL_FOLDER, form)}
-    predictors.update(dict.fromkeys(found, _batches(form.core)))  # they are the same function
+    predictors.update(dict.fromkeys(found, _batches(form.core, form.at_once)))  # they are the same function
     if (draft / FLOAT16_FOLDER).exists():
         loaded = tf.saved_model.load(os.fspath(draft / FLOAT16_FOLDER)).signatures
         found[FLOAT16_FOLDER] = {"difference": max(_difference(output, probes) for output in _answers(loaded, probes))}
-        predictors[FLOAT16_FOLDER] = _batches(half)
+        predictors[FLOAT16_FOLDER] = _batches(half, form.at_once)
     if (draft / TFLITE_FILE).exists():
         run = tflite_core(draft / TFLITE_FILE)
         found[TFLITE_FILE] = {"difference": _difference(run(probes.arrays), probes)}
@@ -70,7 +69,7 @@ def verified(
         if not np.isfinite(about["difference"]):
             raise ExportError(f"{name} gives predictions that are no numbers; leave that form out")
     if samples and {FLOAT16_FOLDER, TFLITE_FILE} & set(found):
-        _measure(found, predictors, form.arrays(samples), np.asarray(labels))
+        _measure(found, predictors, form, form.measured(samples), labels, threshold)
     return found
 
 
@@ -100,23 +99,26 @@ def _close(difference: float, name: str, form: Form) -> float:
     return difference
 
 
-def _measure(found, predictors, arrays: Mapping[str, np.ndarray], labels: np.ndarray) -> None:
-    known: dict[int, float] = {}  # two forms of one function are measured once
+def _measure(found, predictors, form: Form, samples: Sequence[Any], labels: Sequence[str], threshold: float) -> None:
+    arrays = form.arrays(samples)
+    known: dict[int, tuple[float, int]] = {}  # two forms of one function are measured once
     for name, about in found.items():
         predictor = predictors[name]
         if id(predictor) not in known:
-            known[id(predictor)] = float((predictor(arrays).argmax(axis=-1) == labels).mean())
-        about.update(accuracy=known[id(predictor)], examples=len(labels))
+            known[id(predictor)] = form.graded(predictor(arrays), samples, labels, threshold)
+        value, count = known[id(predictor)]
+        about.update({form.measure: value, "examples": count, "unit": form.unit})
 
 
-def _batches(core) -> Callable[[Mapping[str, np.ndarray]], np.ndarray]:
+def _batches(core, at_once: int | None) -> Callable[[Mapping[str, np.ndarray]], np.ndarray]:
     function = tf.function(core, reduce_retracing=True, autograph=False)
 
     def run(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         count = len(next(iter(arrays.values())))
+        size = at_once or count
         parts = [
-            function({name: tf.constant(array[start : start + BATCH]) for name, array in arrays.items()}).numpy()
-            for start in range(0, count, BATCH)
+            function({name: tf.constant(array[start : start + size]) for name, array in arrays.items()}).numpy()
+            for start in range(0, count, size)
         ]
         return np.concatenate(parts)
 

@@ -8,9 +8,10 @@ import numpy as np
 import tensorflow as tf
 
 from datasets.document_records import Document, EntityMention
-from datasets.documents.encoding import DocumentEncoding, Widths
+from datasets.documents.encoding import DocumentEncoding, PairId, Widths
 from datasets.documents.pairs import PairRule, document_corpus
 from datasets.documents.records import DocumentCorpus, DocumentSample
+from datasets.documents.scoring import gold_facts, score_pairs
 from datasets.text.encoding_files import document_encoding_from_json, document_encoding_to_json
 from tff_re.exporting.forms import DEFAULT_SIGNATURE, Core, Endpoint, Form, Probes, traced_once
 from tff_re.exporting.places import ExportError
@@ -21,6 +22,8 @@ LABELS = "pair_labels"
 
 MOST_PROBES = 6
 """Documents whose pairs are compared."""
+MOST_MEASURED = 100
+"""Documents that a quantised form is measured on."""
 
 
 class DocumentForm(Form):
@@ -32,6 +35,8 @@ class DocumentForm(Form):
     """
 
     for_tflite = False
+    measure, unit = "f1", "documents"
+    at_once = 4
 
     def __init__(
         self,
@@ -96,6 +101,15 @@ class DocumentForm(Form):
     def arrays(self, samples: Sequence[DocumentSample]) -> dict[str, np.ndarray]:
         arrays = self._encoded(self._encoding, samples).arrays
         return {name: arrays[name] for name in self.core_specs}
+
+    def measured(self, samples: Sequence[DocumentSample]) -> Sequence[DocumentSample]:
+        return samples[:MOST_MEASURED]
+
+    def graded(self, probabilities, samples, labels, threshold) -> tuple[float, int]:
+        """F1 over the pairs of identifiers, as the task's scorer counts."""
+        corpus = DocumentCorpus("measured", tuple(samples), tuple(labels))
+        pairs = [[PairId(*sample.pair_ids(pair), pair.intra) for pair in sample.pairs] for sample in samples]
+        return score_pairs(probabilities, pairs, gold_facts(corpus), threshold).all.f1, len(samples)
 
     def _encoded(self, encoding, samples, widths: Widths | None = None):
         relations = tuple(f"relation {number}" for number in range(self._inputs.num_relations))

@@ -54,6 +54,10 @@ class Probes:
     expected: np.ndarray = field(repr=False)
 
 
+MEASURES = {"accuracy": "accuracy", "f1": "F1"}
+"""What a form is measured by -> its name for readers."""
+
+
 class Form:
     """A model's exported form. A kind of input has a subclass, which `tff_re.exporting.FORMS` lists.
 
@@ -65,6 +69,9 @@ class Form:
       core_specs: its inputs.
       small_core: the same function for TFLite, which wants few kinds of operations.
       for_tflite: whether TFLite, which takes one text of a fixed size, can take the model.
+      measure: what quantised forms are measured by, one of MEASURES.
+      unit: what it is measured on, in words.
+      at_once: so many of these are read at once; None: all.
       tolerance: of the difference between a written form's probabilities and the trained model's.
       resources: what the signatures use: the core's weights, and
       tables: what stands between raw inputs and the core.
@@ -80,6 +87,9 @@ class Form:
     tables: Sequence[Any] = ()
     tolerance: float = TOLERANCE
     for_tflite: bool = True
+    measure: str = "accuracy"
+    unit: str = "examples"
+    at_once: int | None = 64
 
     @staticmethod
     def check(inputs: Any, encoding: Any) -> None:
@@ -105,6 +115,24 @@ class Form:
         """The encoded inputs of samples of the task's corpora, as in training."""
         raise ExportError("the model's inputs are no samples of a corpus")
 
+    def measured(self, samples: Sequence[Any]) -> Sequence[Any]:
+        """The samples that quantised forms are measured on."""
+        return samples
+
+    def graded(
+        self, probabilities: np.ndarray, samples: Sequence[Any], labels: Sequence[str], threshold: float
+    ) -> tuple[float, int]:
+        """(the measure of what a form says of the measured samples, the number of units).
+
+        Args:
+          probabilities: as `core` gives them.
+          labels: the classes' names.
+          threshold: from which on a relation of a document's pair counts as predicted.
+        """
+        del labels, threshold
+        true = np.array([sample.label for sample in samples])
+        return float((probabilities.argmax(axis=-1) == true).mean()), len(true)
+
 
 def softmax_of(model: tf.keras.Model) -> Core:
     """The core of a model with `logits`."""
@@ -124,7 +152,9 @@ def write_saved_model(folder: Path, endpoints: Mapping[str, Endpoint], resources
         for name, endpoint in endpoints.items()
     }
     module.resources = [part for resource in resources for part in _parts(resource)]
-    tf.saved_model.save(module, os.fspath(folder), signatures=signatures)
+    # Nobody trains on: and where weights were taken out of a graph, what custom gradients captured is no longer there.
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+    tf.saved_model.save(module, os.fspath(folder), signatures=signatures, options=options)
 
 
 def _parts(resource: Any) -> list[Any]:
