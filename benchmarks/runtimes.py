@@ -48,7 +48,7 @@ class Size:
 SIZES = {
     "LR, 60 features": Size(10, (5, 20), (10, 50, 200)),
     "LSTM(128), 40 words": Size(10, (5, 20), (10, 50, 200)),
-    "MiniLM-size encoder": Size(2, (2, 6), (2, 10, 20)),
+    "MiniLM-size encoder": Size(2, (2, 6), (2, 6, 12)),
 }
 ENCODER = "MiniLM-size encoder"
 SECONDS_BETWEEN_SAMPLES = 0.2
