@@ -151,9 +151,9 @@ class TffOwn:
 
 
 class PlainLoop:
-    """What one writes by hand: a compiled training step, a Python loop over the clients, a mean of their weights."""
+    """What one writes by hand: a compiled step for every batch, Python loops over batches and clients, a mean."""
 
-    name = "plain tf.function loop"
+    name = "plain loop, a tf.function a batch"
 
     def __init__(self, problem: Problem, batch: int):
         self._model = model = problem.build_plain()
@@ -162,16 +162,24 @@ class PlainLoop:
         self._batch = batch
         self.give(problem.clients)
 
-        @tf.function
+        def step(examples):
+            features = {name: value for name, value in examples.items() if name != "y"}
+            with tf.GradientTape() as tape:
+                loss = loss_fn(examples["y"], model(features, training=True)["logits"])
+            variables = model.trainable_variables
+            optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+
+        self._local_training = self._compiled(step)
+
+    @staticmethod
+    def _compiled(step: Callable) -> Callable:
+        step = tf.function(step, reduce_retracing=True)
+
         def local_training(dataset):
             for examples in dataset:
-                features = {name: value for name, value in examples.items() if name != "y"}
-                with tf.GradientTape() as tape:
-                    loss = loss_fn(examples["y"], model(features, training=True)["logits"])
-                variables = model.trainable_variables
-                optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+                step(examples)
 
-        self._local_training = local_training
+        return local_training
 
     def give(self, clients: list[dict[str, np.ndarray]]) -> None:
         """These clients take part from now on."""
@@ -195,7 +203,22 @@ class PlainLoop:
         return self._weights
 
 
-CONTENDERS = (Ours, TffOwn, PlainLoop)
+class PlainEpoch(PlainLoop):
+    """The same with a client's whole epoch compiled. TensorFlow prepares the loop's body anew in every call of it."""
+
+    name = "plain loop, a tf.function a client"
+
+    @staticmethod
+    def _compiled(step: Callable) -> Callable:
+        @tf.function
+        def local_training(dataset):
+            for examples in dataset:
+                step(examples)
+
+        return local_training
+
+
+CONTENDERS = (Ours, TffOwn, PlainLoop, PlainEpoch)
 
 
 def run(rounds: int, out: Path) -> str:
