@@ -204,7 +204,7 @@ class PlainLoop:
 
 
 class PlainEpoch(PlainLoop):
-    """The same with a client's whole epoch compiled. TensorFlow prepares the loop's body anew in every call of it."""
+    """The same with a client's whole epoch compiled, its loop over the data set included."""
 
     name = "plain loop, a tf.function a client"
 
