@@ -18,18 +18,23 @@ _PORT_ATTEMPTS = 4
 # The largest that fits the 32 bits in which gRPC holds it; the worker's own default, 10000, does not.
 _MAX_MESSAGE_MEGABYTES = 2047
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "1", "GRPC_VERBOSITY": "ERROR"}
-# TensorFlow's allocator for oneDNN never gives memory back, and doubles what it has when that is used up. The C
-# library's gives blocks above the first threshold back as they are freed, and a heap's free end above the second.
-_GIVE_MEMORY_BACK = {
-    "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1",
-    "MALLOC_MMAP_THRESHOLD_": str(2**20),
-    "MALLOC_TRIM_THRESHOLD_": str(2**26),
-}
 
 
 def usable_cores() -> int:
     """The number of cores that this process may use (fewer than the machine has, in a container or a batch job)."""
     return len(os.sched_getaffinity(0))
+
+
+# TensorFlow's allocator for oneDNN never gives memory back, and doubles what it has when that is used up. The C
+# library's gives blocks above the first threshold back as they are freed, and a heap's free end above the second. A
+# lower one takes more time: what an operation makes and frees would cost a page fault for every 4 KiB. Few heaps keep
+# small what lies free in them; with fewer than two a core, threads wait for each other (an LSTM: 1.5 times the time).
+_GIVE_MEMORY_BACK = {
+    "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(2**23),
+    "MALLOC_TRIM_THRESHOLD_": str(2**26),
+    "MALLOC_ARENA_MAX": str(2 * usable_cores()),
+}
 
 
 def find_worker_binary() -> pathlib.Path:
