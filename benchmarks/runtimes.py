@@ -41,7 +41,7 @@ class Size:
     crowds: tuple[int, ...]
 
     def crowds_of(self, contender: str) -> tuple[int, ...]:
-        """Those that a contender plays: how ours grow is the question, and a plain loop over 200 clients is minutes."""
+        """Those that a contender plays: how ours grow is the question."""
         return self.crowds[:-1] if contender in (PLAIN, TFF) else self.crowds
 
 

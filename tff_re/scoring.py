@@ -11,7 +11,7 @@ import numpy as np
 from datasets.bag_records import BagCorpus
 from datasets.bags.loading import load_bags
 from datasets.catalogue import find_data_set, load_corpus
-from datasets.documents.encoding import PairId
+from datasets.documents.encoding import identified_pairs
 from datasets.documents.scoring import gold_facts
 from datasets.relations.loading import load_relations
 from tff_re.corpus_prediction import BagPredictor, CorpusPredictor, DocumentPredictor
@@ -134,7 +134,7 @@ def _score_documents(predictor: DocumentPredictor, file: Path, dataset: str | No
             f"{file}: its relations ({', '.join(corpus.relation_names)}) are not the model's "
             f"({', '.join(predictor.labels)}); choose another --dataset"
         )
-    pairs = [[PairId(*sample.pair_ids(pair), pair.intra) for pair in sample.pairs] for sample in corpus.samples]
+    pairs = identified_pairs(corpus.samples)
     scores = np.zeros([len(pairs), max(map(len, pairs), default=0), len(predictor.labels)], np.float32)
     for row, found in zip(scores, predictor.scores(corpus), strict=True):
         row[: len(found)] = found

@@ -26,6 +26,11 @@ class PairId:
     intra: bool
 
 
+def identified_pairs(samples: Sequence[DocumentSample]) -> tuple[tuple[PairId, ...], ...]:
+    """Of each document its candidate pairs, in the order of its rows of scores."""
+    return tuple(tuple(PairId(*s.pair_ids(pair), pair.intra) for pair in s.pairs) for s in samples)
+
+
 @dataclass(frozen=True)
 class Widths:
     """The fixed widths of the arrays of some documents: their maxima, each at least 1.
@@ -200,7 +205,7 @@ class DocumentEncoding:
                 arrays["pair_head"][row, position] = pair.head
                 arrays["pair_tail"][row, position] = pair.tail
                 arrays["pair_labels"][row, position, list(pair.labels)] = 1.0
-        pairs = tuple(tuple(PairId(*s.pair_ids(pair), pair.intra) for pair in s.pairs) for s in samples)
+        pairs = identified_pairs(samples)
         return EncodedDocuments(arrays, pairs)
 
 

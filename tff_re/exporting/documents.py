@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from datasets.document_records import Document, EntityMention
-from datasets.documents.encoding import DocumentEncoding, PairId, Widths
+from datasets.documents.encoding import DocumentEncoding, Widths, identified_pairs
 from datasets.documents.pairs import PairRule, document_corpus
 from datasets.documents.records import DocumentCorpus, DocumentSample
 from datasets.documents.scoring import gold_facts, score_pairs
@@ -108,8 +108,8 @@ class DocumentForm(Form):
     def graded(self, probabilities, samples, labels, threshold) -> tuple[float, int]:
         """F1 over the pairs of identifiers, as the task's scorer counts."""
         corpus = DocumentCorpus("measured", tuple(samples), tuple(labels))
-        pairs = [[PairId(*sample.pair_ids(pair), pair.intra) for pair in sample.pairs] for sample in samples]
-        return score_pairs(probabilities, pairs, gold_facts(corpus), threshold).all.f1, len(samples)
+        counted = score_pairs(probabilities, identified_pairs(samples), gold_facts(corpus), threshold)
+        return counted.all.f1, len(samples)
 
     def _encoded(self, encoding, samples, widths: Widths | None = None):
         relations = tuple(f"relation {number}" for number in range(self._inputs.num_relations))

@@ -152,7 +152,7 @@ def write_saved_model(folder: Path, endpoints: Mapping[str, Endpoint], resources
         for name, endpoint in endpoints.items()
     }
     module.resources = [part for resource in resources for part in _parts(resource)]
-    # Nobody trains on: and where weights were taken out of a graph, what custom gradients captured is no longer there.
+    # Without gradients: nobody trains these, and a HalfCore's graph lacks the weights that custom gradients captured.
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     tf.saved_model.save(module, os.fspath(folder), signatures=signatures, options=options)
 
