@@ -427,11 +427,11 @@ def test_options_that_do_not_fit(task, wanted, capsys, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("task", "wanted"),
     [
-        ({"planted_bags": 1}, "num_bags is not a whole number of at least 2"),
-        ({"planted_relations": 0}, "num_relations is not a whole number of at least 1"),
-        ({"planted_sentences": 3}, "num_sentences is smaller than num_bags"),
-        ({"planted_zipf": -1.0}, "zipf is not a number of at least 0"),
-        ({"noise_rate": 1.5}, "noise_rate is not a number from 0 to 1"),
+        ({"planted_bags": 1}, "'task.planted_bags' must be at least 2, got 1"),
+        ({"planted_relations": 0}, "'task.planted_relations' must be at least 1, got 0"),
+        ({"planted_sentences": 3}, "'task.planted_sentences' must be at least planted_bags, 24, got 3"),
+        ({"planted_zipf": -1.0}, "'task.planted_zipf' must be a number of at least 0, got -1.0"),
+        ({"noise_rate": 1.5}, "'task.noise_rate' must lie in [0, 1], got 1.5"),
     ],
     ids=str,
 )

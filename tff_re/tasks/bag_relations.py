@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -93,9 +94,17 @@ class Options(RelationTextOptions):
             raise ValueError(f"dev_split is the split '{self.test_split}' of test_split, too; choose on another one")
         if not 0 <= self.dev_share < 1:
             raise ValueError(f"dev_share must be at least 0 and below 1, got {self.dev_share}")
-        for name in ("dev_seed", "planted_seed"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+        for name, least in (("dev_seed", 0), ("planted_seed", 0), ("planted_bags", 2), ("planted_relations", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if self.planted_sentences is not None and self.planted_sentences < self.planted_bags:
+            raise ValueError(
+                f"planted_sentences must be at least planted_bags, {self.planted_bags}, got {self.planted_sentences}"
+            )
+        if not 0 <= self.planted_zipf < math.inf:
+            raise ValueError(f"planted_zipf must be a number of at least 0, got {self.planted_zipf}")
+        if not 0 <= self.noise_rate <= 1:
+            raise ValueError(f"noise_rate must lie in [0, 1], got {self.noise_rate}")
 
 
 def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
