@@ -66,7 +66,7 @@ def build_bag_scores(model: LocalModel, pooling: str, *, batch_size: int = 256) 
     if pooling not in POOLINGS:
         raise ValueError(f"pooling must be one of {', '.join(map(repr, POOLINGS))}, got {pooling!r}")
     if pooling != "max":
-        require_linear_classifier(model)
+        require_linear_classifier(model, f"the pooling {pooling!r}")
     features = sorted(features_of(model.input_spec).items())
     examples = collections.OrderedDict((name, tensor_type(spec)) for name, spec in features)
     bags_type = collections.OrderedDict(examples=examples, bag=tff.TensorType(np.int32, [None]))

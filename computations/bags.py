@@ -56,13 +56,13 @@ def attended(logits: tf.Tensor, scores: tf.Tensor, bags: tf.Tensor, num_bags) ->
     return weighted(logits, segment_softmax(scores, bags, num_bags), bags, num_bags)
 
 
-def require_linear_classifier(model: LocalModel) -> None:
-    """CompositionError unless the logits are a dense layer of the model's features, without an activation."""
+def require_linear_classifier(model: LocalModel, who: str) -> None:
+    """CompositionError, `who` named, unless the logits are a dense layer of the features, without an activation."""
     with tf.Graph().as_default(), zero_initialisers():
         layers = {layer.name: layer for layer in model.build().layers}
     layer = layers.get(model.classifier)
     if not isinstance(layer, tf.keras.layers.Dense) or layer.activation is not tf.keras.activations.linear:
         raise CompositionError(
-            "attention over a bag and its mean need a model that names its classifier (LocalModel.classifier), a dense "
-            f"layer without an activation, got {model.classifier!r}"
+            f"{who} needs a model that names its classifier (LocalModel.classifier), a dense layer without an "
+            f"activation, got {model.classifier!r}"
         )

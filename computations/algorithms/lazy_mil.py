@@ -94,21 +94,21 @@ def mil_one(model, options):
 @algorithm("mil_ave", title="AVE", source="FedDS, Algorithm 3; Lin et al. 2016, Section 3.2", options=BagOptions)
 def mil_ave(model, options):
     """mean or attention; a local bag is the mean of its sentences"""
-    require_linear_classifier(model)
+    require_linear_classifier(model, "mil_ave")
     return _composed("mil_ave", model, options, BagAverage(), pooling="mean")
 
 
 @algorithm("mil_att", title="ATT", source="FedDS, Algorithm 3; Lin et al. 2016, Eqs. 7-10", options=BagOptions)
 def mil_att(model, options):
     """mean or attention; a local bag is its sentences, attended by the labelled relation"""
-    require_linear_classifier(model)
+    require_linear_classifier(model, "mil_att")
     return _composed("mil_att", model, options, SelectiveAttention(), pooling="attention")
 
 
 @algorithm("mil_att_ra", title="ATT_RA", source="FedDS, Algorithm 3; Ye and Ling 2019, Section 3.2", options=BagOptions)
 def mil_att_ra(model, options):
     """mean or attention; a local bag is its sentences, attended by every relation for itself"""
-    require_linear_classifier(model)
+    require_linear_classifier(model, "mil_att_ra")
     return _composed("mil_att_ra", model, options, RelationAwareAttention(), pooling="relation_attention")
 
 

@@ -276,9 +276,9 @@ def not_linear(bag_model):
 @pytest.mark.parametrize("name", ["mil_ave", "mil_att", "mil_att_ra"])
 def test_a_classifier_that_is_not_linear_is_refused(bag_model, name):
     for other in (not_linear(bag_model), dataclasses.replace(bag_model, classifier=None)):
-        with pytest.raises(CompositionError, match="a dense layer without an activation"):
+        with pytest.raises(CompositionError, match=f"^{name} needs .* a dense layer without an activation"):
             algorithms.find(name).build(other, options_of(name))
-        with pytest.raises(CompositionError, match="a dense layer without an activation"):
+        with pytest.raises(CompositionError, match=f"^the pooling '{POOLING[name]}' needs .* a dense layer without"):
             build_bag_scores(other, POOLING[name])
 
 
