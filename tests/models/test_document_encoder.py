@@ -1,5 +1,6 @@
 """document_encoder: windows, the last layer's attention, localized contexts and the bilinear classifier."""
 
+import collections
 import functools
 import itertools
 
@@ -12,10 +13,10 @@ from computations import algorithms
 from computations.document_evaluation import build_pair_scores
 from computations.errors import CompositionError
 from computations.evaluation import build_evaluation
-from computations.local_model import LocalModel
+from computations.local_model import LocalModel, zero_initialisers
 from computations.randomness import step_seed
 from tests.models.documents_for_tests import PAIRS, RELATIONS, blank, documents, inputs, part, write
-from tests.models.encoders_for_tests import KINDS, POSITIONS, WIDTH
+from tests.models.encoders_for_tests import KINDS, LAYERS, POSITIONS, WIDTH
 from tests.models.encoders_for_tests import encoder as saved
 from tests.models.trained_models import assert_two_rounds_train_and_repeat
 from tff_re.errors import UserError
@@ -242,7 +243,7 @@ def test_recomputing_gives_the_same_loss_and_gradients(kind, monkeypatch):
     settings, found = options(kind, encoder_dropout=0.3, recompute=True), []
     for twice in (True, False):
         if not twice:
-            monkeypatch.setattr(tf, "recompute_grad", lambda function: function)
+            monkeypatch.setattr(tf, "custom_gradient", lambda function: lambda states: function(states)[0])
         model, losses = made(settings), local_parts(settings)["losses"]
 
         @tf.function
@@ -255,6 +256,37 @@ def test_recomputing_gives_the_same_loss_and_gradients(kind, monkeypatch):
     assert float(found[0][0]) == pytest.approx(float(found[1][0]), rel=1e-5)
     for one, other in zip(found[0][1], found[1][1], strict=True):
         close(tf.convert_to_tensor(one), tf.convert_to_tensor(other), 1e-4)
+
+
+def before(operation):
+    """What runs before an operation of a graph."""
+    found, open_ones = set(), [operation]
+    while open_ones:
+        one = open_ones.pop()
+        earlier = {tensor.op for tensor in one.inputs} | set(one.control_inputs)
+        open_ones += earlier - found
+        found |= earlier
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("recompute", [True, False])
+def test_what_is_recomputed_waits_for_the_gradient(kind, recompute):
+    """In a graph as TFF makes it. What does not wait runs at once, and is then kept like the first time's."""
+    settings = options(kind, encoder_dropout=0.3, recompute=recompute)
+    with tf.Graph().as_default() as graph:
+        with zero_initialisers():
+            model = build(settings, inputs(), 2)
+        features = {name: tf.constant(value) for name, value in documents(2, seed=4).items() if name != "y"}
+        with step_seed(tf.constant([1, 2])), tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(features, training=True)["logits"])
+        known = set(graph.get_operations())
+        tape.gradient(loss, model.trainable_variables)
+        random, softmax = "StatelessRandomUniformV2", "Softmax"
+        again = [one for one in graph.get_operations() if one not in known and one.type in (random, softmax)]
+    assert collections.Counter(one.type for one in again)[softmax] == (LAYERS if recompute else 0)
+    # The tanh of the pairs' representations is behind the encoder; only the gradient leads from it to a layer.
+    assert all("Tanh" in {earlier.type for earlier in before(one)} for one in again)
 
 
 def test_recomputing_is_for_longer_documents_unless_said():

@@ -151,21 +151,42 @@ class DocumentPieces(PieceEncoder):
 def recomputed(call):
     """A transformer layer's `call` of which training keeps the inputs alone and computes the rest twice.
 
-    Its random layers draw from a seed that is drawn here, so that they draw the same both times.
+    Its random layers draw from a seed that is drawn here, so that they draw the same both times. This is not
+    tf.recompute_grad: in the graphs that TFF makes, its second time does not wait for the gradient, so that all layers'
+    values are there together after all.
     """
 
     def lean(*args, training=None, **kwargs):
         if not training:
             return call(*args, training=training, **kwargs)
         seed = next_seed()
+        seeds = () if seed is None else (seed,)
         # The states come first, or by this name; all else of a layer's arguments has no gradient.
         states = kwargs.pop("hidden_states") if "hidden_states" in kwargs else args[0]
 
-        def run(states):
-            with contextlib.nullcontext() if seed is None else step_seed(seed):
+        def run(states, *seeds):
+            with step_seed(*seeds) if seeds else contextlib.nullcontext():
                 return call(states, *args[1:], training=training, **kwargs)[0]
 
-        return (tf.recompute_grad(run)(states),)
+        @tf.custom_gradient
+        def lean_run(states):
+            def gradient(upstream, variables=()):
+                with tf.control_dependencies([upstream]):
+                    later, *later_seeds = map(tf.identity, (states, *seeds))
+                with tf.GradientTape() as tape:
+                    tape.watch(later)
+                    outputs = run(later, *later_seeds)
+                to_states, *to_variables = tape.gradient(
+                    outputs,
+                    [later, *variables],
+                    upstream,
+                    unconnected_gradients=tf.UnconnectedGradients.ZERO,
+                )
+                return to_states, to_variables
+
+            return run(states, *seeds), gradient
+
+        return (lean_run(states),)
 
     return lean
 
