@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import time
 import uuid
 
@@ -12,6 +13,10 @@ import pytest
 from tff_re.quiet import be_quiet
 
 be_quiet()  # before TensorFlow is imported by any test, as on the command line
+
+# A shell lets what it starts in the background (make test &) ignore Ctrl-C, and all that is started by that, too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The machine's speed is no property of the code, and what a change has to pass is the same today and tomorrow. To look
 # for new counterexamples: HYPOTHESIS_PROFILE=search make test.
