@@ -205,8 +205,7 @@ class DocumentEncoding:
                 arrays["pair_head"][row, position] = pair.head
                 arrays["pair_tail"][row, position] = pair.tail
                 arrays["pair_labels"][row, position, list(pair.labels)] = 1.0
-        pairs = identified_pairs(samples)
-        return EncodedDocuments(arrays, pairs)
+        return EncodedDocuments(arrays, identified_pairs(samples))
 
 
 def _boundaries(sample: DocumentSample) -> list[int]:

@@ -1,6 +1,5 @@
 """document_encoder: windows, the last layer's attention, localized contexts and the bilinear classifier."""
 
-import collections
 import functools
 import itertools
 
@@ -284,7 +283,7 @@ def test_what_is_recomputed_waits_for_the_gradient(kind, recompute):
         tape.gradient(loss, model.trainable_variables)
         random, softmax = "StatelessRandomUniformV2", "Softmax"
         again = [one for one in graph.get_operations() if one not in known and one.type in (random, softmax)]
-    assert collections.Counter(one.type for one in again)[softmax] == (LAYERS if recompute else 0)
+    assert [one.type for one in again].count(softmax) == (LAYERS if recompute else 0)
     # The tanh of the pairs' representations is behind the encoder; only the gradient leads from it to a layer.
     assert all("Tanh" in {earlier.type for earlier in before(one)} for one in again)
 
