@@ -2,9 +2,12 @@
 
 import json
 import os
+import pathlib
 import signal
+import sys
 import threading
 import time
+import traceback
 
 import numpy as np
 import pytest
@@ -228,3 +231,13 @@ def test_unknown_name_and_options(tmp_path):
         open_runtime("local", log_path=tmp_path / "log", colour="red")
     with pytest.raises(ValueError, match="default_num_clients"):
         open_runtime("local", log_path=tmp_path / "log", default_num_clients=-1)
+
+
+def test_no_thread_stays_in_grpc_while_nothing_is_asked(runtime, total):
+    """Python's end can break one off in the middle of C++, and the process then ends with SIGABRT."""
+    assert total([np.float32(1), np.float32(2)]) == 3
+    files = {
+        inner.f_code.co_filename for frame in sys._current_frames().values() for inner, _ in traceback.walk_stack(frame)
+    }
+    assert any(file.endswith("asyncio/base_events.py") for file in files)  # the thread of TFF's context is seen
+    assert not [file for file in files if "grpc" in pathlib.PurePath(file).parts]

@@ -10,20 +10,31 @@ import grpc
 import tensorflow_federated as tff
 
 from computations.native_form import native_form
+from tff_re.runtime import connection
 from tff_re.runtime.errors import ComputationFailed, RuntimeClosed, RuntimeProblem, WorkerDied, WorkerStartFailed
 from tff_re.runtime.lean_executor import LeanExecutor
 from tff_re.runtime.worker import Worker
 
-_CHANNEL_OPTIONS = [
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.enable_http_proxy", 0),  # a proxy set in the environment knows no worker on this machine
-]
 _READY_SECONDS = 20.0
-_POLL_SECONDS = 0.02
+# A question is as long as this without an answer before we look whether there is still a worker.
+_QUESTION_SECONDS = 1.0
 # The connection breaks a moment before the supervisor has reaped the worker.
 _GRACE_SECONDS = 1.0
 _SHORT_GRACE_SECONDS = 0.05
+
+
+class _Connected:
+    """Of a channel that is connected, what `tff.framework.RemoteExecutorGrpcStub` makes use of.
+
+    The stub would have a thread of gRPC watch the channel for good. When Python ends, it breaks off such a thread in
+    the middle of C++, which can end the process with SIGABRT in place of its own exit status.
+    """
+
+    def __init__(self, channel: grpc.Channel):
+        self.unary_unary = channel.unary_unary
+
+    def subscribe(self, callback, try_to_connect=False):
+        callback(grpc.ChannelConnectivity.READY)
 
 
 class WatchedStub(tff.framework.RemoteExecutorStub):
@@ -36,7 +47,7 @@ class WatchedStub(tff.framework.RemoteExecutorStub):
     """
 
     def __init__(self, channel: grpc.Channel, worker: Worker):
-        self._stub = tff.framework.RemoteExecutorGrpcStub(channel)
+        self._stub = tff.framework.RemoteExecutorGrpcStub(_Connected(channel))
         self._worker = worker
 
     @property
@@ -111,19 +122,8 @@ def connect(worker: Worker, *, default_num_clients: int) -> tuple[tff.framework.
       WorkerDied: if the worker ends meanwhile.
       WorkerStartFailed: if it does not speak gRPC in time.
     """
-    channel = grpc.insecure_channel(f"127.0.0.1:{worker.port}", _CHANNEL_OPTIONS)
-    try:
-        stub = WatchedStub(channel, worker)
-        deadline = time.monotonic() + _READY_SECONDS
-        while not stub.is_ready:
-            if not worker.alive:
-                raise worker.death()
-            if time.monotonic() > deadline:
-                raise WorkerStartFailed(f"the worker gave no answer within {_READY_SECONDS:g} s; see {worker.log_path}")
-            time.sleep(_POLL_SECONDS)
-    except BaseException:
-        channel.close()
-        raise
+    channel = _connected(worker)
+    stub = WatchedStub(channel, worker)
 
     def make_executor(cardinalities):
         executor = LeanExecutor(stub)
@@ -137,3 +137,17 @@ def connect(worker: Worker, *, default_num_clients: int) -> tuple[tff.framework.
         transform_result=tff.tensorflow.transform_result,
     )
     return context, channel
+
+
+def _connected(worker: Worker) -> grpc.Channel:
+    deadline = time.monotonic() + _READY_SECONDS
+    while True:
+        found = connection.connect(f"127.0.0.1:{worker.port}", None, _QUESTION_SECONDS)
+        if not isinstance(found, str):
+            return found
+        if not worker.alive:
+            raise worker.death()
+        if time.monotonic() > deadline:
+            raise WorkerStartFailed(
+                f"the worker gave no answer within {_READY_SECONDS:g} s ({found}); see {worker.log_path}"
+            )
