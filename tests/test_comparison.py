@@ -312,6 +312,15 @@ def test_suites_whose_runs_would_meet_in_one_folder(changes, part, tmp_path):
         load_suite(str(suite_file(tmp_path, **changes)))
 
 
+def test_keys_of_all_entries_come_before_an_entrys_own_and_those_of_the_command(tmp_path):
+    entries = [{"name": BASELINE}, {"name": METHOD, "set": ["training.rounds=5", "evaluation.every=5"]}]
+    path = suite_file(tmp_path, set=["training.rounds=4", "evaluation.every=4"], entry=entries, gain=None)
+    recipes = [entry.recipe_for(0) for entry in load_suite(str(path), ("evaluation.every=1",)).entries]
+    assert [(recipe.training.rounds, recipe.evaluation.every) for recipe in recipes] == [(4, 1), (5, 1)]
+    with pytest.raises(UserError, match=r"training\.round\b"):
+        load_suite(str(suite_file(tmp_path, set=["training.round=4"])))
+
+
 def test_chinese_names_have_folders_of_their_own(tmp_path):
     suite = load_suite(str(suite_file(tmp_path, entry=[{"name": "方法一"}, {"name": "方法二"}], gain=[])))
     assert [slug(entry.name) for entry in suite.entries] == ["方法一", "方法二"]

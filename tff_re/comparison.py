@@ -33,7 +33,7 @@ class EntryOptions:
     group: the table that the row belongs to; a group's first entry is what differences refer to.
     recipe: a recipe in place of the suite's.
     algorithm: the recipe's table [algorithm], replaced.
-    set: further keys, as --set takes them.
+    set: further keys, as --set takes them; after the suite's.
     control: not a published method but a control of one.
     published: metric -> what the paper reports.
     """
@@ -65,6 +65,7 @@ class SuiteOptions:
     title: heading of the table.
     text: what a reader should know.
     recipe: the recipe that entries start from.
+    set: keys of all entries, as --set takes them.
     seeds: the table is over these.
     metrics: columns, best value over the rounds; the first is that of the curves and differences.
     choose_by: a metric of the dev split; in place of the best value stands that of the round which is best by it.
@@ -78,6 +79,7 @@ class SuiteOptions:
     title: str
     text: str = ""
     recipe: str | None = None
+    set: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (0, 1, 2)
     metrics: tuple[str, ...] = ("test/accuracy", "train/loss")
     choose_by: str | None = None
@@ -214,7 +216,7 @@ def _suite_entry(options: SuiteOptions, entry: EntryOptions, source: str, overri
         table.pop("published", None)
         if entry.algorithm is not None:
             table["algorithm"] = dict(entry.algorithm)
-        for override in entry.set:
+        for override in (*options.set, *entry.set):
             apply_override(table, override)
         return resolve(table, f"{source}, entry '{entry.name}'", overrides, seed)
 
