@@ -1,6 +1,5 @@
 """The runtime of one machine: TFF's C++ worker, started and stopped by us."""
 
-import atexit
 import functools
 import os
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ class LocalRuntime:
             learning_process.next(state, client_datasets)
 
     The default that was there before is back after the block. Where that is TFF's own, a call to a computation then
-    starts a worker that nobody stops. A runtime that is still open when Python ends is closed then.
+    starts a worker that nobody stops.
 
     TFF keeps a default context for each thread. Entering sets that of the entering thread; another thread calls
     `tff.framework.set_default_context(runtime.context)`.
@@ -63,7 +62,6 @@ class LocalRuntime:
         self._context = None
         self._channel = None
         self._previous = None
-        self._owner = None
 
     def __enter__(self) -> "LocalRuntime":
         """Starts the worker and makes its context TFF's default in this thread.
@@ -81,14 +79,11 @@ class LocalRuntime:
         previous = tff.framework.get_context_stack().current
         self._open()
         self._previous = previous
-        self._owner = os.getpid()
-        atexit.register(self._close_at_exit)
         return self
 
     def __exit__(self, *exception) -> None:
         import tensorflow_federated as tff
 
-        atexit.unregister(self._close_at_exit)
         if self._context is None:
             return
         if tff.framework.get_context_stack().current is self._context:
@@ -150,10 +145,6 @@ class LocalRuntime:
             "log": str(self._worker.log_path),
             "tensorflow_federated": metadata.version("tensorflow-federated"),
         }
-
-    def _close_at_exit(self) -> None:
-        if os.getpid() == self._owner:  # not in a forked child, which may use neither worker nor channel
-            self.__exit__()
 
     def _open(self) -> None:
         import tensorflow_federated as tff

@@ -122,7 +122,7 @@ def connect(worker: Worker, *, default_num_clients: int) -> tuple[tff.framework.
       WorkerDied: if the worker ends meanwhile.
       WorkerStartFailed: if it does not speak gRPC in time.
     """
-    channel = _connected(worker)
+    channel = _channel_to(worker)
     stub = WatchedStub(channel, worker)
 
     def make_executor(cardinalities):
@@ -139,7 +139,7 @@ def connect(worker: Worker, *, default_num_clients: int) -> tuple[tff.framework.
     return context, channel
 
 
-def _connected(worker: Worker) -> grpc.Channel:
+def _channel_to(worker: Worker) -> grpc.Channel:
     deadline = time.monotonic() + _READY_SECONDS
     while True:
         found = connection.connect(f"127.0.0.1:{worker.port}", None, _QUESTION_SECONDS)
