@@ -1,9 +1,14 @@
-"""The document graph of edge-oriented relation extraction (Christopoulou et al., EMNLP 2019), as degrees of its nodes.
+"""The graph of a document that FedLCC's structural entropy is taken of (Section 3.5), as degrees of its nodes.
 
 Nodes: entities, mentions (a composite mention is a node for each entity) and sentences. Edges: MM, two mentions in a
 sentence; ME, a mention and its entity; MS, a mention and its sentence; ES, an entity and a sentence with a mention of
-it; SS, any two sentences (direct and indirect neighbours). FedLCC (Section 3.5) builds on that graph. Edges EE between
-entities are not in the graph that the authors build: their model infers them; `entity_edges` adds them all.
+it; SS, two sentences; EE, two entities. The paper names no edges; it points to edge-oriented relation extraction
+(Christopoulou et al., EMNLP 2019). Two forms, `GRAPHS`:
+
+- ``released_code``: the graph of FedLCC's program. SS joins neighbouring sentences only, and a directed edge EE goes
+  from the head to the tail of every candidate pair, related or not; it counts for its head alone.
+- ``edge_oriented``: the graph of the cited paper. SS joins any two sentences, and there is no EE, because the cited
+  model infers these edges.
 """
 
 from __future__ import annotations
@@ -14,8 +19,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from datasets.document_records import Document, EntityMention
+from datasets.errors import DataError
 from datasets.relation_records import Span
 from datasets.relations.sentences import sentences_of_document
+
+GRAPHS = ("released_code", "edge_oriented")
 
 
 def sentences_of(document: Document) -> list[Span]:
@@ -30,23 +38,43 @@ def sentence_index(mention: EntityMention, sentences: Sequence[Span]) -> int:
 
 
 def adjacency(
-    entities: Sequence[Sequence[EntityMention]], sentences: Sequence[Span], *, entity_edges: bool = False
+    entities: Sequence[Sequence[EntityMention]],
+    sentences: Sequence[Span],
+    pairs: Sequence[tuple[int, int]],
+    graph: str = "released_code",
 ) -> np.ndarray:
-    """The graph's adjacency matrix, bool [N, N], symmetric, with entities first, then mentions, then sentences.
+    """The graph's adjacency matrix, bool [N, N], with entities first, then mentions, then sentences.
+
+    It is symmetric but for the edges EE.
 
     Args:
       entities: The mentions of each entity.
       sentences: The document's sentences.
-      entity_edges: Whether any two entities are joined (EE).
+      pairs: Head and tail of each candidate pair, as indices of `entities`.
+      graph: One of `GRAPHS`.
+
+    Raises:
+      DataError: an unknown graph.
     """
+    if graph not in GRAPHS:
+        raise DataError("unknown document graph", remedy=f"use {' or '.join(GRAPHS)}")
     owner = np.array([e for e, mentions in enumerate(entities) for _ in mentions], np.int64)
     place = np.array([sentence_index(m, sentences) for mentions in entities for m in mentions], np.int64)
     belongs = owner[None, :] == np.arange(len(entities))[:, None]  # [entities, mentions]
     within = place[:, None] == np.arange(len(sentences))[None, :]  # [mentions, sentences]
+    named_in = belongs.astype(int) @ within.astype(int) > 0  # [entities, sentences]
+    between_entities = np.zeros((len(entities),) * 2, bool)
+    distance = np.abs(np.subtract.outer(np.arange(len(sentences)), np.arange(len(sentences))))
+    if graph == "released_code":
+        for head, tail in pairs:
+            between_entities[head, tail] = True
+        between_sentences = distance == 1
+    else:
+        between_sentences = distance > 0
     blocks = [
-        [np.full((len(entities),) * 2, entity_edges), belongs, belongs.astype(int) @ within.astype(int) > 0],
+        [between_entities, belongs, named_in],
         [belongs.T, place[:, None] == place[None, :], within],
-        [(belongs.astype(int) @ within.astype(int) > 0).T, within.T, np.ones((len(sentences),) * 2, bool)],
+        [named_in.T, within.T, between_sentences],
     ]
     result = np.block(blocks)
     np.fill_diagonal(result, False)
@@ -54,7 +82,10 @@ def adjacency(
 
 
 def node_degrees(
-    entities: Sequence[Sequence[EntityMention]], sentences: Sequence[Span], *, entity_edges: bool = False
+    entities: Sequence[Sequence[EntityMention]],
+    sentences: Sequence[Span],
+    pairs: Sequence[tuple[int, int]],
+    graph: str = "released_code",
 ) -> tuple[int, ...]:
-    """The degree of every node of `adjacency`."""
-    return tuple(adjacency(entities, sentences, entity_edges=entity_edges).sum(axis=1).tolist())
+    """The degree of every node of `adjacency`: how many edges leave it."""
+    return tuple(adjacency(entities, sentences, pairs, graph).sum(axis=1).tolist())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from datasets.document_records import Document, EntityMention
-from datasets.documents.graph import node_degrees, sentences_of
+from datasets.documents.graph import GRAPHS, node_degrees, sentences_of
 from datasets.errors import DataError, named
 
 LABEL_NAMES = ("unrelated", "related")
@@ -87,10 +87,11 @@ class DocumentSample:
         return {"label": LABEL_NAMES[self.label]}
 
     @cached_property
-    def degrees(self) -> tuple[int, ...]:
-        """The degrees of the document graph's nodes, for `structural_entropy`; see `node_degrees`."""
-        entities = [entity.mentions for entity in self.entities]
-        return node_degrees(entities, sentences_of(self.document))
+    def degrees(self) -> Mapping[str, tuple[int, ...]]:
+        """Name of a document graph -> the degrees of its nodes, for `structural_entropy`; see `node_degrees`."""
+        entities, sentences = [entity.mentions for entity in self.entities], sentences_of(self.document)
+        pairs = [(pair.head, pair.tail) for pair in self.pairs]
+        return {graph: node_degrees(entities, sentences, pairs, graph) for graph in GRAPHS}
 
     def pair_ids(self, pair: DocumentPair) -> tuple[str, str, str]:
         """Document, head and tail: what the evaluation compares with the gold."""

@@ -29,46 +29,52 @@ class DocumentStatistics:
       rows: A row a client, see `client_rows`.
       histogram: int64 [K, B], each client's documents in bins of the structural entropy.
       edges: float64 [B + 1], of the bins.
-      form: Of the entropy.
+      form, graph: Of the entropy.
     """
 
     rows: tuple[dict[str, Any], ...]
     histogram: np.ndarray
     edges: np.ndarray
     form: str
+    graph: str
 
 
 def document_statistics(partition: Partition, *corpora: DocumentCorpus) -> DocumentStatistics:
-    """The rows and the histogram of a partition; the entropy has the form that the partition was cut by, the paper's
-    if it was not cut by entropy.
+    """The rows and the histogram of a partition; the entropy has the form and the graph that the partition was cut by,
+    the partitioner's defaults if it was not cut by entropy.
 
     Raises:
       DataError: the partition is not one of these corpora.
     """
-    form = partition.options.get("form", "paper") if partition.partitioner == StructuralEntropy.name else "paper"
-    rows = client_rows(partition, *corpora, form=form)
+    form, graph = StructuralEntropy.form, StructuralEntropy.graph
+    if partition.partitioner == StructuralEntropy.name:
+        # Partitions that were stored before there was a choice of graphs were made by the second one.
+        form, graph = partition.options.get("form", form), partition.options.get("graph", "edge_oriented")
+    rows = client_rows(partition, *corpora, form=form, graph=graph)
     samples = [sample for corpus in corpora for sample in corpus.samples]
-    value_of = dict(zip((sample.sample_id for sample in samples), entropies(samples, form), strict=True))
+    value_of = dict(zip((sample.sample_id for sample in samples), entropies(samples, form, graph), strict=True))
     by_client = [np.array([value_of[i] for i in ids.train]) for ids in partition.clients.values()]
     edges = np.histogram_bin_edges(np.concatenate(by_client), BINS)
     counts = [np.histogram(values, edges)[0] for values in by_client]
-    return DocumentStatistics(tuple(rows), np.array(counts, np.int64), edges, form)
+    return DocumentStatistics(tuple(rows), np.array(counts, np.int64), edges, form, graph)
 
 
-def client_rows(partition: Partition, *corpora: DocumentCorpus, form: str = "paper") -> list[dict[str, Any]]:
+def client_rows(
+    partition: Partition, *corpora: DocumentCorpus, form: str = "paper", graph: str = "released_code"
+) -> list[dict[str, Any]]:
     """A row a client, of its training documents: the columns `ROW`.
 
     `documents`, `entities`, `mentions` (a composite one once for each entity), candidate `pairs` and `positive` ones
-    are counts; `positive_share` is positive / pairs, `entropy` the documents' mean structural entropy of the form,
+    are counts; `positive_share` is positive / pairs, `entropy` the mean structural entropy of form and graph,
     `entropy_least` and `entropy_greatest` its range; all 0 for a client that has no pairs or documents.
 
     Raises:
-      DataError: the partition is not one of these corpora, or an unknown form.
+      DataError: the partition is not one of these corpora, or an unknown form or graph.
     """
     partition.check_against(*corpora)
     samples = [sample for corpus in corpora for sample in corpus.samples]
     index_of = {sample.sample_id: index for index, sample in enumerate(samples)}
-    values = entropies(samples, form)
+    values = entropies(samples, form, graph)
     rows = []
     for client, ids in partition.clients.items():
         indices = [index_of[sample_id] for sample_id in ids.train]
@@ -94,11 +100,3 @@ def client_rows(partition: Partition, *corpora: DocumentCorpus, form: str = "pap
             )
         )
     return rows
-
-
-def entropy_histogram(
-    corpus: DocumentCorpus, bins: int | np.ndarray = 10, *, form: str = "paper"
-) -> tuple[np.ndarray, np.ndarray]:
-    """Counts, int64 [B], and edges, float64 [B + 1], of the documents' structural entropies; bins as in NumPy."""
-    counts, edges = np.histogram(entropies(corpus.samples, form), bins)
-    return counts.astype(np.int64), edges

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from datasets.documents.graph import GRAPHS
 from datasets.errors import DataError, named
 from datasets.partition.base import DrawThenApply, Sample, client_names, require_clients
 
@@ -18,7 +19,7 @@ RELEASED_CUTS = {
     "chr": (3.5, 5.0, 6.5, 8.0, 9.5, 11.0, 12.5, 14.0, 15.5),
     "gda": (4.8, 7.6, 10.4, 13.2, 16.0, 18.8, 21.6, 24.4, 27.2),
 }
-"""Where the released code cuts, by corpus; ten clients."""
+"""Where the released code cuts, by corpus; ten clients, each with the upper bound of its part."""
 
 
 def structural_entropy(degrees: Sequence[int], form: str = "paper") -> float:
@@ -26,8 +27,8 @@ def structural_entropy(degrees: Sequence[int], form: str = "paper") -> float:
 
     - ``paper`` (Eq. 15): -sum p ln p over the degrees that occur, p the share of the nodes that have a degree.
     - ``released_code``: -sum p log2 p over the nodes, p a node's degree divided by N, which does not sum to one; a node
-      without edges adds nothing. With the edges MM, ME, MS, ES and SS it ranges over CDR from 4.4 to 25.9 and over CHR
-      from 2.2 to 17.9, which is where the released cuts lie.
+      without edges adds nothing. Of the graph of the same name it ranges over CDR's training documents from
+      4.317657676193542 to 24.289256154892264, the figures in the authors' program.
 
     Raises:
       DataError: an unknown form, or a graph without nodes.
@@ -44,12 +45,14 @@ def structural_entropy(degrees: Sequence[int], form: str = "paper") -> float:
     return float(-(shares * np.log2(shares)).sum()) + 0.0
 
 
-def entropies(samples: Sequence[Sample], form: str = "paper") -> np.ndarray:
+def entropies(samples: Sequence[Sample], form: str = "paper", graph: str = "released_code") -> np.ndarray:
     """The structural entropy of each sample's graph, float64 [n]; the samples tell it by `degrees`.
 
     Raises:
-      DataError: an unknown form, or a sample without a graph.
+      DataError: an unknown form or graph, or a sample without a graph.
     """
+    if graph not in GRAPHS:
+        raise DataError("unknown document graph", remedy=f"use {' or '.join(GRAPHS)}")
     values = []
     for position, sample in enumerate(samples, 1):
         degrees = getattr(sample, "degrees", None)
@@ -59,7 +62,7 @@ def entropies(samples: Sequence[Sample], form: str = "paper") -> np.ndarray:
                 record=named("sample", sample.sample_id, position),
                 remedy="use structural_entropy with document-level relations, or another partitioner",
             )
-        values.append(structural_entropy(degrees, form))
+        values.append(structural_entropy(degrees[graph], form))
     return np.array(values, np.float64)
 
 
@@ -72,26 +75,33 @@ class StructuralEntropy(DrawThenApply):
 
     Attributes:
       num_clients: K.
-      form: ``paper``, K parts of equal width; or ``released_code``, the authors' program (see `structural_entropy`),
-        with fixed cuts.
-      cuts: With ``released_code`` the corpus whose cuts are used, ``cdr``, ``chr`` or ``gda``; K is then 10.
+      form: ``paper``, Eq. 15 and K parts of equal width; or ``released_code``, the authors' program (see
+        `structural_entropy`), with fixed cuts.
+      cuts: With form ``released_code`` the corpus whose cuts are used, ``cdr``, ``chr`` or ``gda``; K is then 10.
+      graph: ``released_code``, that of the authors' program, which is the only place where it is defined; or, with form
+        ``paper``, ``edge_oriented``, that of the work which the paper cites (see `datasets.documents.graph`).
     """
 
     num_clients: int
     form: str = "paper"
     cuts: str | None = None
+    graph: str = "released_code"
     name: ClassVar[str] = "structural_entropy"
 
     def __post_init__(self):
         require_clients(self.num_clients)
         if self.form not in FORMS:
             raise DataError("unknown form of structural entropy", remedy=f"use {' or '.join(FORMS)}")
+        if self.graph not in GRAPHS:
+            raise DataError("unknown document graph", remedy=f"use {' or '.join(GRAPHS)}")
         if self.form == "paper":
             if self.cuts is not None:
                 raise DataError(
                     "the paper's form has no fixed cuts", remedy='leave cuts out, or form = "released_code"'
                 )
             return
+        if self.graph != "released_code":
+            raise DataError("the released cuts are for the released graph", remedy='leave graph out, or form = "paper"')
         if self.cuts not in RELEASED_CUTS:
             raise DataError(
                 "the released form needs the cuts of a corpus", remedy=f"use cuts = one of {', '.join(RELEASED_CUTS)}"
@@ -106,13 +116,15 @@ class StructuralEntropy(DrawThenApply):
         """Where the parts meet, float64 [K - 1], increasing; nothing is random."""
         if self.form == "released_code":
             return np.array(RELEASED_CUTS[self.cuts])
-        values = entropies(samples, self.form)
+        values = entropies(samples, self.form, self.graph)
         return np.linspace(values.min(), values.max(), self.num_clients + 1)[1:-1]
 
     def apply(self, drawn: np.ndarray, samples: Sequence[Sample], rng: np.random.Generator) -> dict[str, list[int]]:
         """Client id to indices of samples; the clients stand in the order of the entropy."""
         clients: dict[str, list[int]] = {client: [] for client in client_names(self.num_clients)}
         names = list(clients)
-        for index, part in enumerate(np.digitize(entropies(samples, self.form), drawn)):
+        # The released code's parts include their upper bound; the paper says of none which part a bound is in.
+        values = entropies(samples, self.form, self.graph)
+        for index, part in enumerate(np.digitize(values, drawn, right=self.form == "released_code")):
             clients[names[part]].append(index)
         return clients

@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 import math
 from collections import Counter
@@ -8,8 +9,8 @@ from documents_for_tests import corpus, document, worked
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datasets.documents.graph import adjacency, node_degrees, sentence_index, sentences_of
-from datasets.documents.statistics import ROW, client_rows, document_statistics, entropy_histogram
+from datasets.documents.graph import GRAPHS, adjacency, node_degrees, sentence_index, sentences_of
+from datasets.documents.statistics import ROW, client_rows, document_statistics
 from datasets.errors import DataError
 from datasets.partition import StructuralEntropy, build_partition, make_partitioner, read_partition, write_partition
 from datasets.partition.structural_entropy import RELEASED_CUTS, entropies, structural_entropy
@@ -17,40 +18,73 @@ from datasets.records import LabelledText, TextCorpus
 
 
 def small():
-    """x y. | x: entities C1 (two mentions) and D1, two sentences."""
-    return document("1", "x y.", "And x too.", [("x", 0, "C1"), ("y", 0, "D1"), ("x", 1, "C1")], facts=[("C1", "D1")])
+    """x y. | x: entities C1 (two mentions) and D1, three sentences."""
+    return document(
+        "1", "x y.", "And x too. End.", [("x", 0, "C1"), ("y", 0, "D1"), ("x", 1, "C1")], facts=[("C1", "D1")]
+    )
 
 
-def test_the_graph_of_a_small_document():
-    """Nodes C1, D1, their mentions a, b (C1), c (D1), the sentences s, t; a and c in s, b in t."""
+DEGREES = {"released_code": (5, 2, 3, 2, 3, 5, 4, 1), "edge_oriented": (4, 2, 3, 2, 3, 6, 4, 2)}
+"""Of the nodes of `small`, worked out by hand from its edges."""
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_the_graph_of_a_small_document(graph):
+    """Nodes C1, D1, their mentions a, b (C1), c (D1), the sentences s, t, u; a and c in s, b in t."""
     sample = corpus(small()).samples[0]
     entities = [entity.mentions for entity in sample.entities]
     sentences = sentences_of(sample.document)
-    assert [sample.document.text[a:b] for a, b in sentences] == ["x y.", "And x too."]
-    names = ["C1", "D1", "a", "b", "c", "s", "t"]
-    edges = {"C1 a", "C1 b", "D1 c", "a c", "a s", "c s", "b t", "C1 s", "C1 t", "D1 s", "s t"}
-    matrix = adjacency(entities, sentences)
-    found = {f"{names[i]} {names[j]}" for i in range(7) for j in range(i, 7) if matrix[i, j]}
-    assert found == edges and (matrix == matrix.T).all()
-    assert sample.degrees == (4, 2, 3, 2, 3, 5, 3)
-    assert node_degrees(entities, sentences, entity_edges=True) == (5, 3, 3, 2, 3, 5, 3)
+    assert [sample.document.text[a:b] for a, b in sentences] == ["x y.", "And x too.", "End."]
+    names = ["C1", "D1", "a", "b", "c", "s", "t", "u"]
+    both_ways = {"C1 a", "C1 b", "D1 c", "a c", "a s", "c s", "b t", "C1 s", "C1 t", "D1 s", "s t", "t u"}
+    edges = both_ways | {" ".join(reversed(edge.split())) for edge in both_ways}
+    edges |= {"C1 D1"} if graph == "released_code" else {"s u", "u s"}
+    matrix = adjacency(entities, sentences, [(0, 1)], graph)
+    assert {f"{names[i]} {names[j]}" for i, j in np.argwhere(matrix)} == edges
+    assert sample.degrees[graph] == node_degrees(entities, sentences, [(0, 1)], graph) == DEGREES[graph]
+
+
+def test_an_unrelated_candidate_pair_has_an_edge_and_no_other_pair_has():
+    mentions = [("x", 0, "C1"), ("y", 0, "D1"), ("z", 0, "D2"), ("w", 0, "C2")]
+    sample = corpus(document("1", "x y.", "Also z and w.", mentions, facts=[("C1", "D1")])).samples[0]
+    assert [sample.entities[pair.head].entity_id for pair in sample.pairs] == ["C1", "C1", "C2", "C2"]
+    without = node_degrees([entity.mentions for entity in sample.entities], sentences_of(sample.document), [])
+    added = np.subtract(sample.degrees["released_code"], without)
+    assert dict(zip((entity.entity_id for entity in sample.entities), added, strict=False)) == {
+        "C1": 2,
+        "D1": 0,
+        "D2": 0,
+        "C2": 2,
+    }
 
 
 def test_both_forms_by_hand():
-    degrees = (4, 2, 3, 2, 3, 5, 3)
-    # Of seven nodes 1 has degree 4, 2 have 2, 3 have 3, 1 has 5.
-    paper = -sum(share * math.log(share) for share in (1 / 7, 2 / 7, 3 / 7, 1 / 7))
-    assert structural_entropy(degrees) == pytest.approx(paper) == pytest.approx(1.2770, abs=1e-4)
-    released = -sum(d / 7 * math.log2(d / 7) for d in degrees)
-    assert structural_entropy(degrees, "released_code") == pytest.approx(released) == pytest.approx(3.4125, abs=1e-4)
+    # Of eight nodes 1 has degree 1, 2 have 2, 2 have 3, 1 has 4, 2 have 5.
+    degrees = DEGREES["released_code"]
+    paper = -sum(share * math.log(share) for share in (1 / 8, 2 / 8, 2 / 8, 1 / 8, 2 / 8))
+    assert structural_entropy(degrees) == pytest.approx(paper) == pytest.approx(1.5596, abs=1e-4)
+    released = -sum(d / 8 * math.log2(d / 8) for d in degrees)
+    assert structural_entropy(degrees, "released_code") == pytest.approx(released) == pytest.approx(3.7839, abs=1e-4)
     assert structural_entropy((3, 3)) == 0.0 and structural_entropy((0,), "released_code") == 0.0
-    assert entropies(corpus(small()).samples).tolist() == [structural_entropy(degrees)]
+    samples = corpus(small()).samples
+    assert entropies(samples).tolist() == [structural_entropy(degrees)]
+    assert entropies(samples, graph="edge_oriented").tolist() == [structural_entropy(DEGREES["edge_oriented"])]
 
 
 def test_a_document_without_entities_has_its_sentences():
     sample = corpus(document("1", "One.", "Two here. Three here.", [])).samples[0]
-    assert sample.degrees == (2, 2, 2)
-    assert corpus(document("1", "", "Two", [])).samples[0].degrees == (0,)
+    assert sample.degrees == {"released_code": (1, 2, 1), "edge_oriented": (2, 2, 2)}
+    assert set(corpus(document("1", "", "Two", [])).samples[0].degrees.values()) == {(0,)}
+
+
+def test_the_released_parts_include_their_upper_bound():
+    made = corpus(small(), document("2", "One.", "Two.", []))
+    values = entropies(made.samples, "released_code")  # 3.8 and 1
+    released = StructuralEntropy(10, "released_code", "cdr")
+    for bound in (values[0], np.nextafter(values[0], 0)):
+        cuts = np.concatenate([[bound], np.linspace(50, 60, 8)])
+        given_out = released.apply(cuts, made.samples, np.random.default_rng(0))
+        assert (0 in given_out["client-0"]) == (bound == values[0]) and 1 in given_out["client-0"]
 
 
 def test_mentions_are_in_the_sentence_in_which_they_begin():
@@ -77,27 +111,30 @@ def corpora(draw, name="toy", split="train"):
 
 @given(
     corpora(),
-    st.one_of(st.builds(StructuralEntropy, st.integers(1, 12)), st.just(StructuralEntropy(10, "released_code", "cdr"))),
+    st.one_of(
+        st.builds(StructuralEntropy, st.integers(1, 12), graph=st.sampled_from(GRAPHS)),
+        st.just(StructuralEntropy(10, "released_code", "cdr")),
+    ),
 )
 def test_every_document_goes_to_the_client_of_its_part(made, partitioner):
     partition = build_partition(made, partitioner, seed=3, test_share=0.0)
     given_out = [i for client in partition.clients.values() for i in client.train]
     assert Counter(given_out) == Counter(sample.sample_id for sample in made.samples)
     assert partition.clients == build_partition(made, partitioner, seed=4, test_share=0.0).clients
-    value = dict(zip((s.sample_id for s in made.samples), entropies(made.samples, partitioner.form), strict=True))
+    of_samples = entropies(made.samples, partitioner.form, partitioner.graph)
+    value = dict(zip((s.sample_id for s in made.samples), of_samples, strict=True))
     ranges = [[value[i] for i in client.train] for client in partition.clients.values()]
     assert all(max(one) < min(other) for one, other in itertools.pairwise(ranges))
     low, high = min(value.values()), max(value.values())
     if partitioner.form == "paper" and high > low:
         width = (high - low) / partitioner.num_clients
         assert all(max(r) - min(r) <= width * (1 + 1e-9) for r in ranges)
-    rows = client_rows(partition, made, form=partitioner.form)
+    rows = client_rows(partition, made, form=partitioner.form, graph=partitioner.graph)
     total = made.counts()
     for column in ("documents", "entities", "mentions", "pairs", "positive"):
         assert sum(row[column] for row in rows) == total[column]
-    assert entropy_histogram(made, 4, form=partitioner.form)[0].sum() == len(made.samples)
     found = document_statistics(partition, made)
-    assert found.form == partitioner.form and found.rows == tuple(rows)
+    assert (found.form, found.graph) == (partitioner.form, partitioner.graph) and found.rows == tuple(rows)
     assert found.histogram.sum(axis=1).tolist() == [row["documents"] for row in rows]
     for row, one, counts in zip(rows, ranges, found.histogram, strict=True):
         assert (row["entropy_least"], row["entropy_greatest"]) == (min(one), max(one))
@@ -113,16 +150,21 @@ def test_dev_documents_follow_the_training_range(made, dev):
 def test_parts_without_documents_are_left_out_and_noted(tmp_path):
     crowded = document("2", "A. B.", "C. D. E. F.", [(w, 0, f"C{i}") for i, w in enumerate("ABCDEF")])
     made = corpus(small(), crowded, document("3", "One.", "Two.", []))
-    partition = build_partition(made, StructuralEntropy(10), test_share=0.0)
-    values = entropies(made.samples)
-    np.testing.assert_allclose(values, [1.2770, 1.1973, 0.0], atol=1e-4)
+    partition = build_partition(made, StructuralEntropy(10, graph="edge_oriented"), test_share=0.0)
+    values = entropies(made.samples, graph="edge_oriented")
+    np.testing.assert_allclose(values, [1.3209, 1.1973, 0.0], atol=1e-4)
     assert {client: len(ids.train) for client, ids in partition.clients.items()} == {"client-0": 1, "client-9": 2}
     assert "8 of 10 clients got no sample and are left out" in partition.notes
     path = tmp_path / "partition.json"
     write_partition(partition, path)
     assert read_partition(path, made) == partition and partition.options["form"] == "paper"
-    (row,) = [row for row in client_rows(partition, made) if row["positive"]]
+    assert partition.options["graph"] == "edge_oriented"
+    (row,) = [row for row in client_rows(partition, made, graph="edge_oriented") if row["positive"]]
     assert tuple(row) == ROW and (row["documents"], row["entities"], row["mentions"], row["pairs"]) == (2, 8, 9, 1)
+    assert row in document_statistics(partition, made).rows
+    stored = dict(partition.options)
+    del stored["graph"]  # as before there was a choice
+    assert row in document_statistics(dataclasses.replace(partition, options=stored), made).rows
     assert [row["entropy_least"], row["entropy_greatest"]] == pytest.approx([values[1], values[0]])
     assert row["positive_share"] == 1.0 and row["entropy"] == pytest.approx((values[0] + values[1]) / 2)
 
@@ -142,6 +184,11 @@ def test_released_cuts():
         ({"num_clients": 10, "form": "released_code"}, "needs the cuts"),
         ({"num_clients": 10, "form": "released_code", "cuts": "ade"}, "needs the cuts"),
         ({"num_clients": 9, "form": "released_code", "cuts": "chr"}, "for 10 clients"),
+        ({"num_clients": 3, "graph": "other"}, "unknown document graph"),
+        (
+            {"num_clients": 10, "form": "released_code", "cuts": "cdr", "graph": "edge_oriented"},
+            "for the released graph",
+        ),
     ],
 )
 def test_impossible_options(options, reason):
