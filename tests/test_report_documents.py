@@ -20,7 +20,7 @@ def statistics(clients):
         for k in range(clients)
     )
     histogram = np.diag(np.arange(1, clients + 1))
-    return DocumentStatistics(rows, histogram, np.arange(clients + 1.0), "paper")
+    return DocumentStatistics(rows, histogram, np.arange(clients + 1.0), "paper", "released_code")
 
 
 @pytest.mark.parametrize("clients", [1, len(COLOURS), len(COLOURS) + 1, 70])
