@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import gzip
+import hashlib
 import json
 import os
 import secrets
@@ -67,6 +68,24 @@ def _reason(error: Exception) -> tuple[str, str]:
     if isinstance(error, gzip.BadGzipFile | zlib.error):
         return "the gzip file is damaged", "copy or download it again"
     return f"cannot be read ({error.strerror or type(error).__name__})", "check the path and its permissions"
+
+
+def sha256_of(path: PathLike) -> str:
+    """The SHA-256 digest of a file's bytes as they lie on the disk, in 64 hexadecimal digits; a piece is read at a time.
+
+    Raises:
+      DataError: the file is missing or unreadable.
+    """
+    digest, problem = hashlib.sha256(), None
+    try:
+        with open(path, "rb") as file:
+            while piece := file.read(1 << 20):
+                digest.update(piece)
+    except OSError as error:
+        problem = _reason(error)
+    if problem is not None:
+        raise DataError(problem[0], path=path, remedy=problem[1])
+    return digest.hexdigest()
 
 
 def compressed(path: PathLike) -> bool:

@@ -1,4 +1,5 @@
 import gzip
+import hashlib
 import json
 
 import pytest
@@ -7,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datasets.errors import DataError
-from datasets.files import parse_json, read_byte_lines, read_bytes, read_json, read_json_lines, write_atomically
+from datasets.files import (
+    parse_json,
+    read_byte_lines,
+    read_bytes,
+    read_json,
+    read_json_lines,
+    sha256_of,
+    write_atomically,
+)
 
 
 def refused(data: bytes) -> str:
@@ -129,6 +138,18 @@ def test_writing_replaces_whole_files_and_leaves_nothing_behind(tmp_path, monkey
     with pytest.raises(DataError, match="cannot be written"):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old" and [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_digest_is_of_the_bytes_on_the_disk(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"abc")
+    assert sha256_of(path) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    packed = gzip.compress(bytes(3 << 20))
+    path.write_bytes(packed)
+    assert sha256_of(path) == hashlib.sha256(packed).hexdigest()
+    for missing in (tmp_path / "b", tmp_path):
+        with pytest.raises(DataError):
+            sha256_of(missing)
 
 
 @given(st.binary(max_size=60))
