@@ -65,7 +65,7 @@ def _tff_own(log: str) -> Iterator[None]:
     cores = len(os.sched_getaffinity(0))
     with Worker(log, max_concurrent_computation_calls=cores) as worker:
         options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-        stub = tff.framework.RemoteExecutorGrpcStub(grpc.insecure_channel(f"127.0.0.1:{worker.port}", options))
+        stub = tff.framework.RemoteExecutorGrpcStub(grpc.insecure_channel(worker.address, options))
         while not stub.is_ready:
             time.sleep(0.02)
 
@@ -97,11 +97,15 @@ def _ours_on(name: str) -> Callable:
 def _on_two_workers(log: str) -> Iterator[None]:
     """The runtime of several machines with two workers on this one, which share its cores."""
     from tff_re.runtime import open_runtime
-    from tff_re.runtime.worker import Worker
+    from tff_re.runtime.worker import Worker, reserve_port
 
     each = max(len(os.sched_getaffinity(0)) // 2, 1)
     with contextlib.ExitStack() as stack:
-        workers = [stack.enter_context(Worker(log, max_concurrent_computation_calls=each)) for _ in range(2)]
+        workers = []
+        for _ in range(2):
+            with reserve_port() as keeper:
+                port = keeper.getsockname()[1]
+            workers.append(stack.enter_context(Worker(log, max_concurrent_computation_calls=each, port=port)))
         addresses = ",".join(f"127.0.0.1:{worker.port}" for worker in workers)
         stack.enter_context(open_runtime(f"remote:{addresses}", log_path=log))
         yield

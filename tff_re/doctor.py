@@ -94,6 +94,7 @@ def _computes(name: str, clients_at_once: str, remedy: str) -> Finding:
     import numpy as np
 
     from tff_re.runtime import RuntimeProblem, open_runtime
+    from tff_re.runtime.local import exposure
 
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
@@ -104,7 +105,10 @@ def _computes(name: str, clients_at_once: str, remedy: str) -> Finding:
                 add = tff.tensorflow.computation(lambda a, b: a + b, np.int32, np.int32)
                 good = int(add(2, 3)) == 5
                 found = f"starts and computes ({time.perf_counter() - began:.1f} s with its imports), "
-                found += f"{runtime.describe()[clients_at_once]} clients side by side"
+                told = runtime.describe()
+                found += f"{told[clients_at_once]} clients side by side"
+                if "private" in told:
+                    found += ", in a network of its own" if told["private"] else f"; {exposure(told['why_exposed'])}"
         except RuntimeProblem as error:
             return Finding(f"runtime '{name}'", str(error), False, str(error))
     return Finding(f"runtime '{name}'", found, good, remedy)

@@ -1,11 +1,14 @@
 """Looks at the process table: whatever a test starts has to be gone when its module ends."""
 
 import os
+import shutil
 import time
 import uuid
 
 import psutil
 import pytest
+
+from tff_re.runtime import supervised
 
 _MARK = "TFF_RE_RUNTIME_TEST"
 _OURS = ("worker_binary", "supervisor.py")
@@ -50,6 +53,15 @@ def wait_until(condition, seconds):
             return False
         time.sleep(0.02)
     return True
+
+
+def supervisor_without_namespaces(folder):
+    """Path of a copy of `supervisor.py` to whom the machine refuses a network of its own."""
+    for name in ("supervisor.py", "forwarder.py", "private_network.py"):
+        shutil.copy(supervised._SUPERVISOR.with_name(name), folder)
+    with open(folder / "private_network.py", "a") as module:
+        module.write("\n\ndef _enter():\n    return 'not on this machine'\n")
+    return folder / "supervisor.py"
 
 
 @pytest.fixture(scope="module", autouse=True)

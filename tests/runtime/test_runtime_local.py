@@ -1,6 +1,7 @@
 """The local runtime: computations in it, and what is raised when one of them or the worker fails."""
 
 import json
+import logging
 import os
 import pathlib
 import signal
@@ -12,6 +13,7 @@ import traceback
 import numpy as np
 import pytest
 
+from tests.runtime.conftest import supervisor_without_namespaces
 from tff_re.runtime import (
     ComputationFailed,
     LocalRuntime,
@@ -19,7 +21,9 @@ from tff_re.runtime import (
     RuntimeProblem,
     UnknownRuntime,
     WorkerDied,
+    local,
     open_runtime,
+    supervised,
 )
 
 
@@ -222,6 +226,20 @@ def test_description_is_fit_for_json(runtime):
     assert json.loads(json.dumps(description)) == description
     assert description["runtime"] == "local" and description["alive"]
     assert description["max_concurrent_computation_calls"] == len(os.sched_getaffinity(0))
+
+
+def test_an_exposed_worker_is_told_of_once(runtime, total, tmp_path, monkeypatch, caplog, capfd):
+    monkeypatch.setattr(supervised, "_SUPERVISOR", supervisor_without_namespaces(tmp_path))
+    monkeypatch.setattr(local, "_told", set())
+    with caplog.at_level(logging.INFO, "tff_re"):
+        for _ in range(2):
+            with LocalRuntime(tmp_path / "worker.log") as inner:
+                assert total([np.float32(1)] * 3) == 3
+                assert inner.describe()["why_exposed"] == "not on this machine" and not inner.describe()["private"]
+    told = capfd.readouterr().err
+    assert told.count("not on this machine") == 1 and "everybody on this machine" in told
+    assert "--runtime in-process" in told
+    assert caplog.text.count("everybody on this machine") == 2  # each run's log has it
 
 
 def test_unknown_name_and_options(tmp_path):

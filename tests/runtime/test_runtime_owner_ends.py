@@ -53,6 +53,7 @@ class Owner:
 
     def assert_worker_gone(self, processes):
         assert processes.wait_until_gone(self.pids["worker"], self.pids["supervisor"])
+        assert not pathlib.Path(self.pids["socket"]).parent.exists()
 
     def end(self):
         with contextlib.suppress(ProcessLookupError):

@@ -1,18 +1,24 @@
 """The worker process by itself, without TensorFlow."""
 
+import errno
 import os
+import pathlib
 import signal
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
 import psutil
 import pytest
 
-from tff_re.runtime import RuntimeProblem, WorkerStartFailed, install_signal_handlers
+from tests.runtime.conftest import supervisor_without_namespaces
+from tff_re.runtime import RuntimeProblem, WorkerStartFailed, install_signal_handlers, supervised
 from tff_re.runtime import worker as worker_module
+from tff_re.runtime.connection import check_worker
 from tff_re.runtime.worker import Worker
 
 
@@ -22,10 +28,197 @@ def worker(tmp_path):
         yield worker
 
 
+@pytest.fixture
+def private(worker):
+    """The worker, where the machine allows it a network of its own."""
+    if not worker.private:
+        pytest.skip(f"no network namespace is allowed here: {worker.why_exposed}")
+    return worker
+
+
+@pytest.fixture
+def no_namespaces(monkeypatch, tmp_path):
+    """A supervisor to whom the machine refuses a network of its own."""
+    monkeypatch.setattr(supervised, "_SUPERVISOR", supervisor_without_namespaces(tmp_path))
+
+
+def socket_path(worker):
+    return pathlib.Path(worker.address.removeprefix("unix:"))
+
+
+def connected(worker):
+    """A connection to the worker, as this user has it."""
+    if not worker.private:
+        return socket.create_connection(("127.0.0.1", worker.port), timeout=5)
+    stream = socket.socket(socket.AF_UNIX)
+    stream.settimeout(5)
+    stream.connect(str(socket_path(worker)))
+    return stream
+
+
+def listening(pids=None):
+    """Addresses on which a program of this machine listens, or on which these processes do."""
+    found = psutil.net_connections("inet")
+    return {c.laddr for c in found if c.status == psutil.CONN_LISTEN and (pids is None or c.pid in pids)}
+
+
+def test_no_other_user_reaches_it(private):
+    path = socket_path(private)
+    modes = [(stat.S_IMODE(p.stat().st_mode), p.stat().st_uid) for p in (path.parent, path)]
+    assert modes == [(0o700, os.getuid()), (0o600, os.getuid())]
+    if os.getuid() != 0:
+        pytest.skip("only root can be another user for the rest of this test")
+    for open_folder in (False, True):  # the socket alone would do, too
+        path.parent.chmod(0o755 if open_folder else 0o700)
+        assert seen_by_nobody(path) == errno.EACCES
+
+
+def seen_by_nobody(path):
+    """errno of a connection to a Unix socket by a user without rights, 0 where it succeeds."""
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+            with socket.socket(socket.AF_UNIX) as stream:
+                code = stream.connect_ex(str(path))
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_it_listens_on_no_interface(private):
+    connected(private).close()
+    assert not listening({private.pid, private.supervisor_pid, os.getpid()})
+    assert private.port not in {address.port for address in listening()}
+    for address in {a.address for own in psutil.net_if_addrs().values() for a in own if a.family == socket.AF_INET}:
+        with pytest.raises(OSError), socket.create_connection((address, private.port), timeout=1):
+            pass
+    namespaces = {os.readlink(f"/proc/{pid}/ns/net") for pid in (private.pid, private.supervisor_pid)}
+    assert len(namespaces) == 1 and os.readlink("/proc/self/ns/net") not in namespaces
+
+
+@pytest.mark.parametrize("killed", [None, "worker", "supervisor"])
+def test_nothing_is_left_of_its_socket(private, killed, processes):
+    folder = socket_path(private).parent
+    if killed:
+        os.kill(private.pid if killed == "worker" else private.supervisor_pid, signal.SIGKILL)
+        assert private.wait_for_end(5)
+        if killed == "worker":
+            assert not folder.exists()
+    private.stop()
+    assert not folder.exists()
+
+
+def test_long_messages_and_many_connections_pass(private, tmp_path, monkeypatch):
+    """An echo in the place of TFF's worker: what comes back is what was sent, whatever the pace on both sides."""
+    echo = tmp_path / "worker_binary"
+    echo.write_text(f"#!{sys.executable}\n{_ECHO}")
+    echo.chmod(0o755)
+    monkeypatch.setattr(worker_module, "find_worker_binary", lambda: echo)
+    sent = os.urandom(3 * 2**20)
+    with Worker(tmp_path / "echo.log") as worker:
+        for _ in range(2):
+            streams = [connected(worker) for _ in range(5)]
+            writers = [threading.Thread(target=stream.sendall, args=(sent,)) for stream in streams]
+            for writer in writers:
+                writer.start()
+            time.sleep(0.2)  # all buffers on the way back are full
+            for stream in streams:
+                back = bytearray()
+                while len(back) < len(sent):
+                    back += stream.recv(2**20)
+                assert back == sent
+            for writer, stream in zip(writers, streams, strict=True):
+                writer.join()
+                stream.close()
+        broken = connected(worker)
+        broken.sendall(sent[:100])
+        broken.close()  # in the midst of it
+        ended = connected(worker)
+        ended.sendall(b"end")  # the echo's own word for closing
+        received = b""
+        while piece := ended.recv(100):
+            received += piece
+        assert received == b"end"
+
+
+_ECHO = """
+import asyncio, sys
+async def echo(reader, writer):
+    while piece := await reader.read(65536):
+        writer.write(piece)
+        await writer.drain()
+        if piece == b"end":
+            break
+    writer.close()
+async def main():
+    port = next(a for a in sys.argv if a.startswith("--port=")).partition("=")[2]
+    async with await asyncio.start_server(echo, "127.0.0.1", int(port)) as server:
+        await server.serve_forever()
+asyncio.run(main())
+"""
+
+
+def test_forwarding_costs_no_time_while_nothing_comes(private):
+    before = sum(psutil.Process(private.supervisor_pid).cpu_times()[:2])
+    with connected(private):
+        time.sleep(1)
+    assert sum(psutil.Process(private.supervisor_pid).cpu_times()[:2]) - before < 0.1
+
+
+def test_without_namespaces_it_runs_and_tells_why(no_namespaces, tmp_path):
+    with Worker(tmp_path / "worker.log") as worker:
+        assert worker.alive and not worker.private and worker.why_exposed == "not on this machine"
+        assert worker.address == f"127.0.0.1:{worker.port}"
+        connected(worker).close()
+    assert "no network of its own: not on this machine" in worker.log_path.read_text()
+
+
+def test_a_namespace_without_rights_is_none(tmp_path):
+    """What Ubuntu does since 23.10: the namespace is given, and nothing is allowed in it."""
+    code = (
+        "import os; from tff_re.runtime import private_network as p\n"
+        "def no(*_): raise PermissionError(1, 'Operation not permitted')\n"
+        "p.fcntl.ioctl = no; before = os.readlink('/proc/self/ns/net')\n"
+        "print(p.enter_private_network(), before == os.readlink('/proc/self/ns/net'))"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert result.stdout.endswith(" True\n") and not result.stdout.startswith("None")
+
+
+def test_a_folder_for_temporary_files_whose_path_is_long(tmp_path, monkeypatch):
+    long = tmp_path / ("a folder%" * 12)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    with Worker(tmp_path / "worker.log") as worker:
+        connected(worker).close()
+    assert not list(long.iterdir())
+
+
+def test_a_folder_for_temporary_files_with_a_strange_name(tmp_path, monkeypatch):
+    with tempfile.TemporaryDirectory(prefix="a b%20#?é", dir="/tmp") as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        with Worker(tmp_path / "worker.log") as worker:
+            assert check_worker(worker.address, None, 20) is None
+            assert len(os.listdir(folder)) == worker.private
+
+
+def test_a_bare_worker_keeps_its_port(tmp_path):
+    with worker_module.reserve_port() as keeper:
+        port = keeper.getsockname()[1]
+    with Worker(tmp_path / "worker.log", port=port) as worker:
+        assert not worker.private and worker.address == f"127.0.0.1:{port}"
+        connected(worker).close()
+
+
 def test_start_and_stop(worker, processes):
     assert worker.alive and not worker.stopped
     assert sorted(processes.running()) == sorted([worker.pid, worker.supervisor_pid])
-    socket.create_connection(("127.0.0.1", worker.port), timeout=5).close()
+    connected(worker).close()
     with pytest.raises(RuntimeProblem, match="running already"):
         worker.start()
     worker.stop()
@@ -124,7 +317,7 @@ def test_stop_while_a_forked_child_holds_the_lifeline(worker):
         os.waitpid(child, 0)
 
 
-def test_takes_another_port_if_the_first_is_taken(tmp_path, monkeypatch, processes):
+def test_takes_another_port_if_the_first_is_taken(no_namespaces, tmp_path, monkeypatch, processes):
     taken = socket.socket()
     taken.bind(("", 0))
 

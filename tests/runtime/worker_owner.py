@@ -26,7 +26,7 @@ def main():
     else:
         worker = Worker(log)
         worker.start()
-    pids = {"worker": worker.pid, "supervisor": worker.supervisor_pid, "child": None}
+    pids = {"worker": worker.pid, "supervisor": worker.supervisor_pid, "child": None, "socket": worker.address[5:]}
     if ending == "fork":
         pids["child"] = os.fork()  # inherits our end of the supervisor's lifeline
         if not pids["child"]:

@@ -1,15 +1,23 @@
 """The runtime of one machine: TFF's C++ worker, started and stopped by us."""
 
 import functools
+import logging
 import os
+import sys
 from collections.abc import Mapping
 
 from tff_re.runtime.errors import RuntimeClosed, RuntimeProblem
 from tff_re.runtime.worker import Worker
 
+_log = logging.getLogger(__name__)
+_told: set[str] = set()
+
 
 class LocalRuntime:
     """A worker on this machine, and the execution context that speaks to it as TFF's default.
+
+    No other user of the machine reaches the worker, if the kernel allows network namespaces; see `Worker`. Where it
+    does not, the run's log says so each time, and standard error once in a process.
 
         with LocalRuntime("runs/first/worker.log") as runtime:
             learning_process.next(state, client_datasets)
@@ -138,7 +146,8 @@ class LocalRuntime:
             "runtime": self.name,
             "alive": self.alive,
             "worker_pid": self._worker.pid,
-            "port": self._worker.port,
+            "private": self._worker.private,
+            "why_exposed": self._worker.why_exposed,
             "max_concurrent_computation_calls": self._worker.max_concurrent_computation_calls,
             "default_num_clients": self._default_num_clients,
             "worker_environment": dict(self._worker.environment),
@@ -152,6 +161,8 @@ class LocalRuntime:
         from tff_re.runtime import worker_context
 
         self._worker.start()
+        if self._worker.why_exposed is not None:
+            _tell(exposure(self._worker.why_exposed))
         try:
             context, channel = worker_context.connect(self._worker, default_num_clients=self._default_num_clients)
             tff.framework.set_default_context(context)
@@ -166,3 +177,19 @@ class LocalRuntime:
         self._worker.stop()
         self._channel.close()
         self._context = self._channel = None
+
+
+def exposure(reason: str) -> str:
+    """What a user has to know where the worker has no network of its own."""
+    return (
+        "the worker can be reached by everybody on this machine and its network while it runs: no network namespace "
+        f"is allowed here ({reason}); --runtime in-process has no worker"
+    )
+
+
+def _tell(line: str) -> None:
+    # Not as a warning: a run's log takes information too, and where there is none, logging would print a second line.
+    _log.info(line)
+    if line not in _told:
+        _told.add(line)
+        print(f"tff-re: {line}", file=sys.stderr)

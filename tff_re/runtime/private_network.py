@@ -17,27 +17,51 @@ def enter_private_network() -> str | None:
     """Moves this process, and all that it starts from now on, into a network namespace with a loopback and no more.
 
     Sockets that are open already stay where they are. There is no way back. A process without rights of root needs a
-    user namespace for it, which Linux gives to a process of one thread only, and some machines to nobody.
+    user namespace for it, which Linux gives to a process of one thread only, and some machines to nobody. Others
+    (Ubuntu since 23.10) give one in which nothing is allowed, not even a loopback; so a child tries first.
 
     Returns:
       None, or why the machine does not allow it; nothing has changed then.
     """
     if (threads := len(os.listdir("/proc/self/task"))) > 1:
         return f"this process has {threads} threads and may have one"
+    return _tried_by_a_child() or _enter()
+
+
+def _tried_by_a_child() -> str | None:
+    """What `_enter` returns in a child that ends at once."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.write(writing, (_enter() or "").encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        told = pipe.read().decode()
+    os.waitpid(child, 0)
+    return told or None
+
+
+def _enter() -> str | None:
     user, group = os.getuid(), os.getgid()
-    unshare = ctypes.CDLL(None, use_errno=True).unshare
-    if unshare(_CLONE_NEWUSER | _CLONE_NEWNET) == 0:
-        _write("/proc/self/setgroups", "deny")
-        _write("/proc/self/uid_map", f"{user} {user} 1")
-        _write("/proc/self/gid_map", f"{group} {group} 1")
-    else:
-        reason = os.strerror(ctypes.get_errno())
-        if unshare(_CLONE_NEWNET) != 0:  # root needs no user namespace
-            return reason
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        request = struct.pack(_INTERFACE_REQUEST, b"lo", 0)
-        flags = struct.unpack(_INTERFACE_REQUEST, fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request))[1]
-        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack(_INTERFACE_REQUEST, b"lo", flags | _IFF_UP))
+    try:
+        unshare = ctypes.CDLL(None, use_errno=True).unshare
+        if unshare(_CLONE_NEWUSER | _CLONE_NEWNET) == 0:
+            _write("/proc/self/setgroups", "deny")
+            _write("/proc/self/uid_map", f"{user} {user} 1")
+            _write("/proc/self/gid_map", f"{group} {group} 1")
+        else:
+            reason = os.strerror(ctypes.get_errno())
+            if unshare(_CLONE_NEWNET) != 0:  # root needs no user namespace
+                return reason
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+            request = struct.pack(_INTERFACE_REQUEST, b"lo", 0)
+            flags = struct.unpack(_INTERFACE_REQUEST, fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request))[1]
+            fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack(_INTERFACE_REQUEST, b"lo", flags | _IFF_UP))
+    except OSError as error:
+        return error.strerror or str(error)
     return None
 
 

@@ -32,6 +32,7 @@ class Supervised:
         self.log_path = pathlib.Path(log_path).absolute()
         self.pid: int | None = None
         self.supervisor_pid: int | None = None
+        self.why_exposed: str | None = None  # why the machine gave it no network of its own, where that was asked for
         self.stopped = False  # whether it was we who ended it
         self._supervisor: subprocess.Popen | None = None
         self._report = b""
@@ -43,24 +44,33 @@ class Supervised:
         """Whether the program runs. Costs microseconds; lags behind the program's death by some milliseconds."""
         return self._supervisor is not None and self._supervisor.poll() is None
 
-    def spawn(self, command: Sequence[str], environment: Mapping[str, str], files: Sequence[int] = ()) -> None:
+    def spawn(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        files: Sequence[int] = (),
+        behind: tuple[str, int] | None = None,
+    ) -> None:
         """Starts the program; `pid` is known as soon as `read_report` has found it.
 
         Args:
           command: the program's path and its arguments.
           environment: variables on top of ours.
           files: descriptors of open files that the program gets under the same numbers.
+          behind: (path of a Unix socket, port): the program gets a network of its own, and what comes to the socket is
+            passed on to that port of its loopback. `why_exposed` tells where the machine did not allow it.
 
         Raises:
           WorkerStartFailed: it cannot be started.
         """
-        self.pid, self._report, self.stopped = None, b"", False
+        self.pid, self._report, self.stopped, self.why_exposed = None, b"", False, None
         self._owner = os.getpid()
+        path, port = behind or ("", 0)
         try:
             self.log_path.parent.mkdir(parents=True, exist_ok=True)
             with open(self.log_path, "ab") as log:
                 self._supervisor = subprocess.Popen(
-                    [sys.executable, "-I", "-S", str(_SUPERVISOR), str(self._owner), *command],
+                    [sys.executable, "-I", "-S", str(_SUPERVISOR), str(self._owner), path, str(port), *command],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,
@@ -117,8 +127,11 @@ class Supervised:
             while not pipe.closed and (piece := pipe.read(4096)):  # None: nothing more at the moment
                 self._report += piece
         for line in self._report.decode().splitlines():
-            if line.startswith("started "):
-                self.pid = int(line.split()[1])
+            kind, _, rest = line.partition(" ")
+            if kind == "exposed":
+                self.why_exposed = rest
+            if kind == "started":
+                self.pid = int(rest)
 
     def outcome(self) -> tuple[str | None, int | None]:
         """("exited", code), ("killed", signal) or, where nobody could say it, (None, None)."""

@@ -1,11 +1,17 @@
 """Runs one program as a child and ends it as soon as the process that asked for it is gone, however that one ended.
 
-Not imported: `worker.py` runs this file in a small Python process of its own, `python -I -S supervisor.py PARENT
-PROGRAM ARGUMENT…`, where PARENT is the process id of the one that asks. Only the standard library, and one thread only.
+Not imported: `supervised.py` runs this file in a small Python process of its own, `python -I -S supervisor.py PARENT
+SOCKET PORT PROGRAM ARGUMENT…`, where PARENT is the process id of the one that asks. Only the standard library, and one
+thread only.
+
+With a SOCKET, program and supervisor move into a network of their own; what connects to the Unix socket made at that
+path, which this user alone may open, is passed on to PORT there. Where the machine allows no such network, the program
+runs without it, and no socket is made. An empty SOCKET asks for neither.
 
 - File 0 is the lifeline, a pipe whose other end the parent holds: end of file there, SIGTERM here, or another parent
   process than PARENT (a forked child of the parent may still hold the pipe) means: end the program.
-- File 1 is the report, read by the parent: `started PID`, then `exited CODE` or `killed SIGNAL`, each a line.
+- File 1 is the report, read by the parent: `exposed REASON` where there is no network of its own, `started PID`, then
+  `exited CODE` or `killed SIGNAL`, each a line.
 - File 2 is the log, which becomes the program's standard output and standard error.
 
 Why a process in between: the kernel can kill a child with its parent (PR_SET_PDEATHSIG), but counts the *thread* that
@@ -18,6 +24,7 @@ import ctypes
 import os
 import select
 import signal
+import socket
 import sys
 import time
 
@@ -25,10 +32,11 @@ LIFELINE, REPORT, LOG = 0, 1, 2
 PR_SET_PDEATHSIG = 1
 # Only for the case that the parent is gone and the lifeline is not; everything else wakes us at once.
 PARENT_CHECK_SECONDS = 0.5
+LISTENS_CHECK_SECONDS = 0.02
 
 
 def main() -> None:
-    parent, command = int(sys.argv[1]), sys.argv[2:]
+    parent, path, port, command = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4:]
     # The mask is inherited over fork and exec; a caller that blocks SIGTERM would otherwise make us deaf.
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     signals, wake = os.pipe()
@@ -37,6 +45,7 @@ def main() -> None:
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)  # the wake-up pipe gets the number
 
+    forwarder = forward(path, port) if path else None
     child = start(command)
     say(REPORT, f"started {child}")
     say(LOG, f"{stamp()} supervisor: process {child} started: {' '.join(command)}")
@@ -51,17 +60,53 @@ def main() -> None:
             _, status = os.waitpid(child, 0)
             ending = True
             break
-        readable, _, _ = select.select([LIFELINE, signals], [], [], PARENT_CHECK_SECONDS)
+        files, seconds = [LIFELINE, signals], PARENT_CHECK_SECONDS
+        if forwarder and forwarder.listening:
+            files.append(forwarder)
+        elif forwarder:
+            forwarder.begin()
+            seconds = LISTENS_CHECK_SECONDS
+        readable, _, _ = select.select(files, [], [], seconds)
+        if forwarder in readable:
+            forwarder.work()
         if LIFELINE in readable and not os.read(LIFELINE, 64):
             ending = True
         if signals in readable and any(number != signal.SIGCHLD for number in os.read(signals, 64)):
             ending = True
 
+    if path:
+        remove(path)
     code = os.waitstatus_to_exitcode(status)
     outcome = f"exited {code}" if code >= 0 else f"killed {-code}"
     say(LOG, f"{stamp()} supervisor: process {child} {outcome}{' as asked' if ending else ''}")
     say(REPORT, outcome)
     os._exit(0)
+
+
+def forward(path: str, port: int):
+    """Moves into a network of our own and makes the socket; None where the machine does not allow it."""
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # at the end: the standard library goes first
+    from forwarder import Forwarder
+    from private_network import enter_private_network
+
+    if reason := enter_private_network():
+        say(REPORT, f"exposed {reason}")
+        say(LOG, f"{stamp()} supervisor: no network of its own: {reason}")
+        return None
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        listener.bind(path)
+    finally:
+        os.umask(mask)
+    return Forwarder(listener, port)
+
+
+def remove(path: str) -> None:
+    """Removes the socket and its folder, which the parent may be unable to."""
+    for take_away, name in ((os.unlink, path), (os.rmdir, os.path.dirname(path))):
+        with contextlib.suppress(OSError):
+            take_away(name)
 
 
 def start(command: list) -> int:

@@ -7,7 +7,9 @@ import os
 import pathlib
 import signal
 import socket
+import tempfile
 import time
+import urllib.parse
 from collections.abc import Mapping
 
 from tff_re.runtime.errors import RuntimeProblem, WorkerDied, WorkerStartFailed
@@ -17,6 +19,7 @@ _POLL_SECONDS = 0.02
 _PORT_ATTEMPTS = 4
 # The largest that fits the 32 bits in which gRPC holds it; the worker's own default, 10000, does not.
 _MAX_MESSAGE_MEGABYTES = 2047
+_LONGEST_SOCKET_PATH = 107  # bytes, that Linux allows
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "1", "GRPC_VERBOSITY": "ERROR"}
 
 
@@ -58,9 +61,13 @@ class Worker(Supervised):
     It ends with `stop()`, with the `with` block, at Python's exit, and when this process is killed in whatever way; see
     `Supervised`.
 
-    The worker offers no choice of address: **it listens on all network interfaces, without authentication**, and
-    whoever reaches its port can run TensorFlow operations as this user. `tff_re.runtime.serving` keeps it in a
-    network namespace of its own.
+    The worker offers no choice of address: it listens on all network interfaces, without authentication, and whoever
+    reaches its port can run TensorFlow operations as this user, reading and writing files among them. So it gets a
+    network of its own (a Linux network namespace), and `address` is a Unix socket that only this user may open, in a
+    folder that only this user may enter. **Where the machine allows no namespaces it listens on all interfaces after
+    all**: `why_exposed` tells why, and who starts the worker has to tell the user.
+
+    With a `port` it has no network of its own: `tff_re.runtime.serving` keeps such a one in a network that it makes.
 
     Usable from several threads once it is started; a forked child may not use or stop its parent's worker.
     """
@@ -84,7 +91,7 @@ class Worker(Supervised):
             `OMP_NUM_THREADS` or `TF_CPP_MIN_LOG_LEVEL` (1 unless given here: no mere information in the log). Those
             that say how it allocates memory (`_GIVE_MEMORY_BACK`) hold unless given here or in ours.
           start_timeout: after how many seconds a worker that is not listening counts as failed.
-          port: where it listens; None: any free one.
+          port: where it listens, on all interfaces of the network that this process is in; None: a private worker.
 
         Raises:
           ValueError: if `max_concurrent_computation_calls` is below 1, or `port` is none.
@@ -99,6 +106,7 @@ class Worker(Supervised):
         self.port = self._fixed_port = port
         self.environment = dict(environment or {})
         self._start_timeout = start_timeout
+        self._socket: str | None = None
 
     def __enter__(self) -> "Worker":
         self.start()
@@ -106,6 +114,16 @@ class Worker(Supervised):
 
     def __exit__(self, *exception) -> None:
         self.stop()
+
+    @property
+    def private(self) -> bool:
+        """Whether no other user of the machine reaches it, apart from root."""
+        return self._socket is not None and self.why_exposed is None
+
+    @property
+    def address(self) -> str:
+        """Where gRPC reaches the started worker."""
+        return f"unix:{urllib.parse.quote(self._socket)}" if self.private else f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
         """Starts the worker and waits until it listens (some 0.2 s).
@@ -152,6 +170,12 @@ class Worker(Supervised):
         if os.getpid() == self._owner:
             atexit.unregister(self.stop)
 
+    def end(self, timeout: float = 5.0) -> None:
+        """See Supervised."""
+        super().end(timeout)
+        if self._socket is not None:  # the supervisor does it, unless it was killed
+            remove_socket(self._socket)
+
     def death(self) -> WorkerDied:
         """The error that tells how the worker, which must have ended, came to its end."""
         kind, number = self.outcome()
@@ -178,16 +202,22 @@ class Worker(Supervised):
             f"--grpc_max_message_length_megabytes={_MAX_MESSAGE_MEGABYTES}",
         ]
         unless_in_ours = {name: value for name, value in _GIVE_MEMORY_BACK.items() if name not in os.environ}
-        self.spawn(command, {**unless_in_ours, **_QUIET, **self.environment})
+        behind = None
+        if self._fixed_port is None:
+            self._socket = make_socket_folder()
+            behind = (self._socket, port)
+        self.spawn(command, {**unless_in_ours, **_QUIET, **self.environment}, behind=behind)
 
     def _wait_until_listening(self, deadline: float) -> bool:
-        """Returns True once the port answers, False if the worker ended before."""
+        """Returns True once the worker answers, False if it ended before."""
         while self.alive:
             if self.pid is None:
                 self.read_report()
             else:
-                with contextlib.suppress(OSError):
-                    socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                family = socket.AF_UNIX if self.private else socket.AF_INET
+                with contextlib.suppress(OSError), socket.socket(family) as attempt:
+                    attempt.settimeout(1)
+                    attempt.connect(self._socket if self.private else ("127.0.0.1", self.port))
                     return self.alive
             if time.monotonic() > deadline:
                 raise WorkerStartFailed(
@@ -195,6 +225,37 @@ class Worker(Supervised):
                 )
             time.sleep(_POLL_SECONDS)
         return False
+
+
+def make_socket_folder() -> str:
+    """Makes a folder for this user alone; returns the path in it for a Unix socket.
+
+    Not in XDG_RUNTIME_DIR: that folder goes when its user logs out, and runs go on (nohup, tmux).
+
+    Raises:
+      WorkerStartFailed: no folder for temporary files can be written to, or their paths are too long.
+    """
+    reason = "no folder for temporary files"
+    for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp")):
+        try:
+            folder = tempfile.mkdtemp(prefix="tff-re-", dir=parent)  # mode 0700
+        except OSError as error:
+            reason = f"{parent}: {error.strerror}"
+            continue
+        path = os.path.join(folder, "worker")
+        if len(os.fsencode(path)) <= _LONGEST_SOCKET_PATH:
+            return path
+        os.rmdir(folder)
+        reason = f"{parent}: the path is too long"
+    raise WorkerStartFailed(f"no place for the worker's socket ({reason}); name another folder by TMPDIR")
+
+
+def remove_socket(path: str) -> None:
+    """Removes a socket and its folder, where they are there."""
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+    with contextlib.suppress(OSError):
+        os.rmdir(os.path.dirname(path))
 
 
 def reserve_port(port: int = 0) -> socket.socket:

@@ -142,7 +142,7 @@ def connect(worker: Worker, *, default_num_clients: int) -> tuple[tff.framework.
 def _channel_to(worker: Worker) -> grpc.Channel:
     deadline = time.monotonic() + _READY_SECONDS
     while True:
-        found = connection.connect(f"127.0.0.1:{worker.port}", None, _QUESTION_SECONDS)
+        found = connection.connect(worker.address, None, _QUESTION_SECONDS)
         if not isinstance(found, str):
             return found
         if not worker.alive:
