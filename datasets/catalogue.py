@@ -101,7 +101,7 @@ DATA_SETS = {
             "Chinese",
             "sentences of cardiology consultations: symptoms",
             imcs_v2.LABELS[:2],
-            {split: f"mie/{split}.imcs_v2.json" for split in ("train", "dev")},
+            {split: f"mie/{split}.imcs_v2.json" for split in ("train", "dev", "test")},
             "mie/symptom_norm.csv",
             "none stated",
             _MIE,
@@ -113,7 +113,7 @@ DATA_SETS = {
             "Chinese",
             "windows of cardiology consultations: is a category of facts mentioned",
             mie.LABELS,
-            {split: f"mie/{split}.windows.json" for split in ("train", "dev")},
+            {split: f"mie/{split}.windows.json" for split in ("train", "dev", "test")},
             "mie/symptom_norm.csv",
             "none stated",
             _MIE,
@@ -125,11 +125,11 @@ DATA_SETS = {
             "Chinese",
             "parents' reports in paediatric consultations: the disease",
             dxy.LABELS,
-            {split: f"dxy/{split}.jsonl" for split in ("train", "dev")},
+            {split: f"dxy/{split}.jsonl" for split in ("train", "dev", "test")},
             None,
             "none stated",
             "Xu et al., End-to-End Knowledge-Routed Relational Dialogue System for Automatic Diagnosis, AAAI 2019",
-            "copied in lemuria-wchen/imcs21 on GitHub",
+            "copied in lemuria-wchen/imcs21 on GitHub: dxy_dialog_data_dialog_v2.txt, under the split's name",
         ),
         DataSet(
             "shipped",
@@ -185,8 +185,8 @@ DATA_SETS = {
         _relations(
             "pgr",
             "PGR",
-            "genes and human phenotypes in a sentence: related or not",
-            ("relation",),
+            "genes and human phenotypes in a sentence: related or not; of the test file all pairs, or those confirmed",
+            ("relation", "confirmed"),
             {split: f"pgr/{split}.tsv" for split in ("train", "test")},
             "Apache-2.0",
             "Sousa et al., A Silver Standard Corpus of Human Phenotype-Gene Relations, NAACL 2019",
@@ -240,7 +240,7 @@ DATA_SETS = {
             {split: f"i2b2_2010/{split}" for split in ("train", "test")},
             "by agreement with n2c2; no redistribution",
             "Uzuner et al., 2010 i2b2/VA challenge on concepts, assertions, and relations, JAMIA 18, 2011",
-            "n2c2 at Harvard Medical School; a split is a folder with the folders txt, concept and rel",
+            "n2c2 at Harvard Medical School; a split is a folder with txt, concept and rel, or the release's own",
         ),
         _documents(
             "cdr",
@@ -352,9 +352,9 @@ def load_corpus(
     if name == "dxy":
         classes = None
         if split != "train" and path is None:
-            training = dxy.read_consultations(split_file(name, "train", data_dir))
+            training = dxy.read_consultations(split_file(name, "train", data_dir), split="train")
             classes = dxy.self_reports(training).label_names
-        return dxy.self_reports(dxy.read_consultations(file), classes, name=name, path=file)
+        return dxy.self_reports(dxy.read_consultations(file, split=split), classes, name=name, path=file)
     return imcs_v2.labelled_sentences(imcs_v2.read_dialogues(file), label, name=name, path=file)
 
 

@@ -3,7 +3,8 @@
 The file is a JSON object from `example_id` to ``{diagnosis, self_report, dialogue: [{sentence_id, speaker, sentence,
 dialogue_act, BIO_label, symptom_norm: […], symptom_type: […], local_implicit_info: {…}}], report, explicit_info,
 implicit_info}``. The classes below need `dialogue` with `sentence_id`, `speaker`, `sentence`, `symptom_norm` and
-`symptom_type`; the rest may be absent.
+`symptom_type`; the rest may be absent. The test file that is given out (`IMCS-V2_test.json` of CBLUE, `test_input.json`
+of imcs21) has sentences without labels, and is refused as such.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ DIALOGUE_ACTS = (
 
 LABELS = ("symptom_presence", "symptom_type", "dialogue_act")
 
+_LABEL_KEYS = ("symptom_norm", "symptom_type", "dialogue_act", "BIO_label")
+
 
 def read_dialogues(path: PathLike) -> tuple[Dialogue, ...]:
     """The dialogues of a file in IMCS-V2's format, compressed or not, in the file's order.
@@ -55,7 +58,21 @@ def read_dialogues(path: PathLike) -> tuple[Dialogue, ...]:
     )
     if not content:
         raise DataError("has no dialogues", path=path, remedy="give it at least one dialogue")
+    if not any(_labelled(value) for value in content.values()):
+        raise DataError(
+            "has sentences without labels, as the test file that is given out",
+            path=path,
+            remedy="use the train or dev file; predict takes its sentences as lines of text",
+        )
     return tuple(_dialogue(key, value, n, path) for n, (key, value) in enumerate(content.items(), 1))
+
+
+def _labelled(dialogue: Any) -> bool:
+    """Whether a sentence has a key for labels, or the dialogue is not of the form, which is told where it is read."""
+    sentences = dialogue.get("dialogue") if isinstance(dialogue, dict) else None
+    if not isinstance(sentences, list) or not sentences or not all(isinstance(one, dict) for one in sentences):
+        return True
+    return any(key in sentence for sentence in sentences for key in _LABEL_KEYS)
 
 
 def read_symptom_vocabulary(path: PathLike) -> tuple[str, ...]:

@@ -81,7 +81,10 @@ def score(
         wanted = {True: "two mentions in a text", False: "texts"}.get(predictor.takes_relations)
         wanted = "feature vectors" if predictor.kind == "vectors" else wanted
         raise UserError(f"the model takes {wanted}, the data set '{dataset}' has others; choose another --dataset")
-    corpus = (load_relations if relations else load_corpus)(dataset, path=file, label=label)
+    if relations:
+        corpus = load_relations(dataset, path=file, label=label, split="given")
+    else:
+        corpus = load_corpus(dataset, path=file, label=label)
     number = {name: i for i, name in enumerate(predictor.labels)}
     foreign = [i for i, name in enumerate(corpus.label_names, 1) if name not in number]
     if foreign:

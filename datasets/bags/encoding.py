@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from datasets.bag_records import BagCorpus, Pair
-from datasets.errors import DataError, named
+from datasets.errors import DataError
 from datasets.federated import ClientExamples, Examples, FederatedExamples
 from datasets.partition import Partition
 from datasets.text.relation_encoding import EncodingReport, RelationEncoding
@@ -103,7 +103,7 @@ def encode_bags(
         name = corpus.label_names[label]
         if name not in names:
             raise DataError(
-                f"has a {named('relation', name)} that training does not have",
+                f"relation number {label} is none of training's",
                 record=f"corpus {corpus.name}",
                 remedy="read both with the same relations",
             )

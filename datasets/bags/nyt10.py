@@ -11,6 +11,7 @@ sentence in several lines; here it stands once, with all relations of its pair.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections import Counter
@@ -19,7 +20,7 @@ from typing import Any
 
 from datasets.bag_records import NEGATIVE, BagCorpus, BagSentence, Pair
 from datasets.errors import DataError
-from datasets.files import PathLike, read_json, read_json_lines
+from datasets.files import PathLike, read_byte_lines, read_json, read_json_lines
 from datasets.json_values import Fail, field, identifier, require
 from datasets.relation_records import UNKNOWN_TYPE, Span
 from datasets.relations.reading import notes_of
@@ -92,6 +93,7 @@ def read_bags(
     texts: dict[str, int] = {}
     rows: dict[tuple, tuple[int, str]] = {}  # (pair, text, spans) to line and text, in the order of the file
     counts = Counter()
+    _require_json_lines(path)
     for line, value in read_json_lines(path):
         fail = functools.partial(DataError, path=path, line=line)
         text = _text(require(value, dict, "the line", fail), fail)
@@ -137,6 +139,21 @@ def read_bags(
             )
         )
     return BagCorpus(name, tuple(sentences), relation_names, negative, notes_of(counts))
+
+
+def _require_json_lines(path: PathLike) -> None:
+    """Refuses the older forms of NYT10 by what their first line begins with."""
+    with contextlib.closing(read_byte_lines(path)) as lines:
+        first = next(lines, b"").strip()
+    problem = None
+    if first.endswith(b"###END###"):
+        problem = "is NYT10's older form (columns between tabs, then ###END###)"
+    elif first.startswith(b"["):
+        problem = "is one JSON list, OpenNRE's older form"
+    if problem is not None:
+        raise DataError(
+            problem, path=path, line=1, remedy="use OpenNRE's JSON lines, which benchmark/download_nyt10.sh there gets"
+        )
 
 
 class _Misplaced(DataError):

@@ -100,7 +100,7 @@ def _pairs(
     for fact in document.facts:
         if fact.relation not in rule.relation_names:
             raise DataError(
-                f"states a relation that is unknown here ({named('relation', fact.relation)})",
+                "states a relation that is unknown here",
                 record=named("document", document.document_id),
                 remedy=f"use {', '.join(rule.relation_names)}",
             )

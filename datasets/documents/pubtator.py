@@ -10,6 +10,9 @@ A document is a block of lines, blank lines between the blocks::
 Offsets count characters (code points) of title, one character, abstract; the end is exclusive. A seventh column has the
 names of the parts of a composite mention (``ocular toxicity|auditory toxicity``), which need not stand in the text one
 after the other. ``-1`` says that a mention has no identifier.
+
+A file that was cut is told by what all published ones have: a line feed behind the last line, and at the end of a
+document no relation with a part of an identifier. A cut between two lines cannot be told.
 """
 
 from __future__ import annotations
@@ -61,10 +64,10 @@ def read_pubtator(
       tally: Gets the counts, from a description (for `notes_of`) to a number.
 
     Raises:
-      DataError: an unknown option; a file without documents; a block without title or abstract, with lines of two
-        documents, or with an id that an earlier one has; a line with another number of columns; offsets beyond the
-        text; a mention that is not at its offsets; a composite mention with more or fewer parts than identifiers; an
-        unknown type or relation; a relation without an identifier, or with several that are entities.
+      DataError: an unknown option; a file without documents, or cut within a line; a block without title or abstract,
+        with lines of two documents, or with an id that an earlier one has; a line with another number of columns;
+        offsets beyond the text; a mention that is not at its offsets; a composite mention with more or fewer parts than
+        identifiers; an unknown type or relation; a relation without an identifier, or with several that are entities.
     """
     if joined not in JOINED:
         raise DataError("unknown reading of joined identifiers", remedy=f"use {' or '.join(JOINED)}")
@@ -81,6 +84,7 @@ def read_pubtator(
         text = f"{title} {abstract}"
         mentions: dict[_Place, tuple[str, ...]] = {}
         stated: dict[_Statement, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+        row: list[str] = []
         for line, content in block[2:]:
             fail = functools.partial(DataError, path=path, line=line)
             row = columns(content, (4, 6, 7), fail)
@@ -96,6 +100,8 @@ def read_pubtator(
                 tally["annotations stand twice and are read once"] += key in mentions
                 mentions.setdefault(key, ids)
         tally["mentions without an identifier"] += sum(not ids for ids in mentions.values())
+        if len(row) == 4:
+            _require_whole(value, {i for ids in mentions.values() for i in ids}, fail)
         sides = [ids for pair in stated.values() for ids in pair]
         if joined == "aliases":
             name_of = _merged([*mentions.values(), *sides])
@@ -126,7 +132,7 @@ def read_pubtator(
 def _blocks(path: PathLike) -> Iterator[list[tuple[int, str]]]:
     """The lines of each document with their numbers; blank lines separate."""
     block: list[tuple[int, str]] = []
-    for line, content in read_lines(path):
+    for line, content in read_lines(path, ended=True):
         if content.strip():
             block.append((line, content))
         elif block:
@@ -172,7 +178,7 @@ def _annotation(
     row: Sequence[str], text: str, split, kinds: Collection[str] | None, fail: Fail
 ) -> tuple[_Place, tuple[str, ...]]:
     """A mention's place and its identifiers, each once and without ``-1``."""
-    kind = one_of(row[4], row[4:5] if kinds is None else kinds, "entity type", fail)
+    kind = one_of(row[4], row[4:5] if kinds is None else kinds, "entity type", fail, column=5)
     if not kind.strip():
         raise fail("the mention has no type", remedy="name it in the fifth column")
     start, end = span(row[1], row[2], "mention", len(text), fail)
@@ -192,7 +198,7 @@ def _relation(
     row: Sequence[str], split, joined: str, relations: Collection[str] | None, fail: Fail
 ) -> tuple[_Statement, tuple[tuple[str, ...], tuple[str, ...]]]:
     """A relation and the identifiers of its two sides: one each, or the aliases of one entity each."""
-    name = one_of(row[1], row[1:2] if relations is None else relations, "relation", fail)
+    name = one_of(row[1], row[1:2] if relations is None else relations, "relation", fail, column=2)
     if not name.strip():
         raise fail("the relation has no name", remedy="name it in the second column")
     head, tail = (tuple(dict.fromkeys(split(value, fail))) for value in row[2:])
@@ -202,6 +208,16 @@ def _relation(
         if joined == "entities" and len(ids) > 1:
             raise fail("one side of a relation names several entities", remedy="give each pair a line")
     return (name, tuple(sorted(head)), tuple(sorted(tail))), (head, tail)
+
+
+def _require_whole(last: Sequence[Sequence[str]], mentioned: Collection[str], fail: Fail) -> None:
+    """Refuses a document's last relation if it names no mention's identifier, but the beginning of one."""
+    for identifier in (i for ids in last for i in ids if i not in mentioned):
+        if any(whole.startswith(identifier) for whole in mentioned):
+            raise fail(
+                "the relation names the beginning of an identifier: the line is cut",
+                remedy="copy or download the file again",
+            )
 
 
 def _merged(lists: Sequence[Sequence[str]]) -> dict[str, str]:

@@ -13,7 +13,7 @@ import functools
 from collections import Counter
 from collections.abc import Mapping
 
-from datasets.errors import DataError, named
+from datasets.errors import DataError
 from datasets.files import PathLike
 from datasets.json_values import Fail
 from datasets.relation_records import NO_RELATION, RelationCorpus, RelationMention, Span
@@ -65,13 +65,12 @@ def read_pairs(
         if line == 1 and tuple(row) in HEADERS:
             continue
         if width == 3:
-            fail = functools.partial(fail, record=named("index", row[0]))
             if row[0] in indices:
                 raise fail("its index stands twice", remedy="number the lines anew")
             indices.add(row[0])
         sentence, value = row[-2], row[-1]
         spans = [_placeholder(sentence, kind, fail) for kind in (head, tail)]
-        relation = relations[one_of(value, relations, "label", fail)]
+        relation = relations[one_of(value, relations, "label", fail, column=width)]
         document = documents.setdefault(sentence, f"{name}-{split}-{len(documents) + 1:05d}")
         per_document[document] += 1
         repeats += (sentence, relation) in known

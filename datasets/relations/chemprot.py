@@ -48,7 +48,8 @@ def read_sentences(
     The form has no document ids. Lines of one sentence (without the marks) share the document
     ``<name>-<split>-<number>``, sentences counted from 1. Every pair has a relation: there is no negative. A sentence
     may itself hold ``[[`` or ``>>`` (formulas; "a >> b"): a mark is the bracket with its blank, it opens once in the
-    line, and closes where it first can. Lines that stand twice, and pairs with several relations, are kept, as the
+    line, and closes where it first can. Marks may lie one in the other or cross (no published line has such): the
+    mentions then overlap, and are counted. Lines that stand twice, and pairs with several relations, are kept, as the
     published counts are, and noted.
 
     Args:
@@ -69,16 +70,18 @@ def read_sentences(
         fail = functools.partial(DataError, path=path, line=line)
         require(value, dict, "it", fail)
         text, head, tail = _unmarked(field(value, "text", str, fail), fail)
-        relation = one_of(field(value, "label", str, fail), GROUP_OF, "label", fail)
+        relation = one_of(field(value, "label", str, fail), GROUP_OF, '"label"', fail)
         before = relations.setdefault((text, head, tail), set())
         counts["lines stand twice in the file and are kept"] += relation in before
         before.add(relation)
         relation = GROUP_OF[relation] if classes == "groups" else relation
         document = sentences.setdefault(text, f"{name}-{split}-{len(sentences) + 1:05d}")
         label = names.index(relation)
-        mentions.append(
-            RelationMention(ids.next(document), document, text, head, tail, MENTION_TYPE, MENTION_TYPE, relation, label)
+        mention = RelationMention(
+            ids.next(document), document, text, head, tail, MENTION_TYPE, MENTION_TYPE, relation, label
         )
+        counts["pairs of overlapping mentions"] += mention.overlapping
+        mentions.append(mention)
     require_some(mentions, path)
     counts["pairs have several relations"] = sum(len(found) > 1 for found in relations.values())
     notes = ("the marks follow the order in the sentence: which mention is the chemical is not told",)

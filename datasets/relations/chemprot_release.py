@@ -25,6 +25,7 @@ ENTITY_TYPES = {"CHEMICAL": "chemical", "GENE-Y": "gene", "GENE-N": "gene", "GEN
 
 ALL_GROUPS = tuple(f"CPR:{number}" for number in range(11))
 
+_ENTITY_ID = re.compile(r"T[0-9]{1,9}")
 _ARGUMENTS = (re.compile(r"Arg1:(\S+)"), re.compile(r"Arg2:(\S+)"))
 
 
@@ -52,6 +53,8 @@ def read_release(
 
     Sentences are found by `sentences_of_document`; a pair whose mentions lie in two sentences is left out and noted,
     and so is a relation of a group that the task does not evaluate. A pair with several relations is a sample for each.
+    Mentions that overlap (a chemical within a gene's name, or the two crossing) are pairs as any others, and counted; a
+    relation that stands twice is read once, and counted.
 
     Args:
       abstracts: ``*_abstracts.tsv``.
@@ -65,12 +68,12 @@ def read_release(
 
     Raises:
       DataError: a malformed line, an unknown document, entity, type, group or relation, a mention that is not at its
-        offsets, or a document, entity or relation that stands twice.
+        offsets, a document or entity that stands twice, or a file whose last line has no end.
     """
     names = ((NO_RELATION,) if negatives else ()) + class_names(classes)
     documents = read_documents(abstracts, entities)
-    listed = _relations(relations, documents, classes)
     ids, counts, mentions = Numbering(), Counter(), []
+    listed = _relations(relations, documents, classes, counts)
     for document in documents.values():
         pairs: dict[tuple[str, str], list[str]] = {}
         for pair, relation in listed.get(document.document_id, ()):
@@ -83,19 +86,19 @@ def read_release(
         for pair, (start, end) in together.items():
             for relation in pairs.get(pair, [NO_RELATION] if negatives else []):
                 (head_type, head), (tail_type, tail) = (document.mentions[mention] for mention in pair)
-                mentions.append(
-                    RelationMention(
-                        ids.next(f"{name}-{split}-{document.document_id}"),
-                        document.document_id,
-                        document.text[start:end],
-                        (head[0] - start, head[1] - start),
-                        (tail[0] - start, tail[1] - start),
-                        head_type,
-                        tail_type,
-                        relation,
-                        names.index(relation),
-                    )
+                mention = RelationMention(
+                    ids.next(f"{name}-{split}-{document.document_id}"),
+                    document.document_id,
+                    document.text[start:end],
+                    (head[0] - start, head[1] - start),
+                    (tail[0] - start, tail[1] - start),
+                    head_type,
+                    tail_type,
+                    relation,
+                    names.index(relation),
                 )
+                counts["pairs of overlapping mentions"] += mention.overlapping
+                mentions.append(mention)
     require_some(mentions, relations)
     return RelationCorpus(name, tuple(mentions), names, NO_RELATION if negatives else None, notes_of(counts))
 
@@ -103,7 +106,7 @@ def read_release(
 def read_documents(abstracts: PathLike, entities: PathLike) -> dict[str, Document]:
     """The documents of the release by their PMID, in the file's order, with their mentions. Raises DataError."""
     documents: dict[str, Document] = {}
-    for line, text in read_lines(abstracts):
+    for line, text in read_lines(abstracts, ended=True):
         fail = functools.partial(DataError, path=abstracts, line=line)
         document_id, title, abstract = columns(text, 3, fail)
         if not document_id.isdecimal():
@@ -111,12 +114,14 @@ def read_documents(abstracts: PathLike, entities: PathLike) -> dict[str, Documen
         if document_id in documents:
             raise fail("the document stands twice", record=named("document", document_id), remedy="remove one of them")
         documents[document_id] = Document(document_id, f"{title}\t{abstract}", len(title))
-    for line, text in read_lines(entities):
+    for line, text in read_lines(entities, ended=True):
         fail = functools.partial(DataError, path=entities, line=line)
         row = columns(text, 6, fail)
         document = _document(row[0], documents, fail)
+        if not _ENTITY_ID.fullmatch(row[1]):
+            raise fail("column 2 is no entity's id", remedy="write T and a number")
         fail = functools.partial(fail, record=named("entity", f"{row[0]}/{row[1]}"))
-        kind = ENTITY_TYPES[one_of(row[2], ENTITY_TYPES, "type", fail)]
+        kind = ENTITY_TYPES[one_of(row[2], ENTITY_TYPES, "type", fail, column=3)]
         where = span(row[3], row[4], "entity", len(document.text), fail)
         if document.text[slice(*where)] != row[5]:
             raise fail("the entity is not at its offsets", remedy="repair the offsets")
@@ -133,21 +138,21 @@ def _document(document_id: str, documents: dict[str, Document], fail: Fail) -> D
 
 
 def _relations(
-    path: PathLike, documents: dict[str, Document], classes: str
+    path: PathLike, documents: dict[str, Document], classes: str, counts: Counter
 ) -> dict[str, list[tuple[tuple[str, str], str | None]]]:
     """Document id to pairs (chemical, gene) and their class, None for a group that is not evaluated."""
     result: dict[str, list] = {}
     seen = set()
-    for line, text in read_lines(path):
+    for line, text in read_lines(path, ended=True):
         fail = functools.partial(DataError, path=path, line=line)
         row = columns(text, (4, 6), fail)
         document = _document(row[0], documents, fail)
-        group = one_of(row[1], ALL_GROUPS, "group", fail)
+        group = one_of(row[1], ALL_GROUPS, "group", fail, column=2)
         relation = group if group in GROUPS else None
         if len(row) == 6:
-            one_of(row[2].strip(), ("Y", "N"), "evaluation mark", fail)
+            one_of(row[2].strip(), ("Y", "N"), "evaluation mark", fail, column=3)
             if group in GROUPS:
-                relation = one_of(row[3].strip(), GROUPS[group], f"relation of {group}", fail)
+                relation = one_of(row[3].strip(), GROUPS[group], f"relation of {group}", fail, column=4)
         elif classes == "names":
             raise fail("tells the group alone", remedy='use the classes "groups" with a gold standard of four columns')
         pair = tuple(
@@ -158,7 +163,8 @@ def _relations(
         )
         key = (row[0], group, row[3].strip() if len(row) == 6 else None, pair)
         if key in seen:
-            raise fail("the relation stands twice", remedy="remove one of them")
+            counts["relations stand twice and are read once"] += 1
+            continue
         seen.add(key)
         if relation is not None and classes == "groups":
             relation = GROUP_OF.get(relation, relation)

@@ -84,6 +84,30 @@ def find_records(texts: PathLike, concepts: PathLike, relations: PathLike) -> tu
     return tuple(result)
 
 
+def find_split(folder: PathLike) -> tuple[RecordFiles, ...]:
+    """The records of a split, in a folder as the release has it.
+
+    A folder with ``txt``, ``concept`` and ``rel``; one with such folders in it (the training data's ``beth`` and
+    ``partners``); or ``reference_standard_for_test_data`` (``concepts``, ``rel``) with ``test_data``, the texts, beside
+    it.
+
+    Raises:
+      DataError: as `find_records`.
+    """
+    folder = Path(folder)
+    inner = sorted(folder.iterdir()) if folder.is_dir() else []
+    hospitals = [folder] if (folder / "txt").is_dir() else [path for path in inner if (path / "txt").is_dir()]
+    if hospitals:
+        return tuple(r for path in hospitals for r in find_records(path / "txt", _concept_folder(path), path / "rel"))
+    beside = folder.parent / "test_data"
+    texts = beside if (folder / "concepts").is_dir() and beside.is_dir() else folder / "txt"
+    return find_records(texts, _concept_folder(folder), folder / "rel")
+
+
+def _concept_folder(folder: Path) -> Path:
+    return folder / ("concepts" if (folder / "concepts").is_dir() else "concept")
+
+
 def read_records(
     records: Iterable[RecordFiles], *, split: str = "train", negatives: bool = False, name: str = "i2b2_2010"
 ) -> RelationCorpus:

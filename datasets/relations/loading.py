@@ -51,16 +51,17 @@ def load_relations(
             *tables, file, split=split, classes=classes, negatives=negatives, name=name
         )
     if name == "pgr":
-        return pgr.read_pairs(file, split=split)
+        return pgr.read_pairs(file, split=split, confirmed=label == "confirmed")
     if name == "ade":
+        if file.name.startswith("DRUG-DOSE"):
+            raise DataError("has drugs and doses, no adverse effects", path=file, remedy="give DRUG-AE.rel")
         if label == "with_negative_sentences":
             return ade.read_pairs(file, negative_sentences=_negative_sentences(file))
         return ade.read_pairs(file, negatives=negatives)
     if name == "semeval2010_task8":
         return semeval2010_task8.read_sentences(file, split=split, directed=label == "directed")
     if name == "i2b2_2010":
-        records = i2b2_2010.find_records(file / "txt", file / "concept", file / "rel")
-        return i2b2_2010.read_records(records, split=split, negatives=negatives)
+        return i2b2_2010.read_records(i2b2_2010.find_split(file), split=split, negatives=negatives)
     return biobert_tsv.read_pairs(file, name=name, split=split)
 
 

@@ -1,6 +1,8 @@
 """PGR: human phenotype–gene relations in sentences of abstracts (Sousa, Lamurias and Couto, NAACL 2019).
 
-TSV with a header; offsets are characters of the sentence, the end exclusive; nothing is quoted.
+TSV with a header; offsets are characters of the sentence, the end exclusive; nothing is quoted. The training file has
+eleven columns. The test file has a twelfth one, in which curators say whether the line is correct (C), incorrect (I)
+or uncertain (U), and writes ``TRUE`` and ``FALSE`` in a part of its lines.
 """
 
 from __future__ import annotations
@@ -26,13 +28,20 @@ HEADER = (
     "RELATION",
 )
 
-RELATIONS = {"False": NO_RELATION, "True": "true"}
+CONFIRMATION = "CONFIRMATION"
+"""How the twelfth column's name begins; the letters and their meaning follow it."""
+
+CONFIRMATIONS = ("C", "I", "U")
+
+RELATIONS = (NO_RELATION, "true")
+
+_LABEL_OF = {"False": 0, "True": 1, "FALSE": 0, "TRUE": 1}
 
 MISPLACED_SHARE = 0.01
 """A file with a larger share of mentions that are not at their offsets is refused: its offsets count something else."""
 
 
-def read_pairs(path: PathLike, *, split: str = "train", name: str = "pgr") -> RelationCorpus:
+def read_pairs(path: PathLike, *, split: str = "train", confirmed: bool = False, name: str = "pgr") -> RelationCorpus:
     """The pairs of a file of PGR, compressed or not; head is the gene, tail the phenotype, the document `FILE_ID`.
 
     A mention is compared with the sentence at its offsets. The published training file has two lines (of 4,083) whose
@@ -43,22 +52,39 @@ def read_pairs(path: PathLike, *, split: str = "train", name: str = "pgr") -> Re
     Args:
       path: The file.
       split: Part of the ids.
+      confirmed: Whether of a file with the curators' column only the lines that they call correct (C) are kept. A
+        training file without that column is kept whole, and the notes say so.
       name: The corpus's name.
 
     Raises:
-      DataError: another header, a line with another number of columns, offsets that are no numbers or lie beyond the
-        sentence, a relation that is neither True nor False, the same pair as True and False, or too many mentions that
-        are not at their offsets.
+      DataError: another header, a file other than for training that lacks the column which `confirmed` needs, a line
+        with another number of columns, offsets that are no numbers or lie beyond the sentence, a relation that is
+        neither True nor False (so spelled, or in capitals), an unknown confirmation, the same pair as True and False,
+        or too many mentions that are not at their offsets.
     """
     ids, mentions, misplaced = Numbering(), [], []
-    seen: dict[tuple, str] = {}
+    seen: dict[tuple, int] = {}
     lines = read_lines(path)
-    if tuple(next(lines, (1, ""))[1].split("\t")) != HEADER:
-        raise DataError("is not the header of PGR", path=path, line=1, remedy="give the eleven columns their names")
+    header = next(lines, (1, ""))[1].split("\t")
+    more = [name.partition(" ")[0] for name in header[len(HEADER) :]]
+    if tuple(header[: len(HEADER)]) != HEADER or more not in ([], [CONFIRMATION]):
+        raise DataError(
+            "is not the header of PGR", path=path, line=1, remedy="give the eleven or twelve columns their names"
+        )
+    curated, unconfirmed = bool(more), 0
+    if confirmed and not curated and split != "train":
+        raise DataError(
+            'has no column CONFIRMATION, which the label choice "confirmed" needs',
+            path=path,
+            line=1,
+            remedy='give PGR\'s test file, or use the label choice "relation"',
+        )
     for line, text in lines:
         fail = functools.partial(DataError, path=path, line=line)
-        row = columns(text, len(HEADER), fail)
-        document, sentence, relation = row[0], row[1], one_of(row[10], RELATIONS, "RELATION", fail)
+        row = columns(text, len(header), fail)
+        document, sentence = row[0], row[1]
+        label = _LABEL_OF[one_of(row[10], _LABEL_OF, "RELATION", fail, column=11)]
+        unsure = curated and one_of(row[11], CONFIRMATIONS, "CONFIRMATION", fail, column=12) != "C"
         if not document.strip():
             raise fail("has no FILE_ID", remedy="name the document")
         head = span(row[6], row[7], "gene", len(sentence), fail)
@@ -68,22 +94,26 @@ def read_pairs(path: PathLike, *, split: str = "train", name: str = "pgr") -> Re
         if wrong:
             misplaced.append(fail(f"the {wrong[0]} is not at its offsets", remedy="repair the offsets"))
             continue
-        earlier = seen.setdefault((document, sentence, head, tail), relation)
-        if earlier != relation:
+        if seen.setdefault((document, sentence, head, tail), label) != label:
             raise fail("the same pair stands as True and as False", remedy="remove one of them")
         mention_id = ids.next(f"{name}-{split}-{document}")
-        label = list(RELATIONS).index(relation)
+        if confirmed and unsure:
+            unconfirmed += 1
+            continue
         mentions.append(
-            RelationMention(mention_id, document, sentence, head, tail, "gene", "phenotype", RELATIONS[relation], label)
+            RelationMention(mention_id, document, sentence, head, tail, "gene", "phenotype", RELATIONS[label], label)
         )
-    if len(misplaced) > MISPLACED_SHARE * (len(mentions) + len(misplaced)):
+    if len(misplaced) > MISPLACED_SHARE * (len(mentions) + unconfirmed + len(misplaced)):
         raise misplaced[0]
     require_some(mentions, path)
     where = ", ".join(str(error.line) for error in misplaced)
     notes = notes_of(
         {
             f"lines left out, a mention is not at its offsets (lines {where})": len(misplaced),
-            "lines stand twice in the file and are kept": len(mentions) - len(seen),
+            "lines stand twice in the file and are kept": len(mentions) + unconfirmed - len(seen),
+            "lines left out, the curators do not call them correct": unconfirmed,
         }
     )
-    return RelationCorpus(name, tuple(mentions), tuple(RELATIONS.values()), NO_RELATION, notes)
+    if confirmed and not curated:
+        notes += ("no column CONFIRMATION: all lines are kept",)
+    return RelationCorpus(name, tuple(mentions), RELATIONS, NO_RELATION, notes)

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from datasets.errors import DataError, named
+from datasets.errors import DataError
 from datasets.files import PathLike, decode, read_bytes
 from datasets.json_values import Fail
 from datasets.relation_records import Span
@@ -14,15 +14,27 @@ from datasets.relation_records import Span
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
-def read_lines(path: PathLike) -> Iterator[tuple[int, str]]:
+def read_lines(path: PathLike, *, ended: bool = False) -> Iterator[tuple[int, str]]:
     """Pairs of line number (from 1) and line of a UTF-8 file, compressed or not; a carriage return is dropped.
 
+    Args:
+      path: The file.
+      ended: Whether the last line has to end with a line feed: for forms whose last column may be cut (an identifier)
+        and still be well-formed.
+
     Raises:
-      DataError: the file cannot be read, or a line is not UTF-8.
+      DataError: the file cannot be read, a line is not UTF-8, or the last one has no end.
     """
     lines = read_bytes(path).split(b"\n")
     if not lines[-1]:
         lines.pop()
+    elif ended and lines[-1].strip():
+        raise DataError(
+            "the file ends within this line, without a line feed",
+            path=path,
+            line=len(lines),
+            remedy="copy or download it again; if nothing is missing, end the line",
+        )
     byte = 0
     for number, data in enumerate(lines, 1):
         yield number, decode(data, path, line=number, byte=byte).removesuffix("\r")
@@ -56,11 +68,22 @@ def span(start: str, end: str, what: str, length: int, fail: Fail) -> Span:
     return first, last
 
 
-def one_of(value: str, known: Iterable[str], what: str, fail: Fail) -> str:
-    """The value if it is known; raises `fail`'s error otherwise."""
+def one_of(value: str, known: Iterable[str], what: str, fail: Fail, *, column: int | None = None) -> str:
+    """The value if it is known; raises `fail`'s error otherwise.
+
+    The error tells the place, not the value: columns may be shifted, and the value then is a piece of a patient's text.
+
+    Args:
+      value: Of a file.
+      known: What it may be.
+      what: What it is.
+      fail: Builds the error for the line.
+      column: Its column, from 1.
+    """
     known = tuple(known)
     if value not in known:
-        raise fail(f"unknown {what} ({named('value', value)})", remedy=f"use one of {', '.join(known)}")
+        place = "" if column is None else f" in column {column}"
+        raise fail(f"unknown {what}{place}", remedy=f"use one of {', '.join(known)}")
     return value
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Sequence
 
 from datasets.errors import DataError
 from datasets.files import PathLike
@@ -31,6 +32,7 @@ RELATIONS = (
 
 DIRECTED = (NEGATIVE, *(f"{name}({order})" for name in RELATIONS for order in ("e1,e2", "e2,e1")))
 
+_KEY = re.compile(rf"[0-9]{{1,9}}\t({'|'.join((NEGATIVE, *RELATIONS))})(\(e[12],e[12]\))?[ \t]*")
 _SENTENCE = re.compile(r'([0-9]{1,9})\t"(.*)"[ \t]*')
 
 
@@ -38,6 +40,8 @@ def read_sentences(
     path: PathLike, *, split: str = "train", directed: bool = True, name: str = "semeval2010_task8"
 ) -> RelationCorpus:
     """The sentences of a file with labels, compressed or not; head is e1, tail e2; the negative is ``Other``.
+
+    These are the task's ``TRAIN_FILE.TXT`` and ``TEST_FILE_FULL.TXT``.
 
     The task has neither documents nor types: a sentence is its own document, a mention's type is ``entity``.
 
@@ -49,7 +53,7 @@ def read_sentences(
 
     Raises:
       DataError: a block that is not of the form, a number that stands twice, marks that are missing, repeated or never
-        closed, an empty mention, or an unknown label.
+        closed, an empty mention, an unknown label, or a file with sentences alone or labels alone.
     """
     names = DIRECTED if directed else (NEGATIVE, *RELATIONS)
     seen: dict[str, int] = {}
@@ -57,6 +61,7 @@ def read_sentences(
     lines = list(read_lines(path))
     while lines and not lines[-1][1]:
         lines.pop()
+    _require_both([text for _, text in lines[:2]], path)
     for first in range(0, len(lines), 4):
         block = lines[first : first + 4]
         at = [functools.partial(DataError, path=path, line=line) for line, _ in block]
@@ -83,6 +88,16 @@ def read_sentences(
         )
     require_some(mentions, path)
     return RelationCorpus(name, tuple(mentions), names, NEGATIVE)
+
+
+def _require_both(first: Sequence[str], path: PathLike) -> None:
+    """Refuses the task's files that have sentences or labels alone, which their first two lines show."""
+    for form, problem in (
+        (_SENTENCE, "has sentences and no labels, as the task's TEST_FILE.txt"),
+        (_KEY, "has labels and no sentences, as the task's TEST_FILE_KEY.TXT"),
+    ):
+        if len(first) == 2 and all(map(form.fullmatch, first)):
+            raise DataError(problem, path=path, remedy="give TEST_FILE_FULL.TXT, which has both")
 
 
 def _unmarked(text: str, fail: Fail) -> tuple[str, Span, Span]:

@@ -201,3 +201,16 @@ def test_a_mutated_file_is_read_or_refused(tmp_path, data):
             assert d.utterances
     except DataError as error:
         message(error)
+
+
+def test_the_test_file_without_labels(tmp_path):
+    plain = {key: value for key, value in sentence().items() if key in ("sentence_id", "speaker", "sentence")}
+    path = tmp_path / "IMCS-V2_test.json"
+    text = refused(path, {str(n): {"self-report": SECRET, "dialogue": [plain]} for n in range(2)})
+    assert text == (
+        f"{path}: has sentences without labels, as the test file that is given out; "
+        "use the train or dev file; predict takes its sentences as lines of text"
+    )
+    # The whole test file has labels and is read; where some lack them the sentence is named.
+    text = refused(path, {"1": dialogue(), "2": {"dialogue": [plain]}})
+    assert text.startswith(f'{path}: dialogue 2, sentence number 1: has no "symptom_norm"')

@@ -3,6 +3,7 @@ import json
 import pytest
 from datasets_for_tests import SECRET, message, write_gz, write_json
 
+import datasets
 from datasets import dxy, mie
 from datasets.errors import DataError
 
@@ -119,3 +120,61 @@ def test_malformed_consultations(tmp_path, values, expected):
     with pytest.raises(DataError) as caught:
         dxy.read_consultations(path)
     assert message(caught.value).startswith(expected.format(p=path))
+
+
+RELEASED = [
+    consultation("5", report="\\d 'x'"),
+    consultation("6", "小儿腹泻", goal={"咳嗽": True}, dialog=[["患者", None]]),
+]
+
+
+def released(path, **splits):
+    path.write_text("".join(f"{split} {records!r}\n" for split, records in splits.items()), encoding="utf-8")
+    return path
+
+
+def test_the_released_text_has_both_splits(tmp_path):
+    path = released(tmp_path / "v2.txt", test=RELEASED[1:], train=RELEASED)
+    assert [c.consult_id for c in dxy.read_consultations(path)] == ["5", "6"]
+    assert [(c.consult_id, c.disease) for c in dxy.read_consultations(path, split="test")] == [("6", "小儿腹泻")]
+    assert datasets.load_corpus("dxy", path=path, split="test").samples[0].sample_id == "6/1"
+    packed = write_gz(tmp_path / "v2.txt.gz", path.read_bytes())
+    assert dxy.read_consultations(packed) == dxy.read_consultations(path)
+    (tmp_path / "dxy").mkdir()
+    for split in ("train", "test"):
+        (tmp_path / "dxy" / f"{split}.jsonl").write_bytes(path.read_bytes())
+    found = datasets.load_corpus("dxy", tmp_path, split="test")
+    assert found.label_names == ("小儿腹泻", "肺炎") and len(found.samples) == 1
+
+
+NO_LIST = "{p}: line 1: its records are not a list as Python writes it; copy or download"
+
+
+@pytest.mark.parametrize(
+    "content, expected",
+    [
+        ("test []\n", "{p}: has no split train; use one of test, or another file"),
+        ("train []\n", "{p}: has no consultations"),
+        (f"train [{{'a': '{SECRET}'\n", NO_LIST),
+        (f"train ['{SECRET}'].copy()\n", NO_LIST),
+        (f"train [open('{SECRET}')]\n", NO_LIST),
+        (f"train {'[' * 9999}\n", NO_LIST),
+        (f"train [{RELEASED[0]!r}] * 2\n", NO_LIST),
+        (f"test []\n{SECRET}\n", "{p}: line 2: is not a split's name and its records; copy or download it again"),
+        (f"train ['{SECRET}']\n", "{p}: line 1: record number 1: it is not an object; make it an object"),
+        (f"train {[RELEASED[0]] * 2!r}\n", "{p}: line 1: consultation 5: is the same record as record number 1"),
+    ],
+)
+def test_malformed_released_text(tmp_path, content, expected):
+    path = tmp_path / "v2.txt"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(DataError) as caught:
+        dxy.read_consultations(path)
+    assert message(caught.value).startswith(expected.format(p=path))
+
+
+def test_the_test_split_of_mie(tmp_path):
+    (tmp_path / "mie").mkdir()
+    write_json(tmp_path / "mie" / "test.windows.json", [[window("患者:你好")]])
+    corpus = datasets.load_corpus("mie_windows", tmp_path, split="test")
+    assert corpus.samples[0].sample_id == "mie-test-000/1"

@@ -231,3 +231,19 @@ def test_any_bytes_give_a_corpus_or_a_data_error(tmp_path_factory, data):
         nyt10.read_bags(path, relations)
     except DataError as error:
         assert error.line is not None and error.line >= 2
+
+
+@pytest.mark.parametrize(
+    "first, problem",
+    [
+        (f"m.01\tm.02\tann\tbonn\t/people/born\t{SECRET} ann bonn . ###END###", "is NYT10's older form (columns"),
+        (f'[{{"sentence": "{SECRET}"}}]', "is one JSON list, OpenNRE's older form"),
+        ("[", "is one JSON list, OpenNRE's older form"),
+    ],
+)
+def test_older_forms_are_named(tmp_path, first, problem):
+    path = tmp_path / "train.txt"
+    path.write_text(first + "\n", "utf-8")
+    (tmp_path / "nyt10_rel2id.json").write_text('{"NA": 0}')
+    text = refused(nyt10.read_bags, path, tmp_path / "nyt10_rel2id.json")
+    assert text.startswith(f"{path}: line 1: {problem}") and text.endswith("download_nyt10.sh there gets")

@@ -25,7 +25,7 @@ LINES = {
 
 def folder(tmp_path, name, split="train"):
     (tmp_path / name).mkdir(exist_ok=True)
-    data = "\n".join(LINES[name]).encode()
+    data = "".join(line + "\n" for line in LINES[name]).encode()
     (tmp_path / name / f"{split}.pubtator.gz").write_bytes(gzip.compress(data))
     return tmp_path
 

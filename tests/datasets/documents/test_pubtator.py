@@ -60,7 +60,7 @@ def test_blocks_blank_lines_gzip_and_carriage_returns(tmp_path):
     plain = read_pubtator(write(tmp_path, "", *LINES, " ", "", *other, "", ""))
     assert [document.document_id for document in plain] == ["1", "2"] and plain[0].mentions == plain[1].mentions
     path = tmp_path / "packed"
-    path.write_bytes(gzip.compress("\r\n".join((*LINES, "", *other)).encode()))
+    path.write_bytes(gzip.compress("\r\n".join((*LINES, "", *other, "")).encode()))
     assert read_pubtator(path) == plain
 
 
@@ -158,6 +158,43 @@ def test_malformed_files(tmp_path):
     assert "unknown entity type" in problem(tmp_path, *LINES, kinds=("Chemical",)).reason
     assert "unknown relation" in problem(tmp_path, *LINES, relations=("React",)).reason
     assert read_pubtator(write(tmp_path, *LINES), kinds=("Chemical", "Disease"), relations=("CID",))
+
+
+def test_a_file_cut_within_a_line(tmp_path):
+    """Wherever the last line is cut, an identifier that is shorter and well-formed included."""
+    other = [line.replace("1", "2", 1) for line in LINES]
+    whole = write(tmp_path, *LINES, "", *other)
+    data = whole.read_bytes()
+    for count in range(1, len(other[-1].encode()) + 1):
+        whole.write_bytes(data[:-1][: -count + 1 or None])
+        with pytest.raises(DataError) as caught:
+            read_pubtator(whole)
+        assert str(caught.value) == (
+            f"{whole}: line 15: the file ends within this line, without a line feed; "
+            "copy or download it again; if nothing is missing, end the line"
+        )
+    packed = tmp_path / "some.pubtator.gz"
+    packed.write_bytes(gzip.compress(data)[:-12])
+    with pytest.raises(DataError, match="gz: the gzip file is truncated; copy or download it again"):
+        read_pubtator(packed)
+
+
+def test_a_cut_relation_whose_line_was_ended_again(tmp_path):
+    lines = [line.replace("C1", "CHEBI:15377").replace("D2", "D0002") for line in LINES]
+    assert read_pubtator(write(tmp_path, *lines))
+    for cut in range(1, 4):
+        error = problem(tmp_path, *lines[:-1], lines[-1][:-cut], "", *[line.replace("1", "2", 1) for line in LINES])
+        assert error.line == 7 and error.reason == "the relation names the beginning of an identifier: the line is cut"
+    # One that is no part of a mention's is irregular and clear, and so is one before other lines.
+    assert read_pubtator(write(tmp_path, *lines, "1\tCID\tC9\tD0002"))
+    assert read_pubtator(write(tmp_path, *lines[:-1], lines[-1][:-1], lines[-1]))
+
+
+def test_a_type_or_relation_is_shown_by_its_place(tmp_path):
+    error = problem(tmp_path, *LINES, kinds=("Chemical",))
+    assert str(error).endswith("line 3: unknown entity type in column 5; use one of Chemical")
+    error = problem(tmp_path, *LINES[:-1], "1\tSmith\tC1\tD2", relations=("CID",))
+    assert str(error).endswith("line 7: unknown relation in column 2; use one of CID")
 
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\n\r\t\ufeff"), min_size=1, max_size=30).filter(

@@ -41,7 +41,7 @@ def test_a_mark_in_a_mark_and_a_line_twice(tmp_path):
     corpus = chemprot.read_sentences(write_objects(tmp_path / "t", nested, nested))
     assert corpus.mentions[0].text == "A B C x"
     assert (corpus.mentions[0].head, corpus.mentions[0].tail) == ((0, 5), (2, 3))
-    assert corpus.notes[1:] == ("1 lines stand twice in the file and are kept",)
+    assert corpus.notes[1:] == ("1 lines stand twice in the file and are kept", "2 pairs of overlapping mentions")
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_a_mark_in_a_mark_and_a_line_twice(tmp_path):
         (line(f"{SECRET} <<  >> [[ c ]]"), "a marked mention is empty or has blanks at its ends"),
         (line(f"{SECRET} <<  a >> [[ c ]]"), "a marked mention is empty or has blanks at its ends"),
         ({"text": "<< a >> [[ b ]]"}, 'has no "label"'),
-        (line(label="CURES"), "unknown label (value CURES); use one of UPREGULATOR, "),
-        (line(label=SECRET), "unknown label (value); use one of"),
+        (line(label="CURES"), 'unknown "label"; use one of UPREGULATOR, '),
+        (line(label=SECRET), 'unknown "label"; use one of'),
     ],
 )
 def test_malformed_sentences(tmp_path, value, expected):
@@ -153,10 +153,10 @@ def test_gold_standard_of_four_columns(tmp_path):
         ({"entities": (ENTITIES[0],) * 2}, "entities.tsv: line 2: entity 11/T1: stands twice"),
         ({"relations": (relation("T3", "T9"),)}, "relations.tsv: line 1: argument 2 is no entity of its document"),
         ({"relations": (relation("T4", "T3"),)}, "relations.tsv: line 1: argument 1 is no chemical"),
-        ({"relations": (relation("T3", "T4", "CPR:11"),)}, "relations.tsv: line 1: unknown group (value CPR:11)"),
+        ({"relations": (relation("T3", "T4", "CPR:11"),)}, "relations.tsv: line 1: unknown group in column 2"),
         ({"relations": (relation("T3", "T4", name="EATS"),)}, "relations.tsv: line 1: unknown relation of CPR:4"),
         ({"relations": (relation("T3", "T4", mark="?"),)}, "relations.tsv: line 1: unknown evaluation mark"),
-        ({"relations": (relation("T3", "T4"),) * 2}, "relations.tsv: line 2: the relation stands twice"),
+        ({"entities": (f"11\t{SECRET}\tGENE\t0\t1\tx",)}, "entities.tsv: line 1: column 2 is no entity's id"),
         ({"relations": (relation("T3", "T6"),)}, "relations.tsv: gives no pair of mentions"),
     ],
 )

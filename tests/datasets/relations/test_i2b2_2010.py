@@ -66,7 +66,7 @@ def test_a_concept_over_two_lines_is_left_out(tmp_path):
     "changes, expected",
     [
         ({"concepts": (SECRET,)}, "concept/record-1.con: line 1: is not a concept"),
-        ({"concepts": (f'{DRUG}||t="drug"',)}, "concept/record-1.con: line 1: unknown type (value drug)"),
+        ({"concepts": (f'{DRUG}||t="drug"',)}, "concept/record-1.con: line 1: unknown type;"),
         ({"concepts": (CONCEPTS[0],) * 2}, "concept/record-1.con: line 2: the concept stands twice"),
         (
             {"concepts": ('c="x" 4:0 4:0||t="test"',)},
@@ -86,7 +86,7 @@ def test_a_concept_over_two_lines_is_left_out(tmp_path):
             "concept/record-1.con: line 1: the words are not those at the place",
         ),
         ({"relations": (SECRET,)}, "rel/record-1.rel: line 1: is not a relation"),
-        ({"relations": (f'{DRUG}||r="TrXP"||{RASH}',)}, "rel/record-1.rel: line 1: unknown relation (value TrXP)"),
+        ({"relations": (f'{DRUG}||r="TrXP"||{RASH}',)}, "rel/record-1.rel: line 1: unknown relation;"),
         ({"relations": (f'{DRUG}||r="TeRP"||{RASH}',)}, "rel/record-1.rel: line 1: argument 1 is no test"),
         ({"relations": (f'{DRUG}||r="TrAP"||c="was" 2:2 2:2',)}, "rel/record-1.rel: line 1: argument 2 is no problem"),
         ({"relations": (f'{DRUG}||r="TrAP"||{RASH}',) * 2}, "rel/record-1.rel: line 2: the relation stands twice"),

@@ -44,7 +44,7 @@ def test_pgr_leaves_a_few_misplaced_mentions_out(tmp_path):
         ("", "has 1 columns; give it 11"),
         (row() + "\t", "has 12 columns"),
         (row(document=" "), "has no FILE_ID"),
-        (row(relation="true"), "unknown RELATION (value true); use one of False, True"),
+        (row(relation="true"), "unknown RELATION in column 11; use one of False, True, FALSE, TRUE"),
         (row(gs=0), "the gene is not at its offsets"),
         (row(ps=0, pe=1), "the phenotype is not at its offsets"),
         (row(gs=-1), "the gene's start is not a whole number of at least 0"),

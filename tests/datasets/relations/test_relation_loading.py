@@ -68,6 +68,7 @@ SAMPLES = {
         [("A", "B", "INHIBITOR"), ("C", "B", "no_relation")],
     ),
     ("pgr", "relation"): (2, "no_relation", [("G", "short hands", "true")]),
+    ("pgr", "confirmed"): (2, "no_relation", [("G", "short hands", "true")]),
     ("ade", "with_negatives"): (2, "no_relation", ADE_PAIRS),
     ("ade", "positives"): (
         1,

@@ -82,11 +82,11 @@ def test_contradictions_are_noted(tmp_path):
     [
         (SECRET, "has 1 columns; give it 3"),
         ("@GENE$ @DISEASE$\t1", "has 2 columns; give it 3"),
-        (f"1\t{SECRET} @DISEASE$\t1", "index 1: @GENE$ stands 0 times in the sentence"),
-        ("1\t@GENE$ @DISEASE$ @GENE$\t1", "index 1: @GENE$ stands 2 times in the sentence"),
-        ("1\t@GENE$ @DISEASE$\t2", "index 1: unknown label (value 2); use one of 0, 1"),
-        ("0\t@GENE$ @DISEASE$\t1", "index 0: its index stands twice"),
-        ("index\tsentence\tlabel", "index index: @GENE$ stands 0 times"),
+        (f"1\t{SECRET} @DISEASE$\t1", "@GENE$ stands 0 times in the sentence"),
+        ("1\t@GENE$ @DISEASE$ @GENE$\t1", "@GENE$ stands 2 times in the sentence"),
+        ("1\t@GENE$ @DISEASE$\t2", "unknown label in column 3; use one of 0, 1"),
+        ("0\t@GENE$ @DISEASE$\t1", "its index stands twice"),
+        ("index\tsentence\tlabel", "@GENE$ stands 0 times"),
     ],
 )
 def test_malformed_biobert(tmp_path, line, expected):
