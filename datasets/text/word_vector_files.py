@@ -13,22 +13,32 @@ from datasets.errors import DataError
 from datasets.files import PathLike, compressed
 from datasets.text.word_vectors import WordVectors
 
+_SAMPLE = 1 << 20
+"""Bytes behind the first line that the format is found from."""
+
+_DAMAGED_SHARE = 0.05
+
+_LEAST, _GREATEST = 1e-3, 1e6
+"""What the largest component lies between. Text read as floats gives 1e-19 to 1e-4 (digits) or 1e20 (letters)."""
+
 _HEADER = re.compile(rb"(\d{1,12}) (\d{1,6})\s*\n")
 
 
 def load_word_vectors(path: PathLike, *, trust: bool = False) -> WordVectors:
     """Reads word vectors in word2vec's text or binary format (compressed or not), or in gensim's own.
 
-    The format is found from the content.
+    The format is found from the content: rows that are UTF-8 but for a few damaged characters are text, and a line that
+    is not of the form is refused. What is no text has to be of the binary form from its first to its last byte.
 
     Args:
       path: The file.
       trust: Whether to read gensim's own format, a pickle: reading one runs whatever code it holds.
 
     Raises:
-      DataError: the file is missing, damaged, of no known format, or a pickle without `trust`.
+      DataError: the file is missing, damaged, of no known format, of another width or number than its first line says,
+        or a pickle without `trust`.
     """
-    first, second, size = _peek(path)
+    first, sample, size = _peek(path)
     if first[:1] == b"\x80":
         if not trust:
             raise DataError(
@@ -48,21 +58,37 @@ def load_word_vectors(path: PathLike, *, trust: bool = False) -> WordVectors:
     count, width = int(header[1]), int(header[2])
     if not count or not width:
         raise DataError("has no vectors", path=path, line=1, remedy="use another file")
-    binary = not _is_text_row(second, width)
+    binary = not _is_text(sample)
     if size is not None and size < count * (4 * width + 2 if binary else 2 * width + 1):
         raise DataError(f"is too short for {count} vectors of width {width}", path=path, remedy="copy it again")
-    return (_read_binary if binary else _read_text)(path, count, width)
+    if binary:
+        vectors = _read_binary(path, count, width, None if size is None else size - len(first))
+    else:
+        vectors = _read_text(path, count, width)
+    _require_plausible(vectors, path)
+    return vectors
+
+
+def _require_plausible(vectors: WordVectors, path: PathLike) -> None:
+    """Refuses components that no word vectors have: those of a file that is read in another format than its own."""
+    largest = float(np.abs(vectors.values).max())
+    if not _LEAST <= largest <= _GREATEST:
+        raise DataError(
+            f"its largest component is {largest:.1e}, which no word vectors have",
+            path=path,
+            remedy="the file is damaged or in another format; copy or download it again",
+        )
 
 
 def _peek(path: PathLike) -> tuple[bytes, bytes, int | None]:
-    """The first line, the start of what follows, and the file's size in bytes (None if it is compressed)."""
+    """The first line, the beginning of what follows, and the file's size in bytes (None if it is compressed)."""
     problem = None
     try:
         with open(path, "rb") as raw:
             is_compressed = compressed(path)
             stream = gzip.GzipFile(fileobj=raw) if is_compressed else raw
             first = stream.readline(64)
-            second = stream.readline(1 << 16)
+            sample = stream.read(_SAMPLE)
             size = None if is_compressed else raw.seek(0, 2)
     except FileNotFoundError:
         problem = ("no such file", "check the path")
@@ -72,16 +98,23 @@ def _peek(path: PathLike) -> tuple[bytes, bytes, int | None]:
         problem = ("cannot be read", "check the path, its permissions and the file")
     if problem is not None:
         raise DataError(problem[0], path=path, remedy=problem[1])
-    return first, second, size
+    return first, sample, size
 
 
-def _is_text_row(row: bytes, width: int) -> bool:
-    parts = row.rstrip().rsplit(b" ", width)
-    if len(parts) != width + 1:
-        return False
+def _is_text(sample: bytes) -> bool:
+    """Whether the beginning of the rows is text, with a damaged character here and there; floats are mostly none."""
+    text = sample.decode("utf-8", "replace")
+    damaged = sum(c == "\ufffd" or _is_control(c) for c in text)
+    return damaged <= _DAMAGED_SHARE * len(text)
+
+
+def _is_control(character: str) -> bool:
+    return (character < " " and character not in "\t\r\n") or character == "\x7f"
+
+
+def _is_number(part: bytes) -> bool:
     try:
-        row.decode("utf-8")
-        [float(part) for part in parts[1:]]
+        float(part)
     except ValueError:
         return False
     return True
@@ -102,6 +135,12 @@ def _read_text(path: PathLike, count: int, width: int) -> WordVectors:
                     problem = f"is not a word, {width} numbers and a line feed"
                     break
                 word = parts[0].decode("utf-8")
+                if b" " in parts[0] and _is_number(parts[0].rpartition(b" ")[2]):
+                    problem = f"has more than the {width} numbers that the first line says"
+                    break
+                if any(map(_is_control, word)):
+                    problem = "has a word with a control character"
+                    break
                 if word not in words:
                     words[word] = number
                     rows.append(np.array([float(part) for part in parts[1:]], np.float32))
@@ -116,7 +155,8 @@ def _read_text(path: PathLike, count: int, width: int) -> WordVectors:
     return WordVectors(tuple(words), np.stack(rows), str(path), _repeated(count - len(words)))
 
 
-def _read_binary(path: PathLike, count: int, width: int) -> WordVectors:
+def _read_binary(path: PathLike, count: int, width: int, size: int | None) -> WordVectors:
+    """`size`: bytes behind the first line, None if they are not known."""
     from gensim.models import KeyedVectors
 
     problem = None
@@ -130,8 +170,19 @@ def _read_binary(path: PathLike, count: int, width: int) -> WordVectors:
             path=path,
             remedy="copy or download it again",
         )
-    values = np.array(vectors.vectors, np.float32)
-    return WordVectors(tuple(vectors.index_to_key), values, str(path), _repeated(count - len(values)))
+    values, words = np.array(vectors.vectors, np.float32), tuple(vectors.index_to_key)
+    repeated = count - len(words)
+    # A word, a blank, the components, a line feed or none; of words that are there again the length is not known.
+    least = sum(len(word.encode("utf-8")) for word in words) + count * (1 + 4 * width)
+    line_feeds = None if size is None else size - least
+    fits = line_feeds is None or (line_feeds >= 0 if repeated else line_feeds in (0, 1, count - 1, count))
+    if not fits or any(not word or any(map(_is_control, word)) for word in words):
+        raise DataError(
+            f"does not hold the {count} vectors of width {width} of its first line (read as word2vec's binary format)",
+            path=path,
+            remedy="copy or download it again",
+        )
+    return WordVectors(words, values, str(path), _repeated(repeated))
 
 
 def _repeated(number: int) -> tuple[str, ...]:

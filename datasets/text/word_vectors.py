@@ -59,13 +59,19 @@ class WordVectors:
         vocabulary.
 
         Raises:
-          DataError: the vectors have another width than the one asked for.
+          DataError: the vectors have another width than the one asked for, or no word of the vocabulary.
         """
         if width is not None and width != self.width:
             raise DataError(
                 f"its vectors have {self.width} components, not {width}",
                 path=self.source,
                 remedy=f"ask for a width of {self.width} or use other vectors",
+            )
+        if not self.coverage(vocabulary):
+            raise DataError(
+                f"has a vector for none of the {len(vocabulary.words)} words of the vocabulary",
+                path=self.source,
+                remedy="use vectors of the texts' language, cut and spelled like them, or none (they are learned then)",
             )
         row_of = {word: row for row, word in enumerate(self.words)}
         result = np.zeros((len(vocabulary), self.width), np.float32)

@@ -1,3 +1,4 @@
+import gzip
 import json
 import logging
 import os
@@ -249,9 +250,9 @@ def test_the_matrix_for_a_vocabulary():
     np.testing.assert_allclose(matrix[1], [0.5, 0.75])
     np.testing.assert_array_equal(matrix[[2, 5]], VECTORS.values[[1, 0]])
     assert not np.array_equal(matrix[3], matrix[4]) and matrix[3:5].any(axis=1).all()
-    np.testing.assert_array_equal(VECTORS.matrix_for(Vocabulary(("黄疸",)))[2], matrix[3])
+    np.testing.assert_array_equal(VECTORS.matrix_for(Vocabulary(("黄疸", "发热")))[2], matrix[3])
     assert not np.array_equal(VECTORS.matrix_for(vocabulary, seed=1)[3], matrix[3])
-    many = VECTORS.matrix_for(Vocabulary(tuple(f"w{i}" for i in range(3000))))[2:]
+    many = VECTORS.matrix_for(Vocabulary((*(f"w{i}" for i in range(3000)), "发热")))[2:-1]
     assert many.std() == pytest.approx(VECTORS.values.std(), rel=0.05) and abs(many.mean()) < 0.03
     assert VECTORS.coverage(vocabulary) == 0.5
     with pytest.raises(DataError) as caught:
@@ -259,6 +260,84 @@ def test_the_matrix_for_a_vocabulary():
     assert str(caught.value) == (
         "test: its vectors have 2 components, not 100; ask for a width of 2 or use other vectors"
     )
+
+
+def test_vectors_of_no_word_of_the_vocabulary():
+    with pytest.raises(DataError) as caught:
+        VECTORS.matrix_for(Vocabulary(("fever", "cough")))
+    assert str(caught.value) == (
+        "test: has a vector for none of the 2 words of the vocabulary; "
+        "use vectors of the texts' language, cut and spelled like them, or none (they are learned then)"
+    )
+
+
+def rows(count=40, width=8):
+    """Lines of word2vec's text format, and their values."""
+    values = np.random.default_rng(0).normal(size=(count, width)).astype(np.float32)
+    return [f"词{n} {' '.join(f'{v:.6f}' for v in row)}".encode() for n, row in enumerate(values)], values
+
+
+@pytest.mark.parametrize(
+    ("first", "reason"),
+    [
+        (b"0.1 0.2", "line 2: is not a word, 8 numbers and a line feed"),
+        (b"", "line 2: is not a word, 8 numbers and a line feed"),
+        ("词0 0.1 x 0.2 0.3 0.4 0.5 0.6 0.7".encode(), "line 2: is not a word in UTF-8 and 8 numbers"),
+        (b"\xb4\xca 0.1 1 0.2 0.3 0.4 0.5 0.6 0.7", "line 2: is not a word in UTF-8 and 8 numbers"),
+        (b"a\x00b 0.1 1 0.2 0.3 0.4 0.5 0.6 0.7", "line 2: has a word with a control character"),
+        (b"a 0.1 1 0.2 \x00 0.3 0.4 0.5 0.6", "line 2: is not a word in UTF-8 and 8 numbers"),
+        (b"a 0.1 1 0.2 0.3 0.4 0.5 0.6 0.7 0.8", "line 2: has more than the 8 numbers that the first line says"),
+        (b"a 0.1 1 0.2 0.3 0.4 0.5 0.6 inf", "a vector holds NaN or infinity"),
+    ],
+)
+def test_a_malformed_first_row_does_not_make_text_binary(tmp_path, first, reason):
+    path = tmp_path / "vectors.txt"
+    lines, values = rows()
+    path.write_bytes(b"40 8\n" + b"\n".join(lines) + b"\n")
+    np.testing.assert_allclose(load_word_vectors(path).values, values, atol=1e-6)
+    for data in (path, tmp_path / "vectors.txt.gz"):
+        content = b"40 8\n" + b"\n".join([first, *lines[1:]]) + b"\n"
+        data.write_bytes(gzip.compress(content) if data.suffix == ".gz" else content)
+        with pytest.raises(DataError) as caught:
+            load_word_vectors(data)
+        assert str(caught.value).startswith(f"{data}: {reason}")
+
+
+@pytest.mark.parametrize(("said", "line"), [(7, 2), (9, 2)])
+def test_a_first_line_with_another_width_than_the_rows(tmp_path, said, line):
+    path = tmp_path / "vectors.txt"
+    lines, values = rows()
+    path.write_bytes(b"40 %d\n" % said + b"\n".join(lines) + b"\n")
+    with pytest.raises(DataError) as caught:
+        load_word_vectors(path)
+    assert caught.value.line == line and f"{said} numbers" in caught.value.reason
+    WordVectors(tuple(f"词{n}" for n in range(40)), values, "test").save(path, binary=True)
+    whole = path.read_bytes()
+    for count, width in ((40, said), (30, 8)):
+        path.write_bytes(b"%d %d\n" % (count, width) + whole.partition(b"\n")[2])
+        with pytest.raises(DataError, match=f"^{path}: (does not hold|is damaged|is too short)"):
+            load_word_vectors(path)
+        packed = tmp_path / "packed"
+        packed.write_bytes(gzip.compress(path.read_bytes()))
+        if width != 8:  # of a compressed file the size is not known, so that a further word is not seen
+            with pytest.raises(DataError):
+                load_word_vectors(packed)
+
+
+@pytest.mark.parametrize("scale", [1e-19, 1e-40, 0.0, 1e20])
+@pytest.mark.parametrize("binary", [False, True])
+def test_components_that_no_vectors_have(tmp_path, scale, binary):
+    path = tmp_path / "vectors"
+    values = (np.ones((2, 3)) * scale).astype(np.float32)
+    WordVectors(("a", "b"), values, "test").save(path, binary=binary)
+    with pytest.raises(DataError, match=f"^{path}: its largest component is .*, which no word vectors have; the file"):
+        load_word_vectors(path)
+
+
+def test_words_with_blanks_and_words_that_are_numbers(tmp_path):
+    path = tmp_path / "vectors.txt"
+    path.write_bytes(b"3 2\n. . . 1 2\n2010 3 4\n1e5 5 6\n")
+    assert load_word_vectors(path).words == (". . .", "2010", "1e5")
 
 
 TRAIN = """
