@@ -69,6 +69,14 @@ ALGORITHM, TRAINING, TASK = SYNTHETIC["algorithm"], SYNTHETIC["training"], SYNTH
         ({"evaluation": {"every": 0}}, "'evaluation.every' must be at least 1, got 0"),
         ({"algorithm": {**ALGORITHM, "mu": -0.5}}, "'algorithm.mu' must be finite and not negative, got -0.5"),
         ({"algorithm": {**ALGORITHM, "mu": float("nan")}}, "'algorithm.mu' must be a finite number, got nan"),
+        ({"algorithm": {**ALGORITHM, "learning_rate": 0}}, "'algorithm.learning_rate' must be above zero, or nothing is"),
+        ({"algorithm": {**ALGORITHM, "learning_rate": 1e-60}}, "'algorithm.learning_rate' must be above zero, or noth"),
+        ({"algorithm": {**ALGORITHM, "learning_rate": -1}}, "'algorithm.learning_rate' must be finite and not negativ"),
+        ({"algorithm": {**ALGORITHM, "server_step": 0}}, "'algorithm.server_step' must be above zero, or nothing is l"),
+        ({"algorithm": {**ALGORITHM, "server_step": float("inf")}}, "'algorithm.server_step' must be a finite number"),
+        ({"algorithm": {**ALGORITHM, "server_step": 1e39}}, "'algorithm.server_step' must be at most 3.4e+38 (float3"),
+        ({"algorithm": {**ALGORITHM, "server_momentum": 1 - 1e-12}}, "'algorithm.server_momentum' must lie in [0, 1)"),
+        ({"algorithm": {"name": "feded", "server_learning_rate": 0.0}}, "'algorithm.server_learning_rate' must be abo"),
         ({"algorithm": {**ALGORITHM, "mu": "0.1"}}, "'algorithm.mu' must be a number, got '0.1'"),
         ({"algorithm": {**ALGORITHM, "muu": 1}}, "unknown key 'algorithm.muu'; did you mean 'mu'?"),
         ({"algorithm": {**ALGORITHM, "batch_size": 0}}, "'algorithm.batch_size' must be at least 1, got 0"),
@@ -105,6 +113,18 @@ def test_what_is_wrong_is_named_with_file_and_key(change, wanted, tmp_path):
         load(str(path))
     assert str(caught.value).startswith(f"{path}: ")
     assert wanted in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", choices("algorithm"))
+def test_no_algorithm_takes_a_rate_or_step_of_zero(name):
+    """Its run would learn nothing, in all its rounds, without a word."""
+    keys = {f.name for f in dataclasses.fields(choices("algorithm")[name])}
+    steps = keys & {"learning_rate", "server_step", "server_learning_rate"}
+    assert "learning_rate" in steps
+    for key in steps:
+        for value in ("0", "0.0", "-0.0", "1e-46", "-1", "nan", "inf", "-inf", "1e39"):
+            with pytest.raises(UserError, match=f"'algorithm.{key}' must be"):
+                resolve({**SYNTHETIC, "algorithm": {"name": name}}, "r.toml", (f"algorithm.{key}={value}",))
 
 
 def test_a_refused_recipe_on_the_command_line(capsys, tmp_path):

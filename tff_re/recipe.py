@@ -210,7 +210,20 @@ def _choice(table: dict, section: str, source: str, default: str | None = None) 
     options_of = _OPTIONS["model" if section == "client_model" else section]()
     if not isinstance(name, str) or name not in options_of:
         raise UserError(f"{source}: there is no {section} '{name}'; {nearest(name, options_of)}")
-    return Choice(name, structure(options_of[name](), options, section=section, source=source))
+    choice = Choice(name, structure(options_of[name](), options, section=section, source=source))
+    if section == "algorithm":
+        _require_learning(choice.options, source)
+    return choice
+
+
+def _require_learning(options, source: str) -> None:
+    from computations.algorithms.options import check_learns
+
+    try:
+        check_learns(options)
+    except ValueError as error:
+        key, _, rest = str(error).partition(" ")
+        raise UserError(f"{source}: 'algorithm.{key}' {rest}") from None
 
 
 def choices(section: str) -> dict[str, type]:

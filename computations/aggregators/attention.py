@@ -48,14 +48,14 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
         self._inner_sum = inner_sum or tff.aggregators.SumFactory()
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
-        """Process over a structure of float tensors and a scalar weight."""
+        """Process over a structure of float tensors, or one tensor (a single layer), and a scalar weight."""
         value_type, weight_type = tff.types.to_type(value_type), tff.types.to_type(weight_type)
-        groups = 1 if self._granularity == "model" else len(value_type)
+        whole = self._granularity == "model"
 
         @tff.tensorflow.computation(value_type, weight_type)
         def score(update, weight):
             squares = tf.stack([tf.reduce_sum(tf.square(t)) for t in tf.nest.flatten(update)])
-            norms = tf.sqrt(tf.reduce_sum(squares, keepdims=True) if groups == 1 else squares)
+            norms = tf.sqrt(tf.reduce_sum(squares, keepdims=True) if whole else squares)
             # A square may overflow where the update itself is finite; inf - inf would silence the other clients too.
             norms = tf.minimum(norms, norms.dtype.max)
             return tf.where(weight > 0, norms, tf.constant(-np.inf, norms.dtype))

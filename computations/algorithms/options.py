@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import tensorflow as tf
 
 from computations.client_work import LocalTraining
@@ -29,6 +31,7 @@ class LocalOptions:
     max_gradient_norm: float | None = None
 
     def __post_init__(self):
+        check_float32(self)
         if not 0 <= self.learning_rate_decay < float("inf"):
             raise ValueError(f"learning_rate_decay must be finite and not negative, got {self.learning_rate_decay}")
         if not 0 <= self.learning_rate < float("inf"):
@@ -62,7 +65,7 @@ class ServerStepOptions(LocalOptions):
         super().__post_init__()
         if not 0 <= self.server_step < float("inf"):
             raise ValueError(f"server_step must be finite and not negative, got {self.server_step}")
-        if not 0 <= self.server_momentum < 1:
+        if not 0 <= np.float32(self.server_momentum) < 1:
             raise ValueError(f"server_momentum must lie in [0, 1), got {self.server_momentum}")
 
 
@@ -117,3 +120,22 @@ def check_mu(options) -> None:
     """ValueError unless `options.mu` is finite and not negative."""
     if not 0 <= options.mu < float("inf"):
         raise ValueError(f"mu must be finite and not negative, got {options.mu}")
+
+
+def check_float32(options) -> None:
+    """ValueError where a number of an options dataclass is finite, but infinite in float32, which computations use."""
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if isinstance(value, float) and np.finfo(np.float32).max < abs(value) < float("inf"):
+            raise ValueError(f"{field.name} must be at most {np.finfo(np.float32).max:.1e} (float32), got {value}")
+
+
+def check_learns(options) -> None:
+    """ValueError where a rate or a step of an options dataclass is zero in float32, so that a run would learn nothing.
+
+    The computations themselves take zero: tests look that the model then stays as it is.
+    """
+    for name in ("learning_rate", "server_learning_rate", "server_step"):
+        value = getattr(options, name, None)
+        if value is not None and np.float32(value) == 0:
+            raise ValueError(f"{name} must be above zero, or nothing is learned; got {value}")

@@ -90,6 +90,18 @@ def test_three_layers_of_different_sizes(processes, granularity):
     np.testing.assert_allclose(measurements["attention/effective_clients"], effective, rtol=1e-5)
 
 
+@pytest.mark.parametrize("one_pass", [False, True])
+@pytest.mark.parametrize("granularity", ["layer", "model"])
+def test_a_bare_tensor_is_one_layer(granularity, one_pass):
+    """As TFF's own aggregators take it: a tensor's type rather than a structure's."""
+    process = AttentionFactory(granularity, one_pass=one_pass).create(tff.TensorType(np.float32, (4, 3)), WEIGHT)
+    updates = [update[0] for update in three_layer_updates(4, scale=0.3)]
+    output = process.next(process.initialize(), updates, [np.float32(w) for w in (1, 1, 0, 1)])
+    (wanted,), effective = attention_in_numpy([[update] for update in updates], granularity, [1, 1, 0, 1])
+    np.testing.assert_allclose(output.result, wanted, atol=1e-6)
+    np.testing.assert_allclose(output.measurements["attention/effective_clients"], effective, rtol=1e-5)
+
+
 def test_layer_and_model_granularity_differ():
     updates = three_layer_updates(4, scale=0.3)
     by_layer, by_model = (attention_in_numpy(updates, g)[0] for g in ("layer", "model"))
