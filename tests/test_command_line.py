@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import subprocess
 import sys
 import zipfile
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ from tests.upper_floors import (
     command,
     consultations,
     refusal,
+    rounds_in,
     share_computations,
     text_recipe,
     write_json,
@@ -374,19 +376,50 @@ def test_names_are_shown_as_they_are(terminal, capsys, monkeypatch, tmp_path):
 
 
 def test_a_reader_that_goes_while_training(capsys, monkeypatch, tmp_path):
-    """As in `train … | head -1`."""
+    """As in `train … | head -1`: the run comes to its end."""
     from tff_re import commands
 
     end, start = os.pipe()
     os.close(end)
     with os.fdopen(start, "w") as stream, monkeypatch.context() as patch:
-        patch.setattr(commands.console, "quiet", False)  # rich sets it where the reader has gone
+        patch.setattr(commands.console, "quiet", False)  # set where the reader has gone
         patch.setattr(sys, "stdout", stream)
-        try:
-            code = command_line.main(["train", str(write_recipe(tmp_path / "r.toml")), "--out", str(tmp_path / "run")])
-        except SystemExit as exit_:
-            code = exit_.code
-    assert code in (0, 1)
+        code = command_line.main(["train", str(write_recipe(tmp_path / "r.toml")), "--out", str(tmp_path / "run")])
+    assert code == 0
     assert capsys.readouterr() == ("", "")
+    assert rounds_in(tmp_path / "run" / "metrics.csv") == 3 and (tmp_path / "run" / "summary.json").exists()
     with RunFolder(tmp_path / "run").locked():
         pass
+
+
+def test_a_pipe_into_head(tmp_path):
+    recipe = write_recipe(tmp_path / "r.toml")
+    train = f"{sys.executable} -m tff_re.run train {recipe} --runtime in-process --out {tmp_path / 'run'}"
+    done = subprocess.run(
+        ["bash", "-c", f"{train} | head -1; echo ${{PIPESTATUS[0]}}"], capture_output=True, text=True, timeout=240
+    )
+    first, code = done.stdout.splitlines()
+    assert first.startswith("tiny: fedpap on synthetic") and code == "0" and done.stderr == ""
+    assert rounds_in(tmp_path / "run" / "metrics.csv") == 3 and (tmp_path / "run" / "summary.json").exists()
+
+
+@pytest.mark.parametrize("arguments", [["recipes"], ["recipes", "--keys"], ["--help"], ["train", "--help"]])
+def test_standard_output_on_a_full_device(arguments):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tff_re.run", *arguments], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("tff-re: standard output cannot be written (No space left on device); send it som")
+    assert done.stderr.count("\n") == 1
+
+
+def test_standard_output_on_a_full_device_while_training(capsys, monkeypatch, tmp_path):
+    recipe, out = write_recipe(tmp_path / "r.toml"), tmp_path / "run"
+    with open("/dev/full", "w") as full, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", full)
+        code = command_line.main(["train", str(recipe), "--out", str(out)])
+    typed = capsys.readouterr()
+    assert code == 2 and str(out) not in typed.err
+    assert typed.err.startswith("tff-re: standard output cannot be written (No space left on device); ")
+    assert command(capsys, "train", recipe, "--out", out, "--resume").code == 0

@@ -198,9 +198,40 @@ def test_what_is_finished_is_read_from_its_folder(compared, monkeypatch):
             assert (found.bytes_down, found.bytes_up) == (outcome.bytes_down, outcome.bytes_up)
 
 
-def test_a_damaged_summary_is_named(compared, capsys, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "spoil"),
+    [
+        (
+            "summary.json",
+            lambda text: text.replace('_up_per_client_and_round": ', '_up_per_client_and_round": 9'),
+        ),
+        ("metrics.csv", lambda text: "\r\n".join(text.split("\r\n")[:2]) + "\r\n"),
+        ("metrics.csv", lambda text: "garbage"),
+        ("timings.csv", None),
+        ("classes.csv", lambda text: ""),
+        ("digests.json", lambda text: "[]"),
+    ],
+)
+def test_what_was_changed_in_a_finished_run_is_mended(name, spoil, compared, tmp_path):
+    shutil.copytree(compared.out, tmp_path / "out")
+    path = folder_of(tmp_path / "out", METHOD, 1) / name
+    before = path.read_bytes()
+    if spoil is None:
+        path.unlink()
+    else:
+        path.write_bytes(spoil(before.decode("utf-8")).encode("utf-8"))
+        assert path.read_bytes() != before
+    again = compare(compared.suite, tmp_path / "out", workshop=workshop(), resume=True)
+    assert path.read_bytes() == before
+    found, wanted = again[METHOD][1], compared.outcomes[METHOD][1]
+    assert (found.history, found.bytes_up, found.class_f1) == (wanted.history, wanted.bytes_up, wanted.class_f1)
+
+
+def test_a_damaged_summary_of_an_older_version_is_named(compared, capsys, tmp_path):
+    """Which left no digests."""
     shutil.copytree(compared.out, tmp_path / "out")
     summary = folder_of(tmp_path / "out", METHOD, 1) / "summary.json"
+    summary.with_name("digests.json").unlink()
     summary.write_text("{", "utf-8")
     arguments = ["--suite", compared.folder / "suite.toml", "--out", tmp_path / "out", "--resume"]
     refusal(command(capsys, "compare", *arguments), f"{summary}: is damaged; remove it")

@@ -69,7 +69,10 @@ ALGORITHM, TRAINING, TASK = SYNTHETIC["algorithm"], SYNTHETIC["training"], SYNTH
         ({"evaluation": {"every": 0}}, "'evaluation.every' must be at least 1, got 0"),
         ({"algorithm": {**ALGORITHM, "mu": -0.5}}, "'algorithm.mu' must be finite and not negative, got -0.5"),
         ({"algorithm": {**ALGORITHM, "mu": float("nan")}}, "'algorithm.mu' must be a finite number, got nan"),
-        ({"algorithm": {**ALGORITHM, "learning_rate": 0}}, "'algorithm.learning_rate' must be above zero, or nothing is"),
+        (
+            {"algorithm": {**ALGORITHM, "learning_rate": 0}},
+            "'algorithm.learning_rate' must be above zero, or noth",
+        ),
         ({"algorithm": {**ALGORITHM, "learning_rate": 1e-60}}, "'algorithm.learning_rate' must be above zero, or noth"),
         ({"algorithm": {**ALGORITHM, "learning_rate": -1}}, "'algorithm.learning_rate' must be finite and not negativ"),
         ({"algorithm": {**ALGORITHM, "server_step": 0}}, "'algorithm.server_step' must be above zero, or nothing is l"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 import json
 import os
 import shutil
 import signal
+import zlib
 
+import numpy as np
 import pytest
 
 from datasets.partition import read_partition
@@ -32,6 +35,7 @@ from tff_re.checkpoints import Records
 from tff_re.errors import UserError
 from tff_re.recipe import load, resolve
 from tff_re.run_folder import RunFolder
+from tff_re.run_record import RunRecord, record_of, repair
 from tff_re.runs import train_run
 from tff_re.tasks.where import Where
 from tff_re.training import read_history
@@ -234,6 +238,216 @@ def test_another_partition_is_refused_on_resume(text_run, tmp_path):
     with pytest.raises(UserError, match=r"partition\.json: the run was begun with this partition; resume it with the"):
         text_run("run", write_json(tmp_path / "other.json", partition), resume=True)
     assert (tmp_path / "run" / "partition.json").read_bytes() == kept
+
+
+# Files that were changed
+
+
+@pytest.fixture(scope="module")
+def broken_off(runtime, tmp_path_factory):
+    """A run that ended in round 7: its checkpoint is that of round 6, its CSV files have a row more."""
+
+    def stop(report):
+        if report.round == 7:
+            raise Stop
+
+    with pytest.MonkeyPatch.context() as patch:
+        share_computations(patch)
+        folder = tmp_path_factory.mktemp("broken_off") / "run"
+        with pytest.raises(Stop):
+            run(folder, runtime, on_round=stop)
+    return folder
+
+
+def keep_lines(*numbers):
+    def spoil(path):
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join(lines[i] for i in numbers))
+
+    return spoil
+
+
+def overwrite(*change):
+    def spoil(path):
+        data = path.read_bytes()
+        assert change[0] in data
+        path.write_bytes(data.replace(*change, 1))
+
+    return spoil
+
+
+def cut_in_row_6(path):
+    path.write_bytes(path.read_bytes().partition(b"\r\n6,")[0] + b"\r\n6,0")
+
+
+SPOILS = {
+    "cut": (keep_lines(0, 1, 2, 3), "lacked rows"),
+    "a row is gone": (keep_lines(0, 1, 2, 4, 5, 6), "was damaged"),
+    "cut in a row": (cut_in_row_6, "was damaged"),
+    "missing": (lambda path: path.unlink(), "was missing"),
+    "empty": (lambda path: path.write_bytes(b""), "was damaged"),
+    "heading alone": (keep_lines(0), "lacked rows"),
+    "garbage": (lambda path: path.write_bytes(bytes(range(256))), "was damaged"),
+    "another number": (overwrite(b"\r\n2,", b"\r\n2,1"), "held other rows"),
+    "no number": (overwrite(b"\r\n2,", b"\r\n2,x"), "was damaged"),
+    "no heading": (keep_lines(1, 2, 3, 4, 5, 6), "was damaged"),
+}
+
+
+@pytest.mark.parametrize("how", SPOILS)
+def test_spoilt_files_are_written_anew_from_the_checkpoint(how, undisturbed, broken_off, runtime, capsys, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(broken_off, folder)
+    spoil, reason = SPOILS[how]
+    names = ("metrics.csv", "timings.csv")
+    for name in names:
+        spoil(folder / name)
+    _, result = run(folder, runtime, resume=True)
+    assert_same(folder, result, undisturbed)
+    before, after = (
+        list(csv.DictReader((path / "timings.csv").read_text("utf-8").splitlines())) for path in (broken_off, folder)
+    )
+    assert len(after) == 8 and after[:6] == before[:6]
+    lines = [f"{folder / name}: {reason}; written anew from the checkpoint of round 6" for name in names]
+    assert capsys.readouterr().err.splitlines() == [f"tff-re: {line}" for line in lines]
+    log = (folder / "run.log").read_text("utf-8")
+    assert all(line in log for line in lines)
+
+
+def test_what_clients_keep_is_written_anew_from_the_checkpoint(capsys, tmp_path):
+    folder = RunFolder(tmp_path)
+    text = "round,client,name,a,b\n" + "".join(f"{r},{c},similarity,0.5,{r}\n" for r in (1, 2) for c in "xy")
+    folder.client_states.write_text(text, "utf-8")
+    record = RunRecord.unpacked(record_of(folder, None).packed())
+    later = text + "3,x,similarity,0.5,3\n"
+    for spoilt, reason in (
+        (text[:-4], "was damaged"),
+        (later.replace("1,y,similarity,0.5,1", "1,y,similarity,0.5,9"), "held other rows"),
+        (later.replace("1,y,similarity,0.5,1\n", ""), "lacked rows"),
+    ):
+        folder.client_states.write_text(spoilt, "utf-8")
+        repair(record, folder, 2)
+        assert folder.client_states.read_text("utf-8") == text
+        line = f"{folder.client_states}: {reason}; written anew from the checkpoint of round 2"
+        assert capsys.readouterr().err == f"tff-re: {line}\n"
+    folder.client_states.write_text(later, "utf-8")
+    repair(record, folder, 2)
+    assert folder.client_states.read_text("utf-8") == later and capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("array", [b"", b"abc", zlib.compress(b"{}"), zlib.compress(b"[1]")])
+def test_a_record_of_something_else_is_no_record(array):
+    with pytest.raises(ValueError, match="not a run's record"):
+        RunRecord.unpacked(np.frombuffer(array, np.uint8))
+
+
+def test_rows_after_the_checkpoint_are_no_damage(undisturbed, broken_off, runtime, capsys, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(broken_off, folder)
+    assert rounds_in(folder / "metrics.csv") == 7
+    _, result = run(folder, runtime, resume=True)
+    assert_same(folder, result, undisturbed)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("how", ["garbage", "empty", "no number"])
+def test_spoilt_files_without_a_checkpoint_begin_anew(how, undisturbed, broken_off, runtime, capsys, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(broken_off, folder)
+    shutil.rmtree(folder / "checkpoints")
+    SPOILS[how][0](folder / "metrics.csv")
+    _, result = run(folder, runtime, resume=True)
+    assert_same(folder, result, undisturbed)
+    assert "metrics.csv: was damaged; there is no checkpoint yet" in capsys.readouterr().err
+
+
+def test_what_reads_a_run_mends_it_too(undisturbed, capsys, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed[0], folder)
+    SPOILS["cut"][0](folder / "metrics.csv")
+    typed = command(capsys, "evaluate", folder)
+    assert typed.code == 0
+    assert typed.err == f"tff-re: {folder}/metrics.csv: lacked rows; written anew from the checkpoint of round 8\n"
+    assert (folder / "metrics.csv").read_bytes() == (undisturbed[0] / "metrics.csv").read_bytes()
+
+
+def test_a_recipe_that_was_changed_is_refused(undisturbed, capsys, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed[0], folder)
+    overwrite(b"seed = 0", b"seed = 1")(folder / "recipe.toml")
+    for name in ("evaluate", "export"):
+        typed = command(capsys, name, folder)
+        refusal(typed, f"{folder}/recipe.toml: is not the recipe that the run's checkpoint was trained with")
+    assert not (folder / "export").exists()
+
+
+def test_a_recipe_that_is_no_text_is_refused(undisturbed, runtime, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed[0], folder)
+    (folder / "recipe.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match=r"holds another run \(its recipe\.toml differs\)"):
+        run(folder, runtime, resume=True)
+
+
+def test_another_partition_in_the_folder_is_refused(text_run, capsys, tmp_path):
+    text_run("run")
+    folder = tmp_path / "run"
+    kept = (folder / "partition.json").read_bytes()
+    partition = json.loads(kept)
+    first, second, *_ = partition["clients"].values()
+    first["train"], second["train"] = second["train"], first["train"]
+    write_json(folder / "partition.json", partition)
+    before = {path: path.read_bytes() for path in folder.glob("*.csv")}
+    wanted = f"{folder}/partition.json: is not the partition that the run's checkpoint was trained on; put the original"
+    with pytest.raises(UserError, match=wanted.replace(".", r"\.")):
+        text_run("run", resume=True)
+    for name in ("evaluate", "export"):
+        refusal(command(capsys, name, folder), wanted)
+    assert {path: path.read_bytes() for path in before} == before
+    (folder / "partition.json").write_bytes(kept[: len(kept) // 2])
+    refusal(command(capsys, "evaluate", folder), f"{folder}/partition.json")
+    # The recipe draws the same one again.
+    (folder / "partition.json").unlink()
+    text_run("run", resume=True)
+    assert (folder / "partition.json").read_bytes() == kept
+
+
+def test_a_flipped_bit_in_a_checkpoint_is_found(undisturbed, runtime, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed[0], folder)
+    (data,) = (folder / "checkpoints" / "round_8" / "variables").glob("*.data-*")
+    raw = bytearray(data.read_bytes())
+    raw[len(raw) // 3] ^= 1
+    data.write_bytes(raw)
+    with pytest.raises(UserError, match=r"round_8: cannot be read \(\w+\); remove it to continue from the c"):
+        run(folder, runtime, resume=True)
+
+
+def test_checkpoints_of_older_versions_are_resumed(undisturbed, broken_off, runtime, capsys, monkeypatch, tmp_path):
+    with monkeypatch.context() as patch:
+        patch.setattr(Records, "save", _save_without_record)
+        folder = tmp_path / "run"
+
+        def stop(report):
+            if report.round == 7:
+                raise Stop
+
+        with pytest.raises(Stop):
+            run(folder, runtime, on_round=stop)
+    (folder / "digests.json").unlink(missing_ok=True)
+    shutil.copytree(folder, tmp_path / "cut")
+    assert command(capsys, "evaluate", folder).code == 0
+    _, result = run(folder, runtime, resume=True)
+    assert_same(folder, result, undisturbed)
+    assert "round_6: of an older version, without digests of the files beside it" in capsys.readouterr().err
+    SPOILS["cut"][0](tmp_path / "cut" / "metrics.csv")
+    with pytest.raises(UserError, match=r"metrics\.csv: is missing or damaged, and the checkpoint of round 6, of an o"):
+        run(tmp_path / "cut", runtime, resume=True)
+
+
+def _save_without_record(records, round_num, state):
+    """As versions before the record did."""
+    records._run(records._states.save(state, round_num))
 
 
 # Ctrl-C while something is written

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import csv
+import functools
 import io
 import re
 import shutil
@@ -18,31 +19,45 @@ import tensorflow_federated as tff
 
 from tff_re.errors import UserError
 from tff_re.run_folder import RunFolder, write_text
+from tff_re.run_record import RunRecord, begin_anew, notice, record_of, repair, require_rounds, require_same_run
 
 _PREFIX = "round_"
+_RECORD = "record"
 _STATE_COLUMNS = ["round", "client", "name"]
 
 
 class Records:
     """What a run writes while it trains. All of it is whole after a kill at any moment."""
 
-    def __init__(self, folder: RunFolder):
-        self._folder = folder
+    def __init__(self, folder: RunFolder, partition: str | None = None):
+        """Args:
+        folder: the run's.
+        partition: its digest, see `partition_digest`.
+        """
+        self._folder, self._partition = folder, partition
         self._loop = asyncio.new_event_loop()
         self._client_states: list[list[str]] | None = None
         for left_over in folder.path.glob("checkpoints/*_temp[0-9]*"):
             shutil.rmtree(left_over)  # from a kill in the middle of writing
         for left_over in folder.path.glob("*.csv_temp[0-9]*"):
             left_over.unlink()
-        write = tff.program.CSVFileReleaseManager
-        mode = tff.program.CSVSaveMode.WRITE  # through a temporary file, so that a kill leaves the old rows
-        with translated(folder.path):
-            self._metrics = write(str(folder.metrics), save_mode=mode, key_fieldname="round")
-            self._timings = write(str(folder.timings), save_mode=mode, key_fieldname="round")
-            self._tensorboard = tff.program.TensorBoardReleaseManager(str(folder.tensorboard))
         self._states = tff.program.FileProgramStateManager(
             str(folder.checkpoints), prefix=_PREFIX, keep_total=2, keep_first=False
         )
+
+    # The files are opened where a round is written: what is there already may have to be mended first.
+
+    @functools.cached_property
+    def _metrics(self):
+        return _csv(self._folder.metrics)
+
+    @functools.cached_property
+    def _timings(self):
+        return _csv(self._folder.timings)
+
+    @functools.cached_property
+    def _tensorboard(self):
+        return tff.program.TensorBoardReleaseManager(str(self._folder.tensorboard))
 
     def close(self) -> None:
         """Ends the event loop."""
@@ -79,28 +94,56 @@ class Records:
         csv.writer(text, lineterminator="\n").writerows([[*_STATE_COLUMNS, *label_names], *self._client_states])
         write_text(self._folder.client_states, text.getvalue())
 
-    def save(self, round_num: int, program_state) -> None:
-        """Writes the checkpoint of a round."""
+    def save(self, round_num: int, program_state: OrderedDict) -> None:
+        """Writes the checkpoint of a round, with a record of the files that a resume relies on."""
+        record = record_of(self._folder, self._partition).packed()
         with translated(self._folder.path):
-            self._run(self._states.save(program_state, round_num))
+            self._run(self._states.save(OrderedDict(program_state, **{_RECORD: record}), round_num))
 
-    def load_latest(self, structure):
-        """(state, round) of the newest checkpoint, or (None, 0). `structure`: a state of the same structure.
+    def load_latest(self, structure: OrderedDict, *, resume: bool = True):
+        """(state, round) of the newest checkpoint, or (None, 0); mends the CSV files by the record in it.
+
+        Args:
+          structure: a state of the same structure.
+          resume: whether training goes on, which needs the rows of all rounds before.
 
         Raises:
-          UserError: the newest checkpoint cannot be read.
+          UserError: the newest checkpoint cannot be read, or is of another recipe or partition than the folder, or a
+            file is damaged and it cannot repair it.
         """
         versions = self._run(self._states.get_versions()) or []
         if not versions:
+            if resume:
+                begin_anew(self._folder)
             return None, 0
         newest = max(versions)
+        state, record = self._load(newest, structure)
+        if record is not None:
+            require_same_run(record, self._folder, self._partition)
+            repair(record, self._folder, newest)
+        elif resume:
+            require_rounds(self._folder, newest)
+            notice(f"{self._path(newest)}: of an older version, without digests of the files beside it")
+        return state, newest
+
+    def _load(self, version: int, structure: OrderedDict) -> tuple[OrderedDict, RunRecord | None]:
+        """A checkpoint and its record; None for one of before there were such."""
         try:
-            return self._run(self._states.load(newest, structure)), newest
+            try:
+                whole = OrderedDict(structure, **{_RECORD: np.zeros(0, np.uint8)})
+                state = self._run(self._states.load(version, whole))
+            except (ValueError, TypeError):  # another structure
+                return self._run(self._states.load(version, structure)), None
+            record = RunRecord.unpacked(state[_RECORD])
+            return OrderedDict((name, value) for name, value in state.items() if name != _RECORD), record
         except Exception as error:
             raise UserError(
-                f"{self._folder.checkpoints}/{_PREFIX}{newest}: cannot be read ({type(error).__name__}); remove it to "
+                f"{self._path(version)}: cannot be read ({type(error).__name__}); remove it to "
                 "continue from the checkpoint before"
             ) from None
+
+    def _path(self, version: int) -> Path:
+        return self._folder.checkpoints / f"{_PREFIX}{version}"
 
     def _run(self, coroutine):
         task = self._loop.create_task(coroutine)
@@ -120,6 +163,11 @@ class Records:
             raise
         finally:
             asyncio._set_running_loop(outer)
+
+
+def _csv(path: Path):
+    mode = tff.program.CSVSaveMode.WRITE  # through a temporary file, so that a kill leaves the old rows
+    return tff.program.CSVFileReleaseManager(str(path), save_mode=mode, key_fieldname="round")
 
 
 def read_client_states(folder: RunFolder, label_names: Sequence[str]) -> dict[str, dict[int, dict[str, np.ndarray]]]:

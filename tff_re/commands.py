@@ -8,7 +8,6 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -16,13 +15,13 @@ from rich.text import Text
 from tff_re.errors import UserError
 from tff_re.recipe import Recipe, load, read_toml, shipped, suites
 from tff_re.run_folder import writing
+from tff_re.terminal import Terminal
 
 if TYPE_CHECKING:  # TensorFlow's import takes seconds, which a list of recipes can do without
     from tff_re.predict_input import Shown, Source
     from tff_re.tasks.where import Where
 
-# Names, paths and texts are shown as they are: rich would read "[b]" as markup and ":a:" as an emoji.
-console = Console(markup=False, emoji=False)
+console = Terminal()
 
 
 def train(recipe_name: str, overrides, where: Where, out: Path | None, resume: bool, seed: int | None, runtime: str):

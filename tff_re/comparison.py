@@ -20,6 +20,7 @@ from tff_re.experiment import Workshop
 from tff_re.recipe import Recipe, apply_override, load, locate, read_toml, resolve, suites
 from tff_re.report import Points, read_precision_recall
 from tff_re.run_folder import RunFolder
+from tff_re.run_record import is_as_it_was
 from tff_re.runs import recorded_similarities, train_run
 from tff_re.runtime import open_runtime, require_runtime
 from tff_re.settings import structure
@@ -328,8 +329,11 @@ def _run_all(suite, runs, outcomes, workshop, runtime, resume, on_start, on_roun
 
 
 def _finished(recipe: Recipe, folder: RunFolder, workshop: Workshop) -> Outcome | None:
-    """The outcome of a run that has come to its end, from its folder alone; None if it has not, or is another run."""
-    if not folder.summary.exists() or folder.recipe.read_text("utf-8") != recipe.to_toml():
+    """The outcome of a run that has come to its end, from its folder alone; None if it has not, or is another run, or
+    files in it were changed: resuming the run mends or refuses them."""
+    if not (folder.summary.exists() and folder.recipe.exists() and is_as_it_was(folder)):
+        return None
+    if folder.recipe.read_bytes() != recipe.to_toml().encode("utf-8"):
         return None
     history = read_history(folder)
     if not history or history[-1]["round"] < recipe.training.rounds:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from tff_re.errors import UserError
 from tff_re.quiet import be_quiet
 from tff_re.runtime import RuntimeProblem, check_runtime_name, runtime_names
 from tff_re.runtime.tls import VARIABLES, chosen
+from tff_re.terminal import drop_standard_output, flush_standard_output
 from tff_re.version import __version__
 
 EXIT_BAD_INPUT = 2
@@ -339,17 +341,30 @@ def _known_errors() -> tuple[type[BaseException], ...]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs a command; returns its exit code: 0, 2 for bad input with one line on standard error, 130 for Ctrl-C."""
+    """Runs a command; returns its exit code: 0, 2 for bad input with one line on standard error, 130 for Ctrl-C.
+
+    Where the reader of standard output goes (a pipe into head), the command goes on in silence to its end.
+    """
     be_quiet()
     from tff_re.runtime import install_signal_handlers
 
     install_signal_handlers()
     try:
+        code = _run(sys.argv[1:] if arguments is None else list(arguments))
+        flush_standard_output()  # else a full device would be told of at Python's end, in a traceback
+    except BrokenPipeError:
+        drop_standard_output()
+        return 0
+    except UserError as error:
+        return _fail(str(error))
+    return code
+
+
+def _run(arguments: list[str]) -> int:
+    try:
         _refuse_other_datasets()
         # Not cli.main(), which prints an empty line of its own for Ctrl-C.
-        with cli.make_context(
-            "python -m tff_re.run", sys.argv[1:] if arguments is None else list(arguments)
-        ) as context:
+        with cli.make_context("python -m tff_re.run", arguments) as context:
             cli.invoke(context)
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
@@ -361,11 +376,10 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{after}tff-re: interrupted; a run continues with --resume", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output has gone (a pipe into head): nothing is wrong with the work.
-        sys.stdout = None
-        return 0
+        raise
     except OSError as error:
         if error.filename is None:
+            flush_standard_output()  # fails again if it was that
             raise
         return _fail(f"{error.filename}: {error.strerror}")
     except Exception as error:
@@ -376,7 +390,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _fail(message: str) -> int:
-    print("tff-re: " + " ".join(message.split()), file=sys.stderr)
+    with contextlib.suppress(OSError):  # standard error may be full, too
+        print("tff-re: " + " ".join(message.split()), file=sys.stderr)
     return EXIT_BAD_INPUT
 
 

@@ -51,7 +51,7 @@ class RunFolder:
 
     recipe.toml, environment.json, partition.json, metrics.csv, timings.csv, clients.csv, classes.csv,
     confusion.csv, client_states.csv (of algorithms whose clients keep something to look at), precision_recall.csv
-    (of tasks that rank), summary.json, run.log,
+    (of tasks that rank), summary.json, digests.json, run.log,
     tensorboard/, checkpoints/, plots/, model.keras, export/.
     """
 
@@ -73,7 +73,7 @@ class RunFolder:
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"{self.path}: is a file; give --out a folder")
         if self.recipe.exists():
-            if self.recipe.read_text("utf-8") != recipe_toml:
+            if self.recipe.read_bytes() != recipe_toml.encode("utf-8"):
                 raise UserError(
                     f"{self.path}: holds another run (its recipe.toml differs); give another --out or remove the folder"
                 )
@@ -127,6 +127,7 @@ _FILES = {
     "client_states": "client_states.csv",
     "precision_recall": "precision_recall.csv",
     "summary": "summary.json",
+    "digests": "digests.json",
     "log": "run.log",
     "tensorboard": "tensorboard",
     "checkpoints": "checkpoints",

@@ -19,6 +19,7 @@ from tff_re.evaluation import Evaluation, Evaluator, Judge, Judgement, Truth, ar
 from tff_re.experiment import Experiment
 from tff_re.report import write_precision_recall
 from tff_re.run_folder import RunFolder, write_text
+from tff_re.run_record import partition_digest, rows_up_to, write_digests
 from tff_re.runtime import Runtime, WorkerDied
 from tff_re.tasks.held_out import DEV
 from tff_re.tasks.metrics import per_class
@@ -95,7 +96,7 @@ def train(
     at_server = _at_server(experiment)
     judge = None if experiment.scoring is None else Judge(experiment)
     truth = None if experiment.selection is None else Truth(experiment)
-    records = Records(folder)
+    records = Records(folder, partition_digest(experiment.prepared.partition))
     try:
         call = _Restarting(runtime)
         start = _start(experiment, call, examples)
@@ -193,12 +194,12 @@ def final_weights(experiment: Experiment, folder: RunFolder, runtime: Runtime):
     """(weights, round) of the newest checkpoint of a run, or of the round that dev had chosen by then.
 
     Raises:
-      UserError: the run has no checkpoint yet.
+      UserError: the run has no checkpoint yet, or one that is not of the folder's recipe and partition.
     """
     _, examples = arranged(experiment, experiment.prepared.examples, "train")
-    records = Records(folder)
+    records = Records(folder, partition_digest(experiment.prepared.partition))
     try:
-        state, done = records.load_latest(_start(experiment, _Restarting(runtime), examples))
+        state, done = records.load_latest(_start(experiment, _Restarting(runtime), examples), resume=False)
     finally:
         records.close()
     if state is None:
@@ -241,6 +242,7 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         rows = [",".join(["class", *map(_quoted, labels)])]
         rows += [",".join([_quoted(n), *map(str, row)]) for n, row in zip(labels, result.test.confusion, strict=True)]
         write_text(folder.confusion, "\n".join(rows) + "\n")
+    write_digests(folder)
 
 
 def best_values(history: list[dict[str, float]], test: bool = True) -> dict[str, float]:
@@ -257,13 +259,20 @@ def best_values(history: list[dict[str, float]], test: bool = True) -> dict[str,
 
 
 def read_history(folder: RunFolder) -> list[dict[str, float]]:
-    """Rows of metrics.csv: `round` and the metrics that the row has."""
-    import csv
+    """Rows of metrics.csv: `round` and the metrics that the row has.
 
+    Raises:
+      UserError: the file is damaged.
+    """
     if not folder.metrics.exists():
         return []
-    with open(folder.metrics, newline="", encoding="utf-8") as file:
-        return [{k: float(v) for k, v in row.items() if v not in ("", None)} for row in csv.DictReader(file)]
+    text = folder.metrics.read_bytes().decode("utf-8", "replace")
+    rows = rows_up_to(text, "metrics", math.inf)
+    if rows is None:
+        raise UserError(
+            f"{folder.metrics}: is damaged; train with --resume writes it anew from the checkpoint, or put it back"
+        )
+    return [{name: float(value) for name, value in row.items()} for row in rows]
 
 
 def _fresh_states(experiment: Experiment, ids: list[str], memory: tuple, output) -> dict[str, dict[str, np.ndarray]]:
