@@ -22,6 +22,16 @@ FactKey = tuple[str, str, int, str]
 GoldFacts = Mapping[FactKey, bool]
 """The stated relations, and whether a sentence mentions both entities."""
 
+NOTHING = 2.0
+"""A threshold that no probability reaches, not even one that rounding has put above 1."""
+
+EQUAL_TO = 1e-6
+"""Scores that differ by no more than this share of the higher one (some ten steps of float32) count as equal where a
+threshold is chosen: another processor may give them in another order."""
+
+TINY = 1e-30
+"""Scores below count as 0, for the same reason."""
+
 
 @dataclass(frozen=True)
 class PairScores:
@@ -94,7 +104,8 @@ def score_pairs(
     """
     values, keys, intra = _flat(scores, pairs)
     stated = np.array([key in gold for key in keys], bool)
-    chosen = values >= threshold
+    # NumPy would round the threshold to the scores' type, and so across a score that is next to it.
+    chosen = values.astype(np.float64) >= threshold
 
     def counts(mask: np.ndarray, facts: int) -> PairScores:
         return PairScores(int((chosen & stated & mask).sum()), int((chosen & mask).sum()), facts)
@@ -111,20 +122,34 @@ def score_pairs(
 def best_threshold(scores: np.ndarray, pairs: Sequence[Sequence[PairId]], gold: GoldFacts) -> float:
     """The threshold with the largest F1 over all pairs, for the dev documents; the largest such threshold on a tie.
 
-    It is one of the scores; infinity where no threshold finds a stated relation.
+    It lies midway between the least score that it predicts and the next lower one, or 0 where all are predicted: the
+    same model on another processor gives scores that differ in their last bits, and predicts the same. It is a number
+    of float32, so that a comparison in float32 says the same as one in float64.
+
+    Args:
+      scores: probabilities of each relation, float [D, P, R], as for `score_pairs`.
+      pairs, gold: as for `score_pairs`.
+
+    Returns:
+      The threshold; `NOTHING` where none finds a stated relation.
 
     Raises:
       DataError: as `score_pairs`.
     """
     values, keys, _ = _flat(scores, pairs)
     if not len(values):
-        return float("inf")
+        return NOTHING
     order = np.argsort(-values, kind="stable")
+    values = values[order]
     correct = np.cumsum(np.array([key in gold for key in keys], np.int64)[order])
     f1 = 2 * correct / (np.arange(1, len(values) + 1) + len(gold))
-    f1[:-1][np.diff(values[order]) == 0] = -1.0  # equal scores are predicted together
+    together = values[:-1] - values[1:] <= np.maximum(EQUAL_TO * values[:-1], TINY)
+    f1[:-1][together] = -1.0
     best = int(np.argmax(f1))
-    return float(values[order][best]) if correct[best] else float("inf")
+    if not correct[best]:
+        return NOTHING
+    least, below = float(values[best]), float(values[best + 1]) if best + 1 < len(values) else 0.0
+    return float(np.float32((least + below) / 2)) if least > TINY else 0.0
 
 
 def _flat(scores: np.ndarray, pairs: Sequence[Sequence[PairId]]) -> tuple[np.ndarray, list[FactKey], np.ndarray]:

@@ -162,7 +162,7 @@ class DocumentsAtServer:
         if DEV in scores:
             dev = self._documents[DEV]
             threshold = best_threshold(scores[DEV], dev.encoded.pairs, dev.gold)
-            found["dev/threshold"] = min(threshold, 1.0)  # infinite where nothing can be found
+            found["dev/threshold"] = threshold
         for split, values in scores.items():
             own = self._documents[split]
             measured = pair_metrics(values, own.encoded.pairs, own.gold, threshold)

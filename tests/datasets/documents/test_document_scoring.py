@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 from documents_for_tests import corpus, document, worked
@@ -5,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datasets.documents.encoding import PairId
-from datasets.documents.scoring import PairScores, best_threshold, gold_facts, score_pairs
+from datasets.documents.scoring import NOTHING, PairScores, best_threshold, gold_facts, score_pairs
 from datasets.errors import DataError
 
 PAIRS = (
@@ -24,7 +26,7 @@ def test_scores_by_hand():
     assert result.all.f1 == pytest.approx(0.4) and result.threshold == 0.5
     assert score_pairs(scores, PAIRS, GOLD, 0.4).all == PairScores(2, 3, 3)
     # F1 at 0.9: 2/4, at 0.6: 2/5, at 0.4: 4/6
-    assert best_threshold(scores, PAIRS, GOLD) == 0.4
+    assert best_threshold(scores, PAIRS, GOLD) == pytest.approx(0.2), "halfway to 0: there is no lower score"
     nothing = PairScores(0, 0, 0)
     assert (nothing.precision, nothing.recall, nothing.f1) == (0.0, 0.0, 0.0)
 
@@ -33,10 +35,55 @@ def test_equal_scores_are_predicted_together():
     # taking only the first of the two halves would give F1 = 1
     scores = np.array([[[0.5], [0.5]]])
     gold = {("1", "C1", 0, "D1"): True}
-    assert best_threshold(scores, PAIRS[:1], gold) == 0.5
+    assert best_threshold(scores, PAIRS[:1], gold) == 0.25
     assert score_pairs(scores, PAIRS[:1], gold, 0.5).all == PairScores(1, 2, 1)
-    assert best_threshold(scores, PAIRS[:1], {("9", "C1", 0, "D1"): True}) == float("inf")
-    assert best_threshold(np.zeros((0, 1, 1)), (), gold) == float("inf")
+
+
+def test_the_threshold_lies_midway_to_the_next_lower_score():
+    gold = {("1", "C1", 0, "D1"): True}
+
+    def found(*scores):
+        threshold = best_threshold(np.array([scores], np.float32)[..., np.newaxis], PAIRS[:1], gold)
+        return threshold, score_pairs(np.array([scores], np.float32)[..., np.newaxis], PAIRS[:1], gold, threshold).all
+
+    assert found(0.75, 0.25) == (0.5, PairScores(1, 1, 1))
+    assert found(1.0, 1.0) == (0.5, PairScores(1, 2, 1))
+    assert found(1.0, 0.0) == (0.5, PairScores(1, 1, 1))
+    assert found(0.0, 0.0) == (0.0, PairScores(1, 2, 1)), "no score is lower than 0"
+    threshold, counted = found(0.3, 0.1)
+    assert counted.f1 == 1 and threshold == float(np.float32(threshold)) == json.loads(json.dumps(threshold))
+    # What lies a step of float32 apart may lie the other way round on another processor.
+    one = np.float32(0.3)
+    for scores in ((one, np.nextafter(one, 0)), (np.nextafter(one, 0), one)):
+        threshold, counted = found(*scores)
+        assert counted == PairScores(1, 2, 1) and threshold == pytest.approx(0.15)
+
+
+def test_no_probability_reaches_the_threshold_where_nothing_can_be_found():
+    elsewhere = {("9", "C1", 0, "D1"): True}
+    ones = np.ones((1, 2, 1), np.float32)
+    assert best_threshold(ones, PAIRS[:1], elsewhere) == NOTHING == best_threshold(ones[:0], (), elsewhere)
+    assert score_pairs(np.nextafter(ones, 2), PAIRS[:1], elsewhere, NOTHING).all == PairScores(0, 0, 1)
+
+
+@given(st.data())
+def test_scores_moved_by_a_step_of_float32_are_predicted_alike(data):
+    """As another processor would give them: up, down, or each its own way."""
+    count = data.draw(st.integers(1, 8))
+    pairs = (tuple(PairId("1", "C", f"D{p}", True) for p in range(count)),)
+    exact = st.floats(0, 1, width=32) | st.sampled_from([0.0, 0.5, 1.0])
+    base = np.array(data.draw(st.lists(exact, min_size=count, max_size=count)), np.float32)
+    stated = {("1", "C", 0, f"D{p}"): True for p in range(count) if data.draw(st.booleans())}
+    gold = stated or {("1", "C", 0, "D0"): True}
+    if data.draw(st.booleans()):  # neighbours
+        base[-1] = np.nextafter(base[0], np.float32(data.draw(st.sampled_from([0, 1]))))
+    scores = base[np.newaxis, :, np.newaxis]
+    threshold = best_threshold(scores, pairs, gold)
+    expected = score_pairs(scores, pairs, gold, threshold)
+    for way in (0.0, 1.0, np.array([data.draw(st.sampled_from([0.0, 1.0])) for _ in range(count)]).reshape(1, -1, 1)):
+        moved = np.nextafter(scores, np.float32(way) + np.zeros_like(scores))
+        assert score_pairs(moved, pairs, gold, threshold) == expected
+        np.testing.assert_array_equal(moved >= np.float32(threshold), moved.astype(float) >= threshold)
 
 
 def test_several_relations():
