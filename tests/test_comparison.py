@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 import shutil
 import statistics
@@ -24,7 +25,8 @@ from tests.upper_floors import (
     write_json,
     write_recipe,
 )
-from tff_re.comparison import GainOptions, Outcome, compare, explain_gain, load_suite, slug
+from tff_re.comparison import Entry, GainOptions, Outcome, Suite, compare, explain_gain, load_suite, slug
+from tff_re.comparison_report import write_report
 from tff_re.errors import UserError
 from tff_re.run_folder import RunFolder
 from tff_re.training import read_history
@@ -374,3 +376,58 @@ def test_an_entry_does_not_repeat_its_group(tmp_path):
     suite = load_suite(str(suite_file(tmp_path, entry=entries, gain=None)))
     assert [entry.title for entry in suite.entries] == ["FedAvgS", "FedAvgS", "FedPAP"]
     assert len({entry.name for entry in suite.entries}) == 3
+
+
+# What the data give without training
+
+
+def referenced(steps: float, ceilings: dict[int, float], **values) -> dict[int, Outcome]:
+    """Two seeds of one round, with a row of the data's own."""
+    row = {"round": 1.0, "test/accuracy": 0.5, "local/steps": steps, **values}
+    return {
+        seed: Outcome([row, row], 1.0, 2000, 2000, references={"ceiling": {"test/accuracy": ceiling, "other": 1.0}})
+        for seed, ceiling in ceilings.items()
+    }
+
+
+def reported(made, out, **changes):
+    """The rows of the table's CSV by name, and comparison.md."""
+    entries = tuple(Entry(name, None) for name in made)
+    suite = Suite("Tiny", "", "compare", (0, 1), ("test/accuracy",), entries, **changes)
+    write_report(suite, made, out)
+    with open(out / "comparison.csv", newline="", encoding="utf-8") as file:
+        return {row["algorithm"]: row for row in csv.DictReader(file)}, (out / "comparison.md").read_text("utf-8")
+
+
+def test_a_row_of_the_data_stands_below_the_algorithms(tmp_path):
+    made = {name: referenced(12.0, {0: 0.75, 1: 0.85}) for name in ("A", "B")}
+    rows, markdown = reported(made, tmp_path)
+    assert list(rows) == ["A", "B", "ceiling"] and "steps" not in rows["A"]
+    assert float(rows["ceiling"]["test/accuracy_best_mean"]) == pytest.approx(0.8)
+    assert float(rows["ceiling"]["test/accuracy_best_difference_mean"]) == pytest.approx(0.3)
+    assert rows["ceiling"]["bytes_up"] == ""
+    assert "| ceiling (not trained) | 80.00 ± 7.07 | 80.00 ± 7.07 | +30.00 ± 7.07 (2/2) | – | – | – |" in markdown
+
+
+def test_entries_on_different_data_have_a_row_each(tmp_path):
+    made = {"A": referenced(1.0, {0: 0.7, 1: 0.7}), "B": referenced(1.0, {0: 0.9, 1: 0.9})}
+    rows, _ = reported(made, tmp_path)
+    assert list(rows) == ["A", "B", "ceiling, A", "ceiling, B"]
+    assert float(rows["ceiling, B"]["test/accuracy_best_mean"]) == pytest.approx(0.9)
+
+
+def test_local_steps_are_summed_over_the_rounds(tmp_path):
+    made = {"A": referenced(12.0, {0: 0.7, 1: 0.7}), "B": referenced(7.0, {0: 0.7, 1: 0.7})}
+    rows, markdown = reported(made, tmp_path, steps=True)
+    assert [float(rows[name]["steps"]) for name in made] == [24.0, 14.0] and rows["ceiling"]["steps"] == ""
+    assert "| s a round | local steps |" in markdown
+    assert Outcome([{"round": 1.0}], 1.0, 1, 1).steps is None
+
+
+@pytest.mark.parametrize("references", [[], {"ceiling": 1.0}, {"ceiling": {"test/accuracy": "high"}}])
+def test_damaged_references_of_a_summary_are_named(references, compared, capsys, tmp_path):
+    shutil.copytree(compared.out, tmp_path / "out")
+    summary = folder_of(tmp_path / "out", METHOD, 1) / "summary.json"
+    write_json(summary, json.loads(summary.read_text("utf-8")) | {"references": references})
+    arguments = ["--suite", compared.folder / "suite.toml", "--out", tmp_path / "out", "--resume"]
+    refusal(command(capsys, "compare", *arguments), f"{summary}: is damaged; remove it")

@@ -75,6 +75,7 @@ class SuiteOptions:
     targets: metric -> value; the table says in which round an entry first comes up to it (losses: down).
     median: whether the table has the medians over the seeds, too.
     classes: whether there is a table of F1 by class, at the end of the runs.
+    steps: whether the table says how many local steps all clients took together, over all rounds.
     """
 
     title: str
@@ -89,6 +90,7 @@ class SuiteOptions:
     targets: dict[str, float] = field(default_factory=dict)
     median: bool = False
     classes: bool = False
+    steps: bool = False
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,7 @@ class Suite:
     median: bool = False
     classes: bool = False
     choose_by: str | None = None
+    steps: bool = False
 
     def groups(self) -> dict[str, list[Entry]]:
         """Table -> its entries, in the suite's order."""
@@ -166,6 +169,7 @@ def load_suite(name_or_path: str, overrides: tuple[str, ...] = (), seeds: tuple[
         median=options.median,
         classes=options.classes,
         choose_by=options.choose_by,
+        steps=options.steps,
     )
 
 
@@ -235,8 +239,8 @@ def slug(name: str) -> str:
 class Outcome:
     """What a run of a comparison left: its metrics by round, seconds per round, bytes per client and round, labels by
     client, round -> local average similarities [K, C] of the first and the last round (empty but for FedCMC),
-    class -> F1 at the end (NaN where a class was neither there nor predicted), and the curve of a ranking's chosen
-    round."""
+    class -> F1 at the end (NaN where a class was neither there nor predicted), the curve of a ranking's chosen
+    round, and row -> metric -> value of what its data give without training (`Prepared.references`)."""
 
     history: list[dict[str, float]]
     seconds_per_round: float
@@ -246,6 +250,13 @@ class Outcome:
     similarities: dict[int, np.ndarray] = field(default_factory=dict)
     class_f1: dict[str, float] = field(default_factory=dict)
     precision_recall: Points | None = None
+    references: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def steps(self) -> float | None:
+        """Local steps of all clients in all rounds; None where a round does not say."""
+        values = [row.get("local/steps") for row in self.history]
+        return None if not values or None in values else math.fsum(values)
 
     @property
     def best(self) -> dict[str, float]:
@@ -325,6 +336,7 @@ def _run_all(suite, runs, outcomes, workshop, runtime, resume, on_start, on_roun
                 similarities=recorded_similarities(experiment.prepared, folder),
                 class_f1=_class_f1(folder),
                 precision_recall=read_precision_recall(folder.precision_recall),
+                references={row: dict(values) for row, values in experiment.prepared.references.items()},
             )
 
 
@@ -341,7 +353,11 @@ def _finished(recipe: Recipe, folder: RunFolder, workshop: Workshop) -> Outcome 
     try:
         summary = json.loads(folder.summary.read_text("utf-8"))
         traffic = [int(summary[f"bytes_{way}_per_client_and_round"]) for way in ("down", "up")]
-    except (ValueError, KeyError, TypeError):
+        references = {
+            row: {name: float(value) for name, value in values.items()}
+            for row, values in summary.get("references", {}).items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(f"{folder.summary}: is damaged; remove it, then continue with --resume") from None
     similar = {}
     if folder.client_states.exists():
@@ -350,7 +366,7 @@ def _finished(recipe: Recipe, folder: RunFolder, workshop: Workshop) -> Outcome 
     curve = read_precision_recall(folder.precision_recall)
     if curve is None and math.isfinite(history[-1].get("test/auc", math.nan)):
         return None  # the file was damaged and taken away: the run's last step writes it again
-    found = {"class_f1": _class_f1(folder), "precision_recall": curve}
+    found = {"class_f1": _class_f1(folder), "precision_recall": curve, "references": references}
     return Outcome(history, _median_seconds(folder), *traffic, **similar, **found)
 
 

@@ -47,6 +47,7 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
     for group, entries in suite.groups().items():
         rows = [_row(suite, entry, outcomes[entry.name]) for entry in entries]
         baseline = rows[0].algorithm if len(rows) > 1 else None
+        rows += _reference_rows(suite, entries, outcomes)
         stem = f"comparison-{slug(group)}" if group else "comparison"
         if group:
             markdown += [f"## {group}", ""]
@@ -124,8 +125,43 @@ def _row(suite: Suite, entry: Entry, outcomes: dict[int, Outcome]) -> Comparison
         bytes_up=some.bytes_up,
         bytes_down=some.bytes_down,
         seconds_per_round=statistics.median(outcome.seconds_per_round for outcome in outcomes.values()),
+        steps=_steps(outcomes) if suite.steps else None,
         control=entry.control,
     )
+
+
+def _steps(outcomes: dict[int, Outcome]) -> float | None:
+    """Mean over the seeds of all local steps of a run."""
+    steps = [outcome.steps for outcome in outcomes.values()]
+    return None if None in steps else statistics.fmean(steps)
+
+
+def _reference_rows(suite: Suite, entries: list[Entry], outcomes: dict[str, dict[int, Outcome]]) -> list[ComparisonRow]:
+    """What a table's data give without training, a row for each title; where entries on different data share a title,
+    one for each of them."""
+    found: dict[str, dict[str, dict[str, dict[int, float]]]] = {}  # title -> entry -> metric -> seed -> value
+    for entry in entries:
+        for seed, outcome in outcomes[entry.name].items():
+            for title, values in outcome.references.items():
+                of_entry = found.setdefault(title, {}).setdefault(entry.title, {})
+                for name in suite.metrics:
+                    if name in values:
+                        of_entry.setdefault(name, {})[seed] = values[name]
+    rows = []
+    for title, by_entry in found.items():
+        first, *others = by_entry.values()
+        alike = all(other == first for other in others)
+        shown = {title: first} if alike else {f"{title}, {entry}": values for entry, values in by_entry.items()}
+        for name, values in shown.items():
+            metrics = {}
+            for metric, by_seed in values.items():
+                loss = metric.endswith("loss")
+                metrics[metric] = MetricSummary(
+                    by_seed, by_seed, higher_is_better=not loss, percent=not loss, chosen=suite.choose_by is not None
+                )
+            if metrics:
+                rows.append(ComparisonRow(name, metrics, reference=True))
+    return rows
 
 
 def _similarity_sentence(name: str, seed: int, outcome: Outcome) -> str:

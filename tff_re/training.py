@@ -220,6 +220,7 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         "bytes_up_per_client_and_round": experiment.traffic.up,
         "final": history[-1] if history else {},
         "best": best_values(history, test=result.chosen is None),
+        "references": {row: dict(values) for row, values in experiment.prepared.references.items()},
         "notes": list(experiment.prepared.notes),
     }
     if result.chosen is not None:

@@ -130,6 +130,8 @@ class ComparisonRow:
       control: Whether it is a control (central or local training), not a competitor.
       rounds_to: (metric, target) to the round, for each seed, in which it was first reached, or None.
       median: Whether medians over the seeds are shown, too.
+      steps: Local steps of all clients in all rounds; None: not shown.
+      reference: Whether nothing was trained: a ceiling or a trivial baseline of the data.
     """
 
     algorithm: str
@@ -140,6 +142,8 @@ class ComparisonRow:
     control: bool = field(default=False)
     rounds_to: Mapping[tuple[str, float], tuple[int | None, ...]] = field(default_factory=dict)
     median: bool = False
+    steps: float | None = None
+    reference: bool = False
 
 
 def comparison_markdown(rows: Sequence[ComparisonRow], baseline: str | None = None) -> str:
@@ -152,7 +156,7 @@ def comparison_markdown(rows: Sequence[ComparisonRow], baseline: str | None = No
     lines = ["| algorithm | " + " | ".join(_cell(c.title) for c in columns) + " |"]
     lines.append("| :-- |" + " --: |" * len(columns))
     for row in rows:
-        name = _cell(row.algorithm) + (" (control)" if row.control else "")
+        name = _cell(row.algorithm) + (" (control)" if row.control else " (not trained)" if row.reference else "")
         lines.append(f"| {name} | " + " | ".join(_cell(c.text(row)) for c in columns) + " |")
     return "\n".join([*lines, "", _note(rows, baseline), ""])
 
@@ -175,7 +179,7 @@ def comparison_rich(rows: Sequence[ComparisonRow], baseline: str | None = None) 
         for column in columns:
             table.add_column(Text(column.title.removeprefix(title + " ")), justify="right", overflow="fold")
         for row in rows:
-            style = "dim" if row.control else "bold" if row.algorithm == baseline else ""
+            style = "dim" if row.control or row.reference else "bold" if row.algorithm == baseline else ""
             table.add_row(Text(row.algorithm), *(Text(c.text(row)) for c in columns), style=style)
         tables.append(table)
     return Group(*tables, Text(_note(rows, baseline), style="dim"))
@@ -199,6 +203,8 @@ def comparison_csv(path: str | os.PathLike, rows: Sequence[ComparisonRow], basel
         for name, target in row.rounds_to:
             record[f"{name}_rounds_to_{target:g}"] = _rounds(row, (name, target), ";", "")
         record |= {key: getattr(row, key) for key in ("bytes_up", "bytes_down", "seconds_per_round")}
+        if any(r.steps is not None for r in rows):
+            record["steps"] = row.steps
         records.append(record)
     file = io.StringIO(newline="")
     writer = csv.DictWriter(file, list(records[0]) if records else ["algorithm"], lineterminator="\n")
@@ -246,6 +252,8 @@ def _parts(rows: Sequence[ComparisonRow], baseline: str | None) -> list[tuple[st
         _Column("kB down", lambda row: _fixed(row.bytes_down, 1e-3, 1)),
         _Column("s a round", lambda row: _fixed(row.seconds_per_round, 1, 2)),
     ]
+    if any(row.steps is not None for row in rows):
+        costs.append(_Column("local steps", lambda row: _fixed(row.steps, 1, 0)))
     if base is not None and base.bytes_up and any(_less_up(row, base) >= 2 for row in rows):
         costs.insert(1, _Column(f"times less up than {base.algorithm}", lambda row: f"{_less_up(row, base):.0f}"))
     return [*parts, ("cost", costs)]

@@ -47,6 +47,8 @@ class Prepared:
       truth: for each client int8 [n], whether its rows state their relation (1), or not (0), or have none (-1); None
         where that is not known, which is everywhere but in made-up bags.
       documents: how whole documents spread over the clients, where the samples are such.
+      references: row of a comparison's table -> metric -> value: what the data themselves give without any training, a
+        ceiling or a trivial baseline. Written into summary.json.
     """
 
     examples: FederatedExamples
@@ -61,6 +63,7 @@ class Prepared:
     bags: BagCorpus | None = None
     truth: tuple[np.ndarray, ...] | None = None
     documents: DocumentStatistics | None = None
+    references: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     corpora: tuple = field(default=(), repr=False)
     held_out_corpora: Mapping[str, BagCorpus | DocumentCorpus] = field(default_factory=dict, repr=False)
 
