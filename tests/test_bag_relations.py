@@ -44,6 +44,7 @@ from tests.upper_floors import (
 from tff_re import training
 from tff_re.run_folder import RunFolder
 from tff_re.runs import train_run
+from tff_re.tasks.ranking_metrics import ranking_metrics
 from tff_re.training import read_history
 
 
@@ -319,6 +320,96 @@ def test_rows_that_state_their_relation_are_known_of_made_up_bags():
     assert prepare(planted_table(task={"planted_seed": 1})).bags.pairs != prepared.bags.pairs
 
 
+PLANTED = {"planted_bags": 80, "planted_relations": 3, "noise_rate": 0.8}
+
+
+def false_facts(prepared, made):
+    """(in training, in dev and test) how many sentences state a relation that their pair does not have."""
+    corpora = prepared.held_out_corpora
+    return tuple(
+        sum(made.expressed[s.sentence_id] not in ("NA", *s.relations) for corpus in some for s in corpus.sentences)
+        for some in ((prepared.bags,), corpora.values())
+    )
+
+
+def test_noise_that_states_another_relation_is_left_out_of_the_test_bags():
+    from datasets.bags.planted import planted
+
+    wanted = {"num_relations": 3, "zipf": 0.5, "seed": 0}
+    noisy, silent = (planted(80, 0.8, other_share=share, **wanted) for share in (0.9, 0.0))
+    as_before, clean = (
+        prepare(planted_table(task={**PLANTED, "other_share": 0.9, "clean_test": clean})) for clean in (False, True)
+    )
+    in_training, at_server = false_facts(as_before, noisy)
+    assert in_training > 20 and at_server > 5
+    texts = {s.sentence_id: s.text for s in noisy.corpus.sentences}
+    assert all(texts[s.sentence_id] == s.text for s in clean.bags.sentences)
+    texts = {s.sentence_id: s.text for s in silent.corpus.sentences}
+    for split, corpus in clean.held_out_corpora.items():
+        assert all(texts[s.sentence_id] == s.text for s in corpus.sentences)
+        assert corpus.pairs == as_before.held_out_corpora[split].pairs, "the same bags"
+    assert false_facts(clean, noisy)[0] == in_training
+    assert false_facts(prepare(planted_table(task={**PLANTED, "other_share": 0.0})), silent) == (0, 0)
+
+
+def by_hand(prepared, expressed, pool):
+    """The oracle's measures from the sentences' truth, bag by bag."""
+    found = {}
+    for split, corpus in prepared.held_out_corpora.items():
+        names = corpus.label_names[1:]
+        scores, true = [], []
+        for pair, rows in corpus.bags.items():
+            stated = [expressed[corpus.sentences[row].sentence_id] for row in rows]
+            scores += [pool([one == name for one in stated]) for name in names]
+            true += [name in corpus.sentences[rows[0]].relations for name in names]
+            assert corpus.sentences[rows[0]].pair == pair
+        measured = ranking_metrics(np.array(scores, float), np.array(true))
+        found |= {f"{split}/{name}": measured[name] for name in ("auc", "max_f1")}
+    return found
+
+
+def test_what_a_perfect_classifier_and_chance_would_have():
+    from datasets.bags.planted import planted
+
+    made = planted(200, 0.8, num_relations=3, zipf=0.5, other_share=0.9, seed=0)
+    wanted = {**PLANTED, "planted_bags": 200, "other_share": 0.9}
+    prepared = prepare(planted_table(task={**wanted, "clean_test": False}))
+    titles = list(prepared.references)
+    assert [title.partition(" ")[0] for title in titles] == ["ranking", "oracle", "oracle"]
+    for title, pool in zip(titles[1:], (max, np.mean), strict=True):
+        known = by_hand(prepared, made.expressed, pool)
+        assert {name: prepared.references[title][name] for name in known} == pytest.approx(known)
+        assert 0.2 < known["test/auc"] < 0.95, "false facts stand among the true ones"
+    clean = prepare(planted_table(task=wanted)).references
+    assert clean[titles[1]]["test/auc"] > 0.95 and clean[titles[1]]["test/max_f1"] > 0.95
+    test = prepared.held_out_corpora["test"]
+    share = sum(label > 0 for _, label in test.triples) / (3 * len(test.pairs))
+    assert clean[titles[0]]["test/auc"] == pytest.approx(share)
+    assert clean[titles[0]]["test/max_f1"] == pytest.approx(2 * share / (1 + share))
+    assert list(prepare(bag_table()).references) == titles[:1], "of read bags it is not known"
+
+
+def test_training_on_what_states_its_relation_alone():
+    everything, stated = (prepare(planted_table(task={**PLANTED, "train_on": rows})) for rows in ("all", "stated"))
+    assert stated.partition == everything.partition
+    for whole, part, known, rest in zip(
+        everything.examples.clients, stated.examples.clients, everything.truth, stated.truth, strict=True
+    ):
+        assert (known == 0).any() and not (rest == 0).any()
+        for name, array in whole.train.items():
+            np.testing.assert_array_equal(part.train[name], array[known != 0], name)
+        np.testing.assert_array_equal(rest, known[known != 0])
+    assert any(note.startswith("train_on: the ") for note in stated.notes)
+
+
+def test_runs_of_other_seeds_have_sentences_of_their_own_if_wanted():
+    table = planted_table(task={"planted_anew": True})
+    one, same, other = (prepare(table, seed=seed) for seed in (3, 3, 4))
+    assert one.bags == same.bags and one.bags.pairs != other.bags.pairs
+    another = prepare(planted_table(task={"planted_anew": True, "planted_seed": 1}), seed=3)
+    assert another.bags.pairs != one.bags.pairs
+
+
 def test_precision_of_the_selection_against_numpy(runtime, tmp_path):
     table = planted_table(training={"rounds": 2, "client_fraction": 0.67})
     experiment, _ = train_table(table, tmp_path / "run", runtime, details=False)
@@ -409,6 +500,7 @@ def test_other_algorithms_train_on_the_sentences_of_bags(name, runtime, tmp_path
         ({"planted_seed": -1}, "'task.planted_seed' must be at least 0, got -1"),
         ({"dev_split": "dev"}, "'task.dev_split' is the split 'dev' of test_split, too; choose on another one"),
         ({"misplaced": "keep"}, "'task.misplaced' must be one of"),
+        ({"train_on": "stated"}, "'task.train_on' is 'stated', but what the sentences of 'nyt10' state is not known"),
         ({"server_share": 0.2}, "unknown key 'task.server_share'"),
         ({"na_rate": 0.5}, "data set nyt10: has no use for na_rate; leave na_rate out"),
         ({"test_path": None, "test_split": "dev"}, "nyt10_val.txt"),
@@ -432,6 +524,11 @@ def test_options_that_do_not_fit(task, wanted, capsys, tmp_path, monkeypatch):
         ({"planted_sentences": 3}, "'task.planted_sentences' must be at least planted_bags, 24, got 3"),
         ({"planted_zipf": -1.0}, "'task.planted_zipf' must be a number of at least 0, got -1.0"),
         ({"noise_rate": 1.5}, "'task.noise_rate' must lie in [0, 1], got 1.5"),
+        ({"other_share": -0.5}, "'task.other_share' must lie in [0, 1], got -0.5"),
+        ({"planted_cues": 0}, "'task.planted_cues' must be at least 1, got 0"),
+        ({"planted_cues_of_word": 0}, "'task.planted_cues_of_word' must be at least 1, got 0"),
+        ({"planted_cues_of_word": 40}, "16 cues cannot be made of 1 words; lower cues_of_word"),
+        ({"train_on": "true"}, "'task.train_on' must be one of"),
     ],
     ids=str,
 )

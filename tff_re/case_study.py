@@ -162,6 +162,10 @@ def _facts(run: FinishedRun, count: int, pair: Pair | None) -> list[_Chosen]:
     corpus: BagCorpus = prepared.bags
     sentence_of = {sentence.sentence_id: sentence for sentence in corpus.sentences}
     found: dict[tuple[Pair, str], list[_Row]] = {}
+    if getattr(run.experiment.recipe.task.options, "train_on", "all") != "all":
+        raise UserError(
+            f"{run.folder.path}: trained on a part of its rows (task.train_on); give a run with all of them"
+        )
     for client, (name, samples) in enumerate(prepared.partition.clients.items()):
         rows = [(sentence_of[i], relation) for i in samples.train for relation in sentence_of[i].relations]
         for row, (sentence, relation) in enumerate(rows):
@@ -189,7 +193,7 @@ def _shares(run: FinishedRun) -> dict[str, np.ndarray]:
 def _shares_of(run: FinishedRun, examples: list) -> list[np.ndarray]:
     experiment = run.experiment
     name, model = experiment.recipe.algorithm.name, experiment.model
-    if name == "lazy_mil":
+    if name in ("lazy_mil", "lazy_mil_alias"):
         return build_selection(model, experiment.prepared.num_triples)(run.weights, examples)
     if name in _OBJECTIVES:
         return build_local_shares(model, _OBJECTIVES[name]())(run.weights, examples)

@@ -4,20 +4,27 @@ Settings"): Lazy MIL and the baselines that the paper compares it with.
 The baselines suppress noise inside of a client's own bags (Appendix C, Algorithm 3) and count clients by their
 sentences; Lazy MIL selects one sentence a triple over all clients of the round (Algorithms 1 and 2) and counts clients
 by the selected ones (Eq. 5).
+
+`lazy_mil_alias` is a control of another sort: what the authors' released code does in place of that, and no client of a
+federation can do.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
+
+import tensorflow_federated as tff
 
 from computations.aggregators import AttentionFactory, mean
 from computations.algorithms.options import AdamOrSgdOptions
 from computations.algorithms.parts import adam_or_sgd
 from computations.algorithms.registry import algorithm
 from computations.bags import require_linear_classifier
-from computations.client_work import build_local_training
+from computations.client_work import ClientWork, build_local_training
 from computations.client_work.objectives import (
     AtLeastOne,
     BagAverage,
@@ -26,7 +33,12 @@ from computations.client_work.objectives import (
     RelationAwareAttention,
     SelectiveAttention,
 )
-from computations.client_work.selection import build_cross_platform_selection, check_selection, require_bags
+from computations.client_work.selection import (
+    build_cross_platform_selection,
+    build_shared_winners,
+    check_selection,
+    require_bags,
+)
 from computations.errors import CompositionError
 from computations.federated_algorithm import FederatedAlgorithm, compose
 from computations.local_model import LocalModel
@@ -79,6 +91,19 @@ class LazyOptions(BagOptions):
         check_selection(1 if self.num_triples is None else self.num_triples, self.na_label)
 
 
+@dataclass(frozen=True, kw_only=True)
+class AliasOptions(BagOptions):
+    """Attributes:
+    num_triples: T, as Lazy MIL's; a run counts them if it is not set.
+    """
+
+    num_triples: int | None = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_selection(1 if self.num_triples is None else self.num_triples, 0)
+
+
 @algorithm("mil_none", title="NONE", source="FedDS, Section 4.3, Algorithm 3; FedAvg", options=BagOptions)
 def mil_none(model, options):
     """mean or attention; cross-entropy on every sentence"""
@@ -127,19 +152,72 @@ def lazy_mil(model, options):
     return _composed("lazy_mil", model, options, CrossEntropy(), selection=selection)
 
 
+@algorithm(
+    "lazy_mil_alias",
+    title="Lazy MIL, winners at all clients",
+    source="a control: the authors' released code of FedDS",
+    options=AliasOptions,
+)
+def lazy_mil_alias(model, options):
+    """no federation: what Lazy MIL selects is copied to every client of the round, and all train on all of it"""
+    if options.num_triples is None:
+        raise CompositionError("lazy_mil_alias: the number of triples is not known; num_triples is not set")
+    require_bags(model, "lazy_mil_alias")
+    share = build_shared_winners(model, options.num_triples)
+    return _composed("lazy_mil_alias", model, options, CrossEntropy(), before=lambda work: _on_shared(work, share))
+
+
+def _on_shared(work: ClientWork, share: tff.Computation) -> ClientWork:
+    """The same work on examples that the clients share."""
+    clients_type = work.next.type_signature.parameter[2]
+
+    @tff.tensorflow.computation(share.type_signature.result.examples.member, clients_type.member.seed)
+    def as_clients(examples, seed):
+        return collections.OrderedDict(examples=examples, seed=seed)
+
+    metrics = [result.metrics.member for result in (work.next.type_signature.result, share.type_signature.result)]
+
+    @tff.tensorflow.computation(*metrics)
+    def join(trained, selected):
+        name = "clients/non_finite"
+        return collections.OrderedDict(trained, **{**selected, name: trained[name] + selected[name]})
+
+    @tff.federated_computation(*list(work.next.type_signature.parameter))
+    def next_round(state, weights, clients):
+        shared = share(weights, clients["examples"])
+        output = work.next(state, weights, tff.federated_map(as_clients, (shared["examples"], clients["seed"])))
+        return collections.OrderedDict(
+            state=output["state"],
+            update=output["update"],
+            weight=output["weight"],
+            metrics=tff.federated_map(join, (output["metrics"], shared["metrics"])),
+        )
+
+    return dataclasses.replace(work, next=next_round)
+
+
 def _composed(
-    name: str, model: LocalModel, options: BagOptions, objective: Objective, *, pooling="max", selection=None
+    name: str,
+    model: LocalModel,
+    options: BagOptions,
+    objective: Objective,
+    *,
+    pooling="max",
+    selection=None,
+    before: Callable[[ClientWork], ClientWork] = lambda work: work,
 ) -> FederatedAlgorithm:
     require_bags(model, name)
     attends = options.aggregation == "attention"
     algorithm = compose(
         model,
-        client_work=build_local_training(
-            model,
-            objective=objective,
-            optimizer=adam_or_sgd(options),
-            training=options.local_training("uniform" if attends else options.weighting),
-            selection=selection,
+        client_work=before(
+            build_local_training(
+                model,
+                objective=objective,
+                optimizer=adam_or_sgd(options),
+                training=options.local_training("uniform" if attends else options.weighting),
+                selection=selection,
+            )
         ),
         aggregator=AttentionFactory(options.granularity) if attends else mean(),
         finalizer=gradient_step(model, step_size=options.server_step, momentum=options.server_momentum),

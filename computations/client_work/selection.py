@@ -129,6 +129,66 @@ def build_selection(
     return selection
 
 
+def build_shared_winners(model: LocalModel, num_triples: int) -> tff.Computation:
+    """(<weights@CLIENTS, examples@CLIENTS> -> <examples@CLIENTS, metrics@SERVER>): every client gets the sentences that
+    `build_cross_platform_selection` selects at all clients of the round.
+
+    A control, no federated method: the sentences themselves leave their clients, in a sum to the server and a broadcast
+    from there. The authors' released code of FedDS does this in its simulation, where one list is shared by mistake.
+    Arguments and errors are those of `build_cross_platform_selection`, and so are the metrics, beside
+    `clients/non_finite`: how many clients had a score that is not finite. These get no sentences.
+    """
+    select = build_cross_platform_selection(model, num_triples)
+    chosen_type = select.type_signature.result.chosen.member
+
+    @tff.tensorflow.computation(chosen_type, model.examples_type)
+    def give(chosen, examples):
+        rows = tf.where(chosen["selected"])
+        places = tf.gather_nd(examples[TRIPLE], rows)[:, tf.newaxis]
+        table = collections.OrderedDict()
+        for name, array in examples.items():
+            shape = tf.concat([[num_triples], tf.shape(array)[1:]], axis=0)
+            table[name] = tf.ensure_shape(
+                tf.scatter_nd(places, tf.gather_nd(array, rows), shape), [num_triples, *array.shape[1:]]
+            )
+        present = tf.scatter_nd(places, tf.ones_like(places[:, 0]), [num_triples])
+        return collections.OrderedDict(table=table, present=present)
+
+    @tff.tensorflow.computation(give.type_signature.result, chosen_type)
+    def take(given, chosen):
+        # A triple has one winner at the most, so that a sum over clients is that winner's row.
+        mask = (given["present"] > 0) & chosen["finite"]
+        return collections.OrderedDict(
+            (name, tf.ensure_shape(tf.boolean_mask(array, mask), [None, *array.shape[1:]]))
+            for name, array in given["table"].items()
+        )
+
+    @tff.tensorflow.computation(chosen_type)
+    def left_out(chosen):
+        return 1.0 - tf.cast(chosen["finite"], tf.float32)
+
+    metrics_type = select.type_signature.result.metrics.member
+
+    @tff.tensorflow.computation(metrics_type, np.float32)
+    def with_count(metrics, count):
+        return collections.OrderedDict(metrics, **{"clients/non_finite": count})
+
+    @tff.federated_computation(
+        tff.FederatedType(model.weights_type, tff.CLIENTS), tff.FederatedType(model.examples_type, tff.CLIENTS)
+    )
+    def share(weights, examples):
+        found = select(weights, examples)
+        chosen = found["chosen"]
+        given = tff.federated_broadcast(tff.federated_sum(tff.federated_map(give, (chosen, examples))))
+        count = tff.federated_sum(tff.federated_map(left_out, chosen))
+        return collections.OrderedDict(
+            examples=tff.federated_map(take, (given, chosen)),
+            metrics=tff.federated_map(with_count, (found["metrics"], count)),
+        )
+
+    return share
+
+
 def build_local_shares(model: LocalModel, objective: BagObjective) -> tff.Computation:
     """(<weights@SERVER, examples@CLIENTS> -> float32[?]@CLIENTS): what each sentence counts in its local bag.
 

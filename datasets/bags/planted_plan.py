@@ -4,6 +4,9 @@ A sentence is two entities among filler words, with a cue: two words at one of t
 (before, between, behind). Every relation has some cues of its own, and so has its absence. A true sentence of a related
 pair has a cue of one of the pair's relations; a noisy one has a cue of no relation or of another one. Distant
 supervision labels both alike.
+
+Cues are as easy or hard to learn as the options say: the more of them, the fewer sentences show each one; where several
+cues share a word, no word tells the relation without its neighbour.
 """
 
 from __future__ import annotations
@@ -18,9 +21,6 @@ from datasets.bag_records import NEGATIVE
 from datasets.errors import DataError
 from datasets.seeds import generator
 
-CUES = 4
-"""Cues of a relation; the absence of one has as many times CUES as there are relations."""
-
 FILLERS = 400
 LONGEST_GAP = 4
 """Filler words at each of the three places, at most."""
@@ -28,6 +28,9 @@ LONGEST_GAP = 4
 WIDTH = 3 * (LONGEST_GAP + 2) + 2
 
 _SYLLABLES = tuple(consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou")
+
+MOST_CUE_WORDS = len(_SYLLABLES) ** 3
+"""Words of three syllables."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,9 @@ class PlantedOptions:
       other_share: Of the noisy sentences, those that state a relation which is not their pair's; the others state none.
       at_least_one: Whether each relation of a pair has a true sentence, as far as the bag has sentences enough; fewer
         sentences are noisy then than `noise_rate` says.
+      cues: Cues of a relation, at least 1; the absence of one has as many as all relations together.
+      cues_of_word: How many cues a word of a cue is part of, on average, at least 1; they are of different relations by
+        chance.
       zipf: The exponent of the law, at least 0; the larger, the more unequal.
       seed: Of all that is drawn.
 
@@ -61,11 +67,13 @@ class PlantedOptions:
     unrelated_share: float = 0.5
     other_share: float = 0.5
     at_least_one: bool = True
+    cues: int = 4
+    cues_of_word: int = 1
     zipf: float = 1.0
     seed: int = 0
 
     def __post_init__(self):
-        for name, least in (("num_bags", 2), ("num_relations", 1)):
+        for name, least in (("num_bags", 2), ("num_relations", 1), ("cues", 1), ("cues_of_word", 1)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise DataError(f"{name} is not a whole number of at least {least}", remedy=f"use at least {least}")
@@ -85,6 +93,14 @@ class PlantedOptions:
             raise DataError(f"num_triples is not from {self.num_bags} to {most}", remedy="change it, or num_relations")
         if self.sentences < self.num_bags:
             raise DataError("num_sentences is smaller than num_bags", remedy="give every bag a sentence")
+        if 2 * self.distinct_cues > MOST_CUE_WORDS:
+            raise DataError(
+                f"{self.distinct_cues} cues are more than there are words for", remedy="lower cues or num_relations"
+            )
+        if self.cue_words * (self.cue_words - 1) < self.distinct_cues:
+            raise DataError(
+                f"{self.distinct_cues} cues cannot be made of {self.cue_words} words", remedy="lower cues_of_word"
+            )
 
     @property
     def relation_names(self) -> tuple[str, ...]:
@@ -107,6 +123,16 @@ class PlantedOptions:
         if self.num_triples is not None:
             return self.num_triples
         return self.num_bags + (self.related // 10 if self.num_relations > 1 else 0)
+
+    @property
+    def distinct_cues(self) -> int:
+        """The number of cues, of all relations and of their absence."""
+        return 2 * self.cues * self.num_relations
+
+    @property
+    def cue_words(self) -> int:
+        """The number of words that cues are made of."""
+        return -(-2 * self.distinct_cues // self.cues_of_word)
 
 
 @dataclass(frozen=True)
@@ -144,7 +170,7 @@ def draw_plan(options: PlantedOptions) -> Plan:
     expressed, bag = _expressed(options, rng, sizes, order_of, several)
     shuffled = rng.permutation(count)
     bag, expressed = bag[shuffled], expressed[shuffled]
-    words, cues = _grammar(options.num_relations)
+    words, cues = _grammar(options)
     side = math.ceil(math.sqrt(2 * num_bags))
     first, second = np.divmod(rng.choice(side * side, num_bags, replace=False), side)
     entities = np.stack([first, second + side], axis=1).astype(np.int32) + len(words)
@@ -189,21 +215,34 @@ def _expressed(options, rng, sizes, order_of, several) -> tuple[np.ndarray, np.n
     return np.where(own > 0, expressed, 0).astype(np.int32), bag
 
 
-def _grammar(num_relations: int) -> tuple[list[str], np.ndarray]:
-    """The words without the entities, and the cues: int32 [R + 1, CUES * R, 3], two words and a place.
+def _grammar(options: PlantedOptions) -> tuple[list[str], np.ndarray]:
+    """The words without the entities, and the cues: int32 [R + 1, cues * R, 3], two words and a place.
 
-    A relation has CUES cues, which are repeated; its absence has CUES * R different ones.
+    A relation has `cues` cues, which are repeated; its absence has as many different ones as all relations together.
+    The seed has no part in it.
     """
+    per_relation, most = options.cues, options.cues * options.num_relations
+    distinct = [most] + [per_relation] * options.num_relations
+    pairs = _cue_words(options)
+    cues, taken = np.zeros((len(distinct), most, 3), np.int32), 0
+    for label, number in enumerate(distinct):
+        made = np.empty((number, 3), np.int32)
+        made[:, :2] = FILLERS + pairs[taken : taken + number]
+        made[:, 2] = (label + np.arange(number)) % 3
+        cues[label] = np.tile(made, (most // number, 1))
+        taken += number
     words = [_word(2, number) for number in range(FILLERS)]
-    cues = np.zeros((num_relations + 1, CUES * num_relations, 3), np.int32)
-    for label in range(num_relations + 1):
-        distinct = CUES * num_relations if label == 0 else CUES
-        made = np.array(
-            [(len(words) + 2 * cue, len(words) + 2 * cue + 1, (label + cue) % 3) for cue in range(distinct)], np.int32
-        )
-        words += [_word(3, len(words) - FILLERS + number) for number in range(2 * distinct)]
-        cues[label] = np.tile(made, (cues.shape[1] // distinct, 1))
-    return words, cues
+    return words + [_word(3, number) for number in range(options.cue_words)], cues
+
+
+def _cue_words(options: PlantedOptions) -> np.ndarray:
+    """The two words of each cue, int32 [distinct_cues, 2]: no two cues have the same ones in the same order."""
+    number, words = np.arange(options.distinct_cues, dtype=np.int32), options.cue_words
+    if options.cues_of_word == 1:
+        return np.stack([2 * number, 2 * number + 1], axis=1)
+    first = number % words
+    pairs = np.stack([first, (first + 1 + number // words) % words], axis=1)
+    return pairs[generator(0, "planted cues").permutation(len(pairs))]
 
 
 def _layout(rng, expressed, entities, cues) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

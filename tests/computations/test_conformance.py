@@ -20,8 +20,10 @@ from tests.computations.toolbox import bits, client, examples, model_weights, st
 NAMES = algorithms.names()
 every_algorithm = pytest.mark.parametrize("name", NAMES)
 
-# A maximum or minimum over clients comes before their sums; in Lazy MIL the best scores, then their platforms.
-DEPENDENT_AGGREGATIONS = {**dict.fromkeys(("fedatt", "fedatts", "fedpa", "fedpap", "fedcmc"), 2), "lazy_mil": 3}
+# A maximum or minimum over clients comes before their sums; in Lazy MIL the best scores, then their platforms, and in
+# its control the sentences of these.
+DEPENDENT_AGGREGATIONS = dict.fromkeys(("fedatt", "fedatts", "fedpa", "fedpap", "fedcmc"), 2)
+DEPENDENT_AGGREGATIONS |= {"lazy_mil": 3, "lazy_mil_alias": 4}
 
 # A few epochs over small batches.
 ORDINARY = {"local_epochs": 2, "batch_size": 4}

@@ -258,6 +258,47 @@ def test_the_selections_bytes(build):
         assert traffic.up - plain.up == 8 * count + 8  # and what was selected of how many
 
 
+# The control: winners' sentences at all clients.
+
+
+@pytest.fixture(scope="module")
+def build_alias(bag_model):
+    def get(**options):
+        entry = algorithms.find("lazy_mil_alias")
+        return entry.build(bag_model, entry.options(**{"num_triples": T, "learning_rate": 0.5, **options}))
+
+    return get
+
+
+def test_every_client_trains_on_the_winners_of_all(build_alias, build):
+    platforms = [platform(1, S1, (3, 1, 0.1)), platform(2, S2, (3, 1, 0.7), (6, NA, 0.2)), platform(3, (3, 1, 0.4))]
+    output = play(build_alias(local_epochs=1, batch_size=8), platforms)
+    won = [platform(0, S1, (3, 1, 0.7), (6, NA, 0.2))]
+    # One client that holds the winners alone makes the same model, whoever of the three would have trained.
+    alone = play(build(local_epochs=1, batch_size=8), won)
+    assert_close(output["state"]["weights"].trainable, alone["state"]["weights"].trainable)
+    metrics = output["metrics"]["work"]
+    assert metrics["clients/counted"] == 3 and metrics["local/steps"] == 3
+    assert metrics["selection/sentences"] == 3 and metrics["selection/triples"] == 3
+    steps = play(build(local_epochs=1, batch_size=8), platforms)["metrics"]["work"]["local/steps"]
+    assert steps == 2, "in Lazy MIL the third platform has no winner"
+
+
+def test_sentences_leave_the_clients_in_the_control_alone(build_alias, build):
+    _, up = travelling(build_alias().next)
+    assert ("float32", (T, 3)) in [t for one in up for t in tensors_in(one)]
+    _, up = travelling(build().next)
+    assert ("float32", (T, 3)) not in [t for one in up for t in tensors_in(one)]
+
+
+def test_the_control_without_a_number_of_triples(bag_model):
+    entry = algorithms.find("lazy_mil_alias")
+    with pytest.raises(CompositionError, match=r"lazy_mil_alias: .*num_triples is not set"):
+        entry.build(bag_model, entry.options())
+    with pytest.raises(ValueError, match="num_triples must be at least 1, got 0"):
+        entry.options(num_triples=0)
+
+
 # Clear errors.
 
 

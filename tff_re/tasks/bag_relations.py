@@ -24,10 +24,11 @@ from datasets.bags.selection import set_bags_apart, without_pairs
 from datasets.catalogue import find_data_set
 from datasets.encoded_clients import training_texts
 from datasets.errors import DataError
+from datasets.federated import FederatedExamples
 from datasets.partition import Partition, build_partition, label_counts, read_partition
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.held_out import DEV, TEST
-from tff_re.tasks.ranking_metrics import curve, ranking_metrics
+from tff_re.tasks.ranking_metrics import PRECISION_AT, curve, ranking_metrics
 from tff_re.tasks.relation_text import RelationTextOptions, relation_encoding
 from tff_re.tasks.where import Where
 
@@ -59,8 +60,18 @@ class Options(RelationTextOptions):
     planted_sentences: for planted, how many sentences they have together; three a bag if not set.
     planted_zipf: for planted, how unequal the bags are in size: the exponent of Zipf's law.
     planted_relations: for planted, how many relations there are.
+    planted_cues: for planted, how many cues a relation has; a cue is two words, and the more there are, the fewer
+      sentences show each.
+    planted_cues_of_word: for planted, how many cues a word of theirs is part of; from 2 on no word tells a relation
+      without its neighbour.
     noise_rate: for planted, the share of the sentences of related pairs that state none of their relations.
+    other_share: for planted, the share of that noise which states another relation; the rest states none.
+    clean_test: for planted, whether the noise of dev and test states no relation at all; false: `other_share` of it
+      states another one, so that a perfect classifier of sentences finds false facts there.
+    train_on: for planted, `all` rows at the platforms, or the `stated` ones alone, those that state their relation and
+      those of unrelated pairs: what a perfect selection would leave.
     planted_seed: for planted, draws the sentences, so that runs of other seeds have the same ones.
+    planted_anew: for planted, whether each seed of a run draws sentences of its own, beside `planted_seed`.
     """
 
     dataset: str = "cdr_aligned"
@@ -83,8 +94,14 @@ class Options(RelationTextOptions):
     planted_sentences: int | None = None
     planted_zipf: float = 0.5
     planted_relations: int = 5
+    planted_cues: int = 4
+    planted_cues_of_word: int = 1
     noise_rate: float = 0.4
+    other_share: float = 0.5
+    clean_test: bool = True
+    train_on: Literal["all", "stated"] = "all"
     planted_seed: int = 0
+    planted_anew: bool = False
 
     def __post_init__(self):
         super().__post_init__()
@@ -94,7 +111,14 @@ class Options(RelationTextOptions):
             raise ValueError(f"dev_split is the split '{self.test_split}' of test_split, too; choose on another one")
         if not 0 <= self.dev_share < 1:
             raise ValueError(f"dev_share must be at least 0 and below 1, got {self.dev_share}")
-        for name, least in (("dev_seed", 0), ("planted_seed", 0), ("planted_bags", 2), ("planted_relations", 1)):
+        for name, least in (
+            ("dev_seed", 0),
+            ("planted_seed", 0),
+            ("planted_bags", 2),
+            ("planted_relations", 1),
+            ("planted_cues", 1),
+            ("planted_cues_of_word", 1),
+        ):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if self.planted_sentences is not None and self.planted_sentences < self.planted_bags:
@@ -103,13 +127,19 @@ class Options(RelationTextOptions):
             )
         if not 0 <= self.planted_zipf < math.inf:
             raise ValueError(f"planted_zipf must be a number of at least 0, got {self.planted_zipf}")
-        if not 0 <= self.noise_rate <= 1:
-            raise ValueError(f"noise_rate must lie in [0, 1], got {self.noise_rate}")
+        for name in ("noise_rate", "other_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must lie in [0, 1], got {getattr(self, name)}")
+        if self.train_on == "stated" and self.dataset != PLANTED:
+            raise ValueError(
+                f"train_on is 'stated', but what the sentences of '{self.dataset}' state is not known; use 'all', or "
+                f"dataset = '{PLANTED}'"
+            )
 
 
 def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
     """Reads the corpora, shuffles the sentences of the training bags over platforms and encodes all."""
-    corpus, held_out, stated = _corpora(options, seed, where)
+    corpus, held_out, made = _corpora(options, seed, where)
     if where.partition is not None:
         partition = read_partition(where.partition, corpus)
     else:
@@ -121,6 +151,11 @@ def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
     encoded = {split: encode_bags(bags, encoding, label_names=corpus.label_names) for split, bags in held_out.items()}
     named = [f"{split}: {note}" for split, bags in held_out.items() for note in (bags.describe(), *bags.notes)]
     names, reports = ("training", *encoded), (report, *(one for _, one in encoded.values()))
+    truth = None if made is None else _truth(corpus, partition, made.training)
+    if options.train_on == "stated":
+        examples, truth, note = _stated_alone(examples, truth)
+        notes = (*notes, note)
+    at_server = BagsAtServer({split: bags for split, (bags, _) in encoded.items()})
     return Prepared(
         examples=examples,
         inputs=inputs,
@@ -141,10 +176,11 @@ def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
         positive_labels=corpus.positive_labels,
         encoding=encoding,
         held_out_corpora=held_out,
-        held_out=BagsAtServer({split: bags for split, (bags, _) in encoded.items()}),
+        held_out=at_server,
+        references=at_server.references(None if made is None else made.held_out),
         beside={name: tf.TensorSpec([None], tf.int32) for name in (TRIPLE, PLATFORM)},
         bags=corpus,
-        truth=None if stated is None else _truth(corpus, partition, stated),
+        truth=truth,
     )
 
 
@@ -193,6 +229,22 @@ class BagsAtServer:
             {split: dataclasses.replace(bags, arrays=run(bags.arrays)) for split, bags in self._bags.items()}
         )
 
+    def references(self, stated: Mapping[str, str] | None = None) -> dict[str, dict[str, float]]:
+        """Rows of a comparison that need no training: `CHANCE`, and `ORACLES` where it is known what sentences state.
+
+        Args:
+          stated: sentence id -> the relation that it states, the negative for none.
+        """
+        found: dict[str, dict[str, float]] = {CHANCE: {}}
+        for split in self.splits:
+            share = float(self._true(split).mean())
+            found[CHANCE] |= {f"{split}/auc": share, f"{split}/max_f1": 2 * share / (1 + share)}
+            found[CHANCE] |= {f"{split}/p_at_{n}": share for n in (*PRECISION_AT, "mean")}
+        for title, pool in ORACLES.items() if stated is not None else ():
+            scores = {split: pool(*_certain(bags, stated)) for split, bags in self._bags.items()}
+            found[title] = self.metrics(scores)
+        return found
+
     def points(self, scores: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """The curve of the test split's facts; None where a score is not finite."""
         if not np.isfinite(scores[TEST]).all():
@@ -204,19 +256,18 @@ class BagsAtServer:
         return self._bags[split].labels[:, 1:].astype(bool)
 
 
-def _corpora(options: Options, seed: int, where: Where) -> tuple[BagCorpus, dict[str, BagCorpus], PlantedCorpus | None]:
+@dataclass(frozen=True)
+class _Stated:
+    """Sentence id -> the relation that its words state, at the platforms and at the server."""
+
+    training: Mapping[str, str]
+    held_out: Mapping[str, str]
+
+
+def _corpora(options: Options, seed: int, where: Where) -> tuple[BagCorpus, dict[str, BagCorpus], _Stated | None]:
     """The training corpus, split -> corpus at the server, and where they were planted what their sentences state."""
     if options.dataset == PLANTED:
-        made = planted(
-            options.planted_bags,
-            options.noise_rate,
-            num_sentences=options.planted_sentences,
-            num_relations=options.planted_relations,
-            zipf=options.planted_zipf,
-            seed=options.planted_seed,
-        )
-        corpus, test = set_bags_apart(made.corpus, PLANTED_TEST_SHARE, seed=options.planted_seed)
-        return corpus, _with_dev(options, test), made
+        return _planted(options, seed)
 
     def load(split, path, knowledge_base, **more):
         return load_bags(
@@ -242,6 +293,32 @@ def _corpora(options: Options, seed: int, where: Where) -> tuple[BagCorpus, dict
     return corpus, {DEV: without_pairs(dev, corpus) if options.new_pairs else dev, TEST: test}, None
 
 
+def _planted(options: Options, seed: int) -> tuple[BagCorpus, dict[str, BagCorpus], _Stated]:
+    draw = options.planted_seed
+    if options.planted_anew:
+        draw = int(np.random.SeedSequence([options.planted_seed, seed]).generate_state(1)[0])
+
+    def made(other_share: float) -> PlantedCorpus:
+        return planted(
+            options.planted_bags,
+            options.noise_rate,
+            num_sentences=options.planted_sentences,
+            num_relations=options.planted_relations,
+            other_share=other_share,
+            cues=options.planted_cues,
+            cues_of_word=options.planted_cues_of_word,
+            zipf=options.planted_zipf,
+            seed=draw,
+        )
+
+    noisy = made(options.other_share)
+    # The same bags and sentences but for what the noise states.
+    clean = made(0.0) if options.clean_test else noisy
+    corpus, _ = set_bags_apart(noisy.corpus, PLANTED_TEST_SHARE, seed=draw)
+    _, test = set_bags_apart(clean.corpus, PLANTED_TEST_SHARE, seed=draw)
+    return corpus, _with_dev(options, test), _Stated(noisy.expressed, clean.expressed)
+
+
 def _with_dev(options: Options, test: BagCorpus) -> dict[str, BagCorpus]:
     if not options.dev_share:
         return {TEST: test}
@@ -249,14 +326,59 @@ def _with_dev(options: Options, test: BagCorpus) -> dict[str, BagCorpus]:
     return {DEV: dev, TEST: test}
 
 
-def _truth(corpus: BagCorpus, partition: Partition, made: PlantedCorpus) -> tuple[np.ndarray, ...]:
+def _certain(bags: HeldOutBags, stated: Mapping[str, str]) -> tuple[np.ndarray, np.ndarray]:
+    """(float64 [n, C], 1 for the relation that a sentence states; int32 [n], its bag)."""
+    label_of = {name: label for label, name in enumerate(bags.label_names)}
+    labels = [label_of[stated[sentence_id]] for sentence_id in bags.sentence_ids]
+    return np.eye(len(label_of))[labels], bags.arrays["bag"]
+
+
+def _best_of_bag(scores: np.ndarray, bag: np.ndarray) -> np.ndarray:
+    pooled = np.zeros((bag[-1] + 1, scores.shape[1]))
+    np.maximum.at(pooled, bag, scores)
+    return pooled
+
+
+def _mean_of_bag(scores: np.ndarray, bag: np.ndarray) -> np.ndarray:
+    pooled = np.zeros((bag[-1] + 1, scores.shape[1]))
+    np.add.at(pooled, bag, scores)
+    return pooled / np.bincount(bag)[:, None]
+
+
+CHANCE = "ranking by chance"
+
+ORACLES = {
+    "oracle (perfect sentence classifier), best of a bag": _best_of_bag,
+    "oracle (perfect sentence classifier), mean of a bag": _mean_of_bag,
+}
+"""Row of a comparison -> (scores of sentences [n, C], bag of each [n]) -> scores of the bags. NONE, ONE and Lazy MIL
+score a bag by its best sentence; so do ATT and ATT_RA where sentences are certain, because their attention goes to the
+sentences that state a relation. AVE takes the mean."""
+
+
+def _stated_alone(
+    examples: FederatedExamples, truth: tuple[np.ndarray, ...]
+) -> tuple[FederatedExamples, tuple[np.ndarray, ...], str]:
+    """The clients' rows without those that do not state their relation, what is known of the rest, and a note."""
+    kept = [known != 0 for known in truth]
+    clients = tuple(
+        dataclasses.replace(client, train={name: array[rows] for name, array in client.train.items()})
+        for client, rows in zip(examples.clients, kept, strict=True)
+    )
+    left = sum(int(rows.sum()) for rows in kept)
+    note = f"train_on: the {left} of {sum(map(len, kept))} rows that state their relation or whose pair is unrelated"
+    known = tuple(of_client[rows] for of_client, rows in zip(truth, kept, strict=True))
+    return dataclasses.replace(examples, clients=clients), known, note
+
+
+def _truth(corpus: BagCorpus, partition: Partition, stated: Mapping[str, str]) -> tuple[np.ndarray, ...]:
     """For each client int8 [n], in the order of its rows: 1 where the sentence states the row's relation, 0 where it
     does not, -1 where the row's pair is unrelated."""
     sentence_of = {sentence.sentence_id: sentence for sentence in corpus.sentences}
     return tuple(
         np.array(
             [
-                -1 if relation == corpus.negative else made.expressed[sentence_id] == relation
+                -1 if relation == corpus.negative else stated[sentence_id] == relation
                 for sentence_id in client.train
                 for relation in sentence_of[sentence_id].relations
             ],

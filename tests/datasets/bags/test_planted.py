@@ -1,3 +1,4 @@
+import collections
 import dataclasses
 
 import numpy as np
@@ -88,6 +89,31 @@ def test_a_cue_tells_its_relation_and_nothing_else_does():
         assert (s.head_text, s.tail_text) == s.pair and len(s.head_text) == 8
 
 
+def cue_of(text):
+    return tuple(word for word in text.split() if len(word) == 6)
+
+
+def test_more_cues_are_shown_less_often():
+    few, many = (planted(400, 0.4, num_sentences=4000, num_relations=3, cues=cues) for cues in (4, 40))
+    counts = [collections.Counter(cue_of(s.text) for s in made.corpus.sentences) for made in (few, many)]
+    assert [len(one) for one in counts] == [4 * 3 * 2, 40 * 3 * 2]
+    assert few.corpus.bags == many.corpus.bags and few.expressed == many.expressed, "only the words differ"
+
+
+def test_shared_words_tell_nothing_alone():
+    made = planted(400, 0.4, num_sentences=4000, num_relations=3, cues=20, cues_of_word=6)
+    relations_of, relations_of_word = {}, {}
+    for s in made.corpus.sentences:
+        cue = cue_of(s.text)
+        relations_of.setdefault(cue, set()).add(made.expressed[s.sentence_id])
+        for word in cue:
+            relations_of_word.setdefault(word, set()).add(made.expressed[s.sentence_id])
+    assert len(relations_of) == 120 and all(len(stated) == 1 for stated in relations_of.values())
+    assert len(relations_of_word) == 2 * 120 / 6
+    assert np.mean([len(stated) > 1 for stated in relations_of_word.values()]) > 0.9
+    assert len({(second, first) for first, second in relations_of} & set(relations_of)) == 0
+
+
 def test_parts_keep_their_truth():
     made = planted(60, 0.5)
     for part in set_bags_apart(made.corpus, 0.2, seed=0):
@@ -107,6 +133,10 @@ def test_parts_keep_their_truth():
         ({"num_triples": 31}, "num_triples is not from 10 to 30"),
         ({"unrelated_share": 1.0}, "no pair is related"),
         ({"other_share": -0.1}, "other_share is not a number from 0 to 1"),
+        ({"cues": 0}, "cues is not a whole number of at least 1"),
+        ({"cues": 100_000}, "1000000 cues are more than there are words for; lower cues or num_relations"),
+        ({"cues_of_word": 0}, "cues_of_word is not a whole number of at least 1"),
+        ({"cues_of_word": 20}, "40 cues cannot be made of"),
         ({"zipf": -1.0}, "zipf is not a number of at least 0"),
         ({"seed": -1}, "the seed is not a whole number"),
     ],
