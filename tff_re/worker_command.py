@@ -17,11 +17,14 @@ def check(address: str, tls: Tls | None, seconds: float) -> None:
     """`worker --check`: whether a worker answers.
 
     Raises:
-      UserError: none does; UnknownRuntime: the address is malformed.
+      UserError: none does; UnknownRuntime: the address is malformed; RuntimeProblem: our certificate or key is not fit
+      for use.
     """
     from tff_re.runtime.connection import check_worker
 
     parse_address(address)
+    if tls is not None:
+        tls.check()
     if reason := check_worker(address, tls, seconds):
         raise UserError(f"no worker answered at {address} within {seconds:g} s ({reason})")
     click.echo(f"a worker answers at {address}")

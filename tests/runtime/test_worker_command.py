@@ -1,6 +1,5 @@
 """`python -m tff_re.run worker` as it is typed: what it starts, what it lets through, that nothing is left of it."""
 
-import shutil
 import signal
 import socket
 import subprocess
@@ -53,31 +52,6 @@ def started(tmp_path, monkeypatch):
         process.close()
 
 
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    """Tls of a worker, of a client, and of a stranger whom another authority signed."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed, which makes the certificates of this test")
-    folder = tmp_path_factory.mktemp("certificates")
-
-    def openssl(*arguments):
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    (folder / "extensions").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
-    made = {}
-    for authority, members in (("ours", ("worker", "client")), ("theirs", ("stranger",))):
-        openssl(
-            "req", "-x509", *key, "-keyout", f"{authority}.key", "-out", f"{authority}.pem", "-subj", f"/CN={authority}"
-        )
-        for name in members:
-            openssl("req", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
-            signing = ("-CA", f"{authority}.pem", "-CAkey", f"{authority}.key", "-CAcreateserial")
-            openssl("x509", "-req", "-in", f"{name}.csr", *signing, "-extfile", "extensions", "-out", f"{name}.pem")
-            made[name] = Tls(folder / f"{name}.pem", folder / f"{name}.key", folder / "ours.pem")
-    return made
-
-
 def options(tls):
     return "--tls-cert", tls.cert, "--tls-key", tls.key, "--tls-ca", tls.ca
 
@@ -114,7 +88,6 @@ def test_mutual_tls(guard, started, port, certificates):
     process, line = started("--port", port, *options(certificates["worker"]))
     assert "0.0.0.0" in line and "mutual TLS" in line
     assert check_worker(f"localhost:{port}", certificates["client"], 20) is None
-    assert check_worker(f"localhost:{port}", certificates["stranger"], 0.5)
     assert check_worker(f"localhost:{port}", None, 0.5)
     # Who presents no certificate gets nowhere, even with the right authority.
     bare = [
@@ -168,7 +141,37 @@ def test_a_port_that_is_taken(guard, capsys, port, tmp_path):
 def test_certificate_and_key_that_do_not_go_together(guard, certificates, port, tmp_path):
     mixed = Tls(certificates["worker"].cert, certificates["client"].key, certificates["worker"].ca)
     process = Process("worker", "--port", port, "--log", tmp_path / "log", *options(mixed))
-    refusal(process.end(), "the proxy refuses its configuration")
+    refusal(process.end(), f"{mixed.key}: is not the key of {mixed.cert}")
+
+
+def test_a_worker_looks_at_its_own_certificate(guard, certificates, port, tmp_path):
+    process = Process("worker", "--port", port, "--log", tmp_path / "log", *options(certificates["expired"]))
+    refusal(process.end(), f"{certificates['expired'].cert}: has expired")
+    assert not (tmp_path / "log").exists()
+
+
+def test_a_client_is_told_what_is_wrong_with_which_certificate(guard, started, port, certificates, capsys):
+    started("--port", port, *options(certificates["worker"]))
+    client, stranger = certificates["client"], certificates["stranger"]
+    here, seconds = f"localhost:{port}", 20  # it is told long before
+    assert check_worker(here, client, seconds) is None
+    told = check_worker(here, certificates["expired"], seconds)
+    assert told == f"the worker refuses our certificate {certificates['expired'].cert}: it has expired"
+    told = check_worker(here, stranger, seconds)
+    assert told.startswith(f"the worker refuses our certificate {stranger.cert}: it is not signed by the authority")
+    misled = Tls(client.cert, client.key, stranger.ca.with_name("theirs.pem"))
+    assert (
+        check_worker(here, misled, seconds) == f"the worker's certificate is not signed by the authority of {misled.ca}"
+    )
+    assert "IP address mismatch" in check_worker(f"127.0.0.2:{port}", client, seconds)
+    refusal(command(capsys, "worker", "--check", here, *options(stranger)), str(stranger.cert), "it is not signed")
+    expired = certificates["expired"]
+    refusal(command(capsys, "worker", "--check", here, *options(expired)), f"{expired.cert}: has expired")
+
+
+def test_a_client_with_tls_of_a_worker_without(guard, started, port, certificates):
+    started("--port", port)
+    assert check_worker(f"localhost:{port}", certificates["client"], 20) == "the worker does not use TLS"
 
 
 @pytest.mark.parametrize(

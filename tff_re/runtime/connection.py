@@ -6,7 +6,8 @@ import time
 
 import grpc
 
-from tff_re.runtime.tls import Tls
+from tff_re.runtime.addresses import parse_address
+from tff_re.runtime.tls import Tls, why_refused
 
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
@@ -17,6 +18,7 @@ _OPTIONS = [
 # Frees nothing, so that it does nothing; written out here because TFF's own messages come with all of TensorFlow.
 _NOTHING_TO_DO = "/tensorflow_federated.v0.ExecutorGroup/Dispose"
 _PAUSE_SECONDS = 0.1
+_LOOK_SECONDS = 1.0
 SILENCE = "no answer"
 _NO_ANSWER = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
@@ -65,6 +67,8 @@ def connect(address: str, tls: Tls | None, seconds: float) -> grpc.Channel | str
         if reason is None:
             return channel
         channel.close()
+        if tls is not None and (refusal := why_refused(*parse_address(address), tls, _LOOK_SECONDS)):
+            return refusal  # waiting would not mend it
         told = told if reason == SILENCE else reason
         if time.monotonic() + _PAUSE_SECONDS > deadline:
             return told

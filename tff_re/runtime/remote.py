@@ -162,8 +162,12 @@ class RemoteRuntime:
         }
 
     def require_answers(self) -> None:
-        """Raises WorkerStartFailed unless every worker answers in time; imports neither TensorFlow nor TFF."""
+        """Raises WorkerStartFailed unless every worker answers in time, RuntimeProblem if our certificate or key is not
+        fit for use; imports neither TensorFlow nor TFF."""
         from tff_re.runtime.connection import check_worker
+
+        if self._tls is not None:
+            self._tls.check()
 
         def check(address):
             return check_worker(address, self._tls, self._connect_timeout)

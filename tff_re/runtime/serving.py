@@ -48,10 +48,12 @@ def serve(
       say: called with lines for the user.
 
     Raises:
-      RuntimeProblem: the options contradict one another, or ask for what is not safe and is not said to be wanted.
+      RuntimeProblem: the options contradict one another, or ask for what is not safe and is not said to be wanted; or
+        certificate and key do not go together, the certificate is not valid now, or others may read the key.
       WorkerStartFailed: worker or proxy cannot be started, or the worker dies again and again.
     """
     guarded = _guarded(bind, tls, insecure)
+    how = f"mutual TLS, certificate valid until {tls.check()}" if tls else "without encryption"
     worker = Worker(log_path, max_concurrent_computation_calls=max_concurrent_computation_calls, port=port)
     with contextlib.ExitStack() as stack:
         proxy = None
@@ -70,7 +72,6 @@ def serve(
         worker.start()
         if proxy is not None:
             proxy.start()
-        how = "mutual TLS" if tls else "without encryption"
         calls = worker.max_concurrent_computation_calls
         say(f"a worker listens on {where}, port {port} ({how}); {calls} clients side by side; its log: {log_path}")
         _watch(worker, proxy, say)

@@ -1,8 +1,14 @@
-"""Mutual TLS between us and workers on other machines: three files, named by the environment or given."""
+"""Mutual TLS between us and workers on other machines: three files, named by the environment or given.
+
+Imports neither gRPC nor anything that starts threads: a worker's process must have one thread alone.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +16,19 @@ from pathlib import Path
 from tff_re.runtime.errors import RuntimeProblem
 
 VARIABLES = {"cert": "TFF_RE_TLS_CERT", "key": "TFF_RE_TLS_KEY", "ca": "TFF_RE_TLS_CA"}
+# OpenSSL's numbers of: no issuer at hand, itself signed by nobody else, an authority that is not ours, a chain of one.
+_UNKNOWN_AUTHORITY = (2, 18, 19, 20, 21)
+_EXPIRED, _NOT_YET_VALID = 10, 9
+# What a worker's proxy answers to a certificate, by the end of OpenSSL's name of it.
+_ALERTS = {
+    "CERTIFICATE_EXPIRED": "it has expired",
+    "UNKNOWN_CA": "it is not signed by the authority that the worker was given (--tls-ca)",
+    "CERTIFICATE_REVOKED": "it was revoked",
+    "CERTIFICATE_REQUIRED": "it got none",
+    "BAD_CERTIFICATE": "it is damaged, or not valid yet",
+    "UNSUPPORTED_CERTIFICATE": "it is not meant for clients",
+    "CERTIFICATE_UNKNOWN": "it gives no reason",
+}
 
 
 @dataclass(frozen=True)
@@ -24,18 +43,64 @@ class Tls:
         """What is in the files, by `cert`, `key` and `ca`.
 
         Raises:
-          RuntimeProblem: one of them cannot be read or is not PEM.
+          RuntimeProblem: one of them cannot be read or is not PEM, or others than its owner may read the key.
         """
         found = {}
         for name in VARIABLES:
             path = getattr(self, name)
             try:
-                found[name] = path.read_bytes()
+                with open(path, "rb") as file:
+                    mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+                    found[name] = file.read()
             except OSError as error:
                 raise RuntimeProblem(f"TLS, {name}: {path}: {error.strerror}") from None
             if b"-----BEGIN " not in found[name]:
                 raise RuntimeProblem(f"TLS, {name}: {path}: is not a PEM file")
+            if name == "key" and mode & (stat.S_IRWXG | stat.S_IRWXO):
+                raise RuntimeProblem(f"TLS, key: {path}: others may use it (mode {mode:04o}); chmod 600 {path}")
         return found
+
+    def check(self) -> str:
+        """Looks at our own files; returns until when the certificate is valid, as OpenSSL writes it.
+
+        The standard library reads no certificate, but verifies one: ours does a handshake with itself, in memory.
+
+        Raises:
+          RuntimeProblem: see `contents`; or certificate and key do not go together, or the certificate is not valid
+            now.
+        """
+        import ssl
+
+        self.contents()
+        server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        client.check_hostname = False
+        client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # trusted by itself, without its authority
+        try:
+            server.load_cert_chain(self.cert, self.key, password="")
+            client.load_verify_locations(self.cert)
+        except ssl.SSLError as error:
+            if error.reason == "KEY_VALUES_MISMATCH":
+                raise RuntimeProblem(f"TLS, key: {self.key}: is not the key of {self.cert}") from None
+            raise RuntimeProblem(
+                f"TLS: {self.cert} and {self.key}: OpenSSL cannot use them ({error.reason or 'a key with a password?'})"
+            ) from None
+        to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+        ends = client.wrap_bio(to_client, to_server), server.wrap_bio(to_server, to_client, server_side=True)
+        try:
+            for end in ends * 2:
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    end.do_handshake()
+            return ends[0].getpeercert()["notAfter"]
+        except ssl.SSLCertVerificationError as error:
+            if error.verify_code == _EXPIRED:
+                raise RuntimeProblem(f"TLS, cert: {self.cert}: has expired; have a new one signed") from None
+            if error.verify_code == _NOT_YET_VALID:
+                raise RuntimeProblem(
+                    f"TLS, cert: {self.cert}: is not valid yet; look at this machine's clock"
+                ) from None
+            raise RuntimeProblem(f"TLS, cert: {self.cert}: {error.verify_message}") from None
+        except ssl.SSLError as error:
+            raise RuntimeProblem(f"TLS: {self.cert}: OpenSSL cannot use it ({error.reason})") from None
 
 
 def chosen(**given: Path | None) -> Tls | None:
@@ -59,3 +124,37 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Tls | None
     """`chosen` of the variables TFF_RE_TLS_CERT, TFF_RE_TLS_KEY and TFF_RE_TLS_CA."""
     environment = os.environ if environment is None else environment
     return chosen(**{name: environment.get(variable) or None for name, variable in VARIABLES.items()})
+
+
+def why_refused(host: str, port: int, tls: Tls, seconds: float) -> str | None:
+    """What is wrong with the worker's certificate, or in its eyes with ours; None where nothing is, or nobody answers.
+
+    gRPC tells no more than that there is no connection. With TLS 1.3 a worker judges our certificate after the
+    handshake, so that the verdict comes in the place of an answer.
+    """
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(tls.ca)
+        context.load_cert_chain(tls.cert, tls.key, password="")
+        context.set_alpn_protocols(["h2"])
+        with (
+            socket.create_connection((host.strip("[]"), port), timeout=seconds) as stream,
+            context.wrap_socket(stream, server_hostname=host.strip("[]")) as secured,
+        ):
+            secured.recv(1)
+    except ssl.SSLCertVerificationError as error:
+        if error.verify_code in _UNKNOWN_AUTHORITY:
+            return f"the worker's certificate is not signed by the authority of {tls.ca}"
+        return f"the worker's certificate is refused: {error.verify_message}"
+    except ssl.SSLError as error:
+        reason = error.reason or ""
+        if reason == "WRONG_VERSION_NUMBER":
+            return "the worker does not use TLS"
+        for name, words in _ALERTS.items():
+            if reason.endswith(f"ALERT_{name}"):
+                return f"the worker refuses our certificate {tls.cert}: {words}"
+    except OSError:
+        pass
+    return None

@@ -1,0 +1,76 @@
+"""Our own certificate and key, looked at before anybody is connected to."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from tff_re.runtime import RemoteRuntime, RuntimeProblem
+from tff_re.runtime.connection import open_channel
+from tff_re.runtime.tls import Tls
+
+
+@pytest.fixture
+def copy(certificates, tmp_path):
+    """A client's files, to be changed."""
+    for path in (certificates["client"].cert, certificates["client"].key):
+        shutil.copy(path, tmp_path)
+    return Tls(tmp_path / "client.pem", tmp_path / "client.key", certificates["client"].ca)
+
+
+def test_a_certificate_that_is_valid(certificates):
+    assert certificates["client"].check().endswith(" GMT")
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o644])
+def test_a_key_that_others_may_use(copy, mode):
+    copy.key.chmod(mode)
+    for use in (copy.check, copy.contents, lambda: open_channel("localhost:1", copy)):
+        with pytest.raises(RuntimeProblem, match=rf"{copy.key}: others may use it \(mode {mode:04o}\); chmod 600 "):
+            use()
+    copy.key.chmod(0o400)
+    assert copy.check()
+
+
+def test_a_certificate_that_has_expired(certificates, tmp_path):
+    with pytest.raises(RuntimeProblem, match=r"expired\.pem: has expired"):
+        certificates["expired"].check()
+    with pytest.raises(RuntimeProblem, match=r"expired\.pem: has expired"):  # before anything is connected
+        RemoteRuntime(tmp_path / "log", addresses="localhost:1", tls=certificates["expired"]).__enter__()
+
+
+def test_a_certificate_that_is_not_valid_yet(copy, certificates):
+    config = copy.cert.with_name("ca.cnf")
+    config.write_text(
+        "[ca]\ndefault_ca = own\n[own]\nnew_certs_dir = .\ndatabase = index\nserial = serial\ndefault_md = sha256\n"
+        "policy = any\n[any]\ncommonName = supplied\n"
+    )
+    config.with_name("index").touch()
+    config.with_name("serial").write_text("01\n")
+    authority = certificates["client"].ca
+    request = certificates["client"].cert.with_suffix(".csr")
+    signing = ["openssl", "ca", "-batch", "-config", config, "-in", request, "-out", copy.cert, "-notext"]
+    by_whom = ["-cert", authority, "-keyfile", authority.with_suffix(".key")]
+    when = ["-startdate", "20800101000000Z", "-enddate", "20900101000000Z"]
+    subprocess.run([*signing, *by_whom, *when], cwd=config.parent, check=True, capture_output=True)
+    with pytest.raises(RuntimeProblem, match=r"client\.pem: is not valid yet; look at this machine's clock"):
+        copy.check()
+
+
+def test_a_key_of_another_certificate(copy, certificates):
+    shutil.copy(certificates["worker"].key, copy.key)
+    with pytest.raises(RuntimeProblem, match=r"client\.key: is not the key of .*client\.pem"):
+        copy.check()
+
+
+def test_a_key_with_a_password_asks_nobody(copy):
+    secret = ["openssl", "ec", "-in", copy.key, "-out", copy.key, "-aes128", "-passout", "pass:secret"]
+    subprocess.run(secret, check=True, capture_output=True)
+    with pytest.raises(RuntimeProblem, match="OpenSSL cannot use them"):
+        copy.check()
+
+
+def test_a_file_that_is_cut(copy):
+    copy.cert.write_text(copy.cert.read_text()[:200])
+    with pytest.raises(RuntimeProblem, match="OpenSSL cannot use them"):
+        copy.check()
