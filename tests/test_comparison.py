@@ -338,6 +338,11 @@ def test_suites_that_cannot_be_run_are_refused_before_anything_is_made(changes, 
         ({"seeds": [0, 0]}, "'seeds' must be different whole numbers"),
         ({"entry": [{"name": "a b"}, {"name": "a-b"}], "gain": []}, "'a b' and 'a-b' would share a folder"),
         ({"entry": [{"name": "!?"}], "gain": []}, "'!?' has no letter or digit"),
+        ({"entry": [{"name": ".."}], "gain": []}, "'..' has no letter or digit"),
+        ({"entry": [{"name": "a" * 151}], "gain": []}, "is longer than 150 bytes"),
+        ({"entry": [{"name": "a", "group": "b" * 151}], "gain": []}, "is longer than 150 bytes"),
+        ({"entry": [{"name": "a\x1b[2J"}], "gain": []}, "holds a control character"),
+        ({"title": "a\nb"}, "holds a control character"),
     ],
 )
 def test_suites_whose_runs_would_meet_in_one_folder(changes, part, tmp_path):
@@ -352,6 +357,10 @@ def test_keys_of_all_entries_come_before_an_entrys_own_and_those_of_the_command(
     assert [(recipe.training.rounds, recipe.evaluation.every) for recipe in recipes] == [(4, 1), (5, 1)]
     with pytest.raises(UserError, match=r"training\.round\b"):
         load_suite(str(suite_file(tmp_path, set=["training.round=4"])))
+
+
+def test_folders_of_entries_lie_in_the_comparison():
+    assert [slug(name) for name in ("../../etc", "/a/b", ".hidden", "a/../b")] == ["etc", "a-b", "hidden", "a-..-b"]
 
 
 def test_chinese_names_have_folders_of_their_own(tmp_path):

@@ -105,6 +105,15 @@ ALGORITHM, TRAINING, TASK = SYNTHETIC["algorithm"], SYNTHETIC["training"], SYNTH
         ({"seed": True}, "'seed' must be a whole number from 0"),
         ({"seed": "1"}, "'seed' must be a whole number from 0"),
         ({"name": ""}, "'name' must be a string in quotes, got ''"),
+        ({"name": "../../escaped"}, "'../../escaped' holds a path's separator; name the place of the folder by --out"),
+        ({"name": "/tmp/escaped"}, "holds a path's separator"),
+        ({"name": "a\\b"}, "holds a path's separator"),
+        ({"name": ".."}, "'..' begins with a dot"),
+        ({"name": ".hidden"}, "begins with a dot"),
+        ({"name": "a\nb"}, "'a\\nb' holds a control character"),
+        ({"name": "a\x1b[2Jb"}, "holds a control character"),
+        ({"name": " "}, "begins or ends with a space"),
+        ({"name": "症" * 51}, "is longer than 150 bytes"),
         ({"description": 3}, "'description' must be a string in quotes, got 3"),
         ({"published": {"test/accuracy": "0.8"}}, "[published] must be a table of numbers"),
         ({"published": {"test/accuracy": True}}, "[published] must be a table of numbers"),
@@ -128,6 +137,20 @@ def test_no_algorithm_takes_a_rate_or_step_of_zero(name):
         for value in ("0", "0.0", "-0.0", "1e-46", "-1", "nan", "inf", "-inf", "1e39"):
             with pytest.raises(UserError, match=f"'algorithm.{key}' must be"):
                 resolve({**SYNTHETIC, "algorithm": {"name": name}}, "r.toml", (f"algorithm.{key}={value}",))
+
+
+def test_a_name_of_a_run_is_no_path(capsys, tmp_path, monkeypatch):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    refusal(command(capsys, "train", write_recipe(tmp_path / "r.toml", name="../../escaped")), "a path's separator")
+    refusal(command(capsys, "train", write_recipe(tmp_path / "r.toml"), "--set", "name=../x"), "a path's separator")
+    assert not list(folder.iterdir()) and {path.name for path in tmp_path.iterdir()} == {"work", "r.toml"}
+
+
+@pytest.mark.parametrize("name", ["cdr 2, λ = 0.5", "症状", "a.b_c-d", "症" * 50])
+def test_names_that_are_no_paths(name, tmp_path):
+    assert load(str(write_recipe(tmp_path / "r.toml", name=name))).name == name
 
 
 def test_a_refused_recipe_on_the_command_line(capsys, tmp_path):

@@ -17,9 +17,19 @@ import numpy as np
 from datasets.partition import LabelCounts
 from tff_re.errors import UserError, nearest
 from tff_re.experiment import Workshop
-from tff_re.recipe import Recipe, apply_override, load, locate, read_toml, resolve, suites
+from tff_re.recipe import (
+    Recipe,
+    apply_override,
+    file_name_problem,
+    has_control_character,
+    load,
+    locate,
+    read_toml,
+    resolve,
+    suites,
+)
 from tff_re.report import Points, read_precision_recall
-from tff_re.run_folder import RunFolder
+from tff_re.run_folder import RunFolder, make_private_folder, permissions
 from tff_re.run_record import is_as_it_was
 from tff_re.runs import recorded_similarities, train_run
 from tff_re.runtime import open_runtime, require_runtime
@@ -148,6 +158,12 @@ def load_suite(name_or_path: str, overrides: tuple[str, ...] = (), seeds: tuple[
     if not options.entry:
         raise UserError(f"{path}: has no [[entry]]")
     names = [entry.name for entry in options.entry]
+    for shown in (options.title, *names, *(entry.group for entry in options.entry)):
+        if has_control_character(shown):
+            raise UserError(f"{path}: {shown[:40]!r} holds a control character; leave it out")
+    for group in {entry.group for entry in options.entry}:
+        if problem := file_name_problem(slug(group)):
+            raise UserError(f"{path}: a group is part of the names of its files: {problem}")
     _require_folders_apart(names, str(path))
     if not options.seeds or len(set(options.seeds)) != len(options.seeds) or min(options.seeds) < 0:
         raise UserError(f"{path}: 'seeds' must be different whole numbers of at least 0, at least one")
@@ -197,6 +213,8 @@ def _require_folders_apart(names: list[str], source: str) -> None:
     taken: dict[str, str] = {}
     for name in names:
         folder = slug(name)
+        if problem := file_name_problem(folder):
+            raise UserError(f"{source}: a name of an entry is that of its run's folder: {problem}")
         if not folder:
             raise UserError(f"{source}: the name '{name}' has no letter or digit; give another")
         if folder in taken:
@@ -232,7 +250,7 @@ def slug(name: str) -> str:
     """A name fit for a folder."""
     for letter, spelled in (("λ", "step"), ("μ", "mu"), ("α", "alpha")):
         name = name.replace(letter, spelled)
-    return re.sub(r"[^\w.]+", "-", name).strip("-").lower()
+    return re.sub(r"[^\w.]+", "-", name).strip("-").lstrip(".-").lower()
 
 
 @dataclass(frozen=True)
@@ -303,8 +321,9 @@ def compare(
         raise UserError(f"{out}: is not empty; continue it with --resume or give another --out")
     outcomes: dict[str, dict[int, Outcome]] = {entry.name: {} for entry in suite.entries}
     require_runtime(runtime_name)
-    runs.mkdir(parents=True, exist_ok=True)
-    with open_runtime(runtime_name, log_path=runs / "worker.log") as runtime:
+    make_private_folder(Path(out))
+    make_private_folder(runs)
+    with permissions(), open_runtime(runtime_name, log_path=runs / "worker.log") as runtime:
         _run_all(suite, runs, outcomes, workshop, runtime, resume, on_start, on_round)
     return outcomes
 

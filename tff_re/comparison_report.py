@@ -26,6 +26,7 @@ from tff_re.report import (
     rank_correlations,
     similarity_figure,
 )
+from tff_re.run_folder import permissions
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Report:
     files: list[Path]
 
 
+@permissions()
 def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Path) -> Report:
     """comparison.md, and for each of the suite's tables a CSV table, curves, those of precision over recall where the
     task ranks, and FedCMC's Figure 1 of the first entry that recorded similarities."""

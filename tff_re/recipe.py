@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import sys
+import unicodedata
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +18,8 @@ else:
     import tomli as tomllib
 
 FOLDER = Path(__file__).parent / "recipes"
+# Bytes of a name: a file's may have 255, and a seed, a metric and an ending come behind it.
+LONGEST_NAME = 150
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +159,8 @@ def resolve(table: dict, source: str, overrides: tuple[str, ...] = (), seed: int
     seed_value = table.get("seed", 0)
     if not isinstance(name, str) or not name:
         raise UserError(f"{source}: 'name' must be a string in quotes, got {name!r}")
+    if problem := file_name_problem(name):
+        raise UserError(f"{source}: 'name' is the name of a run's folder: {problem}")
     if isinstance(seed_value, bool) or not isinstance(seed_value, int) or not 0 <= seed_value < 2**63:
         raise UserError(f"{source}: 'seed' must be a whole number from 0 to 2^63 - 1, got {seed_value!r}")
     description = table.get("description", "")
@@ -178,6 +183,27 @@ def resolve(table: dict, source: str, overrides: tuple[str, ...] = (), seed: int
         published={k: float(v) for k, v in published.items()},
         client_model=_choice(table, "client_model", source) if "client_model" in table else None,
     )
+
+
+def has_control_character(text: str) -> bool:
+    """Whether a line break or another control character, or half of a character, is in a text."""
+    return any(unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp") for letter in text)
+
+
+def file_name_problem(name: str) -> str | None:
+    """What keeps a name from being part of a file's name, and the remedy; None where nothing does."""
+    shown = repr(name if len(name) <= 40 else name[:40] + "…")
+    if len(name.encode("utf-8", "replace")) > LONGEST_NAME:
+        return f"{shown} is longer than {LONGEST_NAME} bytes; give a shorter one"
+    if has_control_character(name):
+        return f"{shown} holds a control character; leave it out"
+    if "/" in name or "\\" in name:
+        return f"{shown} holds a path's separator; name the place of the folder by --out"
+    if name.startswith("."):
+        return f"{shown} begins with a dot; leave it out"
+    if name != name.strip():
+        return f"{shown} begins or ends with a space; leave it out"
+    return None
 
 
 def apply_override(table: dict, override: str) -> None:

@@ -46,6 +46,25 @@ def writing(folder: Path):
         raise
 
 
+@contextlib.contextmanager
+def permissions(mask: int = 0o077):
+    """What is created meanwhile lacks these permissions; by default it is this user's alone (folders 0700, files 0600).
+
+    Of the whole process, as the operating system has it: other threads' files, too. Yields the mask before.
+    """
+    before = os.umask(mask)
+    try:
+        yield before
+    finally:
+        os.umask(before)
+
+
+def make_private_folder(path: Path) -> None:
+    """Makes a folder that only this user may enter; one that is there already keeps its permissions."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.mkdir(mode=0o700, exist_ok=True)
+
+
 class RunFolder:
     """Paths of a run.
 
@@ -57,6 +76,7 @@ class RunFolder:
 
     def __init__(self, path: str | os.PathLike):
         self.path = Path(path)
+        self.usual_mask = 0o077  # of permissions outside of `locked`
 
     def __getattr__(self, name: str) -> Path:
         try:
@@ -85,27 +105,30 @@ class RunFolder:
                 raise UserError(f"{self.path}: is not empty and holds no run; give --out an empty or a new folder")
             if resume and not self.path.exists():
                 raise UserError(f"{self.path}: there is no run to resume; leave --resume out")
-            self.path.mkdir(parents=True, exist_ok=True)
-            write_text(self.recipe, recipe_toml)
+            make_private_folder(self.path)
+            with permissions():
+                write_text(self.recipe, recipe_toml)
         if not self.environment.exists():
-            write_text(self.environment, json.dumps(environment(), indent=2) + "\n")
+            with permissions():
+                write_text(self.environment, json.dumps(environment(), indent=2) + "\n")
 
     @contextlib.contextmanager
     def locked(self):
-        """Keeps a second process out of the folder."""
+        """Keeps a second process out of the folder. What is written meanwhile is this user's alone."""
         from filelock import FileLock, Timeout
 
-        lock = FileLock(self.path / ".lock")
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            raise UserError(
-                f"{self.path}: another process is working in this folder; wait or give another --out"
-            ) from None
-        try:
-            yield
-        finally:
-            lock.release()
+        lock = FileLock(self.path / ".lock", mode=0o600)
+        with permissions() as self.usual_mask:
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                raise UserError(
+                    f"{self.path}: another process is working in this folder; wait or give another --out"
+                ) from None
+            try:
+                yield
+            finally:
+                lock.release()
 
     def require_run(self) -> None:
         """Raises UserError unless the folder holds a run."""

@@ -30,7 +30,7 @@ from tff_re.report import (
     similarity_figure,
     write_documents,
 )
-from tff_re.run_folder import RunFolder, writing
+from tff_re.run_folder import RunFolder, permissions, writing
 from tff_re.runtime import Runtime, open_runtime, require_runtime
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.where import Where
@@ -198,22 +198,23 @@ def export_run(
         if prepared.bags is not None:
             inputs = BagInput(inputs, run.experiment.algorithm.bag_pooling)
         details = details_of(run.experiment, read_history(run.folder), run.round, run.weights)
-        return export_model(
-            out or run.folder.export,
-            model_name=recipe.model.name,
-            model_options=recipe.model.options,
-            inputs=inputs,
-            label_names=prepared.output_names,
-            weights=run.weights,
-            encoding=prepared.encoding,
-            details=without_folders(details),
-            probes=samples,
-            files=files_of(recipe, run.folder),
-            formats=formats,
-            quantise=quantise,
-            tflite=tflite,
-            overwrite=overwrite,
-        )
+        with permissions(run.folder.usual_mask):  # an export is made to be given away
+            return export_model(
+                out or run.folder.export,
+                model_name=recipe.model.name,
+                model_options=recipe.model.options,
+                inputs=inputs,
+                label_names=prepared.output_names,
+                weights=run.weights,
+                encoding=prepared.encoding,
+                details=without_folders(details),
+                probes=samples,
+                files=files_of(recipe, run.folder),
+                formats=formats,
+                quantise=quantise,
+                tflite=tflite,
+                overwrite=overwrite,
+            )
 
 
 def _require_temporary_folder() -> None:

@@ -16,6 +16,10 @@ from tff_re.runtime.errors import WorkerStartFailed
 _SUPERVISOR = pathlib.Path(__file__).with_name("supervisor.py")
 
 
+def _for_us_alone(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)  # what a computation prints is in it
+
+
 class Supervised:
     """One run of a program after another, under `supervisor.py`, which ends it when this process is gone.
 
@@ -68,7 +72,7 @@ class Supervised:
         path, port = behind or ("", 0)
         try:
             self.log_path.parent.mkdir(parents=True, exist_ok=True)
-            with open(self.log_path, "ab") as log:
+            with open(self.log_path, "ab", opener=_for_us_alone) as log:
                 self._supervisor = subprocess.Popen(
                     [sys.executable, "-I", "-S", str(_SUPERVISOR), str(self._owner), path, str(port), *command],
                     stdin=subprocess.PIPE,
