@@ -9,7 +9,7 @@ from pathlib import Path
 from tff_re.quiet import be_quiet
 from tff_re.runtime import install_signal_handlers
 
-NAMES = ("rounds", "encoder", "memory", "documents", "document_memory", "selection", "runtimes", "serving")
+NAMES = ("rounds", "encoder", "memory", "documents", "document_memory", "selection", "runtimes", "sockets", "serving")
 
 
 def main() -> None:

@@ -26,7 +26,12 @@ def main():
     else:
         worker = Worker(log)
         worker.start()
-    pids = {"worker": worker.pid, "supervisor": worker.supervisor_pid, "child": None, "socket": worker.address[5:]}
+    pids = {
+        "worker": worker.pid,
+        "supervisor": worker.supervisor_pid,
+        "child": None,
+        "socket": worker.address.removeprefix("unix:"),
+    }
     if ending == "fork":
         pids["child"] = os.fork()  # inherits our end of the supervisor's lifeline
         if not pids["child"]:

@@ -1,0 +1,89 @@
+"""What the worker's own network costs: rounds and messages through the Unix socket, and straight to a worker's port.
+
+Two workers, one of each kind, take turns; FedAvg on logistic regression and on LSTM(128) as in `rounds`, and a vector
+of 40 MB that goes to the worker and comes back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import tensorflow_federated as tff
+
+from benchmarks import rounds as simple
+from computations.local_model import LocalModel
+from tff_re.run_folder import environment
+from tff_re.runtime import worker_context
+from tff_re.runtime.worker import Worker, reserve_port
+
+PROBLEMS = ("LR, 60 features", "LSTM(128), 40 words")
+NUMBERS = 10**7  # of float32
+PRIVATE, BARE = "Unix socket, network of its own", "port on all interfaces"
+
+
+def run(rounds: int, out: Path) -> str:
+    """Measures both; returns the Markdown table.
+
+    Raises:
+      RuntimeError: the machine allows no network of its own.
+    """
+    with reserve_port() as keeper:
+        port = keeper.getsockname()[1]
+    with contextlib.ExitStack() as stack:
+        contexts = {}
+        for name, chosen in ((PRIVATE, None), (BARE, port)):
+            worker = stack.enter_context(Worker(out / "worker.log", port=chosen))
+            if chosen is None and not worker.private:
+                raise RuntimeError(f"no network namespace is allowed here: {worker.why_exposed}")
+            contexts[name], channel = worker_context.connect(worker, default_num_clients=0)
+            stack.callback(channel.close)
+        stack.callback(tff.framework.set_default_context, tff.framework.get_context_stack().current)
+        seconds = {task: in_turn(contexts, play, rounds) for task, play in tasks().items()}
+    lines = [
+        "| measured | through | seconds, median (least to greatest) | times the bare worker |",
+        "| :-- | :-- | --: | --: |",
+    ]
+    for task, both in seconds.items():
+        times = statistics.median(mine / bare for mine, bare in zip(both[PRIVATE], both[BARE], strict=True))
+        for name, values in both.items():
+            spread = f"{statistics.median(values):.4f} ({min(values):.4f} to {max(values):.4f})"
+            lines.append(f"| {task} | {name} | {spread} | {f'{times:.2f}' if name == PRIVATE else ''} |")
+    about = environment()
+    return "\n".join(lines) + (
+        f"\n\n{rounds} of each after one that compiles, in turn; the ratio is the median over the turns. "
+        f"{about['cores']} cores, TFF {about['tensorflow-federated']}.\n"
+    )
+
+
+def tasks() -> dict[str, Callable[[], object]]:
+    """What is measured -> a function that does it once in TFF's default context."""
+    found = {}
+    for problem in simple.problems():
+        if problem.name in PROBLEMS:
+            contender = simple.Ours(problem, simple.BATCH)
+            contender.start(LocalModel(problem.build, problem.spec, problem.classes).initial_weights(0).trainable)
+            found[f"{problem.name}, a round"] = contender.round
+    numbers = np.ones(NUMBERS, np.float32)
+    negative = tff.tensorflow.computation(lambda x: -x, tff.TensorType(np.float32, [NUMBERS]))
+    found[f"{numbers.nbytes / 1e6:g} MB there and back"] = lambda: negative(numbers)
+    one_more = tff.tensorflow.computation(lambda x: x + 1, np.int32)
+    found["one number there and back"] = lambda: one_more(1)
+    return found
+
+
+def in_turn(contexts: dict, play: Callable[[], object], rounds: int) -> dict[str, list[float]]:
+    """Seconds of `play` in each context."""
+    seconds = {name: [] for name in contexts}
+    for turn in range(rounds + 1):
+        for name in sorted(contexts, reverse=bool(turn % 2)):
+            tff.framework.set_default_context(contexts[name])
+            began = time.perf_counter()
+            play()
+            if turn:
+                seconds[name].append(time.perf_counter() - began)
+    return seconds
