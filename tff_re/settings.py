@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,6 +129,23 @@ def _last(cause: BaseException) -> str:
     while getattr(cause, "exceptions", None):
         cause = cause.exceptions[0]
     return str(cause)
+
+
+def refuse_unread(options, needs: Mapping[str, tuple[str, tuple[str, ...]]]) -> None:
+    """Refuses keys that are set and would not be read, because of the choice made by another key.
+
+    Args:
+      options: a dataclass, in its `__post_init__`.
+      needs: key to (another key, the choices of that one with which it is read). A key is set if its value is not the
+        default one.
+
+    Raises:
+      ValueError: names the key and what it needs.
+    """
+    defaults = {field.name: field.default for field in dataclasses.fields(options)}
+    for name, (chooser, choices) in needs.items():
+        if getattr(options, name) != defaults[name] and getattr(options, chooser) not in choices:
+            raise ValueError(f"{name} needs {chooser} = {' or '.join(map(repr, choices))}")
 
 
 def to_table(value) -> dict:

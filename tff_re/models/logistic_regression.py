@@ -31,6 +31,11 @@ class Options:
             raise ValueError(f"embedding_width must be at least 1, got {self.embedding_width}")
 
 
+def reads_vectors(options: Options) -> bool:
+    """Whether the task's word vectors are read."""
+    return options.features == "mean_vectors"
+
+
 def build(options: Options, inputs: DenseInput | TokenInput, num_classes: int) -> tf.keras.Model:
     """softmax(W x + b); what the x of a sentence is, `options.features` says."""
     return _build(options, inputs, num_classes, plain=False)

@@ -36,6 +36,11 @@ class Options:
             raise ValueError(f"dropout must lie in [0, 1), got {self.dropout}")
 
 
+def reads_vectors(options: Options) -> bool:
+    """Whether the task's word vectors are read."""
+    return True
+
+
 def build(options: Options, inputs: RelationInput | TokenInput, num_classes: int) -> tf.keras.Model:
     """Word vectors, one LSTM, its state at the last word, a linear classifier.
 

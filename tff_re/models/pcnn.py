@@ -43,6 +43,11 @@ class Options:
             raise ValueError(f"dropout must lie in [0, 1), got {self.dropout}")
 
 
+def reads_vectors(options: Options) -> bool:
+    """Whether the task's word vectors are read."""
+    return True
+
+
 def build(options: Options, inputs: RelationInput, num_classes: int) -> tf.keras.Model:
     """Word and position vectors, one convolution, the maximum of each segment, tanh, dropout, a linear classifier.
 

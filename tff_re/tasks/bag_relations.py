@@ -26,6 +26,7 @@ from datasets.encoded_clients import training_texts
 from datasets.errors import DataError
 from datasets.federated import FederatedExamples
 from datasets.partition import Partition, build_partition, label_counts, read_partition
+from tff_re.settings import refuse_unread
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.held_out import DEV, TEST
 from tff_re.tasks.ranking_metrics import PRECISION_AT, curve, ranking_metrics
@@ -34,6 +35,26 @@ from tff_re.tasks.where import Where
 
 PLANTED = "planted"
 PLANTED_TEST_SHARE = 0.25
+
+
+_OF_PLANTED = (
+    "planted_bags",
+    "planted_sentences",
+    "planted_zipf",
+    "planted_relations",
+    "noise_rate",
+    "planted_seed",
+)
+_OF_FILES = ("path", "test_path", "dev_split")
+_OF_LINES = ("rel2id", "misplaced")
+_OF_ALIGNMENT = ("knowledge_base", "test_knowledge_base", "head_kind", "tail_kind", "na_rate")
+_NEEDS = {
+    **dict.fromkeys(_OF_PLANTED, ("dataset", (PLANTED,))),
+    **dict.fromkeys(_OF_FILES, ("dataset", ("nyt10", "mirgene", "cdr_aligned"))),
+    **dict.fromkeys(_OF_LINES, ("dataset", ("nyt10", "mirgene"))),
+    **dict.fromkeys(_OF_ALIGNMENT, ("dataset", ("cdr_aligned",))),
+}
+"""Keys that not all data sets read; see `refuse_unread`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +126,7 @@ class Options(RelationTextOptions):
 
     def __post_init__(self):
         super().__post_init__()
+        refuse_unread(self, _NEEDS)
         if self.dataset != PLANTED and find_data_set(self.dataset).kind != "bags":
             raise ValueError(f"dataset '{self.dataset}' holds no bags of sentences; use its own task")
         if self.dev_split is not None and self.dev_split == self.test_split:

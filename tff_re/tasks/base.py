@@ -131,6 +131,11 @@ class Prepared:
             raise UserError(
                 f"the model '{model.name}' does not take the inputs of this task; choose another model.name"
             )
+        if getattr(self.inputs, "vectors", None) is not None and not _reads_vectors(module, model.options):
+            raise UserError(
+                f"the model '{model.name}' as the recipe sets it does not read word vectors; leave task.vectors_path "
+                "(or task.vectors) out, or choose another model"
+            )
         options, inputs, num_classes = model.options, self.inputs, len(self.label_names)
         return LocalModel(
             build=lambda: module.build(options, inputs, num_classes),
@@ -139,6 +144,10 @@ class Prepared:
             initialise=module.initialise(options, inputs) if hasattr(module, "initialise") else None,
             **(module.local_parts(options) if hasattr(module, "local_parts") else {"classifier": "classifier"}),
         )
+
+
+def _reads_vectors(module, options) -> bool:
+    return hasattr(module, "reads_vectors") and module.reads_vectors(options)
 
 
 def partition_of(options, corpora: tuple, partitioner, seed: int, where: Where, **held_out) -> Partition:

@@ -23,6 +23,7 @@ from datasets.documents.statistics import document_statistics
 from datasets.errors import DataError
 from datasets.partition import build_partition, label_counts, read_partition
 from tff_re.models.inputs import DocumentInput
+from tff_re.settings import refuse_unread
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.held_out import DEV, TEST
 from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD, PAIR_METRICS, pair_metrics
@@ -68,6 +69,7 @@ class Options:
     def __post_init__(self):
         if find_data_set(self.dataset).kind != "documents":
             raise ValueError(f"dataset '{self.dataset}' holds no documents with pairs of entities; use its own task")
+        refuse_unread(self, {"mesh_tree": ("dataset", ("cdr",))})
         if not 0 <= self.dev_share < 1:
             raise ValueError(f"dev_share must be at least 0 and below 1, got {self.dev_share}")
         if self.dev_seed < 0:

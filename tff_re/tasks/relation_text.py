@@ -13,6 +13,7 @@ from datasets.text.relation_layout import MARKERS, as_text, blinded, marked
 from datasets.text.word_tokenizer import word_tokenizer, word_vocabulary
 from tff_re.errors import UserError
 from tff_re.models.inputs import RelationInput
+from tff_re.settings import refuse_unread
 from tff_re.tasks.where import Where
 
 
@@ -43,10 +44,7 @@ class RelationTextOptions:
         for name in ("max_length", "min_count", "min_clients"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.encoding == "words" and self.tokenizer is not None:
-            raise ValueError("tokenizer needs encoding = 'pieces'")
-        if self.encoding == "pieces" and self.vectors_path is not None:
-            raise ValueError("vectors_path needs encoding = 'words'")
+        refuse_unread(self, {"tokenizer": ("encoding", ("pieces",)), "vectors_path": ("encoding", ("words",))})
 
 
 TextsOf = Callable[[Callable], dict[str, Sequence[str]]]

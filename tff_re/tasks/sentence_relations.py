@@ -11,6 +11,7 @@ from datasets.partition import label_counts
 from datasets.relation_records import RelationCorpus
 from datasets.relations.loading import load_relations
 from datasets.relations.selection import balanced_subset, set_documents_apart, subset
+from tff_re.settings import refuse_unread
 from tff_re.tasks.base import Prepared, partition_of
 from tff_re.tasks.relation_text import RelationTextOptions, relation_encoding
 from tff_re.tasks.where import Where
@@ -54,6 +55,7 @@ class Options(RelationTextOptions):
 
     def __post_init__(self):
         super().__post_init__()
+        refuse_unread(self, {"test_path": ("test", ("official",))})
         if not find_data_set(self.dataset).relations:
             raise ValueError(f"dataset '{self.dataset}' holds no pairs of mentions; use its own task")
         for name in ("subset", "balanced_subset", "test_subset"):

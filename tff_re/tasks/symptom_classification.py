@@ -15,8 +15,19 @@ from datasets.text.encoding import CharacterEncoding, WordEncoding
 from datasets.text.segmentation import Segmenter
 from tff_re.errors import UserError
 from tff_re.models.inputs import TokenInput
+from tff_re.settings import refuse_unread
 from tff_re.tasks.base import Prepared, partition_of
 from tff_re.tasks.where import Where
+
+_NEEDS = {
+    "dev_path": ("test", ("official",)),
+    "symptoms": ("encoding", ("words",)),
+    "vectors_path": ("vectors", ("file",)),
+    "vectors_corpus": ("vectors", ("trained",)),
+    "vectors_epochs": ("vectors", ("trained",)),
+    "vectors_width": ("vectors", ("file", "trained")),
+}
+"""What the keys need that a choice may leave unread; see `refuse_unread`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +37,8 @@ class Options:
     label: one of the data set's label choices; its first one if not set.
     path, dev_path: files to read in place of the catalogue's; relative to the current folder.
     split: which of the data set's splits the clients hold.
-    test: `hold_out`: each client keeps `test_share` of its samples; `official`: the dev split is the test set.
+    test: `hold_out`: each client keeps `test_share` of its samples; `official`: the split `test_split` is the test set.
+    test_split: the split for testing with test = `official`.
     server_share: share of the training samples that the server holds with their labels (FedED's D_v), drawn by the
       run's seed before there are clients.
     server_stratified: whether these have the classes in proportion.
@@ -50,6 +62,7 @@ class Options:
     dev_path: str | None = None
     split: str = "train"
     test: Literal["hold_out", "official"] = "hold_out"
+    test_split: str = "dev"
     test_share: float = 0.1
     server_share: float = 0.0
     server_stratified: bool = False
@@ -75,6 +88,7 @@ class Options:
             raise ValueError(f"test_share must lie between 0 and 1, got {self.test_share}")
         if not 0 <= self.server_share < 1:
             raise ValueError(f"server_share must be at least 0 and below 1, got {self.server_share}")
+        refuse_unread(self, _NEEDS)
         if self.vectors == "file" and not self.vectors_path:
             raise ValueError("vectors = 'file' needs vectors_path")
         if self.vectors == "trained" and not self.vectors_corpus:
@@ -88,7 +102,9 @@ def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
     corpus = load_corpus(options.dataset, where.data, path=options.path, label=options.label, split=options.split)
     dev = None
     if options.test == "official":
-        dev = load_corpus(options.dataset, where.data, path=options.dev_path, label=options.label, split="dev")
+        dev = load_corpus(
+            options.dataset, where.data, path=options.dev_path, label=options.label, split=options.test_split
+        )
     corpora = (corpus,) if dev is None else (corpus, dev)
     held_out = {"test_share": options.test_share, "test_unit": options.test_unit}
     partition = partition_of(options, corpora, partitioner, seed, where, **held_out)
