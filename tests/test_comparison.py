@@ -253,6 +253,13 @@ def test_the_command_writes_tables_and_says_what_a_gain_is(compared, capsys, tmp
     assert f"{METHOD} against {BASELINE}: " in text and f"The control '{CONTROL}' alone brings" in text
     with open(compared.out / "comparison.csv", newline="", encoding="utf-8") as file:
         rows = {row["algorithm"]: row for row in csv.DictReader(file)}
+    trivial = rows.pop("trivial: largest class")
+    folder = RunFolder(folder_of(compared.out, METHOD, 0))
+    shares = [json.loads(folder.summary.read_text("utf-8"))["references"]["trivial: largest class"]["test/accuracy"]]
+    shares.append(compared.outcomes[METHOD][1].references["trivial: largest class"]["test/accuracy"])
+    assert float(trivial["test/accuracy_best_mean"]) == pytest.approx(statistics.fmean(shares))
+    assert trivial["bytes_up"] == trivial["train/loss_best_mean"] == ""
+    assert "| trivial: largest class (not trained) |" in (compared.out / "comparison.md").read_text("utf-8")
     assert set(rows) == {BASELINE, METHOD, CONTROL}
     for name, row in rows.items():
         best = statistics.fmean(o.best["train/loss"] for o in compared.outcomes[name].values())
@@ -323,12 +330,39 @@ def test_recipes_that_differ_in_more_than_the_algorithm_are_refused(change, sect
         ({"recipe": None}, "entry 'FedAvgS' has no recipe, and neither has the suite"),
         ({"recipe": "flcmc-synthetc-fedpap"}, "there is no recipe 'flcmc-synthetc-fedpap'; did you mean"),
         ({"titel": "x"}, "unknown key 'titel'; did you mean 'title'?"),
+        ({"metrics": ["test/acuracy"]}, "metrics: there is no metric 'test/acuracy'; did you mean 'test/accuracy'?"),
+        ({"metrics": ["accuracy"]}, "metrics: there is no metric 'accuracy'; did you mean '"),
+        ({"metrics": []}, "'metrics' must be at least one"),
+        ({"targets": {"test/f2": 0.5}}, "[targets]: there is no metric 'test/f2'; did you mean 'test/f1'?"),
+        ({"choose_by": "dev/ff1"}, "choose_by: there is no metric 'dev/ff1'; did you mean 'dev/f1'?"),
+        ({"choose_by": "test/f1"}, "choose_by must be a metric of the dev split, e.g. dev/f1; got test/f1"),
+        ({"entry": [{"name": "a", "published": {"test/acc": 1}}], "gain": []}, "entry 'a': published: there is no met"),
+        ({"metrics": ["clients/counted"]}, "[[gain]] is of the first metric, which must be of test, train or local"),
+        # Metrics that there are, but not of this task.
+        (
+            {"metrics": ["test/micro_f1"]},
+            "metrics: the runs of fedavgs have no metric 'test/micro_f1'; did you mean",
+        ),
+        ({"targets": {"test/auc": 0.5}}, "targets: the runs of fedavgs have no metric 'test/auc'; "),
+        ({"choose_by": "dev/f1"}, "choose_by: the runs of fedavgs have no metric 'dev/f1'; "),
+        ({"set": ["evaluation.train_split=false"]}, "metrics: the runs of fedavgs have no metric 'train/loss'; "),
     ],
 )
 def test_suites_that_cannot_be_run_are_refused_before_anything_is_made(changes, wanted, capsys, tmp_path):
     path = suite_file(tmp_path, **changes)
     refusal(command(capsys, "compare", "--suite", path, "--out", tmp_path / "out"), wanted)
     assert not (tmp_path / "out").exists()
+
+
+def test_the_names_of_metrics_are_known_before_a_run(compared):
+    from tff_re.evaluation import metric_names
+    from tff_re.metric_names import SPLITS, require_known
+
+    recipe = compared.suite.entries[1].recipe_for(0)
+    names = metric_names(workshop().build(recipe))
+    measured = {name for row in compared.outcomes[METHOD][0].history for name in row} - {"round"}
+    assert {name for name in measured if name.startswith(SPLITS)} == names
+    require_known(measured, "metrics.csv")
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,10 @@ ALGORITHM, TRAINING, TASK = SYNTHETIC["algorithm"], SYNTHETIC["training"], SYNTH
         ({"name": "症" * 51}, "is longer than 150 bytes"),
         ({"description": 3}, "'description' must be a string in quotes, got 3"),
         ({"published": {"test/accuracy": "0.8"}}, "[published] must be a table of numbers"),
+        (
+            {"published": {"test/acuracy": 0.8}},
+            "[published]: there is no metric 'test/acuracy'; did you mean 'test/acc",
+        ),
         ({"published": {"test/accuracy": True}}, "[published] must be a table of numbers"),
     ],
 )

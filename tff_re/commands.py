@@ -37,7 +37,11 @@ def train(recipe_name: str, overrides, where: Where, out: Path | None, resume: b
         )
     if result.test is not None:
         console.print(
-            _metrics_table(f"{recipe.name}, seed {recipe.seed}: test examples of all clients", result.test.metrics)
+            _metrics_table(
+                f"{recipe.name}, seed {recipe.seed}: test examples of all clients",
+                result.test.metrics,
+                result.test.trivial,
+            )
         )
     if result.judgement is not None:
         title = f"{recipe.name}, seed {recipe.seed}: examples at the server"
@@ -107,7 +111,7 @@ def evaluate(run: Path, split: str, where: Where, runtime: str):
             raise UserError(f"{run}: no client has {split} examples; choose the other --split")
         result = evaluator(opened.weights)
         title = f"{split} examples of {len(result.clients)} clients after round {opened.round}"
-        console.print(_metrics_table(title, result.metrics))
+        console.print(_metrics_table(title, result.metrics, result.trivial))
         if result.confusion is None:
             return
         opened.folder.plots.mkdir(exist_ok=True)
@@ -122,12 +126,14 @@ def evaluate_export(folder: Path, file: Path, dataset: str | None, label: str | 
     """`evaluate` of an exported model on a file."""
     from tff_re.prediction import load_export
     from tff_re.scoring import CorpusScore, score
+    from tff_re.tasks.metrics import trivial_metrics
 
     result = score(load_export(folder), file, dataset, label)
     if isinstance(result, CorpusScore):
         console.print(_metrics_table(f"{file.name}: {result.size}", result.metrics))
         return
-    console.print(_metrics_table(f"{result.examples} samples of {file.name}", result.metrics))
+    trivial = trivial_metrics(result.confusion.sum(axis=1), result.positive_labels)
+    console.print(_metrics_table(f"{result.examples} samples of {file.name}", result.metrics, trivial))
     console.print(_class_table(result.labels, result.confusion, result.positive_labels))
 
 
@@ -410,12 +416,16 @@ def _say_start(experiment) -> None:
     )
 
 
-def _metrics_table(title: str, metrics: dict[str, float]) -> Table:
+def _metrics_table(title: str, metrics: dict[str, float], trivial: dict[str, dict[str, float]] | None = None) -> Table:
+    """The metrics, and beside them those of models that give every example one class."""
     table = Table(title=title)
     table.add_column("metric")
     table.add_column("value", justify="right")
+    for name in trivial or {}:
+        table.add_column(name, justify="right", style="dim", overflow="fold")
     for name, value in metrics.items():
-        table.add_row(name, f"{value:.4f}")
+        others = (f"{own[name]:.4f}" if name in own else "" for own in (trivial or {}).values())
+        table.add_row(name, f"{value:.4f}", *others)
     return table
 
 

@@ -16,7 +16,9 @@ import numpy as np
 
 from datasets.partition import LabelCounts
 from tff_re.errors import UserError, nearest
+from tff_re.evaluation import metric_names
 from tff_re.experiment import Workshop
+from tff_re.metric_names import SPLITS, require_known
 from tff_re.recipe import (
     Recipe,
     apply_override,
@@ -170,6 +172,7 @@ def load_suite(name_or_path: str, overrides: tuple[str, ...] = (), seeds: tuple[
     for wanted in [x for g in options.gain for x in (g.method, g.baseline, g.control)]:
         if wanted not in names:
             raise UserError(f"{path}: there is no entry '{wanted}'; {nearest(wanted, names)}")
+    _require_metrics(options, str(path))
     entries = tuple(_suite_entry(options, entry, str(path), overrides) for entry in options.entry)
     for entry in entries:
         entry.recipe_for(options.seeds[0])  # refused before anything runs
@@ -187,6 +190,43 @@ def load_suite(name_or_path: str, overrides: tuple[str, ...] = (), seeds: tuple[
         choose_by=options.choose_by,
         steps=options.steps,
     )
+
+
+def _require_metrics(options: SuiteOptions, source: str) -> None:
+    """UserError for a metric that no run can have."""
+    if not options.metrics:
+        raise UserError(f"{source}: 'metrics' must be at least one, e.g. [\"test/accuracy\"]")
+    require_known(options.metrics, f"{source}: metrics")
+    require_known(options.targets, f"{source}: [targets]")
+    for entry in options.entry:
+        require_known(entry.published, f"{source}: entry '{entry.name}': published")
+    if options.choose_by is not None:
+        require_known([options.choose_by], f"{source}: choose_by")
+        if not options.choose_by.startswith("dev/"):
+            raise UserError(
+                f"{source}: choose_by must be a metric of the dev split, e.g. dev/f1; got {options.choose_by}"
+            )
+    if options.gain and not options.metrics[0].startswith(("test/", "train/", "local/")):
+        raise UserError(f"{source}: [[gain]] is of the first metric, which must be of test, train or local")
+
+
+def require_metrics_of(suite: Suite, names: set[str], source: str) -> None:
+    """Raises UserError where a metric of the suite, of test, train or dev examples, is none that its runs have.
+
+    Args:
+      suite: one whose entries share task and evaluation; others may have what only some entries have.
+      names: the metrics of its first run.
+      source: that run, for messages.
+    """
+    for what, wanted in (("metrics", suite.metrics), ("choose_by", [suite.choose_by]), ("targets", suite.targets)):
+        for name in wanted:
+            if name is not None and name.startswith(SPLITS) and name not in names:
+                raise UserError(f"{what}: the runs of {source} have no metric '{name}'; {nearest(name, names)}")
+
+
+def _alike(suite: Suite) -> bool:
+    recipes = [entry.recipe_for(suite.seeds[0]) for entry in suite.entries]
+    return all((r.task, r.evaluation) == (recipes[0].task, recipes[0].evaluation) for r in recipes)
 
 
 def suite_of_recipes(names: tuple[str, ...], overrides: tuple[str, ...] = (), seeds: tuple[int, ...] | None = None):
@@ -258,7 +298,8 @@ class Outcome:
     """What a run of a comparison left: its metrics by round, seconds per round, bytes per client and round, labels by
     client, round -> local average similarities [K, C] of the first and the last round (empty but for FedCMC),
     class -> F1 at the end (NaN where a class was neither there nor predicted), the curve of a ranking's chosen
-    round, and row -> metric -> value of what its data give without training (`Prepared.references`)."""
+    round, and row -> metric -> value of what its data give without training (`references` of
+    summary.json)."""
 
     history: list[dict[str, float]]
     seconds_per_round: float
@@ -321,6 +362,9 @@ def compare(
         raise UserError(f"{out}: is not empty; continue it with --resume or give another --out")
     outcomes: dict[str, dict[int, Outcome]] = {entry.name: {} for entry in suite.entries}
     require_runtime(runtime_name)
+    if not resume and _alike(suite):
+        first = suite.entries[0].recipe_for(suite.seeds[0])
+        require_metrics_of(suite, metric_names(workshop.build(first)), first.name)
     make_private_folder(Path(out))
     make_private_folder(runs)
     with permissions(), open_runtime(runtime_name, log_path=runs / "worker.log") as runtime:
@@ -329,12 +373,16 @@ def compare(
 
 
 def _run_all(suite, runs, outcomes, workshop, runtime, resume, on_start, on_round) -> None:
+    alike = _alike(suite)
     for seed in suite.seeds:
         for entry in suite.entries:
             recipe = entry.recipe_for(seed)
             folder = RunFolder(runs / f"{slug(entry.name)}-seed{seed}")
             on_start(entry.name, seed, recipe.training.rounds)
             if resume and (outcome := _finished(recipe, folder, workshop)):
+                if alike:
+                    names = {name for row in outcome.history for name in row}
+                    require_metrics_of(suite, names, f"{recipe.name}, seed {seed}")
                 outcomes[entry.name][seed] = outcome
                 continue
             experiment, _ = train_run(
@@ -343,6 +391,9 @@ def _run_all(suite, runs, outcomes, workshop, runtime, resume, on_start, on_roun
                 workshop=workshop,
                 resume=resume and folder.recipe.exists(),
                 runtime=runtime,
+                on_start=lambda experiment: (
+                    alike and require_metrics_of(suite, metric_names(experiment), experiment.recipe.name)
+                ),
                 on_round=on_round,
                 details=False,
             )
@@ -355,8 +406,16 @@ def _run_all(suite, runs, outcomes, workshop, runtime, resume, on_start, on_roun
                 similarities=recorded_similarities(experiment.prepared, folder),
                 class_f1=_class_f1(folder),
                 precision_recall=read_precision_recall(folder.precision_recall),
-                references={row: dict(values) for row, values in experiment.prepared.references.items()},
+                references=_references(json.loads(folder.summary.read_text("utf-8"))),
             )
+
+
+def _references(summary: dict) -> dict[str, dict[str, float]]:
+    """What a run's summary.json has of models without training; ValueError and its like for a damaged one."""
+    return {
+        row: {name: float(value) for name, value in values.items()}
+        for row, values in summary.get("references", {}).items()
+    }
 
 
 def _finished(recipe: Recipe, folder: RunFolder, workshop: Workshop) -> Outcome | None:
@@ -372,10 +431,7 @@ def _finished(recipe: Recipe, folder: RunFolder, workshop: Workshop) -> Outcome 
     try:
         summary = json.loads(folder.summary.read_text("utf-8"))
         traffic = [int(summary[f"bytes_{way}_per_client_and_round"]) for way in ("down", "up")]
-        references = {
-            row: {name: float(value) for name, value in values.items()}
-            for row, values in summary.get("references", {}).items()
-        }
+        references = _references(summary)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(f"{folder.summary}: is damaged; remove it, then continue with --resume") from None
     similar = {}

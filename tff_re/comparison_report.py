@@ -66,6 +66,8 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
         for metric in suite.metrics:
             picture = out / f"{stem}-{metric.replace('/', '-')}.png"
             series = {entry.title: _points(outcomes[entry.name], metric, not entry.control) for entry in entries}
+            if not any(series.values()):
+                continue  # what no entry of this table measures has no curve
             curves(
                 picture,
                 series,

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from computations.local_model import LABEL
 from datasets.federated import FederatedExamples
 from tff_re.experiment import Experiment
+from tff_re.models.inputs import DocumentInput
 from tff_re.tasks.held_out import DEV
-from tff_re.tasks.metrics import classification_metrics, pair_metrics
+from tff_re.tasks.metrics import classification_metric_names, classification_metrics, pair_metrics, trivial_metrics
+from tff_re.tasks.pair_metrics import PAIR_METRICS
+from tff_re.tasks.ranking_metrics import ranking_metrics
 
 
 @dataclass(frozen=True)
@@ -19,15 +23,18 @@ class Evaluation:
 
     Attributes:
       metrics: `accuracy` (correct over all clients' examples: the mean over clients weighted by size, as in FLCMC,
-        Section 4.3), `loss`, `macro_f1`, for relations `micro_f1`; over clients `accuracy_worst`, `accuracy_median`,
+        Section 4.3) and the others of `classification_metrics`; over clients `accuracy_worst`, `accuracy_median`,
         `accuracy_best`. Of pairs in documents see `pair_metrics`, and F1 in place of the accuracy.
       confusion: [C, C], summed over clients; None for pairs.
       clients: client id -> (examples, accuracy or F1, loss).
+      trivial: what models have on these examples that give all of them one class, see `trivial_metrics`; empty for
+        pairs.
     """
 
     metrics: dict[str, float]
     confusion: np.ndarray | None
     clients: dict[str, tuple[int, float, float]]
+    trivial: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 class Evaluator:
@@ -70,7 +77,8 @@ class Evaluator:
         metrics[f"{quality}_median"] = float(np.median(values))
         metrics[f"{quality}_best"] = float(values.max())
         confusion = np.asarray(total["confusion"], np.int64) if "confusion" in total else None
-        return Evaluation(metrics, confusion, clients)
+        trivial = {} if confusion is None else trivial_metrics(confusion.sum(axis=1), self._positive_labels)
+        return Evaluation(metrics, confusion, clients, trivial)
 
 
 @dataclass(frozen=True)
@@ -139,6 +147,26 @@ class Truth:
     def _precision(self, selected: list[np.ndarray]) -> float:
         of_pairs = np.concatenate([known[rows] for known, rows in zip(self._truth, selected, strict=True)])
         return float((of_pairs == 1).sum() / max((of_pairs >= 0).sum(), 1))
+
+
+def metric_names(experiment: Experiment) -> set[str]:
+    """Names of the metrics of test, train and dev examples that a run of the experiment will have."""
+    prepared, names = experiment.prepared, set()
+    of_documents = isinstance(prepared.inputs, DocumentInput)
+    if of_documents:
+        own = ("loss", "precision", "recall", "f1")
+    else:
+        own = classification_metric_names(prepared.positive_labels)
+    if any(len(client.test[LABEL]) for client in prepared.examples.clients):
+        quality = "f1" if of_documents else "accuracy"
+        names |= {f"test/{name}" for name in (*own, *(f"{quality}_{which}" for which in ("worst", "median", "best")))}
+    if experiment.recipe.evaluation.train_split:
+        names |= {f"train/{name}" for name in own}
+    if prepared.held_out is not None:
+        judged = PAIR_METRICS if of_documents else ranking_metrics(np.ones(1), np.ones(1, bool))
+        names |= {f"{split}/{name}" for split in prepared.held_out.splits for name in judged}
+        names |= {f"{DEV}/threshold"} if of_documents and DEV in prepared.held_out.splits else set()
+    return names
 
 
 def arranged(experiment: Experiment, examples: FederatedExamples, split: str) -> tuple[list[str], list[OrderedDict]]:

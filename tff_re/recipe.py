@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tff_re.errors import UserError, nearest
+from tff_re.metric_names import require_known
 from tff_re.settings import Choice, structure, to_table
 
 if sys.version_info >= (3, 11):
@@ -169,6 +170,7 @@ def resolve(table: dict, source: str, overrides: tuple[str, ...] = (), seed: int
     published = table.get("published", {})
     if not isinstance(published, dict) or not all(type(v) in (int, float) for v in published.values()):
         raise UserError(f"{source}: [published] must be a table of numbers")
+    require_known(published, f"{source}: [published]")
     return Recipe(
         name=name,
         source=source,

@@ -12,7 +12,7 @@ from tff_re.errors import UserError
 from tff_re.quiet import be_quiet
 from tff_re.runtime import RuntimeProblem, check_runtime_name, runtime_names
 from tff_re.runtime.tls import VARIABLES, chosen
-from tff_re.terminal import drop_standard_output, flush_standard_output
+from tff_re.terminal import drop_standard_output, guarded_output
 from tff_re.version import __version__
 
 EXIT_BAD_INPUT = 2
@@ -350,14 +350,13 @@ def main(arguments: list[str] | None = None) -> int:
 
     install_signal_handlers()
     try:
-        code = _run(sys.argv[1:] if arguments is None else list(arguments))
-        flush_standard_output()  # else a full device would be told of at Python's end, in a traceback
+        with guarded_output():
+            return _run(sys.argv[1:] if arguments is None else list(arguments))
     except BrokenPipeError:
         drop_standard_output()
         return 0
-    except UserError as error:
+    except UserError as error:  # of what was still in standard output's buffer
         return _fail(str(error))
-    return code
 
 
 def _run(arguments: list[str]) -> int:
@@ -379,7 +378,6 @@ def _run(arguments: list[str]) -> int:
         raise
     except OSError as error:
         if error.filename is None:
-            flush_standard_output()  # fails again if it was that
             raise
         return _fail(f"{error.filename}: {error.strerror}")
     except Exception as error:

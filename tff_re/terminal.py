@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Iterator
 
 from rich.console import Console
 
@@ -25,24 +26,51 @@ class Terminal(Console):
         self.quiet = True
         drop_standard_output()
 
-    def print(self, *objects, **options) -> None:
-        """As rich's.
 
-        Raises:
-          UserError: standard output cannot be written.
-        """
+@contextlib.contextmanager
+def guarded_output() -> Iterator[None]:
+    """Within it, standard output that cannot be written is a UserError that says so: an OSError does not say of which
+    file it is, and would be taken for the run folder's. BrokenPipeError stays what it is."""
+    before = sys.stdout
+    if before is None:
+        yield
+        return
+    guarded = sys.stdout = _Guarded(before)
+    try:
+        yield
+        guarded.flush()  # else Python would tell of it at its end, in a traceback
+    finally:
+        if guarded.failed:
+            drop_standard_output()
+        sys.stdout = before
+
+
+class _Guarded:
+    """A stream whose errors name it."""
+
+    def __init__(self, stream):
+        self._stream, self.failed = stream, False
+
+    def __getattr__(self, name):
+        return getattr(self._stream, name)
+
+    def write(self, text):
+        return self._named(self._stream.write, text)
+
+    def flush(self):
+        return self._named(self._stream.flush)
+
+    def _named(self, function, *arguments):
         try:
-            super().print(*objects, **options)
+            return function(*arguments)
+        except BrokenPipeError:
+            raise
         except OSError as error:
-            raise output_problem(error) from None
-
-
-def output_problem(error: OSError) -> UserError:
-    """The line for standard output that cannot be written, of which nothing more is tried."""
-    drop_standard_output()
-    return UserError(
-        f"standard output cannot be written ({error.strerror}); send it somewhere else (a run continues with --resume)"
-    )
+            self.failed = True
+            raise UserError(
+                f"standard output cannot be written ({error.strerror}); send it somewhere else (a run continues with "
+                "--resume)"
+            ) from None
 
 
 def drop_standard_output() -> None:
@@ -51,15 +79,3 @@ def drop_standard_output() -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
-
-
-def flush_standard_output() -> None:
-    """Raises UserError where what was printed cannot be written; BrokenPipeError as it comes."""
-    if sys.stdout is None:
-        return
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise output_problem(error) from None

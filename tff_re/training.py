@@ -220,7 +220,7 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         "bytes_up_per_client_and_round": experiment.traffic.up,
         "final": history[-1] if history else {},
         "best": best_values(history, test=result.chosen is None),
-        "references": {row: dict(values) for row, values in experiment.prepared.references.items()},
+        "references": _references(experiment, result),
         "notes": list(experiment.prepared.notes),
     }
     if result.chosen is not None:
@@ -244,6 +244,16 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         rows += [",".join([_quoted(n), *map(str, row)]) for n, row in zip(labels, result.test.confusion, strict=True)]
         write_text(folder.confusion, "\n".join(rows) + "\n")
     write_digests(folder)
+
+
+def _references(experiment: Experiment, result: Result) -> dict[str, dict[str, float]]:
+    """Row of a comparison's table -> metric -> value, of models that are not trained."""
+    trivial = {} if result.test is None else result.test.trivial
+    of_clients = {
+        f"trivial: {name}": {f"test/{metric}": value for metric, value in metrics.items()}
+        for name, metrics in trivial.items()
+    }
+    return {**{row: dict(values) for row, values in experiment.prepared.references.items()}, **of_clients}
 
 
 def best_values(history: list[dict[str, float]], test: bool = True) -> dict[str, float]:

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from sklearn.metrics import f1_score, precision_recall_fscore_support
+from sklearn.metrics import f1_score, matthews_corrcoef, precision_recall_fscore_support
 
 
 def classification_metrics(
     statistics: dict[str, np.ndarray], positive_labels: Sequence[int] | None = None
 ) -> dict[str, float]:
-    """`accuracy`, `loss` (mean cross-entropy) and `macro_f1` of summed statistics; `micro_f1` for relations.
+    """`accuracy`, `loss` (mean cross-entropy) and `macro_f1` of summed statistics; `micro_f1` for relations, and
+    `matthews` where there is one.
 
     The rule for "no relation" is that of SemEval-2010 Task 8 and of BioBERT's and FedCMC's evaluation: F1 counts the
     positive relations alone. To predict one where there is none is a false positive, to predict none where there is one
     a false negative, and to predict none where there is none counts nothing. Where every class is positive, micro-F1 is
-    the accuracy; with one positive relation it is the F1 of that class.
+    the accuracy; with one positive relation both F1 are that of its class, which is high where it is frequent: a model
+    that names every pair related has 2 p / (1 + p) at a share p of related pairs. Matthews' correlation coefficient
+    counts both classes, and is zero for every model that gives all pairs one class.
 
     Args:
       statistics: `examples` and `loss` (sums) and `confusion` [C, C] (row: label, column: prediction).
@@ -28,7 +31,7 @@ def classification_metrics(
       no positive relation occurs or is predicted, both F1 are zero.
     """
     count = float(statistics["examples"])
-    names = ("accuracy", "loss", "macro_f1") + (() if positive_labels is None else ("micro_f1",))
+    names = classification_metric_names(positive_labels)
     if not count:
         return dict.fromkeys(names, float("nan"))
     confusion = np.asarray(statistics["confusion"], np.float64)
@@ -48,7 +51,44 @@ def classification_metrics(
                 labels, predicted, labels=list(positive_labels), average="micro", sample_weight=cells, zero_division=0.0
             )
         )
+        if "matthews" in names:
+            metrics["matthews"] = float(matthews_corrcoef(labels, predicted, sample_weight=cells))
     return metrics
+
+
+def classification_metric_names(positive_labels: Sequence[int] | None) -> tuple[str, ...]:
+    """Names of what `classification_metrics` gives."""
+    of_relations = () if positive_labels is None else ("micro_f1",)
+    of_one = ("matthews",) if positive_labels is not None and len(positive_labels) == 1 else ()
+    return ("accuracy", "loss", "macro_f1", *of_relations, *of_one)
+
+
+def trivial_metrics(supports: np.ndarray, positive_labels: Sequence[int] | None = None) -> dict[str, dict[str, float]]:
+    """What a model has that gives every example the same class: `classification_metrics`, without the loss.
+
+    Args:
+      supports: [C], the examples of each class.
+      positive_labels: as for `classification_metrics`.
+
+    Returns:
+      `largest class`, and of relations `every pair positive` where there is one, or `every pair the most frequent
+      relation` where there are more; nothing where there are no examples.
+    """
+    supports = np.asarray(supports, np.float64)
+    if not supports.sum():
+        return {}
+    given = {"largest class": int(np.argmax(supports))}
+    if positive_labels:
+        name = "every pair positive" if len(positive_labels) == 1 else "every pair the most frequent relation"
+        given[name] = max(positive_labels, key=lambda label: supports[label])
+    found = {}
+    for name, label in given.items():
+        confusion = np.zeros([len(supports)] * 2)
+        confusion[:, label] = supports
+        statistics = {"examples": supports.sum(), "loss": np.nan, "confusion": confusion}
+        metrics = classification_metrics(statistics, positive_labels)
+        found[name] = {key: value for key, value in metrics.items() if key != "loss"}
+    return found
 
 
 def pair_metrics(statistics: dict[str, np.ndarray]) -> dict[str, float]:
