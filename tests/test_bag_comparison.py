@@ -70,6 +70,9 @@ def test_the_table_has_the_values_of_the_chosen_rounds(compared, capsys):
     difference = np.subtract(values[LAZY], values[NONE])
     assert float(rows[LAZY]["test/auc_chosen_difference_mean"]) == pytest.approx(difference.mean())
     assert not any("_best" in column for column in rows[NONE])
+    assert list(rows) == [NONE, LAZY, "ranking by chance"]
+    chance = {name: value["test/auc"] for name, value in compared.outcomes[NONE][0].references.items()}
+    assert float(rows["ranking by chance"]["test/auc_chosen_mean"]) == pytest.approx(chance["ranking by chance"])
     markdown = (compared.out / "comparison.md").read_text("utf-8")
     assert "| algorithm | test/auc chosen | test/auc final | test/auc chosen − NONE |" in markdown
     assert f"| {LAZY} | {100 * np.mean(values[LAZY]):.2f} ± {100 * np.std(values[LAZY], ddof=1):.2f} |" in markdown
@@ -102,6 +105,7 @@ def test_curves_of_finished_runs_are_read(compared, monkeypatch):
     for name, by_seed in compared.outcomes.items():
         for seed, outcome in by_seed.items():
             assert again[name][seed].history == outcome.history
+            assert again[name][seed].references == outcome.references != {}
             np.testing.assert_array_equal(again[name][seed].precision_recall, outcome.precision_recall)
 
 

@@ -9,12 +9,14 @@ import shutil
 import numpy as np
 import pytest
 
-from tests.bags_for_tests import HIDDEN, planted_table, share_all, train_table, trained
+from tests.bags_for_tests import HIDDEN, planted_table, share_all, train_table, trained, with_method
 from tests.upper_floors import command, refusal, tiny, workshop
 from tff_re.case_study import Case, CaseSentence, case_csv, study
 from tff_re.errors import UserError
+from tff_re.run_folder import RunFolder
 from tff_re.runs import train_run
 from tff_re.tasks.where import Where
+from tff_re.training import read_history
 
 METHODS = ("mil_none", "mil_one", "mil_att", "mil_ave", "lazy_mil")
 
@@ -198,3 +200,24 @@ def test_no_fact_is_on_two_platforms(runtime, tmp_path):
     train_table(table, tmp_path / "run", runtime, details=False)
     with pytest.raises(UserError, match="no fact has sentences on two platforms"):
         study([tmp_path / "run"], Where(), "local")
+
+
+def test_a_run_on_true_sentences_alone_has_no_others_to_show(runtime, tmp_path):
+    table = planted_table(task={"train_on": "stated"}, training={"rounds": 1, "client_fraction": 0.67})
+    train_table(table, tmp_path / "run", runtime, details=False)
+    with pytest.raises(UserError, match=r"a part of its rows \(task\.train_on\); give a run with all of them"):
+        study([tmp_path / "run"], Where(), "local")
+
+
+def test_the_control_of_lazy_mil_selects_what_lazy_mil_does(runtime, tmp_path):
+    table = planted_table(
+        algorithm=with_method("lazy_mil_alias"),
+        training={"rounds": 1, "client_fraction": 0.67},
+        task={"dev_share": 0.0},
+    )
+    _, result = train_table(table, tmp_path / "run", runtime, details=False)
+    assert result.chosen is None
+    row = read_history(RunFolder(tmp_path / "run"))[-1]
+    assert row["clients/counted"] == 2 and row["local/steps"] == 2 * -(-row["selection/sentences"] // 8)
+    for case in study([tmp_path / "run"], Where(), "local", facts=3):
+        assert sum(one.shares["run"] for one in case.sentences) == 1
