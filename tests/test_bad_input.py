@@ -211,6 +211,15 @@ def test_a_pickle_of_vectors_is_read_with_trust_alone(vectors, text, capsys, tmp
         (["compare", "--suite", "flcmc-synthetic", "--seeds", "1;2"], ["--seeds 1;2: must be whole numbers with"]),
         (["compare", "--suite", "flcmc-synthetic", "--seeds", "1,1"], ["--seeds 1,1: must be different"]),
         (["compare", "--suite", "flcmc-synthetic", "--seeds=-1"], ["--seeds -1: must be different and not negative"]),
+        (
+            ["compare", "--suite", "flcmc-synthetic", "--seeds", "1,4294967296"],
+            ["--seeds 1,4294967296: must be from 0"],
+        ),
+        (
+            ["train", "flcmc-shipped-fedpap", "--seed", "4294967296"],
+            ["'seed' must be a whole number from 0 to 2^32 - 1"],
+        ),
+        (["train", "flcmc-shipped-fedpap", "--set", ""], ["--set : must be key=value"]),
         (["train"], ["Missing argument 'RECIPE'", "see: python -m tff_re.run train --help"]),
         (["train", "a", "b"], ["unexpected extra argument (b)"]),
         (["train", "a", "--ouut", "b"], ["No such option '--ouut'. Did you mean '--out'?"]),

@@ -42,6 +42,8 @@ from tests.upper_floors import (
     write_recipe,
 )
 from tff_re import training
+from tff_re.evaluation import metric_names
+from tff_re.metric_names import SPLITS, require_known
 from tff_re.run_folder import RunFolder
 from tff_re.runs import train_run
 from tff_re.tasks.ranking_metrics import ranking_metrics
@@ -76,6 +78,8 @@ def test_a_run_is_that_of_the_round_which_dev_chose(method, runtime):
         for name in [f"{split}/{measure}" for split in ("dev", "test") for measure in MEASURES]:
             assert 0 <= row[name] <= 1, name
         assert "test/accuracy" not in row and "selection/precision_across" not in row
+    assert metric_names(run.experiment) == {name for name in rows[-1] if name.startswith(SPLITS)}
+    require_known(rows[-1].keys() - {"round"}, "metrics.csv")
     chosen = max(rows, key=lambda row: row["dev/auc"])  # the first of equals
     judged = {name: value for name, value in chosen.items() if name.startswith(("dev/", "test/"))}
     summary = summary_of(run.folder)

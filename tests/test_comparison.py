@@ -370,6 +370,8 @@ def test_the_names_of_metrics_are_known_before_a_run(compared):
     [
         ({"seeds": []}, "'seeds' must be different whole numbers"),
         ({"seeds": [0, 0]}, "'seeds' must be different whole numbers"),
+        ({"seeds": [0, 2**32]}, "'seeds' must be whole numbers from 0 to 2^32 - 1"),
+        ({"seeds": [-1]}, "'seeds' must be whole numbers from 0"),
         ({"entry": [{"name": "a b"}, {"name": "a-b"}], "gain": []}, "'a b' and 'a-b' would share a folder"),
         ({"entry": [{"name": "!?"}], "gain": []}, "'!?' has no letter or digit"),
         ({"entry": [{"name": ".."}], "gain": []}, "'..' has no letter or digit"),
@@ -468,9 +470,15 @@ def test_local_steps_are_summed_over_the_rounds(tmp_path):
 
 
 @pytest.mark.parametrize("references", [[], {"ceiling": 1.0}, {"ceiling": {"test/accuracy": "high"}}])
-def test_damaged_references_of_a_summary_are_named(references, compared, capsys, tmp_path):
+def test_damaged_references_of_a_summary(references, compared, capsys, tmp_path):
     shutil.copytree(compared.out, tmp_path / "out")
-    summary = folder_of(tmp_path / "out", METHOD, 1) / "summary.json"
-    write_json(summary, json.loads(summary.read_text("utf-8")) | {"references": references})
+    folder = RunFolder(folder_of(tmp_path / "out", METHOD, 1))
+    whole = folder.summary.read_text("utf-8")
+    write_json(folder.summary, json.loads(whole) | {"references": references})
     arguments = ["--suite", compared.folder / "suite.toml", "--out", tmp_path / "out", "--resume"]
-    refusal(command(capsys, "compare", *arguments), f"{summary}: is damaged; remove it")
+    if references:  # a run of before there were digests is refused
+        folder.digests.unlink()
+        refusal(command(capsys, "compare", *arguments), f"{folder.summary}: is damaged; remove it")
+    else:  # the digest tells, and the run's last step writes the file again
+        assert command(capsys, "compare", *arguments).code == 0
+        assert json.loads(folder.summary.read_text("utf-8"))["references"] == json.loads(whole)["references"]

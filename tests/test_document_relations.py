@@ -35,6 +35,8 @@ from tests.upper_floors import (
     refusal,
     write_recipe,
 )
+from tff_re.evaluation import metric_names
+from tff_re.metric_names import SPLITS, require_known
 from tff_re.run_folder import RunFolder
 from tff_re.training import read_history
 
@@ -59,6 +61,8 @@ def test_a_run_is_that_of_the_round_which_dev_chose(runtime):
         for name in [f"{split}/{measure}" for split in ("dev", "test") for measure in MEASURES]:
             assert 0 <= row[name] <= 1, name
         assert 0 < row["dev/threshold"] < 1 and "test/threshold" not in row and "test/loss" not in row
+    assert metric_names(run.experiment) == {name for name in rows[-1] if name.startswith(SPLITS)}
+    require_known(rows[-1].keys() - {"round"}, "metrics.csv")
     chosen = max(rows, key=lambda row: row["dev/f1"])  # the first of equals
     summary = summary_of(run.folder)
     judged = {name: value for name, value in chosen.items() if name.startswith(("dev/", "test/"))}

@@ -102,6 +102,7 @@ ALGORITHM, TRAINING, TASK = SYNTHETIC["algorithm"], SYNTHETIC["training"], SYNTH
         ({"partition": {"name": "dirichlet", "num_clients": 3, "alpha": -1}}, "'partition.alpha' is not a number from"),
         ({"trainig": {}}, "unknown key 'trainig'; did you mean 'training'?"),
         ({"seed": -1}, "'seed' must be a whole number from 0"),
+        ({"seed": 2**32}, "'seed' must be a whole number from 0 to 2^32 - 1, got 4294967296"),
         ({"seed": True}, "'seed' must be a whole number from 0"),
         ({"seed": "1"}, "'seed' must be a whole number from 0"),
         ({"name": ""}, "'name' must be a string in quotes, got ''"),
@@ -165,6 +166,22 @@ def test_a_refused_recipe_on_the_command_line(capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
+    "override", ["a" + ".a" * 20_000 + "=1", "a=" + "[" * 500 + "]" * 500, "task.name=" + "[" * 300]
+)
+def test_a_key_to_set_that_is_too_deep_is_refused_in_a_short_line(override):
+    with pytest.raises(UserError) as caught:
+        tiny(override)
+    assert len(str(caught.value)) < 500
+
+
+def test_a_recipe_from_a_windows_editor_is_read(tmp_path):
+    """A byte order mark, and lines that end in CR and LF."""
+    plain = write_recipe(tmp_path / "plain.toml")
+    (tmp_path / "other.toml").write_bytes(b"\xef\xbb\xbf" + plain.read_bytes().replace(b"\n", b"\r\n"))
+    assert load(str(tmp_path / "other.toml")).to_toml() == load(str(plain)).to_toml()
+
+
+@pytest.mark.parametrize(
     ("text", "wanted"),
     [
         (b'[task]\nname = "a\n', "is not valid TOML: Illegal character '\\n' (at line 2, column 10)"),
@@ -172,6 +189,8 @@ def test_a_refused_recipe_on_the_command_line(capsys, tmp_path):
         (b"a = 1\na = 2\n", "(at line 2, column 6)"),
         (b"name = '\xff'", "is not UTF-8 at byte 8; save it as UTF-8"),
         (b"a = " + b"[" * 5000, "its values are nested too deeply"),
+        (b"a" + b".a" * 20_000 + b" = 1", "nested too deeply"),
+        (b"a = " + b"[" * 500 + b"]" * 500, "nested too deeply (more than 20 levels)"),
         (b"a = " + b"9" * 5000, "is not valid TOML"),
     ],
 )

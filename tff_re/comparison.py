@@ -20,6 +20,7 @@ from tff_re.evaluation import metric_names
 from tff_re.experiment import Workshop
 from tff_re.metric_names import SPLITS, require_known
 from tff_re.recipe import (
+    SEEDS,
     Recipe,
     apply_override,
     file_name_problem,
@@ -167,8 +168,10 @@ def load_suite(name_or_path: str, overrides: tuple[str, ...] = (), seeds: tuple[
         if problem := file_name_problem(slug(group)):
             raise UserError(f"{path}: a group is part of the names of its files: {problem}")
     _require_folders_apart(names, str(path))
-    if not options.seeds or len(set(options.seeds)) != len(options.seeds) or min(options.seeds) < 0:
-        raise UserError(f"{path}: 'seeds' must be different whole numbers of at least 0, at least one")
+    if not options.seeds or len(set(options.seeds)) != len(options.seeds):
+        raise UserError(f"{path}: 'seeds' must be different whole numbers, at least one")
+    if min(options.seeds) < 0 or max(options.seeds) >= SEEDS:
+        raise UserError(f"{path}: 'seeds' must be whole numbers from 0 to 2^32 - 1")
     for wanted in [x for g in options.gain for x in (g.method, g.baseline, g.control)]:
         if wanted not in names:
             raise UserError(f"{path}: there is no entry '{wanted}'; {nearest(wanted, names)}")

@@ -157,11 +157,11 @@ def metric_names(experiment: Experiment) -> set[str]:
         own = ("loss", "precision", "recall", "f1")
     else:
         own = classification_metric_names(prepared.positive_labels)
+    over_clients = tuple(f"{'f1' if of_documents else 'accuracy'}_{which}" for which in ("worst", "median", "best"))
     if any(len(client.test[LABEL]) for client in prepared.examples.clients):
-        quality = "f1" if of_documents else "accuracy"
-        names |= {f"test/{name}" for name in (*own, *(f"{quality}_{which}" for which in ("worst", "median", "best")))}
+        names |= {f"test/{name}" for name in (*own, *over_clients)}
     if experiment.recipe.evaluation.train_split:
-        names |= {f"train/{name}" for name in own}
+        names |= {f"train/{name}" for name in (*own, *(over_clients if of_documents else ()))}
     if prepared.held_out is not None:
         judged = PAIR_METRICS if of_documents else ranking_metrics(np.ones(1), np.ones(1, bool))
         names |= {f"{split}/{name}" for split in prepared.held_out.splits for name in judged}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 from dataclasses import dataclass, field
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -19,11 +21,9 @@ from tff_re import tasks
 from tff_re.errors import UserError
 from tff_re.models.inputs import HiddenRelationInput
 from tff_re.recipe import Recipe
+from tff_re.sizes import LARGEST_MESSAGE, require_room_for_model, require_room_in_message
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.where import Where
-
-LARGEST_MESSAGE = 2e9
-"""Bytes of a value on its way from or to the worker."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,7 @@ class Workshop:
         sampled = _clients_per_round(recipe, trainable)
         prepared = self._behind_frozen_layers(recipe, prepared)
         model = _of(recipe, prepared.local_model, recipe.model)
+        require_room_for_model(_weight_bytes(recipe, model), f"{recipe.source}: model '{recipe.model.name}'")
         form = _form(prepared)
         options = _with_counts(recipe, trainable, prepared)
         key = (recipe.model, recipe.client_model, recipe.algorithm.name, options, form)
@@ -124,6 +125,29 @@ def _clients_per_round(recipe: Recipe, trainable: int) -> int:
             "clients have training examples; lower it, or set training.client_fraction"
         )
     return training.clients_per_round
+
+
+def require_messages(experiment: Experiment, runtime: str) -> None:
+    """Raises UserError where the weights do not fit into a message to the runtime's worker."""
+    recipe = experiment.recipe
+    of = f"{recipe.source}: model '{recipe.model.name}'"
+    require_room_in_message(_weight_bytes(recipe, experiment.model), of, runtime)
+
+
+def _weight_bytes(recipe: Recipe, model: LocalModel) -> int:
+    """Bytes of a model's weights, from their shapes; nothing is allocated.
+
+    Raises:
+      UserError: TensorFlow refuses the shapes.
+    """
+    try:
+        tensors = [tensor for group in model.weights_type.children() for tensor in group.children()]
+    except (ValueError, OverflowError, tf.errors.OpError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(
+            f"{recipe.source}: model '{recipe.model.name}' cannot be built in these sizes ({reason}); lower them"
+        ) from None
+    return sum(math.prod(map(int, tensor.shape)) * np.dtype(tensor.dtype).itemsize for tensor in tensors)
 
 
 def _require_room(recipe: Recipe, algorithm: FederatedAlgorithm, prepared: Prepared, sampled: int) -> None:

@@ -18,6 +18,12 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+DEEPEST = 20
+"""Levels of tables and lists in a TOML file; a suite has five."""
+
+SEEDS = 2**32
+"""Seeds lie below; Keras' initialisers take no larger one."""
+
 FOLDER = Path(__file__).parent / "recipes"
 # Bytes of a name: a file's may have 255, and a seed, a metric and an ending come behind it.
 LONGEST_NAME = 150
@@ -105,9 +111,9 @@ def suites() -> dict[str, Path]:
 
 
 def read_toml(path: Path) -> dict:
-    """A TOML file as a dict; UserError with file, line and column for a malformed one."""
+    """A TOML file as a dict; UserError with file, line and column for a malformed one. A byte order mark is dropped."""
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        table = tomllib.loads(path.read_text("utf-8-sig"))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except IsADirectoryError:
@@ -120,6 +126,18 @@ def read_toml(path: Path) -> dict:
         raise UserError(f"{path}: is not valid TOML: {error}") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    _require_shallow(table, str(path))
+    return table
+
+
+def _require_shallow(value, source: str) -> None:
+    """UserError for tables or lists deeper than any recipe has, which Python could not even print."""
+    level, depth = [value], 0
+    while level:
+        if depth > DEEPEST:
+            raise UserError(f"{source}: its values are nested too deeply (more than {DEEPEST} levels)")
+        found = [v.values() if isinstance(v, dict) else v for v in level if isinstance(v, (dict, list))]
+        level, depth = [inner for values in found for inner in values], depth + 1
 
 
 def locate(name_or_path: str) -> Path:
@@ -162,8 +180,8 @@ def resolve(table: dict, source: str, overrides: tuple[str, ...] = (), seed: int
         raise UserError(f"{source}: 'name' must be a string in quotes, got {name!r}")
     if problem := file_name_problem(name):
         raise UserError(f"{source}: 'name' is the name of a run's folder: {problem}")
-    if isinstance(seed_value, bool) or not isinstance(seed_value, int) or not 0 <= seed_value < 2**63:
-        raise UserError(f"{source}: 'seed' must be a whole number from 0 to 2^63 - 1, got {seed_value!r}")
+    if isinstance(seed_value, bool) or not isinstance(seed_value, int) or not 0 <= seed_value < SEEDS:
+        raise UserError(f"{source}: 'seed' must be a whole number from 0 to 2^32 - 1, got {seed_value!r}")
     description = table.get("description", "")
     if not isinstance(description, str):
         raise UserError(f"{source}: 'description' must be a string in quotes, got {description!r}")
@@ -213,16 +231,23 @@ def apply_override(table: dict, override: str) -> None:
     key, separator, text = override.partition("=")
     parts = [part.strip() for part in key.split(".")]
     if not separator or not all(parts):
-        raise UserError(f"--set {override}: must be key=value, e.g. --set training.rounds=20")
+        raise UserError(f"--set {_short(override)}: must be key=value, e.g. --set training.rounds=20")
+    if len(parts) > DEEPEST:
+        raise UserError(f"--set {_short(override)}: its key has {len(parts)} parts, and no key of a recipe has so many")
     try:
         (value,) = tomllib.loads(f"value = {text.strip()}").values()
     except (ValueError, RecursionError):
         value = text.strip()
+    _require_shallow(value, f"--set {_short(override)}")
     for part in parts[:-1]:
         table = table.setdefault(part, {})
         if not isinstance(table, dict):
             raise UserError(f"--set {override}: '{part}' is a value, not a table")
     table[parts[-1]] = value
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _choice(table: dict, section: str, source: str, default: str | None = None) -> Choice:

@@ -12,6 +12,7 @@ from tff_re.errors import UserError
 from tff_re.quiet import be_quiet
 from tff_re.runtime import RuntimeProblem, check_runtime_name, runtime_names
 from tff_re.runtime.tls import VARIABLES, chosen
+from tff_re.sizes import require_limits
 from tff_re.terminal import drop_standard_output, guarded_output
 from tff_re.version import __version__
 
@@ -116,6 +117,7 @@ def evaluate(run, split, file, dataset, label, data, trust, runtime):
     or EXPORT on a file."""
     from tff_re import commands
 
+    require_limits()
     if (run / "export.json").is_file():
         if file is None and data is not None:
             file = data
@@ -195,6 +197,8 @@ def predict(export, texts, file, json_lines, head_type, tail_type, dataset, as_j
     does not stop the others; the exit code is 2 then.
     """
     from tff_re import commands
+
+    require_limits()
     from tff_re.predict_input import Shown, Source
 
     shown = Shown(json=as_json, text=show_text)
@@ -274,12 +278,14 @@ def worker(port, bind, max_concurrent, tls_cert, tls_key, tls_ca, insecure, log,
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs/demo"), show_default=True)
 def demo(out):
     """Train, compare, plot, export and classify on what comes with the project: a few minutes."""
+    require_limits()
     from tff_re import commands
 
     commands.demo(out)
 
 
 def _where(data, trust, partition=None):
+    require_limits()
     _folder(data)
     if partition is not None and not partition.is_file():
         raise UserError(f"--partition {partition}: no such file")
@@ -312,6 +318,8 @@ def _seeds(text):
         raise UserError(f"--seeds {text}: must be whole numbers with commas between, e.g. 0,1,2") from None
     if min(seeds) < 0 or len(set(seeds)) != len(seeds):
         raise UserError(f"--seeds {text}: must be different and not negative")
+    if max(seeds) >= 2**32:
+        raise UserError(f"--seeds {text}: must be from 0 to 2^32 - 1")
     return seeds
 
 

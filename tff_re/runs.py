@@ -16,7 +16,7 @@ from datasets.partition import read_partition, write_partition
 from tff_re import models
 from tff_re.checkpoints import read_client_states
 from tff_re.errors import UserError
-from tff_re.experiment import Experiment, Workshop
+from tff_re.experiment import Experiment, Workshop, require_messages
 from tff_re.models.inputs import BagInput, HiddenRelationInput
 from tff_re.models.text_layers import forget_initial_values
 from tff_re.recipe import Recipe, load
@@ -110,6 +110,7 @@ def train_run(
         if isinstance(runtime, str):
             require_runtime(runtime)
         experiment = (workshop or Workshop(where)).build(recipe)
+        require_messages(experiment, runtime if isinstance(runtime, str) else getattr(runtime, "name", ""))
         folder.begin(recipe.to_toml(), resume=resume)
         with folder.locked(), logging_to(folder.log), contextlib.ExitStack() as stack:
             if isinstance(runtime, str):

@@ -27,6 +27,7 @@ from datasets.errors import DataError
 from datasets.federated import FederatedExamples
 from datasets.partition import Partition, build_partition, label_counts, read_partition
 from tff_re.settings import refuse_unread
+from tff_re.sizes import require_room_for_texts, require_samples_for_clients
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.held_out import DEV, TEST
 from tff_re.tasks.ranking_metrics import PRECISION_AT, curve, ranking_metrics
@@ -165,10 +166,13 @@ def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
     if where.partition is not None:
         partition = read_partition(where.partition, corpus)
     else:
+        require_samples_for_clients(partitioner, len(corpus.samples))
         partition = build_partition(corpus, partitioner, seed=seed, test_share=0.0)
     encoding, inputs, notes = relation_encoding(
         options, lambda text_of: training_texts(partition, corpus, text_of=text_of), seed, where
     )
+    texts = sum(len(own.samples) for own in (corpus, *held_out.values()))
+    require_room_for_texts(texts, options.max_length, arrays=4)
     examples, report = encode_bag_clients(corpus, partition, encoding)
     encoded = {split: encode_bags(bags, encoding, label_names=corpus.label_names) for split, bags in held_out.items()}
     named = [f"{split}: {note}" for split, bags in held_out.items() for note in (bags.describe(), *bags.notes)]

@@ -22,6 +22,7 @@ from tff_re import models
 from tff_re.errors import UserError
 from tff_re.models.inputs import DenseInput, DocumentInput, HiddenRelationInput, RelationInput, TokenInput
 from tff_re.settings import Choice
+from tff_re.sizes import require_samples_for_clients
 from tff_re.tasks.held_out import HeldOut
 from tff_re.tasks.where import Where
 
@@ -172,6 +173,7 @@ def partition_of(options, corpora: tuple, partitioner, seed: int, where: Where, 
             )
         return partition
     corpus, *test = corpora
+    require_samples_for_clients(partitioner, len(corpus.samples))
     return build_partition(
         corpus,
         partitioner,

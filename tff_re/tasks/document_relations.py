@@ -24,6 +24,7 @@ from datasets.errors import DataError
 from datasets.partition import build_partition, label_counts, read_partition
 from tff_re.models.inputs import DocumentInput
 from tff_re.settings import refuse_unread
+from tff_re.sizes import require_samples_for_clients
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.held_out import DEV, TEST
 from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD, PAIR_METRICS, pair_metrics
@@ -86,6 +87,7 @@ def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
     if where.partition is not None:
         partition = read_partition(where.partition, corpus)
     else:
+        require_samples_for_clients(partitioner, len(corpus.samples))
         partition = build_partition(corpus, partitioner, seed=seed, test_share=0.0)
     if partition.server or any(client.test for client in partition.clients.values()):
         raise DataError(

@@ -12,6 +12,7 @@ from datasets.relation_records import RelationCorpus
 from datasets.relations.loading import load_relations
 from datasets.relations.selection import balanced_subset, set_documents_apart, subset
 from tff_re.settings import refuse_unread
+from tff_re.sizes import require_room_for_texts
 from tff_re.tasks.base import Prepared, partition_of
 from tff_re.tasks.relation_text import RelationTextOptions, relation_encoding
 from tff_re.tasks.where import Where
@@ -82,6 +83,7 @@ def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
     encoding, inputs, notes = relation_encoding(
         options, lambda text_of: training_texts(partition, *corpora, text_of=text_of), seed, where
     )
+    require_room_for_texts(sum(len(c.samples) for c in corpora), options.max_length, arrays=4)
     examples, report = encode_relations(corpora, partition, encoding)
     return Prepared(
         examples=examples,

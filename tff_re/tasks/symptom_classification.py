@@ -16,6 +16,7 @@ from datasets.text.segmentation import Segmenter
 from tff_re.errors import UserError
 from tff_re.models.inputs import TokenInput
 from tff_re.settings import refuse_unread
+from tff_re.sizes import require_room_for_texts
 from tff_re.tasks.base import Prepared, partition_of
 from tff_re.tasks.where import Where
 
@@ -109,6 +110,7 @@ def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
     held_out = {"test_share": options.test_share, "test_unit": options.test_unit}
     partition = partition_of(options, corpora, partitioner, seed, where, **held_out)
     encoding = _encoding(options, training_texts(partition, *corpora), where)
+    require_room_for_texts(sum(len(c.samples) for c in corpora), options.max_length, arrays=1)
     vectors, notes = _vectors(options, encoding, where, seed)
     return Prepared(
         examples=encode_partition(corpora, partition, encoding),

@@ -11,6 +11,7 @@ from datasets.federated import FederatedExamples
 from datasets.partition import LabelCounts, Natural
 from tff_re.errors import UserError
 from tff_re.models.inputs import DenseInput
+from tff_re.sizes import require_room_for_synthetic
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.where import Where
 
@@ -51,6 +52,8 @@ def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
     """Generates the clients' examples from `seed`."""
     if not isinstance(partitioner, Natural) or where.partition is not None:
         raise UserError("the synthetic task makes its own clients; leave the partition out of the recipe")
+    total = None if options.total_train is None else options.total_train + options.total_test
+    require_room_for_synthetic(options.num_clients, options.num_features, options.num_classes, total)
     examples = synthetic.generate(
         options.alpha,
         options.beta,

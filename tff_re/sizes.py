@@ -1,0 +1,156 @@
+"""Estimates of what a run needs, and refusals before anything of it is built.
+
+An estimate is a lower bound: what certainly has to be in memory at one time, not what TensorFlow adds to it. What is
+refused could not have come to its end; what passes may still be too large.
+"""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+from tff_re.errors import UserError
+
+LARGEST_MESSAGE = 2e9
+"""Bytes of a value on its way from or to TFF's worker (protocol buffers hold no more)."""
+
+ADDRESS_SPACE = 3e9
+"""Bytes of address space that TensorFlow and TFF take for the smallest run, without the worker (2.8e9 on two cores)."""
+
+OPEN_FILES = 64
+"""Files that a run may have open at once (the smallest has 28)."""
+
+WEIGHTS_AT_ONCE = 4
+"""So many times its weights a client's training holds: the global ones, its own, their gradient, and the update."""
+
+_CGROUPS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),
+    (
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+        "/sys/fs/cgroup/memory/memory.stat",
+    ),
+)
+
+
+def require_limits() -> None:
+    """Before TensorFlow is imported, which dies without a word where it gets no address space.
+
+    Raises:
+      UserError: the limit of address space (ulimit -v) or of open files (ulimit -n) is too small for any run.
+    """
+    space, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if space != resource.RLIM_INFINITY and space < ADDRESS_SPACE:
+        raise UserError(
+            f"ulimit -v allows {space / 1e9:.1f} GB of address space, and TensorFlow needs {ADDRESS_SPACE / 1e9:g}; "
+            "raise it, e.g. ulimit -v unlimited"
+        )
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files != resource.RLIM_INFINITY and files < OPEN_FILES:
+        raise UserError(
+            f"ulimit -n allows {files} open files, and a run needs {OPEN_FILES}; raise it, e.g. ulimit -n 1024"
+        )
+
+
+def available_memory() -> float:
+    """Bytes that this process may still take: what the machine, its control group and ulimit -v leave."""
+    import psutil
+
+    left = [float(psutil.virtual_memory().available)]
+    for limit, used, statistics in _CGROUPS:
+        bounds = _number(limit), _number(used)
+        if None not in bounds and bounds[0] < 1 << 60:  # version 1 says 2^63 for no limit
+            left.append(bounds[0] - bounds[1] + _inactive(statistics))
+    space, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if space != resource.RLIM_INFINITY:
+        left.append(space - psutil.Process().memory_info().vms)
+    return max(0.0, min(left))
+
+
+def require_memory(needed: float, what: str, remedy: str) -> None:
+    """Raises UserError where `needed` bytes are more than there are.
+
+    Args:
+      needed: bytes.
+      what: the subject of the message, with the key and its value.
+      remedy: what to do.
+    """
+    free = available_memory()
+    if needed > free:
+        raise UserError(
+            f"{what} needs at least {_gigabytes(needed)} of memory, and {_gigabytes(free)} is free; {remedy}"
+        )
+
+
+def require_room_for_texts(texts: int, max_length: int, arrays: int) -> None:
+    """Before texts are encoded: int32 [texts, max_length] for each of the arrays."""
+    what = f"task.max_length = {max_length}: encoding {texts} texts"
+    require_memory(4.0 * texts * max_length * arrays, what, "lower it")
+
+
+def require_samples_for_clients(partitioner, samples: int) -> None:
+    """Before samples are given to clients, each of which needs one to be there at all.
+
+    Raises:
+      UserError: more clients than samples.
+    """
+    clients = getattr(partitioner, "num_clients", None)
+    if clients is not None and clients > samples:
+        raise UserError(f"partition.num_clients is {clients}, but there are only {samples} samples; lower it")
+
+
+def require_room_for_synthetic(clients: int, features: int, classes: int, examples: int | None) -> None:
+    """Before clients are generated.
+
+    Args:
+      clients, features, classes: of the task.
+      examples: how many over all clients; None: drawn, at least 50 for each.
+    """
+    drawn = 50 * clients if examples is None else examples
+    model = 8.0 * features * classes
+    what = f"task.num_clients = {clients}, num_features = {features}, num_classes = {classes}: the generated data"
+    require_memory(4.0 * drawn * features + 1000.0 * clients + model, what, "lower them")
+
+
+def require_room_for_model(size: int, of: str) -> None:
+    """Before a model is built.
+
+    Args:
+      size: bytes of the weights.
+      of: the model, for the message.
+    """
+    what = f"{of}: training its weights of {_gigabytes(size)}"
+    require_memory(float(WEIGHTS_AT_ONCE) * size, what, "choose a smaller model")
+
+
+def require_room_in_message(size: int, of: str, runtime: str) -> None:
+    """Before a run: the weights go to the local worker in one message.
+
+    Raises:
+      UserError: they are larger than it can be, where the runtime has a worker.
+    """
+    if runtime != "in-process" and size > LARGEST_MESSAGE:
+        raise UserError(
+            f"{of}: its weights are {_gigabytes(size)}, and a message to TFF's worker holds "
+            f"{_gigabytes(LARGEST_MESSAGE)}; choose a smaller model, or --runtime in-process"
+        )
+
+
+def _gigabytes(size: float) -> str:
+    return f"{size / 1e9:.1f} GB" if size < 1e13 else f"{size / 1e9:.1e} GB"
+
+
+def _number(path: str) -> int | None:
+    try:
+        return int(Path(path).read_text("ascii"))
+    except (OSError, ValueError):  # no such file, or "max"
+        return None
+
+
+def _inactive(path: str) -> int:
+    """Cached file pages, which the kernel gives back."""
+    try:
+        lines = dict(line.split() for line in Path(path).read_text("ascii").splitlines())
+        return int(lines.get("inactive_file", 0))
+    except (OSError, ValueError):
+        return 0
