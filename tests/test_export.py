@@ -154,7 +154,7 @@ def test_what_is_written(exports):
     given, folder = exports["words"]
     assert [p.name for p in folder.parent.iterdir()] == ["export"]
     assert sorted(p.name for p in folder.iterdir()) == sorted(
-        ["README.md", "encoding.json", "export.json", "labels.json", "model.keras", "saved_model"]
+        ["README.md", "SHA256SUMS", "encoding.json", "export.json", "labels.json", "model.keras", "saved_model"]
     )
     assert json.loads((folder / "labels.json").read_text("utf-8")) == list(LABELS)
     assert WordEncoding.from_json((folder / "encoding.json").read_text("utf-8")) == given["encoding"]

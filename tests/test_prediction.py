@@ -11,6 +11,7 @@ import pytest
 
 from datasets.text import CharacterEncoding, Segmenter, Vocabulary, WordEncoding
 from tff_re import models
+from tff_re.export_digests import write_digests
 from tff_re.exporting import export_model
 from tff_re.models.inputs import DenseInput, TokenInput
 from tff_re.prediction import Prediction, PredictionError, load_export
@@ -98,6 +99,16 @@ def damaged(change):
     return apply
 
 
+def sealed(folder, name):
+    """Junk in the place of a file, or nothing in that of a folder, with digests that fit."""
+    if (folder / name).is_dir():
+        shutil.rmtree(folder / name)
+    else:
+        (folder / name).write_bytes(b"\x00junk")
+    (folder / "SHA256SUMS").unlink()
+    write_digests(folder)
+
+
 DAMAGES = {
     "no such folder": lambda f: shutil.rmtree(f),
     "holds no export.json": lambda f: (f / "export.json").unlink(),
@@ -111,10 +122,12 @@ DAMAGES = {
     "encoding.json.*no such file": lambda f: (f / "encoding.json").unlink(),
     "encoding.json.*is not the JSON of an encoding": lambda f: (f / "encoding.json").write_text("{}"),
     "encoding.json.*does not fit": lambda f: (f / "encoding.json").write_text("null"),
-    "encoding.json.*does not fit export": damaged({"input": None}),
-    "saved_model.*holds no saved_model.pb": lambda f: shutil.rmtree(f / "saved_model"),
-    "saved_model.*cannot be loaded": lambda f: (f / "saved_model" / "saved_model.pb").write_bytes(b"\x00junk"),
-    "saved_model.*cannot be loaded ": lambda f: shutil.rmtree(f / "saved_model" / "variables"),
+    'export.json.*"input" is not an object': damaged({"input": None}),
+    "saved_model.*is missing": lambda f: shutil.rmtree(f / "saved_model"),
+    "saved_model.pb: is damaged": lambda f: sealed(f, "saved_model/saved_model.pb"),
+    "fingerprint.pb: is damaged": lambda f: sealed(f, "saved_model/fingerprint.pb"),
+    "saved_model.*cannot be loaded": lambda f: sealed(f, "saved_model/variables/variables.index"),
+    "saved_model.*holds no variables/variables.index": lambda f: sealed(f, "saved_model/variables"),
 }
 
 

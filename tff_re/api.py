@@ -143,7 +143,9 @@ def export(
     return export_run(Path(run), out, overwrite, _where(data), runtime, **options)
 
 
-def score(export: PathLike, file: PathLike, *, dataset: str | None = None, label: str | None = None) -> Score:
+def score(
+    export: PathLike, file: PathLike, *, dataset: str | None = None, label: str | None = None, trust: bool = False
+) -> Score:
     """Scores an exported model on a file that one of the readers reads.
 
     Args:
@@ -151,6 +153,7 @@ def score(export: PathLike, file: PathLike, *, dataset: str | None = None, label
       file: in the data set's format.
       dataset: a name of the catalogue; the run's if not given.
       label: one of the data set's label choices; the run's if not given.
+      trust: as for `load_export`.
 
     Raises:
       UserError, DataError: there is no such export, or the file or its classes do not fit.
@@ -158,7 +161,7 @@ def score(export: PathLike, file: PathLike, *, dataset: str | None = None, label
     from tff_re.prediction import load_export
     from tff_re.scoring import score as score_file
 
-    return score_file(load_export(export), Path(file), dataset, label)
+    return score_file(load_export(export, trust=trust), Path(file), dataset, label)
 
 
 def _recipe(recipe: Recipe | PathLike) -> Recipe:

@@ -122,13 +122,13 @@ def evaluate(run: Path, split: str, where: Where, runtime: str):
     _say(f"written: {picture}")
 
 
-def evaluate_export(folder: Path, file: Path, dataset: str | None, label: str | None):
+def evaluate_export(folder: Path, file: Path, dataset: str | None, label: str | None, trust: bool):
     """`evaluate` of an exported model on a file."""
     from tff_re.prediction import load_export
     from tff_re.scoring import CorpusScore, score
     from tff_re.tasks.metrics import trivial_metrics
 
-    result = score(load_export(folder), file, dataset, label)
+    result = score(load_export(folder, trust=trust), file, dataset, label)
     if isinstance(result, CorpusScore):
         console.print(_metrics_table(f"{file.name}: {result.size}", result.metrics))
         return
@@ -201,7 +201,7 @@ def export(run: Path, out: Path | None, overwrite: bool, where: Where, runtime: 
     _say(f"written: {folder} ({written})")
 
 
-def predict(export_folder: Path, texts, source: Source, shown: Shown, dataset: str | None = None):
+def predict(export_folder: Path, texts, source: Source, shown: Shown, dataset: str | None, trust: bool):
     """`predict`: label and probability of each text; what cannot be read is named at the end, and stops nothing.
 
     For models of bags and documents: of each pair of entities in the file, which is read whole or not at all.
@@ -209,7 +209,7 @@ def predict(export_folder: Path, texts, source: Source, shown: Shown, dataset: s
     from tff_re.corpus_prediction import CorpusPredictor
     from tff_re.prediction import PredictionError, load_export
 
-    predictor = load_export(export_folder)
+    predictor = load_export(export_folder, trust=trust)
     if isinstance(predictor, CorpusPredictor):
         _predict_records(predictor, source.records(texts, predictor.kind), shown, dataset)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -148,8 +149,10 @@ class DocumentPredictor(CorpusPredictor):
 
     @property
     def threshold(self) -> float:
-        """The probability from which on a relation is predicted; the run's dev documents chose it."""
-        return float(self._details["threshold"])
+        """The probability from which on a relation is predicted; the run's dev documents chose it. Infinity, for which
+        JSON has null, where no probability found a stated relation."""
+        value = self._details["threshold"]
+        return math.inf if value is None else float(value)
 
     def predict_file(
         self, path: str | os.PathLike, *, dataset: str | None = None, label: str | None = None

@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from datasets.documents.encoding import DocumentEncoding
 from datasets.errors import DataError
-from datasets.files import read_json
 from datasets.relation_records import UNKNOWN_TYPE, RelationMention
-from datasets.text.encoding import TextEncoding, encoding_from_json
-from datasets.text.encoding_files import document_encoding_from_json, relation_encoding_from_json
-from datasets.text.relation_encoding import RelationEncoding
+from datasets.text.encoding import TextEncoding
 from datasets.text.relation_layout import from_inline_markers
 from tff_re.corpus_prediction import BagPredictor, CorpusPredictor, DocumentPredictor
 from tff_re.errors import UserError
+from tff_re.export_description import (
+    DESCRIPTION_FILE,
+    ENCODING_FILE,
+    LABELS_FILE,
+    MARKED,
+    RECORDS,
+    REMEDY,
+    read_description,
+    read_encoding,
+    read_labels,
+)
+from tff_re.export_digests import DIGESTS_FILE, check_digests
+from tff_re.export_graph import check_files, check_graph
 
 BATCH_SIZE = 256
 MARKED_BATCH_SIZE = 32
 
 FORMS = ("saved_model", "saved_model_float16")
 """The forms of an export that a Predictor can use."""
-
-_REMEDY = "export the model again or copy the whole folder"
-_MARKED = ("relation_pieces", "relation_words")
-_RECORDS = {"bags": relation_encoding_from_json, "documents": document_encoding_from_json}
 
 
 class PredictionError(UserError):
@@ -79,7 +84,7 @@ class Predictor:
     @property
     def takes_relations(self) -> bool:
         """Whether it classifies the relation of two mentions in a text."""
-        return self.kind in _MARKED
+        return self.kind in MARKED
 
     @property
     def blind(self) -> bool:
@@ -224,74 +229,63 @@ def _reason(error: DataError) -> str:
     return f"{reason}; {error.remedy}" if error.remedy else reason
 
 
-def load_export(folder: str | os.PathLike, form: str = "saved_model") -> Predictor | CorpusPredictor:
+def load_export(
+    folder: str | os.PathLike, form: str = "saved_model", *, trust: bool = False
+) -> Predictor | CorpusPredictor:
     """The model that `tff_re.export` wrote into the folder: a `Predictor`, of bags a `BagPredictor`, of documents a
-    `DocumentPredictor`. Load none from people that you do not trust.
+    `DocumentPredictor`.
+
+    What is read has to have the digests in SHA256SUMS, and the graph holds no operation that exports of this project
+    do not have, such as one that writes a file. Of an export made before there were digests a line on standard error
+    says so.
 
     Args:
       folder: the export's.
       form: `saved_model`, or `saved_model_float16` where the export has one.
+      trust: leaves these two checks out. The graph can then do what you can: read, write and send files.
 
     Raises:
-      PredictionError: the folder or a file of it is missing, damaged, or of another version.
+      PredictionError: the folder or a file of it is missing, changed, damaged, or of another version; or the graph
+        holds another operation.
     """
-    # TensorFlow takes seconds to import: the cheap checks come first.
-    folder = Path(folder)
-    if form not in FORMS:
-        raise PredictionError(f"there is no form '{form}'; valid: {', '.join(FORMS)}")
-    if not folder.is_dir():
-        raise PredictionError(f"{folder}: no such folder; give the folder of an exported model")
-    path = folder / "export.json"
-    if not path.exists():
-        raise PredictionError(f"{folder}: holds no export.json; give the folder of an exported model")
-    description = _read(path)
-    if not isinstance(description, dict) or description.get("format") != "tff-re export":
-        raise PredictionError(f"{path}: is not the description of an export; {_REMEDY}")
-    if description.get("format_version") != 1:
-        raise PredictionError(f"{path}: is of another version of the format; load it with the tff-re that wrote it")
-    labels = _read(folder / "labels.json")
-    if not isinstance(labels, list) or not labels or not all(isinstance(label, str) for label in labels):
-        raise PredictionError(f"{folder / 'labels.json'}: is not a list of labels; {_REMEDY}")
-    if description.get("classes") != len(labels):
-        raise PredictionError(f"{folder / 'labels.json'}: has not one label for each class; {_REMEDY}")
-    source = description.get("input")
-    kind = source.get("kind") if isinstance(source, dict) else None
-    encoding = _encoding(folder / "encoding.json", kind)
-    known = kind in ("words", "characters", "vectors", *_MARKED, *_RECORDS)
-    if not known or (encoding is None) == (kind in ("words", "characters", *_RECORDS)):
-        raise PredictionError(f"{folder / 'encoding.json'}: does not fit export.json; {_REMEDY}")
-    if not (folder / form).is_dir() and form not in (description.get("forms") or {}):
-        raise PredictionError(f"{folder / form}: is not there; export the model with it (--format, --quantise)")
-    kinds = {"bags": BagPredictor, "documents": DocumentPredictor}
-    return kinds.get(kind, Predictor)(_function(folder / form, kind), labels, encoding, description)
-
-
-def _read(path: Path) -> Any:
-    problem = None
+    folder, problem = Path(folder), None
     try:
-        return read_json(path)
+        return _load(folder, form, trust)
     except DataError as error:
         problem = str(error)
     raise PredictionError(problem)
 
 
-def _encoding(path: Path, kind: str | None) -> TextEncoding | RelationEncoding | DocumentEncoding | None:
-    """The encoding of a model of texts, bags or documents; of the others it is in the graph, or there is none."""
-    value, problem = _read(path), None
-    if kind in _MARKED and isinstance(value, dict) and value.get("encoding") == kind:
-        return None
-    if value is None and kind not in _MARKED:
-        return None
-    try:
-        return _RECORDS.get(kind, encoding_from_json)(json.dumps(value, ensure_ascii=False))
-    except DataError as error:
-        problem = error.reason
-    raise PredictionError(f"{path}: {problem}; {_REMEDY}")
+def _load(folder: Path, form: str, trust: bool) -> Predictor | CorpusPredictor:
+    # TensorFlow takes seconds to import: the cheap checks come first.
+    if form not in FORMS:
+        raise PredictionError(f"there is no form '{form}'; valid: {', '.join(FORMS)}")
+    if not folder.is_dir():
+        raise PredictionError(f"{folder}: no such folder; give the folder of an exported model")
+    if not (folder / DESCRIPTION_FILE).exists():
+        raise PredictionError(f"{folder}: holds no {DESCRIPTION_FILE}; give the folder of an exported model")
+    description = read_description(folder)
+    labels = read_labels(folder, description["classes"])
+    encoding = read_encoding(folder, description["input"])
+    if not (folder / form).is_dir() and form not in (description.get("forms") or {}):
+        raise PredictionError(f"{folder / form}: is not there; export the model with it (--format, --quantise)")
+    if not trust:
+        if description["format_version"] > 1 or (folder / DIGESTS_FILE).exists():
+            check_digests(folder, (DESCRIPTION_FILE, LABELS_FILE, ENCODING_FILE, form))
+        else:
+            what = "was exported without digests, so that nothing tells whether a file was changed"
+            print(f"note: {folder}: {what}", file=sys.stderr)
+    check_files(folder / form)
+    if not trust:
+        check_graph(folder / form)
+    kind = description["input"]["kind"]
+    function = _function(_signature(folder / form, kind), folder / form, description)
+    kinds = {"bags": BagPredictor, "documents": DocumentPredictor}
+    return kinds.get(kind, Predictor)(function, labels, encoding, description)
 
 
-def _function(folder: Path, kind: str) -> Callable[..., np.ndarray]:
-    if not (folder / "saved_model.pb").is_file():
-        raise PredictionError(f"{folder}: holds no saved_model.pb; {_REMEDY}")
+def _signature(folder: Path, kind: str) -> Any:
+    """The SavedModel's signature for inputs of the kind."""
     import tensorflow as tf
 
     if kind == "relation_pieces":
@@ -300,13 +294,43 @@ def _function(folder: Path, kind: str) -> Callable[..., np.ndarray]:
     problem = None
     try:
         signatures = tf.saved_model.load(os.fspath(folder)).signatures
-        signature = signatures["spans" if kind in _MARKED else "serving_default"]
+        return signatures["spans" if kind in MARKED else "serving_default"]
     except Exception as error:  # whatever a damaged file makes of TensorFlow's loader
         problem = type(error).__name__
-    if problem is not None:
-        raise PredictionError(f"{folder}: cannot be loaded ({problem}); {_REMEDY}")
+    raise PredictionError(f"{folder}: cannot be loaded ({problem}); {REMEDY}")
+
+
+def _function(signature: Any, folder: Path, description: Mapping[str, Any]) -> Callable[..., np.ndarray]:
+    """The signature on arrays and lists by name; its errors are of one line."""
+    import tensorflow as tf
+
+    classes = description["classes"]
+    wanted, found = set(_names(description)), set(signature.structured_input_signature[1])
+    if wanted != found or "probabilities" not in signature.structured_outputs:
+        raise PredictionError(
+            f"{folder}: takes {', '.join(sorted(found))} where {DESCRIPTION_FILE} says {', '.join(sorted(wanted))}; "
+            f"{REMEDY}"
+        )
 
     def run(**inputs) -> np.ndarray:
-        return signature(**{name: tf.constant(value) for name, value in inputs.items()})["probabilities"].numpy()
+        result, problem = None, None
+        try:
+            given = {name: tf.constant(value) for name, value in inputs.items()}
+            result = signature(**given)["probabilities"].numpy()
+        except Exception as error:  # whatever a graph that does not fit makes of the inputs; it could hold a text
+            problem = type(error).__name__
+        if problem is None and result.shape[-1:] != (classes,):
+            problem = f"{result.shape[-1] if result.ndim else 'no'} probabilities for {classes} labels"
+        if problem is not None:
+            raise PredictionError(f"{folder}: cannot answer ({problem}); {REMEDY}")
+        return result
 
     return run
+
+
+def _names(description: Mapping[str, Any]) -> Iterable[str]:
+    """The inputs of the signature."""
+    source = description["input"]
+    if source["kind"] in MARKED:
+        return ("text", "head", "tail", *(("head_type", "tail_type") if source["blind"] else ()))
+    return description["arrays"] if source["kind"] in RECORDS else (source["name"],)

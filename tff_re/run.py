@@ -27,7 +27,11 @@ def _example(text: str) -> str:
 _recipe_options = [
     click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the recipe."),
     click.option("--data", type=click.Path(path_type=Path), help="Folder of the data sets [default: $TFF_RE_DATA]."),
-    click.option("--trust", is_flag=True, help="Read files that can run code (gensim's own format is a pickle)."),
+    click.option(
+        "--trust",
+        is_flag=True,
+        help="Read files that can run code (gensim's pickles, exports that were changed or are not of this project).",
+    ),
 ]
 _run_options = [
     click.option("--out", type=click.Path(path_type=Path), help="Folder to write."),
@@ -125,7 +129,7 @@ def evaluate(run, split, file, dataset, label, data, trust, runtime):
             raise UserError(f"{run}: is an export; give the file to score it on by --file")
         if split is not None:
             raise UserError(f"{run}: is an export, which has no splits; leave --split out")
-        commands.evaluate_export(run, file, dataset, label)
+        commands.evaluate_export(run, file, dataset, label, trust)
         return
     for option, value in (("file", file), ("dataset", dataset), ("label", label)):
         if value is not None:
@@ -188,7 +192,8 @@ def export(run, out, overwrite, formats, quantise, tflite, data, trust, runtime)
 @click.option("--dataset", help="For bags and documents: the data set whose form the file has [default: the run's].")
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each text in place of a table.")
 @click.option("--show-text", is_flag=True, help="Show the texts beside their labels (they may be patients').")
-def predict(export, texts, file, json_lines, head_type, tail_type, dataset, as_json, show_text):
+@click.option("--trust", is_flag=True, help="Load an export that was changed, or whose graph could do anything.")
+def predict(export, texts, file, json_lines, head_type, tail_type, dataset, as_json, show_text, trust):
     """Classify TEXTs (or the lines of a file or of standard input) with an exported model: label and probability.
 
     A model of bags or of documents takes a file in its data set's form and answers for each pair of entities.
@@ -202,7 +207,7 @@ def predict(export, texts, file, json_lines, head_type, tail_type, dataset, as_j
     from tff_re.predict_input import Shown, Source
 
     shown = Shown(json=as_json, text=show_text)
-    commands.predict(export, texts, Source(file, json_lines, head_type, tail_type), shown, dataset)
+    commands.predict(export, texts, Source(file, json_lines, head_type, tail_type), shown, dataset, trust)
 
 
 @cli.command(epilog=_example("python -m tff_re.run recipes"))

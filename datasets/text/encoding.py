@@ -87,8 +87,8 @@ class WordEncoding:
         """The encoding that `to_json` wrote. Raises DataError for anything else."""
         value = _load(text, "words")
         added = value.get("added_words")
-        if not isinstance(added, list):
-            raise DataError('an encoding of words has no list "added_words"', remedy="write it with to_json")
+        if not isinstance(added, list) or not all(isinstance(word, str) for word in added):
+            raise DataError('an encoding of words has no list of strings "added_words"', remedy="write it with to_json")
         return cls(Vocabulary.from_value(value["vocabulary"]), value["max_length"], Segmenter(tuple(added)))
 
 

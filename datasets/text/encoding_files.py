@@ -39,12 +39,17 @@ def document_encoding_to_json(encoding: DocumentEncoding) -> str:
 def relation_encoding_from_json(text: str) -> RelationEncoding:
     """What `relation_encoding_to_json` wrote. Raises DataError for anything else."""
     value = _value(text, SENTENCES, ("max_length", "blind", "markers", "type_texts", "unit"))
+    types = value["type_texts"]
+    _check(isinstance(value["blind"], bool), '"blind" is neither true nor false')
+    _check(_all_strings(value["markers"], list), '"markers" is not a list of strings')
+    _check(types is None or _all_strings(types, dict), '"type_texts" is not an object of strings')
+    _check(isinstance(value["unit"], str), '"unit" is not a string')
     return RelationEncoding(
         tokenizer_from_json(value),
         value["max_length"],
-        blind=bool(value["blind"]),
+        blind=value["blind"],
         markers=tuple(value["markers"]),
-        type_texts=value["type_texts"],
+        type_texts=types,
         unit=value["unit"],
     )
 
@@ -52,11 +57,23 @@ def relation_encoding_from_json(text: str) -> RelationEncoding:
 def document_encoding_from_json(text: str) -> DocumentEncoding:
     """What `document_encoding_to_json` wrote. Raises DataError for anything else."""
     value = _value(text, DOCUMENTS, ("marker", "longest"))
+    _check(isinstance(value["marker"], str), '"marker" is not a string')
     return DocumentEncoding(tokenizer_from_json(value), longest=value["longest"], marker=value["marker"])
 
 
 def _text(value: Mapping[str, Any], tokenizer: Any) -> str:
     return json.dumps({**value, "version": VERSION, **tokenizer_to_json(tokenizer)}, ensure_ascii=False)
+
+
+def _check(good: bool, reason: str) -> None:
+    if not good:
+        raise DataError(reason, remedy="export the model again")
+
+
+def _all_strings(value: Any, kind: type) -> bool:
+    """Whether it is a list, or the values of an object, of strings that are not empty."""
+    items = value.values() if isinstance(value, dict) else value
+    return isinstance(value, kind) and all(isinstance(item, str) and item for item in items)
 
 
 def _value(text: str, kind: str, keys: tuple[str, ...]) -> dict[str, Any]:

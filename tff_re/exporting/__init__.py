@@ -147,6 +147,7 @@ def export_model(
         places.write(draft / places.CARD_FILE, card(description, labels))
         for name, text in (files or {}).items():
             places.write(draft / name, text.rstrip("\n"))
+        places.seal(draft)
     return folder
 
 

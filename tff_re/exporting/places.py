@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,17 +14,21 @@ from typing import Any
 
 import tensorflow as tf
 
+from datasets.errors import DataError
 from tff_re.errors import UserError
+from tff_re.export_description import DESCRIPTION_FILE as DESCRIPTION_FILE
+from tff_re.export_description import ENCODING_FILE as ENCODING_FILE
+from tff_re.export_description import FORMAT as FORMAT
+from tff_re.export_description import FORMAT_VERSIONS
+from tff_re.export_description import LABELS_FILE as LABELS_FILE
+from tff_re.export_digests import write_digests
+from tff_re.export_graph import check_graph
 
-FORMAT = "tff-re export"
-FORMAT_VERSION = 1
+FORMAT_VERSION = FORMAT_VERSIONS[-1]
 KERAS_FILE = "model.keras"
 SAVED_MODEL_FOLDER = "saved_model"
 FLOAT16_FOLDER = "saved_model_float16"
 TFLITE_FILE = "model.tflite"
-LABELS_FILE = "labels.json"
-ENCODING_FILE = "encoding.json"
-DESCRIPTION_FILE = "export.json"
 CARD_FILE = "README.md"
 
 
@@ -100,6 +105,21 @@ def flush(folder: Path) -> None:
         for name in files:
             with open(os.path.join(place, name), "rb") as file:
                 os.fsync(file.fileno())
+
+
+def seal(draft: Path) -> None:
+    """Writes the digests of all files in a draft, to which nothing is added later.
+
+    A note on standard error says where `load_export` will ask for trust: an encoder of a new kind can hold operations
+    that no export had before.
+    """
+    for name in (SAVED_MODEL_FOLDER, FLOAT16_FOLDER):
+        if (draft / name).exists():
+            try:
+                check_graph(draft / name)
+            except DataError as error:
+                print(f"note: {name} {error.reason}; predict and evaluate load it with --trust alone", file=sys.stderr)
+    write_digests(draft)
 
 
 def write(path: Path, text: str) -> None:

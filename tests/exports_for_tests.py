@@ -1,0 +1,136 @@
+"""Small exports of every kind of input, with weights as training would have left them; each is written once."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from transformers import AutoTokenizer
+
+from computations.bag_evaluation import POOLINGS
+from datasets.documents.encoding import DocumentEncoding
+from datasets.text import CharacterEncoding, Segmenter, Vocabulary, WordEncoding
+from datasets.text.relation_encoding import RelationEncoding, with_markers
+from datasets.text.word_tokenizer import word_tokenizer, word_vocabulary
+from tests.documents_for_tests import marking_encoder
+from tests.models.encoders_for_tests import encoder
+from tff_re import models
+from tff_re.exporting import export_model
+from tff_re.models.inputs import BagInput, DenseInput, DocumentInput, HiddenRelationInput, RelationInput, TokenInput
+
+LABELS = ("NA", "inhibits", "binds")
+LENGTH = 16
+
+
+def _texts(name="logistic_regression", kind="words", **options) -> dict[str, Any]:
+    if kind == "vectors":
+        return _arguments(name, options, DenseInput(2), None)
+    if kind == "words":
+        encoding = WordEncoding(Vocabulary(("咳嗽", "发热")), 5, Segmenter(("咳嗽",)))
+    else:
+        encoding = CharacterEncoding(Vocabulary(("咳", "热")), 5)
+    return _arguments(name, {"embedding_width": 2, **options}, TokenInput(4, 5), encoding)
+
+
+def _relations(name="pcnn", kind="bert", pooling=None, blind=False, **options) -> dict[str, Any]:
+    """Of sentences, or with a pooling of bags; with `frozen_layers` behind these."""
+    if name == "sentence_encoder":
+        tokenizer, size = with_markers(AutoTokenizer.from_pretrained(str(encoder(kind))))
+        inputs = RelationInput(size, LENGTH, str(encoder(kind)))
+        encoding = RelationEncoding(tokenizer, LENGTH, blind=blind)
+        if options.get("frozen_layers"):
+            inputs = HiddenRelationInput(inputs, 16, 3)
+    else:
+        vocabulary = word_vocabulary({"a": ["the drug inhibits binds gene . a b"]}, min_clients=1)
+        encoding = RelationEncoding(word_tokenizer(vocabulary), LENGTH, blind=blind, unit="words")
+        inputs = RelationInput(len(vocabulary), LENGTH)
+        options = {"embedding_width": 5, **options}
+    if pooling is None:
+        return _arguments(name, options, inputs, encoding)
+    given = _arguments(name, options, BagInput(inputs, pooling), encoding)
+    return {**given, "label_names": ("NA", "/a/visits", "/b/likes"), "details": {"run": "a", "dataset": "nyt10"}}
+
+
+def _documents(**options) -> dict[str, Any]:
+    folder = str(marking_encoder())
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    inputs = DocumentInput(len(tokenizer), 96, 20, 8, 20, 1, folder)
+    given = _arguments("document_encoder", {"block_size": 8, **options}, inputs, DocumentEncoding(tokenizer))
+    return {**given, "label_names": ("CID",), "details": {"run": "a", "dataset": "cdr", "threshold": 0.5}}
+
+
+def _arguments(name, options, inputs, encoding) -> dict[str, Any]:
+    options, draw = models.module(name).Options(**options), np.random.default_rng(1)
+    sentences = inputs.sentences if isinstance(inputs, BagInput) else inputs
+    model = models.module(name).build(options, sentences, len(LABELS))
+    values = {
+        group: [
+            draw.normal(float("gamma" in v.name), 0.3, v.shape).astype(np.float32)
+            for v in getattr(model, f"{group}_variables")
+        ]
+        for group in ("trainable", "non_trainable")
+    }
+    return {
+        "model_name": name,
+        "model_options": options,
+        "inputs": inputs,
+        "label_names": LABELS,
+        "weights": SimpleNamespace(**values),
+        "encoding": encoding,
+        "details": {"run": "a"},
+    }
+
+
+_WITH_ENCODER = {"name": "sentence_encoder"}
+_MADE = {
+    "words": lambda: _texts(),
+    "characters": lambda: _texts(kind="characters"),
+    "vectors": lambda: _texts(kind="vectors"),
+    "word presence": lambda: _texts(features="word_presence"),
+    "lstm of words": lambda: _texts("lstm", units=3),
+    "relations of words": lambda: _relations(filters=4),
+    "blinded relations of words": lambda: _relations(filters=4, blind=True),
+    "lstm of relations": lambda: _relations("lstm", units=3),
+    "word pieces": lambda: _relations(**_WITH_ENCODER),
+    "blinded word pieces": lambda: _relations(**_WITH_ENCODER, blind=True),
+    "word pieces of DistilBERT": lambda: _relations(**_WITH_ENCODER, kind="distilbert"),
+    "frozen layers": lambda: _relations(**_WITH_ENCODER, frozen_layers=1),
+    "frozen layers of DistilBERT": lambda: _relations(**_WITH_ENCODER, kind="distilbert", frozen_layers=1),
+    **{
+        f"word pieces, {representation}": functools.partial(
+            _relations, **_WITH_ENCODER, representation=representation, bias=True
+        )
+        for representation in ("cls_entities_sum", "entity_max", "entity_start")
+    },
+    "bags": lambda: _relations(filters=4, pooling="max"),
+    **{
+        f"bags, {pooling}": functools.partial(_relations, filters=4, pooling=pooling)
+        for pooling in sorted(set(POOLINGS) - {"max"})
+    },
+    "bags of frozen layers": lambda: _relations(**_WITH_ENCODER, pooling="max", frozen_layers=1),
+    "documents": lambda: _documents(),
+    "documents in windows": lambda: _documents(window=16, frozen_layers=1, loss="adaptive_threshold"),
+}
+KINDS = tuple(_MADE)
+
+
+def arguments(kind: str) -> dict[str, Any]:
+    """Those of `export_model` for that kind."""
+    return _MADE[kind]()
+
+
+@functools.cache
+def export_of(kind: str) -> Path:
+    """The folder of an export of that kind with a SavedModel and its form in float16. A test that changes it copies."""
+    return export_model(
+        Path(_temporary().name) / kind.replace(" ", "-"), **arguments(kind), formats="saved_model", quantise="float16"
+    )
+
+
+@functools.cache
+def _temporary() -> tempfile.TemporaryDirectory:
+    return tempfile.TemporaryDirectory(prefix="exports")

@@ -1,0 +1,71 @@
+"""SHA-256 digests of an export's files, in the form that `sha256sum --check` reads."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from datasets.errors import DataError
+from datasets.files import decode, read_bytes, sha256_of
+
+DIGESTS_FILE = "SHA256SUMS"
+
+_LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
+_REMEDY = "export the model again or copy the whole folder, or pass --trust (trust=True) if you changed it yourself"
+
+
+def write_digests(folder: Path) -> None:
+    """Writes the digests of all files in the folder, which has none yet."""
+    lines = [f"{sha256_of(folder / name)}  {name}\n" for name in _files(folder)]
+    (folder / DIGESTS_FILE).write_text("".join(lines), encoding="utf-8")
+
+
+def check_digests(folder: Path, names: Sequence[str]) -> None:
+    """Checks what is about to be read.
+
+    Args:
+      folder: the export's.
+      names: files, and folders whose files all count, one that was not exported among them.
+
+    Raises:
+      DataError: a file is another one, is missing, or was not exported; or SHA256SUMS is missing or damaged.
+    """
+    known = _read(folder / DIGESTS_FILE)
+    for name in names:
+        inside = [f"{name}/{file}" for file in _files(folder / name)] if (folder / name).is_dir() else []
+        expected = [file for file in known if file == name or file.startswith(f"{name}/")]
+        for file in sorted({*inside, *expected, *([] if inside or expected else [name])}):
+            if file not in known:
+                raise _error(folder / file, f"was not exported: {DIGESTS_FILE} does not name it")
+            if not (folder / file).is_file():
+                raise _error(folder / file, f"is missing: {DIGESTS_FILE} names it")
+            if sha256_of(folder / file) != known[file]:
+                raise _error(folder / file, f"is not as it was exported: its digest is not that of {DIGESTS_FILE}")
+
+
+def _read(path: Path) -> dict[str, str]:
+    """Name of a file -> its digest."""
+    if not path.is_file():
+        raise _error(path, "is missing: the digests of the export's files")
+    found: dict[str, str] = {}
+    for number, line in enumerate(decode(read_bytes(path), path).splitlines(), 1):
+        parts = _LINE.fullmatch(line)
+        if parts is None or parts[2] in found:
+            raise DataError("is no digest and name of a file of its own", path=path, line=number, remedy=_REMEDY)
+        found[parts[2]] = parts[1]
+    return found
+
+
+def _files(folder: Path) -> list[str]:
+    """All files below a folder, by their path in it; a link to a folder counts as one."""
+    found = []
+    for place, folders, files in os.walk(folder):
+        names = files + [name for name in folders if os.path.islink(os.path.join(place, name))]
+        found += [Path(place, name).relative_to(folder).as_posix() for name in names]
+    return sorted(found)
+
+
+def _error(path: Path, reason: str) -> DataError:
+    return DataError(reason, path=path, remedy=_REMEDY)
