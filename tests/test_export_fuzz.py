@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,6 +17,7 @@ from tests.bags_for_tests import data_folder as bags_folder
 from tests.documents_for_tests import data_folder as documents_folder
 from tests.exports_for_tests import LABELS
 from tff_re import prediction
+from tff_re.corpus_prediction import DocumentPredictor
 from tff_re.errors import UserError
 from tff_re.prediction import PredictionError, load_export
 from tff_re.scoring import score
@@ -157,3 +159,8 @@ def test_an_edit_is_named(kind, name, place, new, message, tmp_path, monkeypatch
     with pytest.raises(PredictionError) as caught:
         use(kind, folder, monkeypatch)
     assert message in str(caught.value) and "; " in str(caught.value)
+
+
+def test_a_threshold_of_infinity_which_json_has_not():
+    predictor = DocumentPredictor(None, ["CID"], None, {"details": {"threshold": None}})
+    assert predictor.threshold == math.inf
