@@ -71,7 +71,7 @@ def _reason(error: Exception) -> tuple[str, str]:
 
 
 def sha256_of(path: PathLike) -> str:
-    """The SHA-256 digest of a file's bytes on the disk, 64 hexadecimal digits; one piece is read at a time.
+    """The SHA-256 digest of a file's bytes as they lie on the disk, in 64 hexadecimal digits; read piece by piece.
 
     Raises:
       DataError: the file is missing or unreadable.
