@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -9,12 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tomli_w
 
 from datasets.catalogue import DATA_SETS, find_data_set
 from tff_re.errors import UserError
-from tff_re.evaluation import Judge
+from tff_re.evaluation import Evaluator, Judge
 from tff_re.experiment import Experiment
+from tff_re.exporting import in_float32
 from tff_re.models.inputs import DocumentInput
 from tff_re.recipe import Recipe, tomllib
 from tff_re.run_folder import RunFolder, environment
@@ -25,20 +28,24 @@ from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD
 RECIPE_FILE, ENVIRONMENT_FILE = "recipe.toml", "environment.json"
 
 
-def details_of(experiment: Experiment, history: list[dict[str, float]], round_num: int, weights: Any) -> dict[str, Any]:
+def details_of(
+    experiment: Experiment, history: list[dict[str, float]], round_num: int, weights: Any, exported: Experiment
+) -> dict[str, Any]:
     """The `details` of `export_model`.
 
     Args:
       experiment: the run's.
       history: its rows of metrics.csv.
       round_num: the round whose weights are exported.
-      weights: these; called for where dev has to choose a threshold that the history does not have.
+      weights: these.
+      exported: the experiment as the exported model computes it: the run's own, or that of
+        `exported_recipe`.
     """
     recipe, prepared = experiment.recipe, experiment.prepared
     dataset = getattr(recipe.task.options, "dataset", None)
     if dataset not in DATA_SETS:  # made up by the task itself
         dataset = None
-    metrics = _metrics(history, round_num)
+    measured = {} if exported is experiment else _split(_measured(exported, weights))
     return {
         "run": hashlib.sha256(recipe.to_toml().encode()).hexdigest()[:16],
         "recipe": recipe.name,
@@ -48,8 +55,9 @@ def details_of(experiment: Experiment, history: list[dict[str, float]], round_nu
         "seed": recipe.seed,
         "rounds": round_num,
         "clients": len(prepared.examples.clients),
-        "metrics": metrics,
-        **_threshold(experiment, metrics, weights),
+        "metrics": _metrics(history, round_num),
+        **({"exported_metrics": measured} if measured else {}),
+        **_threshold(exported, weights, measured.get(DEV)),
         **_reading(recipe),
         "data": _data(experiment, dataset),
         "training": _training(experiment),
@@ -99,17 +107,42 @@ def _split(metrics: Mapping[str, float]) -> dict[str, dict[str, float]]:
     return found
 
 
-def _threshold(experiment: Experiment, metrics: Mapping[str, Mapping[str, float]], weights: Any) -> dict[str, float]:
-    """Of documents `threshold`, the probability from which on a relation is predicted: the best on dev."""
+def exported_recipe(recipe: Recipe) -> Recipe:
+    """The recipe with its model in the precision that exported models compute in; the same one where it has that."""
+    options = in_float32(recipe.model.options)
+    if options is recipe.model.options:
+        return recipe
+    return dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, options=options))
+
+
+def _measured(experiment: Experiment, weights: Any) -> dict[str, float]:
+    """The run's metrics of weights on its test examples, and on dev; runs in the current execution context."""
+    found = {}
+    test = Evaluator(experiment, TEST)
+    if not test.empty:
+        found.update({f"{TEST}/{name}": value for name, value in test(weights).metrics.items()})
+    if experiment.scoring is not None:
+        found.update(Judge(experiment)(weights).metrics)
+    return found
+
+
+def _threshold(experiment: Experiment, weights: Any, dev: Mapping[str, float] | None) -> dict[str, float]:
+    """Of documents `threshold`, the probability from which on a relation is predicted: the best on dev.
+
+    It is chosen by the scores of the exported model, not read from metrics.csv: the run's may be another precision's,
+    and a run of an earlier version has one of the scores itself as its threshold, which rounding can miss.
+    """
     held_out = experiment.prepared.held_out
     if not isinstance(experiment.prepared.inputs, DocumentInput):
         return {}
     if DEV not in held_out.splits:
         return {"threshold": DEFAULT_THRESHOLD}
-    found = metrics.get(DEV) or _split(Judge(experiment)(weights).metrics).get(DEV, {})
-    if "threshold" not in found:
+    if dev is None:
+        scores = np.asarray(experiment.scoring(weights, held_out.examples(experiment.model, DEV)))
+        dev = _split(held_out.metrics({DEV: scores}))[DEV]
+    if "threshold" not in dev:
         raise UserError("the model's scores of the dev documents are not finite; training has diverged")
-    return {"threshold": found["threshold"]}
+    return {"threshold": dev["threshold"]}
 
 
 def _reading(recipe: Recipe) -> dict[str, Any]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
+import fcntl
 import logging
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +21,7 @@ from tff_re.checkpoints import read_client_states
 from tff_re.errors import UserError
 from tff_re.experiment import Experiment, Workshop, require_messages
 from tff_re.models.inputs import BagInput, HiddenRelationInput
+from tff_re.models.keras_files import forget_layer_names, save_keras
 from tff_re.models.text_layers import forget_initial_values
 from tff_re.recipe import Recipe, load
 from tff_re.report import (
@@ -37,6 +41,9 @@ from tff_re.tasks.where import Where
 from tff_re.training import Result, RoundReport, final_weights, read_history, train, write_results
 
 _log = logging.getLogger("tff_re")
+
+LOCK = ".lock"
+"""What `RunFolder.locked` locks."""
 
 
 class _LogFile(logging.FileHandler):
@@ -129,8 +136,9 @@ def train_run(
 
 @dataclasses.dataclass(frozen=True)
 class FinishedRun:
-    """A run opened again: its experiment, and the newest checkpoint's weights and round."""
+    """A run opened again: its experiment and what built it, and the newest checkpoint's weights and round."""
 
+    workshop: Workshop
     experiment: Experiment
     folder: RunFolder
     weights: object
@@ -138,21 +146,84 @@ class FinishedRun:
 
 
 @contextlib.contextmanager
-def open_run(path: Path, where: Where, runtime_name: str) -> Iterator[tuple[FinishedRun, Runtime]]:
+def open_run(
+    path: Path, where: Where, runtime_name: str, *, only_read: bool = False
+) -> Iterator[tuple[FinishedRun, Runtime]]:
     """Reads a run's folder, with a runtime open for as long as the caller works with it.
+
+    Args:
+      path: the folder.
+      where: where its data are.
+      runtime_name: of the runtime.
+      only_read: the caller writes nothing into the folder, so that one which may not be written will do.
 
     Raises:
       UserError: no run there, or none with a checkpoint; DataError: its data are not there any more.
     """
+    RunFolder(path).require_run()
+    with contextlib.ExitStack() as stack:
+        if only_read and not _may_be_written(path):
+            path = stack.enter_context(_copied(path))
+        folder = RunFolder(path)
+        recipe = load(str(folder.recipe))
+        if folder.partition.exists():
+            where = dataclasses.replace(where, partition=folder.partition)
+        with folder.locked(), writing(folder.path), runtime_of(folder, runtime_name) as runtime:
+            workshop = Workshop(where)
+            experiment = workshop.build(recipe)
+            weights, done = final_weights(experiment, folder, runtime)
+            yield FinishedRun(workshop, experiment, folder, weights, done), runtime
+
+
+_READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def _may_be_written(path: Path) -> bool:
+    """Whether a run's folder, its lock and its log may be written; whatever else is wrong is told by who writes."""
     folder = RunFolder(path)
-    folder.require_run()
-    recipe = load(str(folder.recipe))
-    if folder.partition.exists():
-        where = dataclasses.replace(where, partition=folder.partition)
-    with folder.locked(), writing(folder.path), runtime_of(folder, runtime_name) as runtime:
-        experiment = Workshop(where).build(recipe)
-        weights, done = final_weights(experiment, folder, runtime)
-        yield FinishedRun(experiment, folder, weights, done), runtime
+    try:
+        with tempfile.TemporaryFile(dir=path):
+            pass
+        for file in (path / LOCK, folder.log):
+            if file.exists():
+                file.open("ab").close()
+    except OSError as error:
+        return error.errno not in _READ_ONLY
+    return True
+
+
+@contextlib.contextmanager
+def _copied(path: Path) -> Iterator[Path]:
+    """A folder that may be written and holds what a run's folder does: its small files, and links to its checkpoints.
+
+    Raises:
+      UserError: another process trains in the run's folder, or a file of it cannot be read.
+    """
+    with tempfile.TemporaryDirectory(prefix="tff-re-") as name, contextlib.ExitStack() as stack:
+        copy = Path(name)
+        try:
+            if (path / LOCK).exists():
+                fcntl.flock(stack.enter_context((path / LOCK).open("rb")), fcntl.LOCK_SH | fcntl.LOCK_NB)
+            _copy_run(path, copy)
+        except BlockingIOError:
+            raise UserError(f"{path}: another process is working in this folder; wait for its end") from None
+        except OSError as error:
+            raise UserError(f"{error.filename or path}: cannot be read ({error.strerror})") from None
+        try:
+            yield copy
+        except UserError as error:  # the user knows the run's folder
+            raise UserError(str(error).replace(str(copy), str(path))) from None
+
+
+def _copy_run(path: Path, copy: Path) -> None:
+    for file in path.iterdir():
+        if file.is_file() and file.name != LOCK and file.suffix not in (".keras", ".log"):
+            shutil.copyfile(file, copy / file.name)
+    checkpoints = RunFolder(copy).checkpoints
+    checkpoints.mkdir()
+    for entry in RunFolder(path).checkpoints.glob("*"):
+        if "_temp" not in entry.name:  # left by a kill in the middle of writing
+            (checkpoints / entry.name).symlink_to(entry.resolve())
 
 
 def recorded_similarities(prepared: Prepared, folder: RunFolder) -> dict[int, np.ndarray]:
@@ -167,6 +238,7 @@ def keras_model(experiment: Experiment, weights):
     """The run's model from stock Keras layers, with these weights; takes encoded inputs."""
     choice, prepared = experiment.recipe.model, experiment.prepared
     module, num_classes = models.module(choice.name), len(prepared.label_names)
+    forget_layer_names()
     if isinstance(prepared.inputs, HiddenRelationInput):
         return module.finished(choice.options, prepared.inputs, num_classes, weights)
     model = module.build_plain(choice.options, prepared.inputs, num_classes)
@@ -188,20 +260,25 @@ def export_run(
 ) -> Path:
     """Exports the newest checkpoint of a run; returns the folder, `export` in the run's own by default.
 
-    What is written is checked on the run's test examples; `formats`, `quantise` and `tflite` are `export_model`'s.
+    With `out` elsewhere nothing is written into the run's folder that may not be written. What is exported computes in
+    float32, and is checked on the run's test examples; `formats`, `quantise` and `tflite` are `export_model`'s.
     """
-    from tff_re.export_details import details_of, files_of, without_folders
+    from tff_re.export_details import details_of, exported_recipe, files_of, without_folders
     from tff_re.exporting import export_model
 
-    with open_run(path, where, runtime_name) as (run, _):
+    if out is None and not _may_be_written(path):
+        raise UserError(f"{path}: may not be written; give --out a folder elsewhere")
+    with open_run(path, where, runtime_name, only_read=True) as (run, _):
         recipe, prepared = run.experiment.recipe, run.experiment.prepared
         samples, inputs = prepared.samples("test"), prepared.inputs
         if prepared.bags is not None:
             inputs = BagInput(inputs, run.experiment.algorithm.bag_pooling)
-        details = details_of(run.experiment, read_history(run.folder), run.round, run.weights)
+        own = exported_recipe(recipe)
+        exported = run.experiment if own is recipe else run.workshop.build(own)
+        details = details_of(run.experiment, read_history(run.folder), run.round, run.weights, exported)
         with permissions(run.folder.usual_mask):  # an export is made to be given away
             return export_model(
-                out or run.folder.export,
+                out or RunFolder(path).export,
                 model_name=recipe.model.name,
                 model_options=recipe.model.options,
                 inputs=inputs,
@@ -260,7 +337,7 @@ def _write_details(experiment: Experiment, folder: RunFolder, result: Result, hi
         similarity_figure(folder.plots / "similarity.png", counts.train, counts.clients, labels, similarities)
     temporary = folder.path / ".model.part.keras"
     try:
-        keras_model(experiment, result.weights).save(temporary)
+        save_keras(keras_model(experiment, result.weights), temporary)
         temporary.replace(folder.model)
     finally:
         temporary.unlink(missing_ok=True)

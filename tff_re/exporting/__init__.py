@@ -1,4 +1,7 @@
-"""From a trained model to files that plain TensorFlow loads, without this project: raw text in, probabilities out."""
+"""From a trained model to files that plain TensorFlow loads, without this project: raw text in, probabilities out.
+
+An exported model is the trained weights computed in float32, whatever the precision of the training.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from tff_re import models
 from tff_re.exporting import places
 from tff_re.exporting.bags import BagForm
 from tff_re.exporting.card import card
-from tff_re.exporting.checks import verified
+from tff_re.exporting.checks import difference_of_precisions, verified
 from tff_re.exporting.documents import DocumentForm
 from tff_re.exporting.forms import TOLERANCE, Form, write_saved_model
 from tff_re.exporting.places import ExportError, is_export
@@ -34,10 +37,11 @@ from tff_re.models.inputs import (
     RelationInput,
     TokenInput,
 )
+from tff_re.models.keras_files import forget_layer_names, save_keras
 from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD
 from tff_re.version import __version__
 
-__all__ = ["FORMATS", "FORMS", "QUANTISED", "TOLERANCE", "ExportError", "export_model", "is_export"]
+__all__ = ["FORMATS", "FORMS", "QUANTISED", "TOLERANCE", "ExportError", "export_model", "in_float32", "is_export"]
 
 FORMATS = ("both", "keras", "saved_model")
 QUANTISED = ("float16",)
@@ -52,7 +56,16 @@ FORMS: dict[type, type[Form]] = {
 }
 """Kind of input -> how its models are exported. Another kind's form is put in here."""
 
+EXPORTED_PRECISION = "float32"
+
 _PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy", "jieba", "transformers", "tensorflow-federated")
+
+
+def in_float32(options: Any) -> Any:
+    """The model's options, with the exported precision if it has one."""
+    if getattr(options, "precision", EXPORTED_PRECISION) == EXPORTED_PRECISION:
+        return options
+    return dataclasses.replace(options, precision=EXPORTED_PRECISION)
 
 
 def export_model(
@@ -77,21 +90,23 @@ def export_model(
     What goes in stands with the form of each kind of input (`VectorForm`, `TextForm`, `RelationForm`, `BagForm`,
     `DocumentForm`): texts of words joined by blanks (`encoding.prepare`), untouched texts, marked sentences, vectors,
     encoded sentences with their bags, encoded documents. All give {"probabilities": float32 [B, C]}, documents
-    [D, P, R]. The written files are loaded again and compared with the trained model before they take their
-    place; a failed export leaves the folder as it was.
+    [D, P, R]. The written files are loaded again and compared with the trained model, computed in float32, before they
+    take their place; a failed export leaves the folder as it was.
 
     Args:
       folder: Where to write; its parent has to exist.
       model_name: A name of `tff_re.models.NAMES`.
-      model_options: The model's `Options`.
+      model_options: The model's `Options`. Where their `precision` is another than float32, how far its predictions
+        lie from the exported ones is measured and written.
       inputs: What the model is fed with; one of `FORMS`.
       label_names: The C classes, in the order of the labels; of documents the R relations.
       weights: ModelWeights of arrays, or anything else with lists `trainable` and `non_trainable` in the model's order.
       encoding: of the texts (WordEncoding, CharacterEncoding, RelationEncoding, DocumentEncoding); None for
         DenseInput.
       details: What is to be known of the run, as JSON values: `run` (an id), `recipe`, `algorithm`, `rounds`, `metrics`
-        (split to metric to number), the card's sections `data`, `training`, `privacy` and `limits` (a dict or a list of
-        lines) and whatever else. No paths: the files are made to be given away.
+        (split to metric to number), `exported_metrics` (the same of the exported model, where that computes in another
+        precision than the training), the card's sections `data`, `training`, `privacy` and `limits` (a dict or a list
+        of lines) and whatever else. No paths: the files are made to be given away.
       probes: Texts, or samples with a text, whose ids in the exported graph have to be those of `encoding.encode`, as
         test examples. They are not written. Quantised forms are measured on them where they have labels.
       files: Further files of text to lay beside, name to content.
@@ -113,12 +128,12 @@ def export_model(
     form_of = _check_arguments(model_name, inputs, labels, formats, quantise, tflite)
     form_of.check(inputs, encoding)
     places.check_place(folder, details, overwrite)
-    trained, plain = _models(model_name, model_options, inputs, len(labels), weights)
-    form = form_of(trained, plain, inputs, encoding, probes)
+    options = in_float32(model_options)
+    form = form_of(*_models(model_name, options, inputs, len(labels), weights), inputs, encoding, probes)
     half, half_weights = form.halved() if quantise else (None, None)
     with places.new_folder(folder) as draft:
         if formats != "saved_model":
-            form.keras_model.save(draft / places.KERAS_FILE)
+            save_keras(form.keras_model, draft / places.KERAS_FILE)
         if formats != "keras":
             write_saved_model(draft / places.SAVED_MODEL_FOLDER, form.endpoints(form.core), form.resources)
         if half is not None:
@@ -131,7 +146,7 @@ def export_model(
             "format": places.FORMAT,
             "format_version": places.FORMAT_VERSION,
             "model": model_name,
-            "model_options": _json_value(_options(model_options), "model_options"),
+            "model_options": _json_value(_options(options), "model_options"),
             "input": dict(form.source),
             "arrays": list(form.core_specs),
             "classes": len(labels),
@@ -139,6 +154,14 @@ def export_model(
             "details": details,
             "versions": _versions(),
         }
+        if options != model_options:
+            as_trained = _models(model_name, model_options, inputs, len(labels), weights)
+            mixed = form_of(*as_trained, inputs, encoding, probes)
+            description["precision"] = {
+                "trained": model_options.precision,
+                "exported": EXPORTED_PRECISION,
+                **difference_of_precisions(form, mixed, labelled),
+            }
         places.write(draft / places.LABELS_FILE, json.dumps(labels, ensure_ascii=False, indent=1))
         places.write(draft / places.ENCODING_FILE, form.encoding_json)
         places.write(
@@ -173,6 +196,7 @@ def _check_arguments(model_name, inputs, labels, formats, quantise, tflite) -> t
 def _models(model_name, options, inputs, classes: int, weights) -> tuple[tf.keras.Model, tf.keras.Model]:
     """The model as it was trained, and its plain form; both take what raw text is encoded to."""
     module = models.module(model_name)
+    forget_layer_names()
     if isinstance(inputs, BagInput):
         inputs = inputs.sentences
     trained = module.build(options, inputs, classes)

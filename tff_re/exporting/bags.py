@@ -40,7 +40,7 @@ class BagForm(Form):
     """
 
     for_tflite = False
-    unit = "bags"
+    unit, sample_unit = "bags", "sentences"
     at_once = None
 
     def __init__(

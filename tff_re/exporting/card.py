@@ -98,8 +98,10 @@ def card(description: Mapping[str, Any], labels: Sequence[str]) -> str:
     for title in ("data", "training", "privacy", "limits"):
         if lines := details.get(title):
             parts.append(_section(title.capitalize(), lines))
-    parts.append(_metrics(details.get("metrics")))
+    precision = description.get("precision")
+    parts.append(_metrics(details.get("metrics"), details.get("exported_metrics"), precision))
     parts.append(_forms(description.get("forms")))
+    parts.append(_precision(precision))
     parts += _uses(description)
     names = "\n".join(f"{number}. {_plain(label)}" for number, label in enumerate(labels))
     parts.append(f"## Classes\n\nNumbers are places in `probabilities`.\n\n{names}")
@@ -116,14 +118,39 @@ def _section(title: str, lines: Mapping[str, Any] | Sequence[str]) -> str:
     return f"## {title}\n\n" + "\n".join(f"- {_plain(line)}" for line in lines) + "\n"
 
 
-def _metrics(metrics: Any) -> str:
+def _metrics(metrics: Any, exported: Any = None, precision: Mapping[str, Any] | None = None) -> str:
+    """The run's metrics; beside them those of the exported model where that computes in another precision."""
     if not isinstance(metrics, Mapping) or not metrics:
         return ""
+    own, theirs = _by_name(metrics), _by_name(exported if isinstance(exported, Mapping) else {})
+    if not theirs or precision is None:
+        rows = [f"| {_plain(split)} | {_plain(name)} | {_plain(value)} |" for (split, name), value in own.items()]
+        return "\n".join(["## Metrics", "", "| examples | metric | value |", "| :-- | :-- | --: |", *rows, ""])
     rows = []
+    for split, name in own | theirs:
+        values = " | ".join("" if (split, name) not in of else _plain(of[split, name]) for of in (own, theirs))
+        rows.append(f"| {_plain(split)} | {_plain(name)} | {values} |")
+    head = f"| examples | metric | the run, in {_plain(precision['trained'])} | exported, in {precision['exported']} |"
+    return "\n".join(["## Metrics", "", head, "| :-- | :-- | --: | --: |", *rows, ""])
+
+
+def _by_name(metrics: Mapping[str, Any]) -> dict[tuple[str, str], Any]:
+    found = {}
     for split, values in metrics.items():
         values = values if isinstance(values, Mapping) else {"": values}
-        rows += [f"| {_plain(split)} | {_plain(name)} | {_plain(value)} |" for name, value in values.items()]
-    return "\n".join(["## Metrics", "", "| examples | metric | value |", "| :-- | :-- | --: |", *rows, ""])
+        found.update({(split, name): value for name, value in values.items()})
+    return found
+
+
+def _precision(precision: Mapping[str, Any] | None) -> str:
+    if not precision:
+        return ""
+    trained, exported = _plain(precision["trained"]), precision["exported"]
+    return (
+        f"## Precision\n\nThe model was trained and evaluated in {trained}. The files here hold the same weights and "
+        f"compute in {exported}: on {precision['examples']} {precision['unit']} of the run a probability differs by up "
+        f"to {_number(precision['difference'])}. Metrics in both precisions are above.\n"
+    )
 
 
 def _forms(forms: Any) -> str:
@@ -139,7 +166,7 @@ def _forms(forms: Any) -> str:
     measured = next((f"{form['examples']} test {form['unit']}" for form in forms.values() if measure in form), "")
     note = f"The {called} is that on {measured} of the run; " if measured else ""
     head = [f"| form | size | {called} | largest difference of a probability |", "| :-- | --: | --: | --: |"]
-    return "\n".join(["## Forms", "", *head, *rows, "", f"{note}differences are to the trained model.", ""])
+    return "\n".join(["## Forms", "", *head, *rows, "", f"{note}differences are to the trained model in float32.", ""])
 
 
 def _number(value: Any) -> str:

@@ -20,6 +20,9 @@ from tff_re.exporting.places import (
 )
 from tff_re.exporting.quantised import tflite_core
 
+MOST_COMPARED = 512
+"""Examples on which the precisions of training and export are compared."""
+
 
 def verified(
     draft: Path, form: Form, half: Core | None, samples: Sequence[Any], labels: Sequence[str], threshold: float
@@ -73,6 +76,25 @@ def verified(
     return found
 
 
+def difference_of_precisions(form: Form, trained: Form, samples: Sequence[Any]) -> dict[str, Any]:
+    """How far the precision of the training moves probabilities from those of the exported one.
+
+    Args:
+      form: the exported model's.
+      trained: the same model's in the precision of its training.
+      samples: the run's test examples; the form's probes where there are none.
+
+    Returns:
+      `difference`: the largest of a probability; `examples`, `unit`: of so many examples of the run, or probes.
+    """
+    samples = form.measured(samples)[:MOST_COMPARED]
+    arrays = form.arrays(samples) if samples else form.probes().arrays
+    exported, mixed = (_batches(one.core, one.at_once)(arrays) for one in (form, trained))
+    unit = form.sample_unit if samples else "probes"
+    count = len(samples) if samples else len(exported)
+    return {"difference": float(np.abs(exported - mixed).max()), "examples": count, "unit": unit}
+
+
 def size_of(path: Path) -> int:
     """Bytes of a file, or of all files below a folder."""
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
@@ -93,7 +115,7 @@ def _close(difference: float, name: str, form: Form) -> float:
     # Not `difference > tolerance`: a NaN has to fail.
     if not difference <= form.tolerance:
         raise ExportError(
-            f"{name} gives other predictions than the trained model (by up to {difference:.2g}); "
+            f"{name} gives other predictions than the trained model in float32 (by up to {difference:.2g}); "
             "its build_plain is not the same function as its build"
         )
     return difference

@@ -35,7 +35,7 @@ class DocumentForm(Form):
     """
 
     for_tflite = False
-    measure, unit = "f1", "documents"
+    measure, unit, sample_unit = "f1", "documents", "documents"
     at_once = 4
 
     def __init__(

@@ -70,7 +70,7 @@ class Form:
       small_core: the same function for TFLite, which wants few kinds of operations.
       for_tflite: whether TFLite, which takes one text of a fixed size, can take the model.
       measure: what quantised forms are measured by, one of MEASURES.
-      unit: what it is measured on, in words.
+      unit: what it is measured on, in words; `sample_unit`: what its samples are.
       at_once: so many of these are read at once; None: all.
       tolerance: of the difference between a written form's probabilities and the trained model's.
       resources: what the signatures use: the core's weights, and
@@ -89,6 +89,7 @@ class Form:
     for_tflite: bool = True
     measure: str = "accuracy"
     unit: str = "examples"
+    sample_unit: str = "examples"
     at_once: int | None = 64
 
     @staticmethod

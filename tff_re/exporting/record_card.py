@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from datasets.documents.scoring import NOTHING
 from tff_re.exporting.places import ENCODING_FILE, FLOAT16_FOLDER, KERAS_FILE, SAVED_MODEL_FOLDER
 
 _PREDICTOR = """## Use with tff-re
@@ -86,10 +87,7 @@ def record_uses(description: Mapping[str, Any]) -> list[str]:
         answer = "for each pair of entities the relation with the highest score, and the scores of all"
     else:
         layers, arrays = [f"tff_re.models.{description['model']}"], _DOCUMENTS
-        threshold = description["details"].get("threshold")
-        threshold = (
-            "a threshold of your choice on" if threshold is None else f"{threshold:.4f} on, which the run chose on dev"
-        )
+        threshold = _threshold(description["details"].get("threshold"))
         explanation = _OF_DOCUMENTS.format(threshold=threshold, encoding=ENCODING_FILE)
         shape, file = "documents, pairs, relations", "documents.pubtator"
         shown = "prediction.document_id, prediction.head_id, prediction.tail_id, prediction.labels"
@@ -111,3 +109,11 @@ def record_uses(description: Mapping[str, Any]) -> list[str]:
             "computed with in 32.\n"
         )
     return parts
+
+
+def _threshold(value: float | None) -> str:
+    if value is None:
+        return "a threshold of your choice on"
+    if value >= NOTHING:
+        return f"{value:g} on, so that none is: the run's dev documents state nothing that the model could find"
+    return f"{value:.6g} on, a threshold chosen on the run's dev documents, midway between two of their scores"
