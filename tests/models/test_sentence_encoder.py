@@ -11,6 +11,7 @@ import transformers
 from computations import algorithms
 from computations.local_model import LocalModel
 from computations.randomness import SeededDropout, step_seed
+from datasets.text.relation_encoding import with_markers
 from tests.models.encoders_for_tests import KINDS, LAYERS, PIECES, POSITIONS, WIDTH, a_copy, checkpoint, save_checkpoint
 from tests.models.encoders_for_tests import encoder as saved
 from tests.models.trained_models import assert_two_rounds_train_and_repeat
@@ -19,6 +20,7 @@ from tff_re.models.inputs import RelationInput
 from tff_re.models.pretrained import assign_pretrained, policy
 from tff_re.models.sentence_encoder import Options, build, build_plain, initialise
 from tff_re.models.text_layers import TrimRelations
+from tff_re.tasks.relation_text import load_tokenizer
 
 OLD, NEW, LENGTH, CLASSES = len(PIECES), len(PIECES) + 4, 24, 3
 EMBEDDINGS = "bert/embeddings/word_embeddings/weight"
@@ -474,3 +476,97 @@ def test_two_federated_rounds(runtime):
     assert len(start.non_trainable) == 21
     for before, after in zip(start.non_trainable, weights.non_trainable, strict=True):
         np.testing.assert_array_equal(before, after)
+
+
+# Folders that are not what they seem.
+
+
+@pytest.mark.parametrize("name", ["hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"])
+@pytest.mark.parametrize("value", [0, -16, 2.5, True])
+def test_a_size_that_is_none(name, value, tmp_path):
+    folder = a_copy(tmp_path / "encoder", **{name: value})
+    wanted = (
+        f"encoder {folder}: its config.json holds an impossible value ({name} is no whole number of at least 1); give"
+    )
+    refused(wanted, folder=folder)
+
+
+@pytest.mark.parametrize("depth", [300, 100_000])
+def test_a_nested_configuration(depth, tmp_path):
+    folder = a_copy(tmp_path / "encoder")
+    (folder / "config.json").write_text('{"model_type": "bert", "x": ' + "[" * depth + "]" * depth + "}")
+    refused(f"encoder {folder}: its configuration cannot be read (nested too deeply); copy it again", folder=folder)
+
+
+@pytest.mark.parametrize("form", ["tf", "pt"])
+def test_fewer_layers_than_the_checkpoint_has(form, tmp_path):
+    folder = a_copy(tmp_path / "encoder", num_hidden_layers=1)
+    if form == "pt":
+        save_checkpoint(folder, pytorch_form(checkpoint(folder)), "pt")
+    wanted = f"encoder {folder}: the checkpoint has {LAYERS} layers, config.json makes it 1; give both the same number"
+    refused(wanted, make=unreadable, folder=folder)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_weights_that_are_not_finite(value, tmp_path):
+    folder = a_copy(tmp_path / "encoder")
+    weights = checkpoint(folder)
+    weights["bert/encoder/layer_._1/output/dense/bias:0"][3] = value
+    save_checkpoint(folder, weights)
+    refused(
+        f"encoder {folder}: weight encoder/layer_._1/output/dense/bias holds NaN or infinity; copy the weights again",
+        make=unreadable,
+        folder=folder,
+    )
+
+
+def test_weights_that_are_whole_numbers(tmp_path):
+    folder = a_copy(tmp_path / "encoder")
+    name = "bert/encoder/layer_._0/output/dense/kernel:0"
+    weights = checkpoint(folder)
+    save_checkpoint(folder, {**weights, name: weights[name].astype(np.int8)})
+    refused(
+        f"encoder {folder}: weight {name} holds numbers of type I8, not floats; give", make=unreadable, folder=folder
+    )
+    # PyTorch's checkpoints hold the ids of positions, which are no weights; half precision is read.
+    half = {key: value.astype(np.float16) for key, value in pytorch_form(weights).items()}
+    save_checkpoint(folder, {**half, "embeddings.position_ids": np.arange(POSITIONS)[None]}, "pt")
+    assert local_model(encoder=str(folder)).initial_weights(0)
+
+
+def with_vocabulary(folder, pieces):
+    """Another vocabulary in the folder's tokenizer."""
+    without(folder, "tokenizer.json")
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n", "utf-8")
+    return str(folder)
+
+
+@pytest.mark.parametrize("piece", ["[UNK]", "[CLS]", "[PAD]"])
+def test_a_vocabulary_without_a_special_piece(piece, tmp_path):
+    folder = with_vocabulary(a_copy(tmp_path / "encoder"), [p if p != piece else "x" * 9 for p in PIECES])
+    with pytest.raises(UserError) as caught:
+        load_tokenizer(folder)
+    assert str(caught.value) == (
+        f"tokenizer {folder}: its vocabulary has no {piece}; give the one that the encoder was trained with"
+    )
+
+
+def test_a_folder_without_a_tokenizer(tmp_path):
+    folder = a_copy(tmp_path / "encoder")
+    without(folder, "tokenizer.json", "vocab.txt", "tokenizer_config.json", "special_tokens_map.json")
+    with pytest.raises(UserError) as caught:
+        load_tokenizer(str(folder))
+    wanted = "cannot be read (the folder holds neither tokenizer.json nor a vocabulary); give the folder"
+    assert str(caught.value).startswith(f"tokenizer {folder}: {wanted}")
+
+
+@pytest.mark.parametrize("pieces", [[*PIECES, *(f"w{n}" for n in range(5))], PIECES[:40]], ids=len)
+def test_a_tokenizer_of_another_encoder(pieces, tmp_path):
+    folder = with_vocabulary(a_copy(tmp_path / "encoder"), pieces)
+    _, size = with_markers(load_tokenizer(folder))
+    assert size == len(pieces) + 4
+    given = RelationInput(size, LENGTH, folder, None)
+    wanted = f"encoder {folder}: its embedding matrix has {OLD} rows, the tokenizer has {size} word pieces; use"
+    with pytest.raises(UserError, match=re.escape(wanted)):
+        build(Options(), given, CLASSES)
+    assert build(Options(pretrained=False), given, CLASSES), "random weights know no pieces"

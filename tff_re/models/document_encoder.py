@@ -22,7 +22,7 @@ from tff_re.models.document_layers import (
     TrimDocuments,
 )
 from tff_re.models.inputs import DocumentInput
-from tff_re.models.pretrained import assign_pretrained, load_config
+from tff_re.models.pretrained import assign_pretrained, load_config, require_vocabulary
 from tff_re.models.text_layers import keras_inputs
 
 TAKES = (DocumentInput,)
@@ -145,6 +145,8 @@ def initialise(options: Options, inputs: DocumentInput):
 
 
 def _document_pieces(options: Options, inputs: DocumentInput, source: str, config) -> DocumentPieces:
+    if options.pretrained and inputs.tokenizer is not None:
+        require_vocabulary(config, source, inputs.vocabulary_size, 0)
     try:
         return DocumentPieces(
             config.to_dict(),

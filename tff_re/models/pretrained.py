@@ -6,12 +6,14 @@ import contextlib
 import functools
 import inspect
 import logging
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from transformers import CONFIG_MAPPING, TF_MODEL_MAPPING, AutoConfig
 from transformers.utils import logging as transformers_logging
 
@@ -20,6 +22,19 @@ from tff_re.errors import UserError
 
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "tf_model.h5", "tf_model.h5.index.json")
 """What can be read without PyTorch and without unpickling."""
+
+
+_SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "max_position_embeddings")
+
+_DEEPEST = 20
+
+_FLOATS = ("F16", "BF16", "F32", "F64")
+
+_PADDING = 0.1
+"""The share of an embedding matrix's rows that may have no piece: matrices are padded to round numbers."""
+
+_LAYER = re.compile(r"\blayer(?:_\._|\.)(\d+)\b")
+"""The number of a layer in a weight's name, TensorFlow's or PyTorch's."""
 
 
 class _UnusedChecks(logging.Filter):
@@ -45,12 +60,56 @@ def load_config(source: str):
         raise UserError(f"encoder {source}: holds no config.json; give the folder that an encoder was saved to")
     with _in_one_line(source, "its configuration"):
         config = AutoConfig.from_pretrained(source)
+        _require_shallow(vars(config))
     if type(config) not in TF_MODEL_MAPPING:
         raise UserError(
             f"encoder {source}: a model of type '{config.model_type}' has no TensorFlow form in transformers; use a "
             "BERT, DistilBERT, RoBERTa or another that has"
         )
+    for name in _SIZES:
+        value = getattr(config, name, 1)
+        if type(value) is not int or value < 1:
+            raise UserError(
+                f"encoder {source}: its config.json holds an impossible value ({name} is no whole number of at least "
+                "1); give the configuration that the weights were made with"
+            )
     return config
+
+
+def _require_shallow(values: Mapping[str, Any]) -> None:
+    """Raises RecursionError for values nested so deep that what copies a configuration would run out of stack."""
+    level: list = [values]
+    for _ in range(_DEEPEST):
+        level = [
+            inner
+            for value in level
+            if isinstance(value, dict | list)
+            for inner in (value.values() if isinstance(value, dict) else value)
+        ]
+        if not level:
+            return
+    raise RecursionError
+
+
+def require_vocabulary(config, source: str, pieces: int, added: int) -> None:
+    """Refuses a tokenizer that is not the encoder's.
+
+    Args:
+      config: the encoder's.
+      source: its folder or hub id.
+      pieces: the tokenizer's word pieces, with those that were added to them.
+      added: how many may have been added; their vectors are drawn.
+
+    Raises:
+      UserError: the tokenizer has more pieces than the embedding matrix has rows, or leaves more rows without a piece
+        than padding to a round number does.
+    """
+    rows = config.vocab_size
+    if pieces > rows + added or pieces < (1 - _PADDING) * rows:
+        raise UserError(
+            f"encoder {source}: its embedding matrix has {rows} rows, the tokenizer has {pieces} word pieces; use the "
+            "encoder's own tokenizer"
+        )
 
 
 @contextlib.contextmanager
@@ -61,6 +120,8 @@ def _in_one_line(source: str, what: str):
         raise UserError(f"encoder {source}: there is no such folder")
     try:
         yield
+    except RecursionError:
+        raise UserError(f"encoder {source}: {what} cannot be read (nested too deeply); copy it again") from None
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         remedy = "give the folder of an encoder, or the id of one on the Hugging Face hub"
@@ -187,6 +248,7 @@ def assign_pretrained(encoder: PieceEncoder, source: str) -> None:
             f"encoder {source}: holds neither {WEIGHT_FILES[0]} nor {WEIGHT_FILES[2]}; save it as safetensors "
             "(PyTorch's own files are pickles, which are not read)"
         )
+    _require_floats(folder)
     config = load_config(source)
     cls = TF_MODEL_MAPPING[type(config)]
     with policy("float32"), quiet(), _in_one_line(source, "its weights"):
@@ -197,6 +259,7 @@ def assign_pretrained(encoder: PieceEncoder, source: str) -> None:
             ignore_mismatched_sizes=True,  # they are reported, and refused below by name
             **_without_pooler(cls),
         )
+    _require_all_layers(found["unexpected_keys"], config, source)
     lacking = sorted(found["missing_keys"])
     if found.get("mismatched_keys"):
         name, theirs, ours = found["mismatched_keys"][0]
@@ -206,6 +269,11 @@ def assign_pretrained(encoder: PieceEncoder, source: str) -> None:
         raise UserError(f"encoder {source}: the checkpoint has no weight {lacking[0]}{more}; is it of another model?")
     loaded = getattr(model, model.base_model_prefix)
     values = {_tail(weight.name, loaded): weight.numpy() for weight in loaded.weights}
+    for name, value in values.items():
+        if not np.isfinite(value).all():
+            raise UserError(
+                f"encoder {source}: weight {name} holds NaN or infinity; copy the weights again, or use another encoder"
+            )
     for variable in encoder.main.weights:
         tail = _tail(variable.name, encoder.main)
         value = values[tail]
@@ -215,6 +283,29 @@ def assign_pretrained(encoder: PieceEncoder, source: str) -> None:
         if rows < (variable.shape[:1] or [0])[0]:
             value = tf.concat([value, variable[rows:]], 0)
         variable.assign(value)
+
+
+def _require_all_layers(unread: Iterable[str], config, source: str) -> None:
+    """Refuses a configuration with fewer layers than the checkpoint, whose upper ones would be left out."""
+    numbers = [int(match[1]) for match in map(_LAYER.search, unread) if match]
+    if any(number >= config.num_hidden_layers for number in numbers):
+        raise UserError(
+            f"encoder {source}: the checkpoint has {max(numbers) + 1} layers, config.json makes it "
+            f"{config.num_hidden_layers}; give both the same number"
+        )
+
+
+def _require_floats(folder: Path) -> None:
+    """Refuses a folder whose safetensors hold whole numbers in place of weights (ids of positions apart)."""
+    for path in sorted(folder.glob("model*.safetensors")):
+        with _in_one_line(str(folder), "its weights"), safe_open(path, framework="numpy") as file:
+            kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
+        whole = [name for name, kind in kinds.items() if kind not in _FLOATS and not name.endswith("_ids")]
+        if whole:
+            raise UserError(
+                f"encoder {folder}: weight {min(whole)} holds numbers of type {kinds[min(whole)]}, not floats; give "
+                "weights that are not quantised"
+            )
 
 
 def _tail(name: str, main: tf.keras.layers.Layer) -> str:

@@ -10,10 +10,11 @@ import tensorflow as tf
 
 from computations.local_model import LABEL, LocalModel
 from computations.randomness import SeededDropout
+from datasets.text.relation_layout import MARKERS
 from tff_re.errors import UserError
 from tff_re.models.frozen_layers import UpperLayers, assign_lower, assign_upper, hidden_states
 from tff_re.models.inputs import HiddenRelationInput, RelationInput
-from tff_re.models.pretrained import PieceEncoder, assign_pretrained, load_config, positions
+from tff_re.models.pretrained import PieceEncoder, assign_pretrained, load_config, positions, require_vocabulary
 from tff_re.models.text_layers import TrimRelations, keras_inputs
 
 TAKES = (RelationInput, HiddenRelationInput)
@@ -88,6 +89,8 @@ def build(options: Options, inputs: RelationInput | HiddenRelationInput, num_cla
 
 
 def _piece_encoder(options: Options, inputs: RelationInput, source: str, config) -> PieceEncoder:
+    if options.pretrained and inputs.tokenizer is not None:
+        require_vocabulary(config, source, inputs.vocabulary_size, len(MARKERS))
     try:
         encoder = PieceEncoder(
             config.to_dict(),

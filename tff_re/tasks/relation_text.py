@@ -92,15 +92,34 @@ def load_tokenizer(source: str | None):
         )
     from transformers import AutoTokenizer
 
-    problem = None
+    folder, problem = Path(source), None
     try:
-        return AutoTokenizer.from_pretrained(source, use_fast=True)
+        tokenizer = AutoTokenizer.from_pretrained(source, use_fast=True)
     except Exception as error:  # whatever a damaged file makes of the tokenizers library
         problem = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        if folder.is_dir() and not any(folder.glob("*vocab*")) and not (folder / "tokenizer.json").is_file():
+            problem = "the folder holds neither tokenizer.json nor a vocabulary"
+    if problem is None:
+        _require_special_pieces(tokenizer, source)
+        return tokenizer
     raise UserError(
         f"tokenizer {source}: cannot be read ({problem}); give the folder of an encoder, or the id of one on the "
         "Hugging Face hub"
     )
+
+
+def _require_special_pieces(tokenizer, source: str) -> None:
+    """Refuses a vocabulary of word pieces that lacks a special piece: the library adds one, without a vector."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None or type(backend.model).__name__ != "WordPiece":
+        return
+    known = backend.get_vocab(with_added_tokens=False)
+    names = (tokenizer.unk_token, tokenizer.cls_token, tokenizer.sep_token, tokenizer.pad_token)
+    lacking = [name for name in names if name is not None and name not in known]
+    if lacking:
+        raise UserError(
+            f"tokenizer {source}: its vocabulary has no {lacking[0]}; give the one that the encoder was trained with"
+        )
 
 
 def _words(options: RelationTextOptions, texts, where: Where, seed: int):
