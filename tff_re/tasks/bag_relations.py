@@ -43,8 +43,14 @@ _OF_PLANTED = (
     "planted_sentences",
     "planted_zipf",
     "planted_relations",
+    "planted_cues",
+    "planted_cues_of_word",
     "noise_rate",
+    "other_share",
+    "clean_test",
+    "train_on",
     "planted_seed",
+    "planted_anew",
 )
 _OF_FILES = ("path", "test_path", "dev_split")
 _OF_LINES = ("rel2id", "misplaced")
