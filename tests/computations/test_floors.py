@@ -9,7 +9,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[2]
 FLOOR_ONE = {"computations", "datasets"}
 FLOOR_TWO = {"tff_re.models", "tff_re.runtime", "tff_re.tasks"}
-FOR_ALL_OF_TFF_RE = {"tff_re.errors", "tff_re.quiet", "tff_re.settings", "tff_re.version"}
+FOR_ALL_OF_TFF_RE = {"tff_re.errors", "tff_re.quiet", "tff_re.settings", "tff_re.sizes", "tff_re.version"}
 FLOOR_FOUR = {"tff_re.run"}
 OURS = re.compile(r"(tff_re|computations|datasets)(\.\w+)*")
 
