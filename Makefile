@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow smoke notebooks notebooks-check bench lint format lock clean distclean
+.PHONY: help setup demo test test-slow test-processors smoke notebooks notebooks-check bench lint format lock clean distclean
 
 python := .venv/bin/python
 PYTHON ?=
@@ -26,6 +26,15 @@ test: setup ## run the tests, without the slow ones, JOBS=2 files at once; ARGS=
 
 test-slow: setup ## run the slow tests
 	$(python) -m pytest -q -m "slow and not benchmark" --durations 10 $(ARGS)
+
+# What stands in for other processors: their kernels differ in the last bits.
+PROCESSORS ?= TF_ENABLE_ONEDNN_OPTS=0 ONEDNN_MAX_CPU_ISA=SSE41 ONEDNN_MAX_CPU_ISA=AVX2 ONEDNN_MAX_CPU_ISA=AVX512_CORE \
+	TF_NUM_INTRAOP_THREADS=1
+test-processors: setup ## run the tests once for each setting of PROCESSORS; ARGS="tests/test_export.py" takes some
+	@for setting in $(PROCESSORS); do \
+	    echo "== $$setting"; \
+	    env $$setting $(python) -m pytest -q -n $(JOBS) --dist loadfile -m "not slow and not benchmark" $(ARGS); \
+	done
 
 smoke: setup ## try the command line as a user would type it
 	@.ci/smoke
