@@ -138,13 +138,18 @@ def way_of(name: str) -> tuple:
     return recipe.task.name, recipe.model.name, getattr(options, "precision", None), frozen, *kinds
 
 
+FAST_ENCODER = "fedcmc-chemprot-short"
+"""The one recipe with an encoder among the fast tests; it has bfloat16 and frozen layers."""
+
+
 def in_turn() -> list:
-    """All recipes; those whose way an earlier one takes, too, are for the slow tests."""
-    taken = set()
-    return [
-        pytest.param(name, marks=[pytest.mark.slow] * (way_of(name) in taken or bool(taken.add(way_of(name)))))
-        for name in shipped()
-    ]
+    """All recipes; those with an encoder, and those whose way an earlier one takes, too, are for the slow tests."""
+    taken, found = set(), []
+    for name in shipped():
+        slow = way_of(name) in taken or (load(name).model.name in ENCODERS and name != FAST_ENCODER)
+        taken.add(way_of(name))
+        found.append(pytest.param(name, marks=[pytest.mark.slow] * slow))
+    return found
 
 
 @pytest.mark.parametrize("name", in_turn())

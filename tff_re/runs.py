@@ -260,8 +260,9 @@ def export_run(
 ) -> Path:
     """Exports the newest checkpoint of a run; returns the folder, `export` in the run's own by default.
 
-    With `out` elsewhere nothing is written into the run's folder that may not be written. What is exported computes in
-    float32, and is checked on the run's test examples; `formats`, `quantise` and `tflite` are `export_model`'s.
+    A run's folder that may not be written is read through a copy; `out` has to lie elsewhere then. What is exported
+    computes in float32, and is checked on the run's test examples; `formats`, `quantise` and `tflite` are
+    `export_model`'s.
     """
     from tff_re.export_details import details_of, exported_recipe, files_of, without_folders
     from tff_re.exporting import export_model
