@@ -67,7 +67,7 @@ def places(value, here=()):
 
 
 OTHERS = (None, True, False, 0, 1, -1, 7, 10**400, 0.5, 1e308, "", "a", "words", [], [None], ["a"], {}, {"a": None})
-DELETED = object()
+DELETED = "this key is taken out"
 
 
 def changed(text, place, new):
