@@ -63,23 +63,29 @@ def _documents(**options) -> dict[str, Any]:
     return {**given, "label_names": ("CID",), "details": {"run": "a", "dataset": "cdr", "threshold": 0.5}}
 
 
-def _arguments(name, options, inputs, encoding) -> dict[str, Any]:
-    options, draw = models.module(name).Options(**options), np.random.default_rng(1)
-    sentences = inputs.sentences if isinstance(inputs, BagInput) else inputs
-    model = models.module(name).build(options, sentences, len(LABELS))
-    values = {
+def drawn_weights(model) -> SimpleNamespace:
+    """Random weights of a Keras model, the same in every call, as `export_model` takes them."""
+    draw = np.random.default_rng(1)
+    groups = {
         group: [
             draw.normal(float("gamma" in v.name), 0.3, v.shape).astype(np.float32)
             for v in getattr(model, f"{group}_variables")
         ]
         for group in ("trainable", "non_trainable")
     }
+    return SimpleNamespace(**groups)
+
+
+def _arguments(name, options, inputs, encoding) -> dict[str, Any]:
+    options = models.module(name).Options(**options)
+    sentences = inputs.sentences if isinstance(inputs, BagInput) else inputs
+    model = models.module(name).build(options, sentences, len(LABELS))
     return {
         "model_name": name,
         "model_options": options,
         "inputs": inputs,
         "label_names": LABELS,
-        "weights": SimpleNamespace(**values),
+        "weights": drawn_weights(model),
         "encoding": encoding,
         "details": {"run": "a"},
     }

@@ -33,6 +33,7 @@ from tests.bags_for_tests import (
     write_lines,
     write_pubtator,
 )
+from tests.exports_for_tests import drawn_weights
 from tests.models.encoders_for_tests import PIECES, a_copy, encoder
 from tests.upper_floors import command, refusal
 from tff_re import models, runs
@@ -424,21 +425,13 @@ def bag_arguments(kind, pooling):
         experiment = trained_bags.experiment
         encoding, name, options = experiment.prepared.encoding, "pcnn", experiment.recipe.model.options
         sentences = experiment.prepared.inputs
-    draw = np.random.default_rng(1)
     model = models.module(name).build(options, sentences, 3)
-    groups = {
-        group: [
-            draw.normal(float("gamma" in v.name), 0.3, v.shape).astype(np.float32)
-            for v in getattr(model, f"{group}_variables")
-        ]
-        for group in ("trainable", "non_trainable")
-    }
     return {
         "model_name": name,
         "model_options": options,
         "inputs": BagInput(sentences, pooling),
         "label_names": ("NA", "/a/visits", "/b/likes"),
-        "weights": SimpleNamespace(**groups),
+        "weights": drawn_weights(model),
         "encoding": encoding,
         "details": {"run": "a"},
     }
