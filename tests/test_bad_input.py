@@ -271,7 +271,7 @@ def test_folders_that_are_files(finished, capsys, tmp_path):
     file.write_text("text")
     train = ["train", finished.recipe, "--out"]
     refused_without_a_trace(capsys, tmp_path, [*train, file], f"{file}: is a file; give --out a folder")
-    refused_without_a_trace(capsys, tmp_path, [*train, file / "run"], file, "Not a directory")
+    refused_without_a_trace(capsys, tmp_path, [*train, file / "run"], f"{file}: is a file, not a folder")
     assert file.read_text() == "text"
 
 

@@ -506,7 +506,7 @@ def test_other_algorithms_train_on_the_sentences_of_bags(name, runtime, tmp_path
         ({"misplaced": "keep"}, "'task.misplaced' must be one of"),
         ({"train_on": "stated"}, "'task.train_on' is 'stated', but what the sentences of 'nyt10' state is not known"),
         ({"server_share": 0.2}, "unknown key 'task.server_share'"),
-        ({"na_rate": 0.5}, "data set nyt10: has no use for na_rate; leave na_rate out"),
+        ({"na_rate": 0.5}, "'task.na_rate' needs dataset = 'cdr_aligned'"),
         ({"test_path": None, "test_split": "dev"}, "nyt10_val.txt"),
     ],
     ids=str,

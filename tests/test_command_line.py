@@ -371,7 +371,7 @@ def test_names_are_shown_as_they_are(terminal, capsys, monkeypatch, tmp_path):
 
     monkeypatch.setattr(commands.console, "_force_terminal", terminal)
     monkeypatch.setattr(commands.console, "_color_system", None)
-    name = "[/x] [red] :heart:"
+    name = "[red] :heart: [bold]"
     recipe = write_recipe(tmp_path / "r.toml", name=name, training={"rounds": 1, "clients_per_round": 1})
     out = tmp_path / "[/red]"
     typed = command(capsys, "train", recipe, "--out", out)

@@ -302,7 +302,7 @@ def test_the_shipped_recipe_by_the_command_line(runtime, capsys, tmp_path):
         "task.path": data_folder() / "cdr" / "train.pubtator",
         "task.test_path": data_folder() / "cdr" / "dev.pubtator",
         "task.tokenizer": marking_encoder(),
-        "partition.num_clients": 2,
+        "partition": "{name='structural_entropy',num_clients=2}",
         **{"model.block_size": 8, "model.encoder_dropout": 0.1, "algorithm.learning_rate": 0.01},  # built already
         "training.rounds": 1,
     }

@@ -22,6 +22,7 @@ from tests.recipe_data_for_tests import data_folder
 from tests.upper_floors import command, consultations, refusal, text_recipe, write_json, write_recipe
 from tff_re import runs
 from tff_re.evaluation import Judge
+from tff_re.export_digests import write_digests
 from tff_re.exporting import record_card
 from tff_re.exporting.documents import DocumentForm
 from tff_re.models.keras_files import save_keras
@@ -119,6 +120,7 @@ def test_a_threshold_that_is_a_score_itself_is_still_read(mixed, tmp_path):
     for threshold in (max(probabilities), 1.0):
         about = {**mixed.about, "details": {**mixed.about["details"], "threshold": threshold}}
         (folder / "export.json").write_text(json.dumps(about), "utf-8")
+        write_digests(folder)
         found = load_export(folder).predict(corpus)
         assert [bool(prediction.labels) for prediction in found] == [value >= threshold for value in probabilities]
 

@@ -25,7 +25,7 @@ from tff_re.training import read_history
 SMALL = {"units": 8, "embedding_width": 8, "filters": 8, "position_width": 2}
 """Sizes of a model that are cut."""
 
-CUT = {"subset": 12, "test_subset": 10, "planted_bags": 24, "total_train": 80, "total_test": 40}
+CUT = {"subset": 12, "test_subset": 10, "total_train": 80, "total_test": 40}
 """Sizes of a task that are cut where the recipe has them."""
 
 ENCODERS = {"sentence_encoder": encoder, "document_encoder": marking_encoder}
@@ -41,7 +41,10 @@ def cut(name: str, encoders=None) -> list[str]:
     recipe = load(name)
     task, model, made = recipe.task.options, recipe.model.options, {"training.rounds": 1}
     made.update({f"task.{key}": value for key, value in CUT.items() if getattr(task, key, None) is not None})
-    if hasattr(recipe.partition.options, "num_clients"):
+    if getattr(task, "dataset", None) == "planted":
+        made["task.planted_bags"] = 24
+    # The cuts of the released code are for ten clients.
+    if hasattr(recipe.partition.options, "num_clients") and not getattr(recipe.partition.options, "cuts", None):
         made["partition.num_clients"] = 3
     if hasattr(task, "num_clients"):
         made["task.num_clients"] = 4
@@ -136,6 +139,13 @@ def way_of(name: str) -> tuple:
     kinds = tuple(getattr(task, key, None) for key in ("encoding", "blind"))
     frozen = bool(getattr(options, "frozen_layers", 0))
     return recipe.task.name, recipe.model.name, getattr(options, "precision", None), frozen, *kinds
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_dev_has_rounds_to_choose_from(name):
+    recipe = load(name)
+    if hasattr(recipe.task.options, "dev_share"):
+        assert recipe.training.rounds // recipe.evaluation.every >= 4
 
 
 FAST_ENCODER = "fedcmc-chemprot-short"

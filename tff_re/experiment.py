@@ -77,7 +77,9 @@ class Workshop:
         sampled = _clients_per_round(recipe, trainable)
         prepared = self._behind_frozen_layers(recipe, prepared)
         model = _of(recipe, prepared.local_model, recipe.model)
-        require_room_for_model(_weight_bytes(recipe, model), f"{recipe.source}: model '{recipe.model.name}'")
+        require_room_for_model(
+            _of(recipe, _weight_bytes, recipe, model), f"{recipe.source}: model '{recipe.model.name}'"
+        )
         form = _form(prepared)
         options = _with_counts(recipe, trainable, prepared)
         key = (recipe.model, recipe.client_model, recipe.algorithm.name, options, form)
@@ -144,9 +146,7 @@ def _weight_bytes(recipe: Recipe, model: LocalModel) -> int:
         tensors = [tensor for group in model.weights_type.children() for tensor in group.children()]
     except (ValueError, OverflowError, tf.errors.OpError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise UserError(
-            f"{recipe.source}: model '{recipe.model.name}' cannot be built in these sizes ({reason}); lower them"
-        ) from None
+        raise UserError(f"model '{recipe.model.name}' cannot be built in these sizes ({reason}); lower them") from None
     return sum(math.prod(map(int, tensor.shape)) * np.dtype(tensor.dtype).itemsize for tensor in tensors)
 
 

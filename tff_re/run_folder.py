@@ -60,7 +60,16 @@ def permissions(mask: int = 0o077):
 
 
 def make_private_folder(path: Path) -> None:
-    """Makes a folder that only this user may enter; one that is there already keeps its permissions."""
+    """Makes a folder that only this user may enter; one that is there already keeps its permissions.
+
+    Raises:
+      UserError: a part of its path is a file.
+    """
+    for parent in path.parents:
+        if parent.exists():
+            if not parent.is_dir():
+                raise UserError(f"{parent}: is a file, not a folder; give --out another place")
+            break
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)
 

@@ -88,14 +88,18 @@ def require_room_for_texts(texts: int, max_length: int, arrays: int) -> None:
     require_memory(4.0 * texts * max_length * arrays, what, "lower it")
 
 
+MOST_EMPTY_CLIENTS = 10_000
+"""So many clients may be asked for, however few samples there are."""
+
+
 def require_samples_for_clients(partitioner, samples: int) -> None:
-    """Before samples are given to clients, each of which needs one to be there at all.
+    """Before samples are given to clients: those without one are left out, but each of them takes memory first.
 
     Raises:
-      UserError: more clients than samples.
+      UserError: more clients than samples, and more than `MOST_EMPTY_CLIENTS`.
     """
     clients = getattr(partitioner, "num_clients", None)
-    if clients is not None and clients > samples:
+    if clients is not None and clients > max(samples, MOST_EMPTY_CLIENTS):
         raise UserError(f"partition.num_clients is {clients}, but there are only {samples} samples; lower it")
 
 

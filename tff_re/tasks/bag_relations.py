@@ -133,7 +133,6 @@ class Options(RelationTextOptions):
 
     def __post_init__(self):
         super().__post_init__()
-        refuse_unread(self, _NEEDS)
         if self.dataset != PLANTED and find_data_set(self.dataset).kind != "bags":
             raise ValueError(f"dataset '{self.dataset}' holds no bags of sentences; use its own task")
         if self.dev_split is not None and self.dev_split == self.test_split:
@@ -164,6 +163,7 @@ class Options(RelationTextOptions):
                 f"train_on is 'stated', but what the sentences of '{self.dataset}' state is not known; use 'all', or "
                 f"dataset = '{PLANTED}'"
             )
+        refuse_unread(self, _NEEDS)
 
 
 def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
