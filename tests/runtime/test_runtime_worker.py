@@ -190,6 +190,36 @@ def test_a_namespace_without_rights_is_none(tmp_path):
     assert result.stdout.endswith(" True\n") and not result.stdout.startswith("None")
 
 
+def _told(code, *arguments):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", "import os, sys; from tff_re.runtime import private_network as p\n" + code]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=True, env=environment)
+    return done.stdout.strip()
+
+
+def test_root_keeps_its_right_to_the_files_of_others(tmp_path):
+    """The worker's program may be in the home of another user."""
+    file = tmp_path / "home" / "file"
+    file.parent.mkdir()
+    file.write_text("read")
+    if os.geteuid() != 0:
+        pytest.skip("only root has rights to the files of others")
+    for path in (file, file.parent):
+        os.chown(path, 1000, 1000)
+        path.chmod(0o700)
+    code = "print(open(sys.argv[1]).read()); print(p.enter_private_network()); print(open(sys.argv[1]).read())"
+    before, reason, after = _told(code, file).splitlines()
+    if reason != "None":
+        pytest.skip(f"no network namespace is allowed here: {reason}")
+    assert before == after == "read"
+
+
+def test_an_attempt_that_is_killed_is_a_refusal():
+    """What a seccomp filter may do."""
+    code = "p._enter = lambda: os.kill(os.getpid(), 31); print(p.enter_private_network())"
+    assert _told(code) == "the process that tried it ended with -31 and told nothing"
+
+
 def test_a_folder_for_temporary_files_whose_path_is_long(tmp_path, monkeypatch):
     long = tmp_path / ("a folder%" * 12)
     long.mkdir()

@@ -11,6 +11,7 @@ import struct
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
 _INTERFACE_REQUEST = "16sH22x"
+_ENTERED = "entered"
 
 
 def enter_private_network() -> str | None:
@@ -29,37 +30,43 @@ def enter_private_network() -> str | None:
 
 
 def _tried_by_a_child() -> str | None:
-    """What `_enter` returns in a child that ends at once."""
+    """What `_enter` returns in a child that ends at once; a child that tells nothing was killed in the attempt."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         try:
-            os.write(writing, (_enter() or "").encode())
+            os.write(writing, (_enter() or _ENTERED).encode())
         finally:
             os._exit(0)
     os.close(writing)
     with open(reading, "rb") as pipe:
         told = pipe.read().decode()
-    os.waitpid(child, 0)
-    return told or None
+    _, status = os.waitpid(child, 0)
+    if told == _ENTERED:
+        return None
+    return told or f"the process that tried it ended with {os.waitstatus_to_exitcode(status)} and told nothing"
 
 
 def _enter() -> str | None:
+    # In a user namespace root would lose its right to other users' files, the worker's program perhaps among them.
+    if _enter_with(_CLONE_NEWNET) is None:
+        return None
+    return _enter_with(_CLONE_NEWUSER | _CLONE_NEWNET)
+
+
+def _enter_with(flags: int) -> str | None:
     user, group = os.getuid(), os.getgid()
     try:
-        unshare = ctypes.CDLL(None, use_errno=True).unshare
-        if unshare(_CLONE_NEWUSER | _CLONE_NEWNET) == 0:
+        if ctypes.CDLL(None, use_errno=True).unshare(flags) != 0:
+            return os.strerror(ctypes.get_errno())
+        if flags & _CLONE_NEWUSER:
             _write("/proc/self/setgroups", "deny")
             _write("/proc/self/uid_map", f"{user} {user} 1")
             _write("/proc/self/gid_map", f"{group} {group} 1")
-        else:
-            reason = os.strerror(ctypes.get_errno())
-            if unshare(_CLONE_NEWNET) != 0:  # root needs no user namespace
-                return reason
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
             request = struct.pack(_INTERFACE_REQUEST, b"lo", 0)
-            flags = struct.unpack(_INTERFACE_REQUEST, fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request))[1]
-            fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack(_INTERFACE_REQUEST, b"lo", flags | _IFF_UP))
+            up = struct.unpack(_INTERFACE_REQUEST, fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request))[1] | _IFF_UP
+            fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack(_INTERFACE_REQUEST, b"lo", up))
     except OSError as error:
         return error.strerror or str(error)
     return None
