@@ -24,7 +24,7 @@ def check(address: str, tls: Tls | None, seconds: float) -> None:
 
     parse_address(address)
     if tls is not None:
-        tls.check()
+        tls.check(as_client=True)
     if reason := check_worker(address, tls, seconds):
         raise UserError(f"no worker answered at {address} within {seconds:g} s ({reason})")
     click.echo(f"a worker answers at {address}")

@@ -19,7 +19,8 @@ def copy(certificates, tmp_path):
 
 
 def test_a_certificate_that_is_valid(certificates):
-    assert certificates["client"].check().endswith(" GMT")
+    for as_client in (False, True):
+        assert certificates["client"].check(as_client=as_client).endswith(" GMT")
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o644])
@@ -33,8 +34,9 @@ def test_a_key_that_others_may_use(copy, mode):
 
 
 def test_a_certificate_that_has_expired(certificates, tmp_path):
-    with pytest.raises(RuntimeProblem, match=r"expired\.pem: has expired"):
-        certificates["expired"].check()
+    for as_client in (False, True):
+        with pytest.raises(RuntimeProblem, match=r"expired\.pem: has expired"):
+            certificates["expired"].check(as_client=as_client)
     with pytest.raises(RuntimeProblem, match=r"expired\.pem: has expired"):  # before anything is connected
         RemoteRuntime(tmp_path / "log", addresses="localhost:1", tls=certificates["expired"]).__enter__()
 
@@ -53,8 +55,30 @@ def test_a_certificate_that_is_not_valid_yet(copy, certificates):
     by_whom = ["-cert", authority, "-keyfile", authority.with_suffix(".key")]
     when = ["-startdate", "20800101000000Z", "-enddate", "20900101000000Z"]
     subprocess.run([*signing, *by_whom, *when], cwd=config.parent, check=True, capture_output=True)
-    with pytest.raises(RuntimeProblem, match=r"client\.pem: is not valid yet; look at this machine's clock"):
-        copy.check()
+    for as_client in (False, True):
+        with pytest.raises(RuntimeProblem, match=r"client\.pem: is not valid yet; look at this machine's clock"):
+            copy.check(as_client=as_client)
+
+
+def _sign(certificates, cert, *, usage, days="30"):
+    """A certificate of the client's key, for one end alone."""
+    authority, extensions = certificates["client"].ca, cert.with_name("extensions")
+    extensions.write_text(f"extendedKeyUsage={usage}\n")
+    request = certificates["client"].cert.with_suffix(".csr")
+    signing = ["-CA", authority, "-CAkey", authority.with_suffix(".key"), "-set_serial", "7", "-days", days]
+    command = ["openssl", "x509", "-req", "-in", request, *signing, "-extfile", extensions, "-out", cert]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(("usage", "as_client"), [("clientAuth", True), ("serverAuth", False)])
+def test_a_certificate_for_one_end(usage, as_client, copy, certificates):
+    _sign(certificates, copy.cert, usage=usage)
+    assert copy.check(as_client=as_client).endswith(" GMT")
+    with pytest.raises(RuntimeProblem, match=r"client\.pem: .*purpose"):
+        copy.check(as_client=not as_client)
+    _sign(certificates, copy.cert, usage=usage, days="-1")
+    with pytest.raises(RuntimeProblem, match=r"client\.pem: has expired"):
+        copy.check(as_client=as_client)
 
 
 def test_a_key_of_another_certificate(copy, certificates):

@@ -167,7 +167,7 @@ class RemoteRuntime:
         from tff_re.runtime.connection import check_worker
 
         if self._tls is not None:
-            self._tls.check()
+            self._tls.check(as_client=True)
 
         def check(address):
             return check_worker(address, self._tls, self._connect_timeout)

@@ -60,24 +60,32 @@ class Tls:
                 raise RuntimeProblem(f"TLS, key: {path}: others may use it (mode {mode:04o}); chmod 600 {path}")
         return found
 
-    def check(self) -> str:
+    def check(self, *, as_client: bool = False) -> str:
         """Looks at our own files; returns until when the certificate is valid, as OpenSSL writes it.
 
-        The standard library reads no certificate, but verifies one: ours does a handshake with itself, in memory.
+        The standard library reads no certificate, but verifies one: ours does a handshake in memory, at the end at
+        which it is used, since its extended key usage may allow no other.
+
+        Args:
+          as_client: whether it is for connecting to workers and not for serving.
 
         Raises:
           RuntimeProblem: see `contents`; or certificate and key do not go together, or the certificate is not valid
-            now.
+            now, or not meant for this end.
         """
         import ssl
 
         self.contents()
         server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        verifier = server if as_client else client
         client.check_hostname = False
-        client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # trusted by itself, without its authority
+        client.verify_mode = server.verify_mode = ssl.CERT_NONE
+        verifier.verify_mode = ssl.CERT_REQUIRED
+        verifier.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # trusted by itself, without its authority
         try:
-            server.load_cert_chain(self.cert, self.key, password="")
-            client.load_verify_locations(self.cert)
+            for end in (client, server) if as_client else (server,):  # no server without a certificate
+                end.load_cert_chain(self.cert, self.key, password="")
+            verifier.load_verify_locations(self.cert)
         except ssl.SSLError as error:
             if error.reason == "KEY_VALUES_MISMATCH":
                 raise RuntimeProblem(f"TLS, key: {self.key}: is not the key of {self.cert}") from None
@@ -90,7 +98,7 @@ class Tls:
             for end in ends * 2:
                 with contextlib.suppress(ssl.SSLWantReadError):
                     end.do_handshake()
-            return ends[0].getpeercert()["notAfter"]
+            return ends[as_client].getpeercert()["notAfter"]
         except ssl.SSLCertVerificationError as error:
             if error.verify_code == _EXPIRED:
                 raise RuntimeProblem(f"TLS, cert: {self.cert}: has expired; have a new one signed") from None
