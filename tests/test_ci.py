@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -14,13 +16,19 @@ CI = pathlib.Path(__file__).parents[1] / ".ci"
 
 @pytest.fixture
 def install(tmp_path):
-    """Runs `.ci/install` where apt-get and id are these shell scripts."""
+    """Runs `.ci/install` where apt-get, dpkg, id and sudo are these shell scripts."""
 
-    def run(*programs, apt, user=0):
-        for name, script in (("apt-get", f'echo "$*" >>{tmp_path}/calls\n{apt}'), ("id", f"echo {user}")):
+    def run(*programs, apt, user=0, sudo="exit 1", **variables):
+        scripts = {
+            "apt-get": f'echo "$*" >>{tmp_path}/calls\n{apt}',
+            "dpkg": f'echo "dpkg $*" >>{tmp_path}/dpkg-calls',
+            "id": f"echo {user}",
+            "sudo": sudo,
+        }
+        for name, script in scripts.items():
             (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
             (tmp_path / name).chmod(0o755)
-        environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "TFF_RE_CI_PAUSE": "0"}
+        environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "TFF_RE_CI_PAUSE": "0", **variables}
         done = subprocess.run([CI / "install", *programs], capture_output=True, text=True, env=environment)
         calls = tmp_path / "calls"
         return done, calls.read_text().splitlines() if calls.exists() else []
@@ -44,13 +52,36 @@ def test_what_is_missing_is_installed(install, tmp_path):
     assert len(calls) == 2 and calls[0].endswith("update") and calls[1].endswith("--no-install-recommends tff-re-proxy")
 
 
-def test_it_is_tried_three_times(install, tmp_path):
-    flaky = f'[ "$(wc -l <{tmp_path}/calls)" -ge 3 ] || exit 100\n' + made(tmp_path, "tff-re-proxy")
+def test_a_source_that_is_out_of_order_is_not_fatal(install, tmp_path):
+    done, calls = install(
+        "tff-re-proxy", apt='case "$*" in *update) exit 100;; esac\n' + made(tmp_path, "tff-re-proxy")
+    )
+    assert done.returncode == 0 and len(calls) == 2
+    assert "apt-get update failed" in done.stderr and not (tmp_path / "dpkg-calls").exists()
+
+
+def test_it_is_tried_five_times(install, tmp_path):
+    flaky = f'[ "$(wc -l <{tmp_path}/calls)" -ge 4 ] || exit 100\n' + made(tmp_path, "tff-re-proxy")
     done, calls = install("tff-re-proxy", apt=flaky)
     assert done.returncode == 0 and len(calls) == 4
+    assert (tmp_path / "dpkg-calls").read_text() == "dpkg --configure -a\n"
     done, calls = install("tff-re-other", apt="echo no network >&2; exit 100")
-    assert done.returncode == 1 and len(calls) == 4 + 3
+    assert done.returncode == 1 and len(calls) == 4 + 2 * 5
     assert "no network" in done.stderr and "failed: tff-re-other could not be installed" in done.stderr
+
+
+def test_it_ends_in_time(install):
+    began = time.monotonic()
+    done, calls = install("tff-re-proxy", apt="exec sleep 60", TFF_RE_CI_SECONDS="2")
+    assert done.returncode == 1 and len(calls) == 1 and time.monotonic() - began < 20
+
+
+def test_who_is_not_root_may_have_sudo(install, tmp_path):
+    sudo = f'[ "$1" = -n ] || exit 9; shift; echo "$*" >>{tmp_path}/sudo-calls; exec "$@"'
+    done, calls = install("tff-re-proxy", apt=made(tmp_path, "tff-re-proxy"), user=1000, sudo=sudo)
+    assert done.returncode == 0 and len(calls) == 2
+    asked = (tmp_path / "sudo-calls").read_text().splitlines()
+    assert asked[0] == "true" and len(asked) == 3 and all(" apt-get " in line for line in asked[1:])
 
 
 def test_who_is_not_root_is_told(install):
@@ -79,8 +110,30 @@ def test_skipped_tests_are_told_with_their_reasons(tmp_path):
     ]
 
 
-def test_the_whole_check_installs_what_its_tests_need_and_tells_what_was_skipped():
-    lines = (CI / "run").read_text().splitlines()
-    steps = [line for line in lines if line.startswith(("step ", ".venv"))]
+def test_the_whole_check_installs_what_its_tests_need():
+    steps = [line for line in (CI / "run").read_text().splitlines() if line.startswith("step ")]
     assert steps[0] == "step .ci/install haproxy openssl" and "--junitxml" in steps[1]
-    assert steps[-1].startswith(".venv/bin/python .ci/skipped")
+
+
+@pytest.mark.parametrize("failing", [None, "test", "smoke"])
+@pytest.mark.parametrize("told", ["exit 0", "exit 1"])
+def test_what_was_skipped_is_told_whatever_fails(failing, told, tmp_path):
+    """Neither a step that fails nor a failure to tell changes the exit status."""
+    scripts = {
+        ".ci/install": "",
+        ".venv/bin/python": f'echo "told of $(basename "$1")"; {told}',
+        "bin/make": 'case "$*" in *junitxml=*) echo made >"${3##*=}";; esac\n' + f'[ "$2" != "{failing}" ] || exit 3',
+    }
+    for name, script in scripts.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/bash\n{script}\n")
+        path.chmod(0o755)
+    shutil.copy(CI / "run", tmp_path / ".ci/run")
+    environment = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "TMPDIR": str(tmp_path)}
+    done = subprocess.run([tmp_path / ".ci/run"], capture_output=True, text=True, env=environment)
+    assert done.returncode == (0 if failing is None else 3), done.stderr
+    assert done.stdout.count("told of skipped") == 1
+    assert ("could not be told" in done.stdout) == (told == "exit 1")
+    assert ("all passed" in done.stdout) == (failing is None)
+    assert not list(tmp_path.glob("tmp.*"))
