@@ -3,6 +3,7 @@
 import errno
 import os
 import pathlib
+import select
 import signal
 import socket
 import stat
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 
 import psutil
 import pytest
@@ -19,6 +21,7 @@ from tests.runtime.conftest import supervisor_without_namespaces
 from tff_re.runtime import RuntimeProblem, WorkerStartFailed, install_signal_handlers, supervised
 from tff_re.runtime import worker as worker_module
 from tff_re.runtime.connection import check_worker
+from tff_re.runtime.forwarder import Forwarder
 from tff_re.runtime.worker import Worker
 
 
@@ -160,6 +163,37 @@ async def main():
         await server.serve_forever()
 asyncio.run(main())
 """
+
+
+def test_a_new_connection_gets_no_event_of_a_closed_one(tmp_path):
+    """Its sockets may have the numbers of those that were closed in the same turn."""
+    path = str(tmp_path / "socket")
+    with socket.create_server(("127.0.0.1", 0)) as program, socket.socket(socket.AF_UNIX) as listener:
+        program.settimeout(5)
+        listener.bind(path)
+        forwarder = Forwarder(listener, program.getsockname()[1])
+        forwarder.begin()
+        program.accept()[0].close()  # it looks whether the program listens
+        with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
+            first.connect(path)
+            forwarder.work()
+            answering = program.accept()[0]
+            numbers = {end.stream.family: number for number, end in forwarder._ends.items()}
+            first.shutdown(socket.SHUT_WR)
+            second.connect(path)
+            ended, comes = (numbers[socket.AF_UNIX], select.EPOLLIN), (listener.fileno(), select.EPOLLIN)
+            epoll, broken = forwarder._epoll, (numbers[socket.AF_INET], select.EPOLLERR)
+            forwarder._epoll = types.SimpleNamespace(poll=lambda _: [ended, comes, broken], register=epoll.register)
+            forwarder.work()
+            assert len(forwarder._ends) == 2
+            with answering, program.accept()[0] as serving:
+                serving.sendall(b"all well")
+                forwarder._epoll = epoll
+                forwarder.work()
+                second.settimeout(5)
+                assert second.recv(100) == b"all well"
+            for end in forwarder._ends.values():
+                end.stream.close()
 
 
 def test_forwarding_costs_no_time_while_nothing_comes(private):

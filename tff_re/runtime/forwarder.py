@@ -55,8 +55,11 @@ class Forwarder:
 
     def work(self) -> None:
         """Passes on what has come. An error of a connection ends that connection and no other."""
-        for file, events in self._epoll.poll(0):
-            if file == self._listener.fileno():
+        listener = self._listener.fileno()
+        # The listener last: a new connection may get the number of one that was closed in this turn, and then the
+        # events of that one would be taken for its own.
+        for file, events in sorted(self._epoll.poll(0), key=lambda event: event[0] == listener):
+            if file == listener:
                 with contextlib.suppress(OSError):
                     self._accept()
             elif file in self._ends:  # not closed by an earlier event of this turn
