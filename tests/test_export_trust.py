@@ -299,7 +299,25 @@ def hide_in_an_attribute(meta):
     function.attr["f"].func.attr["g"].list.func.add().name = checkpoint_function(meta).signature.name
 
 
+def a_function_named_relu(meta):
+    """The loader takes a node for a call of the function whose name its operation is."""
+    save = checkpoint_function(meta, "save").signature
+    for node in meta.graph_def.node:
+        if "f" in node.attr and node.attr["f"].func.name == save.name:
+            node.attr["f"].func.name = "Relu"
+    save.name = "Relu"
+    function = next(f for f in meta.graph_def.library.function if "signature_wrapper" in f.signature.name)
+    function.node_def.add(name="w", op="Relu")
+
+
+def call_by_the_operation(meta):
+    function = next(f for f in meta.graph_def.library.function if "signature_wrapper" in f.signature.name)
+    function.node_def.add(name="w", op=checkpoint_function(meta, "save").signature.name)
+
+
 CHANGES = {
+    "names a function like an operation": a_function_named_relu,
+    "calls the functions that save and restore the variables from": call_by_the_operation,
     "calls the functions that save and restore the variables": call_from_an_object,
     "functions that save and restore the variables from elsewhere": call_from_a_function,
     "save and restore the variables from elsewhere": hide_in_an_attribute,

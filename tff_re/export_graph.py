@@ -70,11 +70,16 @@ def _foreign(meta_graph) -> Iterator[str]:
     functions = {function.signature.name: function for function in graph.library.function}
     if len(functions) != len(graph.library.function):
         yield "holds two functions of one name"
+    # The loader takes a node for a call where a function has the name of its operation.
+    if not functions.keys().isdisjoint(OPERATIONS | CHECKPOINT_OPERATIONS):
+        yield "names a function like an operation"
     saver = meta_graph.saver_def
     saver_nodes = {name.split(":")[0] for name in (saver.save_tensor_name, saver.restore_op_name)}
     of_saver = {name for node in graph.node if node.name in saver_nodes for name in _called(node.attr)}
     called = [name for node in graph.node if node.name not in saver_nodes for name in _called(node.attr)]
     called += [name for function in functions.values() for node in function.node_def for name in _called(node.attr)]
+    nodes = [*graph.node, *(node for function in functions.values() for node in function.node_def)]
+    called += [node.op for node in nodes if node.op in functions]
     called += [name for function in functions.values() for name in _called(function.attr)]
     called += _loaded(objects)
     for name in called:
