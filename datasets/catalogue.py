@@ -328,7 +328,8 @@ def load_corpus(
       data_dir: The data folder; by default that of the environment variable TFF_RE_DATA.
       path: A file to read in place of the one that the catalogue names.
       label: One of the data set's label choices; the first one by default.
-      split: One of the data set's splits.
+      split: One of the data set's splits; with `path`, any word for what the file holds, and one of its splits where it
+        holds several.
 
     Raises:
       DataError: an unknown name, label or split, a file that is not there (the message names it), or a malformed one.

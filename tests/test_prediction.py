@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from datasets.text import CharacterEncoding, Segmenter, Vocabulary, WordEncoding
+from tests.upper_floors import command, refusal
 from tff_re import models
 from tff_re.export_digests import write_digests
 from tff_re.exporting import export_model
@@ -151,3 +152,14 @@ def test_a_missing_export_is_reported_without_waiting_for_tensorflow():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "nowhere: no such folder; give the folder of an exported model\n"
+
+
+def test_a_file_of_several_splits_is_not_scored(exports, tmp_path, capsys):
+    """The split of DXY's release that was trained on is in the same file as the test split."""
+    record = {"consult_id": "5", "disease_tag": "咳嗽", "self_repo": SECRET}
+    file = tmp_path / "v2.txt"
+    file.write_text(f"train {[record]!r}\ntest {[record]!r}\n", "utf-8")
+    arguments = ("evaluate", exports["words"], "--file", file, "--dataset", "dxy")
+    refusal(command(capsys, *arguments), f"{file}: has no split given; use one of train, test, or another file")
+    file.write_text(json.dumps(record) + "\n", "utf-8")
+    assert command(capsys, *arguments).code == 0

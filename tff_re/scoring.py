@@ -84,7 +84,7 @@ def score(
     if relations:
         corpus = load_relations(dataset, path=file, label=label, split="given")
     else:
-        corpus = load_corpus(dataset, path=file, label=label)
+        corpus = load_corpus(dataset, path=file, label=label, split="given")
     number = {name: i for i, name in enumerate(predictor.labels)}
     foreign = [i for i, name in enumerate(corpus.label_names, 1) if name not in number]
     if foreign:
