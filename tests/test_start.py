@@ -83,6 +83,19 @@ def test_a_reader_that_has_gone(tmp_path):
     assert ran.stderr == ""
 
 
+def test_a_reader_that_has_gone_hides_no_failure(tmp_path, monkeypatch, capsys):
+    """What is still in the buffer when the command has failed cannot be written any more."""
+    from tff_re.run import main
+
+    end, start = os.pipe()
+    os.close(end)
+    with os.fdopen(start, "w") as stream, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", stream)
+        stream.write("in the buffer")
+        code = main(["train", str(tmp_path / "missing.toml")])
+    assert code == 2 and "missing.toml" in capsys.readouterr().err
+
+
 def test_the_hugging_face_package_is_refused(monkeypatch, capsys):
     from importlib import metadata
 

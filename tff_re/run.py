@@ -362,12 +362,14 @@ def main(arguments: list[str] | None = None) -> int:
     from tff_re.runtime import install_signal_handlers
 
     install_signal_handlers()
+    code = 0
     try:
         with guarded_output():
-            return _run(sys.argv[1:] if arguments is None else list(arguments))
-    except BrokenPipeError:
+            code = _run(sys.argv[1:] if arguments is None else list(arguments))
+        return code
+    except BrokenPipeError:  # the last of the output may come after the command's end
         drop_standard_output()
-        return 0
+        return code
     except UserError as error:  # of what was still in standard output's buffer
         return _fail(str(error))
 
