@@ -35,7 +35,7 @@ from tff_re.checkpoints import Records
 from tff_re.errors import UserError
 from tff_re.recipe import load, resolve
 from tff_re.run_folder import RunFolder
-from tff_re.run_record import RunRecord, record_of, repair
+from tff_re.run_record import BY_ROUND, RunRecord, record_of, repair, rows_up_to
 from tff_re.runs import train_run
 from tff_re.tasks.where import Where
 from tff_re.training import read_history
@@ -333,6 +333,28 @@ def test_what_clients_keep_is_written_anew_from_the_checkpoint(capsys, tmp_path)
     folder.client_states.write_text(later, "utf-8")
     repair(record, folder, 2)
     assert folder.client_states.read_text("utf-8") == later and capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("before", ["record", "release"])
+@pytest.mark.parametrize("name", ["metrics", "timings"])
+def test_a_file_that_is_damaged_during_training_is_named(name, before, tmp_path):
+    folder = RunFolder(tmp_path)
+    records = Records(folder)
+    try:
+        records.release(1, {"a": 1.0}, {"b": 1.0})
+        path = getattr(folder, name)
+        path.write_bytes(bytes(range(256)))
+        with pytest.raises(UserError, match=rf"{path}: was damaged during training; continue with --resume") as caught:
+            record_of(folder, None) if before == "record" else records.release(2, {"a": 1.0}, {"b": 1.0})
+        assert "\n" not in str(caught.value)
+    finally:
+        records.close()
+
+
+@pytest.mark.parametrize("name", BY_ROUND)
+def test_a_round_of_thousands_of_digits_is_damage(name):
+    assert rows_up_to("round,a\n1,2\n", name, 9) == [{"round": "1", "a": "2"}]
+    assert rows_up_to(f"round,a\n{'1' * 5000},2\n", name, 9) is None
 
 
 @pytest.mark.parametrize("array", [b"", b"abc", zlib.compress(b"{}"), zlib.compress(b"[1]")])

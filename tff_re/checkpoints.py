@@ -19,7 +19,16 @@ import tensorflow_federated as tff
 
 from tff_re.errors import UserError
 from tff_re.run_folder import RunFolder, write_text
-from tff_re.run_record import RunRecord, begin_anew, notice, record_of, repair, require_rounds, require_same_run
+from tff_re.run_record import (
+    RunRecord,
+    begin_anew,
+    notice,
+    record_of,
+    repair,
+    require_rounds,
+    require_same_run,
+    require_undamaged,
+)
 
 _PREFIX = "round_"
 _RECORD = "record"
@@ -64,10 +73,18 @@ class Records:
         self._loop.close()
 
     def release(self, round_num: int, metrics: dict[str, float], timings: dict[str, float]) -> None:
-        """Appends a round; rows of this round and later ones (of a run before --resume) are dropped."""
+        """Appends a round; rows of this round and later ones (of a run before --resume) are dropped.
+
+        Raises:
+          UserError: a file was damaged during training.
+        """
         with translated(self._folder.path):
-            self._run(self._metrics.release(OrderedDict(sorted(metrics.items())), round_num))
-            self._run(self._timings.release(OrderedDict(sorted(timings.items())), round_num))
+            for name, values in (("metrics", metrics), ("timings", timings)):
+                try:
+                    self._run(getattr(self, f"_{name}").release(OrderedDict(sorted(values.items())), round_num))
+                except (ValueError, KeyError, TypeError, csv.Error):  # of reading the rows before
+                    require_undamaged(self._folder, name)
+                    raise
             self._run(self._tensorboard.release(OrderedDict(sorted({**metrics, **timings}.items())), round_num))
 
     def release_client_states(

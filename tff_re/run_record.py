@@ -39,6 +39,9 @@ AT_THE_END = (*BY_ROUND, "partition", "clients", "classes", "confusion", "precis
 
 _MARK = "tff-re run record 1"
 
+_DIGITS = 18
+"""The most digits of a round's number."""
+
 
 @dataclass(frozen=True)
 class RunRecord:
@@ -72,10 +75,27 @@ class RunRecord:
 
 
 def record_of(folder: RunFolder, partition: str | None) -> RunRecord:
-    """The record of a run's folder as it is now. Raises OSError, or UnicodeDecodeError for files that were changed."""
-    paths = {name: getattr(folder, name) for name in BY_ROUND}
-    files = {name: path.read_bytes().decode("utf-8") for name, path in paths.items() if path.exists()}
+    """The record of a run's folder as it is now. Raises OSError, or UserError for a file that is no text any more."""
+    files = {}
+    for name in BY_ROUND:
+        path: Path = getattr(folder, name)
+        if path.exists():
+            text = _text(path)
+            if text is None:
+                raise _damaged_meanwhile(path)
+            files[name] = text
     return RunRecord(_digest(folder.recipe), partition, files)
+
+
+def require_undamaged(folder: RunFolder, name: str) -> None:
+    """Raises UserError where a file of BY_ROUND was damaged while its run went on."""
+    path: Path = getattr(folder, name)
+    if path.exists() and rows_up_to(_text(path), name, math.inf) is None:
+        raise _damaged_meanwhile(path) from None
+
+
+def _damaged_meanwhile(path: Path) -> UserError:
+    return UserError(f"{path}: was damaged during training; continue with --resume, which mends it")
 
 
 def partition_digest(partition: Partition | None) -> str | None:
@@ -177,7 +197,10 @@ def rows_up_to(text: str | None, name: str, round_num: float) -> list[dict[str, 
     found, before = [], 0
     once = name != "client_states"  # which has a row for each client and value
     for row in rows:
-        if len(row) != len(heading) or not row[0].isdecimal() or (once and int(row[0]) != before + 1):
+        # Python makes no number of thousands of digits.
+        if len(row) != len(heading) or not row[0].isdecimal() or len(row[0]) > _DIGITS:
+            return None
+        if once and int(row[0]) != before + 1:
             return None
         before = int(row[0])
         if once and not all(cell == "" or _number(cell) for cell in row):
