@@ -3,6 +3,7 @@
 import functools
 import re
 
+import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -517,6 +518,20 @@ def test_weights_that_are_not_finite(value, tmp_path):
         f"encoder {folder}: weight encoder/layer_._1/output/dense/bias holds NaN or infinity; copy the weights again",
         make=unreadable,
         folder=folder,
+    )
+
+
+def test_weights_that_are_whole_numbers_in_hdf5(tmp_path):
+    folder = a_copy(tmp_path / "encoder")
+    name = "bert/encoder/layer_._0/output/dense/kernel:0"
+    weights = checkpoint(folder)
+    (folder / "model.safetensors").unlink()
+    with h5py.File(folder / "tf_model.h5", "w") as file:
+        for own, value in weights.items():
+            file[own] = value.astype(np.int8) if own == name else value
+        file["bert/embeddings/position_ids:0"] = np.arange(4)
+    refused(
+        f"encoder {folder}: weight {name} holds numbers of type int8, not floats; give", make=unreadable, folder=folder
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import tensorflow as tf
 from safetensors import SafetensorError, safe_open
@@ -28,7 +29,8 @@ _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size
 
 _DEEPEST = 20
 
-_FLOATS = ("F16", "BF16", "F32", "F64")
+_FLOATS = ("F16", "BF16", "F32", "F64", "float16", "float32", "float64")
+"""As safetensors and as NumPy names them."""
 
 _PADDING = 0.1
 """The share of an embedding matrix's rows that may have no piece: matrices are padded to round numbers."""
@@ -296,16 +298,37 @@ def _require_all_layers(unread: Iterable[str], config, source: str) -> None:
 
 
 def _require_floats(folder: Path) -> None:
-    """Refuses a folder whose safetensors hold whole numbers in place of weights (ids of positions apart)."""
-    for path in sorted(folder.glob("model*.safetensors")):
-        with _in_one_line(str(folder), "its weights"), safe_open(path, framework="numpy") as file:
-            kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
-        whole = [name for name, kind in kinds.items() if kind not in _FLOATS and not name.endswith("_ids")]
+    """Refuses a folder whose weights are whole numbers (ids of positions apart)."""
+    safetensors = any((folder / name).is_file() for name in WEIGHT_FILES[:2])  # which are read if there are both
+    for path in sorted(folder.glob("model*.safetensors" if safetensors else "tf_model*.h5")):
+        with _in_one_line(str(folder), "its weights"):
+            kinds = _kinds(path) if safetensors else _kinds_of_h5(path)
+        whole = [
+            name for name, kind in kinds.items() if kind not in _FLOATS and not name.removesuffix(":0").endswith("_ids")
+        ]
         if whole:
             raise UserError(
                 f"encoder {folder}: weight {min(whole)} holds numbers of type {kinds[min(whole)]}, not floats; give "
                 "weights that are not quantised"
             )
+
+
+def _kinds(path: Path) -> dict[str, str]:
+    """Weight -> its type, as safetensors names it."""
+    with safe_open(path, framework="numpy") as file:
+        return {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
+
+
+def _kinds_of_h5(path: Path) -> dict[str, str]:
+    kinds = {}
+
+    def look(name, item):
+        if isinstance(item, h5py.Dataset):
+            kinds[name] = item.dtype.name
+
+    with h5py.File(path, "r") as file:
+        file.visititems(look)
+    return kinds
 
 
 def _tail(name: str, main: tf.keras.layers.Layer) -> str:
