@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -16,17 +17,20 @@ import numpy as np
 import pytest
 
 from datasets.documents.scoring import NOTHING
+from datasets.errors import DataError
 from tests.bags_for_tests import share_all, trained
 from tests.documents_for_tests import HIDDEN, document_table, train_table
 from tests.recipe_data_for_tests import data_folder
 from tests.upper_floors import command, consultations, refusal, text_recipe, write_json, write_recipe
 from tff_re import runs
+from tff_re.errors import UserError
 from tff_re.evaluation import Judge
 from tff_re.export_digests import write_digests
 from tff_re.exporting import record_card
 from tff_re.exporting.documents import DocumentForm
 from tff_re.models.keras_files import save_keras
 from tff_re.prediction import load_export
+from tff_re.runs import _copied
 from tff_re.tasks.where import Where
 
 NOBODY = 65534
@@ -214,6 +218,26 @@ def test_what_is_wrong_with_such_a_run_names_its_own_folder(text_run, mine, caps
     with read_only(tmp_path / "run") as run:
         refusal(command(capsys, "export", run, "--out", mine / "e"), f"{run}: has no checkpoint yet")
     assert not (mine / "e").exists()
+
+
+def test_errors_about_the_copy_of_a_run_name_the_run(tmp_path):
+    (run := tmp_path / "run").mkdir()
+    (run / "checkpoints").mkdir()
+    for raised in (
+        lambda path: UserError(f"{path}: is damaged"),
+        lambda path: DataError("is damaged", path=path, line=3, remedy=f"remove {path}"),
+        lambda path: OSError(errno.EIO, "Input/output error", str(path)),
+    ):
+        with pytest.raises(type(raised(run))) as caught, _copied(run) as copy:
+            raise raised(copy / "partition.json")
+        assert str(caught.value) == str(raised(run / "partition.json"))
+
+
+def test_a_damaged_partition_of_such_a_run_names_its_own_folder(text_run, mine, capsys, tmp_path):
+    assert command(capsys, *text_run, "--out", tmp_path / "run").code == 0
+    (tmp_path / "run" / "partition.json").write_text("{")
+    with read_only(tmp_path / "run") as run:
+        refusal(command(capsys, "export", run, "--out", mine / "e"), f"tff-re: {run}/partition.json: ")
 
 
 # Equal to the byte

@@ -7,6 +7,7 @@ import dataclasses
 import errno
 import fcntl
 import logging
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from computations.local_model import assign_weights
+from datasets.errors import DataError
 from datasets.partition import read_partition, write_partition
 from tff_re import models
 from tff_re.checkpoints import read_client_states
@@ -198,6 +200,8 @@ def _copied(path: Path) -> Iterator[Path]:
 
     Raises:
       UserError: another process trains in the run's folder, or a file of it cannot be read.
+
+    What is raised meanwhile about a file of the copy (UserError, DataError, OSError) names the run's own.
     """
     with tempfile.TemporaryDirectory(prefix="tff-re-") as name, contextlib.ExitStack() as stack:
         copy = Path(name)
@@ -211,8 +215,24 @@ def _copied(path: Path) -> Iterator[Path]:
             raise UserError(f"{error.filename or path}: cannot be read ({error.strerror})") from None
         try:
             yield copy
-        except UserError as error:  # the user knows the run's folder
-            raise UserError(str(error).replace(str(copy), str(path))) from None
+        except (UserError, DataError, OSError) as error:  # the user knows the run's folder
+            raise _named_after(error, copy, path) from None
+
+
+def _named_after(error: UserError | DataError | OSError, copy: Path, path: Path) -> Exception:
+    """The error with the path of the run's folder in place of its copy's."""
+
+    def changed(text):
+        return text.replace(str(copy), str(path)) if isinstance(text, str) else text
+
+    if isinstance(error, OSError):
+        if error.filename is not None:
+            error.filename = changed(os.fsdecode(error.filename))
+        return error
+    if isinstance(error, UserError):
+        return UserError(changed(str(error)))
+    parts = {name: changed(getattr(error, name)) for name in ("path", "line", "byte", "record", "remedy")}
+    return DataError(changed(error.reason), **parts)
 
 
 def _copy_run(path: Path, copy: Path) -> None:
