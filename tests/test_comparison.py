@@ -242,6 +242,16 @@ def test_a_damaged_summary_of_an_older_version_is_named(compared, capsys, tmp_pa
     assert summary.exists()
 
 
+def test_a_damaged_table_of_a_run_without_digests_is_mended(compared, tmp_path):
+    shutil.copytree(compared.out, tmp_path / "out")
+    path = folder_of(tmp_path / "out", METHOD, 1) / "metrics.csv"
+    before = path.read_bytes()
+    path.with_name("digests.json").unlink()
+    path.write_bytes(b"garbage")
+    again = compare(compared.suite, tmp_path / "out", workshop=workshop(), resume=True)
+    assert path.read_bytes() == before and again[METHOD][1].history == compared.outcomes[METHOD][1].history
+
+
 # The command
 
 

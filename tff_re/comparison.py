@@ -428,7 +428,10 @@ def _finished(recipe: Recipe, folder: RunFolder, workshop: Workshop) -> Outcome 
         return None
     if folder.recipe.read_bytes() != recipe.to_toml().encode("utf-8"):
         return None
-    history = read_history(folder)
+    try:
+        history = read_history(folder)
+    except UserError:  # of a run without digests
+        return None
     if not history or history[-1]["round"] < recipe.training.rounds:
         return None
     try:
