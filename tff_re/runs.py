@@ -216,6 +216,8 @@ def _copied(path: Path) -> Iterator[Path]:
         try:
             yield copy
         except (UserError, DataError, OSError) as error:  # the user knows the run's folder
+            if str(copy) not in str(error):
+                raise
             raise _named_after(error, copy, path) from None
 
 
