@@ -90,6 +90,15 @@ def test_what_runs_today_is_not_refused(monkeypatch):
     sizes.require_room_for_synthetic(1000, 60, 10, None)
 
 
+def test_who_does_not_train_needs_the_weights_once(monkeypatch):
+    monkeypatch.setattr(sizes, "available_memory", lambda: 2e9)
+    sizes.require_room_for_model(1_500_000_000, "m", trains=False)
+    with pytest.raises(UserError, match=r"m: training its weights of 1\.5 GB needs at least 6\.0 GB"):
+        sizes.require_room_for_model(1_500_000_000, "m")
+    with pytest.raises(UserError, match=r"m: holding its weights of 2\.5 GB needs at least 2\.5 GB"):
+        sizes.require_room_for_model(2_500_000_000, "m", trains=False)
+
+
 def test_weights_larger_than_a_message_go_without_a_worker():
     sizes.require_room_in_message(3_000_000_000, "m", "in-process")
     for runtime in ("local", "remote:a:1"):
@@ -98,11 +107,17 @@ def test_weights_larger_than_a_message_go_without_a_worker():
 
 
 def test_the_memory_of_a_control_group_counts(monkeypatch, tmp_path):
-    files = {"max": "1000000", "current": "400000", "stat": "anon 1\ninactive_file 50000\n"}
+    cached = "inactive_file 50000\nactive_file 20000\nslab_reclaimable 3000\n"
+    files = {"max": "1000000", "current": "400000", "stat": f"anon 1\n{cached}"}
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(sizes, "_CGROUPS", ([str(tmp_path / name) for name in files],))
-    assert sizes.available_memory() == 650_000
+    assert sizes.available_memory() == 673_000
+    # Version 1: with and without the groups below.
+    (tmp_path / "stat").write_text(
+        "active_file 1\ninactive_file 2\ntotal_active_file 30000\ntotal_inactive_file 4000\n"
+    )
+    assert sizes.available_memory() == 634_000
     (tmp_path / "max").write_text("max")
     assert sizes.available_memory() > 1e6
 
@@ -134,3 +149,11 @@ def test_limits_of_the_shell_are_told_before_tensorflow_dies_of_them(arguments, 
     )
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith(f"tff-re: {wanted}") and done.stderr.count("\n") == 1
+
+
+def test_a_run_that_could_not_be_trained_again_is_evaluated(capsys, monkeypatch, tmp_path):
+    recipe, out = write_recipe(tmp_path / "r.toml"), tmp_path / "run"
+    assert command(capsys, "train", recipe, "--out", out, "--runtime", "in-process").code == 0
+    monkeypatch.setattr(sizes, "WEIGHTS_AT_ONCE", 10**12)
+    assert command(capsys, "evaluate", out, "--runtime", "in-process").code == 0
+    refusal(command(capsys, "train", recipe, "--out", tmp_path / "other"), "training its weights of")

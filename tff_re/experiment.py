@@ -65,8 +65,12 @@ class Workshop:
     _prepared: dict = field(default_factory=dict)
     _computations: dict = field(default_factory=dict)
 
-    def build(self, recipe: Recipe) -> Experiment:
+    def build(self, recipe: Recipe, *, trains: bool = True) -> Experiment:
         """An Experiment of a recipe.
+
+        Args:
+          recipe: resolved.
+          trains: whether the model will be trained, which needs more memory than computing with it.
 
         Raises:
           UserError: what the recipe asks for does not fit together.
@@ -77,9 +81,8 @@ class Workshop:
         sampled = _clients_per_round(recipe, trainable)
         prepared = self._behind_frozen_layers(recipe, prepared)
         model = _of(recipe, prepared.local_model, recipe.model)
-        require_room_for_model(
-            _of(recipe, _weight_bytes, recipe, model), f"{recipe.source}: model '{recipe.model.name}'"
-        )
+        of = f"{recipe.source}: model '{recipe.model.name}'"
+        require_room_for_model(_of(recipe, _weight_bytes, recipe, model), of, trains=trains)
         form = _form(prepared)
         options = _with_counts(recipe, trainable, prepared)
         key = (recipe.model, recipe.client_model, recipe.algorithm.name, options, form)

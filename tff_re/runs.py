@@ -172,7 +172,7 @@ def open_run(
             where = dataclasses.replace(where, partition=folder.partition)
         with folder.locked(), writing(folder.path), runtime_of(folder, runtime_name) as runtime:
             workshop = Workshop(where)
-            experiment = workshop.build(recipe)
+            experiment = workshop.build(recipe, trains=False)
             weights, done = final_weights(experiment, folder, runtime)
             yield FinishedRun(workshop, experiment, folder, weights, done), runtime
 
@@ -297,7 +297,7 @@ def export_run(
         if prepared.bags is not None:
             inputs = BagInput(inputs, run.experiment.algorithm.bag_pooling)
         own = exported_recipe(recipe)
-        exported = run.experiment if own is recipe else run.workshop.build(own)
+        exported = run.experiment if own is recipe else run.workshop.build(own, trains=False)
         details = details_of(run.experiment, read_history(run.folder), run.round, run.weights, exported)
         with permissions(run.folder.usual_mask):  # an export is made to be given away
             return export_model(

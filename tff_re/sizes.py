@@ -60,7 +60,7 @@ def available_memory() -> float:
     for limit, used, statistics in _CGROUPS:
         bounds = _number(limit), _number(used)
         if None not in bounds and bounds[0] < 1 << 60:  # version 1 says 2^63 for no limit
-            left.append(bounds[0] - bounds[1] + _inactive(statistics))
+            left.append(bounds[0] - bounds[1] + _reclaimable(statistics))
     space, _ = resource.getrlimit(resource.RLIMIT_AS)
     if space != resource.RLIM_INFINITY:
         left.append(space - psutil.Process().memory_info().vms)
@@ -116,15 +116,16 @@ def require_room_for_synthetic(clients: int, features: int, classes: int, exampl
     require_memory(4.0 * drawn * features + 1000.0 * clients + model, what, "lower them")
 
 
-def require_room_for_model(size: int, of: str) -> None:
+def require_room_for_model(size: int, of: str, *, trains: bool = True) -> None:
     """Before a model is built.
 
     Args:
       size: bytes of the weights.
       of: the model, for the message.
+      trains: whether it will be trained, and not only computed with.
     """
-    what = f"{of}: training its weights of {_gigabytes(size)}"
-    require_memory(float(WEIGHTS_AT_ONCE) * size, what, "choose a smaller model")
+    what = f"{of}: {'training' if trains else 'holding'} its weights of {_gigabytes(size)}"
+    require_memory(float(WEIGHTS_AT_ONCE if trains else 1) * size, what, "choose a smaller model")
 
 
 def require_room_in_message(size: int, of: str, runtime: str) -> None:
@@ -151,10 +152,14 @@ def _number(path: str) -> int | None:
         return None
 
 
-def _inactive(path: str) -> int:
-    """Cached file pages, which the kernel gives back."""
+def _reclaimable(path: str) -> int:
+    """Bytes that count as used and that the kernel gives back: cached file pages, and its own caches.
+
+    Version 1 counts the groups below in names of their own, total_…, and the kernel's caches not at all.
+    """
     try:
         lines = dict(line.split() for line in Path(path).read_text("ascii").splitlines())
-        return int(lines.get("inactive_file", 0))
+        names = ("inactive_file", "active_file", "slab_reclaimable")
+        return sum(int(lines.get(f"total_{name}", lines.get(name, 0))) for name in names)
     except (OSError, ValueError):
         return 0
