@@ -28,7 +28,7 @@ test-slow: setup ## run the slow tests
 	$(python) -m pytest -q -m "slow and not benchmark" --durations 10 $(ARGS)
 
 # What stands in for other processors: their kernels differ in the last bits.
-# With SSE41 on a processor that has AVX-512, TensorFlow 2.14 itself ends with SIGSEGV in a bfloat16 product (it looks at the
+# With SSE41 or AVX2 on a processor that has AVX-512, TensorFlow 2.14 ends with SIGSEGV in a bfloat16 product (it looks at the
 # processor, oneDNN at the setting), so that tests of bfloat16 fail there; others must not.
 PROCESSORS ?= TF_ENABLE_ONEDNN_OPTS=0 ONEDNN_MAX_CPU_ISA=SSE41 ONEDNN_MAX_CPU_ISA=AVX2 ONEDNN_MAX_CPU_ISA=AVX512_CORE \
 	TF_NUM_INTRAOP_THREADS=1
