@@ -60,6 +60,7 @@ def mixed(runtime, tmp_path_factory):
     return SimpleNamespace(experiment=experiment, result=result, export=export, about=about, folder=folder / "run")
 
 
+@pytest.mark.bfloat16
 def test_an_export_computes_in_float32_and_says_how_far_that_is_from_the_run(mixed, capsys):
     forms, precision = mixed.about["forms"], mixed.about["precision"]
     assert max(form["difference"] for form in forms.values()) <= 1e-5
@@ -79,6 +80,7 @@ def test_an_export_computes_in_float32_and_says_how_far_that_is_from_the_run(mix
     assert precision["examples"] == len(corpus.samples) == 12
 
 
+@pytest.mark.bfloat16
 def test_both_precisions_scores_are_on_the_card(mixed, capsys):
     """The run's are those of its metrics.csv; the export's are those of the export on the test file."""
     details = mixed.about["details"]
@@ -99,6 +101,7 @@ def test_both_precisions_scores_are_on_the_card(mixed, capsys):
     assert "on 12 documents of the run a probability differs by up to" in card
 
 
+@pytest.mark.bfloat16
 def test_a_form_that_is_another_function_is_still_refused(mixed, runtime, capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(DocumentForm, "tolerance", 1e-12)
     typed = command(capsys, "export", mixed.folder, "--out", tmp_path / "e", "--data", data_folder())
@@ -115,6 +118,7 @@ def test_what_the_card_says_of_thresholds():
 # Thresholds of exports made before
 
 
+@pytest.mark.bfloat16
 def test_a_threshold_that_is_a_score_itself_is_still_read(mixed, tmp_path):
     """Exports of earlier versions have one of dev's scores."""
     folder = shutil.copytree(mixed.export, tmp_path / "e")
@@ -129,6 +133,7 @@ def test_a_threshold_that_is_a_score_itself_is_still_read(mixed, tmp_path):
         assert [bool(prediction.labels) for prediction in found] == [value >= threshold for value in probabilities]
 
 
+@pytest.mark.bfloat16
 def test_scores_moved_by_a_step_of_float32_are_predicted_alike(mixed, monkeypatch):
     """As the same export on another processor gives them."""
     predictor = load_export(mixed.export)
@@ -261,6 +266,7 @@ def _config(path: Path) -> str:
         return archive.read("config.json").decode()
 
 
+@pytest.mark.bfloat16
 def test_a_models_file_is_the_same_whatever_was_built_before(runtime, mixed, tmp_path):
     """Keras numbers the layers of all models of a process."""
     for run in (trained(runtime, "lazy_mil"), mixed):
@@ -273,6 +279,7 @@ def test_a_models_file_is_the_same_whatever_was_built_before(runtime, mixed, tmp
         assert (first / "model.keras").read_bytes() == (second / "model.keras").read_bytes()
 
 
+@pytest.mark.bfloat16
 def test_nothing_is_left_of_a_file_that_could_not_be_written(mixed, tmp_path, monkeypatch):
     def full(*arguments):
         raise OSError(28, "No space left on device")

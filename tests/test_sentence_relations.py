@@ -447,6 +447,7 @@ def test_a_run_that_was_broken_off_continues_to_the_same_numbers(algorithm, trai
     assert rows[-1]["local/loss"] != rows[0]["local/loss"]
 
 
+@pytest.mark.bfloat16
 @pytest.mark.slow
 def test_in_bfloat16_with_frozen_layers_runs_repeat(train_file, runtime, tmp_path):
     model = {"precision": "mixed_bfloat16", "frozen_layers": 1}

@@ -158,7 +158,8 @@ def in_turn() -> list:
     for name in shipped():
         slow = way_of(name) in taken or (load(name).model.name in ENCODERS and name != FAST_ENCODER)
         taken.add(way_of(name))
-        found.append(pytest.param(name, marks=[pytest.mark.slow] * slow))
+        marks = [pytest.mark.slow] * slow + [pytest.mark.bfloat16] * (name == FAST_ENCODER)
+        found.append(pytest.param(name, marks=marks))
     return found
 
 

@@ -406,6 +406,7 @@ def test_all_dropout_draws_from_the_steps_seed(kind):
 # Precision.
 
 
+@pytest.mark.bfloat16
 @pytest.mark.parametrize("kind", KINDS)
 def test_bfloat16_is_for_the_encoders_arithmetic_alone(kind):
     model, exact, arrays = made(saved(kind), precision="mixed_bfloat16"), shared(saved(kind)), texts(9)
@@ -442,7 +443,11 @@ def test_the_global_policy_is_restored_after_an_error():
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
-        ("bert", {"precision": "mixed_bfloat16", "representation": "cls_entities_sum", "frozen_layers": 1}),
+        pytest.param(
+            "bert",
+            {"precision": "mixed_bfloat16", "representation": "cls_entities_sum", "frozen_layers": 1},
+            marks=pytest.mark.bfloat16,
+        ),
         ("distilbert", {"encoder_dropout": 0.2, "bias": True}),
     ],
 )
