@@ -32,7 +32,7 @@ test-slow: setup ## run the slow tests
 # processor, oneDNN at the setting); the tests that compute in bfloat16 are left out there.
 PROCESSORS ?= TF_ENABLE_ONEDNN_OPTS=0 ONEDNN_MAX_CPU_ISA=SSE41 ONEDNN_MAX_CPU_ISA=AVX2 ONEDNN_MAX_CPU_ISA=AVX512_CORE \
 	TF_NUM_INTRAOP_THREADS=1
-test-processors: setup ## run the tests once for each setting of PROCESSORS; ARGS="tests/test_export.py" takes some
+test-processors: setup ## run the tests once for each setting of PROCESSORS; ARGS="tests/exporting/test_export.py" takes some
 	@failed=; for setting in $(PROCESSORS); do \
 	    echo "== $$setting"; \
 	    case $$setting in *SSE41|*AVX2) but="and not bfloat16";; *) but=;; esac; \

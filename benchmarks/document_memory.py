@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.memory import SECONDS_BETWEEN_SAMPLES, kind_of_memory, watched
-from tff_re.run_folder import environment
+from tff_re.runs.folder import environment
 
 # TensorFlow and what needs it is imported in the measured process alone.
 

@@ -29,7 +29,7 @@ from computations import algorithms
 from computations.document_evaluation import build_pair_scores
 from computations.local_model import LocalModel, split_label
 from computations.randomness import step_seed
-from tff_re.run_folder import environment
+from tff_re.runs.folder import environment
 from tff_re.runtime import open_runtime
 
 SIZE = SIZES[1]

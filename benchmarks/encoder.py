@@ -24,7 +24,7 @@ from computations import algorithms
 from computations.local_model import LocalModel, split_label
 from tff_re.models import sentence_encoder
 from tff_re.models.inputs import RelationInput
-from tff_re.run_folder import environment
+from tff_re.runs.folder import environment
 from tff_re.runtime import open_runtime
 
 FORM = {

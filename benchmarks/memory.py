@@ -20,7 +20,7 @@ import numpy as np
 import psutil
 
 from tff_re.quiet import be_quiet
-from tff_re.run_folder import environment
+from tff_re.runs.folder import environment
 
 # TensorFlow and what needs it is imported in the measured process alone.
 

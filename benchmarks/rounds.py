@@ -23,7 +23,7 @@ from computations import algorithms
 from computations.local_model import LocalModel
 from tff_re.models import logistic_regression, lstm
 from tff_re.models.inputs import DenseInput, TokenInput
-from tff_re.run_folder import environment
+from tff_re.runs.folder import environment
 from tff_re.runtime import open_runtime
 
 CLIENTS, EXAMPLES, BATCH, RATE, WORDS, LENGTH = 10, 200, 10, 0.01, 2000, 40

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.memory import kind_of_memory, watched
-from tff_re.run_folder import environment
+from tff_re.runs.folder import environment
 
 # TensorFlow and what needs it is imported in the measured processes alone.
 
@@ -60,7 +60,7 @@ def _tff_own(log: str) -> Iterator[None]:
     import grpc
     import tensorflow_federated as tff
 
-    from tff_re.runtime.worker import Worker
+    from tff_re.runtime.local.worker import Worker
 
     cores = len(os.sched_getaffinity(0))
     with Worker(log, max_concurrent_computation_calls=cores) as worker:
@@ -97,7 +97,7 @@ def _ours_on(name: str) -> Callable:
 def _on_two_workers(log: str) -> Iterator[None]:
     """The runtime of several machines with two workers on this one, which share its cores."""
     from tff_re.runtime import open_runtime
-    from tff_re.runtime.worker import Worker, reserve_port
+    from tff_re.runtime.local.worker import Worker, reserve_port
 
     each = max(len(os.sched_getaffinity(0)) // 2, 1)
     with contextlib.ExitStack() as stack:

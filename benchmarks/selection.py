@@ -19,7 +19,7 @@ import numpy as np
 import psutil
 
 from benchmarks.memory import kind_of_memory, watched
-from tff_re.run_folder import environment
+from tff_re.runs.folder import environment
 
 # TensorFlow and what needs it is imported in the measured process alone.
 

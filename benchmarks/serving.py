@@ -19,13 +19,13 @@ import tensorflow as tf
 from transformers import AutoTokenizer, BertTokenizerFast
 
 from benchmarks.encoder import CLASSES, FORM, LENGTH
-from datasets.relation_records import RelationMention
+from datasets.relations.records import RelationMention
 from datasets.text.relation_encoding import RelationEncoding, with_markers
 from datasets.text.relation_layout import with_inline_markers
 from tff_re.exporting import export_model
 from tff_re.models import sentence_encoder
 from tff_re.models.inputs import RelationInput
-from tff_re.run_folder import environment
+from tff_re.runs.folder import environment
 
 BATCHES = (1, 32)
 SENTENCES = 64

@@ -1,6 +1,7 @@
 """From files to records to clients' encoded examples; knows no model and no federated computation."""
 
 from datasets.catalogue import DATA_SETS, DataSet, files_there, find_data_set, load_corpus, symptom_vocabulary
+from datasets.dialogues.records import Dialogue, LabelledText, TextCorpus, Utterance
 from datasets.encoded_clients import encode_partition, training_texts
 from datasets.errors import DataError
 from datasets.federated import ClientExamples, Examples, FederatedExamples
@@ -12,7 +13,6 @@ from datasets.partition import (
     read_partition,
     write_partition,
 )
-from datasets.records import Dialogue, LabelledText, TextCorpus, Utterance
 
 __all__ = [
     "DATA_SETS",

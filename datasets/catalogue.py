@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from datasets import dxy, imcs_v2, mie
+from datasets.dialogues import dxy, imcs_v2, mie
+from datasets.dialogues.records import TextCorpus
 from datasets.errors import DataError, named
 from datasets.files import PathLike
-from datasets.records import TextCorpus
 
 ENVIRONMENT_VARIABLE = "TFF_RE_DATA"
 

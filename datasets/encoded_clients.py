@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from datasets.dialogues.records import TextCorpus
 from datasets.errors import DataError
 from datasets.federated import ClientExamples, Examples, FederatedExamples
 from datasets.partition import Partition
-from datasets.records import TextCorpus
-from datasets.relation_records import RelationCorpus
+from datasets.relations.records import RelationCorpus
 from datasets.text.encoding import TextEncoding
 from datasets.text.relation_encoding import EncodingReport, RelationEncoding
 

@@ -10,11 +10,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from tests.upper_floors import share_computations, workshop
-from tff_re import comparison, runs
-from tff_re.experiment import Workshop
-from tff_re.recipe import resolve
-from tff_re.runs import train_run
-from tff_re.tasks.where import Where
+from tff_re.comparison.suite import suite as comparison
+from tff_re.recipes.reading import resolve
+from tff_re.runs.experiment import Workshop
+from tff_re.runs.run import run as runs
+from tff_re.runs.run import train_run
+from tff_re.tasks.data_paths import Where
 
 HIDDEN = "zyxwv"
 """A word of every sentence, which may stand in nothing that is shown or written."""

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 from tests.models.encoders_for_tests import PIECES, a_copy
 from tests.upper_floors import workshop
-from tff_re.experiment import Workshop
-from tff_re.recipe import resolve
-from tff_re.runs import train_run
-from tff_re.tasks.where import Where
+from tff_re.recipes.reading import resolve
+from tff_re.runs.experiment import Workshop
+from tff_re.runs.run import train_run
+from tff_re.tasks.data_paths import Where
 
 HIDDEN = "zyxwv"
 """A word of every document, which may stand in nothing that is shown or written."""

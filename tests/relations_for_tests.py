@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from datasets.relation_records import RelationMention
+from datasets.relations.records import RelationMention
 
 HARD = (
     *("[SEP]", "[CLS]", "[UNK]", "[PAD]", "[MASK]", "<e1>", "</e1>", "<e2>", "</e2>", "##ing", "[unused1]"),

@@ -7,7 +7,8 @@ import pytest
 
 from computations import algorithms
 from computations.algorithms import registry
-from tff_re import recipe, recipe_keys
+from tff_re.recipes import keys as recipe_keys
+from tff_re.recipes import reading as recipe
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")

@@ -21,7 +21,7 @@ import numpy as np
 import psutil
 import tomli_w
 
-from tff_re.recipe import Recipe, resolve
+from tff_re.recipes.reading import Recipe, resolve
 
 SYNTHETIC = {
     "name": "tiny",
@@ -64,14 +64,15 @@ def write_recipe(path, table=SYNTHETIC, **sections):
 @functools.cache
 def workshop():
     """One for the whole session: what tests have in common is built once."""
-    from tff_re.experiment import Workshop
+    from tff_re.runs.experiment import Workshop
 
     return Workshop()
 
 
 def share_computations(monkeypatch) -> None:
     """Lets commands of this process take what is built already; what they read and write is their own."""
-    from tff_re import experiment, runs
+    from tff_re.runs.run import experiment
+    from tff_re.runs.run import run as runs
 
     shared = workshop()
     for module in (experiment, runs):
@@ -207,7 +208,7 @@ class Stop(Exception):
 
 def break_off(monkeypatch, method, round_num, *, before) -> None:
     """Lets a method of Records raise Stop at a round, before or after it did its work."""
-    from tff_re.checkpoints import Records
+    from tff_re.runs.checkpoints import Records
 
     real = getattr(Records, method)
 

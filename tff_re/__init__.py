@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import importlib
 
+__version__ = "0.1.0"
+"""The version of this project, read by setup.cfg and by `tff-re --version`."""
+
 _PLACES = {
-    "BagPredictor": "tff_re.corpus_prediction",
-    "DocumentPredictor": "tff_re.corpus_prediction",
-    "Prediction": "tff_re.prediction",
-    "Predictor": "tff_re.prediction",
+    "BagPredictor": "tff_re.exporting.corpus_prediction",
+    "DocumentPredictor": "tff_re.exporting.corpus_prediction",
+    "Prediction": "tff_re.exporting.prediction",
+    "Predictor": "tff_re.exporting.prediction",
     "UserError": "tff_re.errors",
     "be_quiet": "tff_re.quiet",
     "build": "tff_re.api",
     "compare": "tff_re.api",
     "export": "tff_re.api",
-    "load_export": "tff_re.prediction",
+    "load_export": "tff_re.exporting.prediction",
     "load_recipe": "tff_re.api",
     "score": "tff_re.api",
     "train": "tff_re.api",

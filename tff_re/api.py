@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tff_re.errors import UserError
-from tff_re.recipe import Recipe, load
+from tff_re.recipes.reading import Recipe, load
 
 if TYPE_CHECKING:
-    from tff_re.experiment import Experiment
-    from tff_re.scoring import Score
-    from tff_re.training import Result, RoundReport
+    from tff_re.exporting.scoring import Score
+    from tff_re.runs.experiment import Experiment
+    from tff_re.runs.training import Result, RoundReport
 
 PathLike = str | os.PathLike
 
@@ -42,7 +42,7 @@ def build(recipe: Recipe | PathLike, *, data: PathLike | None = None) -> Experim
     Raises:
       UserError, DataError: what the recipe asks for does not fit together, or its data are missing or malformed.
     """
-    from tff_re.experiment import Workshop
+    from tff_re.runs.experiment import Workshop
 
     return Workshop(_where(data)).build(_recipe(recipe))
 
@@ -69,7 +69,7 @@ def train(
     Raises:
       UserError, DataError: see `build`; or the folder holds something else.
     """
-    from tff_re.runs import train_run
+    from tff_re.runs.run import train_run
 
     recipe = _recipe(recipe)
     return train_run(recipe, Path(out), where=_where(data), resume=resume, runtime=runtime, on_round=on_round)[1]
@@ -99,10 +99,10 @@ def compare(
     Raises:
       UserError, DataError: see `build`; or the folder holds something else.
     """
-    from tff_re.comparison import compare as run_all
-    from tff_re.comparison import load_suite, suite_of_recipes
-    from tff_re.comparison_report import write_report
-    from tff_re.experiment import Workshop
+    from tff_re.comparison.report import write_report
+    from tff_re.comparison.suite import compare as run_all
+    from tff_re.comparison.suite import load_suite, suite_of_recipes
+    from tff_re.runs.experiment import Workshop
 
     make, given = (load_suite, what) if isinstance(what, str) else (suite_of_recipes, tuple(what))
     suite = make(given, tuple(overrides), None if seeds is None else tuple(seeds))
@@ -136,7 +136,7 @@ def export(
     Raises:
       UserError, DataError: there is no such run, its data are missing, or its model cannot be exported.
     """
-    from tff_re.runs import export_run
+    from tff_re.runs.run import export_run
 
     out = None if out is None else Path(out)
     options = {"formats": formats, "quantise": quantise, "tflite": tflite}
@@ -158,8 +158,8 @@ def score(
     Raises:
       UserError, DataError: there is no such export, or the file or its classes do not fit.
     """
-    from tff_re.prediction import load_export
-    from tff_re.scoring import score as score_file
+    from tff_re.exporting.prediction import load_export
+    from tff_re.exporting.scoring import score as score_file
 
     return score_file(load_export(export, trust=trust), Path(file), dataset, label)
 
@@ -169,7 +169,7 @@ def _recipe(recipe: Recipe | PathLike) -> Recipe:
 
 
 def _where(data: PathLike | None):
-    from tff_re.tasks.where import Where
+    from tff_re.tasks.data_paths import Where
 
     if data is not None and not Path(data).is_dir():
         raise UserError(f"{data}: no such folder")

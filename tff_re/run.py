@@ -8,13 +8,13 @@ from pathlib import Path
 
 import click
 
+from tff_re import __version__
+from tff_re.cli.terminal import drop_standard_output, guarded_output
 from tff_re.errors import UserError
 from tff_re.quiet import be_quiet
 from tff_re.runtime import RuntimeProblem, check_runtime_name, runtime_names
 from tff_re.runtime.tls import VARIABLES, chosen
-from tff_re.sizes import require_limits
-from tff_re.terminal import drop_standard_output, guarded_output
-from tff_re.version import __version__
+from tff_re.tasks.sizes import require_limits
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
@@ -87,7 +87,7 @@ def cli(context):
 @click.option("--partition", type=click.Path(path_type=Path), help="Read the partition from this file.")
 def train(recipe, overrides, data, trust, out, resume, seed, runtime, partition):
     """Train RECIPE (a name that `recipes` lists, or a TOML file) into a folder."""
-    from tff_re import commands
+    from tff_re.cli import commands
 
     commands.train(recipe, overrides, _where(data, trust, partition), out, resume, seed, runtime)
 
@@ -99,7 +99,7 @@ def train(recipe, overrides, data, trust, out, resume, seed, runtime, partition)
 @_with(_recipe_options, _run_options, _runtime_option)
 def compare(recipes, suite, seeds, overrides, data, trust, out, resume, runtime):
     """Compare recipes, or the algorithms of a suite, on the same partitions and seeds."""
-    from tff_re import commands
+    from tff_re.cli import commands
 
     commands.compare(recipes, suite, _seeds(seeds), overrides, _where(data, trust), out, resume, runtime)
 
@@ -119,7 +119,7 @@ def compare(recipes, suite, seeds, overrides, data, trust, out, resume, runtime)
 def evaluate(run, split, file, dataset, label, data, trust, runtime):
     """Evaluate the newest checkpoint of RUN (a folder that `train` wrote) on every client or on what its server holds,
     or EXPORT on a file."""
-    from tff_re import commands
+    from tff_re.cli import commands
 
     require_limits()
     if (run / "export.json").is_file():
@@ -149,7 +149,7 @@ def evaluate(run, split, file, dataset, label, data, trust, runtime):
 @_with(_recipe_options[1:], _runtime_option)
 def cases(runs, facts, pair, sentences, show_text, out, data, trust, runtime):
     """Show which sentences of a fact, on which platforms, each RUN's method trains on (runs on bags, of one seed)."""
-    from tff_re import commands
+    from tff_re.cli import commands
 
     commands.cases(runs, facts, _pair(pair), sentences, show_text, out, _where(data, trust), runtime)
 
@@ -171,7 +171,7 @@ def cases(runs, facts, pair, sentences, show_text, out, data, trust, runtime):
 @_with(_recipe_options[1:], _runtime_option)
 def export(run, out, overwrite, formats, quantise, tflite, data, trust, runtime):
     """Export RUN as a model (.keras and SavedModel) that takes raw text, with a model card."""
-    from tff_re import commands
+    from tff_re.cli import commands
 
     forms = {"formats": formats, "quantise": quantise, "tflite": tflite}
     commands.export(run, out, overwrite, _where(data, trust), runtime, **forms)
@@ -201,10 +201,10 @@ def predict(export, texts, file, json_lines, head_type, tail_type, dataset, as_j
     For relations a text has its mentions marked: <e1>head</e1>, <e2>tail</e2>. A line that cannot be read is named and
     does not stop the others; the exit code is 2 then.
     """
-    from tff_re import commands
+    from tff_re.cli import commands
 
     require_limits()
-    from tff_re.predict_input import Shown, Source
+    from tff_re.cli.predict_input import Shown, Source
 
     shown = Shown(json=as_json, text=show_text)
     commands.predict(export, texts, Source(file, json_lines, head_type, tail_type), shown, dataset, trust)
@@ -214,7 +214,7 @@ def predict(export, texts, file, json_lines, head_type, tail_type, dataset, as_j
 @click.option("--keys", is_flag=True, help="Show every key of a recipe, its default and its meaning, as Markdown.")
 def recipes(keys):
     """List the recipes and suites that come with the project."""
-    from tff_re import commands
+    from tff_re.cli import commands
 
     commands.recipes(keys)
 
@@ -223,7 +223,7 @@ def recipes(keys):
 @click.option("--data", type=click.Path(path_type=Path), help="Folder of the data sets [default: $TFF_RE_DATA].")
 def datasets(data):
     """List the data sets, and which of their files are there."""
-    from tff_re import commands
+    from tff_re.cli import commands
 
     commands.datasets(_folder(data))
 
@@ -234,7 +234,7 @@ def datasets(data):
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for partition.json, the table and the heatmap.")
 def partition(recipe, overrides, data, trust, seed, out):
     """Show which client would hold what under RECIPE; nothing is trained."""
-    from tff_re import commands
+    from tff_re.cli import commands
 
     commands.partition(recipe, overrides, _where(data, trust), seed, out)
 
@@ -243,7 +243,7 @@ def partition(recipe, overrides, data, trust, seed, out):
 @click.option("--data", type=click.Path(path_type=Path), help="Folder of the data sets [default: $TFF_RE_DATA].")
 def doctor(data):
     """Check this machine and this installation; start a worker and stop it again."""
-    from tff_re import commands
+    from tff_re.cli import commands
 
     commands.doctor(_folder(data))
 
@@ -268,7 +268,7 @@ def doctor(data):
 )
 def worker(port, bind, max_concurrent, tls_cert, tls_key, tls_ca, insecure, log, check, timeout):
     """Run a worker for `--runtime remote:…` of other machines, until Ctrl-C; or check one (exit code 0 or 2)."""
-    from tff_re import worker_command
+    from tff_re.cli import worker as worker_command
 
     if (port is None) == (check is None):
         raise UserError("give --port PORT to start a worker, or --check HOST:PORT to ask for one")
@@ -284,7 +284,7 @@ def worker(port, bind, max_concurrent, tls_cert, tls_key, tls_ca, insecure, log,
 def demo(out):
     """Train, compare, plot, export and classify on what comes with the project: a few minutes."""
     require_limits()
-    from tff_re import commands
+    from tff_re.cli import commands
 
     commands.demo(out)
 
@@ -294,7 +294,7 @@ def _where(data, trust, partition=None):
     _folder(data)
     if partition is not None and not partition.is_file():
         raise UserError(f"--partition {partition}: no such file")
-    from tff_re.tasks.where import Where
+    from tff_re.tasks.data_paths import Where
 
     return Where(data=data, partition=partition, trust=trust)
 

@@ -5,6 +5,6 @@
 refused with file, line and reason; what a reader did to a file that is whole stands in the corpus's notes.
 """
 
-from datasets.bag_records import NEGATIVE, BagCorpus, BagSentence
+from datasets.bags.records import NEGATIVE, BagCorpus, BagSentence
 
 __all__ = ["NEGATIVE", "BagCorpus", "BagSentence"]

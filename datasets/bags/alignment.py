@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from datasets.bag_records import NEGATIVE, BagCorpus, BagSentence, Pair
-from datasets.document_records import Document, Fact
+from datasets.bags.records import NEGATIVE, BagCorpus, BagSentence, Pair
+from datasets.documents.records import Document, Fact
 from datasets.errors import DataError, named
-from datasets.relation_records import Span
 from datasets.relations.reading import Numbering, notes_of, trimmed
+from datasets.relations.records import Span
 from datasets.relations.sentences import sentences_of_document
 from datasets.seeds import generator
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from datasets.bag_records import BagCorpus, Pair
+from datasets.bags.records import BagCorpus, Pair
 from datasets.errors import DataError
 from datasets.federated import ClientExamples, Examples, FederatedExamples
 from datasets.partition import Partition

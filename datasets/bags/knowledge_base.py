@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 
-from datasets.document_records import Document, Fact
+from datasets.documents.records import Document, Fact
 from datasets.errors import DataError
 from datasets.files import PathLike
 from datasets.relations.reading import columns, read_lines

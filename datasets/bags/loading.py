@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from datasets.bag_records import BagCorpus
 from datasets.bags import mirgene, nyt10
 from datasets.bags.alignment import align
 from datasets.bags.knowledge_base import read_facts, stated_facts
+from datasets.bags.records import BagCorpus
 from datasets.catalogue import find_data_set, split_file
 from datasets.errors import DataError
 from datasets.files import PathLike

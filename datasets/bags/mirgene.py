@@ -7,8 +7,8 @@ authors' released program reads OpenNRE's JSON lines in which the entities may l
 
 from __future__ import annotations
 
-from datasets.bag_records import BagCorpus
 from datasets.bags import nyt10
+from datasets.bags.records import BagCorpus
 from datasets.errors import DataError
 from datasets.files import PathLike
 

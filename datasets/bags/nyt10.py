@@ -18,12 +18,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from datasets.bag_records import NEGATIVE, BagCorpus, BagSentence, Pair
+from datasets.bags.records import NEGATIVE, BagCorpus, BagSentence, Pair
 from datasets.errors import DataError
 from datasets.files import PathLike, read_byte_lines, read_json, read_json_lines
 from datasets.json_values import Fail, field, identifier, require
-from datasets.relation_records import UNKNOWN_TYPE, Span
 from datasets.relations.reading import notes_of
+from datasets.relations.records import UNKNOWN_TYPE, Span
 
 MISPLACED = ("refuse", "leave_out")
 

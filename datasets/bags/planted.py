@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from datasets.bag_records import BagCorpus, BagSentence
 from datasets.bags.planted_plan import Plan, PlantedOptions, draw_plan
+from datasets.bags.records import BagCorpus, BagSentence
 
 
 @dataclass(frozen=True)

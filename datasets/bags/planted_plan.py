@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from datasets.apportion import by_largest_remainder
-from datasets.bag_records import NEGATIVE
+from datasets.bags.records import NEGATIVE
 from datasets.errors import DataError
 from datasets.seeds import generator
 

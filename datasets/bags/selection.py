@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from datasets.bag_records import BagCorpus, Pair
+from datasets.bags.records import BagCorpus, Pair
 from datasets.errors import DataError
 from datasets.partition.split import check_test_share, test_count
 from datasets.seeds import generator

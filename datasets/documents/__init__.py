@@ -4,6 +4,6 @@
 irregular in the published files themselves is counted in notes.
 """
 
-from datasets.document_records import Document, EntityMention, Fact
+from datasets.documents.records import Document, EntityMention, Fact
 
 __all__ = ["Document", "EntityMention", "Fact"]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from datasets.documents.corpus import LABEL_NAMES, DocumentCorpus
 from datasets.documents.encoding import DocumentEncoding, EncodedDocuments
-from datasets.documents.records import LABEL_NAMES, DocumentCorpus
 from datasets.documents.scoring import GoldFacts, gold_facts
 from datasets.errors import DataError
 from datasets.federated import ClientExamples, Examples, FederatedExamples

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from datasets.documents.records import DocumentCorpus, DocumentSample
+from datasets.documents.corpus import DocumentCorpus, DocumentSample
 from datasets.errors import DataError, named
 from datasets.federated import Examples
 from datasets.text.relation_encoding import Tokenizer, tokenized

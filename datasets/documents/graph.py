@@ -18,9 +18,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from datasets.document_records import Document, EntityMention
+from datasets.documents.records import Document, EntityMention
 from datasets.errors import DataError
-from datasets.relation_records import Span
+from datasets.relations.records import Span
 from datasets.relations.sentences import sentences_of_document
 
 GRAPHS = ("released_code", "edge_oriented")

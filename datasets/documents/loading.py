@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from datasets.catalogue import find_data_set, label_choice, split_file
+from datasets.documents.corpus import DocumentCorpus
 from datasets.documents.mesh import read_mesh_tree
 from datasets.documents.pairs import PairRule, document_corpus
 from datasets.documents.pubtator import read_pubtator
-from datasets.documents.records import DocumentCorpus
 from datasets.errors import DataError
 from datasets.files import PathLike
 from datasets.relations.reading import notes_of

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from datasets.document_records import Document
+from datasets.documents.corpus import DocumentCorpus, DocumentEntity, DocumentPair, DocumentSample
 from datasets.documents.graph import sentence_index, sentences_of
 from datasets.documents.mesh import is_hypernym
-from datasets.documents.records import DocumentCorpus, DocumentEntity, DocumentPair, DocumentSample
+from datasets.documents.records import Document
 from datasets.errors import DataError, named
 from datasets.relations.reading import notes_of
 

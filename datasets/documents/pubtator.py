@@ -22,7 +22,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
-from datasets.document_records import Document, EntityMention, Fact
+from datasets.documents.records import Document, EntityMention, Fact
 from datasets.errors import DataError, named
 from datasets.files import PathLike
 from datasets.json_values import Fail

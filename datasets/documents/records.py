@@ -1,159 +1,72 @@
-"""What a document-level relation classification is made of: entities, candidate pairs, samples, a corpus."""
+"""What the readers of document-level data return: a text, its entities' mentions, and relations between entities."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
-from datasets.document_records import Document, EntityMention
-from datasets.documents.graph import GRAPHS, node_degrees, sentences_of
 from datasets.errors import DataError, named
 
-LABEL_NAMES = ("unrelated", "related")
-"""The classes of documents, for statistics: without and with a positive pair."""
-
 
 @dataclass(frozen=True)
-class DocumentEntity:
-    """An entity of a document: its identifier, its type and where it is named (composite mentions included)."""
+class EntityMention:
+    """A place where a document names one entity, or several at once (a composite mention).
 
-    entity_id: str
+    Attributes:
+      start, end: Characters (code points) of the document's text, half-open.
+      kind: The type of the entity, e.g. ``Chemical``.
+      entity_ids: Identifiers of the entities named, without ``-1``; empty for a mention that the corpus does not link.
+    """
+
+    start: int
+    end: int
     kind: str
+    entity_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A relation between two entities: of a document, or of a knowledge base."""
+
+    head_id: str
+    relation: str
+    tail_id: str
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text with entities and relations between them.
+
+    Attributes:
+      document_id: Unique in its corpus.
+      text: Title, one character, abstract; offsets count in it.
+      title_length: Where the title ends.
+      mentions: In the order of the text; they may overlap.
+      facts: The relations that the corpus states for the document.
+
+    Raises:
+      DataError: a mention that is empty or lies beyond the text.
+    """
+
+    document_id: str
+    text: str = field(repr=False)
+    title_length: int
     mentions: tuple[EntityMention, ...] = field(repr=False)
-
-
-@dataclass(frozen=True)
-class DocumentPair:
-    """A candidate: may there be a relation from the head to the tail?
-
-    Attributes:
-      head, tail: Indices of the sample's `entities`.
-      labels: Indices of the corpus's `relation_names` that hold, increasing; empty for a negative pair.
-      intra: Whether a sentence mentions both.
-    """
-
-    head: int
-    tail: int
-    labels: tuple[int, ...]
-    intra: bool
-
-
-@dataclass(frozen=True)
-class DocumentSample:
-    """A document with its candidate pairs; it has what a partitioner looks at (`datasets.partition.Sample`).
-
-    Attributes:
-      sample_id: Unique over a corpus's splits.
-      document: The text, its mentions and facts.
-      entities: In the order of their first mentions.
-      pairs: In the order of heads, then tails; a document may have none.
-
-    Raises:
-      DataError: a pair of an entity that there is not or with itself, or a pair twice.
-    """
-
-    sample_id: str
-    document: Document
-    entities: tuple[DocumentEntity, ...] = field(repr=False)
-    pairs: tuple[DocumentPair, ...] = field(repr=False)
+    facts: tuple[Fact, ...] = field(repr=False)
 
     def __post_init__(self):
-        seen = set()
-        for pair in self.pairs:
-            key = (pair.head, pair.tail)
-            known = all(0 <= index < len(self.entities) for index in key)
-            if not known or pair.head == pair.tail or key in seen:
+        for mention in self.mentions:
+            if not 0 <= mention.start < mention.end <= len(self.text):
                 raise DataError(
-                    "a pair stands twice" if key in seen else "a pair is not one of two of its entities",
+                    f"a mention {mention.start}:{mention.end} is empty or lies beyond the text of {len(self.text)} "
+                    "characters",
                     record=named("document", self.document_id),
-                    remedy="build the pairs with document_corpus",
+                    remedy="give 0 <= start < end <= length",
                 )
-            seen.add(key)
 
-    @property
-    def document_id(self) -> str:
-        """The document, e.g. its PMID."""
-        return self.document.document_id
-
-    @property
-    def label(self) -> int:
-        """Index of `LABEL_NAMES`: 1 if there is a positive pair."""
-        return int(any(pair.labels for pair in self.pairs))
-
-    @property
-    def fields(self) -> Mapping[str, str]:
-        """What a partitioner may group by: `label`."""
-        return {"label": LABEL_NAMES[self.label]}
-
-    @cached_property
-    def degrees(self) -> Mapping[str, tuple[int, ...]]:
-        """Name of a document graph -> the degrees of its nodes, for `structural_entropy`; see `node_degrees`."""
-        entities, sentences = [entity.mentions for entity in self.entities], sentences_of(self.document)
-        pairs = [(pair.head, pair.tail) for pair in self.pairs]
-        return {graph: node_degrees(entities, sentences, pairs, graph) for graph in GRAPHS}
-
-    def pair_ids(self, pair: DocumentPair) -> tuple[str, str, str]:
-        """Document, head and tail: what the evaluation compares with the gold."""
-        return self.document_id, self.entities[pair.head].entity_id, self.entities[pair.tail].entity_id
-
-
-@dataclass(frozen=True)
-class DocumentCorpus:
-    """Samples of one document-level relation classification; partitioners and `build_partition` take it as it is.
-
-    Attributes:
-      name: The corpus, e.g. ``cdr``.
-      samples: At least one, with unique ids.
-      relation_names: The relations that a pair may have, R of them; a pair may have none and several.
-      notes: What a report has to say about the corpus.
-
-    Raises:
-      DataError: no samples, an id or relation twice, or a pair with a label outside of `relation_names`.
-    """
-
-    name: str
-    samples: tuple[DocumentSample, ...] = field(repr=False)
-    relation_names: tuple[str, ...]
-    notes: tuple[str, ...] = ()
-
-    def __post_init__(self):
-        record = f"corpus {self.name}"
-        if not self.samples:
-            raise DataError("has no documents", record=record, remedy="give it at least one")
-        if not self.relation_names or len(set(self.relation_names)) != len(self.relation_names):
-            raise DataError("has no relation, or one twice", record=record, remedy="name every relation once")
-        seen = set()
-        for position, sample in enumerate(self.samples, 1):
-            where = named("document", sample.document_id, position)
-            if sample.sample_id in seen:
-                raise DataError("its id stands twice", record=where, remedy="give every document an id of its own")
-            seen.add(sample.sample_id)
-            if any(not 0 <= label < len(self.relation_names) for pair in sample.pairs for label in pair.labels):
-                raise DataError("a pair's label is no relation", record=where, remedy="use the index of relation_names")
-
-    @property
-    def documents(self) -> tuple[Document, ...]:
-        """The documents of the samples."""
-        return tuple(sample.document for sample in self.samples)
-
-    @property
-    def label_names(self) -> tuple[str, ...]:
-        """The classes of documents, under the name that partitioners know."""
-        return LABEL_NAMES
-
-    def counts(self) -> dict[str, int]:
-        """Documents, entities, mentions (a composite one once for each entity), pairs, positive and intra ones."""
-        pairs = [pair for sample in self.samples for pair in sample.pairs]
-        positive = [pair for pair in pairs if pair.labels]
-        entities = [entity for sample in self.samples for entity in sample.entities]
-        return {
-            "documents": len(self.samples),
-            "entities": len(entities),
-            "mentions": sum(len(entity.mentions) for entity in entities),
-            "pairs": len(pairs),
-            "positive": len(positive),
-            "negative": len(pairs) - len(positive),
-            "intra": sum(pair.intra for pair in pairs),
-            "positive_intra": sum(pair.intra for pair in positive),
-        }
+    def entities(self) -> dict[str, tuple[EntityMention, ...]]:
+        """Identifier to its mentions, in the order of the first ones; a composite mention stands under all its ids."""
+        found: dict[str, list[EntityMention]] = {}
+        for mention in self.mentions:
+            for entity_id in mention.entity_ids:
+                found.setdefault(entity_id, []).append(mention)
+        return {entity_id: tuple(mentions) for entity_id, mentions in found.items()}

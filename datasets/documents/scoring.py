@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from datasets.documents.corpus import DocumentCorpus
 from datasets.documents.encoding import PairId
 from datasets.documents.graph import sentence_index, sentences_of
-from datasets.documents.records import DocumentCorpus
 from datasets.errors import DataError
 
 FactKey = tuple[str, str, int, str]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from datasets.documents.records import DocumentCorpus
+from datasets.documents.corpus import DocumentCorpus
 from datasets.errors import DataError
 from datasets.partition.split import check_test_share, test_count
 from datasets.seeds import generator

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from datasets.documents.records import DocumentCorpus
+from datasets.documents.corpus import DocumentCorpus
 from datasets.partition.base import Partition
 from datasets.partition.structural_entropy import StructuralEntropy, entropies
 

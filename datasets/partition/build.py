@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
+from datasets.dialogues.records import TextCorpus
 from datasets.errors import DataError
 from datasets.partition.base import ClientSamples, Partition, Partitioner
 from datasets.partition.server_samples import draw_server_samples
 from datasets.partition.split import check_test_share, hold_out
-from datasets.records import TextCorpus
 from datasets.seeds import generator
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from datasets.dialogues.records import TextCorpus
 from datasets.partition.base import Partition
-from datasets.records import TextCorpus
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import json
 
+from datasets.dialogues.records import TextCorpus
 from datasets.errors import DataError, named
 from datasets.files import PathLike, read_json, write_atomically
 from datasets.json_values import Fail, field, require
 from datasets.partition.base import ClientSamples, Partition
-from datasets.records import TextCorpus
 
 FORMAT = "tff-re partition"
 VERSION = 1

@@ -5,6 +5,6 @@
 files themselves is counted in the corpus's notes.
 """
 
-from datasets.relation_records import NO_RELATION, UNKNOWN_TYPE, RelationCorpus, RelationMention
+from datasets.relations.records import NO_RELATION, UNKNOWN_TYPE, RelationCorpus, RelationMention
 
 __all__ = ["NO_RELATION", "UNKNOWN_TYPE", "RelationCorpus", "RelationMention"]

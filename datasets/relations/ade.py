@@ -22,11 +22,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from datasets.dialogues.records import LabelledText, TextCorpus
 from datasets.errors import DataError
 from datasets.files import PathLike
 from datasets.json_values import Fail
-from datasets.records import LabelledText, TextCorpus
-from datasets.relation_records import NO_RELATION, RelationCorpus, RelationMention, Span
 from datasets.relations.reading import (
     Numbering,
     columns,
@@ -37,6 +36,7 @@ from datasets.relations.reading import (
     trimmed,
     whole_number,
 )
+from datasets.relations.records import NO_RELATION, RelationCorpus, RelationMention, Span
 
 RELATIONS = (NO_RELATION, "adverse_effect")
 

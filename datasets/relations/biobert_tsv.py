@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from datasets.errors import DataError
 from datasets.files import PathLike
 from datasets.json_values import Fail
-from datasets.relation_records import NO_RELATION, RelationCorpus, RelationMention, Span
 from datasets.relations.reading import columns, notes_of, occurrences, one_of, read_lines, require_some
+from datasets.relations.records import NO_RELATION, RelationCorpus, RelationMention, Span
 
 HEADERS = (("index", "sentence", "label"), ("sentence", "label"))
 

@@ -13,8 +13,8 @@ from collections import Counter
 from datasets.errors import DataError
 from datasets.files import PathLike, read_json_lines
 from datasets.json_values import Fail, field, require
-from datasets.relation_records import RelationCorpus, RelationMention, Span
 from datasets.relations.reading import Numbering, notes_of, one_of, require_some, trimmed, without_marks
+from datasets.relations.records import RelationCorpus, RelationMention, Span
 
 GROUPS = {
     "CPR:3": ("UPREGULATOR", "ACTIVATOR", "INDIRECT-UPREGULATOR"),

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from datasets.errors import DataError, named
 from datasets.files import PathLike
 from datasets.json_values import Fail
-from datasets.relation_records import NO_RELATION, RelationCorpus, RelationMention, Span
 from datasets.relations.chemprot import GROUP_OF, GROUPS, class_names
 from datasets.relations.reading import Numbering, columns, notes_of, one_of, read_lines, require_some, span
+from datasets.relations.records import NO_RELATION, RelationCorpus, RelationMention, Span
 from datasets.relations.sentences import sentences_of_document
 
 ENTITY_TYPES = {"CHEMICAL": "chemical", "GENE-Y": "gene", "GENE-N": "gene", "GENE": "gene"}

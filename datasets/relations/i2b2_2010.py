@@ -20,8 +20,8 @@ from pathlib import Path
 from datasets.errors import DataError, named
 from datasets.files import PathLike
 from datasets.json_values import Fail
-from datasets.relation_records import NO_RELATION, RelationCorpus, RelationMention, Span
 from datasets.relations.reading import Numbering, notes_of, one_of, read_lines, require_some
+from datasets.relations.records import NO_RELATION, RelationCorpus, RelationMention, Span
 
 RELATIONS = {
     "TrIP": ("treatment", "problem"),

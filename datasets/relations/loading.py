@@ -8,8 +8,8 @@ from pathlib import Path
 from datasets.catalogue import find_data_set, label_choice, split_file
 from datasets.errors import DataError
 from datasets.files import PathLike
-from datasets.relation_records import RelationCorpus
 from datasets.relations import ade, biobert_tsv, chemprot, chemprot_release, i2b2_2010, pgr, semeval2010_task8
+from datasets.relations.records import RelationCorpus
 
 _RELEASE = re.compile(r"(.+)_(relations|gold_standard|relations_gs)\.tsv(\.gz)?")
 

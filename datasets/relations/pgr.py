@@ -11,8 +11,8 @@ import functools
 
 from datasets.errors import DataError
 from datasets.files import PathLike
-from datasets.relation_records import NO_RELATION, RelationCorpus, RelationMention
 from datasets.relations.reading import Numbering, columns, notes_of, one_of, read_lines, require_some, span
+from datasets.relations.records import NO_RELATION, RelationCorpus, RelationMention
 
 HEADER = (
     "FILE_ID",

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datasets.errors import DataError
 from datasets.files import PathLike, decode, read_bytes
 from datasets.json_values import Fail
-from datasets.relation_records import Span
+from datasets.relations.records import Span
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from datasets.apportion import by_largest_remainder
 from datasets.errors import DataError
 from datasets.partition.split import check_test_share, test_count
-from datasets.relation_records import RelationCorpus
+from datasets.relations.records import RelationCorpus
 from datasets.seeds import generator
 
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from datasets.errors import DataError
 from datasets.files import PathLike
 from datasets.json_values import Fail
-from datasets.relation_records import UNKNOWN_TYPE, RelationCorpus, RelationMention, Span
 from datasets.relations.reading import one_of, read_lines, require_some, trimmed, without_marks
+from datasets.relations.records import UNKNOWN_TYPE, RelationCorpus, RelationMention, Span
 
 NEGATIVE = "Other"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from datasets.relation_records import Span
+from datasets.relations.records import Span
 
 # A sentence ends at . ? or ! (and what closes after it), where blanks and a capital, a digit or a bracket follow.
 _BOUNDARY = re.compile(r"[.?!][\"')\]]*(\s+)(?=[\"'(\[]*[^\W_a-z])")

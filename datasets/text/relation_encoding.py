@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from datasets.errors import DataError, named
-from datasets.relation_records import RelationMention
+from datasets.relations.records import RelationMention
 from datasets.text.relation_layout import MARKERS, NO_MARKER, Part, blinded, marked
 
 MIN_LENGTH = 8

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from datasets.errors import DataError
-from datasets.relation_records import NO_RELATION, UNKNOWN_TYPE, RelationMention
+from datasets.relations.records import NO_RELATION, UNKNOWN_TYPE, RelationMention
 
 MARKERS = ("<e1>", "</e1>", "<e2>", "</e2>")
 """Opening and closing marker of the head, opening and closing marker of the tail (FedCMC; FedED, Section 3.2)."""

@@ -11,11 +11,11 @@ import tensorflow_federated as tff
 
 from computations import algorithms
 from computations.native_form import native_form
-from computations.staged_form import ClientResult, kept, staged_form
 from computations.traffic import round_traffic, type_bytes
 from tests.computations import toolbox
 from tests.computations.cases import CASES, NUM_AT_SERVER, STEPS, case
 from tests.computations.toolbox import bits, client, examples, model_weights, start_weights
+from tff_re.runtime.remote.staged_form import ClientResult, kept, staged_form
 
 NAMES = algorithms.names()
 every_algorithm = pytest.mark.parametrize("name", NAMES)

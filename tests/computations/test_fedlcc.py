@@ -11,7 +11,7 @@ from computations.client_work.objectives import Batch, Client, LocalizedContextC
 from computations.client_work.objectives.moon import output_rows, representations
 from computations.errors import CompositionError
 from computations.local_model import LocalModel
-from computations.pairs import binary_losses, pair_statistics
+from tff_re.models.pairs import binary_losses, pair_statistics
 
 WIDTH, PLACES = 3, 4
 

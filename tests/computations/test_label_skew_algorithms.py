@@ -377,7 +377,7 @@ def test_a_client_that_does_not_count_leaves_scaffolds_variates_alone(build):
 
 
 def test_scaffold_must_know_the_number_of_clients(build):
-    """A run counts them (tests/test_sentence_relations.py); who builds the algorithm without a run gives them."""
+    """A run counts them (tests/runs/test_sentence_relations.py); who builds the algorithm without a run gives them."""
     options = algorithms.find("scaffold").options
     assert options().num_clients is None and options(num_clients=7).weighting == "uniform"
     with pytest.raises(ValueError, match="num_clients must be given"):

@@ -3,8 +3,8 @@
 import gzip
 import json
 
+from datasets.dialogues.records import LabelledText, TextCorpus
 from datasets.errors import DataError
-from datasets.records import LabelledText, TextCorpus
 
 SECRET = "宝宝昨晚高烧不退"
 

@@ -4,8 +4,8 @@ from datasets_for_tests import dialogue, sentence, write_gz, write_json
 
 import datasets
 from datasets.catalogue import DATA_SETS, label_choice
+from datasets.dialogues.imcs_v2 import DIALOGUE_ACTS, read_dialogues, read_symptom_vocabulary
 from datasets.errors import DataError
-from datasets.imcs_v2 import DIALOGUE_ACTS, read_dialogues, read_symptom_vocabulary
 from datasets.text import CharacterEncoding, Segmenter, WordEncoding
 
 DIAGNOSES = 10

@@ -7,7 +7,7 @@ import datasets
 from datasets.encoded_clients import encode_relations, training_texts
 from datasets.errors import DataError
 from datasets.partition import ClientSamples, Partition, build_partition, make_partitioner
-from datasets.relation_records import RelationCorpus, RelationMention
+from datasets.relations.records import RelationCorpus, RelationMention
 from datasets.text.relation_encoding import RelationEncoding
 from datasets.text.relation_layout import as_text, blinded
 from datasets.text.word_tokenizer import word_tokenizer, word_vocabulary

@@ -5,8 +5,8 @@ from datasets_for_tests import SECRET, dialogue, message, sentence, write_gz, wr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from datasets.dialogues.imcs_v2 import DIALOGUE_ACTS, labelled_sentences, read_dialogues, read_symptom_vocabulary
 from datasets.errors import DataError
-from datasets.imcs_v2 import DIALOGUE_ACTS, labelled_sentences, read_dialogues, read_symptom_vocabulary
 
 
 def refused(path, value) -> str:

@@ -4,7 +4,7 @@ import pytest
 from datasets_for_tests import SECRET, message, write_gz, write_json
 
 import datasets
-from datasets import dxy, mie
+from datasets.dialogues import dxy, mie
 from datasets.errors import DataError
 
 

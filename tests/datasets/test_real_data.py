@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 import datasets
-from datasets.imcs_v2 import read_dialogues
+from datasets.dialogues.imcs_v2 import read_dialogues
 from datasets.text import Segmenter
 
 pytestmark = pytest.mark.real_data

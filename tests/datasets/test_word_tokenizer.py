@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datasets.errors import DataError
-from datasets.relation_records import RelationMention
+from datasets.relations.records import RelationMention
 from datasets.text import Vocabulary
 from datasets.text.relation_encoding import RelationEncoding, with_markers
 from datasets.text.relation_layout import MARKERS

@@ -12,12 +12,12 @@ import tensorflow as tf
 from tests.models.encoders_for_tests import KINDS, encoder
 from tests.upper_floors import assert_same_weights
 from tff_re.errors import UserError
-from tff_re.experiment import Workshop
 from tff_re.models.inputs import HiddenRelationInput, RelationInput
-from tff_re.recipe import resolve
-from tff_re.runs import keras_model, train_run
+from tff_re.recipes.reading import resolve
+from tff_re.runs.experiment import Workshop
+from tff_re.runs.run import keras_model, train_run
 from tff_re.tasks.base import Prepared
-from tff_re.tasks.where import Where
+from tff_re.tasks.data_paths import Where
 
 LABELS = ("ACTIVATOR", "INHIBITOR", "AGONIST")
 

@@ -19,7 +19,7 @@ from tff_re.runtime import (
     WorkerStartFailed,
     open_runtime,
 )
-from tff_re.runtime.worker import Worker, reserve_port
+from tff_re.runtime.local.worker import Worker, reserve_port
 
 NUM_CLIENTS = 7
 

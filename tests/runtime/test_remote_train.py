@@ -7,9 +7,9 @@ import pytest
 
 from tests.runtime.test_remote import free_port
 from tests.upper_floors import assert_same_run, command, refusal, share_computations, tiny, workshop, write_recipe
-from tff_re.runs import train_run
+from tff_re.runs.run import train_run
 from tff_re.runtime import RemoteRuntime
-from tff_re.runtime.worker import Worker
+from tff_re.runtime.local.worker import Worker
 
 
 @pytest.fixture

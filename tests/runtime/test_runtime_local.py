@@ -21,10 +21,10 @@ from tff_re.runtime import (
     RuntimeProblem,
     UnknownRuntime,
     WorkerDied,
-    local,
     open_runtime,
-    supervised,
 )
+from tff_re.runtime.local.runtime import runtime as local
+from tff_re.runtime.local.runtime import supervised
 
 
 @pytest.fixture(scope="module")

@@ -18,11 +18,12 @@ import psutil
 import pytest
 
 from tests.runtime.conftest import supervisor_without_namespaces
-from tff_re.runtime import RuntimeProblem, WorkerStartFailed, install_signal_handlers, supervised
-from tff_re.runtime import worker as worker_module
+from tff_re.runtime import RuntimeProblem, WorkerStartFailed, install_signal_handlers
 from tff_re.runtime.connection import check_worker
-from tff_re.runtime.forwarder import Forwarder
-from tff_re.runtime.worker import Worker
+from tff_re.runtime.local.forwarder import Forwarder
+from tff_re.runtime.local.runtime import supervised
+from tff_re.runtime.local.runtime import worker as worker_module
+from tff_re.runtime.local.worker import Worker
 
 
 @pytest.fixture

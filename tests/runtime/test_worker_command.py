@@ -10,13 +10,14 @@ import psutil
 import pytest
 
 from tests.upper_floors import Process, command, refusal
-from tff_re.runtime import RuntimeProblem, serving
+from tff_re.runtime import RuntimeProblem
 from tff_re.runtime.connection import check_worker
-from tff_re.runtime.proxy import configuration, find_proxy
+from tff_re.runtime.local.worker import reserve_port
+from tff_re.runtime.remote.proxy import configuration, find_proxy
+from tff_re.runtime.remote.runtime import serving
 from tff_re.runtime.tls import Tls
-from tff_re.runtime.worker import reserve_port
 
-_ENTER = "from tff_re.runtime.private_network import enter_private_network as e; r = e(); print(r or '', end='')"
+_ENTER = "from tff_re.runtime.local.private_network import enter_private_network as e; r = e(); print(r or '', end='')"
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +214,7 @@ def test_without_namespaces_it_is_refused(monkeypatch, port, tmp_path):
 
 def test_the_command_has_one_thread():
     """Linux gives a user namespace to such a process only; root does not need one, and would not notice."""
-    modules = "tff_re.run, tff_re.worker_command, tff_re.runtime.serving"
+    modules = "tff_re.run, tff_re.cli.worker, tff_re.runtime.remote.serving"
     code = f"import os, {modules}; print(len(os.listdir('/proc/self/task')))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1\n"
 

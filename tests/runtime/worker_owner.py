@@ -15,7 +15,7 @@ import time
 def main():
     kind, ending, log, record = sys.argv[1:]
     from tff_re.runtime import install_signal_handlers, open_runtime
-    from tff_re.runtime.worker import Worker
+    from tff_re.runtime.local.worker import Worker
 
     install_signal_handlers()
     if kind == "runtime":

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_re import models
+from tff_re import __version__, models
 from tff_re.exporting import places
 from tff_re.exporting.bags import BagForm
 from tff_re.exporting.card import card
@@ -39,7 +39,6 @@ from tff_re.models.inputs import (
 )
 from tff_re.models.keras_files import forget_layer_names, save_keras
 from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD
-from tff_re.version import __version__
 
 __all__ = ["FORMATS", "FORMS", "QUANTISED", "TOLERANCE", "ExportError", "export_model", "in_float32", "is_export"]
 

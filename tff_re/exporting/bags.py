@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from computations.inference import forward
-from datasets.bag_records import BagSentence
-from datasets.text.encoding_files import relation_encoding_from_json, relation_encoding_to_json
+from datasets.bags.records import BagSentence
+from datasets.encoding_files import relation_encoding_from_json, relation_encoding_to_json
 from datasets.text.relation_encoding import RelationEncoding
 from tff_re.exporting.forms import (
     DEFAULT_SIGNATURE,

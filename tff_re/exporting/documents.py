@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from datasets.document_records import Document, EntityMention
+from datasets.documents.corpus import DocumentCorpus, DocumentSample
 from datasets.documents.encoding import DocumentEncoding, Widths, identified_pairs
 from datasets.documents.pairs import PairRule, document_corpus
-from datasets.documents.records import DocumentCorpus, DocumentSample
+from datasets.documents.records import Document, EntityMention
 from datasets.documents.scoring import gold_facts, score_pairs
-from datasets.text.encoding_files import document_encoding_from_json, document_encoding_to_json
+from datasets.encoding_files import document_encoding_from_json, document_encoding_to_json
 from tff_re.exporting.forms import DEFAULT_SIGNATURE, Core, Endpoint, Form, Probes, traced_once
 from tff_re.exporting.places import ExportError
 from tff_re.models.document_layers import PairProbabilities

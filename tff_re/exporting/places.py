@@ -16,13 +16,13 @@ import tensorflow as tf
 
 from datasets.errors import DataError
 from tff_re.errors import UserError
-from tff_re.export_description import DESCRIPTION_FILE as DESCRIPTION_FILE
-from tff_re.export_description import ENCODING_FILE as ENCODING_FILE
-from tff_re.export_description import FORMAT as FORMAT
-from tff_re.export_description import FORMAT_VERSIONS
-from tff_re.export_description import LABELS_FILE as LABELS_FILE
-from tff_re.export_digests import write_digests
-from tff_re.export_graph import check_graph
+from tff_re.exporting.description import DESCRIPTION_FILE as DESCRIPTION_FILE
+from tff_re.exporting.description import ENCODING_FILE as ENCODING_FILE
+from tff_re.exporting.description import FORMAT as FORMAT
+from tff_re.exporting.description import FORMAT_VERSIONS
+from tff_re.exporting.description import LABELS_FILE as LABELS_FILE
+from tff_re.exporting.digests import write_digests
+from tff_re.exporting.graph import check_graph
 
 FORMAT_VERSION = FORMAT_VERSIONS[-1]
 KERAS_FILE = "model.keras"

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from datasets.errors import DataError
-from datasets.relation_records import RelationMention
+from datasets.relations.records import RelationMention
 from datasets.text.relation_encoding import RelationEncoding
 from datasets.text.relation_layout import with_inline_markers
 from datasets.text.tokenizer_tables import TokenizerTables, tables_of

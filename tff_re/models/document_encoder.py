@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from computations.pairs import adaptive_threshold_losses, binary_losses, pair_statistics
 from computations.randomness import SeededDropout
 from tff_re.errors import UserError
 from tff_re.models.document_layers import (
@@ -22,6 +21,7 @@ from tff_re.models.document_layers import (
     TrimDocuments,
 )
 from tff_re.models.inputs import DocumentInput
+from tff_re.models.pairs import adaptive_threshold_losses, binary_losses, pair_statistics
 from tff_re.models.pretrained import assign_pretrained, load_config, require_vocabulary
 from tff_re.models.text_layers import keras_inputs
 

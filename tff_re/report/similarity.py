@@ -158,7 +158,7 @@ def first_and_last(
     """The first and the last recorded round as matrices.
 
     Args:
-      recorded: Round to client to d [C], as `tff_re.checkpoints.read_client_states` gives it.
+      recorded: Round to client to d [C], as `tff_re.runs.checkpoints.read_client_states` gives it.
       clients: K names, the rows.
       num_classes: C.
 

@@ -17,8 +17,8 @@ from tff_re.runtime.errors import (
     WorkerStartFailed,
 )
 from tff_re.runtime.in_process import InProcessRuntime
-from tff_re.runtime.local import LocalRuntime
-from tff_re.runtime.remote import RemoteRuntime
+from tff_re.runtime.local.runtime import LocalRuntime
+from tff_re.runtime.remote.runtime import RemoteRuntime
 from tff_re.runtime.signals import install_signal_handlers
 
 __all__ = [

@@ -16,10 +16,10 @@ import tensorflow_federated as tff
 from computations.bag_evaluation import arrange_bags, build_bag_scores
 from computations.federated_algorithm import FederatedAlgorithm
 from computations.local_model import PLATFORM, TRIPLE, LocalModel
-from datasets.bag_records import BagCorpus
 from datasets.bags.encoding import HeldOutBags, encode_bag_clients, encode_bags
 from datasets.bags.loading import load_bags
 from datasets.bags.planted import PlantedCorpus, planted
+from datasets.bags.records import BagCorpus
 from datasets.bags.selection import set_bags_apart, without_pairs
 from datasets.catalogue import find_data_set
 from datasets.encoded_clients import training_texts
@@ -27,12 +27,12 @@ from datasets.errors import DataError
 from datasets.federated import FederatedExamples
 from datasets.partition import Partition, build_partition, label_counts, read_partition
 from tff_re.settings import refuse_unread
-from tff_re.sizes import require_room_for_texts, require_samples_for_clients
 from tff_re.tasks.base import Prepared
+from tff_re.tasks.data_paths import Where
 from tff_re.tasks.held_out import DEV, TEST
 from tff_re.tasks.ranking_metrics import PRECISION_AT, curve, ranking_metrics
 from tff_re.tasks.relation_text import RelationTextOptions, relation_encoding
-from tff_re.tasks.where import Where
+from tff_re.tasks.sizes import require_room_for_texts, require_samples_for_clients
 
 PLANTED = "planted"
 PLANTED_TEST_SHARE = 0.25

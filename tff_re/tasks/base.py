@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from computations.local_model import LABEL, LocalModel
-from datasets.bag_records import BagCorpus
+from datasets.bags.records import BagCorpus
+from datasets.documents.corpus import DocumentCorpus
 from datasets.documents.encoding import DocumentEncoding
-from datasets.documents.records import DocumentCorpus
 from datasets.documents.statistics import DocumentStatistics
 from datasets.federated import ClientExamples, FederatedExamples
 from datasets.partition import LabelCounts, Partition, build_partition, read_partition
@@ -22,9 +22,9 @@ from tff_re import models
 from tff_re.errors import UserError
 from tff_re.models.inputs import DenseInput, DocumentInput, HiddenRelationInput, RelationInput, TokenInput
 from tff_re.settings import Choice
-from tff_re.sizes import require_samples_for_clients
+from tff_re.tasks.data_paths import Where
 from tff_re.tasks.held_out import HeldOut
-from tff_re.tasks.where import Where
+from tff_re.tasks.sizes import require_samples_for_clients
 
 
 @dataclass(frozen=True)

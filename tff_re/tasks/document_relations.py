@@ -14,9 +14,9 @@ from computations.federated_algorithm import FederatedAlgorithm
 from computations.local_model import LocalModel
 from datasets.catalogue import find_data_set
 from datasets.documents.clients import HeldOutDocuments, encode_document_clients
+from datasets.documents.corpus import DocumentCorpus
 from datasets.documents.encoding import DocumentEncoding
 from datasets.documents.loading import load_documents
-from datasets.documents.records import DocumentCorpus
 from datasets.documents.scoring import best_threshold
 from datasets.documents.selection import set_documents_apart, subset
 from datasets.documents.statistics import document_statistics
@@ -24,13 +24,13 @@ from datasets.errors import DataError
 from datasets.partition import build_partition, label_counts, read_partition
 from tff_re.models.inputs import DocumentInput
 from tff_re.settings import refuse_unread
-from tff_re.sizes import require_samples_for_clients
 from tff_re.tasks.base import Prepared
+from tff_re.tasks.data_paths import Where
 from tff_re.tasks.held_out import DEV, TEST
 from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD, PAIR_METRICS, pair_metrics
 from tff_re.tasks.ranking_metrics import curve
 from tff_re.tasks.relation_text import load_tokenizer
-from tff_re.tasks.where import Where
+from tff_re.tasks.sizes import require_samples_for_clients
 
 
 @dataclass(frozen=True, kw_only=True)

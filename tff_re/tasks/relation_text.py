@@ -14,7 +14,7 @@ from datasets.text.word_tokenizer import word_tokenizer, word_vocabulary
 from tff_re.errors import UserError
 from tff_re.models.inputs import RelationInput
 from tff_re.settings import refuse_unread
-from tff_re.tasks.where import Where
+from tff_re.tasks.data_paths import Where
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,14 +8,14 @@ from typing import Literal
 from datasets.catalogue import find_data_set
 from datasets.encoded_clients import encode_relations, training_texts
 from datasets.partition import label_counts
-from datasets.relation_records import RelationCorpus
 from datasets.relations.loading import load_relations
+from datasets.relations.records import RelationCorpus
 from datasets.relations.selection import balanced_subset, set_documents_apart, subset
 from tff_re.settings import refuse_unread
-from tff_re.sizes import require_room_for_texts
 from tff_re.tasks.base import Prepared, partition_of
+from tff_re.tasks.data_paths import Where
 from tff_re.tasks.relation_text import RelationTextOptions, relation_encoding
-from tff_re.tasks.where import Where
+from tff_re.tasks.sizes import require_room_for_texts
 
 
 @dataclass(frozen=True, kw_only=True)

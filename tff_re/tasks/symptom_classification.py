@@ -16,9 +16,9 @@ from datasets.text.segmentation import Segmenter
 from tff_re.errors import UserError
 from tff_re.models.inputs import TokenInput
 from tff_re.settings import refuse_unread
-from tff_re.sizes import require_room_for_texts
 from tff_re.tasks.base import Prepared, partition_of
-from tff_re.tasks.where import Where
+from tff_re.tasks.data_paths import Where
+from tff_re.tasks.sizes import require_room_for_texts
 
 _NEEDS = {
     "dev_path": ("test", ("official",)),

@@ -11,9 +11,9 @@ from datasets.federated import FederatedExamples
 from datasets.partition import LabelCounts, Natural
 from tff_re.errors import UserError
 from tff_re.models.inputs import DenseInput
-from tff_re.sizes import require_room_for_synthetic
 from tff_re.tasks.base import Prepared
-from tff_re.tasks.where import Where
+from tff_re.tasks.data_paths import Where
+from tff_re.tasks.sizes import require_room_for_synthetic
 
 
 @dataclass(frozen=True, kw_only=True)

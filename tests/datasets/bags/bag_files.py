@@ -5,7 +5,7 @@ import json
 import pytest
 from datasets_for_tests import message
 
-from datasets.bag_records import BagCorpus, BagSentence
+from datasets.bags.records import BagCorpus, BagSentence
 from datasets.errors import DataError
 
 REL2ID = {"NA": 0, "born in": 1, "lives in": 2}

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from datasets.bags.alignment import align
 from datasets.bags.knowledge_base import read_facts, stated_facts
-from datasets.document_records import Document, EntityMention, Fact
+from datasets.documents.records import Document, EntityMention, Fact
 from datasets.relations.sentences import sentences_of_document
 
 KINDS = {"head_kind": "Chemical", "tail_kind": "Disease"}

@@ -4,7 +4,7 @@ from bag_files import corpus, refused, sentence
 from datasets.bags.selection import set_bags_apart, without_pairs
 from datasets.errors import DataError
 from datasets.partition import Iid, build_partition, label_counts
-from datasets.relation_records import RelationMention
+from datasets.relations.records import RelationMention
 from datasets.text.relation_layout import as_text, blinded, marked
 
 A, B, C = ("a", "x"), ("b", "x"), ("c", "y")

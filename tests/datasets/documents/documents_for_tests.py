@@ -1,7 +1,7 @@
 """Small documents, built by hand."""
 
-from datasets.document_records import Document, EntityMention, Fact
 from datasets.documents.pairs import PairRule, document_corpus
+from datasets.documents.records import Document, EntityMention, Fact
 
 CDR = PairRule("Chemical", "Disease", ("CID",))
 CHR = PairRule("ChemMet", "ChemMet", ("React",))

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_pubtator import TEXTS
 
-from datasets.document_records import Document, EntityMention
 from datasets.documents.clients import encode_document_clients
 from datasets.documents.encoding import DocumentEncoding, PairId, Widths
+from datasets.documents.records import Document, EntityMention
 from datasets.errors import DataError
 from datasets.partition import Iid, build_partition
 

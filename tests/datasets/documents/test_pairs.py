@@ -1,10 +1,10 @@
 import pytest
 from documents_for_tests import CHR, corpus, document, worked
 
-from datasets.document_records import Document, EntityMention, Fact
+from datasets.documents.corpus import DocumentCorpus, DocumentPair, DocumentSample
 from datasets.documents.mesh import is_hypernym, read_mesh_tree
 from datasets.documents.pairs import PairRule
-from datasets.documents.records import DocumentCorpus, DocumentPair, DocumentSample
+from datasets.documents.records import Document, EntityMention, Fact
 from datasets.errors import DataError
 
 ROOM = document(

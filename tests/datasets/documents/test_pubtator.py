@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datasets.document_records import Document, EntityMention, Fact
 from datasets.documents.pubtator import read_pubtator
+from datasets.documents.records import Document, EntityMention, Fact
 from datasets.errors import DataError
 
 LINES = (

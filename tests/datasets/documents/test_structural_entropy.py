@@ -9,12 +9,12 @@ from documents_for_tests import corpus, document, worked
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datasets.dialogues.records import LabelledText, TextCorpus
 from datasets.documents.graph import GRAPHS, adjacency, node_degrees, sentence_index, sentences_of
 from datasets.documents.statistics import ROW, client_rows, document_statistics
 from datasets.errors import DataError
 from datasets.partition import StructuralEntropy, build_partition, make_partitioner, read_partition, write_partition
 from datasets.partition.structural_entropy import RELEASED_CUTS, entropies, structural_entropy
-from datasets.records import LabelledText, TextCorpus
 
 
 def small():

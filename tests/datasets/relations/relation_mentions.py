@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from datasets.relation_records import RelationMention
+from datasets.relations.records import RelationMention
 
 LETTERS = "abcdeäé頭𝄞"
 

@@ -3,7 +3,7 @@ from datasets_for_tests import SECRET, message
 
 from datasets.errors import DataError
 from datasets.partition import build_partition, label_counts, make_partitioner, read_partition, write_partition
-from datasets.relation_records import RelationCorpus, RelationMention
+from datasets.relations.records import RelationCorpus, RelationMention
 
 
 def mention(number=1, label=0, text=SECRET, head=(0, 2), tail=(3, 5), names=("no_relation", "x"), **more):

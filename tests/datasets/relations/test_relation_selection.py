@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from relation_files import refused
 
 from datasets.partition import build_partition, make_partitioner
-from datasets.relation_records import RelationCorpus, RelationMention
+from datasets.relations.records import RelationCorpus, RelationMention
 from datasets.relations.selection import balanced_subset, set_documents_apart, subset
 
 NAMES = ("no_relation", "a", "b", "c")

@@ -1,0 +1,1 @@
+"""Readers of Chinese medical dialogues; each gives a `TextCorpus`."""

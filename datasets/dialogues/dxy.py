@@ -1,0 +1,158 @@
+"""DXY: Chinese paediatric consultations with a diagnosis (Xu et al., AAAI 2019).
+
+JSON lines ``{self_repo, dialog: […], goal: {…}, disease_tag, consult_id}``; the task is to tell the disease from the
+parent's own report. The release, ``dxy_dialog_data_dialog_v2.txt``, has a line for each of its splits, ``train`` and
+``test``: the name, a blank, and the list of these records as Python writes it. Its other file is a pickle.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from dataclasses import field as data_field
+from typing import Any
+
+from datasets.dialogues.records import LabelledText, TextCorpus
+from datasets.errors import DataError, named
+from datasets.files import PathLike, decode, read_byte_lines, read_json_lines
+from datasets.json_values import field, identifier, require
+
+LABELS = ("disease",)
+
+_AGAIN = "copy or download it again"
+
+_RELEASE = re.compile(rb"(\w{1,20})[ \t]+\[")
+
+
+@dataclass(frozen=True)
+class Consultation:
+    """A consultation: the parent's own report (without blanks around it) and the disease that was found."""
+
+    consult_id: str
+    disease: str
+    self_report: str = data_field(repr=False)
+
+
+def read_consultations(path: PathLike, *, split: str = "train") -> tuple[Consultation, ...]:
+    """The consultations of a file of DXY, compressed or not, in the file's order.
+
+    A consultation may stand in the file more than once with different annotations (seven do in the release's
+    training split); the same record twice is refused.
+
+    Args:
+      path: JSON lines, or the release's text.
+      split: Which of the release's splits; JSON lines hold one.
+
+    Raises:
+      DataError: the file is missing, a line is not JSON, the release's text lacks the split or is not a list of
+        records, a key is missing, of the wrong type or empty, or a record stands twice.
+    """
+    result, seen = [], {}
+    for place, value in _records(path, split):
+        fail = functools.partial(DataError, path=path, **place)
+        require(value, dict, "it", fail)
+        consult_id = identifier(value, "consult_id", fail)
+        fail = functools.partial(fail, record=named("consultation", consult_id))
+        disease = field(value, "disease_tag", str, fail)
+        if not disease.strip():
+            raise fail('"disease_tag" is empty', remedy="give it a disease")
+        report = field(value, "self_repo", str, fail).strip()
+        if not report:
+            raise fail('"self_repo" is empty', remedy="remove the consultation or give it a report")
+        earlier = seen.setdefault(consult_id, [])
+        for other_place, other in earlier:
+            if other == value:
+                where = other_place.get("record") or f"line {other_place['line']}"
+                raise fail(f"is the same record as {where}", remedy="remove one of them")
+        earlier.append((place, value))
+        result.append(Consultation(consult_id, disease, report))
+    if not result:
+        raise DataError("has no consultations", path=path, remedy="give it at least one line")
+    return tuple(result)
+
+
+def _records(path: PathLike, split: str) -> Iterator[tuple[dict[str, Any], Any]]:
+    """The records and their places, as arguments of a DataError."""
+    with contextlib.closing(read_byte_lines(path)) as lines:
+        first = next(lines, b"")
+    if _RELEASE.match(first) is None:
+        yield from (({"line": line}, value) for line, value in read_json_lines(path))
+        return
+    names = []
+    for line, data in enumerate(read_byte_lines(path), 1):
+        match = _RELEASE.match(data)
+        if match is None:
+            raise DataError("is not a split's name and its records", path=path, line=line, remedy=_AGAIN)
+        names.append(match[1].decode())
+        if names[-1] == split:
+            for number, value in enumerate(_literal(data[match.end() - 1 :], path, line), 1):
+                yield {"line": line, "record": f"record number {number}"}, value
+            return
+    raise DataError(f"has no split {split}", path=path, remedy=f"use one of {', '.join(names)}, or another file")
+
+
+def _literal(data: bytes, path: PathLike, line: int) -> list:
+    """A list that Python wrote, without running anything."""
+    text = decode(data, path, line=line).strip()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes; they show a piece of the text
+            value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        value = None
+    if not isinstance(value, list):
+        # Raised here, outside of the handler: the error of the parser carries the text.
+        raise DataError("its records are not a list as Python writes it", path=path, line=line, remedy=_AGAIN)
+    return value
+
+
+def self_reports(
+    consultations: Sequence[Consultation],
+    label_names: Sequence[str] | None = None,
+    *,
+    name: str = "dxy",
+    path: PathLike | None = None,
+) -> TextCorpus:
+    """One sample a consultation: the self report, labelled with its disease; fields: `disease`.
+
+    The document is the consultation's id; the sample's is ``<consult_id>/<n>``, n = 1 for its first record.
+
+    Args:
+      consultations: As read by `read_consultations`.
+      label_names: The classes; for a dev split those of the training split. By default the diseases that occur,
+        sorted.
+      name: The corpus's name.
+      path: The file, for messages.
+
+    Raises:
+      DataError: a disease that is not in `label_names`.
+    """
+    names = tuple(label_names) if label_names is not None else tuple(sorted({c.disease for c in consultations}))
+    samples, count = [], Counter()
+    for consultation in consultations:
+        count[consultation.consult_id] += 1
+        if consultation.disease not in names:
+            raise DataError(
+                "its disease is none of the training split's classes",
+                path=path,
+                record=named("consultation", consultation.consult_id),
+                remedy="train on data with this disease, or remove the consultation",
+            )
+        samples.append(
+            LabelledText(
+                f"{consultation.consult_id}/{count[consultation.consult_id]}",
+                consultation.consult_id,
+                consultation.self_report,
+                names.index(consultation.disease),
+                {"disease": consultation.disease},
+            )
+        )
+    repeated = sum(n > 1 for n in count.values())
+    notes = (f"{repeated} consultations stand in the file more than once",) if repeated else ()
+    return TextCorpus(name, tuple(samples), names, notes)

@@ -1,0 +1,224 @@
+"""IMCS-V2: Chinese paediatric consultations (Chen et al., Bioinformatics 2023), and other files in its format.
+
+The file is a JSON object from `example_id` to ``{diagnosis, self_report, dialogue: [{sentence_id, speaker, sentence,
+dialogue_act, BIO_label, symptom_norm: […], symptom_type: […], local_implicit_info: {…}}], report, explicit_info,
+implicit_info}``. The classes below need `dialogue` with `sentence_id`, `speaker`, `sentence`, `symptom_norm` and
+`symptom_type`; the rest may be absent. The test file that is given out (`IMCS-V2_test.json` of CBLUE, `test_input.json`
+of imcs21) has sentences without labels, and is refused as such.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from datasets.dialogues.records import Dialogue, LabelledText, TextCorpus, Utterance
+from datasets.errors import DataError, named
+from datasets.files import PathLike, decode, read_bytes, read_json
+from datasets.json_values import Fail, field, identifier, optional_string, require
+
+SPEAKERS = ("患者", "医生")
+
+SYMPTOM_TYPES = {"0": "absent", "1": "present", "2": "unclear"}
+
+DIALOGUE_ACTS = (
+    "Request-Symptom",
+    "Inform-Symptom",
+    "Request-Etiology",
+    "Inform-Etiology",
+    "Request-Basic_Information",
+    "Inform-Basic_Information",
+    "Request-Existing_Examination_and_Treatment",
+    "Inform-Existing_Examination_and_Treatment",
+    "Request-Drug_Recommendation",
+    "Inform-Drug_Recommendation",
+    "Request-Medical_Advice",
+    "Inform-Medical_Advice",
+    "Request-Precautions",
+    "Inform-Precautions",
+    "Diagnose",
+    "Other",
+)
+
+LABELS = ("symptom_presence", "symptom_type", "dialogue_act")
+
+_LABEL_KEYS = ("symptom_norm", "symptom_type", "dialogue_act", "BIO_label")
+
+
+def read_dialogues(path: PathLike) -> tuple[Dialogue, ...]:
+    """The dialogues of a file in IMCS-V2's format, compressed or not, in the file's order.
+
+    Raises:
+      DataError: the file is missing or not JSON, a key is missing or of the wrong type, a dialogue has no sentences, an
+        id stands twice, or a speaker, dialogue act or symptom type is not one of the format's.
+    """
+    content = require(
+        read_json(path), dict, "the file", functools.partial(DataError, path=path), remedy="map example_id to dialogue"
+    )
+    if not content:
+        raise DataError("has no dialogues", path=path, remedy="give it at least one dialogue")
+    if not any(_labelled(value) for value in content.values()):
+        raise DataError(
+            "has sentences without labels, as the test file that is given out",
+            path=path,
+            remedy="use the train or dev file; predict takes its sentences as lines of text",
+        )
+    return tuple(_dialogue(key, value, n, path) for n, (key, value) in enumerate(content.items(), 1))
+
+
+def _labelled(dialogue: Any) -> bool:
+    """Whether a sentence has a key for labels, or the dialogue is not of the form, which is told where it is read."""
+    sentences = dialogue.get("dialogue") if isinstance(dialogue, dict) else None
+    if not isinstance(sentences, list) or not sentences or not all(isinstance(one, dict) for one in sentences):
+        return True
+    return any(key in sentence for sentence in sentences for key in _LABEL_KEYS)
+
+
+def read_symptom_vocabulary(path: PathLike) -> tuple[str, ...]:
+    """The normalised symptom names of a `symptom_norm.csv`: the header `norm`, then one name a line.
+
+    A name listed twice counts once.
+
+    Raises:
+      DataError: the header is another, or a line is empty or holds a blank or a comma.
+    """
+    lines = [line.strip() for line in decode(read_bytes(path), path).split("\n")]
+    if lines[-1] == "":
+        lines.pop()
+    if not lines or lines[0] != "norm":
+        raise DataError('the header is not "norm"', path=path, line=1, remedy='make "norm" the first line')
+    for number, word in enumerate(lines[1:], 2):
+        if not word or "," in word or len(word.split()) != 1:
+            raise DataError(
+                "is not one symptom name",
+                path=path,
+                line=number,
+                remedy="write one name a line, without blanks and commas",
+            )
+    return tuple(dict.fromkeys(lines[1:]))
+
+
+def labelled_sentences(
+    dialogues: Sequence[Dialogue],
+    label: str = "symptom_presence",
+    *,
+    name: str = "imcs_v2",
+    path: PathLike | None = None,
+) -> TextCorpus:
+    """One sample a sentence; its document is the dialogue, its fields are `diagnosis` (where known) and `speaker`.
+
+    Args:
+      dialogues: As read by `read_dialogues`.
+      label: `symptom_presence` (0: the sentence states no symptom, 1: it states one), `symptom_type` (0 absent,
+        1 present, 2 unclear; sentences without a symptom or with symptoms of several types are left out, and counted
+        in the notes) or `dialogue_act` (the 16 IMCS intents).
+      name: The corpus's name.
+      path: The file, for messages.
+
+    Raises:
+      DataError: an unknown label choice, or dialogues without the labels asked for.
+    """
+    if label not in LABELS:
+        raise DataError("unknown label choice", record=named("label", label), remedy=f"use one of {', '.join(LABELS)}")
+    samples, without, mixed, empty = [], 0, 0, 0
+    for dialogue in dialogues:
+        for utterance in dialogue.utterances:
+            types = set(utterance.symptom_type)
+            if label == "symptom_presence":
+                value = int(bool(types))
+            elif label == "dialogue_act":
+                value = _act(dialogue, utterance, path)
+            elif len(types) == 1:
+                value = int(next(iter(types)))
+            else:
+                without, mixed = without + (not types), mixed + bool(types)
+                continue
+            empty += not utterance.text.strip()
+            samples.append(_sample(dialogue, utterance, value))
+    if not samples:
+        raise DataError(f"has no sentences with the label {label}", path=path, remedy="choose another label")
+    notes = []
+    if without or mixed:
+        notes.append(f"{without} sentences without a symptom left out")
+        notes.append(f"{mixed} sentences with symptoms of several types left out")
+    if empty:
+        notes.append(f"{empty} sentences hold no text")
+    label_names = {
+        "symptom_presence": ("no_symptom", "symptom"),
+        "symptom_type": tuple(SYMPTOM_TYPES.values()),
+        "dialogue_act": DIALOGUE_ACTS,
+    }[label]
+    return TextCorpus(name, tuple(samples), label_names, tuple(notes))
+
+
+def _sample(dialogue: Dialogue, utterance: Utterance, label: int) -> LabelledText:
+    fields = {"speaker": utterance.speaker}
+    if dialogue.diagnosis is not None:
+        fields["diagnosis"] = dialogue.diagnosis
+    sample_id = f"{dialogue.example_id}/{utterance.sentence_id}"
+    return LabelledText(sample_id, dialogue.example_id, utterance.text, label, fields)
+
+
+def _act(dialogue: Dialogue, utterance: Utterance, path: PathLike | None) -> int:
+    if utterance.dialogue_act in DIALOGUE_ACTS:
+        return DIALOGUE_ACTS.index(utterance.dialogue_act)
+    raise DataError(
+        "has no dialogue act" if utterance.dialogue_act is None else "its dialogue act is none of the 16 IMCS intents",
+        path=path,
+        record=named("sentence", f"{dialogue.example_id}/{utterance.sentence_id}"),
+        remedy="choose the label symptom_presence or symptom_type, or a file with dialogue acts",
+    )
+
+
+def _dialogue(example_id: str, value: Any, position: int, path: PathLike) -> Dialogue:
+    record = named("dialogue", example_id, position)
+    fail = functools.partial(DataError, path=path, record=record)
+    if not example_id:
+        raise fail("its id is empty", remedy="give it an id")
+    require(value, dict, "it", fail)
+    sentences = field(value, "dialogue", list, fail)
+    if not sentences:
+        raise fail("has no sentences", remedy="remove it or give it at least one sentence")
+    utterances, seen = [], set()
+    for number, sentence in enumerate(sentences, 1):
+        utterance = _utterance(sentence, functools.partial(fail, record=f"{record}, sentence number {number}"))
+        if utterance.sentence_id in seen:
+            raise fail(
+                f"sentence number {number} repeats the id of another", remedy="give every sentence an id of its own"
+            )
+        seen.add(utterance.sentence_id)
+        utterances.append(utterance)
+    return Dialogue(
+        example_id,
+        optional_string(value, "diagnosis", fail),
+        optional_string(value, "self_report", fail),
+        tuple(utterances),
+    )
+
+
+def _utterance(sentence: Any, fail: Fail) -> Utterance:
+    require(sentence, dict, "it", fail)
+    sentence_id = identifier(sentence, "sentence_id", fail)
+    speaker = field(sentence, "speaker", str, fail)
+    if speaker not in SPEAKERS:
+        raise fail("unknown speaker", remedy=f"use {' or '.join(SPEAKERS)}")
+    act = optional_string(sentence, "dialogue_act", fail)
+    if act is not None and act not in DIALOGUE_ACTS:
+        raise fail("its dialogue act is none of the 16 IMCS intents", remedy="use the names of the release")
+    norms = field(sentence, "symptom_norm", list, fail)
+    types = field(sentence, "symptom_type", list, fail)
+    if len(norms) != len(types):
+        raise fail(
+            f"has {len(norms)} symptom names but {len(types)} symptom types", remedy="give every symptom one type"
+        )
+    for norm in norms:
+        require(norm, str, "a symptom name", fail)
+    text = field(sentence, "sentence", str, fail)
+    return Utterance(sentence_id, speaker, text, act, tuple(norms), tuple(_symptom_type(t, fail) for t in types))
+
+
+def _symptom_type(value: Any, fail: Fail) -> str:
+    if isinstance(value, str | int) and not isinstance(value, bool) and str(value) in SYMPTOM_TYPES:
+        return str(value)
+    raise fail("unknown symptom type", remedy="use 0 (absent), 1 (present) or 2 (unclear)")

@@ -1,0 +1,120 @@
+"""MIE: Chinese cardiology consultations (Zhang et al., ACL 2020), the release's windows of five utterances.
+
+The file is a JSON list of dialogues, each a list of windows ``{"utterances": [five strings], "label":
+["类:项-状态:值", …]}``. Window i ends at sentence i of the dialogue; what lies before the dialogue is the empty string.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field as data_field
+
+from datasets.dialogues.records import LabelledText, TextCorpus
+from datasets.errors import DataError, named
+from datasets.files import PathLike, read_json
+from datasets.json_values import field, require
+
+WINDOW = 5
+
+CATEGORIES = {
+    "symptom_mentioned": "症状",
+    "test_mentioned": "检查",
+    "surgery_mentioned": "手术",
+    "general_information_mentioned": "一般信息",
+}
+
+LABELS = tuple(CATEGORIES)
+
+STATES = ("阳性", "阴性", "医生阳性", "医生阴性", "未知")
+
+_LABEL = re.compile(rf"({'|'.join(CATEGORIES.values())}):([^:\s]+)-状态:({'|'.join(STATES)})")
+
+
+@dataclass(frozen=True)
+class Window:
+    """Five utterances of a dialogue and what they tell.
+
+    Attributes:
+      window_id: ``mie-<split>-<dialogue>/<window>``; dialogues count from 000, windows from 1.
+      dialogue_id: ``mie-<split>-<dialogue>``.
+      utterances: Five strings ``speaker:sentence``, or empty before the dialogue starts.
+      facts: Triples (category, item, state), e.g. (症状, 头晕, 阳性).
+    """
+
+    window_id: str
+    dialogue_id: str
+    utterances: tuple[str, ...] = data_field(repr=False)
+    facts: tuple[tuple[str, str, str], ...] = data_field(repr=False)
+
+
+def read_windows(path: PathLike, *, split: str = "dev") -> tuple[Window, ...]:
+    """The windows of a file of the MIE release, compressed or not, in the file's order.
+
+    Raises:
+      DataError: the file is missing or not JSON, a type is wrong, a dialogue or window is empty, or a label is not of
+        the form ``类:项-状态:值`` with one of the release's four categories and five states.
+    """
+    dialogues = require(read_json(path), list, "the file", functools.partial(DataError, path=path))
+    if not dialogues:
+        raise DataError("has no dialogues", path=path, remedy="give it at least one dialogue")
+    result = []
+    for d, windows in enumerate(dialogues):
+        dialogue_id = f"mie-{split}-{d:03d}"
+        fail = functools.partial(DataError, path=path, record=f"dialogue {dialogue_id}")
+        if not require(windows, list, "it", fail):
+            raise fail("has no windows", remedy="remove it or give it at least one window")
+        for w, window in enumerate(windows, 1):
+            result.append(_window(window, f"{dialogue_id}/{w}", dialogue_id, path))
+    return tuple(result)
+
+
+def labelled_windows(windows: Sequence[Window], label: str = "symptom_mentioned", *, name="mie_windows") -> TextCorpus:
+    """One sample a window: its utterances that are not empty, joined by line feeds; its document is the dialogue.
+
+    Args:
+      windows: As read by `read_windows`.
+      label: `symptom_mentioned`, `test_mentioned`, `surgery_mentioned` or `general_information_mentioned`: 1 if the
+        window has a fact of that category.
+      name: The corpus's name.
+
+    Raises:
+      DataError: an unknown label choice.
+    """
+    if label not in CATEGORIES:
+        raise DataError("unknown label choice", record=named("label", label), remedy=f"use one of {', '.join(LABELS)}")
+    samples = tuple(
+        LabelledText(
+            window.window_id,
+            window.dialogue_id,
+            "\n".join(utterance for utterance in window.utterances if utterance),
+            int(any(category == CATEGORIES[label] for category, _, _ in window.facts)),
+        )
+        for window in windows
+    )
+    notes = ("neighbouring windows share four of five utterances: hold out whole documents",)
+    return TextCorpus(name, samples, ("not_mentioned", "mentioned"), notes)
+
+
+def _window(window, window_id: str, dialogue_id: str, path: PathLike) -> Window:
+    fail = functools.partial(DataError, path=path, record=f"window {window_id}")
+    require(window, dict, "it", fail)
+    utterances = field(window, "utterances", list, fail)
+    if len(utterances) != WINDOW:
+        raise fail(f"has {len(utterances)} utterances", remedy=f"a window has {WINDOW}")
+    for utterance in utterances:
+        require(utterance, str, "an utterance", fail)
+    if not any(utterance.strip() for utterance in utterances):
+        raise fail("all its utterances are empty", remedy="remove it or give it an utterance")
+    facts = []
+    for number, label in enumerate(field(window, "label", list, fail), 1):
+        match = _LABEL.fullmatch(require(label, str, f"label number {number}", fail))
+        if match is None:
+            raise fail(
+                f"label number {number} is not of the form 类:项-状态:值",
+                remedy=f"use the categories {'、'.join(CATEGORIES.values())} and the states {'、'.join(STATES)}",
+            )
+        facts.append(match.groups())
+    return Window(window_id, dialogue_id, tuple(utterances), tuple(facts))

@@ -1,0 +1,125 @@
+"""The start of a command: quick where nothing is computed, and without a word of TensorFlow's."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.upper_floors import SECRET, Process, consultations, refusal, text_recipe, write_json, write_recipe
+
+# What takes seconds to import.
+HEAVY = {"tensorflow", "tensorflow_federated", "keras", "jax", "sklearn", "matplotlib", "gensim", "jieba"}
+
+WATCH = """
+import json, sys
+imported = {"import": None}
+def look():
+    return sorted({name.partition(".")[0] for name in sys.modules})
+from tff_re import run
+imported["import"] = [0, look()]
+for line in sys.argv[1:]:
+    imported[line] = [run.main(line.split()), look()]
+print(json.dumps(imported), file=sys.stderr)
+"""
+
+
+def test_commands_that_compute_nothing_import_nothing_heavy(tmp_path):
+    lines = ["--version", "--help", "train --help", "predict --help", "recipes", "datasets", f"predict {tmp_path} x"]
+    ran = subprocess.run([sys.executable, "-c", WATCH, *lines], capture_output=True, text=True, check=True)
+    *printed, last = ran.stderr.splitlines()
+    imported = json.loads(last)
+    assert len(imported) == len(lines) + 1
+    for line, (code, modules) in imported.items():
+        assert not HEAVY & set(modules), (line, HEAVY & set(modules))
+        assert code == (2 if line.startswith(f"predict {tmp_path}") else 0), line
+    assert len(printed) == 1 and "holds no export.json" in printed[0]
+
+
+# The lines that TensorFlow and its company print: "2024-01-01 00:00:00.000000: I tensorflow/…", "WARNING:absl:…"
+CHATTER = re.compile(r"tensorflow/|TensorFlow|TF-TRT|oneDNN|CUDA|cuda|WARNING|INFO|absl|Traceback|Deprecat|Warning")
+
+
+def test_training_as_a_user_sees_it(tmp_path):
+    corpus = write_json(tmp_path / "corpus.json", consultations())
+    # Words, since jieba has things to say as well.
+    recipe = write_recipe(tmp_path / "text.toml", text_recipe(corpus, encoding="words"))
+    out = tmp_path / "run"
+    process = Process("train", recipe, "--out", out, cwd=tmp_path)
+    try:
+        typed = process.end()
+    finally:
+        process.close()
+    assert typed.code == 0 and typed.err == ""
+    assert not CHATTER.search(typed.out.replace("TensorBoard", "")), typed.out
+    assert "\x1b" not in typed.out and "\r" not in typed.out, "a bar belongs into a terminal"
+    lines = typed.out.splitlines()
+    assert re.fullmatch(
+        r"tiny-text: fedavgs on symptom_classification, 4 clients, \d+ training and \d+ test examples; "
+        r"a client gets [\d,]+ bytes and sends [\d,]+ a round",
+        lines[0],
+    )
+    for number in (1, 2):
+        pattern = rf"tiny-text: round {number}/2, loss \d\.\d{{4}}, accuracy [01]\.\d{{4}}, \d+\.\d\d s"
+        assert re.fullmatch(pattern, lines[number]), lines[number]
+    assert lines[-1].startswith(f"written: {out} ")
+    assert SECRET not in typed.out
+    log = (out / "run.log").read_text("utf-8")
+    assert "INFO words: " in log and not CHATTER.search(log.replace("INFO words", "").replace(" INFO ", " "))
+
+
+def test_a_reader_that_has_gone(tmp_path):
+    """As in `recipes | head -1`."""
+    end, start = os.pipe()
+    os.close(end)
+    ran = subprocess.run(
+        [sys.executable, "-m", "tff_re.run", "recipes"], stdout=start, stderr=subprocess.PIPE, text=True, timeout=60
+    )
+    os.close(start)
+    assert ran.stderr == ""
+
+
+def test_a_reader_that_has_gone_hides_no_failure(tmp_path, monkeypatch, capsys):
+    """What is still in the buffer when the command has failed cannot be written any more."""
+    from tff_re.run import main
+
+    end, start = os.pipe()
+    os.close(end)
+    with os.fdopen(start, "w") as stream, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", stream)
+        stream.write("in the buffer")
+        code = main(["train", str(tmp_path / "missing.toml")])
+    assert code == 2 and "missing.toml" in capsys.readouterr().err
+
+
+def test_the_hugging_face_package_is_refused(monkeypatch, capsys):
+    from importlib import metadata
+
+    from tests.upper_floors import command
+
+    real = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "2.0" if name == "datasets" else real(name))
+    refusal(command(capsys, "recipes"), "the Hugging Face package 'datasets' is installed", "pip uninstall datasets")
+
+
+@pytest.mark.parametrize("kind", ["module", "script"])
+def test_both_ways_to_call_it(kind):
+    script = os.path.join(os.path.dirname(sys.executable), "tff-re")
+    words = [sys.executable, "-m", "tff_re.run"] if kind == "module" else [script]
+    ran = subprocess.run([*words, "--version"], capture_output=True, text=True, timeout=60)
+    from tff_re import __version__
+
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, f"tff-re, version {__version__}\n", "")
+
+
+def test_a_refusal_after_tff_was_imported_is_one_line(tmp_path):
+    words = [sys.executable, "-m", "tff_re.run", "train", "fedcmc-chemprot", "--data", str(tmp_path)]
+    words += ["--set", f"task.tokenizer={tmp_path}", "--out", str(tmp_path / "run")]
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 2 and ran.stdout == ""
+    assert ran.stderr.startswith("tff-re: ") and ran.stderr.count("\n") == 1, ran.stderr
+    assert not (tmp_path / "run").exists()

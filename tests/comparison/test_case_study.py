@@ -1,0 +1,223 @@
+"""The case study: which sentences of a fact each method trains on, against what the runs' models say."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.bags_for_tests import HIDDEN, planted_table, share_all, train_table, trained, with_method
+from tests.upper_floors import command, refusal, tiny, workshop
+from tff_re.comparison.case_study import Case, CaseSentence, case_csv, study
+from tff_re.errors import UserError
+from tff_re.runs.folder import RunFolder
+from tff_re.runs.run import train_run
+from tff_re.runs.training import read_history
+from tff_re.tasks.data_paths import Where
+
+METHODS = ("mil_none", "mil_one", "mil_att", "mil_ave", "lazy_mil")
+
+
+@pytest.fixture(autouse=True)
+def _built_once(monkeypatch, runtime):
+    share_all(monkeypatch, runtime)
+
+
+@pytest.fixture(scope="module")
+def runs(runtime):
+    return {name: trained(runtime, name) for name in METHODS}
+
+
+@pytest.fixture(scope="module")
+def cases(runs, runtime):
+    """All facts with sentences on two platforms, over the five runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        share_all(patch, runtime)
+        return study([run.folder for run in runs.values()], Where(), "local", facts=100)
+
+
+def by_platform(case):
+    """Platform -> its sentences of the fact."""
+    found = {}
+    for one in case.sentences:
+        found.setdefault(one.platform, []).append(one)
+    return found
+
+
+def logits_of(run, case):
+    """Sentence id -> (log p(relation | sentence), the relation's logit), from Keras."""
+    prepared = run.experiment.prepared
+    model = run.experiment.model.keras_model(run.result.weights)
+    label = prepared.label_names.index(case.relation)
+    found = {}
+    sentence_of = {sentence.sentence_id: sentence for sentence in prepared.bags.sentences}
+    for client, samples in zip(prepared.examples.clients, prepared.partition.clients.values(), strict=True):
+        ids = [i for i in samples.train for _ in sentence_of[i].relations]
+        rows = {name: client.train[name] for name in prepared.inputs.specs}
+        logits = np.asarray(model(rows, training=False)["logits"], np.float64)
+        logarithms = logits[:, label] - np.log(np.exp(logits).sum(axis=1))
+        found |= dict(zip(ids, zip(logarithms, logits[:, label], strict=True), strict=True))
+    return found
+
+
+def test_the_facts_with_most_sentences_on_two_platforms_come_first(cases):
+    sizes = [len(case.sentences) for case in cases]
+    assert sizes == sorted(sizes, reverse=True) and len(cases) > 3
+    for case in cases:
+        assert case.relation != "NA" and len(by_platform(case)) > 1
+        assert all(one.states is None and set(one.shares) == set(METHODS) for one in case.sentences)
+    assert len({(case.pair, case.relation) for case in cases}) == len(cases)
+    assert {case.relation for case in cases if case.pair == ("h1", "t1")} == {"/a/visits", "/b/likes"}
+
+
+def test_none_trains_on_all_and_ave_on_all_alike(cases):
+    for case in cases:
+        assert all(one.shares["mil_none"] == 1 for one in case.sentences)
+        for own in by_platform(case).values():
+            assert [one.shares["mil_ave"] for one in own] == pytest.approx([1 / len(own)] * len(own))
+
+
+def test_one_trains_on_the_most_probable_sentence_of_each_platform(cases, runs):
+    for case in cases:
+        scores = logits_of(runs["mil_one"], case)
+        for own in by_platform(case).values():
+            best = max(own, key=lambda one: scores[one.sentence_id][0])
+            assert [one.shares["mil_one"] for one in own] == [float(one is best) for one in own]
+
+
+def test_lazy_mil_trains_on_the_most_probable_sentence_of_all_platforms(cases, runs):
+    for case in cases:
+        scores = logits_of(runs["lazy_mil"], case)
+        best = max(case.sentences, key=lambda one: scores[one.sentence_id][0])
+        assert [one.shares["lazy_mil"] for one in case.sentences] == [float(one is best) for one in case.sentences]
+
+
+def test_att_attends_on_each_platform(cases, runs):
+    for case in cases:
+        scores = logits_of(runs["mil_att"], case)
+        for own in by_platform(case).values():
+            weights = np.exp([scores[one.sentence_id][1] for one in own])
+            assert [one.shares["mil_att"] for one in own] == pytest.approx(weights / weights.sum(), abs=1e-5)
+
+
+def test_made_up_sentences_tell_whether_they_state_their_fact(runtime, tmp_path):
+    from datasets.bags.planted import planted
+
+    table = planted_table(training={"rounds": 1, "client_fraction": 0.67})
+    train_table(table, tmp_path / "run", runtime, details=False)
+    expressed = planted(24, 0.4, num_relations=2, zipf=0.5, seed=0).expressed
+    (case, *_) = found = study([tmp_path / "run"], Where(), "local", facts=100)
+    assert {one.states for case in found for one in case.sentences} == {True, False}
+    for case in found:
+        assert all(one.states == (expressed[one.sentence_id] == case.relation) for one in case.sentences)
+
+
+def made(count: int, **shares) -> Case:
+    def sentence(n):
+        own = {name: values[n] for name, values in shares.items()}
+        return CaseSentence(f"s{n}", f"d{n}", f"client {n % 2}", f"{HIDDEN} {n}", (0, 1), (2, 3), None, own)
+
+    return Case(("h", "t"), "r", tuple(map(sentence, range(count))))
+
+
+def test_the_sentences_that_are_trained_on_most():
+    case = made(5, a=[1, 0, 0, 1, 0], b=[0.1, 0.2, 0.3, 1, 0.4])
+    assert [one.sentence_id for one in case.most_trained(3)] == ["s0", "s3", "s4"]
+    assert [one.sentence_id for one in case.most_trained(9)] == ["s0", "s1", "s2", "s3", "s4"]
+    assert HIDDEN not in repr(case) and HIDDEN not in repr(case.sentences[0])
+
+
+def test_a_file_of_the_shares(tmp_path):
+    case = made(2, a=[1.0, 0.0], b=[0.25, 0.75])
+    known = dataclasses.replace(case, sentences=tuple(dataclasses.replace(one, states=True) for one in case.sentences))
+    case_csv(tmp_path / "c.csv", [case, known])
+    lines = (tmp_path / "c.csv").read_text("utf-8").splitlines()
+    assert lines[0] == "head,relation,tail,sentence,document,platform,states,a,b"
+    assert lines[1:3] == ["h,r,t,s0,d0,client 0,,1.0,0.25", "h,r,t,s1,d1,client 1,,0.0,0.75"]
+    assert lines[3] == "h,r,t,s0,d0,client 0,1,1.0,0.25" and HIDDEN not in "\n".join(lines)
+
+
+# The command.
+
+
+def test_the_command_shows_and_writes_no_text_unless_told(cases, runs, capsys, tmp_path):
+    folders = [runs[name].folder for name in ("mil_one", "lazy_mil")]
+    typed = command(capsys, "cases", *folders, "--facts", 2, "--out", tmp_path / "c.csv")
+    assert typed.code == 0 and typed.err == ""
+    for case in cases[:2]:
+        assert f"{case.pair[0]}, {case.relation}, {case.pair[1]}: {len(case.sentences)} sentences" in typed.out
+        assert all(one.sentence_id in typed.out for one in case.sentences)
+    assert typed.out.count("✓") == sum(
+        one.shares[n] for c in cases[:2] for one in c.sentences for n in ("mil_one", "lazy_mil")
+    )
+    assert "states it" not in typed.out
+    with open(tmp_path / "c.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["sentence"], float(row["mil_one"]), float(row["lazy_mil"])) for row in rows] == [
+        (one.sentence_id, one.shares["mil_one"], one.shares["lazy_mil"]) for case in cases[:2] for one in case.sentences
+    ]
+    assert HIDDEN not in typed.out and HIDDEN not in (tmp_path / "c.csv").read_text("utf-8")
+    shown = command(capsys, "cases", folders[1], "--facts", 1, "--show-text", "--sentences", 1)
+    assert shown.code == 0 and shown.out.count(HIDDEN) == 1
+    assert f"{len(cases[0].sentences) - 1} more, of which methods train on less" in " ".join(shown.out.split())
+
+
+def test_the_command_for_a_pair(runs, capsys):
+    typed = command(capsys, "cases", runs["mil_one"].folder, "--pair", "h1, t1")
+    assert typed.code == 0 and "h1, /a/visits, t1" in typed.out and "h1, /b/likes, t1" in typed.out
+    assert typed.out.count("sentences") == 2
+    for pair in ("h1,t2", "h3,t3"):  # no such pair; one without a fact
+        typed = command(capsys, "cases", runs["mil_one"].folder, "--pair", pair)
+        refusal(typed, f"no training sentence states a fact of {pair.replace(',', ' and ')}; give another --pair")
+    for pair in ("h1", "h1,", "a,b,c"):
+        refusal(command(capsys, "cases", runs["mil_one"].folder, "--pair", pair), f"--pair {pair}: must be two ident")
+
+
+def test_runs_that_do_not_belong_together(runs, runtime, capsys, tmp_path):
+    table = {**runs["mil_none"].table, "training": {"rounds": 1, "client_fraction": 0.67}}
+    train_table(table, tmp_path / "seed1", runtime, seed=1, details=False)
+    typed = command(capsys, "cases", runs["mil_none"].folder, tmp_path / "seed1")
+    refusal(typed, f"{tmp_path / 'seed1'}: its data or its partition are not those of", "use runs of one seed")
+    train_run(tiny("training.rounds=1"), tmp_path / "other", workshop=workshop(), runtime=runtime, details=False)
+    typed = command(capsys, "cases", runs["mil_none"].folder, tmp_path / "other")
+    refusal(typed, f"{tmp_path / 'other'}: is a run of synthetic, and cases are made of bags")
+    refusal(command(capsys, "cases", tmp_path / "none"), f"{tmp_path / 'none'}: no such folder")
+    refusal(command(capsys, "cases", runs["mil_none"].folder, "--out", tmp_path / "no" / "c.csv"), "c.csv")
+
+
+def test_runs_of_one_name_are_told_apart(runs, tmp_path):
+    for name in ("a", "b"):
+        shutil.copytree(runs["mil_none"].folder, tmp_path / name / "run")
+    (case,) = study([tmp_path / name / "run" for name in ("a", "b")], Where(), "local", facts=1)
+    assert list(case.sentences[0].shares) == [str(tmp_path / name / "run") for name in ("a", "b")]
+
+
+def test_no_fact_is_on_two_platforms(runtime, tmp_path):
+    table = planted_table(partition={"name": "iid", "num_clients": 1}, training={"rounds": 1, "client_fraction": 1.0})
+    train_table(table, tmp_path / "run", runtime, details=False)
+    with pytest.raises(UserError, match="no fact has sentences on two platforms"):
+        study([tmp_path / "run"], Where(), "local")
+
+
+def test_a_run_on_true_sentences_alone_has_no_others_to_show(runtime, tmp_path):
+    table = planted_table(task={"train_on": "stated"}, training={"rounds": 1, "client_fraction": 0.67})
+    train_table(table, tmp_path / "run", runtime, details=False)
+    with pytest.raises(UserError, match=r"a part of its rows \(task\.train_on\); give a run with all of them"):
+        study([tmp_path / "run"], Where(), "local")
+
+
+def test_the_control_of_lazy_mil_selects_what_lazy_mil_does(runtime, tmp_path):
+    table = planted_table(
+        algorithm=with_method("lazy_mil_alias"),
+        training={"rounds": 1, "client_fraction": 0.67},
+        task={"dev_share": 0.0},
+    )
+    _, result = train_table(table, tmp_path / "run", runtime, details=False)
+    assert result.chosen is None
+    row = read_history(RunFolder(tmp_path / "run"))[-1]
+    assert row["clients/counted"] == 2 and row["local/steps"] == 2 * -(-row["selection/sentences"] // 8)
+    for case in study([tmp_path / "run"], Where(), "local", facts=3):
+        assert sum(one.shares["run"] for one in case.sentences) == 1

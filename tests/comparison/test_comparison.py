@@ -1,0 +1,494 @@
+"""Comparisons: the same partitions and seeds for all, what a gain is made of, and going on after an end."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+import statistics
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tomli_w
+
+from tests.upper_floors import (
+    Stop,
+    command,
+    consultations,
+    refusal,
+    rounds_in,
+    share_computations,
+    text_recipe,
+    workshop,
+    write_json,
+    write_recipe,
+)
+from tff_re.comparison.report import write_report
+from tff_re.comparison.suite import Entry, GainOptions, Outcome, Suite, compare, explain_gain, load_suite, slug
+from tff_re.errors import UserError
+from tff_re.runs.folder import RunFolder
+from tff_re.runs.training import read_history
+
+METHOD, BASELINE, CONTROL = "FedPAP", "FedAvgS", "uniform, λ=1.2"
+
+
+def suite_file(folder, **changes):
+    """Two entries and a control on the tiny recipe, two seeds."""
+    write_recipe(folder / "tiny.toml", training={"rounds": 3, "clients_per_round": 2}, evaluation={"every": 2})
+    table = {
+        "title": "Tiny",
+        "text": "Small.",
+        "recipe": str(folder / "tiny.toml"),
+        "seeds": [0, 1],
+        "entry": [
+            {"name": BASELINE, "algorithm": {"name": "fedavgs", "local_epochs": 1}},
+            {"name": METHOD},
+            {
+                "name": CONTROL,
+                "algorithm": {"name": "fedavgs", "local_epochs": 1, "weighting": "uniform"},
+                "set": ["algorithm.server_step=1.2"],
+                "control": True,
+            },
+        ],
+        "gain": [{"method": METHOD, "baseline": BASELINE, "control": CONTROL}],
+        **changes,
+    }
+    path = folder / "suite.toml"
+    path.write_text(tomli_w.dumps({k: v for k, v in table.items() if v is not None}), "utf-8")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _built_once(monkeypatch):
+    share_computations(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def compared(runtime, tmp_path_factory):
+    """The suite, run to its end."""
+    folder = tmp_path_factory.mktemp("compared")
+    suite = load_suite(str(suite_file(folder)))
+    started = []
+    outcomes = compare(suite, folder / "out", workshop=workshop(), on_start=lambda *start: started.append(start))
+    return SimpleNamespace(folder=folder, suite=suite, out=folder / "out", outcomes=outcomes, started=started)
+
+
+def folder_of(out, name, seed):
+    return out / "runs" / f"{slug(name)}-seed{seed}"
+
+
+def test_every_entry_has_an_outcome_for_every_seed(compared):
+    names = [BASELINE, METHOD, CONTROL]
+    assert list(compared.outcomes) == names
+    assert compared.started == [(name, seed, 3) for seed in (0, 1) for name in names]
+    for name in names:
+        for seed in (0, 1):
+            outcome = compared.outcomes[name][seed]
+            assert outcome.history == read_history(RunFolder(folder_of(compared.out, name, seed)))
+            assert [row["round"] for row in outcome.history] == [1, 2, 3]
+            assert ["test/accuracy" in row for row in outcome.history] == [False, True, True]
+            assert outcome.bytes_down > 0 and outcome.bytes_up > 0 and outcome.seconds_per_round > 0
+    assert not np.array_equal(*(compared.outcomes[METHOD][s].best["train/loss"] for s in (0, 1)))
+
+
+def test_the_entries_are_what_the_suite_says(compared):
+    algorithms = {e.name: e.recipe_for(1).algorithm for e in compared.suite.entries}
+    assert algorithms[BASELINE].name == "fedavgs" and algorithms[BASELINE].options.weighting == "examples"
+    assert algorithms[METHOD].name == "fedpap" and algorithms[METHOD].options.server_momentum == 0.5
+    assert algorithms[CONTROL].options.weighting == "uniform" and algorithms[CONTROL].options.server_step == 1.2
+    assert [e.control for e in compared.suite.entries] == [False, False, True]
+
+
+def test_all_start_alike_and_train_the_same_clients_on_the_same_batches(compared):
+    # The control differs in nothing before the first aggregation.
+    for seed in (0, 1):
+        first = [compared.outcomes[name][seed].history[0]["local/loss"] for name in (BASELINE, CONTROL)]
+        last = [compared.outcomes[name][seed].history[-1]["train/loss"] for name in (BASELINE, CONTROL)]
+        assert first[0] == first[1] and last[0] != last[1]
+
+
+def test_best_and_final_of_an_outcome():
+    rows = [{"round": float(r), "local/loss": 10.0 - r} for r in range(1, 21)]
+    for row, accuracy in zip(rows[4::5], (0.2, 0.9, 0.5, 0.4), strict=True):
+        row["test/accuracy"] = accuracy
+    outcome = Outcome(rows, 1.0, 2, 3)
+    assert outcome.best == {"test/accuracy": 0.9, "local/loss": -10.0}
+    assert outcome.final["test/accuracy"] == 0.4, "a tenth of four rounds is one"
+    assert outcome.final["local/loss"] == -9.5, "a tenth of twenty rounds are two"
+
+
+def outcomes(**accuracies):
+    return {
+        name: {seed: Outcome([{"round": 1.0, "test/accuracy": value}], 1.0, 1, 1) for seed, value in enumerate(values)}
+        for name, values in accuracies.items()
+    }
+
+
+def test_a_gain_is_split_into_the_step_size_and_the_rest():
+    made = outcomes(method=[0.8, 0.9], baseline=[0.6, 0.5], control=[0.7, 0.6])
+    sentence = explain_gain(GainOptions(method="method", baseline="baseline", control="control"), "test/accuracy", made)
+    # Gains 0.2 and 0.4, of the control 0.1 and 0.1, beyond it 0.1 and 0.3.
+    assert sentence.startswith(
+        "method against baseline: +0.300 ± 0.141 (2 of 2 seeds better). The control 'control' alone brings "
+        "+0.100 ± 0.000 (2 of 2 seeds better), what is method's own beyond it +0.200 ± 0.141 (2 of 2 seeds better); "
+    )
+    assert sentence.endswith("makes 33 % of the gain.")
+
+
+def test_where_there_is_no_gain_there_is_nothing_to_explain():
+    made = outcomes(method=[0.5], baseline=[0.6], control=[0.7])
+    sentence = explain_gain(GainOptions(method="method", baseline="baseline", control="control"), "test/accuracy", made)
+    assert sentence.startswith("method against baseline: -0.100 (0 of 1 seeds better).")
+    assert sentence.endswith("; there is no gain to explain.")
+
+
+@pytest.mark.parametrize(
+    ("control", "end"),
+    [
+        ([0.5, 0.6], "; the control alone gains nothing."),
+        ([0.8, 0.9], "; the control alone makes all of the gain."),
+    ],
+)
+def test_a_share_of_a_gain_is_between_nothing_and_all(control, end):
+    made = outcomes(method=[0.7, 0.8], baseline=[0.5, 0.6], control=control)
+    gain = GainOptions(method="method", baseline="baseline", control="control")
+    assert explain_gain(gain, "test/accuracy", made).endswith(end)
+
+
+def test_a_gain_within_the_spread_of_the_seeds_is_none():
+    made = outcomes(method=[0.7, 0.5], baseline=[0.5, 0.69], control=[0.6, 0.6])
+    gain = GainOptions(method="method", baseline="baseline", control="control")
+    assert explain_gain(gain, "test/accuracy", made).endswith("; there is no gain to explain.")
+
+
+def test_a_comparison_that_was_broken_off_comes_to_the_same_outcomes(compared, tmp_path):
+    rounds = []
+
+    def stop(report):
+        rounds.append(report)
+        if len(rounds) == 8:  # round 2 of the third run
+            raise Stop
+
+    with pytest.raises(Stop):
+        compare(compared.suite, tmp_path / "out", workshop=workshop(), on_round=stop)
+    with pytest.raises(UserError, match=r"out: is not empty; continue it with --resume"):
+        compare(compared.suite, tmp_path / "out", workshop=workshop())
+    again = compare(compared.suite, tmp_path / "out", workshop=workshop(), resume=True)
+    for name, by_seed in compared.outcomes.items():
+        for seed, outcome in by_seed.items():
+            assert again[name][seed].history == outcome.history
+            kept = [folder_of(out, name, seed) / "metrics.csv" for out in (tmp_path / "out", compared.out)]
+            assert kept[0].read_bytes() == kept[1].read_bytes()
+
+
+def test_what_is_finished_is_read_from_its_folder(compared, monkeypatch):
+    def build(*arguments):
+        raise AssertionError("nothing is to be built")
+
+    monkeypatch.setattr(type(workshop()), "build", build)
+    started = []
+    again = compare(
+        compared.suite, compared.out, workshop=workshop(), resume=True, on_start=lambda *start: started.append(start)
+    )
+    assert started == compared.started
+    for name, by_seed in compared.outcomes.items():
+        for seed, outcome in by_seed.items():
+            found = again[name][seed]
+            assert found.history == outcome.history and found.seconds_per_round == outcome.seconds_per_round
+            assert (found.bytes_down, found.bytes_up) == (outcome.bytes_down, outcome.bytes_up)
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil"),
+    [
+        (
+            "summary.json",
+            lambda text: text.replace('_up_per_client_and_round": ', '_up_per_client_and_round": 9'),
+        ),
+        ("metrics.csv", lambda text: "\r\n".join(text.split("\r\n")[:2]) + "\r\n"),
+        ("metrics.csv", lambda text: "garbage"),
+        ("timings.csv", None),
+        ("classes.csv", lambda text: ""),
+        ("digests.json", lambda text: "[]"),
+    ],
+)
+def test_what_was_changed_in_a_finished_run_is_mended(name, spoil, compared, tmp_path):
+    shutil.copytree(compared.out, tmp_path / "out")
+    path = folder_of(tmp_path / "out", METHOD, 1) / name
+    before = path.read_bytes()
+    if spoil is None:
+        path.unlink()
+    else:
+        path.write_bytes(spoil(before.decode("utf-8")).encode("utf-8"))
+        assert path.read_bytes() != before
+    again = compare(compared.suite, tmp_path / "out", workshop=workshop(), resume=True)
+    assert path.read_bytes() == before
+    found, wanted = again[METHOD][1], compared.outcomes[METHOD][1]
+    assert (found.history, found.bytes_up, found.class_f1) == (wanted.history, wanted.bytes_up, wanted.class_f1)
+
+
+def test_a_damaged_summary_of_an_older_version_is_named(compared, capsys, tmp_path):
+    """Which left no digests."""
+    shutil.copytree(compared.out, tmp_path / "out")
+    summary = folder_of(tmp_path / "out", METHOD, 1) / "summary.json"
+    summary.with_name("digests.json").unlink()
+    summary.write_text("{", "utf-8")
+    arguments = ["--suite", compared.folder / "suite.toml", "--out", tmp_path / "out", "--resume"]
+    refusal(command(capsys, "compare", *arguments), f"{summary}: is damaged; remove it")
+    summary.unlink()
+    assert command(capsys, "compare", *arguments).code == 0
+    assert summary.exists()
+
+
+def test_a_damaged_table_of_a_run_without_digests_is_mended(compared, tmp_path):
+    shutil.copytree(compared.out, tmp_path / "out")
+    path = folder_of(tmp_path / "out", METHOD, 1) / "metrics.csv"
+    before = path.read_bytes()
+    path.with_name("digests.json").unlink()
+    path.write_bytes(b"garbage")
+    again = compare(compared.suite, tmp_path / "out", workshop=workshop(), resume=True)
+    assert path.read_bytes() == before and again[METHOD][1].history == compared.outcomes[METHOD][1].history
+
+
+# The command
+
+
+def test_the_command_writes_tables_and_says_what_a_gain_is(compared, capsys, tmp_path):
+    # What is there already is only read.
+    typed = command(capsys, "compare", "--suite", compared.folder / "suite.toml", "--out", compared.out, "--resume")
+    assert typed.code == 0 and typed.err == ""
+    text = " ".join(typed.out.split())
+    assert f"{METHOD} against {BASELINE}: " in text and f"The control '{CONTROL}' alone brings" in text
+    with open(compared.out / "comparison.csv", newline="", encoding="utf-8") as file:
+        rows = {row["algorithm"]: row for row in csv.DictReader(file)}
+    trivial = rows.pop("trivial: largest class")
+    folder = RunFolder(folder_of(compared.out, METHOD, 0))
+    shares = [json.loads(folder.summary.read_text("utf-8"))["references"]["trivial: largest class"]["test/accuracy"]]
+    shares.append(compared.outcomes[METHOD][1].references["trivial: largest class"]["test/accuracy"])
+    assert float(trivial["test/accuracy_best_mean"]) == pytest.approx(statistics.fmean(shares))
+    assert trivial["bytes_up"] == trivial["train/loss_best_mean"] == ""
+    assert "| trivial: largest class (not trained) |" in (compared.out / "comparison.md").read_text("utf-8")
+    assert set(rows) == {BASELINE, METHOD, CONTROL}
+    for name, row in rows.items():
+        best = statistics.fmean(o.best["train/loss"] for o in compared.outcomes[name].values())
+        assert any(abs(float(v) - best) < 1e-4 for v in row.values() if v.replace(".", "", 1).isdigit()), (best, row)
+    markdown = (compared.out / "comparison.md").read_text("utf-8")
+    assert markdown.startswith("# Tiny\n") and METHOD in markdown and "Small." in markdown
+    pictures = [path.name for path in compared.out.glob("*.png")]
+    assert sorted(pictures) == ["comparison-test-accuracy.png", "comparison-train-loss.png"]
+
+
+def test_recipes_are_compared_on_the_same_partitions(capsys, tmp_path):
+    table = text_recipe(write_json(tmp_path / "c.json", consultations()))
+    table["partition"] = {"name": "dirichlet", "num_clients": 3, "alpha": 1.0}
+    table["training"] = {"rounds": 1, "clients_per_round": 2}
+    paths = [
+        write_recipe(tmp_path / f"{name}.toml", table, name=name, algorithm={**table["algorithm"], "name": name})
+        for name in ("fedavgs", "fedpap")
+    ]
+    typed = command(capsys, "compare", *paths, "--seeds", "0,4", "--out", tmp_path / "out")
+    assert typed.code == 0 and typed.err == ""
+    partitions = {
+        (name, seed): (tmp_path / "out" / "runs" / f"{name}-seed{seed}" / "partition.json").read_bytes()
+        for name in ("fedavgs", "fedpap")
+        for seed in (0, 4)
+    }
+    for seed in (0, 4):
+        assert partitions["fedavgs", seed] == partitions["fedpap", seed]
+    assert partitions["fedavgs", 0] != partitions["fedavgs", 4]
+    lines = [line for line in typed.out.splitlines() if ": round 1/1" in line]
+    assert [line.split(":")[0] for line in lines] == [
+        "[1/4] fedavgs, seed 0",
+        "[2/4] fedpap, seed 0",
+        "[3/4] fedavgs, seed 4",
+        "[4/4] fedpap, seed 4",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "section"),
+    [
+        ({"task": {"name": "synthetic", "num_clients": 5}}, "task"),
+        ({"training": {"rounds": 7}}, "training"),
+        ({"evaluation": {"every": 2}}, "evaluation"),
+        ({"partition": {"name": "iid", "num_clients": 2}}, "partition"),
+    ],
+)
+def test_recipes_that_differ_in_more_than_the_algorithm_are_refused(change, section, capsys, tmp_path):
+    first = write_recipe(tmp_path / "first.toml", name="first")
+    second = write_recipe(tmp_path / "second.toml", name="second", **change)
+    out = tmp_path / "out"
+    refusal(command(capsys, "compare", first, second, "--out", out), second, first, f"[{section}]")
+    assert not out.exists()
+    typed = command(capsys, "compare", first, first, "--out", out)
+    refusal(typed, "would share a folder")
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({"entry": []}, "has no [[entry]]"),
+        ({"entry": [{"name": "a"}, {"name": "a"}], "gain": []}, "would share a folder"),
+        ({"gain": [{"method": "FedPAPP", "baseline": BASELINE, "control": CONTROL}]}, "did you mean 'FedPAP'?"),
+        ({"entry": [{"name": "a", "algoritm": {}}], "gain": []}, "unknown key 'entry.algoritm'; did you mean 'algori"),
+        ({"entry": [{"name": "a", "set": ["training.round=3"]}], "gain": []}, "entry 'a': unknown key 'training."),
+        ({"entry": [{"name": "a", "algorithm": {"name": "fedpab"}}], "gain": []}, "there is no algorithm 'fedpab'"),
+        ({"seeds": "01"}, "'seeds' must be a list, got '01'"),
+        ({"seeds": [0, "1"]}, "'seeds' must be a whole number, got '1'"),
+        ({"recipe": None}, "entry 'FedAvgS' has no recipe, and neither has the suite"),
+        ({"recipe": "flcmc-synthetc-fedpap"}, "there is no recipe 'flcmc-synthetc-fedpap'; did you mean"),
+        ({"titel": "x"}, "unknown key 'titel'; did you mean 'title'?"),
+        ({"metrics": ["test/acuracy"]}, "metrics: there is no metric 'test/acuracy'; did you mean 'test/accuracy'?"),
+        ({"metrics": ["accuracy"]}, "metrics: there is no metric 'accuracy'; did you mean '"),
+        ({"metrics": []}, "'metrics' must be at least one"),
+        ({"targets": {"test/f2": 0.5}}, "[targets]: there is no metric 'test/f2'; did you mean 'test/f1'?"),
+        ({"choose_by": "dev/ff1"}, "choose_by: there is no metric 'dev/ff1'; did you mean 'dev/f1'?"),
+        ({"choose_by": "test/f1"}, "choose_by must be a metric of the dev split, e.g. dev/f1; got test/f1"),
+        ({"entry": [{"name": "a", "published": {"test/acc": 1}}], "gain": []}, "entry 'a': published: there is no met"),
+        ({"metrics": ["clients/counted"]}, "[[gain]] is of the first metric, which must be of test, train or local"),
+        # Metrics that there are, but not of this task.
+        (
+            {"metrics": ["test/micro_f1"]},
+            "metrics: the runs of fedavgs have no metric 'test/micro_f1'; did you mean",
+        ),
+        ({"targets": {"test/auc": 0.5}}, "targets: the runs of fedavgs have no metric 'test/auc'; "),
+        ({"choose_by": "dev/f1"}, "choose_by: the runs of fedavgs have no metric 'dev/f1'; "),
+        ({"set": ["evaluation.train_split=false"]}, "metrics: the runs of fedavgs have no metric 'train/loss'; "),
+    ],
+)
+def test_suites_that_cannot_be_run_are_refused_before_anything_is_made(changes, wanted, capsys, tmp_path):
+    path = suite_file(tmp_path, **changes)
+    refusal(command(capsys, "compare", "--suite", path, "--out", tmp_path / "out"), wanted)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_names_of_metrics_are_known_before_a_run(compared):
+    from tff_re.recipes.metric_names import SPLITS, require_known
+    from tff_re.runs.evaluation import metric_names
+
+    recipe = compared.suite.entries[1].recipe_for(0)
+    names = metric_names(workshop().build(recipe))
+    measured = {name for row in compared.outcomes[METHOD][0].history for name in row} - {"round"}
+    assert {name for name in measured if name.startswith(SPLITS)} == names
+    require_known(measured, "metrics.csv")
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"seeds": []}, "'seeds' must be different whole numbers"),
+        ({"seeds": [0, 0]}, "'seeds' must be different whole numbers"),
+        ({"seeds": [0, 2**32]}, "'seeds' must be whole numbers from 0 to 2^32 - 1"),
+        ({"seeds": [-1]}, "'seeds' must be whole numbers from 0"),
+        ({"entry": [{"name": "a b"}, {"name": "a-b"}], "gain": []}, "'a b' and 'a-b' would share a folder"),
+        ({"entry": [{"name": "!?"}], "gain": []}, "'!?' has no letter or digit"),
+        ({"entry": [{"name": ".."}], "gain": []}, "'..' has no letter or digit"),
+        ({"entry": [{"name": "a" * 151}], "gain": []}, "is longer than 150 bytes"),
+        ({"entry": [{"name": "a", "group": "b" * 151}], "gain": []}, "is longer than 150 bytes"),
+        ({"entry": [{"name": "a\x1b[2J"}], "gain": []}, "holds a control character"),
+        ({"title": "a\nb"}, "holds a control character"),
+    ],
+)
+def test_suites_whose_runs_would_meet_in_one_folder(changes, part, tmp_path):
+    with pytest.raises(UserError, match=re.escape(part)):
+        load_suite(str(suite_file(tmp_path, **changes)))
+
+
+def test_keys_of_all_entries_come_before_an_entrys_own_and_those_of_the_command(tmp_path):
+    entries = [{"name": BASELINE}, {"name": METHOD, "set": ["training.rounds=5", "evaluation.every=5"]}]
+    path = suite_file(tmp_path, set=["training.rounds=4", "evaluation.every=4"], entry=entries, gain=None)
+    recipes = [entry.recipe_for(0) for entry in load_suite(str(path), ("evaluation.every=1",)).entries]
+    assert [(recipe.training.rounds, recipe.evaluation.every) for recipe in recipes] == [(4, 1), (5, 1)]
+    with pytest.raises(UserError, match=r"training\.round\b"):
+        load_suite(str(suite_file(tmp_path, set=["training.round=4"])))
+
+
+def test_folders_of_entries_lie_in_the_comparison():
+    assert [slug(name) for name in ("../../etc", "/a/b", ".hidden", "a/../b")] == ["etc", "a-b", "hidden", "a-..-b"]
+
+
+def test_chinese_names_have_folders_of_their_own(tmp_path):
+    suite = load_suite(str(suite_file(tmp_path, entry=[{"name": "方法一"}, {"name": "方法二"}], gain=[])))
+    assert [slug(entry.name) for entry in suite.entries] == ["方法一", "方法二"]
+
+
+def test_a_folder_of_something_else(compared, capsys, tmp_path):
+    (tmp_path / "thesis.txt").write_text("precious")
+    path = compared.folder / "suite.toml"
+    refusal(command(capsys, "compare", "--suite", path, "--out", tmp_path), f"{tmp_path}: is not empty")
+    refusal(command(capsys, "compare", "--suite", path, "--out", tmp_path / "thesis.txt"), "thesis.txt")
+    assert rounds_in(tmp_path / "thesis.txt") == 0 and (tmp_path / "thesis.txt").read_text() == "precious"
+
+
+def test_an_entry_does_not_repeat_its_group(tmp_path):
+    entries = [
+        {"name": "FedAvgS, K = 10", "group": "K = 10", "algorithm": {"name": "fedavgs"}},
+        {"name": "FedAvgS", "group": "K = 50", "algorithm": {"name": "fedavgs"}},
+        {"name": "FedPAP", "algorithm": {"name": "fedpap"}},
+    ]
+    suite = load_suite(str(suite_file(tmp_path, entry=entries, gain=None)))
+    assert [entry.title for entry in suite.entries] == ["FedAvgS", "FedAvgS", "FedPAP"]
+    assert len({entry.name for entry in suite.entries}) == 3
+
+
+# What the data give without training
+
+
+def referenced(steps: float, ceilings: dict[int, float], **values) -> dict[int, Outcome]:
+    """Two seeds of one round, with a row of the data's own."""
+    row = {"round": 1.0, "test/accuracy": 0.5, "local/steps": steps, **values}
+    return {
+        seed: Outcome([row, row], 1.0, 2000, 2000, references={"ceiling": {"test/accuracy": ceiling, "other": 1.0}})
+        for seed, ceiling in ceilings.items()
+    }
+
+
+def reported(made, out, **changes):
+    """The rows of the table's CSV by name, and comparison.md."""
+    entries = tuple(Entry(name, None) for name in made)
+    suite = Suite("Tiny", "", "compare", (0, 1), ("test/accuracy",), entries, **changes)
+    write_report(suite, made, out)
+    with open(out / "comparison.csv", newline="", encoding="utf-8") as file:
+        return {row["algorithm"]: row for row in csv.DictReader(file)}, (out / "comparison.md").read_text("utf-8")
+
+
+def test_a_row_of_the_data_stands_below_the_algorithms(tmp_path):
+    made = {name: referenced(12.0, {0: 0.75, 1: 0.85}) for name in ("A", "B")}
+    rows, markdown = reported(made, tmp_path)
+    assert list(rows) == ["A", "B", "ceiling"] and "steps" not in rows["A"]
+    assert float(rows["ceiling"]["test/accuracy_best_mean"]) == pytest.approx(0.8)
+    assert float(rows["ceiling"]["test/accuracy_best_difference_mean"]) == pytest.approx(0.3)
+    assert rows["ceiling"]["bytes_up"] == ""
+    assert "| ceiling (not trained) | 80.00 ± 7.07 | 80.00 ± 7.07 | +30.00 ± 7.07 (2/2) | – | – | – |" in markdown
+
+
+def test_entries_on_different_data_have_a_row_each(tmp_path):
+    made = {"A": referenced(1.0, {0: 0.7, 1: 0.7}), "B": referenced(1.0, {0: 0.9, 1: 0.9})}
+    rows, _ = reported(made, tmp_path)
+    assert list(rows) == ["A", "B", "ceiling, A", "ceiling, B"]
+    assert float(rows["ceiling, B"]["test/accuracy_best_mean"]) == pytest.approx(0.9)
+
+
+def test_local_steps_are_summed_over_the_rounds(tmp_path):
+    made = {"A": referenced(12.0, {0: 0.7, 1: 0.7}), "B": referenced(7.0, {0: 0.7, 1: 0.7})}
+    rows, markdown = reported(made, tmp_path, steps=True)
+    assert [float(rows[name]["steps"]) for name in made] == [24.0, 14.0] and rows["ceiling"]["steps"] == ""
+    assert "| s a round | local steps |" in markdown
+    assert Outcome([{"round": 1.0}], 1.0, 1, 1).steps is None
+
+
+@pytest.mark.parametrize("references", [[], {"ceiling": 1.0}, {"ceiling": {"test/accuracy": "high"}}])
+def test_damaged_references_of_a_summary(references, compared, capsys, tmp_path):
+    shutil.copytree(compared.out, tmp_path / "out")
+    folder = RunFolder(folder_of(tmp_path / "out", METHOD, 1))
+    whole = folder.summary.read_text("utf-8")
+    write_json(folder.summary, json.loads(whole) | {"references": references})
+    arguments = ["--suite", compared.folder / "suite.toml", "--out", tmp_path / "out", "--resume"]
+    if references:  # a run of before there were digests is refused
+        folder.digests.unlink()
+        refusal(command(capsys, "compare", *arguments), f"{folder.summary}: is damaged; remove it")
+    else:  # the digest tells, and the run's last step writes the file again
+        assert command(capsys, "compare", *arguments).code == 0
+        assert json.loads(folder.summary.read_text("utf-8"))["references"] == json.loads(whole)["references"]

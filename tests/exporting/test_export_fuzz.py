@@ -1,0 +1,166 @@
+"""Exports whose JSON files were edited by hand: they work or say what is wrong, and nothing else."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from datasets.errors import DataError
+from datasets.text.relation_layout import MARKERS
+from tests import exports_for_tests, test_export_relations
+from tests.bags_for_tests import data_folder as bags_folder
+from tests.documents_for_tests import data_folder as documents_folder
+from tests.exports_for_tests import LABELS
+from tff_re.errors import UserError
+from tff_re.exporting import prediction
+from tff_re.exporting.corpus_prediction import DocumentPredictor
+from tff_re.exporting.prediction import PredictionError, load_export
+from tff_re.exporting.scoring import score
+
+FILES = ("export.json", "labels.json", "encoding.json")
+_SIGNATURE = prediction._signature
+
+WORDS = "<e1>drug</e1> binds <e2>gene</e2>"
+
+
+def export_of(kind):
+    """Of relations: blinded ones, of words."""
+    return test_export_relations.export_of("pcnn") if kind == "relations" else exports_for_tests.export_of(kind)
+
+
+@functools.cache
+def signature_of(kind):
+    return _SIGNATURE(export_of(kind) / "saved_model", json.loads(text_of(kind, "export.json"))["input"]["kind"])
+
+
+@functools.cache
+def text_of(kind, name):
+    return (export_of(kind) / name).read_text("utf-8")
+
+
+def use(kind, folder, monkeypatch):
+    """All that predict and evaluate read of an export, but for loading its graph, which is done once."""
+    monkeypatch.setattr(prediction, "_signature", lambda *_: signature_of(kind))
+    predictor = load_export(folder, trust=True)  # whatever the digests say
+    if kind == "vectors":
+        return repr(predictor), predictor.predict_vectors([[0.0, 1.0]])
+    if kind == "bags":
+        file = bags_folder() / "nyt10" / "nyt10_test.txt"
+        return predictor.predict_file(file), score(predictor, file)
+    if kind == "documents":
+        file = documents_folder() / "cdr" / "dev.pubtator"
+        return predictor.predict_file(file), score(predictor, file)
+    return predictor.predict_each(["发热", WORDS])
+
+
+def places(value, here=()):
+    """All places in a JSON value, but few of a long list or object, such as a vocabulary."""
+    yield here
+    items = list(value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ())
+    for key, item in items if len(items) <= 40 else (*items[:2], *items[-2:]):
+        yield from places(item, (*here, key))
+
+
+OTHERS = (None, True, False, 0, 1, -1, 7, 10**400, 0.5, 1e308, "", "a", "words", [], [None], ["a"], {}, {"a": None})
+DELETED = "this key is taken out"
+
+
+def changed(text, place, new):
+    """The JSON text with another value in a place, or without it."""
+    if not place:
+        return "" if new is DELETED else json.dumps(new)
+    value = json.loads(text)
+    parent = functools.reduce(lambda part, key: part[key], place[:-1], value)
+    if new is DELETED:
+        del parent[place[-1]]
+    else:
+        parent[place[-1]] = new
+    return json.dumps(value)
+
+
+def prepare(kind, folder):
+    folder.mkdir(exist_ok=True)
+    (folder / "saved_model").symlink_to(export_of(kind) / "saved_model")
+    for name in FILES:
+        (folder / name).write_text(text_of(kind, name), "utf-8")
+    return folder
+
+
+KINDS = ("words", "characters", "vectors", "relations", "bags", "documents")
+
+
+@pytest.mark.parametrize("kind", [*KINDS[:5], pytest.param("documents", marks=pytest.mark.slow)])
+def test_any_value_of_any_other_type(kind, tmp_path, monkeypatch):
+    folder = prepare(kind, tmp_path / "export")
+    assert use(kind, folder, monkeypatch)
+    everywhere = {name: list(places(json.loads(text_of(kind, name)))) for name in FILES}
+
+    @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.data())
+    def edit(data):
+        name = data.draw(st.sampled_from(FILES))
+        place = data.draw(st.sampled_from(everywhere[name]))
+        new = data.draw(st.sampled_from((DELETED, *OTHERS)))
+        (folder / name).write_text(changed(text_of(kind, name), place, new), "utf-8")
+        try:
+            use(kind, folder, monkeypatch)
+        except (UserError, DataError) as error:
+            assert "\n" not in str(error) and "; " in str(error), "one line with a remedy"
+        finally:
+            (folder / name).write_text(text_of(kind, name), "utf-8")
+
+    edit()
+
+
+EDITS = (
+    ("words", "export.json", ("classes",), True, '"classes" is not a whole number'),
+    ("words", "export.json", ("classes",), 2, "has not one label for each class (3 for 2)"),
+    ("words", "export.json", ("input", "name"), ["text"], '"name" is not a string'),
+    ("words", "export.json", ("input", "name"), "x", "saved_model: takes text where export.json says x"),
+    ("words", "export.json", ("input", "kind"), ["words"], '"kind" is not a string'),
+    ("words", "export.json", ("input", "kind"), "vectors", '"width"'),
+    ("words", "export.json", ("forms",), 3, '"forms" is not an object'),
+    ("words", "export.json", ("details",), [1], '"details" is not an object'),
+    ("words", "export.json", ("details", "dataset"), 3, '"dataset" is not a string'),
+    ("words", "export.json", ("format_version",), True, "is of another version"),
+    ("words", "export.json", ("format_version",), [1], "is of another version"),
+    ("words", "encoding.json", ("max_length",), 9, 'does not fit export.json: "max_length" is another one'),
+    ("words", "labels.json", (), [LABELS[0], *LABELS[:2]], "labels.json: has a label twice"),
+    ("words", "labels.json", (), [*LABELS[:2], ""], "labels.json: is not a list of labels"),
+    ("vectors", "export.json", ("input", "width"), "2", '"width" is not a whole number'),
+    ("vectors", "export.json", ("input", "width"), 3, "the vectors have shape (1, 2); the model takes [n, 3]"),
+    ("relations", "export.json", ("input", "markers"), None, '"markers" is not a list'),
+    (
+        "relations",
+        "export.json",
+        ("input", "markers"),
+        list(MARKERS[:3]),
+        "list of 4 different strings",
+    ),
+    ("relations", "export.json", ("input", "blind"), "no", '"input.blind" is neither true nor false'),
+    ("relations", "export.json", ("input", "blind"), False, "takes head, head_type, tail"),
+    ("bags", "export.json", ("arrays",), DELETED, 'has no "arrays"'),
+    ("bags", "export.json", ("arrays",), ["bag", "bag"], '"arrays" is not a list of different strings'),
+    ("bags", "export.json", ("details", "reading"), {"path": "/etc/passwd"}, '"details.reading" has more than strings'),
+    ("bags", "encoding.json", ("markers",), 4, '"markers" is not a list of strings'),
+    ("bags", "encoding.json", ("blind",), "x", '"blind" is neither true nor false'),
+)
+
+
+@pytest.mark.parametrize(("kind", "name", "place", "new", "message"), EDITS, ids=str)
+def test_an_edit_is_named(kind, name, place, new, message, tmp_path, monkeypatch):
+    folder = prepare(kind, tmp_path / "export")
+    (folder / name).write_text(changed(text_of(kind, name), place, new), "utf-8")
+    with pytest.raises(PredictionError) as caught:
+        use(kind, folder, monkeypatch)
+    assert message in str(caught.value) and "; " in str(caught.value)
+
+
+def test_a_threshold_of_infinity_which_json_has_not():
+    predictor = DocumentPredictor(None, ["CID"], None, {"details": {"threshold": None}})
+    assert predictor.threshold == math.inf

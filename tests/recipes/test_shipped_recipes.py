@@ -1,0 +1,182 @@
+"""Every recipe that comes with the project: trained, evaluated, exported and used for predictions, as a user types it.
+
+The recipes keep what makes them: task, encoding, model, precision, frozen layers, method. Sizes are cut.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from datasets.catalogue import DATA_SETS, split_file
+from tests.bags_for_tests import nyt10_lines, share_all, write_lines
+from tests.documents_for_tests import marking_encoder
+from tests.models.encoders_for_tests import encoder
+from tests.recipe_data_for_tests import data_folder
+from tests.upper_floors import command
+from tff_re.exporting.forms import HALF_TOLERANCE, TOLERANCE
+from tff_re.exporting.prediction import load_export
+from tff_re.recipes.reading import load, shipped
+from tff_re.runs.folder import RunFolder
+from tff_re.runs.training import read_history
+
+SMALL = {"units": 8, "embedding_width": 8, "filters": 8, "position_width": 2}
+"""Sizes of a model that are cut."""
+
+CUT = {"subset": 12, "test_subset": 10, "total_train": 80, "total_test": 40}
+"""Sizes of a task that are cut where the recipe has them."""
+
+ENCODERS = {"sentence_encoder": encoder, "document_encoder": marking_encoder}
+
+
+def cut(name: str, encoders=None) -> list[str]:
+    """The options of `train` that make a shipped recipe tiny.
+
+    Args:
+      name: of the recipe.
+      encoders: model -> function that gives the encoder's folder; tiny ones by default.
+    """
+    recipe = load(name)
+    task, model, made = recipe.task.options, recipe.model.options, {"training.rounds": 1}
+    made.update({f"task.{key}": value for key, value in CUT.items() if getattr(task, key, None) is not None})
+    if getattr(task, "dataset", None) == "planted":
+        made["task.planted_bags"] = 24
+    # The cuts of the released code are for ten clients.
+    if hasattr(recipe.partition.options, "num_clients") and not getattr(recipe.partition.options, "cuts", None):
+        made["partition.num_clients"] = 3
+    if hasattr(task, "num_clients"):
+        made["task.num_clients"] = 4
+    if recipe.training.client_fraction is None:
+        made["training.clients_per_round"] = 2
+    if hasattr(recipe.algorithm.options, "local_epochs"):
+        made["algorithm.local_epochs"] = 1
+    for section, choice in (("model", recipe.model), ("client_model", recipe.client_model)):
+        sizes = {} if choice is None else SMALL
+        made.update({f"{section}.{key}": size for key, size in sizes.items() if hasattr(choice.options, key)})
+    if recipe.model.name in ENCODERS:
+        made["task.tokenizer"] = (encoders or ENCODERS)[recipe.model.name]()
+        if encoders is None:
+            made["model.frozen_layers"] = min(1, model.frozen_layers)
+            made.update({"task.max_length": 32} if hasattr(task, "max_length") else {"model.block_size": 8})
+    return [word for key, value in made.items() for word in ("--set", f"{key}={value}")]
+
+
+def asked(export: Path, folder: Path) -> list:
+    """What `predict` is asked after the export's folder."""
+    source = json.loads((export / "export.json").read_text("utf-8"))["input"]
+    if source["kind"] == "documents":
+        return ["--file", data_folder() / "cdr" / "test.pubtator"]
+    if source["kind"] == "bags":
+        trained_on = load_export(export).dataset
+        lines = [{key: value for key, value in line.items() if key != "relation"} for line in nyt10_lines(range(2))]
+        return ["--file", write_lines(folder / "some.jsonl", lines)] + (["--dataset", "nyt10"] if trained_on else [])
+    if source["kind"].startswith("relation"):
+        types = ["--head-type", "chemical", "--tail-type", "gene"] if source["blind"] else []
+        return ["<e1>drug</e1> binds <e2>gene</e2> .", *types]
+    return ["宝宝头晕，发烧三天了"]
+
+
+def test_file(name: str) -> Path | None:
+    """The file with the recipe's test examples, if they come from one."""
+    task = load(name).task.options
+    dataset = getattr(task, "dataset", None)
+    if dataset not in DATA_SETS:
+        return None
+    split = getattr(task, "test_split", "dev") if getattr(task, "test", "official") == "official" else task.split
+    return Path(split_file(dataset, split, data_folder()))
+
+
+test_file.__test__ = False
+
+
+def goes_all_the_way(name: str, runtime_name: str, folder: Path, capsys, encoders=None) -> dict:
+    """Takes a recipe through all commands; returns what export.json says."""
+
+    where = ("--data", data_folder(), "--runtime", runtime_name)
+
+    def typed(*arguments):
+        done = command(capsys, *arguments)
+        assert done.code == 0 and done.err == "", (arguments, done)
+        return done.out
+
+    run, export = folder / "run", folder / "run" / "export"
+    typed("train", name, "--out", run, *cut(name, encoders), *where)
+    typed("evaluate", run, *where)
+    typed("export", run, *where)
+    about = json.loads((export / "export.json").read_text("utf-8"))
+    recipe = load(str(run / "recipe.toml"))
+    precision = getattr(recipe.model.options, "precision", "float32")
+    behind = bool(getattr(recipe.model.options, "frozen_layers", 0)) and recipe.model.name == "sentence_encoder"
+    assert precision == getattr(load(name).model.options, "precision", "float32"), "the recipe's own"
+    for form in ("model.keras", "saved_model"):
+        assert about["forms"][form]["difference"] <= (HALF_TOLERANCE if behind else TOLERANCE)
+    assert about["model_options"].get("precision", "float32") == "float32"
+    assert ("precision" in about) == (precision != "float32") == ("exported_metrics" in about["details"])
+    # Where nothing but the precision lies between them, the metrics written for a run are those of its evaluation.
+    history = read_history(RunFolder(run))[-1]
+    for split, metrics in about["details"]["metrics"].items():
+        for metric, value in metrics.items():
+            assert history[f"{split}/{metric}"] == pytest.approx(value, nan_ok=True)
+    if about["input"]["kind"] == "vectors":
+        (prediction,) = load_export(export).predict_vectors([[0.5] * about["input"]["width"]])
+        assert prediction.label in load_export(export).labels
+        return about
+    assert typed("predict", export, *asked(export, folder)).strip()
+    if (file := test_file(name)) is not None:
+        scored = typed("evaluate", export, "--file", file)
+        task = recipe.task.options
+        if getattr(task, "test", None) == "official" and getattr(task, "test_subset", None) is None:
+            assert f"{history['test/accuracy']:.4f}" in scored.split("accuracy")[1].split("\n")[0]
+    return about
+
+
+def way_of(name: str) -> tuple:
+    """What a recipe's way through the commands depends on; recipes that have it in common differ in data and method."""
+    recipe = load(name)
+    options, task = recipe.model.options, recipe.task.options
+    kinds = tuple(getattr(task, key, None) for key in ("encoding", "blind"))
+    frozen = bool(getattr(options, "frozen_layers", 0))
+    return recipe.task.name, recipe.model.name, getattr(options, "precision", None), frozen, *kinds
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_dev_has_rounds_to_choose_from(name):
+    recipe = load(name)
+    if hasattr(recipe.task.options, "dev_share"):
+        assert recipe.training.rounds // recipe.evaluation.every >= 4
+
+
+FAST_ENCODER = "fedcmc-chemprot-short"
+"""The one recipe with an encoder among the fast tests; it has bfloat16 and frozen layers."""
+
+
+def in_turn() -> list:
+    """All recipes; those with an encoder, and those whose way an earlier one takes, too, are for the slow tests."""
+    taken, found = set(), []
+    for name in shipped():
+        slow = way_of(name) in taken or (load(name).model.name in ENCODERS and name != FAST_ENCODER)
+        taken.add(way_of(name))
+        marks = [pytest.mark.slow] * slow + [pytest.mark.bfloat16] * (name == FAST_ENCODER)
+        found.append(pytest.param(name, marks=marks))
+    return found
+
+
+@pytest.mark.parametrize("name", in_turn())
+def test_every_recipe_by_the_sessions_runtime(name, runtime, capsys, monkeypatch, tmp_path):
+    share_all(monkeypatch, runtime)
+    about = goes_all_the_way(name, "local", tmp_path, capsys)
+    if "precision" in about:
+        card = (tmp_path / "run" / "export" / "README.md").read_text("utf-8")
+        assert "| the run, in mixed\\_bfloat16 | exported, in float32 |" in card and "## Precision" in card
+        assert about["precision"]["trained"] == "mixed_bfloat16" and about["precision"]["exported"] == "float32"
+        assert 0 < about["precision"]["difference"] < 0.2 and about["precision"]["examples"] > 5
+        assert about["details"]["exported_metrics"].keys() == about["details"]["metrics"].keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("runtime_name", ["local", "in-process"])
+@pytest.mark.parametrize("name", shipped())
+def test_every_recipe_by_the_command_line(name, runtime_name, capsys, tmp_path):
+    goes_all_the_way(name, runtime_name, tmp_path, capsys)

@@ -1,0 +1,657 @@
+"""Bags of sentences by recipe: what a run measures and leaves, the round that dev chooses, resume, refusals."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+from sklearn.metrics import auc
+
+from datasets.bags.records import NEGATIVE
+from datasets.partition import ClientSamples, Partition, write_partition
+from tests.bags_for_tests import (
+    HIDDEN,
+    MEASURES,
+    METHODS,
+    REL2ID,
+    bag_table,
+    data_folder,
+    nyt10_line,
+    nyt10_lines,
+    planted_table,
+    prepare,
+    share_all,
+    train_table,
+    trained,
+    write_lines,
+    write_pubtator,
+)
+from tests.models.encoders_for_tests import encoder
+from tests.upper_floors import (
+    Stop,
+    assert_same_weights,
+    break_off,
+    command,
+    keras_weights,
+    refusal,
+    tiny,
+    workshop,
+    write_recipe,
+)
+from tff_re.runs.run import training
+from tff_re.runs.evaluation import metric_names
+from tff_re.recipes.metric_names import SPLITS, require_known
+from tff_re.runs.folder import RunFolder
+from tff_re.runs.run import train_run
+from tff_re.tasks.ranking_metrics import ranking_metrics
+from tff_re.runs.training import read_history
+
+
+@pytest.fixture(autouse=True)
+def _built_once(monkeypatch, runtime):
+    share_all(monkeypatch, runtime)
+
+
+def summary_of(folder) -> dict:
+    return json.loads((folder / "summary.json").read_text("utf-8"))
+
+
+def assert_has_weights(folder, weights) -> None:
+    """model.keras holds these trainable weights."""
+    written = list(keras_weights(folder / "model.keras").values())
+    for value in weights.trainable:
+        assert any(np.array_equal(value, other) for other in written)
+
+
+# What a run measures and leaves.
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_is_that_of_the_round_which_dev_chose(method, runtime):
+    run = trained(runtime, method)
+    rows = read_history(RunFolder(run.folder))
+    assert [row["round"] for row in rows] == [1, 2, 3]
+    for row in rows:
+        for name in [f"{split}/{measure}" for split in ("dev", "test") for measure in MEASURES]:
+            assert 0 <= row[name] <= 1, name
+        assert "test/accuracy" not in row and "selection/precision_across" not in row
+    assert metric_names(run.experiment) == {name for name in rows[-1] if name.startswith(SPLITS)}
+    require_known(rows[-1].keys() - {"round"}, "metrics.csv")
+    chosen = max(rows, key=lambda row: row["dev/auc"])  # the first of equals
+    judged = {name: value for name, value in chosen.items() if name.startswith(("dev/", "test/"))}
+    summary = summary_of(run.folder)
+    assert summary["chosen"] == {"round": chosen["round"], "by": "dev/auc", **judged}
+    assert run.result.chosen == (chosen["round"], "dev/auc") and run.result.test is None
+    assert "dev/auc" in summary["best"] and not any(name.startswith("test/") for name in summary["best"])
+    assert_has_weights(run.folder, run.result.weights)
+    with open(run.folder / "precision_recall.csv", newline="", encoding="utf-8") as file:
+        points = np.array([[float(v) for v in row.values()] for row in csv.DictReader(file)])
+    assert auc([0, *points[:, 0]], [1, *points[:, 1]]) == pytest.approx(chosen["test/auc"])
+    assert (run.folder / "plots" / "precision-recall.png").exists()
+    assert not (run.folder / "plots" / "confusion-test.png").exists()
+    for path in [path for path in run.folder.rglob("*") if path.is_file()]:
+        assert HIDDEN.encode() not in path.read_bytes(), path
+
+
+def test_the_test_metrics_are_those_of_the_models_probabilities(runtime):
+    """NONE scores a bag by the highest probability of its sentences: the area from Keras and scikit-learn alone."""
+    from sklearn.metrics import precision_recall_curve
+
+    run = trained(runtime, "mil_none")
+    model = run.experiment.model.keras_model(run.result.weights)
+    bags = run.experiment.prepared.held_out._bags["test"]
+    features = {name: array for name, array in bags.arrays.items() if name != "bag"}
+    logits = np.asarray(model(features, training=False)["logits"], np.float64)
+    by_sentence = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    scores = np.array([by_sentence[bags.arrays["bag"] == bag].max(axis=0) for bag in range(len(bags.pairs))])
+    np.testing.assert_allclose(run.result.judgement.scores["test"], scores, atol=1e-6)
+    precision, recall, _ = precision_recall_curve(bags.labels[:, 1:].ravel(), scores[:, 1:].ravel())
+    assert run.result.judgement.metrics["test/auc"] == pytest.approx(auc(recall, precision))
+
+
+def test_the_commands_of_a_run(runtime, capsys):
+    run = trained(runtime, "lazy_mil")
+    chosen = summary_of(run.folder)["chosen"]
+    for split in ("dev", "test"):
+        typed = command(capsys, "evaluate", run.folder, "--split", split)
+        assert typed.code == 0 and typed.err == ""
+        assert f"{split} examples at the server after round {chosen['round']}" in " ".join(typed.out.split())
+        assert all(measure in typed.out for measure in MEASURES) and f"{chosen[f'{split}/auc']:.4f}" in typed.out
+    typed = command(capsys, "evaluate", run.folder, "--split", "train")
+    assert typed.code == 0 and typed.err == "" and "leave out NA" in " ".join(typed.out.split())
+
+
+def test_there_is_no_dev_on_another_task(runtime, capsys, tmp_path):
+    train_run(tiny("training.rounds=1"), tmp_path / "run", workshop=workshop(), runtime=runtime, details=False)
+    typed = command(capsys, "evaluate", tmp_path / "run", "--split", "dev")
+    refusal(typed, f"{tmp_path / 'run'}: its task has no dev examples")
+
+
+def test_without_dev_the_last_round_is_the_one(runtime, capsys, tmp_path):
+    table = bag_table(task={"dev_share": 0.0}, training={"rounds": 2, "client_fraction": 1.0})
+    _, result = train_table(table, tmp_path / "run", runtime, details=False)
+    rows = read_history(RunFolder(tmp_path / "run"))
+    summary = summary_of(tmp_path / "run")
+    assert result.chosen is None and "chosen" not in summary
+    assert not any(name.startswith("dev/") for row in rows for name in row)
+    assert summary["best"]["test/auc"] == max(row["test/auc"] for row in rows)
+    assert result.judgement.metrics == {k: v for k, v in rows[-1].items() if k.startswith("test/")}
+    typed = command(capsys, "evaluate", tmp_path / "run", "--split", "dev")
+    refusal(typed, "its task has no dev examples")
+
+
+# The round that dev chooses.
+
+
+def scripted(patch, values: dict[int, float], seen: dict):
+    """Lets dev have these values, and keeps the weights of each round in `seen`."""
+    choose = training._choose
+
+    def choosing(state, round_num, value):
+        assert value is not None
+        seen[round_num] = state["server"]["weights"]
+        choose(state, round_num, values[round_num])
+
+    patch.setattr(training, "_choose", choosing)
+
+
+EARLY, LATE = {1: 0.7, 2: 0.7, 3: 0.1}, {1: 0.2, 2: 0.3, 3: 0.9}
+LEFT = ("metrics.csv", "summary.json", "precision_recall.csv")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(runtime, tmp_path_factory):
+    """Script -> folder, result and the weights of every round."""
+    found = {}
+    for name, values in (("early", EARLY), ("late", LATE)):
+        folder, seen = tmp_path_factory.mktemp(name) / "run", {}
+        with pytest.MonkeyPatch.context() as patch:
+            scripted(patch, values, seen)
+            _, result = train_table(bag_table(), folder, runtime)
+        found[name] = folder, result, seen
+    return found
+
+
+@pytest.mark.parametrize(("script", "round_num"), [("early", 1), ("late", 3)])
+def test_the_weights_are_those_of_the_chosen_round(script, round_num, undisturbed):
+    folder, result, seen = undisturbed[script]
+    assert result.chosen == (round_num, "dev/auc") and summary_of(folder)["chosen"]["round"] == round_num
+    assert_same_weights(result.weights, seen[round_num])
+    assert_has_weights(folder, seen[round_num])
+    others = [seen[other] for other in (1, 2, 3) if other != round_num]
+    for other in others:
+        assert any(
+            (np.asarray(a) != np.asarray(b)).any()
+            for a, b in zip(other.trainable, result.weights.trainable, strict=True)
+        )
+    row = read_history(RunFolder(folder))[round_num - 1]
+    assert summary_of(folder)["chosen"]["test/auc"] == row["test/auc"]
+
+
+@pytest.mark.parametrize("script", ["early", "late"])
+@pytest.mark.parametrize(("method", "at", "before"), [("release", 2, True), ("release", 3, False), ("save", 3, False)])
+def test_a_run_that_was_broken_off_comes_to_the_same(
+    script, method, at, before, undisturbed, runtime, tmp_path, monkeypatch
+):
+    wanted, result, _ = undisturbed[script]
+    folder = tmp_path / "run"
+    scripted(monkeypatch, EARLY if script == "early" else LATE, {})
+    with monkeypatch.context() as patch:
+        break_off(patch, method, at, before=before)
+        with pytest.raises(Stop):
+            train_table(bag_table(), folder, runtime, details=False)
+    assert not (folder / "summary.json").exists()
+    _, again = train_table(bag_table(), folder, runtime, resume=True, details=False)
+    for name in LEFT:
+        assert (folder / name).read_bytes() == (wanted / name).read_bytes(), name
+    assert_same_weights(again.weights, result.weights)
+
+
+def test_what_dev_keeps():
+    state = OrderedDict(server={"weights": "w0"})
+    training._choose(state, 1, None)
+    assert training._final(state) == ("w0", None), "there is no dev"
+    state["chosen"] = OrderedDict(round=np.int64(0), value=np.float64(-np.inf), weights="start")
+    kept = []
+    for number, value in enumerate((np.nan, 0.0, 0.4, 0.4, 0.3, np.nan), 1):
+        state["server"] = {"weights": f"w{number}"}
+        training._choose(state, number, value)
+        kept.append(training._final(state))
+    assert kept == [("w1", None), ("w2", 2), ("w3", 3), ("w3", 3), ("w3", 3), ("w3", 3)]
+
+
+def test_a_round_whose_scores_are_not_finite(runtime):
+    held_out = trained(runtime, "mil_none").experiment.prepared.held_out
+    scores = {split: np.full(held_out._bags[split].labels.shape, 0.5) for split in held_out.splits}
+    scores["dev"][1, 1] = np.nan
+    metrics = held_out.metrics(scores)
+    assert all(np.isnan(value) == name.startswith("dev/") for name, value in metrics.items())
+
+
+# Who holds what.
+
+
+def test_clients_hold_sentences_and_the_server_bags():
+    prepared = prepare(bag_table())
+    assert prepared.held_out.splits == ("dev", "test") and prepared.held_out.criterion == "auc"
+    assert prepared.label_names == tuple(REL2ID) and prepared.positive_labels == (1, 2)
+    assert prepared.num_triples == len(prepared.bags.triples) == 14, "12 pairs, two of them with two relations"
+    clients = prepared.examples.clients
+    rows = sum(len(client.train["y"]) for client in clients)
+    assert rows == 10 * 3 + 2 * 10, "two pairs have five sentences with two relations each"
+    assert not any(len(client.test["y"]) for client in clients)
+    for number, client in enumerate(clients):
+        assert (client.train["platform"] == number).all()
+        labels = [prepared.bags.triples[triple][1] for triple in client.train["triple"]]
+        assert client.train["y"].tolist() == labels
+    spread = [set(client.train["triple"].tolist()) for client in clients]
+    assert any(a & b for a in spread for b in spread if a is not b), "the sentences of a bag lie on several platforms"
+    assert not any("no test samples" in note for note in prepared.notes)
+    assert not any(HIDDEN in note for note in prepared.notes)
+
+
+def pairs_of(prepared, split) -> set:
+    return set(prepared.held_out._bags[split].pairs)
+
+
+def test_bags_whose_pair_is_trained_on():
+    new, all_of_them = (prepare(bag_table(task={"new_pairs": flag})) for flag in (True, False))
+    trained_on = set(new.bags.pairs)
+    everything = {(f"h{n}", f"t{n}") for n in range(9, 21)}
+    assert pairs_of(new, "dev") | pairs_of(new, "test") == everything - trained_on
+    assert pairs_of(all_of_them, "dev") | pairs_of(all_of_them, "test") == everything
+    assert any(note == "test: 3 of 12 bags left out, nyt10 has their pairs" for note in new.notes)
+    for prepared in (new, all_of_them):
+        assert not pairs_of(prepared, "dev") & pairs_of(prepared, "test")
+
+
+def test_the_bags_of_dev_are_drawn_by_a_seed_of_their_own():
+    dev = pairs_of(prepare(bag_table()), "dev")
+    other_run = prepare(bag_table(), seed=1)
+    assert pairs_of(other_run, "dev") == dev
+    assert other_run.partition.clients != prepare(bag_table()).partition.clients
+    assert {frozenset(pairs_of(prepare(bag_table(task={"dev_seed": s})), "dev")) for s in range(5)} > {frozenset(dev)}
+    assert len(pairs_of(prepare(bag_table(task={"dev_share": 0.7})), "dev")) > len(dev)
+
+
+def test_dev_may_be_a_split():
+    task = {"path": None, "test_path": None, "test_split": "test", "dev_split": "dev"}
+    prepared = prepare(bag_table(task=task), data=data_folder())
+    assert pairs_of(prepared, "dev") == {(f"h{n}", f"t{n}") for n in range(12, 18)}
+    assert pairs_of(prepared, "test") == {(f"h{n}", f"t{n}") for n in range(12, 21)}
+    old = prepare(bag_table(task={**task, "new_pairs": False}), data=data_folder())
+    assert len(pairs_of(old, "dev")) == 8 and len(pairs_of(old, "test")) == 12
+
+
+def test_documents_are_aligned(tmp_path):
+    paths = [write_pubtator(tmp_path / f"{n}.pubtator", range(*r)) for n, r in (("a", (0, 8)), ("b", (6, 14)))]
+    task = {"dataset": "cdr_aligned", "path": str(paths[0]), "test_path": str(paths[1])}
+    prepared = prepare(bag_table(task=task))
+    assert prepared.label_names == (NEGATIVE, "CID") and len(prepared.bags.pairs) == 24
+    assert {pair[0] for pair in pairs_of(prepared, "dev") | pairs_of(prepared, "test")} == {
+        f"C{n}" for n in range(8, 14)
+    }
+    half = prepare(bag_table(task={**task, "na_rate": 0.5}))
+    assert (
+        len(half.bags.pairs) == 16
+        and half.bags.pairs != prepare(bag_table(task={**task, "na_rate": 0.5}), seed=1).bags.pairs
+    )
+    facts = tmp_path / "facts.tsv"
+    facts.write_text("".join(f"C{n}\tgives\tD100\n" for n in range(14)), "utf-8")
+    own = prepare(bag_table(task={**task, "knowledge_base": str(facts), "test_knowledge_base": str(facts)}))
+    assert own.label_names == (NEGATIVE, "gives")
+
+
+def test_rows_that_state_their_relation_are_known_of_made_up_bags():
+    from datasets.bags.planted import planted
+
+    prepared = prepare(planted_table())
+    made = planted(24, 0.4, num_relations=2, zipf=0.5, seed=0)
+    sentences = {sentence.sentence_id: sentence for sentence in made.corpus.sentences}
+    seen = set()
+    for client, known in zip(prepared.partition.clients.values(), prepared.truth, strict=True):
+        rows = [(sentences[i], relation) for i in client.train for relation in sentences[i].relations]
+        assert len(rows) == len(known)
+        for (sentence, relation), value in zip(rows, known, strict=True):
+            wanted = -1 if relation == NEGATIVE else int(made.expressed[sentence.sentence_id] == relation)
+            assert value == wanted
+            seen.add(wanted)
+    assert seen == {-1, 0, 1}
+    assert prepare(planted_table(), seed=1).bags.pairs == prepared.bags.pairs, "runs of other seeds have the same ones"
+    assert prepare(planted_table(task={"planted_seed": 1})).bags.pairs != prepared.bags.pairs
+
+
+PLANTED = {"planted_bags": 80, "planted_relations": 3, "noise_rate": 0.8}
+
+
+def false_facts(prepared, made):
+    """(in training, in dev and test) how many sentences state a relation that their pair does not have."""
+    corpora = prepared.held_out_corpora
+    return tuple(
+        sum(made.expressed[s.sentence_id] not in ("NA", *s.relations) for corpus in some for s in corpus.sentences)
+        for some in ((prepared.bags,), corpora.values())
+    )
+
+
+def test_noise_that_states_another_relation_is_left_out_of_the_test_bags():
+    from datasets.bags.planted import planted
+
+    wanted = {"num_relations": 3, "zipf": 0.5, "seed": 0}
+    noisy, silent = (planted(80, 0.8, other_share=share, **wanted) for share in (0.9, 0.0))
+    as_before, clean = (
+        prepare(planted_table(task={**PLANTED, "other_share": 0.9, "clean_test": clean})) for clean in (False, True)
+    )
+    in_training, at_server = false_facts(as_before, noisy)
+    assert in_training > 20 and at_server > 5
+    texts = {s.sentence_id: s.text for s in noisy.corpus.sentences}
+    assert all(texts[s.sentence_id] == s.text for s in clean.bags.sentences)
+    texts = {s.sentence_id: s.text for s in silent.corpus.sentences}
+    for split, corpus in clean.held_out_corpora.items():
+        assert all(texts[s.sentence_id] == s.text for s in corpus.sentences)
+        assert corpus.pairs == as_before.held_out_corpora[split].pairs, "the same bags"
+    assert false_facts(clean, noisy)[0] == in_training
+    assert false_facts(prepare(planted_table(task={**PLANTED, "other_share": 0.0})), silent) == (0, 0)
+
+
+def by_hand(prepared, expressed, pool):
+    """The oracle's measures from the sentences' truth, bag by bag."""
+    found = {}
+    for split, corpus in prepared.held_out_corpora.items():
+        names = corpus.label_names[1:]
+        scores, true = [], []
+        for pair, rows in corpus.bags.items():
+            stated = [expressed[corpus.sentences[row].sentence_id] for row in rows]
+            scores += [pool([one == name for one in stated]) for name in names]
+            true += [name in corpus.sentences[rows[0]].relations for name in names]
+            assert corpus.sentences[rows[0]].pair == pair
+        measured = ranking_metrics(np.array(scores, float), np.array(true))
+        found |= {f"{split}/{name}": measured[name] for name in ("auc", "max_f1")}
+    return found
+
+
+def test_what_a_perfect_classifier_and_chance_would_have():
+    from datasets.bags.planted import planted
+
+    made = planted(200, 0.8, num_relations=3, zipf=0.5, other_share=0.9, seed=0)
+    wanted = {**PLANTED, "planted_bags": 200, "other_share": 0.9}
+    prepared = prepare(planted_table(task={**wanted, "clean_test": False}))
+    titles = list(prepared.references)
+    assert [title.partition(" ")[0] for title in titles] == ["ranking", "oracle", "oracle"]
+    for title, pool in zip(titles[1:], (max, np.mean), strict=True):
+        known = by_hand(prepared, made.expressed, pool)
+        assert {name: prepared.references[title][name] for name in known} == pytest.approx(known)
+        assert 0.2 < known["test/auc"] < 0.95, "false facts stand among the true ones"
+    clean = prepare(planted_table(task=wanted)).references
+    assert clean[titles[1]]["test/auc"] > 0.95 and clean[titles[1]]["test/max_f1"] > 0.95
+    test = prepared.held_out_corpora["test"]
+    share = sum(label > 0 for _, label in test.triples) / (3 * len(test.pairs))
+    assert clean[titles[0]]["test/auc"] == pytest.approx(share)
+    assert clean[titles[0]]["test/max_f1"] == pytest.approx(2 * share / (1 + share))
+    assert list(prepare(bag_table()).references) == titles[:1], "of read bags it is not known"
+
+
+def test_training_on_what_states_its_relation_alone():
+    everything, stated = (prepare(planted_table(task={**PLANTED, "train_on": rows})) for rows in ("all", "stated"))
+    assert stated.partition == everything.partition
+    for whole, part, known, rest in zip(
+        everything.examples.clients, stated.examples.clients, everything.truth, stated.truth, strict=True
+    ):
+        assert (known == 0).any() and not (rest == 0).any()
+        for name, array in whole.train.items():
+            np.testing.assert_array_equal(part.train[name], array[known != 0], name)
+        np.testing.assert_array_equal(rest, known[known != 0])
+    assert any(note.startswith("train_on: the ") for note in stated.notes)
+
+
+def test_runs_of_other_seeds_have_sentences_of_their_own_if_wanted():
+    table = planted_table(task={"planted_anew": True})
+    one, same, other = (prepare(table, seed=seed) for seed in (3, 3, 4))
+    assert one.bags == same.bags and one.bags.pairs != other.bags.pairs
+    another = prepare(planted_table(task={"planted_anew": True, "planted_seed": 1}), seed=3)
+    assert another.bags.pairs != one.bags.pairs
+
+
+def test_precision_of_the_selection_against_numpy(runtime, tmp_path):
+    table = planted_table(training={"rounds": 2, "client_fraction": 0.67})
+    experiment, _ = train_table(table, tmp_path / "run", runtime, details=False)
+    _, result = train_table(
+        planted_table(task={"dev_share": 0.0}, training={"rounds": 2, "client_fraction": 0.67}),
+        tmp_path / "last", runtime, details=False,
+    )  # fmt: skip
+    row = read_history(RunFolder(tmp_path / "last"))[-1]
+    assert row["selection/true_share"] == read_history(RunFolder(tmp_path / "run"))[-1]["selection/true_share"]
+    model = experiment.model.keras_model(result.weights)
+    clients = [client.train for client in experiment.prepared.examples.clients]
+    scores = []
+    for rows in clients:
+        features = {name: rows[name] for name in experiment.prepared.inputs.specs}
+        logits = np.asarray(model(features, training=False)["logits"])
+        shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        scores.append(shares[np.arange(len(shares)), rows["y"]])
+    truth, score, triple, platform = (
+        np.concatenate(parts)
+        for parts in (
+            experiment.prepared.truth,
+            scores,
+            *([c[name] for c in clients] for name in ("triple", "platform")),
+        )
+    )
+
+    def precision(groups):
+        best = [max(np.flatnonzero(groups == group), key=lambda i: score[i]) for group in np.unique(groups)]
+        kept = truth[best][truth[best] >= 0]
+        return (kept == 1).mean()
+
+    assert row["selection/precision_across"] == pytest.approx(precision(triple))
+    assert row["selection/precision_alone"] == pytest.approx(precision(triple * 10 + platform))
+    assert row["selection/true_share"] == pytest.approx((truth == 1).sum() / (truth >= 0).sum())
+    assert row["selection/precision_across"] != row["selection/true_share"]
+
+
+# Other models and other algorithms.
+
+
+@pytest.mark.parametrize("frozen", [1, pytest.param(0, marks=pytest.mark.slow)])
+def test_a_pretrained_encoder_on_bags(frozen, runtime, capsys, tmp_path):
+    table = bag_table(
+        task={"encoding": "pieces", "tokenizer": str(encoder()), "max_length": 40, "min_clients": None},
+        model={"name": "sentence_encoder", "representation": "entity_max", "frozen_layers": frozen},
+        training={"rounds": 1, "client_fraction": 0.67},
+    )
+    experiment, result = train_table(table, tmp_path / "run", runtime)
+    prepared, plain = experiment.prepared, prepare(table)
+    for client, before in zip(prepared.examples.clients, plain.examples.clients, strict=True):
+        assert ("hidden" in client.train) == bool(frozen) and ("input_ids" in client.train) != bool(frozen)
+        for name in ("triple", "platform", "y"):
+            np.testing.assert_array_equal(client.train[name], before.train[name])
+    assert 0 <= result.judgement.metrics["test/auc"] <= 1 and result.chosen == (1, "dev/auc")
+    typed = command(capsys, "evaluate", tmp_path / "run", "--split", "dev")
+    assert typed.code == 0 and f"{result.judgement.metrics['dev/auc']:.4f}" in typed.out
+
+
+OTHERS = {
+    "fedavg": {"local_epochs": 1},
+    "fedprox": {"mu": 0.1},
+    "moon": {},
+    "scaffold": {},
+}
+
+
+@pytest.mark.parametrize("name", [n if n == "moon" else pytest.param(n, marks=pytest.mark.slow) for n in OTHERS])
+def test_other_algorithms_train_on_the_sentences_of_bags(name, runtime, tmp_path):
+    table = bag_table(
+        algorithm={"name": name, "learning_rate": 0.1, **OTHERS[name]}, training={"rounds": 2, "client_fraction": 0.67}
+    )
+    _, result = train_table(table, tmp_path / "run", runtime, details=False)
+    rows = read_history(RunFolder(tmp_path / "run"))
+    assert [row["clients/counted"] for row in rows] == [2, 2] and result.chosen[1] == "dev/auc"
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("task", "wanted"),
+    [
+        ({"dataset": "chemprot"}, "'task.dataset' 'chemprot' holds no bags of sentences; use its own task"),
+        ({"dataset": "nyt"}, "there is no such data set"),
+        ({"dev_share": 1.0}, "'task.dev_share' must be at least 0 and below 1, got 1.0"),
+        ({"dev_share": -0.1}, "'task.dev_share' must be at least 0 and below 1, got -0.1"),
+        ({"dev_seed": -1}, "'task.dev_seed' must be at least 0, got -1"),
+        ({"planted_seed": -1}, "'task.planted_seed' must be at least 0, got -1"),
+        ({"dev_split": "dev"}, "'task.dev_split' is the split 'dev' of test_split, too; choose on another one"),
+        ({"misplaced": "keep"}, "'task.misplaced' must be one of"),
+        ({"train_on": "stated"}, "'task.train_on' is 'stated', but what the sentences of 'nyt10' state is not known"),
+        ({"server_share": 0.2}, "unknown key 'task.server_share'"),
+        ({"na_rate": 0.5}, "'task.na_rate' needs dataset = 'cdr_aligned'"),
+        ({"test_path": None, "test_split": "dev"}, "nyt10_val.txt"),
+    ],
+    ids=str,
+)
+def test_options_that_do_not_fit(task, wanted, capsys, tmp_path, monkeypatch):
+    monkeypatch.delenv("TFF_RE_DATA", raising=False)
+    recipe = write_recipe(tmp_path / "r.toml", bag_table(task=task))
+    (tmp_path / "empty").mkdir()
+    typed = command(capsys, "train", recipe, "--data", tmp_path / "empty", "--out", tmp_path / "out")
+    refusal(typed, wanted)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("task", "wanted"),
+    [
+        ({"planted_bags": 1}, "'task.planted_bags' must be at least 2, got 1"),
+        ({"planted_relations": 0}, "'task.planted_relations' must be at least 1, got 0"),
+        ({"planted_sentences": 3}, "'task.planted_sentences' must be at least planted_bags, 24, got 3"),
+        ({"planted_zipf": -1.0}, "'task.planted_zipf' must be a number of at least 0, got -1.0"),
+        ({"noise_rate": 1.5}, "'task.noise_rate' must lie in [0, 1], got 1.5"),
+        ({"other_share": -0.5}, "'task.other_share' must lie in [0, 1], got -0.5"),
+        ({"planted_cues": 0}, "'task.planted_cues' must be at least 1, got 0"),
+        ({"planted_cues_of_word": 0}, "'task.planted_cues_of_word' must be at least 1, got 0"),
+        ({"planted_cues_of_word": 40}, "16 cues cannot be made of 1 words; lower cues_of_word"),
+        ({"train_on": "true"}, "'task.train_on' must be one of"),
+    ],
+    ids=str,
+)
+def test_made_up_bags_that_cannot_be(task, wanted, capsys, tmp_path):
+    recipe = write_recipe(tmp_path / "r.toml", planted_table(task=task))
+    refusal(command(capsys, "train", recipe, "--out", tmp_path / "out"), wanted)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("sections", "parts"),
+    [
+        ({"model": {"name": "logistic_regression"}}, ["'logistic_regression' does not take the inputs of this task"]),
+        ({"model": {"name": "sentence_encoder"}}, ["needs an encoder: set task.tokenizer (or model.encoder)"]),
+        ({"algorithm": {"name": "feded"}}, ["feded needs labelled examples at the server", "the task 'bag_relations'"]),
+        ({"algorithm": {"name": "lazy_mil", "na_label": 3}}, ["na_label is 3, but the model has 3 classes"]),
+        ({"algorithm": {"name": "mil_one", "aggregation": "median"}}, ["'algorithm.aggregation' must be one of"]),
+    ],
+    ids=str,
+)
+def test_recipes_that_do_not_fit(sections, parts, capsys, tmp_path):
+    recipe = write_recipe(tmp_path / "r.toml", bag_table(**sections))
+    refusal(command(capsys, "train", recipe, "--out", tmp_path / "out"), *parts)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("lazy_mil", "lazy_mil needs bags of sentences; use task.name = 'bag_relations'"),
+        ("mil_att", "mil_att needs bags: examples with 'triple' and 'platform' beside the label"),
+    ],
+)
+def test_methods_on_bags_need_bags(name, wanted, capsys, tmp_path):
+    path = tmp_path / "train.jsonl"
+    labels = ("ACTIVATOR", "INHIBITOR", "AGONIST", "ANTAGONIST", "SUBSTRATE")
+    lines = [{"text": f"<< drug >> {n} [[ gene ]]", "label": labels[n % 5], "metadata": []} for n in range(20)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    task = {"name": "sentence_relations", "path": str(path), "encoding": "words", "max_length": 16, "min_clients": 1}
+    table = {**bag_table(), "task": task, "algorithm": {"name": name}}
+    recipe = write_recipe(tmp_path / "r.toml", table)
+    refusal(command(capsys, "train", recipe, "--out", tmp_path / "out"), wanted)
+    assert not (tmp_path / "out").exists()
+
+
+def test_partition_files(runtime, capsys, tmp_path):
+    file = trained(runtime, "mil_none").folder / "partition.json"
+    assert prepare(bag_table(), seed=5, partition=file).partition.clients == prepare(bag_table()).partition.clients
+    ids = [sentence.sentence_id for sentence in prepare(bag_table()).bags.sentences]
+    held_out = Partition("iid", {}, 0, {"a": ClientSamples(tuple(ids[3:]), tuple(ids[:3]))})
+    at_server = Partition("iid", {}, 0, {"a": ClientSamples(tuple(ids[3:]), ())}, (), tuple(ids[:3]))
+    missing = Partition("iid", {}, 0, {"a": ClientSamples(tuple(ids[3:]), ())})
+    for partition, parts in (
+        (held_out, ["holds sentences out, and bags are evaluated whole"]),
+        (at_server, ["holds sentences out, and bags are evaluated whole"]),
+        (missing, ["p.json"]),
+    ):
+        write_partition(partition, tmp_path / "p.json")
+        recipe = write_recipe(tmp_path / "r.toml", bag_table())
+        typed = command(capsys, "train", recipe, "--partition", tmp_path / "p.json", "--out", tmp_path / "out")
+        assert HIDDEN not in refusal(typed, *parts)
+    recipe = write_recipe(tmp_path / "r.toml", planted_table())
+    refusal(command(capsys, "train", recipe, "--partition", file, "--out", tmp_path / "out"), file)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_split_without_a_fact_is_refused(capsys, tmp_path):
+    path = write_lines(tmp_path / "test.txt", nyt10_lines(range(12, 13)) + nyt10_lines(range(15, 16)))
+    relations = str(data_folder() / "nyt10" / "nyt10_rel2id.json")
+    for share, split in ((0.5, "dev"), (0.0, "test")):
+        task = {"test_path": str(path), "rel2id": relations, "dev_share": share}
+        recipe = write_recipe(tmp_path / "r.toml", bag_table(task=task))
+        typed = command(capsys, "train", recipe, "--out", tmp_path / "out")
+        refusal(typed, f"bags of {split}: none of its", "is related", "choose other splits or another dev_share")
+    assert not (tmp_path / "out").exists()
+
+
+def misplaced(**entity):
+    line = nyt10_line(1, 0, "/a/visits")
+    return {**line, "h": {**line["h"], **entity}}
+
+
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        (misplaced(name="Eve"), ["line 4", "entity h", "its name does not stand at its position"]),
+        (misplaced(pos=[2, 900]), ["line 4", "entity h", "lies beyond the text of", "characters"]),
+        (misplaced(pos=[5, 5]), ["line 4", "entity h", "is empty"]),
+        (misplaced(pos=[1]), ["line 4", "entity h", '"pos" is not two whole numbers']),
+        (nyt10_line(1, 0, "/no/such"), ["line 4", "its relation is not in the file of relations"]),
+        (nyt10_line(1, 0, "NA", text="  "), ["line 4", "its bag is empty here: the text is blank"]),
+        ({"text": f"{HIDDEN} x", "relation": "NA"}, ["line 4", "h"]),
+    ],
+)
+def test_a_bad_line_is_named_and_not_shown(line, parts, capsys, tmp_path):
+    path = write_lines(tmp_path / "own.txt", [*nyt10_lines(range(1)), line])
+    recipe = write_recipe(tmp_path / "r.toml", bag_table(task={"path": str(path)}))
+    typed = command(capsys, "train", recipe, "--out", tmp_path / "out")
+    said = refusal(typed, path, *parts)
+    assert HIDDEN not in said + typed.out and "Ann1" not in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_misplaced_entities_may_be_left_out(tmp_path):
+    path = write_lines(tmp_path / "own.txt", [*nyt10_lines(range(6)), misplaced(name="Eve")])
+    prepared = prepare(bag_table(task={"path": str(path), "misplaced": "leave_out"}))
+    assert "1 lines left out, an entity is not in its sentence" in prepared.notes
+
+
+@pytest.mark.parametrize(
+    ("start", "end"), [("6", "999"), ("7", "12"), ("x", "11"), ("11", "6")], ids=["beyond", "other", "none", "reversed"]
+)
+def test_a_bad_offset_of_a_document(start, end, capsys, tmp_path):
+    path = write_pubtator(tmp_path / "a.pubtator", range(4))
+    lines = path.read_text("utf-8").splitlines()
+    assert lines[2] == "0\t6\t11\tdrug0\tChemical\tC0"
+    lines[2] = f"0\t{start}\t{end}\tdrug0\tChemical\tC0"
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    task = {"dataset": "cdr_aligned", "path": str(path), "test_path": str(path)}
+    recipe = write_recipe(tmp_path / "r.toml", bag_table(task=task))
+    typed = command(capsys, "train", recipe, "--out", tmp_path / "out")
+    assert HIDDEN not in refusal(typed, f"{path}: line 3") + typed.out

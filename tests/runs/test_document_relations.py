@@ -1,0 +1,459 @@
+"""Whole documents by recipe: what a run measures and leaves, its threshold, resume, refusals."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from datasets.documents.loading import load_documents
+from datasets.partition import ClientSamples, Partition, write_partition
+from tests.bags_for_tests import share_all
+from tests.documents_for_tests import (
+    DISEASES,
+    HIDDEN,
+    MEASURES,
+    data_folder,
+    document_table,
+    marking_encoder,
+    prepare,
+    pubtator_block,
+    stated,
+    train_table,
+    trained,
+    write_documents,
+)
+from tests.models.encoders_for_tests import encoder
+from tests.upper_floors import (
+    Stop,
+    assert_same_weights,
+    break_off,
+    command,
+    keras_weights,
+    refusal,
+    write_recipe,
+)
+from tff_re.runs.evaluation import metric_names
+from tff_re.recipes.metric_names import SPLITS, require_known
+from tff_re.runs.folder import RunFolder
+from tff_re.runs.training import read_history
+
+
+@pytest.fixture(autouse=True)
+def _built_once(monkeypatch, runtime):
+    share_all(monkeypatch, runtime)
+
+
+def summary_of(folder) -> dict:
+    return json.loads((folder / "summary.json").read_text("utf-8"))
+
+
+# What a run measures and leaves.
+
+
+def test_a_run_is_that_of_the_round_which_dev_chose(runtime):
+    run = trained(runtime)
+    rows = read_history(RunFolder(run.folder))
+    assert [row["round"] for row in rows] == [1, 2, 3]
+    for row in rows:
+        for name in [f"{split}/{measure}" for split in ("dev", "test") for measure in MEASURES]:
+            assert 0 <= row[name] <= 1, name
+        assert 0 < row["dev/threshold"] < 1 and "test/threshold" not in row and "test/loss" not in row
+    assert metric_names(run.experiment) == {name for name in rows[-1] if name.startswith(SPLITS)}
+    require_known(rows[-1].keys() - {"round"}, "metrics.csv")
+    chosen = max(rows, key=lambda row: row["dev/f1"])  # the first of equals
+    summary = summary_of(run.folder)
+    judged = {name: value for name, value in chosen.items() if name.startswith(("dev/", "test/"))}
+    assert summary["chosen"] == {"round": chosen["round"], "by": "dev/f1", **judged}
+    assert run.result.chosen == (chosen["round"], "dev/f1") and run.result.test is None
+    assert "dev/f1" in summary["best"] and not any("threshold" in name or "test" in name for name in summary["best"])
+    written = list(keras_weights(run.folder / "model.keras").values())
+    for value in run.result.weights.trainable:
+        assert any(np.array_equal(value, other) for other in written)
+    left = {path.name for path in (run.folder / "plots").iterdir()}
+    assert {
+        "curves.png",
+        "partition.png",
+        "precision-recall.png",
+        "documents.png",
+        "entropy.csv",
+    } <= left and "confusion-test.png" not in left
+    for path in [path for path in run.folder.rglob("*") if path.is_file()]:
+        assert HIDDEN.encode() not in path.read_bytes(), path
+
+
+def probabilities(run, split) -> dict[tuple[str, str], float]:
+    """(document, disease) -> the chosen model's probability, from Keras alone."""
+    own = run.experiment.prepared.held_out._documents[split].encoded
+    model = run.experiment.model.keras_model(run.result.weights)
+    logits = np.asarray(model({n: a for n, a in own.arrays.items() if n != "y"}, training=False)["logits"], np.float64)
+    keys = [(pair.document_id, pair.tail_id) for pairs in own.pairs for pair in pairs]
+    return dict(zip(keys, 1 / (1 + np.exp(-logits[:, 0])), strict=True))
+
+
+def counted(probability: dict, threshold: float, diseases=DISEASES) -> tuple[float, float, float]:
+    """Precision, recall, F1 of the pairs with these diseases: counted one by one."""
+    correct = predicted = facts = 0
+    for (document, disease), value in probability.items():
+        if disease in diseases:
+            holds, found = disease in stated(int(document)), value >= threshold
+            correct, predicted, facts = correct + (holds and found), predicted + found, facts + holds
+    return correct / max(predicted, 1), correct / max(facts, 1), 2 * correct / max(predicted + facts, 1)
+
+
+def test_the_measures_are_those_of_a_count_by_hand(runtime):
+    """The threshold is the best on dev, tried one by one; the first disease alone shares a sentence with the drug."""
+    run = trained(runtime)
+    dev, test = probabilities(run, "dev"), probabilities(run, "test")
+    assert len(dev) + len(test) == sum(3 if number % 4 == 0 else 2 for number in range(100, 110))
+    metrics = run.result.judgement.metrics
+    tried = {value: counted(dev, value)[2] for value in dev.values()}
+    threshold = metrics["dev/threshold"]
+    best = min(value for value in tried if value > threshold)
+    lower = max((value for value in tried if value < threshold), default=0.0)
+    assert threshold == pytest.approx((best + lower) / 2, abs=1e-6), "midway between two scores"
+    assert tried[best] == max(tried.values())
+    assert not any(tried[value] == tried[best] for value in tried if value > best), "the largest of equals"
+    for split, probability in (("dev", dev), ("test", test)):
+        for name, value in zip(("precision", "recall", "f1"), counted(probability, threshold), strict=True):
+            assert metrics[f"{split}/{name}"] == pytest.approx(value), (split, name)
+        for name, diseases in (("f1_intra", DISEASES[:1]), ("f1_inter", DISEASES[1:])):
+            assert metrics[f"{split}/{name}"] == pytest.approx(counted(probability, threshold, diseases)[2])
+
+
+def scores_of(held_out, split, score) -> np.ndarray:
+    """[D, P, 1] from (document's number, disease) -> score."""
+    own = held_out._documents[split].encoded
+    values = np.zeros([*own.arrays["pair_head"].shape, 1], np.float32)
+    for row, pairs in enumerate(own.pairs):
+        for place, pair in enumerate(pairs):
+            values[row, place] = score(int(pair.document_id), pair.tail_id)
+    return values
+
+
+def test_the_threshold_comes_from_dev_alone(runtime):
+    """Scores that are 0.3 for what is stated and 0.2 else: 0.25 finds all. On test the same but for one stated pair."""
+    held_out = trained(runtime).experiment.prepared.held_out
+    plain = scores_of(held_out, "dev", lambda number, disease: 0.3 if disease in stated(number) else 0.2)
+    test = scores_of(held_out, "test", lambda number, disease: 0.3 if disease in stated(number) else 0.2)
+    facts = held_out._documents["test"].gold
+    missed = next(iter(facts))
+    row = [pairs[0].document_id for pairs in held_out._documents["test"].encoded.pairs].index(missed[0])
+    place = [pair.tail_id for pair in held_out._documents["test"].encoded.pairs[row]].index(missed[3])
+    test[row, place] = 0.24
+    metrics = held_out.metrics({"dev": plain, "test": test})
+    assert metrics["dev/threshold"] == pytest.approx(0.25) and metrics["dev/f1"] == 1
+    assert metrics["test/recall"] == pytest.approx(1 - 1 / len(facts)) and metrics["test/precision"] == 1
+    apart = ("f1_intra", "f1_inter") if facts[missed] else ("f1_inter", "f1_intra")
+    assert metrics[f"test/{apart[0]}"] < metrics[f"test/{apart[1]}"] == 1
+    only_test = held_out.metrics({"test": test})
+    assert only_test["test/recall"] == 0 and "dev/threshold" not in only_test, "0.5 without dev"
+    none = held_out.metrics({"dev": 0 * plain - 1, "test": np.where(test, np.nan, 0)})
+    assert all(np.isnan(value) for value in none.values()) and held_out.points({"test": test * np.nan}) is None
+
+
+def test_the_commands_of_a_run(runtime, capsys):
+    run = trained(runtime)
+    chosen = summary_of(run.folder)["chosen"]
+    for split in ("dev", "test"):
+        typed = command(capsys, "evaluate", run.folder, "--split", split)
+        assert typed.code == 0 and typed.err == ""
+        assert f"{split} examples at the server after round {chosen['round']}" in " ".join(typed.out.split())
+        assert all(measure in typed.out for measure in MEASURES) and f"{chosen[f'{split}/f1']:.4f}" in typed.out
+    typed = command(capsys, "evaluate", run.folder, "--split", "train")
+    assert typed.code == 0 and typed.err == "" and "f1_worst" in typed.out and HIDDEN not in typed.out
+
+
+def test_without_dev_the_last_round_is_the_one(runtime, capsys, tmp_path):
+    table = document_table(task={"dev_share": 0.0}, training={"rounds": 2, "client_fraction": 1.0})
+    _, result = train_table(table, tmp_path / "run", runtime, details=False)
+    rows, summary = read_history(RunFolder(tmp_path / "run")), summary_of(tmp_path / "run")
+    assert result.chosen is None and "chosen" not in summary
+    assert not any(name.startswith("dev/") for row in rows for name in row)
+    assert result.judgement.metrics == {k: v for k, v in rows[-1].items() if k.startswith("test/")}
+    typed = command(capsys, "evaluate", tmp_path / "run", "--split", "dev")
+    refusal(typed, "its task has no dev examples")
+
+
+@pytest.mark.parametrize(("method", "at", "before"), [("release", 2, True), ("release", 3, False), ("save", 3, False)])
+def test_a_run_that_was_broken_off_comes_to_the_same(method, at, before, runtime, tmp_path, monkeypatch):
+    """Bit for bit, with what the clients keep for the contrast, dropout and the round that dev chose."""
+    wanted, folder = trained(runtime), tmp_path / "run"
+    with monkeypatch.context() as patch:
+        break_off(patch, method, at, before=before)
+        with pytest.raises(Stop):
+            train_table(wanted.table, folder, runtime, details=False)
+    assert not (folder / "summary.json").exists()
+    _, again = train_table(wanted.table, folder, runtime, resume=True, details=False)
+    for name in ("metrics.csv", "summary.json", "precision_recall.csv", "partition.json"):
+        assert (folder / name).read_bytes() == (wanted.folder / name).read_bytes(), name
+    assert_same_weights(again.weights, wanted.result.weights)
+
+
+@pytest.mark.slow
+def test_the_contrast_counts_from_the_second_round_on(runtime, tmp_path):
+    """Clients keep no contexts before they have trained; without the contrast the rest is the same."""
+    run = trained(runtime)
+    with_contrast = read_history(RunFolder(run.folder))
+    train_table(document_table(algorithm={"mu": 0.0}), tmp_path / "run", runtime, details=False)
+    rows = read_history(RunFolder(tmp_path / "run"))
+    assert rows[0]["local/loss"] == with_contrast[0]["local/loss"]
+    assert rows[-1]["local/loss"] != with_contrast[-1]["local/loss"]
+
+
+# Who holds what.
+
+
+def test_clients_hold_documents_by_their_entropy_and_the_server_those_to_judge_by():
+    from datasets.documents.statistics import client_rows
+
+    prepared = prepare(document_table())
+    assert prepared.held_out.splits == ("dev", "test") and prepared.held_out.criterion == "f1"
+    assert sum(len(client.train["y"]) for client in prepared.examples.clients) == 12
+    assert not any(len(client.test["y"]) for client in prepared.examples.clients)
+    corpus = load_documents("cdr", data_folder(), path=data_folder() / "cdr" / "train.pubtator")
+    values = [row["entropy"] for row in client_rows(prepared.partition, corpus)]
+    assert values == sorted(values) and len(set(values)) == len(values) == 3
+    assert any(note == "training: 12 documents, 10 positive and 17 negative pairs, 12 of them in one sentence" for note
+               in prepared.notes)  # fmt: skip
+    assert "no hypernym filtering: all negative pairs are kept" in prepared.notes
+    assert not any(HIDDEN in note for note in prepared.notes)
+
+
+def test_the_partition_command_shows_the_clients_documents(capsys, tmp_path):
+    recipe = write_recipe(tmp_path / "r.toml", document_table())
+    typed = command(capsys, "partition", recipe, "--out", tmp_path / "out")
+    assert typed.code == 0 and typed.err == "" and HIDDEN not in typed.out
+    assert all(heading in typed.out for heading in ("Documents", "entities", "mentions", "pairs", "entropy"))
+    names = {"partition.json", "partition.png", "documents.csv", "documents.png", "entropy.csv", "entropy.png"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names
+    assert all(name in typed.out for name in names)
+    with open(tmp_path / "out" / "documents.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert sum(int(row["documents"]) for row in rows) == 12 and sum(int(row["positive"]) for row in rows) == 10
+    assert [row["client"] for row in rows] == list(prepare(document_table()).partition.clients)
+
+
+def documents_of(prepared, split) -> set:
+    return {pairs[0].document_id for pairs in prepared.held_out._documents[split].encoded.pairs}
+
+
+def test_dev_documents_are_drawn_by_a_seed_of_their_own(tmp_path):
+    dev = documents_of(prepare(document_table()), "dev")
+    iid = {"partition": {"name": "iid", "num_clients": 3}}
+    other_run = prepare(document_table(**iid), seed=1)
+    assert documents_of(other_run, "dev") == dev and len(dev) == 5
+    assert other_run.partition.clients != prepare(document_table(**iid)).partition.clients
+    seeds = {frozenset(documents_of(prepare(document_table(task={"dev_seed": s})), "dev")) for s in range(4)}
+    assert len(seeds) > 1
+    few = prepare(document_table(task={"subset": 5}))
+    assert sum(len(client.train["y"]) for client in few.examples.clients) == 5
+    assert any(note == "5 of 12 documents, drawn" for note in few.notes)
+    fewer = prepare(document_table(task={"test_subset": 6}))
+    assert [len(documents_of(fewer, split)) for split in ("dev", "test")] == [3, 3]
+    assert "test: 6 of 10 documents, drawn" in fewer.notes
+
+
+def test_dev_may_be_a_split(tmp_path):
+    for name, numbers in (("train", range(12)), ("dev", range(100, 104)), ("test", range(200, 206))):
+        write_documents(tmp_path / "cdr" / f"{name}.pubtator.gz", numbers)
+    task = {"path": None, "test_path": None, "test_split": "test", "dev_split": "dev"}
+    prepared = prepare(document_table(task=task), data=tmp_path)
+    assert documents_of(prepared, "dev") == {str(n) for n in range(100, 104)}
+    assert documents_of(prepared, "test") == {str(n) for n in range(200, 206)}
+
+
+def test_hypernyms_are_left_out_by_a_file_of_mesh(tmp_path):
+    """The third disease is above the second, which is stated of every third drug: there its pair is left out."""
+    mesh = tmp_path / "tree.txt"
+    mesh.write_text(f"{DISEASES[1]}\tC01.100\n{DISEASES[2]}\tC01\n", "utf-8")
+    prepared = prepare(document_table(task={"mesh_tree": str(mesh)}))
+    lost = sum(n % 4 == 0 and n % 3 == 1 for n in range(12))
+    assert lost and f"training: 12 documents, 10 positive and {17 - lost} negative pairs" in "\n".join(prepared.notes)
+    assert "no hypernym filtering: all negative pairs are kept" not in prepared.notes
+
+
+# Other models and algorithms.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"algorithm": {"name": "fedavgs"}},
+        {"algorithm": {"name": "fedatts"}},
+        {"algorithm": {"name": "moon"}},
+        {"model": {"loss": "adaptive_threshold", "frozen_layers": 1}},
+        {"model": {"window": 24, "recompute": True}},
+    ],
+    ids=str,
+)
+def test_others_train_by_recipe(sections, runtime, tmp_path):
+    table = document_table(training={"rounds": 2, "client_fraction": 0.67}, **sections)
+    _, result = train_table(table, tmp_path / "run", runtime)
+    rows = read_history(RunFolder(tmp_path / "run"))
+    assert [row["clients/counted"] for row in rows] == [2, 2] and result.chosen[1] == "dev/f1"
+
+
+def test_the_shipped_recipe_by_the_command_line(runtime, capsys, tmp_path):
+    settings = {
+        "task.path": data_folder() / "cdr" / "train.pubtator",
+        "task.test_path": data_folder() / "cdr" / "dev.pubtator",
+        "task.tokenizer": marking_encoder(),
+        "partition": "{name='structural_entropy',num_clients=2}",
+        **{"model.block_size": 8, "model.encoder_dropout": 0.1, "algorithm.learning_rate": 0.01},  # built already
+        "training.rounds": 1,
+    }
+    overrides = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    typed = command(capsys, "train", "fedlcc-cdr", "--out", tmp_path / "run", *overrides)
+    assert typed.code == 0 and typed.err == "" and HIDDEN not in typed.out
+    assert "round 1, chosen by dev/f1" in " ".join(typed.out.split())
+    (row,) = read_history(RunFolder(tmp_path / "run"))
+    assert row["clients/counted"] == 2 and f"{row['test/f1']:.4f}" in typed.out
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("task", "wanted"),
+    [
+        ({"dataset": "chemprot"}, "'task.dataset' 'chemprot' holds no documents with pairs of entities"),
+        ({"dataset": "cdrr"}, "there is no such data set"),
+        ({"dev_share": 1.0}, "'task.dev_share' must be at least 0 and below 1, got 1.0"),
+        ({"dev_seed": -1}, "'task.dev_seed' must be at least 0, got -1"),
+        ({"subset": 0}, "'task.subset' must be at least 1, got 0"),
+        ({"test_subset": 0}, "'task.test_subset' must be at least 1, got 0"),
+        ({"longest": 0}, "'task.longest' must be at least 1, got 0"),
+        ({"longest": 20}, "pieces, more than the 20 allowed"),
+        ({"dev_splt": "test"}, "unknown key 'task.dev_splt'"),
+        ({"server_share": 0.2}, "unknown key 'task.server_share'"),
+        ({"label": "both"}, "label"),
+        ({"mesh_tree": "none.bin"}, "none.bin"),
+        ({"test_path": None}, "dev.pubtator"),
+        ({"tokenizer": None}, "task.tokenizer is not set"),
+        ({"tokenizer": "plain"}, 'does not know the marker of mentions, "*"; use an encoder that has it'),
+    ],
+    ids=str,
+)
+def test_options_that_do_not_fit(task, wanted, capsys, tmp_path, monkeypatch):
+    monkeypatch.delenv("TFF_RE_DATA", raising=False)
+    if task.get("tokenizer") == "plain":
+        task = {"tokenizer": str(encoder())}
+    recipe = write_recipe(tmp_path / "r.toml", document_table(task=task))
+    (tmp_path / "empty").mkdir()
+    typed = command(capsys, "train", recipe, "--data", tmp_path / "empty", "--out", tmp_path / "out")
+    assert HIDDEN not in refusal(typed, wanted) + typed.out
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("sections", "parts"),
+    [
+        ({"model": {"name": "sentence_encoder"}}, ["'sentence_encoder' does not take the inputs of this task"]),
+        ({"model": {"block_size": 5}}, ["a width of 16 is no multiple of model.block_size, 5"]),
+        ({"model": {"window": 65}}, ["reads 64 pieces, a window has 65; lower model.window"]),
+        ({"algorithm": {"name": "feded"}}, ["feded needs labelled examples at the server"]),
+        ({"algorithm": {"name": "fedrs"}}, ["fedrs", "needs examples of one class"]),
+        ({"algorithm": {"name": "fedlc"}}, ["fedlc", "needs examples of one class"]),
+        ({"algorithm": {"name": "fedcmc"}}, ["fedcmc", "needs examples of one class"]),
+        ({"algorithm": {"name": "lazy_mil"}}, ["lazy_mil needs bags of sentences"]),
+        ({"algorithm": {"name": "mil_one"}}, ["mil_one needs bags"]),
+        ({"algorithm": {"tau": 0.0}}, ["tau", "got 0.0"]),
+        ({"algorithm": {"mu": -1.0}}, ["mu", "got -1.0"]),
+        ({"partition": {"name": "structural_entropy", "num_clients": 3, "form": "released_code"}}, ["cuts"]),
+        ({"partition": {"name": "by_field", "field": "speaker"}}, ["speaker"]),
+    ],
+    ids=str,
+)
+def test_recipes_that_do_not_fit(sections, parts, capsys, tmp_path):
+    table = document_table(**{k: v for k, v in sections.items() if k not in ("model", "algorithm")})
+    for name in ("model", "algorithm"):
+        other = sections.get(name, {})
+        table[name] = dict(other) if "name" in other else {**table[name], **other}
+    recipe = write_recipe(tmp_path / "r.toml", table)
+    refusal(command(capsys, "train", recipe, "--out", tmp_path / "out"), *parts)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_entropy_of_what_has_no_graph(capsys, tmp_path):
+    """A task of another kind has no document graph to cut by."""
+    path = tmp_path / "train.jsonl"
+    labels = ("ACTIVATOR", "INHIBITOR", "AGONIST", "ANTAGONIST", "SUBSTRATE")
+    lines = [{"text": f"<< drug >> {n} [[ gene ]]", "label": labels[n % 5], "metadata": []} for n in range(20)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    task = {"name": "sentence_relations", "path": str(path), "encoding": "words", "max_length": 16, "min_clients": 1}
+    table = {**document_table(), "task": task, "model": {"name": "pcnn"}, "algorithm": {"name": "fedavg"}}
+    recipe = write_recipe(tmp_path / "r.toml", table)
+    typed = command(capsys, "train", recipe, "--out", tmp_path / "out")
+    refusal(typed, "has no document graph; use structural_entropy with document-level relations")
+
+
+def test_partition_files(runtime, capsys, tmp_path):
+    file = trained(runtime).folder / "partition.json"
+    same = prepare(document_table(), seed=5, partition=file)
+    assert same.partition.clients == prepare(document_table()).partition.clients
+    ids = [sample_id for client in same.partition.clients.values() for sample_id in client.train]
+    everything = ClientSamples(tuple(ids[3:]), ())
+    for partition, part in (
+        (Partition("iid", {}, 0, {"a": ClientSamples(tuple(ids[3:]), tuple(ids[:3]))}), "holds documents out"),
+        (Partition("iid", {}, 0, {"a": everything}, (), tuple(ids[:3])), "holds documents out"),
+        (Partition("iid", {}, 0, {"a": everything}), "p.json"),
+    ):
+        write_partition(partition, tmp_path / "p.json")
+        recipe = write_recipe(tmp_path / "r.toml", document_table())
+        typed = command(capsys, "train", recipe, "--partition", tmp_path / "p.json", "--out", tmp_path / "out")
+        assert HIDDEN not in refusal(typed, part)
+    raw = json.loads(file.read_text("utf-8"))
+    raw["clients"]["idle"] = {"train": [], "test": []}
+    (tmp_path / "p.json").write_text(json.dumps(raw), "utf-8")
+    typed = command(capsys, "train", recipe, "--partition", tmp_path / "p.json", "--out", tmp_path / "out")
+    refusal(typed, "p.json", "client number 4: has no samples; leave the client out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_clients_that_no_document_falls_to_are_left_out():
+    prepared = prepare(document_table(partition={"name": "structural_entropy", "num_clients": 40}))
+    left_out = 40 - len(prepared.examples.clients)
+    assert left_out > 0 and f"{left_out} of 40 clients got no sample and are left out" in prepared.notes
+
+
+def test_splits_that_cannot_judge(capsys, tmp_path):
+    def refused(numbers, *parts, **task):
+        path = write_documents(tmp_path / "own.pubtator", numbers)
+        recipe = write_recipe(tmp_path / "r.toml", document_table(task={"test_path": str(path), **task}))
+        typed = command(capsys, "train", recipe, "--out", tmp_path / "out")
+        assert HIDDEN not in refusal(typed, *parts) + typed.out
+
+    refused([100], "documents can be set apart only of two or more", "use a split of its own")
+    nothing = ["none of its", "documents states a relation", "choose other splits or another dev_share"]
+    refused([102, 108], "documents of dev", *nothing)
+    refused([102, 108], "documents of test", *nothing, dev_share=0.0)
+    refused([3, 101], "held-out documents", "1 documents stand among those of the clients as well", dev_share=0.0)
+    empty = tmp_path / "empty.pubtator"
+    empty.write_text("", "utf-8")
+    recipe = write_recipe(tmp_path / "r.toml", document_table(task={"path": str(empty)}))
+    refusal(command(capsys, "train", recipe, "--out", tmp_path / "out"), "empty.pubtator")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_bad_line_is_named_and_not_shown(capsys, tmp_path):
+    good = pubtator_block(1)
+    assert good[2] == "1\t6\t10\tdrug\tChemical\tC1" and good[-1].startswith("1\tCID\tC1\t")
+    for line, text, reason in (
+        (3, "1\t7\t11\tdrug\tChemical\tC1", "line 3"),
+        (3, "1\t6\t999\tdrug\tChemical\tC1", "line 3"),
+        (3, f"1\tsix\t10\t{HIDDEN}\tChemical\tC1", "line 3"),
+        (1, f"{HIDDEN}", "line 1"),
+        (2, f"2|a|{HIDDEN}", "line 2"),
+        (len(good), "1\tCID\tC1", f"line {len(good)}"),
+    ):
+        lines = [*good[: line - 1], text, *good[line:]]
+        path = tmp_path / "own.pubtator"
+        path.write_text("\n".join(lines) + "\n", "utf-8")
+        recipe = write_recipe(tmp_path / "r.toml", document_table(task={"path": str(path)}))
+        typed = command(capsys, "train", recipe, "--out", tmp_path / "out")
+        assert HIDDEN not in refusal(typed, path, reason) + typed.out
+    assert not (tmp_path / "out").exists()

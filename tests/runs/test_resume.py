@@ -1,0 +1,526 @@
+"""A run that was stopped, killed or broken off anywhere continues to the numbers that it would have had."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import json
+import os
+import shutil
+import signal
+import zlib
+
+import numpy as np
+import pytest
+
+from datasets.partition import read_partition
+from tests.upper_floors import (
+    Process,
+    Stop,
+    assert_same_run,
+    assert_same_weights,
+    break_off,
+    command,
+    consultations,
+    refusal,
+    rounds_in,
+    share_computations,
+    text_recipe,
+    tiny,
+    workshop,
+    write_json,
+    write_recipe,
+)
+from tff_re.runs.checkpoints import Records
+from tff_re.errors import UserError
+from tff_re.recipes.reading import load, resolve
+from tff_re.runs.folder import RunFolder
+from tff_re.runs.record import BY_ROUND, RunRecord, record_of, repair, rows_up_to
+from tff_re.runs.run import train_run
+from tff_re.tasks.data_paths import Where
+from tff_re.runs.training import read_history
+
+# Checkpoints at 3, 6 and, since it is the last round, 8; evaluation at 2, 4, 6, 8.
+PLAN = ("training.rounds=8", "training.checkpoint_every=3", "evaluation.every=2")
+
+
+def run(folder, runtime, *, resume=False, plan=PLAN, **options):
+    options = {"details": False, **options}
+    return train_run(tiny(*plan), folder, workshop=workshop(), runtime=runtime, resume=resume, **options)
+
+
+@pytest.fixture(autouse=True)
+def _built_once(monkeypatch):
+    share_computations(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(runtime, tmp_path_factory):
+    """The folder and the result of the whole run."""
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    _, result = run(folder, runtime)
+    return folder, result
+
+
+def assert_same(folder, result, undisturbed):
+    for name in ("metrics.csv", "clients.csv", "summary.json"):
+        assert (folder / name).read_bytes() == (undisturbed[0] / name).read_bytes(), name
+    assert_same_weights(result.weights, undisturbed[1].weights)
+
+
+@pytest.mark.parametrize(
+    ("method", "round_num", "before"),
+    [
+        ("release", 1, True),
+        ("release", 3, False),  # the row of round 3 is there, its checkpoint not
+        ("save", 3, False),
+        ("release", 5, False),
+        ("release", 8, True),
+        ("save", 8, True),  # all rows are there, the last checkpoint not
+        ("save", 8, False),  # everything but the summary
+    ],
+)
+def test_broken_off_anywhere(method, round_num, before, undisturbed, runtime, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        break_off(patch, method, round_num, before=before)
+        with pytest.raises(Stop):
+            run(tmp_path / "run", runtime)
+    assert not (tmp_path / "run" / "summary.json").exists()
+    _, result = run(tmp_path / "run", runtime, resume=True)
+    assert_same(tmp_path / "run", result, undisturbed)
+
+
+def test_broken_off_again_and_again(undisturbed, runtime, tmp_path):
+    def stop(report, at):
+        if report.round == at:
+            raise Stop
+
+    for at in (2, 4, 4, 7):
+        with pytest.raises(Stop):
+            run(tmp_path / "run", runtime, resume=at > 2, on_round=functools.partial(stop, at=at))
+    _, result = run(tmp_path / "run", runtime, resume=True)
+    assert_same(tmp_path / "run", result, undisturbed)
+    assert len((tmp_path / "run" / "timings.csv").read_text().splitlines()) == 9
+
+
+def test_what_a_kill_while_writing_leaves_is_cleared_away(undisturbed, runtime, tmp_path):
+    def stop(report):
+        if report.round == 5:
+            raise Stop
+
+    folder = tmp_path / "run"
+    with pytest.raises(Stop):
+        run(folder, runtime, on_round=stop)
+    half = folder / "checkpoints" / "round_4_temp1234"
+    shutil.copytree(folder / "checkpoints" / "round_3", half)
+    (half / "saved_model.pb").unlink()
+    (half / "variables" / "variables.index").write_bytes(b"half")
+    rows = (folder / "metrics.csv").read_bytes()
+    (folder / "metrics.csv_temp4321").write_bytes(rows[: len(rows) // 2])
+    (folder / "timings.csv_temp9999").write_bytes(b"round,sec")
+    (folder / ".summary.json.1.part").write_bytes(b"{")
+    (folder / ".model.part.keras").write_bytes(b"PK")
+    _, result = run(folder, runtime, resume=True, details=True)
+    assert_same(folder, result, undisturbed)
+    names = [path.name for path in folder.rglob("*")]
+    assert not [name for name in names if "_temp" in name or name == ".model.part.keras"]
+
+
+@pytest.mark.parametrize("left", [(), (".recipe.toml.17.part",)])
+def test_killed_before_the_recipe_was_written(left, undisturbed, runtime, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in left:
+        (folder / name).write_text("half")
+    _, result = run(folder, runtime)
+    assert_same(folder, result, undisturbed)
+
+
+def test_killed_before_the_environment_was_written(undisturbed, runtime, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "recipe.toml").write_bytes((undisturbed[0] / "recipe.toml").read_bytes())
+    _, result = run(folder, runtime, resume=True)
+    assert_same(folder, result, undisturbed)
+    assert json.loads((folder / "environment.json").read_text())["tensorflow-federated"] == "0.87.0"
+
+
+def test_a_finished_run_stays_as_it_is(undisturbed, runtime, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed[0], folder)
+    rounds = []
+    _, result = run(folder, runtime, resume=True, on_round=rounds.append)
+    assert rounds == []
+    assert_same(folder, result, undisturbed)
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_serves(undisturbed, runtime, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed[0], folder)
+    newest = folder / "checkpoints" / "round_8"
+    (newest / "saved_model.pb").write_bytes(b"broken")
+    with pytest.raises(UserError, match=r"round_8: cannot be read \(\w+\); remove it to continue from the c"):
+        run(folder, runtime, resume=True)
+    shutil.rmtree(newest)
+    rounds = []
+    _, result = run(folder, runtime, resume=True, on_round=rounds.append)
+    assert [report.round for report in rounds] == [7, 8]
+    assert_same(folder, result, undisturbed)
+
+
+def test_without_a_checkpoint_everything_begins_anew(undisturbed, runtime, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed[0], folder)
+    shutil.rmtree(folder / "checkpoints")
+    _, result = run(folder, runtime, resume=True)
+    assert_same(folder, result, undisturbed)
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["{name='moon', local_epochs=1}", "{name='scaffold', num_clients=4, local_epochs=1}"]
+)
+def test_what_clients_remember_is_resumed_too(algorithm, runtime, tmp_path):
+    plan = (f"algorithm={algorithm}", "training.rounds=6", "training.checkpoint_every=4")
+
+    def stop(report):
+        if report.round == 5:
+            raise Stop
+
+    _, wanted = run(tmp_path / "whole", runtime, plan=plan)
+    with pytest.raises(Stop):
+        run(tmp_path / "run", runtime, plan=plan, on_round=stop)
+    _, result = run(tmp_path / "run", runtime, plan=plan, resume=True)
+    assert_same(tmp_path / "run", result, (tmp_path / "whole", wanted))
+
+
+# The partition
+
+
+@pytest.fixture
+def text_run(tmp_path, runtime):
+    """Trains the text recipe into a folder; `partition` as on the command line."""
+    table = text_recipe(write_json(tmp_path / "c.json", consultations()))
+    table["partition"] = {"name": "iid", "num_clients": 3}
+
+    def text_run(name, partition=None, resume=False, **options):
+        recipe = resolve(table, "text.toml")
+        where = Where(partition=partition)
+        return train_run(recipe, tmp_path / name, where=where, runtime=runtime, resume=resume, details=False, **options)
+
+    return text_run
+
+
+def test_a_run_begun_with_a_partition_file_is_resumed_with_it(text_run, tmp_path):
+    text_run("drawn")
+    given = tmp_path / "given.json"
+    partition = json.loads((tmp_path / "drawn" / "partition.json").read_text("utf-8"))
+    first, second, *_ = partition["clients"].values()
+    first["train"], second["train"] = second["train"], first["train"]
+    write_json(given, partition)
+    text_run("whole", given)
+
+    def stop(report):
+        raise Stop
+
+    with pytest.raises(Stop):
+        text_run("broken", given, on_round=stop)
+    text_run("broken", resume=True)
+    assert read_partition(tmp_path / "broken" / "partition.json").clients == read_partition(given).clients
+    metrics = {name: (tmp_path / name / "metrics.csv").read_bytes() for name in ("drawn", "whole", "broken")}
+    assert metrics["broken"] == metrics["whole"] != metrics["drawn"]
+
+
+def test_another_partition_is_refused_on_resume(text_run, tmp_path):
+    text_run("run")
+    kept = (tmp_path / "run" / "partition.json").read_bytes()
+    partition = json.loads(kept)
+    partition["clients"] = dict(reversed(partition["clients"].items()))  # the order decides who is sampled
+    with pytest.raises(UserError, match=r"partition\.json: the run was begun with this partition; resume it with the"):
+        text_run("run", write_json(tmp_path / "other.json", partition), resume=True)
+    assert (tmp_path / "run" / "partition.json").read_bytes() == kept
+
+
+# Files that were changed
+
+
+@pytest.fixture(scope="module")
+def broken_off(runtime, tmp_path_factory):
+    """A run that ended in round 7: its checkpoint is that of round 6, its CSV files have a row more."""
+
+    def stop(report):
+        if report.round == 7:
+            raise Stop
+
+    with pytest.MonkeyPatch.context() as patch:
+        share_computations(patch)
+        folder = tmp_path_factory.mktemp("broken_off") / "run"
+        with pytest.raises(Stop):
+            run(folder, runtime, on_round=stop)
+    return folder
+
+
+def keep_lines(*numbers):
+    def spoil(path):
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join(lines[i] for i in numbers))
+
+    return spoil
+
+
+def overwrite(*change):
+    def spoil(path):
+        data = path.read_bytes()
+        assert change[0] in data
+        path.write_bytes(data.replace(*change, 1))
+
+    return spoil
+
+
+def cut_in_row_6(path):
+    path.write_bytes(path.read_bytes().partition(b"\r\n6,")[0] + b"\r\n6,0")
+
+
+SPOILS = {
+    "cut": (keep_lines(0, 1, 2, 3), "lacked rows"),
+    "a row is gone": (keep_lines(0, 1, 2, 4, 5, 6), "was damaged"),
+    "cut in a row": (cut_in_row_6, "was damaged"),
+    "missing": (lambda path: path.unlink(), "was missing"),
+    "empty": (lambda path: path.write_bytes(b""), "was damaged"),
+    "heading alone": (keep_lines(0), "lacked rows"),
+    "garbage": (lambda path: path.write_bytes(bytes(range(256))), "was damaged"),
+    "another number": (overwrite(b"\r\n2,", b"\r\n2,1"), "held other rows"),
+    "no number": (overwrite(b"\r\n2,", b"\r\n2,x"), "was damaged"),
+    "no heading": (keep_lines(1, 2, 3, 4, 5, 6), "was damaged"),
+}
+
+
+@pytest.mark.parametrize("how", SPOILS)
+def test_spoilt_files_are_written_anew_from_the_checkpoint(how, undisturbed, broken_off, runtime, capsys, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(broken_off, folder)
+    spoil, reason = SPOILS[how]
+    names = ("metrics.csv", "timings.csv")
+    for name in names:
+        spoil(folder / name)
+    _, result = run(folder, runtime, resume=True)
+    assert_same(folder, result, undisturbed)
+    before, after = (
+        list(csv.DictReader((path / "timings.csv").read_text("utf-8").splitlines())) for path in (broken_off, folder)
+    )
+    assert len(after) == 8 and after[:6] == before[:6]
+    lines = [f"{folder / name}: {reason}; written anew from the checkpoint of round 6" for name in names]
+    assert capsys.readouterr().err.splitlines() == [f"tff-re: {line}" for line in lines]
+    log = (folder / "run.log").read_text("utf-8")
+    assert all(line in log for line in lines)
+
+
+def test_what_clients_keep_is_written_anew_from_the_checkpoint(capsys, tmp_path):
+    folder = RunFolder(tmp_path)
+    text = "round,client,name,a,b\n" + "".join(f"{r},{c},similarity,0.5,{r}\n" for r in (1, 2) for c in "xy")
+    folder.client_states.write_text(text, "utf-8")
+    record = RunRecord.unpacked(record_of(folder, None).packed())
+    later = text + "3,x,similarity,0.5,3\n"
+    for spoilt, reason in (
+        (text[:-4], "was damaged"),
+        (later.replace("1,y,similarity,0.5,1", "1,y,similarity,0.5,9"), "held other rows"),
+        (later.replace("1,y,similarity,0.5,1\n", ""), "lacked rows"),
+    ):
+        folder.client_states.write_text(spoilt, "utf-8")
+        repair(record, folder, 2)
+        assert folder.client_states.read_text("utf-8") == text
+        line = f"{folder.client_states}: {reason}; written anew from the checkpoint of round 2"
+        assert capsys.readouterr().err == f"tff-re: {line}\n"
+    folder.client_states.write_text(later, "utf-8")
+    repair(record, folder, 2)
+    assert folder.client_states.read_text("utf-8") == later and capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("before", ["record", "release"])
+@pytest.mark.parametrize("name", ["metrics", "timings"])
+def test_a_file_that_is_damaged_during_training_is_named(name, before, tmp_path):
+    folder = RunFolder(tmp_path)
+    records = Records(folder)
+    try:
+        records.release(1, {"a": 1.0}, {"b": 1.0})
+        path = getattr(folder, name)
+        path.write_bytes(bytes(range(256)))
+        with pytest.raises(UserError, match=rf"{path}: was damaged during training; continue with --resume") as caught:
+            record_of(folder, None) if before == "record" else records.release(2, {"a": 1.0}, {"b": 1.0})
+        assert "\n" not in str(caught.value)
+    finally:
+        records.close()
+
+
+@pytest.mark.parametrize("name", BY_ROUND)
+def test_a_round_of_thousands_of_digits_is_damage(name):
+    assert rows_up_to("round,a\n1,2\n", name, 9) == [{"round": "1", "a": "2"}]
+    assert rows_up_to(f"round,a\n{'1' * 5000},2\n", name, 9) is None
+
+
+@pytest.mark.parametrize("array", [b"", b"abc", zlib.compress(b"{}"), zlib.compress(b"[1]")])
+def test_a_record_of_something_else_is_no_record(array):
+    with pytest.raises(ValueError, match="not a run's record"):
+        RunRecord.unpacked(np.frombuffer(array, np.uint8))
+
+
+def test_rows_after_the_checkpoint_are_no_damage(undisturbed, broken_off, runtime, capsys, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(broken_off, folder)
+    assert rounds_in(folder / "metrics.csv") == 7
+    _, result = run(folder, runtime, resume=True)
+    assert_same(folder, result, undisturbed)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("how", ["garbage", "empty", "no number"])
+def test_spoilt_files_without_a_checkpoint_begin_anew(how, undisturbed, broken_off, runtime, capsys, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(broken_off, folder)
+    shutil.rmtree(folder / "checkpoints")
+    SPOILS[how][0](folder / "metrics.csv")
+    _, result = run(folder, runtime, resume=True)
+    assert_same(folder, result, undisturbed)
+    assert "metrics.csv: was damaged; there is no checkpoint yet" in capsys.readouterr().err
+
+
+def test_what_reads_a_run_mends_it_too(undisturbed, capsys, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed[0], folder)
+    SPOILS["cut"][0](folder / "metrics.csv")
+    typed = command(capsys, "evaluate", folder)
+    assert typed.code == 0
+    assert typed.err == f"tff-re: {folder}/metrics.csv: lacked rows; written anew from the checkpoint of round 8\n"
+    assert (folder / "metrics.csv").read_bytes() == (undisturbed[0] / "metrics.csv").read_bytes()
+
+
+def test_a_recipe_that_was_changed_is_refused(undisturbed, capsys, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed[0], folder)
+    overwrite(b"seed = 0", b"seed = 1")(folder / "recipe.toml")
+    for name in ("evaluate", "export"):
+        typed = command(capsys, name, folder)
+        refusal(typed, f"{folder}/recipe.toml: is not the recipe that the run's checkpoint was trained with")
+    assert not (folder / "export").exists()
+
+
+def test_a_recipe_that_is_no_text_is_refused(undisturbed, runtime, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed[0], folder)
+    (folder / "recipe.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match=r"holds another run \(its recipe\.toml differs\)"):
+        run(folder, runtime, resume=True)
+
+
+def test_another_partition_in_the_folder_is_refused(text_run, capsys, tmp_path):
+    text_run("run")
+    folder = tmp_path / "run"
+    kept = (folder / "partition.json").read_bytes()
+    partition = json.loads(kept)
+    first, second, *_ = partition["clients"].values()
+    first["train"], second["train"] = second["train"], first["train"]
+    write_json(folder / "partition.json", partition)
+    before = {path: path.read_bytes() for path in folder.glob("*.csv")}
+    wanted = f"{folder}/partition.json: is not the partition that the run's checkpoint was trained on; put the original"
+    with pytest.raises(UserError, match=wanted.replace(".", r"\.")):
+        text_run("run", resume=True)
+    for name in ("evaluate", "export"):
+        refusal(command(capsys, name, folder), wanted)
+    assert {path: path.read_bytes() for path in before} == before
+    (folder / "partition.json").write_bytes(kept[: len(kept) // 2])
+    refusal(command(capsys, "evaluate", folder), f"{folder}/partition.json")
+    # The recipe draws the same one again.
+    (folder / "partition.json").unlink()
+    text_run("run", resume=True)
+    assert (folder / "partition.json").read_bytes() == kept
+
+
+def test_a_flipped_bit_in_a_checkpoint_is_found(undisturbed, runtime, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed[0], folder)
+    (data,) = (folder / "checkpoints" / "round_8" / "variables").glob("*.data-*")
+    raw = bytearray(data.read_bytes())
+    raw[len(raw) // 3] ^= 1
+    data.write_bytes(raw)
+    with pytest.raises(UserError, match=r"round_8: cannot be read \(\w+\); remove it to continue from the c"):
+        run(folder, runtime, resume=True)
+
+
+def test_checkpoints_of_older_versions_are_resumed(undisturbed, broken_off, runtime, capsys, monkeypatch, tmp_path):
+    with monkeypatch.context() as patch:
+        patch.setattr(Records, "save", _save_without_record)
+        folder = tmp_path / "run"
+
+        def stop(report):
+            if report.round == 7:
+                raise Stop
+
+        with pytest.raises(Stop):
+            run(folder, runtime, on_round=stop)
+    (folder / "digests.json").unlink(missing_ok=True)
+    shutil.copytree(folder, tmp_path / "cut")
+    assert command(capsys, "evaluate", folder).code == 0
+    _, result = run(folder, runtime, resume=True)
+    assert_same(folder, result, undisturbed)
+    assert "round_6: of an older version, without digests of the files beside it" in capsys.readouterr().err
+    SPOILS["cut"][0](tmp_path / "cut" / "metrics.csv")
+    with pytest.raises(UserError, match=r"metrics\.csv: is missing or damaged, and the checkpoint of round 6, of an o"):
+        run(tmp_path / "cut", runtime, resume=True)
+
+
+def _save_without_record(records, round_num, state):
+    """As versions before the record did."""
+    records._run(records._states.save(state, round_num))
+
+
+# Ctrl-C while something is written
+
+
+@pytest.mark.parametrize("where", ["in the task", "in the loop"])
+def test_an_interrupted_write_leaves_no_complaint_behind(where, tmp_path, monkeypatch, capsys, caplog):
+    import asyncio
+    import gc
+
+    folder = RunFolder(tmp_path / "run")
+    folder.begin(tiny().to_toml(), resume=False)
+    records = Records(folder)
+
+    async def release(value, key):
+        if where == "in the task":
+            signal.raise_signal(signal.SIGINT)
+        asyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGINT)
+        await asyncio.sleep(5)
+
+    monkeypatch.setattr(records._metrics, "release", release)
+    with pytest.raises(KeyboardInterrupt):
+        records.release(1, {"a": 1.0}, {"b": 2.0})
+    records.close()
+    gc.collect()
+    assert caplog.records == [] and capsys.readouterr() == ("", "")
+
+
+# A real kill of a real process
+
+LONG = {"training": {"rounds": 40, "clients_per_round": 3, "checkpoint_every": 7}, "evaluation": {"every": 3}}
+
+
+def test_killed_in_the_middle(runtime, capsys, tmp_path):
+    recipe = write_recipe(tmp_path / "r.toml", **LONG)
+    killed = tmp_path / "killed"
+    process = Process("train", recipe, "--out", killed)
+    try:
+        process.wait_for(lambda: rounds_in(killed / "metrics.csv") >= 10, "round 10")
+        typed = process.end(signal.SIGKILL)
+    finally:
+        process.close()
+    assert typed.code == -signal.SIGKILL and typed.err == ""
+    done = rounds_in(killed / "metrics.csv")
+    assert 10 <= done < 40, "the kill came too late to show anything"
+    assert len(read_history(RunFolder(killed))) == done, "a row was half-written"
+    refused = command(capsys, "train", recipe, "--out", killed)
+    refusal(refused, f"{killed}: holds this run already; continue it with --resume")
+
+    resumed = command(capsys, "train", recipe, "--out", killed, "--resume")
+    assert resumed.code == 0 and resumed.err == ""
+    train_run(load(str(recipe)), tmp_path / "whole", workshop=workshop(), runtime=runtime)
+    assert_same_run(killed, tmp_path / "whole")
+    assert not [name for name in os.listdir(killed / "checkpoints") if "temp" in name]

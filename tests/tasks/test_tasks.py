@@ -1,0 +1,280 @@
+"""Tasks: what clients hold, what the vocabulary may know, where word vectors come from."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from datasets.errors import DataError
+from datasets.partition import Iid, Natural
+from tests.upper_floors import consultations, sentence, text_recipe, tiny, write_json
+from tff_re.errors import UserError
+from tff_re.models.inputs import DenseInput, TokenInput
+from tff_re.recipes.reading import load, resolve, shipped
+from tff_re.runs.experiment import Workshop
+from tff_re.tasks import module
+from tff_re.tasks.data_paths import Where
+
+
+def prepare(corpus, *, partition=None, seed=0, where=None, **task):
+    """The symptom task on a corpus file."""
+    table = text_recipe(corpus, **task)
+    if partition is not None:
+        table["partition"] = partition
+    recipe = resolve(table, "r.toml", seed=seed)
+    return Workshop(where or Where()).prepare(recipe)
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    return write_json(tmp_path / "corpus.json", consultations())
+
+
+def held(prepared, split):
+    return {c.client_id: len(getattr(c, split)["y"]) for c in prepared.examples.clients}
+
+
+# What clients hold
+
+
+def test_a_dialogue_is_a_client_and_holds_out_its_share(corpus):
+    prepared = prepare(corpus)
+    assert held(prepared, "train") == {"d0": 4, "d1": 4, "d2": 4, "d3": 4}
+    assert held(prepared, "test") == {"d0": 2, "d1": 2, "d2": 2, "d3": 2}
+    assert prepared.label_names == ("no_symptom", "symptom")
+    assert prepared.counts.train.sum() == 16 and prepared.counts.test.sum() == 8
+    assert prepared.inputs == TokenInput(len(prepared.encoding.vocabulary), 20, None)
+
+
+def test_examples_are_the_encoded_sentences_of_the_client(corpus):
+    prepared = prepare(corpus)
+    by_id = {f"{name}/{s['sentence_id']}": s for name, d in consultations().items() for s in d["dialogue"]}
+    for client in prepared.examples.clients:
+        for split in ("train", "test"):
+            ids = getattr(prepared.partition.clients[client.client_id], split)
+            wanted = prepared.encoding.encode([by_id[i]["sentence"] for i in ids])
+            np.testing.assert_array_equal(getattr(client, split)["tokens"], wanted)
+            assert getattr(client, split)["y"].tolist() == [int(bool(by_id[i]["symptom_type"])) for i in ids]
+
+
+def test_seeds_draw_another_split_and_partitions_follow_the_recipe(corpus):
+    assert prepare(corpus).partition.clients == prepare(corpus).partition.clients
+    assert prepare(corpus).partition.clients != prepare(corpus, seed=1).partition.clients
+    prepared = prepare(corpus, partition={"name": "by_field", "field": "diagnosis"})
+    assert held(prepared, "train") == {"肺炎": 8, "流感": 8} and held(prepared, "test") == {"肺炎": 4, "流感": 4}
+    prepared = prepare(corpus, partition={"name": "iid", "num_clients": 3}, test_unit="document", test_share=0.5)
+    assert sum(held(prepared, "train").values()) + sum(held(prepared, "test").values()) == 24
+
+
+def test_whole_documents_are_held_out(corpus):
+    partition = {"name": "by_field", "field": "diagnosis"}
+    prepared = prepare(corpus, partition=partition, test_unit="document", test_share=0.5)
+    for samples in prepared.partition.clients.values():
+        assert not {i.split("/")[0] for i in samples.train} & {i.split("/")[0] for i in samples.test}
+        assert len(samples.train) == len(samples.test) == 6
+
+
+def test_the_official_split_is_the_dev_file(corpus, tmp_path):
+    dev = write_json(tmp_path / "dev.json", {f"x{k}": v for k, v in consultations(2, 3).items()})
+    partition = {"name": "by_field", "field": "diagnosis"}
+    prepared = prepare(corpus, test="official", dev_path=str(dev), partition=partition)
+    assert held(prepared, "train") == {"肺炎": 12, "流感": 12} and held(prepared, "test") == {"肺炎": 3, "流感": 3}
+    assert all(i.startswith("x") for c in prepared.partition.clients.values() for i in c.test)
+
+
+def test_the_shipped_corpus_needs_nothing(monkeypatch):
+    monkeypatch.delenv("TFF_RE_DATA", raising=False)
+    prepared = Workshop().prepare(load("flcmc-shipped-fedpap"))
+    assert len(prepared.examples.clients) == 10 and prepared.examples.size("train") == 279
+    assert prepared.examples.size("test") == 66
+    assert any("in the vocabulary" in note for note in prepared.notes)
+
+
+def test_a_partition_file_stands_in_for_the_partitioner(corpus, tmp_path):
+    from datasets.partition import write_partition
+
+    drawn = prepare(corpus, partition={"name": "iid", "num_clients": 3}, seed=7)
+    write_partition(drawn.partition, tmp_path / "p.json")
+    given = prepare(corpus, where=Where(partition=tmp_path / "p.json"))
+    assert given.partition == drawn.partition
+    np.testing.assert_array_equal(given.examples.pooled("train")["tokens"], drawn.examples.pooled("train")["tokens"])
+
+
+# The vocabulary leaves the clients
+
+
+@pytest.mark.parametrize("encoding", ["characters", "words"])
+def test_a_word_of_one_client_is_not_in_the_vocabulary(encoding, tmp_path):
+    value = {
+        name: {"dialogue": [sentence(i, f"咳嗽，{own}", "1") for i in range(3)]}
+        for name, own in (("a", "麒麟"), ("b", "凤凰"), ("c", "咳嗽"))
+    }
+    corpus = write_json(tmp_path / "c.json", value)
+    private = {"麒麟", "凤凰"} | set("麒麟凤凰")
+    shared = prepare(corpus, encoding=encoding, min_clients=2)
+    assert not private & set(shared.encoding.vocabulary.words)
+    assert "咳嗽" in "".join(shared.encoding.vocabulary.words)
+    everyone = prepare(corpus, encoding=encoding, min_clients=1)
+    assert private & set(everyone.encoding.vocabulary.words)
+    tokens = {c.client_id: c.train["tokens"] for c in shared.examples.clients}
+    assert (tokens["a"] == 1).any() and not (tokens["c"] == 1).any(), "what is private is out of the vocabulary"
+
+
+def test_test_sentences_do_not_reach_the_vocabulary(corpus, tmp_path):
+    dev = write_json(tmp_path / "dev.json", {"x": {"dialogue": [sentence(1, "鑫淼垚"), sentence(2, "鑫淼垚")]}})
+    prepared = prepare(corpus, test="official", dev_path=str(dev), partition={"name": "iid", "num_clients": 2})
+    assert not set("鑫淼垚") & set(prepared.encoding.vocabulary.words)
+
+
+def test_bounds_of_the_vocabulary(corpus):
+    everything = prepare(corpus).encoding.vocabulary
+    assert len(prepare(corpus, max_words=5).encoding.vocabulary) == 5
+    frequent = prepare(corpus, min_count=10).encoding.vocabulary.words
+    assert set(frequent) < set(everything.words)
+    assert prepare(corpus, max_length=4).examples.pooled("train")["tokens"].shape == (16, 4)
+
+
+def test_words_know_the_symptom_vocabulary(tmp_path):
+    value = {k: {"dialogue": [sentence(1, "孩子新造症了", "1"), sentence(2, "新造症吗")]} for k in "ab"}
+    corpus = write_json(tmp_path / "c.json", value)
+    (tmp_path / "norm.csv").write_text("norm\n新造症\n", "utf-8")
+    known = prepare(corpus, encoding="words", symptoms=str(tmp_path / "norm.csv"))
+    assert "新造症" in known.encoding.vocabulary.words
+    assert "新造症" not in prepare(corpus, encoding="words").encoding.vocabulary.words
+
+
+# Word vectors
+
+
+@pytest.fixture
+def vectors(tmp_path):
+    path = tmp_path / "vectors.txt"
+    path.write_text("3 4\n宝 1 2 3 4\n烧 5 6 7 8\n鑫 9 10 11 12\n", "utf-8")
+    return path
+
+
+def test_vectors_of_a_file(corpus, vectors):
+    prepared = prepare(corpus, vectors="file", vectors_path=str(vectors), vectors_width=4)
+    matrix = prepared.inputs.vectors
+    words = prepared.encoding.vocabulary.words
+    assert matrix.shape == (len(words) + 2, 4) and matrix.dtype == np.float32
+    assert matrix[words.index("宝") + 2].tolist() == [1, 2, 3, 4]
+    assert matrix[words.index("烧") + 2].tolist() == [5, 6, 7, 8]
+    assert matrix[0].tolist() == [0] * 4
+    assert any(f"word vectors (vectors.txt): width 4, {2 / len(words):.0%} of the words" in n for n in prepared.notes)
+    np.testing.assert_array_equal(matrix, prepare(corpus, vectors="file", vectors_path=str(vectors)).inputs.vectors)
+
+
+def test_vectors_of_a_file_with_another_width(corpus, vectors):
+    with pytest.raises(DataError, match="its vectors have 4 components, not 5"):
+        prepare(corpus, vectors="file", vectors_path=str(vectors), vectors_width=5)
+
+
+def test_vectors_trained_on_a_corpus_that_may_be_read_centrally(corpus, tmp_path):
+    central = tmp_path / "central.txt"
+    central.write_text("宝宝昨晚高烧不退还咳嗽\n\n发烧好了\n" * 5, "utf-8")
+    task = {"encoding": "words", "vectors": "trained", "vectors_width": 6, "vectors_epochs": 2}
+    prepared = prepare(corpus, vectors_corpus=str(central), **task)
+    assert prepared.inputs.vectors.shape == (len(prepared.encoding.vocabulary), 6)
+    again = prepare(corpus, vectors_corpus=str(central), **task)
+    np.testing.assert_array_equal(prepared.inputs.vectors, again.inputs.vectors)
+    assert any("gensim on " in note for note in prepared.notes)
+    shipped_ones = prepare(corpus, vectors_corpus="shipped", **task)
+    assert shipped_ones.inputs.vectors.shape[1] == 6
+    central.write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match=r"central\.txt: is not UTF-8 at byte 0"):
+        prepare(corpus, vectors_corpus=str(central), **task)
+    with pytest.raises(DataError, match="there is no such data set"):
+        prepare(corpus, vectors_corpus="nowhere", **task)
+
+
+@pytest.mark.parametrize(
+    ("task", "wanted"),
+    [
+        ({"vectors": "file"}, "'task.vectors' = 'file' needs vectors_path"),
+        ({"vectors": "trained", "encoding": "words"}, "'task.vectors' = 'trained' needs vectors_corpus"),
+        ({"vectors": "trained", "vectors_corpus": "shipped"}, "'task.vectors' = 'trained' needs encoding = 'words'"),
+        ({"max_length": 0}, "'task.max_length' must be at least 1, got 0"),
+        ({"encoding": "word"}, "'task.encoding' must be one of 'words', 'characters', got 'word'"),
+    ],
+)
+def test_options_that_do_not_fit(task, wanted):
+    with pytest.raises(UserError) as caught:
+        resolve(text_recipe("c.json", **task), "r.toml")
+    assert wanted in str(caught.value)
+
+
+# Synthetic
+
+
+def test_synthetic():
+    prepared = Workshop().prepare(tiny())
+    assert prepared.inputs == DenseInput(5) and prepared.encoding is None and prepared.partition is None
+    assert prepared.examples.size("train") == 60 and prepared.examples.size("test") == 24
+    for split in ("train", "test"):
+        counts = getattr(prepared.counts, split)
+        for row, client in zip(counts, prepared.examples.clients, strict=True):
+            assert row.tolist() == [(getattr(client, split)["y"] == label).sum() for label in range(3)]
+
+
+def test_synthetic_refuses_a_partition(tmp_path):
+    task = module("synthetic")
+    words = "the synthetic task makes its own clients; leave the partition out"
+    with pytest.raises(UserError, match=words):
+        task.prepare(task.Options(), Iid(3), 0, Where())
+    with pytest.raises(UserError, match=words):
+        task.prepare(task.Options(), Natural(), 0, Where(partition=tmp_path / "p.json"))
+
+
+def test_a_model_that_does_not_take_the_inputs():
+    with pytest.raises(UserError, match=r"the model 'lstm' does not take the inputs of this task; .*model\.name"):
+        Workshop().build(tiny("model={name='lstm'}"))
+
+
+# Published corpora
+
+
+@pytest.fixture(scope="module")
+def data():
+    folder = os.environ.get("TFF_RE_DATA")
+    if not folder:
+        pytest.skip("TFF_RE_DATA names no folder")
+    return Path(folder)
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("name", [name for name in shipped() if load(name).task.name == "symptom_classification"])
+def test_shipped_recipes_find_their_data(name, data):
+    recipe = load(name)
+    prepared = Workshop(Where(data=data)).prepare(recipe)
+    trained = sum(size > 0 for size in held(prepared, "train").values())
+    assert trained >= recipe.training.clients_per_round
+    assert prepared.examples.size("test") > 0 and len(prepared.label_names) > 1
+    tokens = prepared.examples.pooled("train")["tokens"]
+    assert (tokens[:, 0] > 0).mean() > 0.99, "sentences without words"
+    assert (tokens == 1).sum() < 0.2 * (tokens > 0).sum(), "most words are out of the vocabulary"
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize(
+    ("task", "clients", "samples", "classes"),
+    [
+        ({"dataset": "mie", "split": "dev"}, 160, 2694, 2),
+        ({"dataset": "mie", "split": "dev", "label": "symptom_type"}, None, 745, 3),
+        ({"dataset": "mie_windows", "split": "dev", "label": "surgery_mentioned"}, 160, 2694, 2),
+        ({"dataset": "dxy", "split": "train"}, None, None, 5),
+    ],
+)
+def test_data_sets(task, clients, samples, classes, data):
+    table = text_recipe("unused", min_clients=2, **task)
+    del table["task"]["path"]
+    if task["dataset"] == "dxy":
+        table["partition"] = {"name": "dirichlet", "num_clients": 5, "alpha": 0.5}
+    prepared = Workshop(Where(data=data)).prepare(resolve(table, "r.toml"))
+    assert len(prepared.label_names) == classes
+    total = prepared.examples.size("train") + prepared.examples.size("test")
+    assert total == (samples or total) and len(prepared.examples.clients) == (clients or len(prepared.examples.clients))
+    assert total > 100

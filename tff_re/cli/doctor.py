@@ -1,0 +1,123 @@
+"""Looks at this machine and this installation."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from tff_re.runs.folder import PACKAGES
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was looked at, what was found, whether it is good, and what to do if not."""
+
+    what: str
+    found: str
+    good: bool = True
+    remedy: str = ""
+
+
+def check(data: Path | None) -> list[Finding]:
+    """All findings. Opens each runtime (`local` starts a worker), lets it add two numbers, and closes it."""
+    return [
+        _python(),
+        _machine(),
+        *_packages(),
+        _memory(),
+        _disk(),
+        _gpu(),
+        _worker(),
+        _in_process(),
+        _data(data),
+    ]
+
+
+def _python() -> Finding:
+    good = (3, 10) <= sys.version_info[:2] <= (3, 11)
+    return Finding("Python", platform.python_version(), good, "use Python 3.10 or 3.11: make setup")
+
+
+def _machine() -> Finding:
+    good = sys.platform == "linux" and platform.machine() == "x86_64"
+    found = f"{platform.system()} {platform.machine()}, {len(os.sched_getaffinity(0))} cores"
+    return Finding("machine", found, good, "TensorFlow Federated has wheels for Linux on x86-64 only")
+
+
+def _packages() -> list[Finding]:
+    findings = []
+    for name in PACKAGES:
+        try:
+            findings.append(Finding(name, metadata.version(name)))
+        except metadata.PackageNotFoundError:
+            findings.append(Finding(name, "not installed", False, "install the project's environment: make setup"))
+    return findings
+
+
+def _memory() -> Finding:
+    import psutil
+
+    memory = psutil.virtual_memory()
+    found = f"{memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GiB free"
+    return Finding("memory", found, memory.available > 2 * 2**30, "close other programs: TensorFlow needs about 2 GiB")
+
+
+def _disk() -> Finding:
+    free = shutil.disk_usage(".").free
+    return Finding("disk, this folder", f"{free / 2**30:.1f} GiB free", free > 2**28, "free some space")
+
+
+def _gpu() -> Finding:
+    from tff_re.runtime.in_process.devices import gpu_names
+
+    count = len(gpu_names())
+    choice = "'in-process', which uses it" if count else "'local', the default"
+    return Finding("GPU", f"{count} seen by TensorFlow; runtime for this machine: {choice}")
+
+
+def _worker() -> Finding:
+    return _computes("local", "max_concurrent_computation_calls", "the worker gave a wrong sum; make setup anew")
+
+
+def _in_process() -> Finding:
+    return _computes("in-process", "threads", "TensorFlow gave a wrong sum; make setup anew")
+
+
+def _computes(name: str, clients_at_once: str, remedy: str) -> Finding:
+    import numpy as np
+
+    from tff_re.runtime import RuntimeProblem, open_runtime
+    from tff_re.runtime.local.runtime import exposure
+
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with open_runtime(name, log_path=Path(folder) / "worker.log") as runtime:
+                import tensorflow_federated as tff
+
+                add = tff.tensorflow.computation(lambda a, b: a + b, np.int32, np.int32)
+                good = int(add(2, 3)) == 5
+                found = f"starts and computes ({time.perf_counter() - began:.1f} s with its imports), "
+                told = runtime.describe()
+                found += f"{told[clients_at_once]} clients side by side"
+                if "private" in told:
+                    found += ", in a network of its own" if told["private"] else f"; {exposure(told['why_exposed'])}"
+        except RuntimeProblem as error:
+            return Finding(f"runtime '{name}'", str(error), False, str(error))
+    return Finding(f"runtime '{name}'", found, good, remedy)
+
+
+def _data(data: Path | None) -> Finding:
+    from datasets.catalogue import DATA_SETS, ENVIRONMENT_VARIABLE, files_there
+
+    folder = data or os.environ.get(ENVIRONMENT_VARIABLE)
+    there = [name for name in DATA_SETS if any(files_there(name, data).values())]
+    where = f"{folder}" if folder else f"no folder ({ENVIRONMENT_VARIABLE} is not set)"
+    return Finding("data sets", f"{where}: {', '.join(there)}")

@@ -1,0 +1,1 @@
+"""Several algorithms on the same partitions and seeds: suites, statistics, tables, reports."""

@@ -1,0 +1,201 @@
+"""Tables, curves and sentences of a comparison, from what its runs left."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from datasets.files import write_atomically
+from tff_re.comparison.suite import Entry, Outcome, Suite, explain_gain, slug
+from tff_re.report import (
+    ComparisonRow,
+    MetricSummary,
+    class_csv,
+    class_markdown,
+    comparison_csv,
+    comparison_markdown,
+    comparison_rich,
+    curves,
+    precision_recall_png,
+    precision_recall_table,
+    rank_correlations,
+    similarity_figure,
+)
+from tff_re.runs.folder import permissions
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was made: tables for the terminal, the sentences under them, the files written."""
+
+    tables: list[Any]
+    text: list[str]
+    files: list[Path]
+
+
+@permissions()
+def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Path) -> Report:
+    """comparison.md, and for each of the suite's tables a CSV table, curves, those of precision over recall where the
+    task ranks, and FedCMC's Figure 1 of the first entry that recorded similarities."""
+    tables, files, markdown = [], [], [f"# {suite.title}", ""]
+    if suite.text:
+        markdown += [suite.text, ""]
+    markdown += [f"`{suite.command}`, seeds {', '.join(map(str, suite.seeds))}.", ""]
+    for group, entries in suite.groups().items():
+        rows = [_row(suite, entry, outcomes[entry.name]) for entry in entries]
+        baseline = rows[0].algorithm if len(rows) > 1 else None
+        rows += _reference_rows(suite, entries, outcomes)
+        stem = f"comparison-{slug(group)}" if group else "comparison"
+        if group:
+            markdown += [f"## {group}", ""]
+            tables.append(Text(group, "bold"))
+        tables.append(comparison_rich(rows, baseline))
+        comparison_csv(out / f"{stem}.csv", rows, baseline)
+        files.append(out / f"{stem}.csv")
+        markdown += [comparison_markdown(rows, baseline)]
+        if suite.classes:
+            by_class = {entry.title: [o.class_f1 for o in outcomes[entry.name].values()] for entry in entries}
+            class_csv(out / f"{stem}-classes.csv", by_class)
+            files.append(out / f"{stem}-classes.csv")
+            markdown += [class_markdown(by_class)]
+        for metric in suite.metrics:
+            picture = out / f"{stem}-{metric.replace('/', '-')}.png"
+            series = {entry.title: _points(outcomes[entry.name], metric, not entry.control) for entry in entries}
+            if not any(series.values()):
+                continue  # what no entry of this table measures has no curve
+            curves(
+                picture,
+                series,
+                metric,
+                group or suite.title,
+                controls=[entry.title for entry in entries if entry.control],
+            )
+            files.append(picture)
+            markdown += [f"![{metric} over the rounds]({picture.name})", ""]
+        ranked = {e.title: [o.precision_recall for o in outcomes[e.name].values()] for e in entries}
+        if all(points is not None for seeds in ranked.values() for points in seeds):
+            picture = out / f"{stem}-precision-recall.png"
+            files += precision_recall_png(picture, ranked, group or suite.title)
+            files += [precision_recall_table(picture.with_suffix(".csv"), ranked)]
+            markdown += [f"![precision over recall]({picture.name})", ""]
+        for entry in entries:
+            seed, outcome = next(iter(outcomes[entry.name].items()))
+            if outcome.similarities:
+                picture = out / f"similarity-{slug(entry.name)}.png"
+                counts = outcome.counts
+                files += similarity_figure(
+                    picture, counts.train, counts.clients, counts.label_names, outcome.similarities
+                )
+                markdown += [_similarity_sentence(entry.name, seed, outcome), ""]
+                markdown += [f"![Labels and local average similarities by client]({picture.name})", ""]
+                break
+    text = [explain_gain(gain, suite.metrics[0], outcomes) for gain in suite.gains]
+    if text:
+        markdown += (
+            ["## How much of a gain is the step size and counting clients alike", ""]
+            + [f"- {sentence}" for sentence in text]
+            + [""]
+        )
+    write_atomically(out / "comparison.md", "\n".join(markdown).encode("utf-8"))
+    return Report(tables, text, [out / "comparison.md", *files])
+
+
+def _row(suite: Suite, entry: Entry, outcomes: dict[int, Outcome]) -> ComparisonRow:
+    metrics = {}
+    for name in suite.metrics:
+        values = {seed: [row[name] for row in outcome.history if name in row] for seed, outcome in outcomes.items()}
+        if all(values.values()):
+            loss = name.endswith("loss")
+            chosen = None
+            if suite.choose_by is not None:
+                chosen = {s: o.at_best(suite.choose_by).get(name, math.nan) for s, o in outcomes.items()}
+            metrics[name] = MetricSummary.from_rounds(
+                values, chosen, published=entry.published.get(name), higher_is_better=not loss, percent=not loss
+            )
+    some = next(iter(outcomes.values()))
+    return ComparisonRow(
+        algorithm=entry.title,
+        metrics=metrics,
+        rounds_to={
+            (name, target): tuple(outcome.rounds_to(name, target) for outcome in outcomes.values())
+            for name, target in suite.targets.items()
+        },
+        median=suite.median,
+        bytes_up=some.bytes_up,
+        bytes_down=some.bytes_down,
+        seconds_per_round=statistics.median(outcome.seconds_per_round for outcome in outcomes.values()),
+        steps=_steps(outcomes) if suite.steps else None,
+        control=entry.control,
+    )
+
+
+def _steps(outcomes: dict[int, Outcome]) -> float | None:
+    """Mean over the seeds of all local steps of a run."""
+    steps = [outcome.steps for outcome in outcomes.values()]
+    return None if None in steps else statistics.fmean(steps)
+
+
+def _reference_rows(suite: Suite, entries: list[Entry], outcomes: dict[str, dict[int, Outcome]]) -> list[ComparisonRow]:
+    """What a table's data give without training, a row for each title; where entries on different data share a title,
+    one for each of them."""
+    found: dict[str, dict[str, dict[str, dict[int, float]]]] = {}  # title -> entry -> metric -> seed -> value
+    for entry in entries:
+        for seed, outcome in outcomes[entry.name].items():
+            for title, values in outcome.references.items():
+                of_entry = found.setdefault(title, {}).setdefault(entry.title, {})
+                for name in suite.metrics:
+                    if name in values:
+                        of_entry.setdefault(name, {})[seed] = values[name]
+    rows = []
+    for title, by_entry in found.items():
+        first, *others = by_entry.values()
+        alike = all(other == first for other in others)
+        shown = {title: first} if alike else {f"{title}, {entry}": values for entry, values in by_entry.items()}
+        for name, values in shown.items():
+            metrics = {}
+            for metric, by_seed in values.items():
+                loss = metric.endswith("loss")
+                metrics[metric] = MetricSummary(
+                    by_seed, by_seed, higher_is_better=not loss, percent=not loss, chosen=suite.choose_by is not None
+                )
+            if metrics:
+                rows.append(ComparisonRow(name, metrics, reference=True))
+    return rows
+
+
+def _similarity_sentence(name: str, seed: int, outcome: Outcome) -> str:
+    """Both rank correlations of the recorded rounds, and what FedCMC expects of them."""
+    found = {r: rank_correlations(outcome.counts.train, matrix) for r, matrix in sorted(outcome.similarities.items())}
+
+    def by_round(direction: str) -> str:
+        values = [(r, getattr(correlations, direction)) for r, correlations in found.items()]
+        return " and ".join(f"{'–' if math.isnan(v) else f'{v:+.2f}'} in round {r}" for r, v in values)
+
+    return (
+        f"{name}, seed {seed}: the rank correlation (Spearman) of a client's number of samples of a class with the "
+        "local average similarity of its classifier's vector of that class is, across the classes of a client (mean "
+        f"over clients), {by_round('across_classes')}; across the clients of a class (mean over classes), "
+        f"{by_round('across_clients')}. FedCMC expects the former to be below zero in the first rounds (Observation 1) "
+        "and the latter in all rounds (Observation 3)."
+    )
+
+
+def _points(outcomes: dict[int, Outcome], metric: str, band: bool) -> list[tuple[float, float, float, float]]:
+    """(round, mean, least, greatest) over the seeds, for the evaluated rounds; the mean thrice without band."""
+    by_round: dict[float, list[float]] = {}
+    for outcome in outcomes.values():
+        for row in outcome.history:
+            if metric in row:
+                by_round.setdefault(row["round"], []).append(row[metric])
+    points = []
+    for round_num, values in sorted(by_round.items()):
+        finite = [value for value in values if math.isfinite(value)]
+        if finite:
+            mean = statistics.fmean(finite)
+            points.append((round_num, mean, min(finite), max(finite)) if band else (round_num, mean, mean, mean))
+    return points

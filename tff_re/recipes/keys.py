@@ -1,0 +1,75 @@
+"""Every key of a recipe with its type, default and meaning, read off the dataclasses that recipes are checked by."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+
+from tff_re.recipes.reading import EvaluationOptions, TrainingOptions, choices
+
+HEADER = """# Every key of a recipe
+
+Made by `python -m tff_re.run recipes --keys`; a test holds it to the code. A recipe is TOML with the top-level keys
+`name` (the file's name by default), `description`, `seed` (0) and `[published]` (metric to value, for comparisons), and
+these tables. `--set table.key=value` overrides any of them. A table `[client_model]`, with the keys of `[model]`, gives
+the clients a model of their own, which they keep from round to round; only algorithms that do not combine weights
+(`feded`) take it.
+"""
+
+
+def markdown() -> str:
+    """docs/recipes.md."""
+    lines = [HEADER]
+    for section in ("task", "partition", "model", "algorithm"):
+        lines += [f"## [{section}]", "", "`name` chooses; the other keys are those of the choice.", ""]
+        for name, cls in choices(section).items():
+            lines += [f'### {section}.name = "{name}"', "", *_table(cls)]
+    for section, cls in (("training", TrainingOptions), ("evaluation", EvaluationOptions)):
+        lines += [f"## [{section}]", "", *_table(cls)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _table(cls: type) -> list[str]:
+    fields = [field for field in dataclasses.fields(cls) if field.init]
+    if not fields:
+        return ["No further keys.", ""]
+    meanings = _meanings(cls)
+    rows = ["| key | type | default | meaning |", "| :-- | :-- | :-- | :-- |"]
+    for field in fields:
+        default = "must be given" if field.default is dataclasses.MISSING else _toml(field.default)
+        kind = _kind(str(field.type))
+        rows.append(f"| `{field.name}` | {kind} | {default} | {meanings.get(field.name, '')} |")
+    return [*rows, ""]
+
+
+def _meanings(cls: type) -> dict[str, str]:
+    """Field -> what the docstrings of the class and its bases say under 'Attributes:', the class's own first."""
+    found: dict[str, str] = {}
+    for owner in cls.__mro__:
+        text = inspect.cleandoc(owner.__dict__.get("__doc__") or "")
+        _, _, attributes = text.partition("Attributes:\n")
+        attributes = inspect.cleandoc(attributes)
+        attributes = re.split(r"\n(?=Raises:|Returns:)", attributes)[0]
+        for names, meaning in re.findall(r"^(\w[\w, ]*): (.+(?:\n[ \t]+.+)*)", attributes, re.MULTILINE):
+            for name in names.split(", "):
+                found.setdefault(name, " ".join(meaning.split()).replace("|", "\\|"))
+    return found
+
+
+def _kind(annotation: str) -> str:
+    annotation = annotation.replace("typing.", "")
+    names = {"int": "whole number", "float": "number", "str": "string", "bool": "true or false"}
+    literal = re.search(r"Literal\[(.+?)\]", annotation)
+    if literal:
+        return " or ".join(f"`{choice.strip()}`" for choice in literal[1].split(","))
+    base = re.split(r" \| ", annotation)[0]
+    return names.get(re.sub(r"<class '(\w+)'>", r"\1", base), base)
+
+
+def _toml(value) -> str:
+    if value is None:
+        return "not set"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f'`"{value}"`' if isinstance(value, str) else f"`{value}`"

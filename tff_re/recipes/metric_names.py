@@ -1,0 +1,41 @@
+"""Names that a run's metric may have, so that a typo in a suite or under [published] is refused before a run.
+
+Which of them a recipe's runs have is known once it is built: `tff_re.runs.evaluation.metric_names`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tff_re.errors import UserError, nearest
+
+SPLITS = ("test/", "train/", "dev/")
+
+_OF_CLASSES = ("accuracy", "loss", "macro_f1", "micro_f1", "matthews")
+_OF_PAIRS = ("f1", "precision", "recall", "f1_intra", "f1_inter", "threshold")
+_OF_RANKINGS = ("auc", "auc_2000", "p_at_100", "p_at_200", "p_at_300", "p_at_mean", "max_f1")
+_OVER_CLIENTS = tuple(f"{quality}_{which}" for quality in ("accuracy", "f1") for which in ("worst", "median", "best"))
+_OF_ALGORITHMS = (
+    "local/loss",
+    "local/steps",
+    "clients/counted",
+    "clients/non_finite",
+    "attention/effective_clients",
+    "selection/triples",
+    "selection/sentences",
+    "selection/share",
+    "selection/true_share",
+    "selection/precision_alone",
+    "selection/precision_across",
+)
+_PREFIXES = ("finalizer/", "distributor/")
+
+_OF_SPLITS = (*_OF_CLASSES, *_OF_PAIRS, *_OF_RANKINGS, *_OVER_CLIENTS)
+ALL = (*(split + name for split in SPLITS for name in _OF_SPLITS), *_OF_ALGORITHMS)
+
+
+def require_known(names: Iterable[str], source: str) -> None:
+    """Raises UserError for a name that no run's metric can have, with the nearest that one may."""
+    for name in names:
+        if name not in ALL and not name.startswith(_PREFIXES):
+            raise UserError(f"{source}: there is no metric '{name}'; {nearest(name, ALL)}")

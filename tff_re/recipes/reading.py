@@ -1,0 +1,321 @@
+"""Recipes: a published experiment as data. TOML in, frozen dataclasses out, TOML again beside every run."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import re
+import sys
+import unicodedata
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tff_re.errors import UserError, nearest
+from tff_re.recipes.metric_names import require_known
+from tff_re.settings import Choice, structure, to_table
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+DEEPEST = 20
+"""Levels of tables and lists in a TOML file; a suite has five."""
+
+_LONG_KEY = re.compile(r"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){200}")
+
+SEEDS = 2**32
+"""Seeds lie below; Keras' initialisers take no larger one."""
+
+FOLDER = Path(__file__).parent
+# Bytes of a name: a file's may have 255, and a seed, a metric and an ending come behind it.
+LONGEST_NAME = 150
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """Attributes:
+    rounds: how many.
+    clients_per_round: clients sampled without replacement in each round, from those with training examples.
+    client_fraction: in place of clients_per_round, the share (C) of these clients, rounded, at least one; 1 is all.
+    checkpoint_every: rounds between checkpoints; a resumed run repeats at most so many.
+    """
+
+    rounds: int = 100
+    clients_per_round: int = 10
+    client_fraction: float | None = None
+    checkpoint_every: int = 10
+
+    def __post_init__(self):
+        for name in ("rounds", "clients_per_round", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.client_fraction is not None and not 0 < self.client_fraction <= 1:
+            raise ValueError(f"client_fraction must lie above 0 and be at most 1, got {self.client_fraction}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOptions:
+    """Attributes:
+    every: rounds between evaluations; the last round is always evaluated.
+    train_split: whether the global model's loss on all training examples is computed too (the papers' loss).
+    """
+
+    every: int = 1
+    train_split: bool = True
+
+    def __post_init__(self):
+        if self.every < 1:
+            raise ValueError(f"every must be at least 1, got {self.every}")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A resolved recipe: every option has its value. `client_model`: the clients' where it is not the server's."""
+
+    name: str
+    source: str
+    description: str
+    seed: int
+    task: Choice
+    partition: Choice
+    model: Choice
+    algorithm: Choice
+    training: TrainingOptions
+    evaluation: EvaluationOptions
+    published: dict[str, float] = field(default_factory=dict)
+    client_model: Choice | None = None
+
+    def to_toml(self) -> str:
+        """The resolved recipe as a recipe file."""
+        import tomli_w
+
+        table = {"name": self.name, "description": self.description, "seed": self.seed}
+        for section in ("task", "partition", "model", "algorithm"):
+            choice = getattr(self, section)
+            table[section] = {"name": choice.name, **to_table(choice.options)}
+        if self.client_model is not None:
+            table["client_model"] = {"name": self.client_model.name, **to_table(self.client_model.options)}
+        table["training"] = to_table(self.training)
+        table["evaluation"] = to_table(self.evaluation)
+        if self.published:
+            table["published"] = dict(self.published)
+        return tomli_w.dumps(table)
+
+
+def shipped() -> dict[str, Path]:
+    """Name -> file of the recipes that come with the project."""
+    return {path.stem: path for path in sorted(FOLDER.glob("*.toml"))}
+
+
+def suites() -> dict[str, Path]:
+    """Name -> file of the suites of comparisons that come with the project."""
+    return {path.stem: path for path in sorted((FOLDER / "suites").glob("*.toml"))}
+
+
+def read_toml(path: Path) -> dict:
+    """A TOML file as a dict; UserError with file, line and column for a malformed one. A byte order mark is dropped."""
+    try:
+        table = _loads(path.read_text("utf-8-sig"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise UserError(f"{path}: is a folder, not a TOML file") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: is not UTF-8 at byte {error.start}; save it as UTF-8") from None
+    except RecursionError:
+        raise UserError(f"{path}: its values are nested too deeply") from None
+    except ValueError as error:  # TOMLDecodeError is one, and so is what a number of 5000 digits makes
+        raise UserError(f"{path}: is not valid TOML: {error}") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    _require_shallow(table, str(path))
+    return table
+
+
+def _loads(text: str) -> dict:
+    """As tomllib's, which takes minutes for a key of 20,000 parts. Raises RecursionError for such."""
+    if _LONG_KEY.search(text):
+        raise RecursionError
+    return tomllib.loads(text)
+
+
+def _require_shallow(value, source: str) -> None:
+    """UserError for tables or lists deeper than any recipe has, which Python could not even print."""
+    level, depth = [value], 0
+    while level:
+        if depth > DEEPEST:
+            raise UserError(f"{source}: its values are nested too deeply (more than {DEEPEST} levels)")
+        found = [v.values() if isinstance(v, dict) else v for v in level if isinstance(v, (dict, list))]
+        level, depth = [inner for values in found for inner in values], depth + 1
+
+
+def locate(name_or_path: str) -> Path:
+    """The file of a recipe that is given by name or by path."""
+    known = shipped()
+    if name_or_path in known:
+        return known[name_or_path]
+    path = Path(name_or_path)
+    if path.suffix == ".toml" or path.exists():
+        return path
+    raise UserError(f"there is no recipe '{name_or_path}'; {nearest(name_or_path, known)}")
+
+
+def load(name_or_path: str, overrides: tuple[str, ...] = (), seed: int | None = None) -> Recipe:
+    """Reads, overrides and resolves a recipe.
+
+    Args:
+      name_or_path: a name that `recipes` lists, or a TOML file.
+      overrides: 'key=value' with dotted keys, the value in TOML's notation (a bare word is a string).
+      seed: replaces the recipe's.
+    """
+    path = locate(name_or_path)
+    return resolve(read_toml(path), str(path), overrides, seed)
+
+
+def resolve(table: dict, source: str, overrides: tuple[str, ...] = (), seed: int | None = None) -> Recipe:
+    """A Recipe of a table; see `load`."""
+    table = copy.deepcopy(table)
+    for override in overrides:
+        apply_override(table, override)
+    if seed is not None:
+        table["seed"] = seed
+    valid = [f.name for f in dataclasses.fields(Recipe) if f.name != "source"]
+    for key in table:
+        if key not in valid:
+            raise UserError(f"{source}: unknown key '{key}'; {nearest(key, valid)}")
+    name = table.get("name", Path(source).stem)
+    seed_value = table.get("seed", 0)
+    if not isinstance(name, str) or not name:
+        raise UserError(f"{source}: 'name' must be a string in quotes, got {name!r}")
+    if problem := file_name_problem(name):
+        raise UserError(f"{source}: 'name' is the name of a run's folder: {problem}")
+    if isinstance(seed_value, bool) or not isinstance(seed_value, int) or not 0 <= seed_value < SEEDS:
+        raise UserError(f"{source}: 'seed' must be a whole number from 0 to 2^32 - 1, got {seed_value!r}")
+    description = table.get("description", "")
+    if not isinstance(description, str):
+        raise UserError(f"{source}: 'description' must be a string in quotes, got {description!r}")
+    published = table.get("published", {})
+    if not isinstance(published, dict) or not all(type(v) in (int, float) for v in published.values()):
+        raise UserError(f"{source}: [published] must be a table of numbers")
+    require_known(published, f"{source}: [published]")
+    return Recipe(
+        name=name,
+        source=source,
+        description=description,
+        seed=seed_value,
+        task=_choice(table, "task", source),
+        partition=_choice(table, "partition", source, default="natural"),
+        model=_choice(table, "model", source),
+        algorithm=_choice(table, "algorithm", source),
+        training=structure(TrainingOptions, table.get("training", {}), section="training", source=source),
+        evaluation=structure(EvaluationOptions, table.get("evaluation", {}), section="evaluation", source=source),
+        published={k: float(v) for k, v in published.items()},
+        client_model=_choice(table, "client_model", source) if "client_model" in table else None,
+    )
+
+
+def has_control_character(text: str) -> bool:
+    """Whether a line break or another control character, or half of a character, is in a text."""
+    return any(unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp") for letter in text)
+
+
+def file_name_problem(name: str) -> str | None:
+    """What keeps a name from being part of a file's name, and the remedy; None where nothing does."""
+    shown = repr(name if len(name) <= 40 else name[:40] + "…")
+    if len(name.encode("utf-8", "replace")) > LONGEST_NAME:
+        return f"{shown} is longer than {LONGEST_NAME} bytes; give a shorter one"
+    if has_control_character(name):
+        return f"{shown} holds a control character; leave it out"
+    if "/" in name or "\\" in name:
+        return f"{shown} holds a path's separator; name the place of the folder by --out"
+    if name.startswith("."):
+        return f"{shown} begins with a dot; leave it out"
+    if name != name.strip():
+        return f"{shown} begins or ends with a space; leave it out"
+    return None
+
+
+def apply_override(table: dict, override: str) -> None:
+    """Sets 'a.b=value' in a table of tables."""
+    key, separator, text = override.partition("=")
+    parts = [part.strip() for part in key.split(".")]
+    if not separator or not all(parts):
+        raise UserError(f"--set {_short(override)}: must be key=value, e.g. --set training.rounds=20")
+    if len(parts) > DEEPEST:
+        raise UserError(f"--set {_short(override)}: its key has {len(parts)} parts, and no key of a recipe has so many")
+    try:
+        (value,) = _loads(f"value = {text.strip()}").values()
+    except (ValueError, RecursionError):
+        value = text.strip()
+    _require_shallow(value, f"--set {_short(override)}")
+    for part in parts[:-1]:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise UserError(f"--set {override}: '{part}' is a value, not a table")
+    table[parts[-1]] = value
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _choice(table: dict, section: str, source: str, default: str | None = None) -> Choice:
+    chosen = table.get(section, {} if default else None)
+    if chosen is None:
+        raise UserError(f"{source}: the table [{section}] is missing")
+    if not isinstance(chosen, dict):
+        raise UserError(f"{source}: [{section}] must be a table with a name, got {chosen!r}")
+    options = dict(chosen)
+    name = options.pop("name", default)
+    if name is None:
+        raise UserError(f"{source}: the key '{section}.name' is missing")
+    options_of = _OPTIONS["model" if section == "client_model" else section]()
+    if not isinstance(name, str) or name not in options_of:
+        raise UserError(f"{source}: there is no {section} '{name}'; {nearest(name, options_of)}")
+    choice = Choice(name, structure(options_of[name](), options, section=section, source=source))
+    if section == "algorithm":
+        _require_learning(choice.options, source)
+    return choice
+
+
+def _require_learning(options, source: str) -> None:
+    from computations.algorithms.options import check_learns
+
+    try:
+        check_learns(options)
+    except ValueError as error:
+        key, _, rest = str(error).partition(" ")
+        raise UserError(f"{source}: 'algorithm.{key}' {rest}") from None
+
+
+def choices(section: str) -> dict[str, type]:
+    """Name -> options dataclass of what may stand under [task], [partition], [model] or [algorithm]."""
+    return {name: options() for name, options in _OPTIONS[section]().items()}
+
+
+def _tasks() -> dict:
+    from tff_re import tasks
+
+    return {name: lambda name=name: tasks.module(name).Options for name in tasks.NAMES}
+
+
+def _models() -> dict:
+    from tff_re import models
+
+    return {name: lambda name=name: models.module(name).Options for name in models.NAMES}
+
+
+def _algorithms() -> dict:
+    from computations import algorithms
+
+    return {name: lambda name=name: algorithms.find(name).options for name in algorithms.names()}
+
+
+def _partitioners() -> dict:
+    from datasets.partition import PARTITIONERS
+
+    return {name: lambda name=name: PARTITIONERS[name] for name in PARTITIONERS}
+
+
+_OPTIONS = {"task": _tasks, "model": _models, "algorithm": _algorithms, "partition": _partitioners}

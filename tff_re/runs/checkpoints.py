@@ -1,0 +1,238 @@
+"""Checkpoints by TFF's program state manager, metrics by its release managers, from synchronous code."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import csv
+import functools
+import io
+import re
+import shutil
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_re.errors import UserError
+from tff_re.runs.folder import RunFolder, write_text
+from tff_re.runs.record import (
+    RunRecord,
+    begin_anew,
+    notice,
+    record_of,
+    repair,
+    require_rounds,
+    require_same_run,
+    require_undamaged,
+)
+
+_PREFIX = "round_"
+_RECORD = "record"
+_STATE_COLUMNS = ["round", "client", "name"]
+
+
+class Records:
+    """What a run writes while it trains. All of it is whole after a kill at any moment."""
+
+    def __init__(self, folder: RunFolder, partition: str | None = None):
+        """Args:
+        folder: the run's.
+        partition: its digest, see `partition_digest`.
+        """
+        self._folder, self._partition = folder, partition
+        self._loop = asyncio.new_event_loop()
+        self._client_states: list[list[str]] | None = None
+        for left_over in folder.path.glob("checkpoints/*_temp[0-9]*"):
+            shutil.rmtree(left_over)  # from a kill in the middle of writing
+        for left_over in folder.path.glob("*.csv_temp[0-9]*"):
+            left_over.unlink()
+        self._states = tff.program.FileProgramStateManager(
+            str(folder.checkpoints), prefix=_PREFIX, keep_total=2, keep_first=False
+        )
+
+    # The files are opened where a round is written: what is there already may have to be mended first.
+
+    @functools.cached_property
+    def _metrics(self):
+        return _csv(self._folder.metrics)
+
+    @functools.cached_property
+    def _timings(self):
+        return _csv(self._folder.timings)
+
+    @functools.cached_property
+    def _tensorboard(self):
+        return tff.program.TensorBoardReleaseManager(str(self._folder.tensorboard))
+
+    def close(self) -> None:
+        """Ends the event loop."""
+        self._loop.close()
+
+    def release(self, round_num: int, metrics: dict[str, float], timings: dict[str, float]) -> None:
+        """Appends a round; rows of this round and later ones (of a run before --resume) are dropped.
+
+        Raises:
+          UserError: a file was damaged during training.
+        """
+        with translated(self._folder.path):
+            for name, values in (("metrics", metrics), ("timings", timings)):
+                try:
+                    self._run(getattr(self, f"_{name}").release(OrderedDict(sorted(values.items())), round_num))
+                except (ValueError, KeyError, TypeError, csv.Error):  # of reading the rows before
+                    require_undamaged(self._folder, name)
+                    raise
+            self._run(self._tensorboard.release(OrderedDict(sorted({**metrics, **timings}.items())), round_num))
+
+    def release_client_states(
+        self, round_num: int, label_names: Sequence[str], states: Mapping[str, Mapping[str, np.ndarray]]
+    ) -> None:
+        """Appends what clients keep to client_states.csv; rows of this round and later ones are dropped.
+
+        Args:
+          round_num: the round.
+          label_names: the classes, C of them; they are columns of the file.
+          states: client id -> name of what it keeps -> float32 [C].
+
+        Raises:
+          UserError: the file, of the run before --resume, is not one of these classes.
+        """
+        if self._client_states is None:
+            self._client_states = _read_rows(self._folder, label_names) if self._folder.client_states.exists() else []
+        self._client_states = [row for row in self._client_states if int(row[0]) < round_num]
+        for client, values in states.items():
+            for name, value in values.items():
+                # NumPy writes a float32 as the shortest number that reads back as the same.
+                self._client_states.append([str(round_num), client, name, *map(str, np.asarray(value, np.float32))])
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([[*_STATE_COLUMNS, *label_names], *self._client_states])
+        write_text(self._folder.client_states, text.getvalue())
+
+    def save(self, round_num: int, program_state: OrderedDict) -> None:
+        """Writes the checkpoint of a round, with a record of the files that a resume relies on."""
+        record = record_of(self._folder, self._partition).packed()
+        with translated(self._folder.path):
+            self._run(self._states.save(OrderedDict(program_state, **{_RECORD: record}), round_num))
+
+    def load_latest(self, structure: OrderedDict, *, resume: bool = True):
+        """(state, round) of the newest checkpoint, or (None, 0); mends the CSV files by the record in it.
+
+        Args:
+          structure: a state of the same structure.
+          resume: whether training goes on, which needs the rows of all rounds before.
+
+        Raises:
+          UserError: the newest checkpoint cannot be read, or is of another recipe or partition than the folder, or a
+            file is damaged and it cannot repair it.
+        """
+        versions = self._run(self._states.get_versions()) or []
+        if not versions:
+            if resume:
+                begin_anew(self._folder)
+            return None, 0
+        newest = max(versions)
+        state, record = self._load(newest, structure)
+        if record is not None:
+            require_same_run(record, self._folder, self._partition)
+            repair(record, self._folder, newest)
+        elif resume:
+            require_rounds(self._folder, newest)
+            notice(f"{self._path(newest)}: of an older version, without digests of the files beside it")
+        return state, newest
+
+    def _load(self, version: int, structure: OrderedDict) -> tuple[OrderedDict, RunRecord | None]:
+        """A checkpoint and its record; None for one of before there were such."""
+        try:
+            try:
+                whole = OrderedDict(structure, **{_RECORD: np.zeros(0, np.uint8)})
+                state = self._run(self._states.load(version, whole))
+            except (ValueError, TypeError):  # another structure
+                return self._run(self._states.load(version, structure)), None
+            record = RunRecord.unpacked(state[_RECORD])
+            return OrderedDict((name, value) for name, value in state.items() if name != _RECORD), record
+        except Exception as error:
+            raise UserError(
+                f"{self._path(version)}: cannot be read ({type(error).__name__}); remove it to "
+                "continue from the checkpoint before"
+            ) from None
+
+    def _path(self, version: int) -> Path:
+        return self._folder.checkpoints / f"{_PREFIX}{version}"
+
+    def _run(self, coroutine):
+        task = self._loop.create_task(coroutine)
+        # A notebook calls us from inside of an event loop of its own, which waits until we return.
+        outer = asyncio._get_running_loop()
+        asyncio._set_running_loop(None)
+        try:
+            return self._loop.run_until_complete(task)
+        except BaseException:
+            # After Ctrl-C asyncio would print that a pending task was destroyed, or its exception not looked at.
+            if not task.done():
+                task.cancel()
+                with contextlib.suppress(BaseException):
+                    self._loop.run_until_complete(task)
+            if task.done() and not task.cancelled():
+                task.exception()
+            raise
+        finally:
+            asyncio._set_running_loop(outer)
+
+
+def _csv(path: Path):
+    mode = tff.program.CSVSaveMode.WRITE  # through a temporary file, so that a kill leaves the old rows
+    return tff.program.CSVFileReleaseManager(str(path), save_mode=mode, key_fieldname="round")
+
+
+def read_client_states(folder: RunFolder, label_names: Sequence[str]) -> dict[str, dict[int, dict[str, np.ndarray]]]:
+    """What a run recorded of its clients: name -> round -> client id -> float32 [C]; empty if it recorded nothing.
+
+    Raises:
+      UserError: the file is damaged, or its columns are not these classes.
+    """
+    states: dict[str, dict[int, dict[str, np.ndarray]]] = {}
+    if folder.client_states.exists():
+        for round_num, client, name, *values in _read_rows(folder, label_names):
+            states.setdefault(name, {}).setdefault(int(round_num), {})[client] = np.array(values, np.float32)
+    return states
+
+
+def _read_rows(folder: RunFolder, label_names: Sequence[str]) -> list[list[str]]:
+    """Rows of client_states.csv below its heading."""
+    columns = [*_STATE_COLUMNS, *label_names]
+    remedy = "remove it and the folder's checkpoints, then train with --resume"
+    try:
+        with open(folder.client_states, newline="", encoding="utf-8") as file:
+            heading, *rows = list(csv.reader(file)) or [[]]
+    except (UnicodeDecodeError, csv.Error):
+        raise UserError(f"{folder.client_states}: is no CSV file in UTF-8; {remedy}") from None
+    if heading != columns:
+        raise UserError(f"{folder.client_states}: its columns are not those of this run's classes; {remedy}")
+    for number, row in enumerate(rows, 2):
+        try:
+            int(row[0]), np.array(row[len(_STATE_COLUMNS) :], np.float32).reshape(len(label_names))
+        except (IndexError, ValueError):
+            raise UserError(f"{folder.client_states}: row {number} is damaged; {remedy}") from None
+    return rows
+
+
+class translated:
+    """TensorFlow's own errors for a full disk, as the one that `writing` of run_folder understands."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        if isinstance(error, tf.errors.OpError) and re.search(
+            r"No space left|[Dd]isk quota|File too large", error.message or ""
+        ):
+            raise UserError(
+                f"{self._folder}: no room left to write; free some space, then continue with --resume"
+            ) from None
+        return False

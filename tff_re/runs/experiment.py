@@ -1,0 +1,233 @@
+"""From a resolved recipe to everything that a run needs: data at clients, a model, an algorithm, an evaluation."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from computations import algorithms
+from computations.client_work.selection import build_selection
+from computations.evaluation import build_evaluation
+from computations.federated_algorithm import FederatedAlgorithm
+from computations.local_model import LocalModel
+from computations.traffic import Traffic, round_traffic
+from tff_re import tasks
+from tff_re.errors import UserError
+from tff_re.models.inputs import HiddenRelationInput
+from tff_re.recipes.reading import Recipe
+from tff_re.tasks.sizes import LARGEST_MESSAGE, require_room_for_model, require_room_in_message
+from tff_re.tasks.base import Prepared
+from tff_re.tasks.data_paths import Where
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A recipe made ready to run.
+
+    Attributes:
+      recipe: with all its values.
+      prepared: the task's data at the clients.
+      model: the server's model, its initial weights included; the clients' too, unless they have one of their own.
+      algorithm: the federated algorithm as computations.
+      evaluation: the federated evaluation, see `build_evaluation`.
+      traffic: bytes per client and round.
+      clients_per_round: how many are sampled in each.
+      scoring: scores what the server holds to judge by, see `HeldOut`; None where the clients hold the test examples.
+      selection: what Lazy MIL would select, see `build_selection`; None unless it is known which sentences are true.
+    """
+
+    recipe: Recipe
+    prepared: Prepared
+    model: LocalModel
+    algorithm: FederatedAlgorithm
+    evaluation: tff.Computation
+    traffic: Traffic
+    clients_per_round: int
+    scoring: tff.Computation | None = None
+    selection: tff.Computation | None = None
+
+
+@dataclass
+class Workshop:
+    """Builds experiments; what two of them have in common is built once.
+
+    Seeds differ in data and initial weights, not in computations; algorithms compared on a seed differ in
+    computations, not in data.
+    """
+
+    where: Where = field(default_factory=Where)
+    _prepared: dict = field(default_factory=dict)
+    _computations: dict = field(default_factory=dict)
+
+    def build(self, recipe: Recipe, *, trains: bool = True) -> Experiment:
+        """An Experiment of a recipe.
+
+        Args:
+          recipe: resolved.
+          trains: whether the model will be trained, which needs more memory than computing with it.
+
+        Raises:
+          UserError: what the recipe asks for does not fit together.
+          DataError: the data are missing or malformed.
+        """
+        prepared = self.prepare(recipe)
+        trainable = sum(len(client.train["y"]) > 0 for client in prepared.examples.clients)
+        sampled = _clients_per_round(recipe, trainable)
+        prepared = self._behind_frozen_layers(recipe, prepared)
+        model = _of(recipe, prepared.local_model, recipe.model)
+        of = f"{recipe.source}: model '{recipe.model.name}'"
+        require_room_for_model(_of(recipe, _weight_bytes, recipe, model), of, trains=trains)
+        form = _form(prepared)
+        options = _with_counts(recipe, trainable, prepared)
+        key = (recipe.model, recipe.client_model, recipe.algorithm.name, options, form)
+        if key not in self._computations:
+            of_clients = () if recipe.client_model is None else (_client_model(recipe, prepared),)
+            algorithm = _of(recipe, algorithms.find(recipe.algorithm.name).build, model, options, *of_clients)
+            evaluation_key = (recipe.model, form)
+            if evaluation_key not in self._computations:
+                self._computations[evaluation_key] = build_evaluation(model)
+            scoring = None if prepared.held_out is None else prepared.held_out.scoring(algorithm)
+            selection = None if prepared.truth is None else build_selection(model, prepared.num_triples)
+            self._computations[key] = (algorithm, round_traffic(algorithm.next), scoring, selection)
+        algorithm, traffic, scoring, selection = self._computations[key]
+        _require_room(recipe, algorithm, prepared, sampled)
+        evaluation = self._computations[(recipe.model, form)]
+        return Experiment(recipe, prepared, model, algorithm, evaluation, traffic, sampled, scoring, selection)
+
+    def _behind_frozen_layers(self, recipe: Recipe, prepared: Prepared) -> Prepared:
+        key = (recipe.task, recipe.partition, recipe.seed, recipe.model)
+        if key not in self._prepared:
+            self._prepared[key] = _of(recipe, prepared.precomputed, recipe.model, recipe.seed)
+        return self._prepared[key]
+
+    def prepare(self, recipe: Recipe) -> Prepared:
+        """The task's data for the recipe's seed."""
+        key = (recipe.task, recipe.partition, recipe.seed)
+        if key not in self._prepared:
+            self._prepared.clear()  # one seed at a time is in use, and the data may be large
+            prepare = tasks.module(recipe.task.name).prepare
+            self._prepared[key] = _of(
+                recipe, prepare, recipe.task.options, recipe.partition.options, recipe.seed, self.where
+            )
+        return self._prepared[key]
+
+
+def _clients_per_round(recipe: Recipe, trainable: int) -> int:
+    training = recipe.training
+    if not trainable:
+        raise UserError(f"{recipe.source}: no client has training examples; change [partition]")
+    if training.client_fraction is not None:
+        return max(1, round(training.client_fraction * trainable))
+    if training.clients_per_round > trainable:
+        raise UserError(
+            f"{recipe.source}: training.clients_per_round is {training.clients_per_round}, but only {trainable} "
+            "clients have training examples; lower it, or set training.client_fraction"
+        )
+    return training.clients_per_round
+
+
+def require_messages(experiment: Experiment, runtime: str) -> None:
+    """Raises UserError where the weights do not fit into a message to the runtime's worker."""
+    recipe = experiment.recipe
+    of = f"{recipe.source}: model '{recipe.model.name}'"
+    require_room_in_message(_weight_bytes(recipe, experiment.model), of, runtime)
+
+
+def _weight_bytes(recipe: Recipe, model: LocalModel) -> int:
+    """Bytes of a model's weights, from their shapes; nothing is allocated.
+
+    Raises:
+      UserError: TensorFlow refuses the shapes.
+    """
+    try:
+        tensors = [tensor for group in model.weights_type.children() for tensor in group.children()]
+    except (ValueError, OverflowError, tf.errors.OpError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"model '{recipe.model.name}' cannot be built in these sizes ({reason}); lower them") from None
+    return sum(math.prod(map(int, tensor.shape)) * np.dtype(tensor.dtype).itemsize for tensor in tensors)
+
+
+def _require_room(recipe: Recipe, algorithm: FederatedAlgorithm, prepared: Prepared, sampled: int) -> None:
+    """What the clients of a round keep comes back from the worker in one message, which cannot be larger than 2 GB."""
+    blank = algorithm.client_work.blank_memory
+    if blank is None:
+        return
+    kept = (sum(array.nbytes for array in tf.nest.flatten(blank(c.train))) for c in prepared.examples.clients)
+    size = sum(sorted(kept, reverse=True)[:sampled])
+    if size > LARGEST_MESSAGE:
+        raise UserError(
+            f"{recipe.source}: what {sampled} clients keep of {recipe.algorithm.name} is {size / 1e9:.1f} GB, and a "
+            f"message to TFF's worker holds {LARGEST_MESSAGE / 1e9:g}; sample fewer clients a round, or a smaller model"
+        )
+
+
+def _with_counts(recipe: Recipe, trainable: int, prepared: Prepared):
+    """The algorithm's options with what the run counts where the recipe leaves it open: all clients (SCAFFOLD divides
+    by their number), the facts of the knowledge base (Lazy MIL selects for each), the server's examples (FedED's
+    uploads are predictions of so many)."""
+    options = recipe.algorithm.options
+    if getattr(options, "num_clients", trainable) is None:
+        options = dataclasses.replace(options, num_clients=trainable)
+    if getattr(options, "num_triples", 0) is None:
+        if prepared.num_triples is None:
+            raise UserError(
+                f"{recipe.source}: {recipe.algorithm.name} needs bags of sentences; use task.name = 'bag_relations'"
+            )
+        options = dataclasses.replace(options, num_triples=prepared.num_triples)
+    if not hasattr(options, "num_server_examples"):
+        return options
+    server = prepared.examples.server
+    if server is None and not hasattr(recipe.task.options, "server_share"):
+        raise UserError(
+            f"{recipe.source}: {recipe.algorithm.name} needs labelled examples at the server, which the task "
+            f"'{recipe.task.name}' does not have; choose another algorithm.name"
+        )
+    if server is None:
+        raise UserError(
+            f"{recipe.source}: {recipe.algorithm.name} needs labelled examples at the server; set task.server_share, "
+            "e.g. to 0.2"
+        )
+    held = len(server["y"])
+    if options.num_server_examples not in (None, held):
+        raise UserError(
+            f"{recipe.source}: algorithm.num_server_examples is {options.num_server_examples}, but the server holds "
+            f"{held}; leave it out"
+        )
+    return dataclasses.replace(options, num_server_examples=held)
+
+
+def _client_model(recipe: Recipe, prepared: Prepared) -> LocalModel:
+    """The clients' own model; UserError for an algorithm that averages weights, or inputs that do not fit."""
+    build = algorithms.find(recipe.algorithm.name).build
+    if "client_model" not in inspect.signature(build).parameters:
+        raise UserError(
+            f"{recipe.source}: {recipe.algorithm.name} combines the clients' weights, so that all have one model; "
+            "leave [client_model] out, or use feded"
+        )
+    if isinstance(prepared.inputs, HiddenRelationInput):
+        raise UserError(f"{recipe.source}: [client_model] does not go with model.frozen_layers; set that to 0")
+    return _of(recipe, prepared.local_model, recipe.client_model)
+
+
+def _of(recipe: Recipe, make, *arguments):
+    """make(*arguments), with the recipe named where it asks for what does not fit together."""
+    try:
+        return make(*arguments)
+    except UserError as error:
+        raise UserError(f"{recipe.source}: {error}") from None
+
+
+def _form(prepared: Prepared) -> tuple:
+    """What the computations depend on: sizes, not values."""
+    inputs = prepared.inputs
+    vectors = getattr(inputs, "vectors", None)
+    fields = [f.name for f in dataclasses.fields(inputs) if f.compare and f.name != "vectors"]
+    sizes = tuple((name, getattr(inputs, name)) for name in fields)
+    beside = (*sorted(prepared.beside), None if prepared.truth is None else prepared.num_triples)
+    return (type(inputs).__name__, sizes, None if vectors is None else vectors.shape, len(prepared.label_names), beside)

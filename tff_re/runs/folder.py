@@ -1,0 +1,182 @@
+"""The folder of a run: what lies where, and that nothing in it is lost or half-written."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+
+from datasets.files import replace_file
+from tff_re.errors import UserError
+
+PACKAGES = (
+    "tensorflow",
+    "tensorflow-federated",
+    "keras",
+    "tensorflow-text",
+    "transformers",
+    "jieba",
+    "gensim",
+    "numpy",
+)
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a text file whole or not at all; OSError as it comes, for `writing` to translate."""
+    replace_file(path, text.encode("utf-8"))
+
+
+@contextlib.contextmanager
+def writing(folder: Path):
+    """Turns a full disk and a folder that may not be written into one line with the remedy."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise UserError(
+                f"{folder}: no room left to write ({error.strerror}); free some space, then continue with --resume"
+            ) from None
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise UserError(f"{error.filename or folder}: may not be written ({error.strerror})") from None
+        raise
+
+
+@contextlib.contextmanager
+def permissions(mask: int = 0o077):
+    """What is created meanwhile lacks these permissions; by default it is this user's alone (folders 0700, files 0600).
+
+    Of the whole process, as the operating system has it: other threads' files, too. Yields the mask before.
+    """
+    before = os.umask(mask)
+    try:
+        yield before
+    finally:
+        os.umask(before)
+
+
+def make_private_folder(path: Path) -> None:
+    """Makes a folder that only this user may enter; one that is there already keeps its permissions.
+
+    Raises:
+      UserError: a part of its path is a file.
+    """
+    for parent in path.parents:
+        if parent.exists():
+            if not parent.is_dir():
+                raise UserError(f"{parent}: is a file, not a folder; give --out another place")
+            break
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.mkdir(mode=0o700, exist_ok=True)
+
+
+class RunFolder:
+    """Paths of a run.
+
+    recipe.toml, environment.json, partition.json, metrics.csv, timings.csv, clients.csv, classes.csv,
+    confusion.csv, client_states.csv (of algorithms whose clients keep something to look at), precision_recall.csv
+    (of tasks that rank), summary.json, digests.json, run.log,
+    tensorboard/, checkpoints/, plots/, model.keras, export/.
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = Path(path)
+        self.usual_mask = 0o077  # of permissions outside of `locked`
+
+    def __getattr__(self, name: str) -> Path:
+        try:
+            return self.path / _FILES[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def begin(self, recipe_toml: str, *, resume: bool) -> None:
+        """Takes the folder for a run.
+
+        Raises:
+          UserError: the folder holds another run, or something that is no run, or there is nothing to resume.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise UserError(f"{self.path}: is a file; give --out a folder")
+        if self.recipe.exists():
+            if self.recipe.read_bytes() != recipe_toml.encode("utf-8"):
+                raise UserError(
+                    f"{self.path}: holds another run (its recipe.toml differs); give another --out or remove the folder"
+                )
+            if not resume:
+                raise UserError(f"{self.path}: holds this run already; continue it with --resume or give another --out")
+        else:
+            # What a kill in the first moments left is ours.
+            if self.path.exists() and set(self.path.iterdir()) - set(self.path.glob(".recipe.toml.*.part")):
+                raise UserError(f"{self.path}: is not empty and holds no run; give --out an empty or a new folder")
+            if resume and not self.path.exists():
+                raise UserError(f"{self.path}: there is no run to resume; leave --resume out")
+            make_private_folder(self.path)
+            with permissions():
+                write_text(self.recipe, recipe_toml)
+        if not self.environment.exists():
+            with permissions():
+                write_text(self.environment, json.dumps(environment(), indent=2) + "\n")
+
+    @contextlib.contextmanager
+    def locked(self):
+        """Keeps a second process out of the folder. What is written meanwhile is this user's alone."""
+        from filelock import FileLock, Timeout
+
+        lock = FileLock(self.path / ".lock", mode=0o600)
+        with permissions() as self.usual_mask:
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                raise UserError(
+                    f"{self.path}: another process is working in this folder; wait or give another --out"
+                ) from None
+            try:
+                yield
+            finally:
+                lock.release()
+
+    def require_run(self) -> None:
+        """Raises UserError unless the folder holds a run."""
+        if not self.path.exists():
+            raise UserError(f"{self.path}: no such folder")
+        if not self.recipe.exists():
+            raise UserError(f"{self.path}: holds no run (recipe.toml is missing)")
+
+
+_FILES = {
+    "recipe": "recipe.toml",
+    "environment": "environment.json",
+    "partition": "partition.json",
+    "metrics": "metrics.csv",
+    "timings": "timings.csv",
+    "classes": "classes.csv",
+    "clients": "clients.csv",
+    "confusion": "confusion.csv",
+    "client_states": "client_states.csv",
+    "precision_recall": "precision_recall.csv",
+    "summary": "summary.json",
+    "digests": "digests.json",
+    "log": "run.log",
+    "tensorboard": "tensorboard",
+    "checkpoints": "checkpoints",
+    "plots": "plots",
+    "model": "model.keras",
+    "export": "export",
+}
+
+
+def environment() -> dict:
+    """Versions of what a run's numbers depend on."""
+    from tff_re import __version__
+
+    return {
+        "tff-re": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cores": len(os.sched_getaffinity(0)),
+        **{name: metadata.version(name) for name in PACKAGES},
+    }

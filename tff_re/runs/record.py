@@ -1,0 +1,247 @@
+"""What a checkpoint keeps of the files beside it, so that a resume can check and repair them, and a finished run's
+digests.
+
+The record is part of the program state, which is written whole or not at all: a checkpoint is never without its record.
+The CSV files go on after a checkpoint, so that rows of later rounds are no damage; a resume drops them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import errno
+import hashlib
+import io
+import json
+import logging
+import math
+import sys
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from datasets.errors import DataError
+from datasets.files import sha256_of
+from datasets.partition import Partition
+from tff_re.errors import UserError
+from tff_re.runs.folder import RunFolder, write_text
+
+_log = logging.getLogger(__name__)
+
+BY_ROUND = ("metrics", "timings", "client_states")
+"""Files that grow by a round's rows; a checkpoint keeps them."""
+
+AT_THE_END = (*BY_ROUND, "partition", "clients", "classes", "confusion", "precision_recall", "summary")
+"""Files whose digests a finished run has in digests.json."""
+
+_MARK = "tff-re run record 1"
+
+_DIGITS = 18
+"""The most digits of a round's number."""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What a checkpoint keeps of its run.
+
+    Attributes:
+      recipe: SHA-256 of recipe.toml.
+      partition: SHA-256 of which client holds what, see `partition_digest`; None where nothing is given to clients.
+      files: name in RunFolder -> the text of the CSV file with the rows up to the checkpoint's round.
+    """
+
+    recipe: str | None
+    partition: str | None
+    files: Mapping[str, str] = field(repr=False)
+
+    def packed(self) -> np.ndarray:
+        """uint8 [bytes], for a checkpoint."""
+        table = {"mark": _MARK, "recipe": self.recipe, "partition": self.partition, "files": dict(self.files)}
+        return np.frombuffer(zlib.compress(json.dumps(table).encode("utf-8")), np.uint8)
+
+    @classmethod
+    def unpacked(cls, array: np.ndarray) -> RunRecord:
+        """The record of a checkpoint. Raises ValueError for something else."""
+        try:
+            table = json.loads(zlib.decompress(np.asarray(array, np.uint8).tobytes()))
+            if table["mark"] != _MARK:
+                raise ValueError(table["mark"])
+            return cls(table["recipe"], table["partition"], table["files"])
+        except (zlib.error, ValueError, KeyError, TypeError) as error:
+            raise ValueError("not a run's record") from error
+
+
+def record_of(folder: RunFolder, partition: str | None) -> RunRecord:
+    """The record of a run's folder as it is now. Raises OSError, or UserError for a file that is no text any more."""
+    files = {}
+    for name in BY_ROUND:
+        path: Path = getattr(folder, name)
+        if path.exists():
+            text = _text(path)
+            if text is None:
+                raise _damaged_meanwhile(path)
+            files[name] = text
+    return RunRecord(_digest(folder.recipe), partition, files)
+
+
+def require_undamaged(folder: RunFolder, name: str) -> None:
+    """Raises UserError where a file of BY_ROUND was damaged while its run went on."""
+    path: Path = getattr(folder, name)
+    if path.exists() and rows_up_to(_text(path), name, math.inf) is None:
+        raise _damaged_meanwhile(path) from None
+
+
+def _damaged_meanwhile(path: Path) -> UserError:
+    return UserError(f"{path}: was damaged during training; continue with --resume, which mends it")
+
+
+def partition_digest(partition: Partition | None) -> str | None:
+    """SHA-256 of the clients, in their order, and their samples; not of how they were drawn."""
+    if partition is None:
+        return None
+    held = [[name, list(own.train), list(own.test)] for name, own in partition.clients.items()]
+    return hashlib.sha256(json.dumps([held, list(partition.server)]).encode("utf-8")).hexdigest()
+
+
+def require_same_run(record: RunRecord, folder: RunFolder, partition: str | None) -> None:
+    """Raises UserError where the recipe or the partition is not that of the checkpoint."""
+    remedy = "put the original back, or train into another --out"
+    if record.recipe is not None and record.recipe != _digest(folder.recipe):
+        raise UserError(f"{folder.recipe}: is not the recipe that the run's checkpoint was trained with; {remedy}")
+    if record.partition != partition:
+        raise UserError(f"{folder.partition}: is not the partition that the run's checkpoint was trained on; {remedy}")
+
+
+def repair(record: RunRecord, folder: RunFolder, round_num: int) -> None:
+    """Writes CSV files anew whose rows up to the checkpoint's round are not those of its record.
+
+    Raises:
+      UserError: a file is damaged, and the folder may not be written.
+    """
+    for name, text in record.files.items():
+        path: Path = getattr(folder, name)
+        reason = _difference(path, text, name, round_num)
+        if reason is None:
+            continue
+        try:
+            write_text(path, text)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
+            raise UserError(
+                f"{path}: {reason}, and cannot be written anew from the checkpoint ({error.strerror}); make the folder "
+                "writable"
+            ) from None
+        notice(f"{path}: {reason}; written anew from the checkpoint of round {round_num}")
+
+
+def begin_anew(folder: RunFolder) -> None:
+    """Takes damaged CSV files away where no checkpoint is there: training starts at round 1 and needs none of their
+    rows."""
+    for name in BY_ROUND:
+        path = getattr(folder, name)
+        if path.exists() and rows_up_to(_text(path), name, math.inf) is None:
+            path.unlink()
+            notice(f"{path}: was damaged; there is no checkpoint yet, so training begins with round 1")
+
+
+def require_rounds(folder: RunFolder, round_num: int) -> None:
+    """For a checkpoint without a record, of an older version: its rows must be there, since they cannot be made again.
+
+    Raises:
+      UserError: metrics.csv or timings.csv lacks a round, or cannot be read.
+    """
+    for name in ("metrics", "timings"):
+        path = getattr(folder, name)
+        rows = rows_up_to(_text(path), name, round_num)
+        if rows is None or [int(row["round"]) for row in rows] != list(range(1, round_num + 1)):
+            raise UserError(
+                f"{path}: is missing or damaged, and the checkpoint of round {round_num}, of an older version, cannot "
+                f"repair it; put the file back, or remove {folder.checkpoints} to train from round 1 again"
+            )
+
+
+def _difference(path: Path, text: str, name: str, round_num: int) -> str | None:
+    """What is wrong with a file's rows up to a round; None if nothing is."""
+    if not path.exists():
+        return "was missing"
+    there = rows_up_to(_text(path), name, round_num)
+    if there is None:
+        return "was damaged"
+    wanted = rows_up_to(text, name, round_num) or []
+    if there == wanted:
+        return None
+    return "lacked rows" if len(there) < len(wanted) else "held other rows"
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except (FileNotFoundError, UnicodeDecodeError):
+        return None
+
+
+def rows_up_to(text: str | None, name: str, round_num: float) -> list[dict[str, str]] | None:
+    """Rows of a file of BY_ROUND up to a round, without empty cells; None for a text that is no such file."""
+    if text is None:
+        return None
+    try:
+        heading, *rows = list(csv.reader(io.StringIO(text, newline=""), strict=True)) or [[]]
+    except csv.Error:
+        return None
+    if heading[:1] != ["round"] or len(set(heading)) != len(heading):
+        return None
+    found, before = [], 0
+    once = name != "client_states"  # which has a row for each client and value
+    for row in rows:
+        # Python makes no number of thousands of digits.
+        if len(row) != len(heading) or not row[0].isdecimal() or len(row[0]) > _DIGITS:
+            return None
+        if once and int(row[0]) != before + 1:
+            return None
+        before = int(row[0])
+        if once and not all(cell == "" or _number(cell) for cell in row):
+            return None
+        if before <= round_num:
+            found.append({key: cell for key, cell in zip(heading, row, strict=True) if cell != ""})
+    return found
+
+
+def _number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def write_digests(folder: RunFolder) -> None:
+    """digests.json of a finished run: SHA-256 of what it left; the last file of a run's results."""
+    digests = {p.name: _digest(p) for p in (getattr(folder, name) for name in ("recipe", *AT_THE_END)) if p.exists()}
+    write_text(folder.digests, json.dumps(digests, indent=2) + "\n")
+
+
+def is_as_it_was(folder: RunFolder) -> bool:
+    """Whether the files of a finished run have the digests that it left; also for a run of before there were such."""
+    if not folder.digests.exists():
+        return True
+    try:
+        digests = json.loads(folder.digests.read_text("utf-8"))
+        return all(sha256_of(folder.path / name) == digest for name, digest in digests.items())
+    except (ValueError, AttributeError, TypeError, DataError):
+        return False
+
+
+def notice(message: str) -> None:
+    """Something that was mended or could not be checked: a line in the run's log and on standard error."""
+    if logging.getLogger("tff_re").handlers:  # else it would be printed by the root's
+        _log.warning(message)
+    with contextlib.suppress(OSError):
+        print(f"tff-re: {message}", file=sys.stderr)
+
+
+def _digest(path: Path) -> str | None:
+    return sha256_of(path) if path.exists() else None

@@ -1,0 +1,351 @@
+"""The training loop: rounds, sampling, evaluation, checkpoints, and what to do when a worker dies."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tff_re.runs.checkpoints import Records
+from tff_re.errors import UserError
+from tff_re.runs.evaluation import Evaluation, Evaluator, Judge, Judgement, Truth, arranged
+from tff_re.runs.experiment import Experiment
+from tff_re.report import write_precision_recall
+from tff_re.runs.folder import RunFolder, write_text
+from tff_re.runs.record import partition_digest, rows_up_to, write_digests
+from tff_re.runtime import Runtime, WorkerDied
+from tff_re.tasks.held_out import DEV
+from tff_re.tasks.metrics import per_class
+
+_log = logging.getLogger(__name__)
+
+RESTARTS_IN_A_ROW = 3
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What a finished round tells: its number from 1, the metrics so far by name, seconds of training."""
+
+    round: int
+    rounds: int
+    metrics: dict[str, float]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run.
+
+    Attributes:
+      weights: ModelWeights: the last round's, or where the server holds a dev split those of the round that it chose.
+      test: the last evaluation of the clients' test examples, if they have any.
+      seconds_per_round: median over the rounds of this process.
+      judgement: of these weights, where the server holds examples.
+      chosen: (the round that dev chose, the metric that chose it), where there is dev.
+    """
+
+    weights: object
+    test: Evaluation | None
+    seconds_per_round: float
+    judgement: Judgement | None = None
+    chosen: tuple[int, str] | None = None
+
+
+def sample_clients(seed: int, round_num: int, eligible: int, count: int) -> np.ndarray:
+    """Indices of the clients of a round, without replacement, from (seed, round) alone; sorted."""
+    generator = np.random.default_rng(np.random.SeedSequence([seed, round_num, 1]))
+    return np.sort(generator.choice(eligible, size=count, replace=False))
+
+
+def client_seed(seed: int, round_num: int, client_id: str) -> np.ndarray:
+    """The seed of a client's local training, int32 [2], from (seed, round, client) alone."""
+    words = np.random.SeedSequence([seed, round_num, zlib.crc32(client_id.encode()), 2]).generate_state(2)
+    return words.astype(np.uint32).view(np.int32)
+
+
+def train(
+    experiment: Experiment,
+    folder: RunFolder,
+    runtime: Runtime,
+    *,
+    on_round: Callable[[RoundReport], None] = lambda report: None,
+) -> Result:
+    """Trains from the newest checkpoint of the folder (or from the start) to the last round.
+
+    Args:
+      experiment: what to train.
+      folder: begun and locked by the caller.
+      runtime: open; its context is the current one.
+      on_round: called after every round.
+
+    Raises:
+      UserError: no client of a round had a finite update, or the metrics went NaN.
+      WorkerDied: the worker died again and again in the same round.
+    """
+    recipe = experiment.recipe
+    ids, examples = arranged(experiment, experiment.prepared.examples, "train")
+    test, on_train = Evaluator(experiment, "test"), Evaluator(experiment, "train")
+    memory_of = experiment.algorithm.client_work.blank_memory
+    at_server = _at_server(experiment)
+    judge = None if experiment.scoring is None else Judge(experiment)
+    truth = None if experiment.selection is None else Truth(experiment)
+    records = Records(folder, partition_digest(experiment.prepared.partition))
+    try:
+        call = _Restarting(runtime)
+        start = _start(experiment, call, examples)
+        state, done = records.load_latest(start)
+        state = start if state is None else state
+        evaluation, seconds = None, []
+        if done >= recipe.training.rounds and not test.empty:
+            evaluation = call(test, state["server"]["weights"])
+        for round_num in range(done + 1, recipe.training.rounds + 1):
+            chosen = sample_clients(recipe.seed, round_num, len(ids), experiment.clients_per_round)
+            clients = [
+                OrderedDict(examples=examples[i], seed=client_seed(recipe.seed, round_num, ids[i])) for i in chosen
+            ]
+            memory = ([state["memory"][i] for i in chosen],) if memory_of else ()
+            began = time.perf_counter()
+            output = call(experiment.algorithm.next, state["server"], clients, *memory, *at_server(round_num))
+            took = time.perf_counter() - began
+            seconds.append(took)
+            state["server"] = output["state"]
+            fresh = _fresh_states(experiment, [ids[i] for i in chosen], memory, output)
+            for place, i in enumerate(chosen if memory_of else ()):
+                state["memory"][i] = output["memory"][place]
+            metrics = flat_metrics(output["metrics"])
+            _require_progress(metrics, round_num, experiment.clients_per_round)
+            timings = {"seconds/training": took}
+            last = round_num == recipe.training.rounds
+            if last or round_num % recipe.evaluation.every == 0:
+                began = time.perf_counter()
+                weights = state["server"]["weights"]
+                if not test.empty:
+                    evaluation = call(test, weights)
+                    metrics.update({f"test/{name}": value for name, value in evaluation.metrics.items()})
+                if recipe.evaluation.train_split:
+                    on_all = call(on_train, weights).metrics
+                    metrics.update({f"train/{n}": v for n, v in on_all.items() if not n.startswith("accuracy_")})
+                if judge is not None:
+                    metrics.update(call(judge, weights).metrics)
+                    _choose(state, round_num, metrics.get(judge.criterion))
+                if truth is not None:
+                    metrics.update(call(truth, weights))
+                timings["seconds/evaluation"] = time.perf_counter() - began
+            records.release(round_num, metrics, timings)
+            if experiment.algorithm.client_work.shown:
+                records.release_client_states(round_num, experiment.prepared.label_names, fresh)
+            if last or round_num % recipe.training.checkpoint_every == 0:
+                records.save(round_num, state)
+            on_round(RoundReport(round_num, recipe.training.rounds, metrics, took))
+        weights, by_dev = _final(state)
+        judgement = None if judge is None else call(judge, weights)
+    finally:
+        records.close()
+    median = float(np.median(seconds)) if seconds else math.nan
+    chosen = None if by_dev is None else (by_dev, judge.criterion)
+    return Result(weights, evaluation, median, judgement, chosen)
+
+
+def _choose(state: OrderedDict, round_num: int, value: float | None) -> None:
+    """Keeps the weights of the round that dev likes best, the first of equals; they are part of the checkpoints."""
+    if "chosen" in state and value > state["chosen"]["value"]:
+        weights = state["server"]["weights"]
+        state["chosen"] = OrderedDict(round=np.int64(round_num), value=np.float64(value), weights=weights)
+
+
+def _final(state: OrderedDict) -> tuple[object, int | None]:
+    """(the weights that a run ends with, the round that dev chose); None where dev liked none, or there is no dev."""
+    if "chosen" in state and (round_num := int(state["chosen"]["round"])):
+        return state["chosen"]["weights"], round_num
+    return state["server"]["weights"], None
+
+
+def _start(experiment: Experiment, call, examples: list) -> OrderedDict:
+    """The state before the first round: the server's, what each client keeps, and what dev has chosen so far."""
+    seed, memory_of = experiment.recipe.seed, experiment.algorithm.client_work.blank_memory
+    state = OrderedDict(
+        server=call(experiment.algorithm.initialize, experiment.model.initial_weights(seed)),
+        memory=[memory_of(e, seed) for e in examples] if memory_of else [],
+    )
+    held_out = experiment.prepared.held_out
+    if held_out is not None and DEV in held_out.splits:
+        weights = state["server"]["weights"]
+        state["chosen"] = OrderedDict(round=np.int64(0), value=np.float64(-np.inf), weights=weights)
+    return state
+
+
+def _at_server(experiment: Experiment) -> Callable[[int], tuple]:
+    """Round -> what the server itself holds, as the algorithm's last argument; none for most algorithms."""
+    if experiment.algorithm.server_type is None:
+        return lambda round_num: ()
+    examples = experiment.model.arrange(experiment.prepared.examples.server)
+    seed = experiment.recipe.seed
+    return lambda round_num: (OrderedDict(examples=examples, seed=client_seed(seed, round_num, "the server")),)
+
+
+def final_weights(experiment: Experiment, folder: RunFolder, runtime: Runtime):
+    """(weights, round) of the newest checkpoint of a run, or of the round that dev had chosen by then.
+
+    Raises:
+      UserError: the run has no checkpoint yet, or one that is not of the folder's recipe and partition.
+    """
+    _, examples = arranged(experiment, experiment.prepared.examples, "train")
+    records = Records(folder, partition_digest(experiment.prepared.partition))
+    try:
+        state, done = records.load_latest(_start(experiment, _Restarting(runtime), examples), resume=False)
+    finally:
+        records.close()
+    if state is None:
+        raise UserError(f"{folder.path}: has no checkpoint yet; finish the run with: train --resume")
+    weights, by_dev = _final(state)
+    return weights, done if by_dev is None else by_dev
+
+
+def write_results(experiment: Experiment, folder: RunFolder, result: Result, history: list[dict[str, float]]) -> None:
+    """summary.json of a finished run; clients.csv, classes.csv and confusion.csv of its last evaluation, or what the
+    task writes of the examples at the server."""
+    summary = {
+        "recipe": experiment.recipe.name,
+        "algorithm": experiment.recipe.algorithm.name,
+        "seed": experiment.recipe.seed,
+        "rounds": experiment.recipe.training.rounds,
+        "bytes_down_per_client_and_round": experiment.traffic.down,
+        "bytes_up_per_client_and_round": experiment.traffic.up,
+        "final": history[-1] if history else {},
+        "best": best_values(history, test=result.chosen is None),
+        "references": _references(experiment, result),
+        "notes": list(experiment.prepared.notes),
+    }
+    if result.chosen is not None:
+        number, criterion = result.chosen
+        summary["chosen"] = {"round": number, "by": criterion, **result.judgement.metrics}
+    write_text(folder.summary, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+    if result.judgement is not None:
+        points = experiment.prepared.held_out.points(result.judgement.scores)
+        if points is not None:
+            write_precision_recall(folder.precision_recall, points)
+    if result.test is not None:
+        rows = ["client,examples,accuracy,loss"]
+        rows += [f"{_quoted(c)},{n},{accuracy!r},{loss!r}" for c, (n, accuracy, loss) in result.test.clients.items()]
+        write_text(folder.clients, "\n".join(rows) + "\n")
+        labels = experiment.prepared.label_names
+        rows = ["class,precision,recall,f1,examples"]
+        for label, *numbers, support in zip(labels, *per_class(result.test.confusion), strict=True):
+            rows.append(",".join([_quoted(label), *(repr(float(n)) for n in numbers), str(int(support))]))
+        write_text(folder.classes, "\n".join(rows) + "\n")
+        rows = [",".join(["class", *map(_quoted, labels)])]
+        rows += [",".join([_quoted(n), *map(str, row)]) for n, row in zip(labels, result.test.confusion, strict=True)]
+        write_text(folder.confusion, "\n".join(rows) + "\n")
+    write_digests(folder)
+
+
+def _references(experiment: Experiment, result: Result) -> dict[str, dict[str, float]]:
+    """Row of a comparison's table -> metric -> value, of models that are not trained."""
+    trivial = {} if result.test is None else result.test.trivial
+    of_clients = {
+        f"trivial: {name}": {f"test/{metric}": value for metric, value in metrics.items()}
+        for name, metrics in trivial.items()
+    }
+    return {**{row: dict(values) for row, values in experiment.prepared.references.items()}, **of_clients}
+
+
+def best_values(history: list[dict[str, float]], test: bool = True) -> dict[str, float]:
+    """Highest accuracies and F1, lowest losses over the rounds (the papers' maximum accuracy and minimum loss); without
+    `test` not those of the test split, for a run whose round dev chooses."""
+    best = {}
+    splits = ("test/", "train/", "local/") if test else ("dev/", "train/", "local/")
+    for row in history:
+        for name, value in row.items():
+            if name.startswith(splits) and not name.endswith("/threshold") and math.isfinite(value):
+                pick = min if name.endswith("/loss") else max
+                best[name] = pick(best.get(name, value), value)
+    return best
+
+
+def read_history(folder: RunFolder) -> list[dict[str, float]]:
+    """Rows of metrics.csv: `round` and the metrics that the row has.
+
+    Raises:
+      UserError: the file is damaged.
+    """
+    if not folder.metrics.exists():
+        return []
+    text = folder.metrics.read_bytes().decode("utf-8", "replace")
+    rows = rows_up_to(text, "metrics", math.inf)
+    if rows is None:
+        raise UserError(
+            f"{folder.metrics}: is damaged; train with --resume writes it anew from the checkpoint, or put it back"
+        )
+    return [{name: float(value) for name, value in row.items()} for row in rows]
+
+
+def _fresh_states(experiment: Experiment, ids: list[str], memory: tuple, output) -> dict[str, dict[str, np.ndarray]]:
+    """Client id -> name -> what may be recorded of the memories after a round (`Objective.shown`).
+
+    A client that did not count (its update was not finite) kept the memory that it had, and is left out.
+    """
+    shown = experiment.algorithm.client_work.shown
+    if not shown:
+        return {}
+    all_counted = output["metrics"]["work"]["clients/counted"] == len(ids)
+    return {
+        client: {name: after[name] for name in shown}
+        for client, before, after in zip(ids, *memory, output["memory"], strict=True)
+        if all_counted or any(not np.array_equal(before[name], after[name]) for name in shown)
+    }
+
+
+def flat_metrics(metrics) -> dict[str, float]:
+    """Scalar metrics of a round by name; empty measurements drop out."""
+    flat: dict[str, float] = {}
+
+    def add(prefix: str, part) -> None:
+        for name, value in part.items():
+            if isinstance(value, dict):
+                add(f"{prefix}{name}/", value)
+            elif not isinstance(value, (tuple, list)) and np.ndim(value) == 0:
+                flat[f"{prefix}{name}"] = float(value)
+
+    for place, part in metrics.items():
+        # The parts of our own name their metrics in full; those of TFF are told apart by where they come from.
+        if isinstance(part, dict):
+            add("" if place in ("work", "aggregator") else f"{place}/", part)
+    return flat
+
+
+class _Restarting:
+    """Calls a computation; if the worker died, starts it again and repeats the call."""
+
+    def __init__(self, runtime: Runtime):
+        self._runtime = runtime
+
+    def __call__(self, computation, *arguments):
+        for attempt in range(RESTARTS_IN_A_ROW + 1):
+            try:
+                return computation(*arguments)
+            except WorkerDied as error:
+                if attempt == RESTARTS_IN_A_ROW:
+                    raise
+                _log.warning("%s; starting it again and repeating the work", error)
+                self._runtime.restart()
+        raise AssertionError("unreachable")
+
+
+def _require_progress(metrics: dict[str, float], round_num: int, clients: int) -> None:
+    if metrics.get("clients/counted", 1.0) == 0:
+        raise UserError(
+            f"round {round_num}: no client had a finite update ({int(metrics['clients/non_finite'])} of "
+            f"{clients} went NaN or infinite); lower algorithm.learning_rate or "
+            "algorithm.server_step, or set algorithm.max_gradient_norm"
+        )
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"' if set(text) & set(',"\r\n') else text

@@ -1,0 +1,272 @@
+"""TFF's C++ worker as a process that we start, watch and stop."""
+
+import atexit
+import contextlib
+import importlib.util
+import os
+import pathlib
+import signal
+import socket
+import tempfile
+import time
+import urllib.parse
+from collections.abc import Mapping
+
+from tff_re.runtime.errors import RuntimeProblem, WorkerDied, WorkerStartFailed
+from tff_re.runtime.local.supervised import Supervised
+
+_POLL_SECONDS = 0.02
+_PORT_ATTEMPTS = 4
+# The largest that fits the 32 bits in which gRPC holds it; the worker's own default, 10000, does not.
+_MAX_MESSAGE_MEGABYTES = 2047
+_LONGEST_SOCKET_PATH = 107  # bytes, that Linux allows
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "1", "GRPC_VERBOSITY": "ERROR"}
+
+
+def usable_cores() -> int:
+    """The number of cores that this process may use (fewer than the machine has, in a container or a batch job)."""
+    return len(os.sched_getaffinity(0))
+
+
+# TensorFlow's allocator for oneDNN never gives memory back, and doubles what it has when that is used up. The C
+# library's gives blocks above the first threshold back as they are freed, and a heap's free end above the second. A
+# lower one takes more time: what an operation makes and frees would cost a page fault for every 4 KiB. Few heaps keep
+# small what lies free in them; with fewer than two a core, threads wait for each other (an LSTM: 1.5 times the time).
+_GIVE_MEMORY_BACK = {
+    "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(2**23),
+    "MALLOC_TRIM_THRESHOLD_": str(2**26),
+    "MALLOC_ARENA_MAX": str(2 * usable_cores()),
+}
+
+
+def find_worker_binary() -> pathlib.Path:
+    """Where the installed tensorflow-federated keeps its worker; does not import it.
+
+    Raises:
+      WorkerStartFailed: if tensorflow-federated, or the worker in it, is not installed or may not be executed.
+    """
+    spec = importlib.util.find_spec("tensorflow_federated")
+    if spec is None or not spec.submodule_search_locations:
+        raise WorkerStartFailed("tensorflow-federated is not installed in this Python environment")
+    binary = pathlib.Path(spec.submodule_search_locations[0]) / "data" / "worker_binary"
+    if not os.access(binary, os.X_OK):
+        raise WorkerStartFailed(f"tensorflow-federated is installed without an executable worker: {binary}")
+    return binary
+
+
+class Worker(Supervised):
+    """One worker process on this machine, which never outlives us.
+
+    It ends with `stop()`, with the `with` block, at Python's exit, and when this process is killed in whatever way; see
+    `Supervised`.
+
+    The worker offers no choice of address: it listens on all network interfaces, without authentication, and whoever
+    reaches its port can run TensorFlow operations as this user, reading and writing files among them. So it gets a
+    network of its own (a Linux network namespace), and `address` is a Unix socket that only this user may open, in a
+    folder that only this user may enter. **Where the machine allows no namespaces it listens on all interfaces after
+    all**: `why_exposed` tells why, and who starts the worker has to tell the user.
+
+    With a `port` it has no network of its own: `tff_re.runtime.remote.serving` keeps such a one in a network that it
+    makes.
+
+    Usable from several threads once it is started; a forked child may not use or stop its parent's worker.
+    """
+
+    def __init__(
+        self,
+        log_path: str | os.PathLike,
+        *,
+        max_concurrent_computation_calls: int | None = None,
+        environment: Mapping[str, str] | None = None,
+        start_timeout: float = 30.0,
+        port: int | None = None,
+    ):
+        """Prepares a worker; `start()` starts it.
+
+        Args:
+          log_path: a file to which the worker's output is appended; its folder is made if need be.
+          max_concurrent_computation_calls: how many clients the worker computes side by side; None: as many as there
+            are usable cores.
+          environment: environment variables for the worker on top of ours, such as `TF_NUM_INTRAOP_THREADS`,
+            `OMP_NUM_THREADS` or `TF_CPP_MIN_LOG_LEVEL` (1 unless given here: no mere information in the log). Those
+            that say how it allocates memory (`_GIVE_MEMORY_BACK`) hold unless given here or in ours.
+          start_timeout: after how many seconds a worker that is not listening counts as failed.
+          port: where it listens, on all interfaces of the network that this process is in; None: a private worker.
+
+        Raises:
+          ValueError: if `max_concurrent_computation_calls` is below 1, or `port` is none.
+        """
+        calls = usable_cores() if max_concurrent_computation_calls is None else max_concurrent_computation_calls
+        if calls < 1:
+            raise ValueError(f"max_concurrent_computation_calls must be at least 1, not {calls}")
+        if port is not None and not 0 < port < 65536:
+            raise ValueError(f"a port must lie between 1 and 65535, not {port}")
+        super().__init__("worker", log_path)
+        self.max_concurrent_computation_calls = calls
+        self.port = self._fixed_port = port
+        self.environment = dict(environment or {})
+        self._start_timeout = start_timeout
+        self._socket: str | None = None
+
+    def __enter__(self) -> "Worker":
+        self.start()
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.stop()
+
+    @property
+    def private(self) -> bool:
+        """Whether no other user of the machine reaches it, apart from root."""
+        return self._socket is not None and self.why_exposed is None
+
+    @property
+    def address(self) -> str:
+        """Where gRPC reaches the started worker."""
+        return f"unix:{urllib.parse.quote(self._socket)}" if self.private else f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Starts the worker and waits until it listens (some 0.2 s).
+
+        Raises:
+          WorkerStartFailed: if it cannot be started, ends at once, or is not listening in time.
+          RuntimeProblem: if it runs already.
+        """
+        if self.alive:
+            raise RuntimeProblem(f"the worker is running already (process {self.pid})")
+        binary = find_worker_binary()
+        deadline = time.monotonic() + self._start_timeout
+        for attempt in range(_PORT_ATTEMPTS):
+            with contextlib.closing(self._reserve()) as reservation:
+                try:
+                    self._spawn(binary, reservation.getsockname()[1])
+                    if self._wait_until_listening(deadline):
+                        atexit.register(self.stop)
+                        return
+                except BaseException:  # Ctrl-C too
+                    self.end()
+                    raise
+            self.end()
+            # It ends with exit code 0 where it could not have the port.
+            if attempt == _PORT_ATTEMPTS - 1 or self.outcome() != ("exited", 0):
+                break
+        raise WorkerStartFailed(f"the worker {self.how_it_ended()} before it was ready; see {self.log_path}")
+
+    def _reserve(self) -> socket.socket:
+        if self._fixed_port is None:
+            return reserve_port()
+        try:
+            # Without SO_REUSEPORT first: the worker would share the port with another worker, without any error.
+            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as alone:
+                alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                alone.bind(("", self._fixed_port))
+            return reserve_port(self._fixed_port)
+        except OSError as error:
+            raise WorkerStartFailed(f"port {self._fixed_port} cannot be had: {error.strerror}; give another") from error
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """See Supervised."""
+        super().stop(timeout)
+        if os.getpid() == self._owner:
+            atexit.unregister(self.stop)
+
+    def end(self, timeout: float = 5.0) -> None:
+        """See Supervised."""
+        super().end(timeout)
+        if self._socket is not None:  # the supervisor does it, unless it was killed
+            remove_socket(self._socket)
+
+    def death(self) -> WorkerDied:
+        """The error that tells how the worker, which must have ended, came to its end."""
+        kind, number = self.outcome()
+        message = f"the TFF worker (process {self.pid}) {self.how_it_ended()}; its output is in {self.log_path}"
+        if kind == "killed" and number == signal.SIGKILL:
+            message += (
+                "; SIGKILL often means that memory ran out: take smaller batches, a smaller model, or fewer clients "
+                f"side by side (max_concurrent_computation_calls is {self.max_concurrent_computation_calls})"
+            )
+        return WorkerDied(
+            message,
+            pid=self.pid,
+            log_path=self.log_path,
+            exit_code=number if kind == "exited" else None,
+            signal_number=number if kind == "killed" else None,
+        )
+
+    def _spawn(self, binary: pathlib.Path, port: int) -> None:
+        self.port = port
+        command = [
+            str(binary),
+            f"--port={port}",
+            f"--max_concurrent_computation_calls={self.max_concurrent_computation_calls}",
+            f"--grpc_max_message_length_megabytes={_MAX_MESSAGE_MEGABYTES}",
+        ]
+        unless_in_ours = {name: value for name, value in _GIVE_MEMORY_BACK.items() if name not in os.environ}
+        behind = None
+        if self._fixed_port is None:
+            self._socket = make_socket_folder()
+            behind = (self._socket, port)
+        self.spawn(command, {**unless_in_ours, **_QUIET, **self.environment}, behind=behind)
+
+    def _wait_until_listening(self, deadline: float) -> bool:
+        """Returns True once the worker answers, False if it ended before."""
+        while self.alive:
+            if self.pid is None:
+                self.read_report()
+            else:
+                family = socket.AF_UNIX if self.private else socket.AF_INET
+                with contextlib.suppress(OSError), socket.socket(family) as attempt:
+                    attempt.settimeout(1)
+                    attempt.connect(self._socket if self.private else ("127.0.0.1", self.port))
+                    return self.alive
+            if time.monotonic() > deadline:
+                raise WorkerStartFailed(
+                    f"the worker was not listening after {self._start_timeout:g} s; see {self.log_path}"
+                )
+            time.sleep(_POLL_SECONDS)
+        return False
+
+
+def make_socket_folder() -> str:
+    """Makes a folder for this user alone; returns the path in it for a Unix socket.
+
+    Not in XDG_RUNTIME_DIR: that folder goes when its user logs out, and runs go on (nohup, tmux).
+
+    Raises:
+      WorkerStartFailed: no folder for temporary files can be written to, or their paths are too long.
+    """
+    reason = "no folder for temporary files"
+    for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp")):
+        try:
+            folder = tempfile.mkdtemp(prefix="tff-re-", dir=parent)  # mode 0700
+        except OSError as error:
+            reason = f"{parent}: {error.strerror}"
+            continue
+        path = os.path.join(folder, "worker")
+        if len(os.fsencode(path)) <= _LONGEST_SOCKET_PATH:
+            return path
+        os.rmdir(folder)
+        reason = f"{parent}: the path is too long"
+    raise WorkerStartFailed(f"no place for the worker's socket ({reason}); name another folder by TMPDIR")
+
+
+def remove_socket(path: str) -> None:
+    """Removes a socket and its folder, where they are there."""
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+    with contextlib.suppress(OSError):
+        os.rmdir(os.path.dirname(path))
+
+
+def reserve_port(port: int = 0) -> socket.socket:
+    """Finds a free port (or takes the given one) and returns a socket that keeps it until closed.
+
+    The socket shares its port (SO_REUSEPORT), as the worker's does, so the worker can take the port while it is kept
+    from everybody else. Without that, two workers started in the same moment might share one port, without any error,
+    and each get half of the calls.
+    """
+    keeper = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    keeper.bind(("", port))
+    return keeper

@@ -1,0 +1,1 @@
+"""Workers on other machines, and clients spread over them."""

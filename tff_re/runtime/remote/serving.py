@@ -1,0 +1,123 @@
+"""`worker`: a worker for the runs of other machines, from its start until it is told to end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable
+
+from tff_re.runtime.addresses import is_loopback
+from tff_re.runtime.errors import RuntimeProblem, WorkerStartFailed
+from tff_re.runtime.local.private_network import enter_private_network, others_can_reach_us
+from tff_re.runtime.local.worker import Worker
+from tff_re.runtime.remote.proxy import Proxy, find_proxy
+from tff_re.runtime.tls import Tls
+
+_POLL_SECONDS = 0.5
+# A worker that dies so soon after its start so many times in a row is not started again.
+_SOON_SECONDS, _SOON_DEATHS = 10.0, 3
+
+_REMEDY = "give --tls-cert, --tls-key and --tls-ca, or --insecure if whoever reaches the port may use this machine"
+
+
+def serve(
+    port: int,
+    *,
+    bind: str | None = None,
+    max_concurrent_computation_calls: int | None = None,
+    tls: Tls | None = None,
+    insecure: bool = False,
+    log_path: str | os.PathLike,
+    say: Callable[[str], None] = lambda line: None,
+) -> None:
+    """Runs a worker until this process is asked to end; starts it again where it dies.
+
+    TFF's worker listens on all interfaces and asks nobody who they are. So it is put into a network of its own, which
+    this process moves into, and HAProxy passes on to it what reaches a socket that was opened before. Only a process
+    that does nothing else may call this.
+
+    Args:
+      port: where to listen.
+      bind: address to listen on; None: with TLS all, without it this machine alone.
+      max_concurrent_computation_calls: how many clients are computed side by side; None: as many as there are cores.
+      tls: certificates for mutual TLS; None: without.
+      insecure: the bare worker, on all interfaces.
+      log_path: a file for the output of worker and proxy.
+      say: called with lines for the user.
+
+    Raises:
+      RuntimeProblem: the options contradict one another, or ask for what is not safe and is not said to be wanted; or
+        certificate and key do not go together, the certificate is not valid now, or others may read the key.
+      WorkerStartFailed: worker or proxy cannot be started, or the worker dies again and again.
+    """
+    guarded = _guarded(bind, tls, insecure)
+    how = f"mutual TLS, certificate valid until {tls.check()}" if tls else "without encryption"
+    worker = Worker(log_path, max_concurrent_computation_calls=max_concurrent_computation_calls, port=port)
+    with contextlib.ExitStack() as stack:
+        proxy = None
+        where = "all interfaces, for anybody" if insecure else "127.0.0.1"
+        if guarded:
+            where = bind or ("0.0.0.0" if tls else "127.0.0.1")
+            listener = stack.enter_context(_listen(where, port))
+            if reason := enter_private_network():
+                raise WorkerStartFailed(
+                    f"this machine allows no network namespace ({reason}), so that the worker cannot be kept from "
+                    f"listening on all interfaces; allow that, or use --insecure behind a firewall"
+                )
+            proxy = Proxy(log_path, listener, port, tls)
+            stack.callback(proxy.stop)
+        stack.callback(worker.stop)
+        worker.start()
+        if proxy is not None:
+            proxy.start()
+        calls = worker.max_concurrent_computation_calls
+        say(f"a worker listens on {where}, port {port} ({how}); {calls} clients side by side; its log: {log_path}")
+        _watch(worker, proxy, say)
+
+
+def _guarded(bind: str | None, tls: Tls | None, insecure: bool) -> bool:
+    """Whether a proxy and a private network are needed."""
+    if insecure:
+        if tls is not None or bind is not None:
+            raise RuntimeProblem(
+                "--insecure is the bare worker, which listens on all interfaces without TLS: leave out --bind and "
+                "--tls-… (TFF_RE_TLS_…), or --insecure"
+            )
+        return False
+    if tls is None and bind is not None and not is_loopback(bind):
+        raise RuntimeProblem(f"without TLS a worker on {bind} would serve anybody who reaches it; {_REMEDY}")
+    if tls is None and not others_can_reach_us():
+        return False
+    if find_proxy() is None:
+        raise RuntimeProblem(
+            "TFF's worker listens on all interfaces, and HAProxy, which is to listen in its place, is not installed "
+            f"(Debian and Ubuntu: apt-get install haproxy); install it, or give {_REMEDY.partition(', or ')[2]}"
+        )
+    return True
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host.strip("[]"), port), family=family, backlog=512)
+    except OSError as error:
+        raise WorkerStartFailed(f"{host}, port {port}: {error.strerror or error}") from None
+
+
+def _watch(worker: Worker, proxy: Proxy | None, say: Callable[[str], None]) -> None:
+    """Returns never; ends by an exception."""
+    began, soon = time.monotonic(), 0
+    while True:
+        if proxy is not None and not proxy.alive:
+            raise WorkerStartFailed(f"the proxy {proxy.how_it_ended()}; see {proxy.log_path}")
+        if not worker.wait_for_end(_POLL_SECONDS):
+            continue
+        soon = soon + 1 if time.monotonic() - began < _SOON_SECONDS else 0
+        if soon == _SOON_DEATHS:
+            raise worker.death()
+        say(f"{worker.death()}; starting it again")
+        worker.end()
+        worker.start()
+        began = time.monotonic()

@@ -1,0 +1,313 @@
+"""One computation over clients, spread over several workers.
+
+Clients are dealt out to *groups*, as many as there are workers at the beginning, in their order and as evenly as can
+be. A group is computed by one worker, and groups are merged in their order, whoever computed them. So a worker that is
+lost changes no number: another one computes its groups, from the same values.
+
+Importing this module imports TensorFlow Federated, which takes seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
+
+import tensorflow_federated as tff
+from tensorflow_federated.proto.v0 import executor_pb2
+from tensorflow_federated.python.core.impl.executors.executor_base import Executor
+from tensorflow_federated.python.core.impl.executors.executor_value_base import ExecutorValue
+
+from tff_re.runtime.errors import RuntimeClosed, WorkerDied
+from tff_re.runtime.remote.staged_form import ARGUMENT, SERVER_RESULT, ClientResult, Stage, StagedForm, merged
+from tff_re.runtime.remote.worker import RemoteWorker, Session, WorkerLost, message
+
+_log = logging.getLogger("tff_re.runtime")
+
+# A lost worker is asked again at the beginning of a computation, and may take so many seconds to say that it is back.
+_BACK_SECONDS = 0.2
+# A computation that brings down whatever worker it meets shall not go round for ever.
+_MOST_LOSSES = 10
+
+
+class Workers:
+    """The workers of a runtime: who of them is there, and who computes a group."""
+
+    def __init__(self, workers: Sequence[RemoteWorker], log_path):
+        self.all = tuple(workers)
+        self.closed = False
+        self._log_path = log_path
+        self._lock = threading.Lock()
+        self._told: set[str] = set()
+
+    def look_again(self) -> None:
+        """Takes those back that were lost and answer."""
+        for worker in self.all:
+            if worker.lost and worker.comes_back(_BACK_SECONDS):
+                self._told.discard(worker.address)
+                _log.warning("the worker %s answers again and takes part", worker.address)
+
+    def for_group(self, group: int) -> RemoteWorker:
+        """The group's own worker, or one of the others where that is lost.
+
+        Raises:
+          WorkerDied: all are lost.
+          RuntimeClosed: the runtime is closed.
+        """
+        if self.closed:
+            raise RuntimeClosed("the runtime that this computation was called in has been closed")
+        own = self.all[group % len(self.all)]
+        there = [worker for worker in self.all if not worker.lost]
+        if not there:
+            raise self.all_lost("all workers are lost")
+        return there[group % len(there)] if own.lost else own
+
+    def all_lost(self, what: str) -> WorkerDied:
+        """The error for training, which waits for workers to come back and repeats the round."""
+        addresses = ", ".join(worker.address for worker in self.all)
+        return WorkerDied(f"{what} ({addresses}); see the logs on their machines", pid=None, log_path=self._log_path)
+
+    def tell(self, error: WorkerLost, worker: RemoteWorker) -> None:
+        """Writes into the log that a worker is lost, once."""
+        with self._lock:
+            if worker.address not in self._told:
+                self._told.add(worker.address)
+                _log.warning("%s; the others repeat the round of its clients", error)
+
+
+class _Group:
+    """Some clients of a computation. What was done for them is done again where their worker is lost."""
+
+    def __init__(self, workers: Workers, number: int, clients: int):
+        self._workers, self._number, self._clients = workers, number, clients
+        self._session: Session | None = None
+        self._steps: list[Callable[[Session], Any]] = []
+        self._done = self._losses = 0
+
+    def plan(self, step: Callable[[Session], None]) -> None:
+        """Adds a step that later ones build upon; it is done with the next that is asked for."""
+        self._steps.append(step)
+
+    def do(self, step: Callable[[Session], None]) -> None:
+        """Adds a step and does it."""
+        self.plan(step)
+        self.ask(lambda session: None)
+
+    def ask(self, question: Callable[[Session], Any]):
+        """The answer to a question about what the steps have led to."""
+        while True:
+            worker = self._session.worker if self._session else self._workers.for_group(self._number)
+            try:
+                if self._session is None:
+                    self._done = 0
+                    self._session = Session(worker, self._clients)
+                for step in self._steps[self._done :]:
+                    step(self._session)
+                    self._done += 1
+                return question(self._session)
+            except WorkerLost as error:
+                if self._workers.closed:
+                    raise RuntimeClosed("the runtime that this computation was called in has been closed") from None
+                self._workers.tell(error, worker)
+                self._session = None
+                self._losses += 1
+                if self._losses > _MOST_LOSSES:
+                    raise self._workers.all_lost(
+                        f"workers were lost {self._losses} times for the same clients"
+                    ) from None
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+
+
+class Given(ExecutorValue):
+    """A value that is not at any worker, or a result that has come back: TFF's context asks for nothing more."""
+
+    def __init__(self, value, type_signature: tff.Type):
+        self.value, self._type_signature = value, type_signature
+
+    @property
+    def type_signature(self):
+        return self._type_signature
+
+    @property
+    def reference(self):
+        return self.value
+
+    async def compute(self):
+        return self.value
+
+
+class SpreadingExecutor(Executor):
+    """What TFF's context calls a computation through; spreads it when it is called."""
+
+    def __init__(self, workers: Workers, form_of: Callable[[tff.Computation], StagedForm], clients: int):
+        self._workers, self._form_of, self._clients = workers, form_of, clients
+
+    def close(self) -> None:
+        pass
+
+    async def create_value(self, value, type_spec=None):
+        return Given(value, type_spec)
+
+    async def create_struct(self, elements):
+        named = tff.structure.to_elements(tff.structure.from_container(elements))
+        return Given([e for _, e in named], tff.StructType([(n, e.type_signature) for n, e in named]))
+
+    async def create_selection(self, source, index):
+        return source.value[index]
+
+    async def create_call(self, comp, arg=None):
+        computation, result_type = comp.value, comp.type_signature.result
+        self._workers.look_again()
+        if self._clients and arg is not None:
+            return Given(_spread(self._workers, self._form_of(computation), arg, self._clients), result_type)
+        group = _Group(self._workers, 0, self._clients)
+        try:
+            if arg is not None:
+                group.plan(_Arguments(comp.type_signature.parameter, arg).sending(0, self._clients))
+            proto = tff.framework.serialize_computation(computation)
+            group.do(lambda session: session.run_whole(proto, ARGUMENT if arg is not None else None, SERVER_RESULT))
+            value = group.ask(lambda session: session.fetch(SERVER_RESULT))
+            return Given(tff.framework.deserialize_value(value, result_type)[0], result_type)
+        finally:
+            group.close()
+
+
+def _spread(workers: Workers, form: StagedForm, argument: Given, clients: int):
+    """The result of a staged form."""
+    count = min(len(workers.all), clients)
+    bounds = [clients * number // count for number in range(count + 1)]
+    groups = [_Group(workers, number, bounds[number + 1] - bounds[number]) for number in range(count)]
+    arguments = _Arguments(form.parameter_type, argument)
+    with ThreadPoolExecutor(count, thread_name_prefix="tff-re-group") as threads:
+
+        def everywhere(task, among=groups):
+            """Does a task for several groups at once; waits for all, also where one fails."""
+            futures = [threads.submit(task, group) for group in among]
+            wait(futures)
+            return [future.result() for future in futures]
+
+        try:
+            for number, group in enumerate(groups):
+                group.plan(arguments.sending(bounds[number], bounds[number + 1]))
+            for number, stage in enumerate(form.stages):
+                _aggregate(groups, everywhere, stage, number, form.groups_need(number))
+            if form.at_clients is not None:
+                everywhere(lambda group: group.do(lambda session: session.run(form.at_clients)))
+            if form.at_server is not None:
+                groups[0].do(lambda session: session.run(form.at_server))
+            return _gather(form, groups, everywhere)
+        finally:
+            for group in groups:
+                group.close()
+
+
+def _aggregate(groups: list[_Group], everywhere, stage: Stage, number: int, all_need_it: bool) -> None:
+    """Lets all groups work, and the first one merge what they made; all get it where they need it."""
+
+    def work(group):
+        group.do(lambda session: session.run(stage.work))
+        if group is groups[0]:  # its own partials stay where they are
+            return group.ask(lambda session: None)
+        return group.ask(lambda session: session.fetch(Stage.PARTIALS))
+
+    _, *partials = everywhere(work)
+
+    def merge(session):
+        session.rename(Stage.PARTIALS, f"{Stage.PARTIALS} 0")
+        for other, value in enumerate(partials, 1):
+            session.send(f"{Stage.PARTIALS} {other}", value)
+        session.run(stage.merge(len(groups)))
+        session.rename("merged", merged(number))
+
+    groups[0].do(merge)
+    if all_need_it and len(groups) > 1:
+        aggregates = groups[0].ask(lambda session: session.fetch(merged(number)))
+        for group in groups[1:]:
+            group.plan(lambda session: session.send(merged(number), aggregates))
+
+
+def _gather(form: StagedForm, groups: list[_Group], everywhere):
+    """The result, from where its parts are."""
+    values = []
+    for part, type_signature in zip(form.result, form.part_types, strict=True):
+        if isinstance(part, ClientResult):
+            shares = everywhere(lambda group, p=part: group.ask(lambda session: session.fetch(p.bundle, p.place)))
+        else:
+            shares = [groups[0].ask(lambda session, p=part: session.fetch(SERVER_RESULT, p))]
+        read = [tff.framework.deserialize_value(share, type_signature)[0] for share in shares]
+        values.append([member for share in read for member in share] if isinstance(part, ClientResult) else read[0])
+    return _packed(form.result_type, iter(values))
+
+
+def _packed(type_signature: tff.Type, values):
+    """Parts put together to a result, see `StagedForm.result`."""
+    if not isinstance(type_signature, tff.StructType):
+        return next(values)
+    elements = tff.structure.to_elements(type_signature)
+    return tff.structure.Struct([(name, _packed(member, values)) for name, member in elements])
+
+
+class _Arguments:
+    """The arguments of a computation as messages; what all groups get is made once."""
+
+    def __init__(self, type_signature: tff.Type, argument: Given):
+        self._type, self._argument = type_signature, argument
+        self._made: dict[int, executor_pb2.Value] = {}
+        self._lock = threading.Lock()
+
+    def sending(self, first: int, last: int) -> Callable[[Session], None]:
+        """A step that sends what the clients from `first` up to `last` get."""
+        if isinstance(self._type, tff.StructType) and isinstance(self._argument.value, list):
+            names = [name for name, _ in tff.structure.to_elements(self._type)]
+            given = self._argument.value
+            return lambda session: session.send_struct(
+                ARGUMENT, [(name, self._message(g, first, last)) for name, g in zip(names, given, strict=True)]
+            )
+        return lambda session: session.send(ARGUMENT, self._message(self._argument, first, last))
+
+    def _message(self, given: Given, first: int, last: int) -> executor_pb2.Value:
+        if _of_single_clients(given.type_signature):
+            return message(_share(given.value, given.type_signature, first, last), given.type_signature)
+        with self._lock:
+            if id(given) not in self._made:
+                self._made[id(given)] = message(given.value, given.type_signature)
+            return self._made[id(given)]
+
+
+def _of_single_clients(type_signature: tff.Type) -> bool:
+    return tff.types.contains(type_signature, _one_each)
+
+
+def _one_each(type_signature: tff.Type) -> bool:
+    federated = isinstance(type_signature, tff.FederatedType)
+    return federated and type_signature.placement is tff.CLIENTS and not type_signature.all_equal
+
+
+def _share(value, type_signature: tff.Type, first: int, last: int):
+    """A value with some clients of it alone."""
+    if _one_each(type_signature):
+        return value[first:last]
+    if isinstance(type_signature, tff.StructType):
+        elements = tff.structure.to_elements(tff.structure.from_container(value))
+        types = tff.structure.to_elements(type_signature)
+        members = [(n, _share(v, t, first, last)) for (n, t), (_, v) in zip(types, elements, strict=True)]
+        return tff.structure.Struct(members)
+    return value
+
+
+class SpreadingFactory(tff.framework.ExecutorFactory):
+    """Makes a SpreadingExecutor for a call; what is kept between calls is kept by the workers."""
+
+    def __init__(self, workers: Workers, form_of: Callable[[tff.Computation], StagedForm]):
+        self._workers, self._form_of = workers, form_of
+
+    def create_executor(self, cardinalities) -> SpreadingExecutor:
+        return SpreadingExecutor(self._workers, self._form_of, cardinalities.get(tff.CLIENTS, 0))
+
+    def clean_up_executor(self, cardinalities) -> None:
+        del cardinalities
