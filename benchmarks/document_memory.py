@@ -141,7 +141,7 @@ def federated_rounds(tell, size: Size, folder: str, vocabulary: int, parts: int,
         algorithm = chosen.build(model, chosen.options(batch_size=BATCH))
         state = algorithm.initialize(model.initial_weights(0))
         arrays = model.arrange(documents(size, vocabulary))
-        memory = [algorithm.client_work.blank_memory(arrays)]
+        memory = [algorithm.client_work.initial_client_state(arrays)]
         for number in range(parts):
             client = collections.OrderedDict(examples=arrays, seed=np.array([number, 0], np.int32))
             began = time.perf_counter()

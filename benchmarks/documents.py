@@ -66,7 +66,7 @@ class Ours:
         chosen = algorithms.find(self.algorithm)
         options = chosen.options(learning_rate=RATE, local_epochs=1, batch_size=BATCH)
         built = chosen.build(problem.local_model(), options)
-        self._next, self._blank = built.next, built.client_work.blank_memory
+        self._next, self._blank = built.next, built.client_work.initial_client_state
         self._state = built.initialize(tff.learning.models.ModelWeights(weights, []))
 
     def __call__(self, examples: collections.OrderedDict):

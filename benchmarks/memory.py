@@ -171,7 +171,7 @@ def _two_rounds(tell, name, clients, folder, vocabulary, length, batch, classes,
         state = algorithm.initialize(model.initial_weights(0))
         arrays = model.arrange(problem.examples(batch))
         data = [collections.OrderedDict(examples=arrays, seed=np.array([0, i], np.int32)) for i in range(clients)]
-        blank = algorithm.client_work.blank_memory
+        blank = algorithm.client_work.initial_client_state
         memory = ([blank(arrays)] * clients,) if blank else ()
         for _ in Peaks._fields:
             output = algorithm.next(state, data, *memory)

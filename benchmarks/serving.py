@@ -22,7 +22,7 @@ from benchmarks.encoder import CLASSES, FORM, LENGTH
 from datasets.relations.records import RelationMention
 from datasets.text.relation_encoding import RelationEncoding, with_markers
 from datasets.text.relation_layout import with_inline_markers
-from tff_re.exporting import export_model
+from tff_re.exporting.export_model import export_model
 from tff_re.models import sentence_encoder
 from tff_re.models.inputs import RelationInput
 from tff_re.runs.folder import environment

@@ -18,7 +18,7 @@ import tensorflow_federated as tff
 from benchmarks import rounds as simple
 from computations.local_model import LocalModel
 from tff_re.runs.folder import environment
-from tff_re.runtime.local.runtime import worker_context
+from tff_re.runtime.local import worker_context
 from tff_re.runtime.local.worker import Worker, reserve_port
 
 PROBLEMS = ("LR, 60 features", "LSTM(128), 40 words")

@@ -25,9 +25,9 @@ class FederatedAlgorithm:
     Attributes:
       model: what the clients train.
       initialize: (weights@SERVER -> state@SERVER); `state.weights` are the global weights.
-      next: (<state@SERVER, clients@CLIENTS[, memory@CLIENTS][, server@SERVER]> -> <state=@SERVER[, memory=@CLIENTS],
-        metrics=@SERVER>).
-      client_work: its `memory_type` says whether clients keep something between rounds.
+      next: (<state@SERVER, clients@CLIENTS[, client_state@CLIENTS][, server@SERVER]> -> <state=@SERVER[,
+        client_state=@CLIENTS], metrics=@SERVER>).
+      client_work: its `client_state_type` says whether clients keep something between rounds.
       server_type: type of `server`, <examples=E, seed=int32[2]>, the labelled examples that the server itself holds and
         the seed of its training; None: it needs none.
       bag_pooling: how the model is to score a bag of sentences, see `bag_evaluation.build_bag_scores`; of no matter
@@ -103,7 +103,7 @@ def compose(
             )
         )
 
-    remembers = client_work.memory_type is not None
+    keeps_state = client_work.client_state_type is not None
     arguments = [initialize.type_signature.result, *list(work_takes)[2:]]
 
     def one_round(state, clients, *rest):
@@ -132,8 +132,8 @@ def compose(
             )
         )
         result = collections.OrderedDict(state=new_state)
-        if remembers:
-            result["memory"] = work["memory"]
+        if keeps_state:
+            result["client_state"] = work["client_state"]
         result["metrics"] = metrics
         return result
 

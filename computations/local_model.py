@@ -111,7 +111,7 @@ class LocalModel:
         (pretrained ones); called eagerly, so it may read files.
       rows: name of an integer feature [B, P] of which every entry that is not negative makes one row of the outputs, in
         their order (the pairs of a document); None: every example makes one.
-      inference_batch: examples at once where no gradients are taken, which bounds the memory; None: as is usual.
+      inference_batch: examples at once where no gradients are taken, which bounds the client state; None: as is usual.
     """
 
     build: Callable[[], tf.keras.Model]

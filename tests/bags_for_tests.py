@@ -9,13 +9,13 @@ import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
-from tests.upper_floors import share_computations, workshop
-from tff_re.comparison.suite import suite as comparison
+from tests.upper_floors import builder, share_computations
+from tff_re.comparison import suite as comparison
 from tff_re.recipes.reading import resolve
-from tff_re.runs.experiment import Workshop
-from tff_re.runs.run import run as runs
+from tff_re.runs import run as runs
+from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.runs.run import train_run
-from tff_re.tasks.data_paths import Where
+from tff_re.tasks.data_paths import DataPaths
 
 HIDDEN = "zyxwv"
 """A word of every sentence, which may stand in nothing that is shown or written."""
@@ -130,17 +130,17 @@ def with_method(name: str, **options) -> dict:
     return {"name": name, "learning_rate": 0.5, "local_epochs": 1, "batch_size": 8, **options}
 
 
-def prepare(table: dict, *, seed: int = 0, **where):
-    return Workshop(Where(**where)).prepare(resolve(table, "bags.toml", seed=seed))
+def prepare(table: dict, *, seed: int = 0, **data_paths):
+    return ExperimentBuilder(DataPaths(**data_paths)).prepare(resolve(table, "bags.toml", seed=seed))
 
 
 # Runs
 
 
-def train_table(table: dict, folder: Path, runtime, *, seed: int = 0, where: Where | None = None, **options):
+def train_table(table: dict, folder: Path, runtime, *, seed: int = 0, data_paths: DataPaths | None = None, **options):
     """Trains a recipe's tables; what is built already is taken."""
-    shop = Workshop(where or Where(), _computations=workshop()._computations)
-    return train_run(resolve(table, "bags.toml", seed=seed), folder, workshop=shop, runtime=runtime, **options)
+    shop = ExperimentBuilder(data_paths or DataPaths(), _computations=builder()._computations)
+    return train_run(resolve(table, "bags.toml", seed=seed), folder, builder=shop, runtime=runtime, **options)
 
 
 @functools.cache

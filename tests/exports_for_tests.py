@@ -19,7 +19,7 @@ from datasets.text.word_tokenizer import word_tokenizer, word_vocabulary
 from tests.documents_for_tests import marking_encoder
 from tests.models.encoders_for_tests import encoder
 from tff_re import models
-from tff_re.exporting import export_model
+from tff_re.exporting.export_model import export_model
 from tff_re.models.inputs import BagInput, DenseInput, DocumentInput, HiddenRelationInput, RelationInput, TokenInput
 
 LABELS = ("NA", "inhibits", "binds")

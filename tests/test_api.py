@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import tff_re
-from tests.test_start import HEAVY
+from tests.cli.test_start import HEAVY
 from tests.upper_floors import SYNTHETIC, tiny, write_recipe
 
 LOOK = """

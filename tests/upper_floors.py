@@ -62,21 +62,23 @@ def write_recipe(path, table=SYNTHETIC, **sections):
 
 
 @functools.cache
-def workshop():
+def builder():
     """One for the whole session: what tests have in common is built once."""
-    from tff_re.runs.experiment import Workshop
+    from tff_re.runs.experiment import ExperimentBuilder
 
-    return Workshop()
+    return ExperimentBuilder()
 
 
 def share_computations(monkeypatch) -> None:
     """Lets commands of this process take what is built already; what they read and write is their own."""
-    from tff_re.runs.run import experiment
-    from tff_re.runs.run import run as runs
+    from tff_re.runs import experiment
+    from tff_re.runs import run as runs
 
-    shared = workshop()
+    shared = builder()
     for module in (experiment, runs):
-        monkeypatch.setattr(module, "Workshop", lambda where: type(shared)(where, _computations=shared._computations))
+        monkeypatch.setattr(
+            module, "ExperimentBuilder", lambda data_paths: type(shared)(data_paths, _computations=shared._computations)
+        )
 
 
 # A corpus

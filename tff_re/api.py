@@ -42,9 +42,9 @@ def build(recipe: Recipe | PathLike, *, data: PathLike | None = None) -> Experim
     Raises:
       UserError, DataError: what the recipe asks for does not fit together, or its data are missing or malformed.
     """
-    from tff_re.runs.experiment import Workshop
+    from tff_re.runs.experiment import ExperimentBuilder
 
-    return Workshop(_where(data)).build(_recipe(recipe))
+    return ExperimentBuilder(_data_paths(data)).build(_recipe(recipe))
 
 
 def train(
@@ -72,7 +72,9 @@ def train(
     from tff_re.runs.run import train_run
 
     recipe = _recipe(recipe)
-    return train_run(recipe, Path(out), where=_where(data), resume=resume, runtime=runtime, on_round=on_round)[1]
+    return train_run(
+        recipe, Path(out), data_paths=_data_paths(data), resume=resume, runtime=runtime, on_round=on_round
+    )[1]
 
 
 def compare(
@@ -102,11 +104,13 @@ def compare(
     from tff_re.comparison.report import write_report
     from tff_re.comparison.suite import compare as run_all
     from tff_re.comparison.suite import load_suite, suite_of_recipes
-    from tff_re.runs.experiment import Workshop
+    from tff_re.runs.experiment import ExperimentBuilder
 
     make, given = (load_suite, what) if isinstance(what, str) else (suite_of_recipes, tuple(what))
     suite = make(given, tuple(overrides), None if seeds is None else tuple(seeds))
-    outcomes = run_all(suite, Path(out), workshop=Workshop(_where(data)), runtime_name=runtime, resume=resume)
+    outcomes = run_all(
+        suite, Path(out), builder=ExperimentBuilder(_data_paths(data)), runtime_name=runtime, resume=resume
+    )
     return [Path(path) for path in write_report(suite, outcomes, Path(out)).files]
 
 
@@ -140,7 +144,7 @@ def export(
 
     out = None if out is None else Path(out)
     options = {"formats": formats, "quantise": quantise, "tflite": tflite}
-    return export_run(Path(run), out, overwrite, _where(data), runtime, **options)
+    return export_run(Path(run), out, overwrite, _data_paths(data), runtime, **options)
 
 
 def score(
@@ -168,9 +172,9 @@ def _recipe(recipe: Recipe | PathLike) -> Recipe:
     return recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
 
 
-def _where(data: PathLike | None):
-    from tff_re.tasks.data_paths import Where
+def _data_paths(data: PathLike | None):
+    from tff_re.tasks.data_paths import DataPaths
 
     if data is not None and not Path(data).is_dir():
         raise UserError(f"{data}: no such folder")
-    return Where(data=None if data is None else Path(data))
+    return DataPaths(data=None if data is None else Path(data))

@@ -89,7 +89,7 @@ def train(recipe, overrides, data, trust, out, resume, seed, runtime, partition)
     """Train RECIPE (a name that `recipes` lists, or a TOML file) into a folder."""
     from tff_re.cli import commands
 
-    commands.train(recipe, overrides, _where(data, trust, partition), out, resume, seed, runtime)
+    commands.train(recipe, overrides, _data_paths(data, trust, partition), out, resume, seed, runtime)
 
 
 @cli.command(epilog=_example("python -m tff_re.run compare --suite flcmc-synthetic --out runs/table8"))
@@ -101,7 +101,7 @@ def compare(recipes, suite, seeds, overrides, data, trust, out, resume, runtime)
     """Compare recipes, or the algorithms of a suite, on the same partitions and seeds."""
     from tff_re.cli import commands
 
-    commands.compare(recipes, suite, _seeds(seeds), overrides, _where(data, trust), out, resume, runtime)
+    commands.compare(recipes, suite, _seeds(seeds), overrides, _data_paths(data, trust), out, resume, runtime)
 
 
 @cli.command(
@@ -134,7 +134,7 @@ def evaluate(run, split, file, dataset, label, data, trust, runtime):
     for option, value in (("file", file), ("dataset", dataset), ("label", label)):
         if value is not None:
             raise UserError(f"{run}: --{option} is for exports, and this holds no export.json; leave it out")
-    commands.evaluate(run, split or "test", _where(data, trust), runtime)
+    commands.evaluate(run, split or "test", _data_paths(data, trust), runtime)
 
 
 @cli.command(epilog=_example("python -m tff_re.run cases runs/lazy-mil runs/one --facts 2"))
@@ -151,7 +151,7 @@ def cases(runs, facts, pair, sentences, show_text, out, data, trust, runtime):
     """Show which sentences of a fact, on which platforms, each RUN's method trains on (runs on bags, of one seed)."""
     from tff_re.cli import commands
 
-    commands.cases(runs, facts, _pair(pair), sentences, show_text, out, _where(data, trust), runtime)
+    commands.cases(runs, facts, _pair(pair), sentences, show_text, out, _data_paths(data, trust), runtime)
 
 
 @cli.command(epilog=_example("python -m tff_re.run export runs/first --quantise float16"))
@@ -174,7 +174,7 @@ def export(run, out, overwrite, formats, quantise, tflite, data, trust, runtime)
     from tff_re.cli import commands
 
     forms = {"formats": formats, "quantise": quantise, "tflite": tflite}
-    commands.export(run, out, overwrite, _where(data, trust), runtime, **forms)
+    commands.export(run, out, overwrite, _data_paths(data, trust), runtime, **forms)
 
 
 @cli.command(
@@ -236,7 +236,7 @@ def partition(recipe, overrides, data, trust, seed, out):
     """Show which client would hold what under RECIPE; nothing is trained."""
     from tff_re.cli import commands
 
-    commands.partition(recipe, overrides, _where(data, trust), seed, out)
+    commands.partition(recipe, overrides, _data_paths(data, trust), seed, out)
 
 
 @cli.command(epilog=_example("python -m tff_re.run doctor"))
@@ -289,14 +289,14 @@ def demo(out):
     commands.demo(out)
 
 
-def _where(data, trust, partition=None):
+def _data_paths(data, trust, partition=None):
     require_limits()
     _folder(data)
     if partition is not None and not partition.is_file():
         raise UserError(f"--partition {partition}: no such file")
-    from tff_re.tasks.data_paths import Where
+    from tff_re.tasks.data_paths import DataPaths
 
-    return Where(data=data, partition=partition, trust=trust)
+    return DataPaths(data=data, partition=partition, trust=trust)
 
 
 def _folder(data):
@@ -383,8 +383,8 @@ def _run(arguments: list[str]) -> int:
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
     except click.ClickException as error:
-        where = f" (see: {error.ctx.command_path} --help)" if getattr(error, "ctx", None) else ""
-        return _fail(error.format_message() + where)
+        data_paths = f" (see: {error.ctx.command_path} --help)" if getattr(error, "ctx", None) else ""
+        return _fail(error.format_message() + data_paths)
     except (click.Abort, KeyboardInterrupt):
         after = "\n" if sys.stderr.isatty() else ""  # the terminal's ^C
         print(f"{after}tff-re: interrupted; a run continues with --resume", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The weighted mean of values that are large beside the memory."""
+"""The weighted mean of values that are large beside the client state."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def feded(model, options, client_model=None):
         objective=CrossEntropy(),
         optimizer=adam_or_sgd(options),
         training=options.local_training("examples" if options.weighting == "examples" else "uniform"),
-        offer=Predictions(
+        client_update=Predictions(
             options.num_server_examples, options.uploads, options.weighting, options.agreement_temperature
         ),
         own_models=client_model is not None,

@@ -17,8 +17,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from computations.client_work.client_updates import ClientUpdate
 from computations.client_work.objectives import Batch, Client, Objective
-from computations.client_work.offers import Offer
 from computations.client_work.optimizers import ClientOptimizer
 from computations.client_work.units import units_of
 from computations.local_model import LocalModel, assign_weights, split_label, tensor_type, zero_initialisers, zeros
@@ -73,20 +73,22 @@ class ClientWork:
 
     Attributes:
       initialize: (weights@SERVER -> state@SERVER).
-      next: (<state@SERVER, weights@CLIENTS, clients@CLIENTS[, memory@CLIENTS][, server@SERVER]> -> <state=@SERVER,
-        update=@CLIENTS, weight=float32@CLIENTS[, memory=@CLIENTS], metrics=@SERVER>), where `clients` and `server` are
-        <examples=E, seed=int32[2]>. A client whose weight is zero does not count.
-      memory_type: type of what a client keeps between rounds, or None.
-      blank_memory: (a client's examples, the run's seed) -> NumPy value of `memory_type` if it was not trained yet.
-      shown: entries of the memory that a simulation may record for every client, see `Objective`; in a deployment they
-        stay at the client.
+      next: (<state@SERVER, weights@CLIENTS, clients@CLIENTS[, client_state@CLIENTS][, server@SERVER]> ->
+        <state=@SERVER,
+        update=@CLIENTS, weight=float32@CLIENTS[, client_state=@CLIENTS], metrics=@SERVER>), where `clients` and
+        `server` are <examples=E, seed=int32[2]>. A client whose weight is zero does not count.
+      client_state_type: type of what a client keeps between rounds, or None.
+      initial_client_state: (a client's examples, the run's seed) -> NumPy value of `client_state_type` if it was not
+      trained yet.
+      shown: entries of the client state that a simulation may record for every client, see `Objective`; in a
+        deployment they stay at the client.
       server_type: type of `server`, or None where the work does not need the server's examples.
     """
 
     initialize: tff.Computation
     next: tff.Computation
-    memory_type: tff.Type | None = None
-    blank_memory: Callable[..., object] | None = None
+    client_state_type: tff.Type | None = None
+    initial_client_state: Callable[..., object] | None = None
     shown: tuple[str, ...] = ()
     server_type: tff.Type | None = None
 
@@ -107,7 +109,7 @@ def build_local_training(
     objective: Objective,
     optimizer: ClientOptimizer,
     training: LocalTraining,
-    offer: Offer | None = None,
+    client_update: ClientUpdate | None = None,
     own_models: bool = False,
     selection: tff.Computation | None = None,
 ) -> ClientWork:
@@ -117,25 +119,25 @@ def build_local_training(
     Eq. 13; or what `offer` makes of the trained model. With `own_models` a client keeps its model from round to round
     and starts from that: `weights` are nothing then, and `model` may be another one than the server's. An update with a
     value that is not finite, or from a client without examples, counts nothing: its weight and
-    its update are zero, its memory stays as it was, and the metric `clients/non_finite` says how many there were.
+    its update are zero, its state stays as it was, and the metric `clients/non_finite` says how many there were.
 
     With a `selection` (see `build_cross_platform_selection`) clients train on the examples that it chooses in the round
     and on no others; one without such counts nothing. Its metrics stand beside the training's, and `clients/non_finite`
     counts clients that it found a value at that is not finite, too.
     """
     channel = objective.side_channel
-    memory_type = objective.memory_type(model)
+    client_state_type = objective.client_state_type(model)
     if own_models:
-        if memory_type is not None:
+        if client_state_type is not None:
             raise ValueError(f"{type(objective).__name__} keeps something at the client, and so would own models")
         if channel is not None:
             raise ValueError(f"{type(objective).__name__} starts from the server's weights, own models do not")
         if selection is not None:
             raise ValueError("a selection compares clients under the server's weights, which own models do not get")
-        memory_type = model.weights_type
+        client_state_type = model.weights_type
     weights_type = NOTHING_TYPE if own_models else model.weights_type
     clients_type = tff.types.to_type(collections.OrderedDict(examples=model.examples_type, seed=SEED_TYPE))
-    server_type = None if offer is None else offer.server_type(model)
+    server_type = None if client_update is None else client_update.server_type(model)
 
     def first_state(*weights):
         state = collections.OrderedDict(round=tf.constant(0, tf.int32))
@@ -150,13 +152,13 @@ def build_local_training(
 
     state_type = initial_state.type_signature.result
     client_arguments = collections.OrderedDict(weights=weights_type, server=state_type, client=clients_type)
-    if memory_type is not None:
-        client_arguments["memory"] = memory_type
+    if client_state_type is not None:
+        client_arguments["client_state"] = client_state_type
     if server_type is not None:
 
         @tff.tensorflow.computation(server_type)
         def give_out(server):
-            return offer.given(server["examples"])
+            return client_update.given(server["examples"])
 
         client_arguments["given"] = give_out.type_signature.result
     if selection is not None:
@@ -165,8 +167,8 @@ def build_local_training(
     @tff.tensorflow.computation(tff.types.to_type(client_arguments))
     def train(arguments):
         if own_models:
-            arguments = collections.OrderedDict(arguments, weights=arguments["memory"])
-        return train_client(model, objective, optimizer, training, arguments, offer, own_models)
+            arguments = collections.OrderedDict(arguments, weights=arguments["client_state"])
+        return train_client(model, objective, optimizer, training, arguments, client_update, own_models)
 
     @tff.tensorflow.computation(train.type_signature.result["statistics"])
     def to_metrics(total):
@@ -197,8 +199,8 @@ def build_local_training(
         tff.FederatedType(weights_type, tff.CLIENTS),
         tff.FederatedType(clients_type, tff.CLIENTS),
     ]
-    if memory_type is not None:
-        arguments.append(tff.FederatedType(memory_type, tff.CLIENTS))
+    if client_state_type is not None:
+        arguments.append(tff.FederatedType(client_state_type, tff.CLIENTS))
     if server_type is not None:
         arguments.append(tff.FederatedType(server_type, tff.SERVER))
 
@@ -213,8 +215,8 @@ def build_local_training(
             else tff.federated_zip(collections.OrderedDict(round=state["round"], shared=state["shared"]))
         )
         at_clients = collections.OrderedDict(weights=weights, server=tff.federated_broadcast(own), client=clients)
-        if memory_type is not None:
-            at_clients["memory"] = rest[0]
+        if client_state_type is not None:
+            at_clients["client_state"] = rest[0]
         if server_type is not None:
             at_clients["given"] = tff.federated_broadcast(tff.federated_map(give_out, rest[-1]))
         if selection is not None:
@@ -233,8 +235,8 @@ def build_local_training(
 
             new_state = _join(tff.federated_map(update_shared, (new_state, sent.result, totals)), sent.state)
         result = collections.OrderedDict(state=new_state, update=trained["update"], weight=trained["weight"])
-        if memory_type is not None:
-            result["memory"] = trained["memory"]
+        if client_state_type is not None:
+            result["client_state"] = trained["client_state"]
         metrics = tff.federated_map(to_metrics, totals)
         if selection is not None:
             both = (metrics.type_signature.member, selected["metrics"].type_signature.member)
@@ -245,14 +247,14 @@ def build_local_training(
 
     if own_models:
         blank = functools.lru_cache(maxsize=1)(lambda seed: model.initial_weights(seed))
-        blank_memory = lambda examples, seed=0: blank(seed)  # noqa: E731
-    elif memory_type is not None:
-        blank_memory = lambda examples, seed=0: objective.blank_memory(model, examples)  # noqa: E731
+        initial_client_state = lambda examples, seed=0: blank(seed)  # noqa: E731
+    elif client_state_type is not None:
+        initial_client_state = lambda examples, seed=0: objective.initial_client_state(model, examples)  # noqa: E731
     return ClientWork(
         initialize=initialize,
         next=with_arguments(work, arguments),
-        memory_type=memory_type,
-        blank_memory=None if memory_type is None else blank_memory,
+        client_state_type=client_state_type,
+        initial_client_state=None if client_state_type is None else initial_client_state,
         shown=objective.shown,
         server_type=server_type,
     )
@@ -280,7 +282,7 @@ def train_client(
     optimizer: ClientOptimizer,
     training: LocalTraining,
     arguments,
-    offer: Offer | None = None,
+    client_update: ClientUpdate | None = None,
     own_models: bool = False,
 ):
     """One client's local training as TensorFlow; see build_local_training.
@@ -288,10 +290,10 @@ def train_client(
     Args:
       local_model, objective, optimizer, training, offer, own_models: as there.
       arguments: `weights` (ModelWeights), `server` (`round`, and `shared` for the objective), `client` (`examples`,
-        `seed`), and `memory`, `given` and `chosen` where there are such.
+        `seed`), and `client_state`, `given` and `chosen` where there are such.
 
     Returns:
-      OrderedDict of `update`, `weight`, `statistics`, and `upload` and `memory` where there are such.
+      OrderedDict of `update`, `weight`, `statistics`, and `upload` and `client_state` where there are such.
     """
     weights, server, data = arguments["weights"], arguments["server"], arguments["client"]
     with zero_initialisers():
@@ -304,11 +306,11 @@ def train_client(
         model=model,
         local_model=local_model,
         examples=data["examples"],
-        anchors=list(weights.trainable),
+        global_weights=list(weights.trainable),
         rate=rate,
         seed=data["seed"],
         shared=server.get("shared", ()),
-        memory=arguments.get("memory", ()),
+        client_state=arguments.get("client_state", ()),
     )
     chosen = arguments.get("chosen")
     units = units_of(client.examples, bags=objective.of_bags, selected=None if chosen is None else chosen["selected"])
@@ -326,7 +328,7 @@ def train_client(
             # Dense, because the rows of a word that occurs twice have to be added up before their norm is taken.
             dense = [tf.convert_to_tensor(g) for g in gradients]
             gradients, _ = tf.clip_by_global_norm(dense, training.max_gradient_norm)
-        bound_optimizer.apply(gradients, client.anchors, rate)
+        bound_optimizer.apply(gradients, client.global_weights, rate)
         return loss
 
     @tf.function
@@ -356,24 +358,24 @@ def train_client(
         result = collections.OrderedDict()
         if objective.side_channel is not None:
             result["upload"] = objective.upload(client, prepared, steps)
-        if "memory" in arguments and not own_models:
-            result["memory"] = objective.remember(client, prepared, steps)
-        if offer is not None:
-            result["update"], result["factor"] = offer.of(client, arguments.get("given", ()))
+        if "client_state" in arguments and not own_models:
+            result["client_state"] = objective.next_client_state(client, prepared, steps)
+        if client_update is not None:
+            result["update"], result["factor"] = client_update.of(client, arguments.get("given", ()))
         return result, steps, loss_sum, seen
 
     extra, steps, loss_sum, seen = run()
     # The variables are read behind the training, whose function call carries no dependency of its own in a graph.
     with tf.control_dependencies([steps, loss_sum]):
-        if offer is None:
+        if client_update is None:
             extra["update"] = [
-                a - v.read_value() for v, a in zip(model.trainable_variables, client.anchors, strict=True)
+                a - v.read_value() for v, a in zip(model.trainable_variables, client.global_weights, strict=True)
             ]
         if own_models:
             local = (
                 [v.read_value() for v in group] for group in (model.trainable_variables, model.non_trainable_variables)
             )
-            extra["memory"] = tff.learning.models.ModelWeights(*local)
+            extra["client_state"] = tff.learning.models.ModelWeights(*local)
     results = [t for t in [loss_sum, *tf.nest.flatten(extra)] if t.dtype.is_floating]
     finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(t)) for t in results])
     counts = finite & (num_units > 0)
@@ -403,8 +405,8 @@ def train_client(
     )
     if "upload" in extra:
         result["upload"] = keep_or_zero(extra["upload"])
-    if "memory" in extra:
-        result["memory"] = keep(extra["memory"], lambda: client.memory)
+    if "client_state" in extra:
+        result["client_state"] = keep(extra["client_state"], lambda: client.client_state)
     return result
 
 

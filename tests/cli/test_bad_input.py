@@ -18,6 +18,7 @@ from tests.upper_floors import (
     SECRET,
     Process,
     assert_same_run,
+    builder,
     command,
     consultations,
     refusal,
@@ -26,7 +27,6 @@ from tests.upper_floors import (
     share_computations,
     text_recipe,
     tiny,
-    workshop,
     write_json,
     write_recipe,
 )
@@ -241,7 +241,7 @@ def test_words_that_are_none(arguments, parts, capsys, tmp_path, monkeypatch):
 def finished(runtime, tmp_path_factory):
     """A finished run of the tiny recipe, and its recipe file."""
     folder = tmp_path_factory.mktemp("finished")
-    train_run(tiny(), folder / "run", workshop=workshop(), runtime=runtime)
+    train_run(tiny(), folder / "run", builder=builder(), runtime=runtime)
     return SimpleNamespace(recipe=write_recipe(folder / "r.toml"), run=folder / "run")
 
 
@@ -377,7 +377,7 @@ FULL = {"rounds": 6, "clients_per_round": 2, "checkpoint_every": 2}
 def undisturbed(runtime, tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed") / "run"
     overrides = [f"training.{key}={value}" for key, value in FULL.items()]
-    train_run(tiny(*overrides), folder, workshop=workshop(), runtime=runtime)
+    train_run(tiny(*overrides), folder, builder=builder(), runtime=runtime)
     return folder
 
 

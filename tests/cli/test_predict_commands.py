@@ -13,8 +13,8 @@ import pytest
 
 from datasets.relations import pgr
 from datasets.relations.loading import load_relations
-from tests.test_export_relations import LABELS, export_of
-from tests.test_sentence_relations import table, write_pgr
+from tests.exporting.test_export_relations import LABELS, export_of
+from tests.runs.test_sentence_relations import table, write_pgr
 from tests.upper_floors import SECRET, command, refusal, share_computations, write_recipe
 from tff_re.exporting.prediction import load_export
 
@@ -126,7 +126,7 @@ def test_what_does_not_fit(capsys, exported, tmp_path):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A run of a word model on PGR's form, trained, exported and scored by commands; (folder, corpus, typed lines)."""
-    from tests.test_command_line import Capture
+    from tests.cli.test_command_line import Capture
 
     folder = tmp_path_factory.mktemp("run")
     corpus = write_pgr(folder / "train.tsv")

@@ -12,8 +12,8 @@ import pytest
 import tomli_w
 
 from tests.bags_for_tests import HIDDEN, bag_table, share_all, with_method
-from tests.test_report import pixels
-from tests.upper_floors import command, refusal, workshop, write_recipe
+from tests.report.test_report import pixels
+from tests.upper_floors import builder, command, refusal, write_recipe
 from tff_re.comparison.suite import Outcome, compare, load_suite
 from tff_re.report import read_precision_recall
 from tff_re.report.precision_recall import on_grid
@@ -45,7 +45,7 @@ def compared(runtime, tmp_path_factory):
     (folder / "suite.toml").write_text(tomli_w.dumps(table), "utf-8")
     with pytest.MonkeyPatch.context() as patch:
         share_all(patch, runtime)
-        outcomes = compare(load_suite(str(folder / "suite.toml")), folder / "out", workshop=workshop())
+        outcomes = compare(load_suite(str(folder / "suite.toml")), folder / "out", builder=builder())
     return SimpleNamespace(folder=folder, suite=folder / "suite.toml", out=folder / "out", outcomes=outcomes)
 
 
@@ -100,8 +100,8 @@ def test_curves_of_finished_runs_are_read(compared, monkeypatch):
     def build(*arguments):
         raise AssertionError("nothing is to be built")
 
-    monkeypatch.setattr(type(workshop()), "build", build)
-    again = compare(load_suite(str(compared.suite)), compared.out, workshop=workshop(), resume=True)
+    monkeypatch.setattr(type(builder()), "build", build)
+    again = compare(load_suite(str(compared.suite)), compared.out, builder=builder(), resume=True)
     for name, by_seed in compared.outcomes.items():
         for seed, outcome in by_seed.items():
             assert again[name][seed].history == outcome.history

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from tests.bags_for_tests import HIDDEN, planted_table, share_all, train_table, trained, with_method
-from tests.upper_floors import command, refusal, tiny, workshop
+from tests.upper_floors import builder, command, refusal, tiny
 from tff_re.comparison.case_study import Case, CaseSentence, case_csv, study
 from tff_re.errors import UserError
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.run import train_run
 from tff_re.runs.training import read_history
-from tff_re.tasks.data_paths import Where
+from tff_re.tasks.data_paths import DataPaths
 
 METHODS = ("mil_none", "mil_one", "mil_att", "mil_ave", "lazy_mil")
 
@@ -36,7 +36,7 @@ def cases(runs, runtime):
     """All facts with sentences on two platforms, over the five runs."""
     with pytest.MonkeyPatch.context() as patch:
         share_all(patch, runtime)
-        return study([run.folder for run in runs.values()], Where(), "local", facts=100)
+        return study([run.folder for run in runs.values()], DataPaths(), "local", facts=100)
 
 
 def by_platform(case):
@@ -109,7 +109,7 @@ def test_made_up_sentences_tell_whether_they_state_their_fact(runtime, tmp_path)
     table = planted_table(training={"rounds": 1, "client_fraction": 0.67})
     train_table(table, tmp_path / "run", runtime, details=False)
     expressed = planted(24, 0.4, num_relations=2, zipf=0.5, seed=0).expressed
-    (case, *_) = found = study([tmp_path / "run"], Where(), "local", facts=100)
+    (case, *_) = found = study([tmp_path / "run"], DataPaths(), "local", facts=100)
     assert {one.states for case in found for one in case.sentences} == {True, False}
     for case in found:
         assert all(one.states == (expressed[one.sentence_id] == case.relation) for one in case.sentences)
@@ -181,7 +181,7 @@ def test_runs_that_do_not_belong_together(runs, runtime, capsys, tmp_path):
     train_table(table, tmp_path / "seed1", runtime, seed=1, details=False)
     typed = command(capsys, "cases", runs["mil_none"].folder, tmp_path / "seed1")
     refusal(typed, f"{tmp_path / 'seed1'}: its data or its partition are not those of", "use runs of one seed")
-    train_run(tiny("training.rounds=1"), tmp_path / "other", workshop=workshop(), runtime=runtime, details=False)
+    train_run(tiny("training.rounds=1"), tmp_path / "other", builder=builder(), runtime=runtime, details=False)
     typed = command(capsys, "cases", runs["mil_none"].folder, tmp_path / "other")
     refusal(typed, f"{tmp_path / 'other'}: is a run of synthetic, and cases are made of bags")
     refusal(command(capsys, "cases", tmp_path / "none"), f"{tmp_path / 'none'}: no such folder")
@@ -191,7 +191,7 @@ def test_runs_that_do_not_belong_together(runs, runtime, capsys, tmp_path):
 def test_runs_of_one_name_are_told_apart(runs, tmp_path):
     for name in ("a", "b"):
         shutil.copytree(runs["mil_none"].folder, tmp_path / name / "run")
-    (case,) = study([tmp_path / name / "run" for name in ("a", "b")], Where(), "local", facts=1)
+    (case,) = study([tmp_path / name / "run" for name in ("a", "b")], DataPaths(), "local", facts=1)
     assert list(case.sentences[0].shares) == [str(tmp_path / name / "run") for name in ("a", "b")]
 
 
@@ -199,14 +199,14 @@ def test_no_fact_is_on_two_platforms(runtime, tmp_path):
     table = planted_table(partition={"name": "iid", "num_clients": 1}, training={"rounds": 1, "client_fraction": 1.0})
     train_table(table, tmp_path / "run", runtime, details=False)
     with pytest.raises(UserError, match="no fact has sentences on two platforms"):
-        study([tmp_path / "run"], Where(), "local")
+        study([tmp_path / "run"], DataPaths(), "local")
 
 
 def test_a_run_on_true_sentences_alone_has_no_others_to_show(runtime, tmp_path):
     table = planted_table(task={"train_on": "stated"}, training={"rounds": 1, "client_fraction": 0.67})
     train_table(table, tmp_path / "run", runtime, details=False)
     with pytest.raises(UserError, match=r"a part of its rows \(task\.train_on\); give a run with all of them"):
-        study([tmp_path / "run"], Where(), "local")
+        study([tmp_path / "run"], DataPaths(), "local")
 
 
 def test_the_control_of_lazy_mil_selects_what_lazy_mil_does(runtime, tmp_path):
@@ -219,5 +219,5 @@ def test_the_control_of_lazy_mil_selects_what_lazy_mil_does(runtime, tmp_path):
     assert result.chosen is None
     row = read_history(RunFolder(tmp_path / "run"))[-1]
     assert row["clients/counted"] == 2 and row["local/steps"] == 2 * -(-row["selection/sentences"] // 8)
-    for case in study([tmp_path / "run"], Where(), "local", facts=3):
+    for case in study([tmp_path / "run"], DataPaths(), "local", facts=3):
         assert sum(one.shares["run"] for one in case.sentences) == 1

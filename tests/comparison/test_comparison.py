@@ -15,13 +15,13 @@ import tomli_w
 
 from tests.upper_floors import (
     Stop,
+    builder,
     command,
     consultations,
     refusal,
     rounds_in,
     share_computations,
     text_recipe,
-    workshop,
     write_json,
     write_recipe,
 )
@@ -71,7 +71,7 @@ def compared(runtime, tmp_path_factory):
     folder = tmp_path_factory.mktemp("compared")
     suite = load_suite(str(suite_file(folder)))
     started = []
-    outcomes = compare(suite, folder / "out", workshop=workshop(), on_start=lambda *start: started.append(start))
+    outcomes = compare(suite, folder / "out", builder=builder(), on_start=lambda *start: started.append(start))
     return SimpleNamespace(folder=folder, suite=suite, out=folder / "out", outcomes=outcomes, started=started)
 
 
@@ -172,10 +172,10 @@ def test_a_comparison_that_was_broken_off_comes_to_the_same_outcomes(compared, t
             raise Stop
 
     with pytest.raises(Stop):
-        compare(compared.suite, tmp_path / "out", workshop=workshop(), on_round=stop)
+        compare(compared.suite, tmp_path / "out", builder=builder(), on_round=stop)
     with pytest.raises(UserError, match=r"out: is not empty; continue it with --resume"):
-        compare(compared.suite, tmp_path / "out", workshop=workshop())
-    again = compare(compared.suite, tmp_path / "out", workshop=workshop(), resume=True)
+        compare(compared.suite, tmp_path / "out", builder=builder())
+    again = compare(compared.suite, tmp_path / "out", builder=builder(), resume=True)
     for name, by_seed in compared.outcomes.items():
         for seed, outcome in by_seed.items():
             assert again[name][seed].history == outcome.history
@@ -187,10 +187,10 @@ def test_what_is_finished_is_read_from_its_folder(compared, monkeypatch):
     def build(*arguments):
         raise AssertionError("nothing is to be built")
 
-    monkeypatch.setattr(type(workshop()), "build", build)
+    monkeypatch.setattr(type(builder()), "build", build)
     started = []
     again = compare(
-        compared.suite, compared.out, workshop=workshop(), resume=True, on_start=lambda *start: started.append(start)
+        compared.suite, compared.out, builder=builder(), resume=True, on_start=lambda *start: started.append(start)
     )
     assert started == compared.started
     for name, by_seed in compared.outcomes.items():
@@ -223,7 +223,7 @@ def test_what_was_changed_in_a_finished_run_is_mended(name, spoil, compared, tmp
     else:
         path.write_bytes(spoil(before.decode("utf-8")).encode("utf-8"))
         assert path.read_bytes() != before
-    again = compare(compared.suite, tmp_path / "out", workshop=workshop(), resume=True)
+    again = compare(compared.suite, tmp_path / "out", builder=builder(), resume=True)
     assert path.read_bytes() == before
     found, wanted = again[METHOD][1], compared.outcomes[METHOD][1]
     assert (found.history, found.bytes_up, found.class_f1) == (wanted.history, wanted.bytes_up, wanted.class_f1)
@@ -248,7 +248,7 @@ def test_a_damaged_table_of_a_run_without_digests_is_mended(compared, tmp_path):
     before = path.read_bytes()
     path.with_name("digests.json").unlink()
     path.write_bytes(b"garbage")
-    again = compare(compared.suite, tmp_path / "out", workshop=workshop(), resume=True)
+    again = compare(compared.suite, tmp_path / "out", builder=builder(), resume=True)
     assert path.read_bytes() == before and again[METHOD][1].history == compared.outcomes[METHOD][1].history
 
 
@@ -369,7 +369,7 @@ def test_the_names_of_metrics_are_known_before_a_run(compared):
     from tff_re.runs.evaluation import metric_names
 
     recipe = compared.suite.entries[1].recipe_for(0)
-    names = metric_names(workshop().build(recipe))
+    names = metric_names(builder().build(recipe))
     measured = {name for row in compared.outcomes[METHOD][0].history for name in row} - {"round"}
     assert {name for name in measured if name.startswith(SPLITS)} == names
     require_known(measured, "metrics.csv")

@@ -63,14 +63,14 @@ def begin(algorithm, start=None):
     return algorithm.initialize(model_weights(*(start or start_weights())))
 
 
-def blank_memories(algorithm, clients):
+def initial_client_states(algorithm, clients):
     work = algorithm.client_work
-    if work.memory_type is None:
+    if work.client_state_type is None:
         return None
-    return [work.blank_memory(c["examples"]) for c in clients]
+    return [work.initial_client_state(c["examples"]) for c in clients]
 
 
-def play(algorithm, state, rounds, clients_of_round, memories=None, at_server=None):
+def play(algorithm, state, rounds, clients_of_round, client_states=None, at_server=None):
     """(state, memories, the metrics of each round) after these rounds; the memories go from round to round.
 
     An algorithm whose server holds examples of its own gets `at_server` (x, y), or those of the suite.
@@ -81,15 +81,15 @@ def play(algorithm, state, rounds, clients_of_round, memories=None, at_server=No
         if "triple" in algorithm.model.input_spec:
             clients = [toolbox.in_bags(one, platform) for platform, one in enumerate(clients)]
         rest = []
-        if algorithm.client_work.memory_type is not None:
-            rest.append(memories or blank_memories(algorithm, clients))
+        if algorithm.client_work.client_state_type is not None:
+            rest.append(client_states or initial_client_states(algorithm, clients))
         if algorithm.server_type is not None:
             rest.append(client(*(at_server or AT_SERVER), seed=(number, 77)))
         output = algorithm.next(state, clients, *rest)
-        memories = output.get("memory")
+        client_states = output.get("client_state")
         state = output["state"]
         metrics.append(output["metrics"])
-    return state, memories, metrics
+    return state, client_states, metrics
 
 
 DATA = [examples(n, seed=n) for n in (6, 15)]
@@ -114,10 +114,10 @@ def test_types(build, name):
     clients_type = tff.types.to_type({"examples": model.examples_type, "seed": tff.TensorType(np.int32, [2])})
     after.parameter[1].check_equivalent_to(tff.FederatedType(clients_type, tff.CLIENTS))
     assert after.result.metrics.placement is tff.SERVER
-    memory_type, rest = algorithm.client_work.memory_type, list(after.parameter)[2:]
-    if memory_type is not None:
-        rest.pop(0).check_equivalent_to(tff.FederatedType(memory_type, tff.CLIENTS))
-        after.result.memory.check_equivalent_to(tff.FederatedType(memory_type, tff.CLIENTS))
+    client_state_type, rest = algorithm.client_work.client_state_type, list(after.parameter)[2:]
+    if client_state_type is not None:
+        rest.pop(0).check_equivalent_to(tff.FederatedType(client_state_type, tff.CLIENTS))
+        after.result.client_state.check_equivalent_to(tff.FederatedType(client_state_type, tff.CLIENTS))
     if algorithm.server_type is not None:
         rest.pop(0).check_equivalent_to(tff.FederatedType(algorithm.server_type, tff.SERVER))
         assert clients_type.is_assignable_from(algorithm.server_type)
@@ -174,19 +174,19 @@ def through_numpy(value):
 def test_a_resumed_run_is_the_run(build, tmp_path, name):
     """Four rounds are two rounds, a file, and two rounds from a state that was read from it, bit for bit."""
     algorithm = build(name, **STATEFUL)
-    whole, whole_memories, whole_metrics = play(algorithm, begin(algorithm), range(4), clients_of_round)
-    half, memories, first_metrics = play(algorithm, begin(algorithm), range(2), clients_of_round)
+    whole, whole_client_states, whole_metrics = play(algorithm, begin(algorithm), range(4), clients_of_round)
+    half, client_states, first_metrics = play(algorithm, begin(algorithm), range(2), clients_of_round)
     manager = tff.program.FileProgramStateManager(tmp_path)
     asyncio.run(manager.save(through_numpy(half), 2))
     fresh = begin(algorithm, [np.zeros_like(w) for w in start_weights()])
     restored = asyncio.run(tff.program.FileProgramStateManager(tmp_path).load(2, structure=fresh))
     assert bits(restored) == bits(half)
-    memories = None if memories is None else through_numpy(memories)
-    state, memories, last_metrics = play(algorithm, restored, range(2, 4), clients_of_round, memories)
+    client_states = None if client_states is None else through_numpy(client_states)
+    state, client_states, last_metrics = play(algorithm, restored, range(2, 4), clients_of_round, client_states)
     assert bits(state) == bits(whole)
     assert bits(first_metrics + last_metrics) == bits(whole_metrics)
-    if memories is not None:
-        assert bits(memories) == bits(whole_memories)
+    if client_states is not None:
+        assert bits(client_states) == bits(whole_client_states)
 
 
 def worked_out(name):
@@ -371,4 +371,4 @@ def test_groups_of_clients_can_be_computed_apart(build, name):
     assert len(form.stages) == DEPENDENT_AGGREGATIONS.get(name, 1)
     # Clients train once: what stays with them is kept from the stage in which they did.
     assert form.at_clients is None and {part.bundle for part in at_clients} <= {kept(0)}
-    assert bool(at_clients) == (algorithm.client_work.memory_type is not None)
+    assert bool(at_clients) == (algorithm.client_work.client_state_type is not None)

@@ -11,8 +11,8 @@ import tensorflow_federated as tff
 from computations import algorithms
 from computations.aggregators import PredictionsFactory
 from computations.client_work import Predictions
+from computations.client_work.client_updates import BATCH, label_type, predict
 from computations.client_work.objectives import Batch, Client, Distillation
-from computations.client_work.offers import BATCH, label_type, predict
 from computations.errors import CompositionError
 from computations.native_form import native_form
 from computations.traffic import _calls, round_traffic, type_bytes
@@ -31,14 +31,14 @@ def build(model, **wanted):
     return entry.build(model, options, client_model)
 
 
-def play(algorithm, rounds=1, data=DATA, memories=None, start=None):
+def play(algorithm, rounds=1, data=DATA, client_states=None, start=None):
     state = algorithm.initialize(model_weights(*(start or start_weights())))
     outputs = []
     for number in range(rounds):
         clients = [client(x, y, seed=(number, k)) for k, (x, y) in enumerate(data)]
-        kept = [] if memories is None else [memories]
+        kept = [] if client_states is None else [client_states]
         outputs.append(algorithm.next(state, clients, *kept, client(*AT_SERVER, seed=(number, 77))))
-        state, memories = outputs[-1]["state"], outputs[-1].get("memory")
+        state, client_states = outputs[-1]["state"], outputs[-1].get("client_state")
     return outputs
 
 
@@ -346,14 +346,14 @@ def other(model):
     return build(model, client_model=hidden_layer(model, 7), learning_rate=0.05, batch_size=4)
 
 
-def memories_of(algorithm, seed=3):
-    return [algorithm.client_work.blank_memory({"y": y}, seed) for _, y in DATA]
+def client_states_of(algorithm, seed=3):
+    return [algorithm.client_work.initial_client_state({"y": y}, seed) for _, y in DATA]
 
 
 def test_clients_with_a_model_of_their_own(runtime, model, other):
-    memories = memories_of(other)
-    assert [w.shape for w in memories[0].trainable] == [(3, 7), (7,), (7, C), (C,)]
-    outputs = play(other, 12, memories=memories)
+    client_states = client_states_of(other)
+    assert [w.shape for w in client_states[0].trainable] == [(3, 7), (7,), (7, C), (C,)]
+    outputs = play(other, 12, client_states=client_states)
     losses = [o["metrics"]["work"]["local/loss"] for o in outputs]
     assert losses[-1] < 0.7 * losses[0], "the clients' models go on from round to round"
     right = [o["metrics"]["finalizer"]["teacher_accuracy"] for o in outputs]
@@ -369,11 +369,11 @@ def test_their_models_stay_with_them(other, model):
     given = sorted(t for one in down for t in tensors_in(one))
     assert given == sorted([("int32", ()), ("int32", ()), ("float32", (N, 3))]), "no weights go down"
     assert [t for one in up for t in tensors_in(one) if t[1]] == [("float32", (N, C))]
-    assert type_bytes(other.client_work.memory_type) == 4 * (3 * 7 + 7 + 7 * C + C)
+    assert type_bytes(other.client_work.client_state_type) == 4 * (3 * 7 + 7 + 7 * C + C)
 
 
 def test_their_models_start_from_the_runs_seed(other):
-    one, again, another = (memories_of(other, seed)[0].trainable[0] for seed in (3, 3, 4))
+    one, again, another = (client_states_of(other, seed)[0].trainable[0] for seed in (3, 3, 4))
     assert bits([one]) == bits([again]) != bits([another])
 
 
@@ -382,7 +382,7 @@ def test_own_models_do_not_go_with_objectives_that_keep_something(model):
     from computations.client_work.objectives import ModelContrast
     from computations.client_work.optimizers import SGD
 
-    parts = {"optimizer": SGD(0.1), "training": LocalTraining(), "offer": Predictions(N), "own_models": True}
+    parts = {"optimizer": SGD(0.1), "training": LocalTraining(), "client_update": Predictions(N), "own_models": True}
     with pytest.raises(ValueError, match="ModelContrast keeps something at the client"):
         build_local_training(model, objective=ModelContrast(), **parts)
 

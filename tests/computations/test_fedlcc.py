@@ -87,13 +87,13 @@ def draw(seed):
     return [generator.normal(size=shape).astype(np.float32) for shape in ([WIDTH, 2], [2, 1])]
 
 
-def a_client(model, data, weights, memory=()):
+def a_client(model, data, weights, client_state=()):
     # The widths before the model: Keras does not take a layer that is older than a graph's.
     assert model.output_widths == {"logits": 1, "features": 2, "context": 2, "pair_labels": 1}
     keras_model = model.build()
     keras_model.set_weights(weights)
     tensors = {name: tf.constant(value) for name, value in data.items()}
-    return Client(keras_model, model, tensors, (), tf.constant(0.1), tf.constant([0, 0]), memory=memory)
+    return Client(keras_model, model, tensors, (), tf.constant(0.1), tf.constant([0, 0]), client_state=client_state)
 
 
 def test_rows_of_outputs_by_hand():
@@ -118,16 +118,16 @@ def test_contexts_of_all_pairs_are_kept_and_no_others(count):
     client = a_client(model, data, draw(0))
     found = tf.function(lambda: representations(client, "context"))()
     np.testing.assert_allclose(found, contexts(draw(0), data), atol=1e-6)
-    blank = LocalizedContextContrast().blank_memory(model, data)
+    blank = LocalizedContextContrast().initial_client_state(model, data)
     assert blank["representations"].shape == found.shape and not blank["trained"]
 
 
 def test_the_loss_and_its_gradient():
     model, data, rows = pairs_model(), examples(6, seed=2), [4, 0, 5, 2]
     local, glob, prev = draw(1), draw(2), draw(3)
-    memory = {"representations": tf.constant(contexts(prev, data), tf.float32), "trained": tf.constant(True)}
+    client_state = {"representations": tf.constant(contexts(prev, data), tf.float32), "trained": tf.constant(True)}
     objective = LocalizedContextContrast(mu=0.7, tau=0.4)
-    client = a_client(model, data, glob, memory)
+    client = a_client(model, data, glob, client_state)
     prepared = objective.prepare(client)
     client.model.set_weights(local)
     features = {name: tf.gather(value, rows) for name, value in client.examples.items() if name != "y"}
@@ -152,8 +152,8 @@ def test_the_loss_and_its_gradient():
 
 def test_a_batch_without_pairs_has_no_loss():
     model, data = pairs_model(), examples(3, seed=2)
-    memory = {"representations": tf.constant(contexts(draw(3), data), tf.float32), "trained": tf.constant(True)}
-    client = a_client(model, data, draw(1), memory)
+    client_state = {"representations": tf.constant(contexts(draw(3), data), tf.float32), "trained": tf.constant(True)}
+    client = a_client(model, data, draw(1), client_state)
     objective, rows = LocalizedContextContrast(), [0]
     prepared = objective.prepare(client)
     features = {name: tf.gather(value, rows) for name, value in client.examples.items() if name != "y"}
@@ -175,20 +175,20 @@ def test_the_stored_contexts_are_the_stored_model():
 
     algorithm = chosen.build(model, chosen.options(learning_rate=0.5, **settings))
     state = algorithm.initialize(model.initial_weights(0))
-    memories = [algorithm.client_work.blank_memory(d) for d in data]
+    client_states = [algorithm.client_work.initial_client_state(d) for d in data]
     for number in range(2):
         # Alone, a client's model at the end of the round is the next global one.
         alone = [
-            algorithm.next(state, clients(number)[k : k + 1], memories[k : k + 1])["state"]["weights"].trainable
+            algorithm.next(state, clients(number)[k : k + 1], client_states[k : k + 1])["state"]["weights"].trainable
             for k in range(2)
         ]
-        output = algorithm.next(state, clients(number), memories)
-        state, memories = output["state"], output["memory"]
+        output = algorithm.next(state, clients(number), client_states)
+        state, client_states = output["state"], output["client_state"]
     frozen = chosen.build(model, chosen.options(learning_rate=0.0, **settings))
-    found = frozen.next(state, clients(2), memories)["metrics"]["work"]["local/loss"]
+    found = frozen.next(state, clients(2), client_states)["metrics"]["work"]["local/loss"]
     now, total = [np.asarray(w).astype(float) for w in state["weights"].trainable], 0.0
-    for d, previous, memory in zip(data, alone, memories, strict=True):
-        np.testing.assert_allclose(memory["representations"], contexts(previous, d), atol=1e-5)
+    for d, previous, client_state in zip(data, alone, client_states, strict=True):
+        np.testing.assert_allclose(client_state["representations"], contexts(previous, d), atol=1e-5)
         total += len(d["y"]) * loss_of(now, d, range(len(d["y"])), now, previous, 0.1, 0.5)
     assert found == pytest.approx(total / sum(len(d["y"]) for d in data), rel=1e-5)
 

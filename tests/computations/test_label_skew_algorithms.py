@@ -86,26 +86,26 @@ def begin(algorithm, weights=None):
     return algorithm.initialize(model_weights(*(weights or start_weights())))
 
 
-def blank_memories(algorithm, data=DATA):
-    return [algorithm.client_work.blank_memory({"y": y}) for _, y in data]
+def initial_client_states(algorithm, data=DATA):
+    return [algorithm.client_work.initial_client_state({"y": y}) for _, y in data]
 
 
 def first_round(algorithm, clients, weights=None):
     """Output of a round in which all these clients are new."""
-    memories = [algorithm.client_work.blank_memory(c["examples"]) for c in clients]
-    return algorithm.next(begin(algorithm, weights), clients, memories)
+    client_states = [algorithm.client_work.initial_client_state(c["examples"]) for c in clients]
+    return algorithm.next(begin(algorithm, weights), clients, client_states)
 
 
-def play(algorithm, rounds, data=DATA, clients=clients_of, state=None, memories=None):
+def play(algorithm, rounds, data=DATA, clients=clients_of, state=None, client_states=None):
     """(state, memories) of each round."""
     state = begin(algorithm) if state is None else state
-    remembers = algorithm.client_work.memory_type is not None
-    memories = blank_memories(algorithm, data) if remembers and memories is None else memories
+    keeps_state = algorithm.client_work.client_state_type is not None
+    client_states = initial_client_states(algorithm, data) if keeps_state and client_states is None else client_states
     history = []
     for number in rounds:
-        output = algorithm.next(state, clients(number, data), *([memories] if remembers else []))
-        state, memories = output["state"], output["memory"] if remembers else None
-        history.append((state, memories))
+        output = algorithm.next(state, clients(number, data), *([client_states] if keeps_state else []))
+        state, client_states = output["state"], output["client_state"] if keeps_state else None
+        history.append((state, client_states))
     return history
 
 
@@ -242,9 +242,9 @@ def test_moon_with_representations_is_moon_with_the_previous_model(build, fedavg
 
 def test_moons_loss_with_representations_is_that_with_the_previous_model(build):
     """The reported loss of a round in which nothing moves: cross-entropy plus the contrast with the client's memory."""
-    (_, memories), (after_two, _) = play(build("moon", **OPTIONS), range(2))
+    (_, client_states), (after_two, _) = play(build("moon", **OPTIONS), range(2))
     frozen = build("moon", **{**OPTIONS, "learning_rate": 0.0})
-    output = frozen.next(after_two, clients_of(2), memories)
+    output = frozen.next(after_two, clients_of(2), client_states)
     start = [np.asarray(w) for w in after_two["weights"].trainable]
     total, count = 0.0, 0
     for k, (x, y) in enumerate(DATA):
@@ -255,8 +255,8 @@ def test_moons_loss_with_representations_is_that_with_the_previous_model(build):
         logits = outputs([w.astype(float) for w in start], x.astype(float))[1]
         total += len(y) * (cross_entropy(logits, y) - tf.reduce_mean(tf.math.log(near / (near + far))))
         count += len(y)
-        assert memories[k]["trained"]
-        assert_close([memories[k]["representations"]], [prev.numpy()], 1e-5)
+        assert client_states[k]["trained"]
+        assert_close([client_states[k]["representations"]], [prev.numpy()], 1e-5)
     assert total / count > 0.1
     np.testing.assert_allclose(output["metrics"]["work"]["local/loss"], total / count, rtol=1e-5)
 
@@ -264,15 +264,15 @@ def test_moons_loss_with_representations_is_that_with_the_previous_model(build):
 def test_a_client_that_moon_has_not_seen_has_no_contrast(build):
     """The first client joins in the second round; the other two have their contrast."""
     algorithm = build("moon", **OPTIONS, weight=3.0)
-    state, memories = begin(algorithm), blank_memories(algorithm)
-    output = algorithm.next(state, clients_of(0)[1:], memories[1:])
-    state, memories = output["state"], [memories[0], *output["memory"]]
+    state, client_states = begin(algorithm), initial_client_states(algorithm)
+    output = algorithm.next(state, clients_of(0)[1:], client_states[1:])
+    state, client_states = output["state"], [client_states[0], *output["client_state"]]
     start = [np.asarray(w) for w in state["weights"].trainable]
-    output = algorithm.next(state, clients_of(1)[:1], memories[:1])
+    output = algorithm.next(state, clients_of(1)[:1], client_states[:1])
     x, y = DATA[0]
     plain, _ = train_locally(start, x, y, seed_of(1, 0), plain_loss)
     assert_close(output["state"]["weights"].trainable, plain, 1e-5)
-    assert output["memory"][0]["trained"]
+    assert output["client_state"][0]["trained"]
 
 
 # SCAFFOLD.
@@ -307,10 +307,10 @@ SCAFFOLD = {"learning_rate": 0.3, "local_epochs": 2, "batch_size": 4}
 
 
 def assert_same_variates(history, expected, tolerance=1e-5):
-    for (state, memories), (weights, server, own) in zip(history, expected, strict=True):
+    for (state, client_states), (weights, server, own) in zip(history, expected, strict=True):
         assert_close(state["weights"].trainable, weights, tolerance)
         assert_close(state["client_work"]["shared"], server, tolerance)
-        for found, wanted in zip(memories, own, strict=True):
+        for found, wanted in zip(client_states, own, strict=True):
             assert_close(found, wanted, tolerance)
 
 
@@ -319,8 +319,8 @@ def test_scaffold_over_three_rounds(build, fedavg):
     history = play(build("scaffold", **SCAFFOLD, num_clients=3), range(3))
     expected = scaffold_in_one_place(range(3), 3)
     assert_same_variates(history, expected)
-    for state, memories in history:
-        assert_close(state["client_work"]["shared"], average(memories, [1, 1, 1]), 2e-6)
+    for state, client_states in history:
+        assert_close(state["client_work"]["shared"], average(client_states, [1, 1, 1]), 2e-6)
     uncorrected = scaffold_in_one_place(range(3), 10**12)  # a c that stays zero
     assert far_apart(uncorrected[1][0], expected[1][0])
 
@@ -328,7 +328,7 @@ def test_scaffold_over_three_rounds(build, fedavg):
 def test_scaffolds_first_variates_are_the_mean_gradients_of_the_steps(build):
     """One step on all examples: c_i is the client's gradient at the global weights, c their mean, by hand."""
     algorithm = build("scaffold", learning_rate=0.3, local_steps=1, batch_size=50, num_clients=3)
-    ((state, memories),) = play(algorithm, range(1))
+    ((state, client_states),) = play(algorithm, range(1))
     gradients = []
     for x, y in DATA:
         weights = [tf.constant(w, tf.float64) for w in start_weights()]
@@ -336,7 +336,7 @@ def test_scaffolds_first_variates_are_the_mean_gradients_of_the_steps(build):
             tape.watch(weights)
             value = cross_entropy(outputs(weights, x.astype(float))[1], y)
         gradients.append([g.numpy() for g in tape.gradient(value, weights)])
-    for found, wanted in zip(memories, gradients, strict=True):
+    for found, wanted in zip(client_states, gradients, strict=True):
         assert_close(found, wanted, 1e-5)
     assert_close(state["client_work"]["shared"], average(gradients, [1, 1, 1]), 1e-5)
 
@@ -345,15 +345,15 @@ def test_scaffold_with_some_of_the_clients(build):
     """N = 5, of which two never come: c is the sum of all c_i over N."""
     algorithm = build("scaffold", **SCAFFOLD, num_clients=5)
     participants = [[0, 1], [1, 2], [2, 0]]
-    state, memories, history = begin(algorithm), blank_memories(algorithm), []
+    state, client_states, history = begin(algorithm), initial_client_states(algorithm), []
     for number, chosen in enumerate(participants):
         clients = [client(*DATA[k], seed_of(number, place)) for place, k in enumerate(chosen)]
-        output = algorithm.next(state, clients, [memories[k] for k in chosen])
+        output = algorithm.next(state, clients, [client_states[k] for k in chosen])
         state = output["state"]
         for place, k in enumerate(chosen):
-            memories[k] = output["memory"][place]
-        history.append((state, list(memories)))
-        total = [sum(layer) for layer in zip(*memories, strict=True)]
+            client_states[k] = output["client_state"][place]
+        history.append((state, list(client_states)))
+        total = [sum(layer) for layer in zip(*client_states, strict=True)]
         assert_close(state["client_work"]["shared"], [t / 5 for t in total], 2e-6)
     assert_same_variates(history, scaffold_in_one_place(range(3), 5, lambda number: participants[number]))
 
@@ -368,10 +368,10 @@ def test_a_client_that_does_not_count_leaves_scaffolds_variates_alone(build):
     algorithm = build("scaffold", **SCAFFOLD, num_clients=4)
     marked = [np.full_like(w, 0.25) for w in start_weights()]
     clients = [*clients_of(0), bad_client(0)]
-    together = algorithm.next(begin(algorithm), clients, [*blank_memories(algorithm), marked])
-    alone = algorithm.next(begin(algorithm), clients_of(0), blank_memories(algorithm))
-    assert bits(together["memory"][3]) == bits(marked)
-    assert bits(together["memory"][:3]) == bits(alone["memory"])
+    together = algorithm.next(begin(algorithm), clients, [*initial_client_states(algorithm), marked])
+    alone = algorithm.next(begin(algorithm), clients_of(0), initial_client_states(algorithm))
+    assert bits(together["client_state"][3]) == bits(marked)
+    assert bits(together["client_state"][:3]) == bits(alone["client_state"])
     assert_close(together["state"]["client_work"]["shared"], alone["state"]["client_work"]["shared"], 1e-7)
     assert far_apart(alone["state"]["client_work"]["shared"], [np.zeros_like(w) for w in start_weights()])
 
@@ -442,27 +442,29 @@ def test_clients_keep_the_similarities_of_their_own_classifiers(build, kind, sig
     """In every round those of the local classifier, zeros before the first; the server never has them."""
     algorithm = build("fedcmc", **OPTIONS, mu=1.5, vectors=kind)
     assert algorithm.client_work.shown == ("similarity",)
-    for memory in blank_memories(algorithm):
-        assert bits(memory) == bits({"similarity": np.zeros(CLASSES, np.float32)})
+    for client_state in initial_client_states(algorithm):
+        assert bits(client_state) == bits({"similarity": np.zeros(CLASSES, np.float32)})
     local, (loss_of, after, _) = [], fedcmc_in_whole_models(1.5, sign)
     second_writing(range(3), loss_of, after=lambda models: (after(models), local.append(models)))
-    for (_, memories), models in zip(play(algorithm, range(3)), local, strict=True):
-        assert_close([m["similarity"] for m in memories], [similarities(m[2].T) for m in models], 1e-5)
+    for (_, client_states), models in zip(play(algorithm, range(3)), local, strict=True):
+        assert_close([m["similarity"] for m in client_states], [similarities(m[2].T) for m in models], 1e-5)
 
 
 def test_with_random_vectors_clients_keep_similarities_too(build):
     algorithm = build("fedcmc", **OPTIONS, mu=0.0, vectors="random")
     _, classifiers = random_vectors(build, 0)
-    found = first_round(algorithm, clients_of(0))["memory"]
+    found = first_round(algorithm, clients_of(0))["client_state"]
     assert_close([m["similarity"] for m in found], [similarities(c) for c in classifiers], 1e-5)
 
 
 def test_a_client_that_does_not_count_keeps_its_similarities(build):
     algorithm = build("fedcmc", **OPTIONS)
     marked = collections.OrderedDict(similarity=np.full(CLASSES, 0.25, np.float32))
-    output = algorithm.next(begin(algorithm), [*clients_of(0), bad_client(0)], [*blank_memories(algorithm), marked])
-    assert bits(output["memory"][3]) == bits(marked)
-    assert bits(output["memory"][:3]) == bits(first_round(algorithm, clients_of(0))["memory"])
+    output = algorithm.next(
+        begin(algorithm), [*clients_of(0), bad_client(0)], [*initial_client_states(algorithm), marked]
+    )
+    assert bits(output["client_state"][3]) == bits(marked)
+    assert bits(output["client_state"][:3]) == bits(first_round(algorithm, clients_of(0))["client_state"])
 
 
 def test_major_and_minor_vectors_differ(build):
@@ -552,9 +554,9 @@ def test_no_client_model_is_collected(build, encoder, name):
 # Checkpoints, and clients at the edge.
 
 
-def loop_state(state, memories):
+def loop_state(state, client_states):
     """What the training loop saves, as NumPy."""
-    value = collections.OrderedDict(server=state, memory=memories)
+    value = collections.OrderedDict(server=state, client_state=client_states)
     return tf.nest.map_structure(lambda t: np.array(np.asarray(t)), value)
 
 
@@ -565,11 +567,11 @@ def test_memory_survives_a_checkpoint(build, tmp_path, name):
     algorithm = build(name, **options)
     saved = loop_state(*play(algorithm, range(2))[-1])
     asyncio.run(tff.program.FileProgramStateManager(tmp_path).save(saved, 2))
-    blank = collections.OrderedDict(server=begin(algorithm), memory=blank_memories(algorithm))
+    blank = collections.OrderedDict(server=begin(algorithm), client_state=initial_client_states(algorithm))
     assert bits(blank) != bits(saved)
     loaded = asyncio.run(tff.program.FileProgramStateManager(tmp_path).load(2, structure=blank))
     assert bits(loaded) == bits(saved)
-    resumed = play(algorithm, range(2, 4), state=loaded["server"], memories=loaded["memory"])
+    resumed = play(algorithm, range(2, 4), state=loaded["server"], client_states=loaded["client_state"])
     assert bits(resumed[-1]) == bits(play(algorithm, range(4))[-1])
 
 
@@ -588,7 +590,7 @@ def test_clients_of_one_example_and_a_class_that_nobody_has(build, name):
     assert far_apart(state["weights"].trainable, start_weights())
     assert_close(with_empty[-1][0]["weights"].trainable, state["weights"].trainable, 1e-6)
     if with_empty[-1][1] is not None:
-        assert bits(with_empty[-1][1][3]) == bits(algorithm.client_work.blank_memory({"y": []}))
+        assert bits(with_empty[-1][1][3]) == bits(algorithm.client_work.initial_client_state({"y": []}))
 
 
 @pytest.mark.parametrize("name", ["moon", "fedrs", "fedlc", "fedcmc"])

@@ -29,18 +29,18 @@ from tests.computations.test_attention import ALLOWED, fits_one_model, what_the_
 from tests.computations.toolbox import bits, linear_model
 
 
-def some_client(local_model, labels, *, x=None, model=None, shared=(), memory=()):
+def some_client(local_model, labels, *, x=None, model=None, shared=(), client_state=()):
     """A client in local training, eagerly."""
     x = np.zeros([len(labels), local_model.input_spec["x"].shape[-1]]) if x is None else x
     return Client(
         model=model,
         local_model=local_model,
         examples={"x": tf.constant(x, tf.float32), "y": tf.constant(labels, tf.int32)},
-        anchors=[],
+        global_weights=[],
         rate=tf.constant(0.1),
         seed=tf.constant([3, 4]),
         shared=shared,
-        memory=memory,
+        client_state=client_state,
     )
 
 
@@ -141,8 +141,8 @@ def test_fedlc_without_examples_has_finite_margins():
 
 def contrast_of(objective, *, features, glob, prev, trained=True, rows=None):
     """The contrast alone: cross-entropy of logits that leave no doubt is zero."""
-    memory = {"representations": tf.constant(prev, tf.float32), "trained": tf.constant(trained)}
-    client = some_client(THREE_CLASSES, [0] * len(prev), memory=memory)
+    client_state = {"representations": tf.constant(prev, tf.float32), "trained": tf.constant(trained)}
+    client = some_client(THREE_CLASSES, [0] * len(prev), client_state=client_state)
     prepared = {
         "globally": tf.math.l2_normalize(tf.constant(glob, tf.float32), axis=-1),
         "previously": tf.math.l2_normalize(tf.constant(prev, tf.float32), axis=-1),
@@ -177,7 +177,7 @@ def test_moon_where_a_representation_is_zero():
     objective = ModelContrast(1.0, 0.5)
     found = contrast_of(objective, features=[[3.0, 4.0]], glob=[[2.0, 0.0]], prev=[[0.0, 0.0]])
     assert found == pytest.approx(np.log1p(np.exp(-1.2)), abs=1e-6)
-    client = some_client(THREE_CLASSES, [0], memory={"trained": tf.constant(True)})
+    client = some_client(THREE_CLASSES, [0], client_state={"trained": tf.constant(True)})
     unit = tf.constant([[1.0, 0.0]])
     z = tf.zeros([1, 2])
     with tf.GradientTape() as tape:
@@ -206,9 +206,9 @@ def test_feature_width():
 
 def test_moons_blank_memory_is_of_its_type():
     objective, local_model = ModelContrast(), encoder_model()
-    blank = objective.blank_memory(local_model, {"y": [0] * 5})
+    blank = objective.initial_client_state(local_model, {"y": [0] * 5})
     assert blank["representations"].shape == (5, 2) and not blank["trained"]
-    assert str(objective.memory_type(local_model)) == "<representations=float32[?,2],trained=bool>"
+    assert str(objective.client_state_type(local_model)) == "<representations=float32[?,2],trained=bool>"
 
 
 # SCAFFOLD.
@@ -221,13 +221,13 @@ def test_control_variates_by_hand():
         model=type("Trained", (), {"trainable_variables": [tf.constant([0.6])]}),
         local_model=None,
         examples={},
-        anchors=[tf.constant([1.0])],
+        global_weights=[tf.constant([1.0])],
         rate=tf.constant(0.1),
         seed=tf.constant([0, 0]),
         shared=[tf.constant([0.5])],
-        memory=[tf.constant([0.2])],
+        client_state=[tf.constant([0.2])],
     )
-    np.testing.assert_allclose(objective.remember(client, (), tf.constant(4)), [[0.7]], atol=1e-6)
+    np.testing.assert_allclose(objective.next_client_state(client, (), tf.constant(4)), [[0.7]], atol=1e-6)
     np.testing.assert_allclose(objective.upload(client, (), tf.constant(4)), [[0.5]], atol=1e-6)
     # g - c_i + c
     np.testing.assert_allclose(objective.adjust_gradients(client, (), [tf.constant([2.0])]), [[2.3]], atol=1e-6)
@@ -242,11 +242,11 @@ def test_words_that_do_not_occur_are_corrected_too():
         model=None,
         local_model=None,
         examples={},
-        anchors=[],
+        global_weights=[],
         rate=tf.constant(0.1),
         seed=tf.constant([0, 0]),
         shared=[tf.ones([3, 1])],
-        memory=[tf.zeros([3, 1])],
+        client_state=[tf.zeros([3, 1])],
     )
     sparse = tf.IndexedSlices(tf.constant([[5.0], [1.0]]), tf.constant([1, 1]), tf.constant([3, 1]))
     (found,) = ControlVariates(2).adjust_gradients(client, (), [sparse])
@@ -331,9 +331,9 @@ def test_uploads_by_kind():
 def test_what_a_client_keeps_of_fedcmc(kind):
     local_model = encoder_model()
     objective, client = MajorClassifierContrast(local_model, vectors=kind), cmc_client(local_model, VECTORS)
-    assert str(objective.memory_type(local_model)) == "<similarity=float32[4]>"
+    assert str(objective.client_state_type(local_model)) == "<similarity=float32[4]>"
     kernel = client.model.trainable_variables[2].numpy()
-    kept = objective.remember(client, (), tf.constant(1))
+    kept = objective.next_client_state(client, (), tf.constant(1))
     assert bits(kept["similarity"]) == bits(average_similarity(kernel.T))
     wrapped = Proximal(0.1, objective)
     assert wrapped.shown == objective.shown == ("similarity",) and Proximal(0.1).shown == ()
@@ -398,7 +398,7 @@ def upload_type(classes, width):
     return tff.types.to_type(collections.OrderedDict((n, tff.TensorType(np.float32, s)) for n, s in shapes.items()))
 
 
-def offer(vectors, scores, counts=1.0):
+def client_update(vectors, scores, counts=1.0):
     return collections.OrderedDict(
         vectors=np.array(vectors, np.float32), scores=np.array(scores, np.float32), counts=np.float32(counts)
     )
@@ -415,9 +415,9 @@ def elect(process, offers):
 
 
 THREE_CLIENTS = [
-    offer([[1, 2], [3, 4], [5, 6], [7, 8]], [-0.5, 0.25, 0.0, 0.5]),
-    offer([[10, 20], [30, 40], [50, 60], [70, 80]], [0.5, -0.25, 0.0, -0.5]),
-    offer([[-1, -2], [-3, -4], [-5, -6], [-7, -8]], [0.0, 0.0, 0.75, -0.5]),
+    client_update([[1, 2], [3, 4], [5, 6], [7, 8]], [-0.5, 0.25, 0.0, 0.5]),
+    client_update([[10, 20], [30, 40], [50, 60], [70, 80]], [0.5, -0.25, 0.0, -0.5]),
+    client_update([[-1, -2], [-3, -4], [-5, -6], [-7, -8]], [0.0, 0.0, 0.75, -0.5]),
 ]
 
 
@@ -436,7 +436,7 @@ def test_the_election_from_the_classifiers_themselves(election):
     # d: (-1, 1/3, 1/3, 1/3); ((1 + r)/3, r/3, r, (1 + r)/3) = (0.569, 0.236, 0.707, 0.569); (1, 1, 1, 1)
     scores = [average_similarity(tf.constant(c)).numpy() for c in (away, mixed, alike)]
     np.testing.assert_allclose(scores[1], [(1 + r) / 3, r / 3, r, (1 + r) / 3], atol=1e-6)
-    offers = [offer(c, s) for c, s in zip((away, mixed, alike), scores, strict=True)]
+    offers = [client_update(c, s) for c, s in zip((away, mixed, alike), scores, strict=True)]
     vectors, holders = elect(election, offers)
     np.testing.assert_array_equal(vectors, [away[0], mixed[1], away[2], away[3]])
     np.testing.assert_array_equal(holders, [1, 1, 1, 1])
@@ -446,14 +446,14 @@ def test_the_election_from_the_classifiers_themselves(election):
 @pytest.mark.parametrize("score", [0.0, -9.0, np.nan])
 def test_a_client_that_does_not_count_wins_nothing(election, vector, score):
     """Not even where all real scores are above the zero that its upload is made."""
-    others = [offer(o["vectors"], o["scores"] + 2.0) for o in THREE_CLIENTS]
-    absent = offer(np.full([4, 2], vector), np.full([4], score), counts=0.0)
+    others = [client_update(o["vectors"], o["scores"] + 2.0) for o in THREE_CLIENTS]
+    absent = client_update(np.full([4, 2], vector), np.full([4], score), counts=0.0)
     alone, together = elect(election, others), elect(election, [others[0], absent, *others[1:]])
     assert bits(together) == bits(alone)
 
 
 def test_no_client_counts(election):
-    vectors, holders = elect(election, [offer(o["vectors"], o["scores"], counts=0.0) for o in THREE_CLIENTS])
+    vectors, holders = elect(election, [client_update(o["vectors"], o["scores"], counts=0.0) for o in THREE_CLIENTS])
     assert not vectors.any() and not holders.any()
 
 
@@ -479,7 +479,7 @@ def test_an_inner_sum_is_used():
         1.0, tff.aggregators.SumFactory(), clipped_count_sum_factory=tff.aggregators.SumFactory()
     )
     process = MajorClassifierVectorsFactory(clipped).create(upload_type(2, 2))
-    offers = [offer([[3, 4], [1, 1]], [0.0, 1.0]), offer([[9, 9], [0, 0.5]], [1.0, 0.0])]
+    offers = [client_update([[3, 4], [1, 1]], [0.0, 1.0]), client_update([[9, 9], [0, 0.5]], [1.0, 0.0])]
     vectors, _ = elect(process, offers)
     # The first contributes (3, 4), longer than 1, the second (0, 0.5), which is not.
     np.testing.assert_allclose(vectors, [[0.6, 0.8], [0.0, 0.5]], atol=1e-6)

@@ -40,11 +40,11 @@ def works(model):
     return get
 
 
-def run(work, clients, weights=None, state=None, memories=None):
+def run(work, clients, weights=None, state=None, client_states=None):
     """The output of one round of local training, all clients from the same weights."""
     weights = model_weights(*(weights or start_weights()))
     state = work.initialize(weights) if state is None else state
-    kept = [] if memories is None else [memories]
+    kept = [] if client_states is None else [client_states]
     return work.next(state, [weights] * len(clients), clients, *kept)
 
 
@@ -303,7 +303,7 @@ def test_the_reported_loss_leaves_the_proximal_term_out(works):
 # The memory door.
 
 
-class RememberLogits(Objective):
+class KeepLogits(Objective):
     """Adds mean_i <memory_i, logits_i> to the loss and keeps each example's logits under the local weights.
 
     `as_struct`: keeps them in a structure, beside the number of rounds that the client was trained.
@@ -312,54 +312,54 @@ class RememberLogits(Objective):
     def __init__(self, as_struct=False):
         self.as_struct = as_struct
 
-    def memory_type(self, local_model):
+    def client_state_type(self, local_model):
         logits = tff.TensorType(np.float32, [None, local_model.num_classes])
         if self.as_struct:
             return tff.types.to_type(collections.OrderedDict(logits=logits, rounds=np.int32))
         return logits
 
-    def blank_memory(self, local_model, examples):
+    def initial_client_state(self, local_model, examples):
         logits = np.zeros([len(examples["y"]), local_model.num_classes], np.float32)
         return collections.OrderedDict(logits=logits, rounds=np.int32(0)) if self.as_struct else logits
 
-    def _logits(self, memory):
-        return memory["logits"] if self.as_struct else memory
+    def _logits(self, client_state):
+        return client_state["logits"] if self.as_struct else client_state
 
     def loss(self, client, prepared, batch):
-        kept = tf.gather(self._logits(client.memory), batch.rows)
+        kept = tf.gather(self._logits(client.client_state), batch.rows)
         return super().loss(client, prepared, batch) + tf.reduce_mean(
             tf.reduce_sum(kept * batch.outputs["logits"], axis=-1)
         )
 
-    def remember(self, client, prepared, steps):
+    def next_client_state(self, client, prepared, steps):
         logits = client.model({"x": client.examples["x"]}, training=False)["logits"]
         if self.as_struct:
-            return collections.OrderedDict(logits=logits, rounds=client.memory["rounds"] + 1)
+            return collections.OrderedDict(logits=logits, rounds=client.client_state["rounds"] + 1)
         return logits
 
 
-class ScaledMemory(RememberLogits):
+class ScaledClientState(KeepLogits):
     """One number per example, so that the memory is [None, 1]: a shape that broadcasts against anything."""
 
-    def memory_type(self, local_model):
+    def client_state_type(self, local_model):
         return tff.TensorType(np.float32, [None, 1])
 
-    def blank_memory(self, local_model, examples):
+    def initial_client_state(self, local_model, examples):
         return np.zeros([len(examples["y"]), 1], np.float32)
 
-    def remember(self, client, prepared, steps):
-        return super().remember(client, prepared, steps)[:, :1]
+    def next_client_state(self, client, prepared, steps):
+        return super().next_client_state(client, prepared, steps)[:, :1]
 
 
-def as_arrays(objective, memories):
-    return [m["logits"] if objective.as_struct else m for m in memories]
+def as_arrays(objective, client_states):
+    return [m["logits"] if objective.as_struct else m for m in client_states]
 
 
-MEMORY_OBJECTIVES = {
-    "tensor": RememberLogits(),
-    "struct": RememberLogits(as_struct=True),
-    "one_wide": ScaledMemory(),
-    "inside_proximal": RememberLogits(as_struct=True),
+CLIENT_STATE_OBJECTIVES = {
+    "tensor": KeepLogits(),
+    "struct": KeepLogits(as_struct=True),
+    "one_wide": ScaledClientState(),
+    "inside_proximal": KeepLogits(as_struct=True),
 }
 
 
@@ -370,22 +370,22 @@ def composed(model, objective, optimizer=None, **settings):
     return compose(model, client_work=work, aggregator=mean(), finalizer=gradient_step(model))
 
 
-@pytest.mark.parametrize("kind", MEMORY_OBJECTIVES)
+@pytest.mark.parametrize("kind", CLIENT_STATE_OBJECTIVES)
 def test_memory_over_two_rounds(model, kind):
-    objective = MEMORY_OBJECTIVES[kind]
+    objective = CLIENT_STATE_OBJECTIVES[kind]
     mu = 0.6 if kind == "inside_proximal" else 0.0
     algorithm = composed(model, Proximal(mu, objective) if mu else objective, local_epochs=2, batch_size=4)
     data = [examples(n, seed=n) for n in (6, 11)]
     work = algorithm.client_work
-    memories = [work.blank_memory({"y": y}) for _, y in data]
+    client_states = [work.initial_client_state({"y": y}) for _, y in data]
     state = algorithm.initialize(model_weights(*start_weights()))
     weights = [w.astype(float) for w in start_weights()]
-    kept = [np.zeros(m.shape) for m in as_arrays(objective, memories)]
+    kept = [np.zeros(m.shape) for m in as_arrays(objective, client_states)]
     for number in range(2):
         seeds = [(number, 1), (number, 2)]
         clients = [client(x, y, s) for (x, y), s in zip(data, seeds, strict=True)]
-        output = algorithm.next(state, clients, memories)
-        state, memories = output["state"], output["memory"]
+        output = algorithm.next(state, clients, client_states)
+        state, client_states = output["state"], output["client_state"]
         locals_ = [
             toolbox.train(
                 weights, x, y, toolbox.batches(s, len(y), 4, 2), toolbox.Sgd(RATE), mu, np.tile(k, 3 // k.shape[1])
@@ -395,33 +395,33 @@ def test_memory_over_two_rounds(model, kind):
         kept = [(x @ w + b)[:, : k.shape[1]] for (x, _), (w, b), k in zip(data, locals_, kept, strict=True)]
         weights = [np.average(ws, axis=0, weights=[6, 11]) for ws in zip(*locals_, strict=True)]
         assert_close(state["weights"].trainable, weights, 5e-6)
-        assert_close(as_arrays(objective, memories), kept, 2e-5)
+        assert_close(as_arrays(objective, client_states), kept, 2e-5)
     if objective.as_struct:
-        assert [m["rounds"] for m in memories] == [2, 2]
+        assert [m["rounds"] for m in client_states] == [2, 2]
 
 
 @pytest.mark.parametrize("kind", ["tensor", "struct"])
 def test_the_memory_of_a_client_that_does_not_count_stays(model, kind):
-    objective = MEMORY_OBJECTIVES[kind]
+    objective = CLIENT_STATE_OBJECTIVES[kind]
     algorithm = composed(model, objective, local_epochs=1, batch_size=4)
     state = algorithm.initialize(model_weights(*start_weights()))
     x, y = bad_examples("nan")
     marked = np.arange(27, dtype=np.float32).reshape(9, 3)
     before = collections.OrderedDict(logits=marked, rounds=np.int32(4)) if objective.as_struct else marked
-    blank = algorithm.client_work.blank_memory
+    blank = algorithm.client_work.initial_client_state
     clients = [client(*examples(6, seed=6)), client(x, y), client(np.zeros([0, 3]), np.zeros([0]))]
     output = algorithm.next(state, clients, [blank(clients[0]["examples"]), before, blank(clients[2]["examples"])])
-    assert bits(output["memory"][1]) == bits(before)
-    assert bits(output["memory"][2]) == bits(blank({"y": np.zeros([0], np.int32)}))
-    assert np.abs(as_arrays(objective, output["memory"])[0]).max() > 0.1
+    assert bits(output["client_state"][1]) == bits(before)
+    assert bits(output["client_state"][2]) == bits(blank({"y": np.zeros([0], np.int32)}))
+    assert np.abs(as_arrays(objective, output["client_state"])[0]).max() > 0.1
     assert output["metrics"]["work"]["clients/non_finite"] == 1
 
 
 def test_an_objective_without_memory_has_no_blank_one(works, model):
     work = works(local_steps=1)
-    assert work.memory_type is None and work.blank_memory is None
+    assert work.client_state_type is None and work.initial_client_state is None
     with pytest.raises(TypeError, match="CrossEntropy"):
-        CrossEntropy().blank_memory(model, {"y": [0]})
+        CrossEntropy().initial_client_state(model, {"y": [0]})
 
 
 # The side channel.
@@ -488,26 +488,26 @@ def test_side_channel_over_two_rounds(model, mu):
 class Both(SharedCounts):
     """Memory and side channel in one objective: what is kept is how often the client was trained, times its size."""
 
-    def memory_type(self, local_model):
+    def client_state_type(self, local_model):
         return tff.types.to_type(collections.OrderedDict(seen=tff.TensorType(np.int32, [None])))
 
-    def blank_memory(self, local_model, examples):
+    def initial_client_state(self, local_model, examples):
         return collections.OrderedDict(seen=np.zeros([len(examples["y"])], np.int32))
 
-    def remember(self, client, prepared, steps):
-        return collections.OrderedDict(seen=client.memory["seen"] + steps)
+    def next_client_state(self, client, prepared, steps):
+        return collections.OrderedDict(seen=client.client_state["seen"] + steps)
 
 
 def test_memory_and_side_channel_together(model):
     algorithm = composed(model, Both(), local_epochs=2, batch_size=4)
     state = algorithm.initialize(model_weights(*start_weights()))
     clients = [client(*examples(n, seed=n)) for n in (6, 11)]
-    memories = [algorithm.client_work.blank_memory(c["examples"]) for c in clients]
+    client_states = [algorithm.client_work.initial_client_state(c["examples"]) for c in clients]
     for number in (1, 2):
-        output = algorithm.next(state, clients, memories)
-        state, memories = output["state"], output["memory"]
-        np.testing.assert_array_equal(memories[0]["seen"], [4 * number] * 6)
-        np.testing.assert_array_equal(memories[1]["seen"], [6 * number] * 11)
+        output = algorithm.next(state, clients, client_states)
+        state, client_states = output["state"], output["client_state"]
+        np.testing.assert_array_equal(client_states[0]["seen"], [4 * number] * 6)
+        np.testing.assert_array_equal(client_states[1]["seen"], [6 * number] * 11)
         assert state["client_work"]["shared"]["counts"].sum() == pytest.approx(17 / 200)
 
 

@@ -20,27 +20,29 @@ def random_weights(seed=1):
     return random_gradients(1, seed=seed)[0]
 
 
-def applied(optimizer, start, gradients, rate=None, anchors=None):
+def applied(optimizer, start, gradients, rate=None, global_weights=None):
     """The weights after each step, through `bind(...).apply` in eager mode."""
     variables = [tf.Variable(w) for w in start]
     bound = optimizer.bind(variables)
-    anchors = [tf.constant(w) for w in (start if anchors is None else anchors)]
+    global_weights = [tf.constant(w) for w in (start if global_weights is None else global_weights)]
     rate = tf.constant(optimizer.learning_rate if rate is None else rate, tf.float32)
     history = []
     for g in gradients:
         g = g([v.numpy() for v in variables]) if callable(g) else g
-        bound.apply([x if isinstance(x, tf.IndexedSlices) else tf.constant(x, tf.float32) for x in g], anchors, rate)
+        bound.apply(
+            [x if isinstance(x, tf.IndexedSlices) else tf.constant(x, tf.float32) for x in g], global_weights, rate
+        )
         history.append([v.numpy() for v in variables])
     return history
 
 
-def expected(rule, start, gradients, mu=0.0, anchors=None):
+def expected(rule, start, gradients, mu=0.0, global_weights=None):
     weights = [w.astype(float) for w in start]
-    anchors = weights if anchors is None else anchors
+    global_weights = weights if global_weights is None else global_weights
     history = []
     for g in gradients:
         g = g(weights) if callable(g) else g
-        g = [gi + mu * (w - a) for gi, w, a in zip(g, weights, anchors, strict=True)]
+        g = [gi + mu * (w - a) for gi, w, a in zip(g, weights, global_weights, strict=True)]
         weights = rule.step(weights, g)
         history.append(weights)
     return history
@@ -54,9 +56,9 @@ def assert_same_history(actual, wanted, tolerance):
 
 def test_padam_follows_equations_21_to_27_on_random_gradients():
     start, gradients = random_weights(), random_gradients(10)
-    anchors = random_weights(seed=2)  # far from the start, so that the proximal term shows from the first step
-    actual = applied(PAdam(0.05, mu=0.7), start, gradients, anchors=anchors)
-    assert_same_history(actual, expected(toolbox.Adam(0.05), start, gradients, 0.7, anchors), 1e-6)
+    global_weights = random_weights(seed=2)  # far from the start, so that the proximal term shows from the first step
+    actual = applied(PAdam(0.05, mu=0.7), start, gradients, global_weights=global_weights)
+    assert_same_history(actual, expected(toolbox.Adam(0.05), start, gradients, 0.7, global_weights), 1e-6)
     without = expected(toolbox.Adam(0.05), start, gradients)
     assert np.abs(actual[-1][0] - without[-1][0]).max() > 1e-2
 

@@ -44,10 +44,10 @@ def test_broadcasts_count_down_and_aggregations_up():
 
 
 def test_what_stays_at_a_client_does_not_travel():
-    memory = tff.TensorType(np.float32, [1000])
-    double = tff.tensorflow.computation(lambda m: 2 * m, memory)
+    client_state = tff.TensorType(np.float32, [1000])
+    double = tff.tensorflow.computation(lambda m: 2 * m, client_state)
 
-    @tff.federated_computation(tff.FederatedType(memory, tff.CLIENTS))
+    @tff.federated_computation(tff.FederatedType(client_state, tff.CLIENTS))
     def keep(kept):
         return tff.federated_map(double, kept)
 

@@ -14,7 +14,8 @@ import tensorflow as tf
 
 from datasets.text import CharacterEncoding, Segmenter, Vocabulary, WordEncoding
 from tff_re import exporting, models
-from tff_re.exporting import ExportError, export_model, places
+from tff_re.exporting import places
+from tff_re.exporting.export_model import ExportError, export_model
 from tff_re.models.inputs import DenseInput, TokenInput
 
 LABELS = ("咳嗽", "发热", "腹痛")

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from datasets.errors import DataError
 from datasets.text.relation_layout import MARKERS
-from tests import exports_for_tests, test_export_relations
+from tests import exports_for_tests
 from tests.bags_for_tests import data_folder as bags_folder
 from tests.documents_for_tests import data_folder as documents_folder
+from tests.exporting import test_export_relations
 from tests.exports_for_tests import LABELS
 from tff_re.errors import UserError
 from tff_re.exporting import prediction

@@ -37,13 +37,13 @@ from tests.exports_for_tests import drawn_weights
 from tests.models.encoders_for_tests import PIECES, a_copy, encoder
 from tests.upper_floors import command, refusal
 from tff_re import models
-from tff_re.exporting import ExportError, export_model
 from tff_re.exporting.corpus_prediction import BagPredictor, DocumentPredictor
+from tff_re.exporting.export_model import ExportError, export_model
 from tff_re.exporting.prediction import PredictionError, load_export
 from tff_re.models.inputs import BagInput, HiddenRelationInput, RelationInput
-from tff_re.runs.evaluation import Judge
-from tff_re.runs.run import run as runs
-from tff_re.tasks.data_paths import Where
+from tff_re.runs import run as runs
+from tff_re.runs.evaluation import ServerEvaluator
+from tff_re.tasks.data_paths import DataPaths
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +89,7 @@ def made(runtime, tmp_path_factory):
             run = SimpleNamespace(folder=folder / "run", experiment=experiment, result=result)
         with pytest.MonkeyPatch.context() as patch:
             share_all(patch, runtime)
-            export = runs.export_run(run.folder, folder / kind, False, Where(), "local", quantise="float16")
+            export = runs.export_run(run.folder, folder / kind, False, DataPaths(), "local", quantise="float16")
         return SimpleNamespace(run=run, export=export)
 
     return make
@@ -100,11 +100,11 @@ def judged(made):
     """Kind -> what the training process says of its test examples."""
 
     @functools.cache
-    def judge(kind):
+    def server_evaluator(kind):
         run = made(kind).run
-        return Judge(run.experiment)(run.result.weights)
+        return ServerEvaluator(run.experiment)(run.result.weights)
 
-    return judge
+    return server_evaluator
 
 
 def test_bags_of_a_file_get_the_training_processs_scores(made, judged):

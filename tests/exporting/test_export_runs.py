@@ -28,10 +28,10 @@ from tff_re.exporting.digests import write_digests
 from tff_re.exporting.documents import DocumentForm
 from tff_re.exporting.prediction import load_export
 from tff_re.models.keras_files import save_keras
-from tff_re.runs.evaluation import Judge
+from tff_re.runs import run as runs
+from tff_re.runs.evaluation import ServerEvaluator
 from tff_re.runs.run import _copied
-from tff_re.runs.run import run as runs
-from tff_re.tasks.data_paths import Where
+from tff_re.tasks.data_paths import DataPaths
 
 NOBODY = 65534
 
@@ -51,11 +51,11 @@ def mixed(runtime, tmp_path_factory):
     task = {"path": None, "test_path": None, "split": "train", "dev_split": "dev", "test_split": "test"}
     training = {"rounds": 2, "client_fraction": 1.0}
     table = document_table(task=task, model={"precision": "mixed_bfloat16", "frozen_layers": 1}, training=training)
-    where = Where(data=data_folder())
-    experiment, result = train_table(table, folder / "run", runtime, where=where)
+    data_paths = DataPaths(data=data_folder())
+    experiment, result = train_table(table, folder / "run", runtime, data_paths=data_paths)
     with pytest.MonkeyPatch.context() as patch:
         share_all(patch, runtime)
-        export = runs.export_run(folder / "run", None, False, where, "local")
+        export = runs.export_run(folder / "run", None, False, data_paths, "local")
     about = json.loads((export / "export.json").read_text("utf-8"))
     return SimpleNamespace(experiment=experiment, result=result, export=export, about=about, folder=folder / "run")
 
@@ -65,7 +65,7 @@ def test_an_export_computes_in_float32_and_says_how_far_that_is_from_the_run(mix
     forms, precision = mixed.about["forms"], mixed.about["precision"]
     assert max(form["difference"] for form in forms.values()) <= 1e-5
     assert mixed.about["model_options"]["precision"] == "float32"
-    scores = Judge(mixed.experiment)(mixed.result.weights).scores["test"]
+    scores = ServerEvaluator(mixed.experiment)(mixed.result.weights).scores["test"]
     corpus = mixed.experiment.prepared.held_out_corpora["test"]
     found = {(p.document_id, p.head_id, p.tail_id): p.probability for p in load_export(mixed.export).predict(corpus)}
     pairs = mixed.experiment.prepared.held_out._documents["test"].encoded.pairs
@@ -84,7 +84,7 @@ def test_an_export_computes_in_float32_and_says_how_far_that_is_from_the_run(mix
 def test_both_precisions_scores_are_on_the_card(mixed, capsys):
     """The run's are those of its metrics.csv; the export's are those of the export on the test file."""
     details = mixed.about["details"]
-    judged = mixed.result.judgement.metrics
+    judged = mixed.result.server_evaluation.metrics
     for split in ("dev", "test"):
         own = {name.split("/")[1]: value for name, value in judged.items() if name.startswith(split)}
         assert details["metrics"][split] == pytest.approx(own)
@@ -273,7 +273,7 @@ def test_a_models_file_is_the_same_whatever_was_built_before(runtime, mixed, tmp
         save_keras(runs.keras_model(run.experiment, run.result.weights), tmp_path / "again.keras")
         assert (tmp_path / "again.keras").read_bytes() == (run.folder / "model.keras").read_bytes()
         first, second = (
-            runs.export_run(run.folder, tmp_path / name, True, Where(data=data_folder()), "local", formats="keras")
+            runs.export_run(run.folder, tmp_path / name, True, DataPaths(data=data_folder()), "local", formats="keras")
             for name in (f"a-{run.folder.name}", f"b-{run.folder.name}")
         )
         assert (first / "model.keras").read_bytes() == (second / "model.keras").read_bytes()

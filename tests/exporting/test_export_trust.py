@@ -13,7 +13,7 @@ from tensorflow.core.framework.attr_value_pb2 import AttrValue
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 from tensorflow.python.framework import op_def_registry
 
-from tests import test_export_relations as relations
+from tests.exporting import test_export_relations as relations
 from tests.exports_for_tests import KINDS, arguments, export_of
 from tests.upper_floors import command, refusal
 from tff_re import api, exporting
@@ -418,8 +418,8 @@ DAMAGES = {
 def test_a_changed_export_is_refused_with_the_files_name(tmp_path, capsys, message):
     folder = a_copy("words", tmp_path / "export")
     DAMAGES[message](folder)
-    where = message.replace("SHA256SUMS: is not UTF-8", "SHA256SUMS: line 1: byte 0: is not UTF-8")
-    refusal(command(capsys, "predict", folder, TEXT), where, "; ")
+    data_paths = message.replace("SHA256SUMS: is not UTF-8", "SHA256SUMS: line 1: byte 0: is not UTF-8")
+    refusal(command(capsys, "predict", folder, TEXT), data_paths, "; ")
 
 
 def test_a_file_that_is_not_read_may_change(tmp_path):

@@ -12,8 +12,8 @@ import pytest
 from datasets.text import CharacterEncoding, Segmenter, Vocabulary, WordEncoding
 from tests.upper_floors import command, refusal
 from tff_re import models
-from tff_re.exporting import export_model
 from tff_re.exporting.digests import write_digests
+from tff_re.exporting.export_model import export_model
 from tff_re.exporting.prediction import Prediction, PredictionError, load_export
 from tff_re.models.inputs import DenseInput, TokenInput
 

@@ -513,7 +513,7 @@ def test_other_algorithms_run_as_they_are(runtime, data, name):
     algorithm = chosen.build(
         model, chosen.options(local_epochs=1, batch_size=3, **({"num_clients": 2} if name == "scaffold" else {}))
     )
-    blank = algorithm.client_work.blank_memory
+    blank = algorithm.client_work.initial_client_state
     clients = [{"examples": d, "seed": np.array([0, k], np.int32)} for k, d in enumerate(data)]
     start = model.initial_weights(7)
     output = algorithm.next(algorithm.initialize(start), clients, *([[blank(d) for d in data]] if blank else []))

@@ -14,10 +14,10 @@ from tests.upper_floors import assert_same_weights
 from tff_re.errors import UserError
 from tff_re.models.inputs import HiddenRelationInput, RelationInput
 from tff_re.recipes.reading import resolve
-from tff_re.runs.experiment import Workshop
+from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.runs.run import keras_model, train_run
 from tff_re.tasks.base import Prepared
-from tff_re.tasks.data_paths import Where
+from tff_re.tasks.data_paths import DataPaths
 
 LABELS = ("ACTIVATOR", "INHIBITOR", "AGONIST")
 
@@ -68,9 +68,9 @@ def in_order(examples):
 @pytest.mark.parametrize("frozen_layers", [1, 2])
 def test_logits_are_those_of_the_whole_model(kind, frozen_layers, corpus):
     built = recipe(corpus, kind, frozen_layers=frozen_layers)
-    apart = Workshop(Where()).build(built)
+    apart = ExperimentBuilder(DataPaths()).build(built)
     assert isinstance(apart.prepared.inputs, HiddenRelationInput)
-    plain = Workshop(Where()).prepare(built)
+    plain = ExperimentBuilder(DataPaths()).prepare(built)
     assert isinstance(plain.inputs, RelationInput)
     weights = apart.model.initial_weights(0)
     upper, whole = apart.model.keras_model(weights), keras_model(apart, weights)
@@ -88,7 +88,7 @@ def test_what_the_server_holds_is_behind_the_layers_too(corpus):
     built = recipe(corpus)
     options = dataclasses.replace(built.task.options, server_share=0.3, server_stratified=True)
     built = dataclasses.replace(built, task=dataclasses.replace(built.task, options=options))
-    apart, plain = Workshop(Where()).build(built), Workshop(Where()).prepare(built)
+    apart, plain = ExperimentBuilder(DataPaths()).build(built), ExperimentBuilder(DataPaths()).prepare(built)
     ours, pieces = apart.prepared.examples.server, plain.examples.server
     np.testing.assert_array_equal(ours["y"], pieces["y"])
     assert len(ours["y"]) == 5 and "input_ids" not in ours
@@ -108,14 +108,14 @@ def test_training_is_that_with_the_layers_inside(corpus, runtime, tmp_path, monk
         np.testing.assert_allclose(own, other, rtol=0, atol=0.15 * np.abs(other - first).max() + 1e-6)
     assert apart.traffic.up == together.traffic.up and apart.traffic.down < together.traffic.down
     saved = tf.keras.models.load_model(tmp_path / "apart" / "model.keras", compile=False)
-    examples = in_order(Workshop(Where()).prepare(recipe(corpus)).examples.clients[0].test)
+    examples = in_order(ExperimentBuilder(DataPaths()).prepare(recipe(corpus)).examples.clients[0].test)
     np.testing.assert_allclose(
         saved(examples)["logits"], keras_model(apart, result.weights)(examples)["logits"], rtol=0, atol=1e-5
     )
 
 
 def test_what_the_checkpoint_does_not_have_comes_from_the_seed(corpus):
-    shop = Workshop(Where())
+    shop = ExperimentBuilder(DataPaths())
     first, again, other = (shop.build(recipe(corpus, seed=seed)) for seed in (0, 0, 1))
     assert_same_weights(first.model.initial_weights(0), again.model.initial_weights(0))
     hidden = [e.prepared.examples.pooled("train")["hidden"] for e in (first, again, other)]
@@ -126,4 +126,4 @@ def test_what_the_checkpoint_does_not_have_comes_from_the_seed(corpus):
 
 def test_more_layers_than_there_are(corpus):
     with pytest.raises(UserError, match="frozen_layers is 3, but the encoder has 2 layers"):
-        Workshop(Where()).build(recipe(corpus, frozen_layers=3))
+        ExperimentBuilder(DataPaths()).build(recipe(corpus, frozen_layers=3))

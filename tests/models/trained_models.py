@@ -33,17 +33,17 @@ def assert_two_rounds_train_and_repeat(algorithm, model, data):
     Returns:
       (weights at the start, weights at the end).
     """
-    start, memory_of = model.initial_weights(7), algorithm.client_work.blank_memory
+    start, initial_state_of = model.initial_weights(7), algorithm.client_work.initial_client_state
 
     def rounds():
         state, losses = algorithm.initialize(start), []
-        memories = [memory_of(d) for d in data] if memory_of else None
+        client_states = [initial_state_of(d) for d in data] if initial_state_of else None
         for number in range(2):
             clients = [
                 collections.OrderedDict(examples=d, seed=np.array([number, k], np.int32)) for k, d in enumerate(data)
             ]
-            output = algorithm.next(state, clients, *([memories] if memory_of else []))
-            state, memories = output["state"], output["memory"] if memory_of else None
+            output = algorithm.next(state, clients, *([client_states] if initial_state_of else []))
+            state, client_states = output["state"], output["client_state"] if initial_state_of else None
             metrics = output["metrics"]["work"]
             assert metrics["clients/counted"] == 2 and metrics["clients/non_finite"] == 0
             losses.append(float(metrics["local/loss"]))

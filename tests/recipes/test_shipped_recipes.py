@@ -94,7 +94,7 @@ test_file.__test__ = False
 def goes_all_the_way(name: str, runtime_name: str, folder: Path, capsys, encoders=None) -> dict:
     """Takes a recipe through all commands; returns what export.json says."""
 
-    where = ("--data", data_folder(), "--runtime", runtime_name)
+    data_paths = ("--data", data_folder(), "--runtime", runtime_name)
 
     def typed(*arguments):
         done = command(capsys, *arguments)
@@ -102,9 +102,9 @@ def goes_all_the_way(name: str, runtime_name: str, folder: Path, capsys, encoder
         return done.out
 
     run, export = folder / "run", folder / "run" / "export"
-    typed("train", name, "--out", run, *cut(name, encoders), *where)
-    typed("evaluate", run, *where)
-    typed("export", run, *where)
+    typed("train", name, "--out", run, *cut(name, encoders), *data_paths)
+    typed("evaluate", run, *data_paths)
+    typed("export", run, *data_paths)
     about = json.loads((export / "export.json").read_text("utf-8"))
     recipe = load(str(run / "recipe.toml"))
     precision = getattr(recipe.model.options, "precision", "float32")

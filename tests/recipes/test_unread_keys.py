@@ -7,8 +7,8 @@ import pytest
 from tests.upper_floors import command, consultations, refusal, sentence, text_recipe, write_json, write_recipe
 from tff_re.errors import UserError
 from tff_re.recipes.reading import resolve
-from tff_re.runs.experiment import Workshop
-from tff_re.tasks.data_paths import Where
+from tff_re.runs.experiment import ExperimentBuilder
+from tff_re.tasks.data_paths import DataPaths
 
 MISSING = "/no/such/file"
 
@@ -78,7 +78,7 @@ def test_vectors_and_a_model_that_has_none(tmp_path, model, read):
     corpus = write_json(tmp_path / "corpus.json", consultations())
     recipe = text_recipe(corpus, encoding="characters", vectors="file", vectors_path=str(path))
     recipe = resolve({**recipe, "model": model}, "r.toml")
-    prepared = Workshop(Where()).prepare(recipe)
+    prepared = ExperimentBuilder(DataPaths()).prepare(recipe)
     if read:
         assert prepared.local_model(recipe.model)
         return
@@ -101,5 +101,5 @@ def test_the_split_to_test_on(tmp_path):
     recipe = text_recipe("unused", dataset="mie", test="official", test_split="test")
     del recipe["task"]["path"]
     recipe["partition"] = {"name": "iid", "num_clients": 1}
-    prepared = Workshop(Where(data=data)).prepare(resolve(recipe, "r.toml"))
+    prepared = ExperimentBuilder(DataPaths(data=data)).prepare(resolve(recipe, "r.toml"))
     assert (prepared.examples.size("train"), prepared.examples.size("test")) == (3, 6)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datasets.errors import DataError
-from tests.test_report import pixels
+from tests.report.test_report import pixels
 from tff_re.report import precision_recall_png, precision_recall_table, read_precision_recall, write_precision_recall
 from tff_re.report.precision_recall import GRID, on_grid
 from tff_re.tasks.ranking_metrics import curve

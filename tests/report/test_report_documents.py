@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from datasets.documents.statistics import ROW, DocumentStatistics
-from tests.test_report import pixels
+from tests.report.test_report import pixels
 from tff_re.report import documents_png, documents_table, entropy_png, write_documents
 from tff_re.report.drawing import COLOURS
 

@@ -38,10 +38,10 @@ from tests.upper_floors import (
     keras_weights,
     refusal,
     tiny,
-    workshop,
+    builder,
     write_recipe,
 )
-from tff_re.runs.run import training
+from tff_re.runs import training
 from tff_re.runs.evaluation import metric_names
 from tff_re.recipes.metric_names import SPLITS, require_known
 from tff_re.runs.folder import RunFolder
@@ -107,9 +107,9 @@ def test_the_test_metrics_are_those_of_the_models_probabilities(runtime):
     logits = np.asarray(model(features, training=False)["logits"], np.float64)
     by_sentence = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     scores = np.array([by_sentence[bags.arrays["bag"] == bag].max(axis=0) for bag in range(len(bags.pairs))])
-    np.testing.assert_allclose(run.result.judgement.scores["test"], scores, atol=1e-6)
+    np.testing.assert_allclose(run.result.server_evaluation.scores["test"], scores, atol=1e-6)
     precision, recall, _ = precision_recall_curve(bags.labels[:, 1:].ravel(), scores[:, 1:].ravel())
-    assert run.result.judgement.metrics["test/auc"] == pytest.approx(auc(recall, precision))
+    assert run.result.server_evaluation.metrics["test/auc"] == pytest.approx(auc(recall, precision))
 
 
 def test_the_commands_of_a_run(runtime, capsys):
@@ -125,7 +125,7 @@ def test_the_commands_of_a_run(runtime, capsys):
 
 
 def test_there_is_no_dev_on_another_task(runtime, capsys, tmp_path):
-    train_run(tiny("training.rounds=1"), tmp_path / "run", workshop=workshop(), runtime=runtime, details=False)
+    train_run(tiny("training.rounds=1"), tmp_path / "run", builder=builder(), runtime=runtime, details=False)
     typed = command(capsys, "evaluate", tmp_path / "run", "--split", "dev")
     refusal(typed, f"{tmp_path / 'run'}: its task has no dev examples")
 
@@ -138,7 +138,7 @@ def test_without_dev_the_last_round_is_the_one(runtime, capsys, tmp_path):
     assert result.chosen is None and "chosen" not in summary
     assert not any(name.startswith("dev/") for row in rows for name in row)
     assert summary["best"]["test/auc"] == max(row["test/auc"] for row in rows)
-    assert result.judgement.metrics == {k: v for k, v in rows[-1].items() if k.startswith("test/")}
+    assert result.server_evaluation.metrics == {k: v for k, v in rows[-1].items() if k.startswith("test/")}
     typed = command(capsys, "evaluate", tmp_path / "run", "--split", "dev")
     refusal(typed, "its task has no dev examples")
 
@@ -467,9 +467,9 @@ def test_a_pretrained_encoder_on_bags(frozen, runtime, capsys, tmp_path):
         assert ("hidden" in client.train) == bool(frozen) and ("input_ids" in client.train) != bool(frozen)
         for name in ("triple", "platform", "y"):
             np.testing.assert_array_equal(client.train[name], before.train[name])
-    assert 0 <= result.judgement.metrics["test/auc"] <= 1 and result.chosen == (1, "dev/auc")
+    assert 0 <= result.server_evaluation.metrics["test/auc"] <= 1 and result.chosen == (1, "dev/auc")
     typed = command(capsys, "evaluate", tmp_path / "run", "--split", "dev")
-    assert typed.code == 0 and f"{result.judgement.metrics['dev/auc']:.4f}" in typed.out
+    assert typed.code == 0 and f"{result.server_evaluation.metrics['dev/auc']:.4f}" in typed.out
 
 
 OTHERS = {

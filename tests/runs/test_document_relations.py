@@ -108,7 +108,7 @@ def test_the_measures_are_those_of_a_count_by_hand(runtime):
     run = trained(runtime)
     dev, test = probabilities(run, "dev"), probabilities(run, "test")
     assert len(dev) + len(test) == sum(3 if number % 4 == 0 else 2 for number in range(100, 110))
-    metrics = run.result.judgement.metrics
+    metrics = run.result.server_evaluation.metrics
     tried = {value: counted(dev, value)[2] for value in dev.values()}
     threshold = metrics["dev/threshold"]
     best = min(value for value in tried if value > threshold)
@@ -172,7 +172,7 @@ def test_without_dev_the_last_round_is_the_one(runtime, capsys, tmp_path):
     rows, summary = read_history(RunFolder(tmp_path / "run")), summary_of(tmp_path / "run")
     assert result.chosen is None and "chosen" not in summary
     assert not any(name.startswith("dev/") for row in rows for name in row)
-    assert result.judgement.metrics == {k: v for k, v in rows[-1].items() if k.startswith("test/")}
+    assert result.server_evaluation.metrics == {k: v for k, v in rows[-1].items() if k.startswith("test/")}
     typed = command(capsys, "evaluate", tmp_path / "run", "--split", "dev")
     refusal(typed, "its task has no dev examples")
 

@@ -26,7 +26,7 @@ from tests.upper_floors import (
     write_recipe,
 )
 from tff_re.comparison.suite import Outcome, compare, load_suite
-from tff_re.runs.experiment import Workshop
+from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.recipes.reading import load
 from tff_re.report import class_markdown
 from tff_re.runs.folder import RunFolder
@@ -95,9 +95,9 @@ def test_a_run_that_was_broken_off_comes_to_the_same_numbers(
 
 def test_the_clients_model_is_another(undisturbed):
     one, other = undisturbed["one"].experiment, undisturbed["other"].experiment
-    assert one.algorithm.client_work.memory_type is None
-    memory = other.algorithm.client_work.memory_type
-    assert len(memory.trainable) == 6, "embedding, three of the LSTM, two of the classifier"
+    assert one.algorithm.client_work.client_state_type is None
+    client_state = other.algorithm.client_work.client_state_type
+    assert len(client_state.trainable) == 6, "embedding, three of the LSTM, two of the classifier"
     assert other.traffic.down < one.traffic.down and other.traffic.up == one.traffic.up
 
 
@@ -208,7 +208,7 @@ def test_a_comparison_tells_rounds_classes_medians_and_what_is_sent_less(runtime
     }
     path = tmp_path / "suite.toml"
     path.write_text(tomli_w.dumps(table), "utf-8")
-    outcomes = compare(load_suite(str(path)), tmp_path / "out", workshop=Workshop())
+    outcomes = compare(load_suite(str(path)), tmp_path / "out", builder=ExperimentBuilder())
     typed = command(capsys, "compare", "--suite", path, "--out", tmp_path / "out", "--resume")
     assert typed.code == 0 and typed.err == ""
     with open(tmp_path / "out" / "comparison.csv", newline="", encoding="utf-8") as file:

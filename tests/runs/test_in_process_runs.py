@@ -13,7 +13,7 @@ from tests.upper_floors import (
     command,
     share_computations,
     tiny,
-    workshop,
+    builder,
     write_recipe,
 )
 from tff_re.runs.folder import RunFolder
@@ -38,7 +38,7 @@ def here(runtime, tmp_path):
 
 
 def run(folder, runtime, *plan, **options):
-    return train_run(tiny(*PLAN, *plan), folder, workshop=workshop(), runtime=runtime, **options)
+    return train_run(tiny(*PLAN, *plan), folder, builder=builder(), runtime=runtime, **options)
 
 
 def test_commands(capsys, tmp_path):

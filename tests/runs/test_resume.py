@@ -27,7 +27,7 @@ from tests.upper_floors import (
     share_computations,
     text_recipe,
     tiny,
-    workshop,
+    builder,
     write_json,
     write_recipe,
 )
@@ -37,7 +37,7 @@ from tff_re.recipes.reading import load, resolve
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.record import BY_ROUND, RunRecord, record_of, repair, rows_up_to
 from tff_re.runs.run import train_run
-from tff_re.tasks.data_paths import Where
+from tff_re.tasks.data_paths import DataPaths
 from tff_re.runs.training import read_history
 
 # Checkpoints at 3, 6 and, since it is the last round, 8; evaluation at 2, 4, 6, 8.
@@ -46,7 +46,7 @@ PLAN = ("training.rounds=8", "training.checkpoint_every=3", "evaluation.every=2"
 
 def run(folder, runtime, *, resume=False, plan=PLAN, **options):
     options = {"details": False, **options}
-    return train_run(tiny(*plan), folder, workshop=workshop(), runtime=runtime, resume=resume, **options)
+    return train_run(tiny(*plan), folder, builder=builder(), runtime=runtime, resume=resume, **options)
 
 
 @pytest.fixture(autouse=True)
@@ -204,8 +204,8 @@ def text_run(tmp_path, runtime):
 
     def text_run(name, partition=None, resume=False, **options):
         recipe = resolve(table, "text.toml")
-        where = Where(partition=partition)
-        return train_run(recipe, tmp_path / name, where=where, runtime=runtime, resume=resume, details=False, **options)
+        data_paths = DataPaths(partition=partition)
+        return train_run(recipe, tmp_path / name, data_paths=data_paths, runtime=runtime, resume=resume, details=False, **options)
 
     return text_run
 
@@ -475,8 +475,8 @@ def _save_without_record(records, round_num, state):
 # Ctrl-C while something is written
 
 
-@pytest.mark.parametrize("where", ["in the task", "in the loop"])
-def test_an_interrupted_write_leaves_no_complaint_behind(where, tmp_path, monkeypatch, capsys, caplog):
+@pytest.mark.parametrize("place", ["in the task", "in the loop"])
+def test_an_interrupted_write_leaves_no_complaint_behind(place, tmp_path, monkeypatch, capsys, caplog):
     import asyncio
     import gc
 
@@ -485,7 +485,7 @@ def test_an_interrupted_write_leaves_no_complaint_behind(where, tmp_path, monkey
     records = Records(folder)
 
     async def release(value, key):
-        if where == "in the task":
+        if place == "in the task":
             signal.raise_signal(signal.SIGINT)
         asyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGINT)
         await asyncio.sleep(5)
@@ -521,6 +521,6 @@ def test_killed_in_the_middle(runtime, capsys, tmp_path):
 
     resumed = command(capsys, "train", recipe, "--out", killed, "--resume")
     assert resumed.code == 0 and resumed.err == ""
-    train_run(load(str(recipe)), tmp_path / "whole", workshop=workshop(), runtime=runtime)
+    train_run(load(str(recipe)), tmp_path / "whole", builder=builder(), runtime=runtime)
     assert_same_run(killed, tmp_path / "whole")
     assert not [name for name in os.listdir(killed / "checkpoints") if "temp" in name]

@@ -22,16 +22,16 @@ from tests.upper_floors import (
     keras_weights,
     refusal,
     share_computations,
-    workshop,
+    builder,
     write_recipe,
 )
 from tff_re.errors import UserError
-from tff_re.runs.experiment import Workshop
+from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.models.inputs import RelationInput
 from tff_re.recipes.reading import TrainingOptions, locate, read_toml, resolve
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.run import train_run
-from tff_re.tasks.data_paths import Where
+from tff_re.tasks.data_paths import DataPaths
 from tff_re.runs.training import read_history
 
 LENGTH, LONG = 20, 60
@@ -101,9 +101,9 @@ def table(path, *, partition=IID, **task):
     return {**result, "name": "tiny-relations", "task": task, "partition": partition, "training": training}
 
 
-def prepare(path, *, seed=0, where=None, **options):
+def prepare(path, *, seed=0, data_paths=None, **options):
     recipe = resolve(table(path, **options), "r.toml", seed=seed)
-    return Workshop(where or Where()).prepare(recipe)
+    return ExperimentBuilder(data_paths or DataPaths()).prepare(recipe)
 
 
 def ids(prepared, split):
@@ -406,7 +406,7 @@ ALGORITHMS = {
 SECTIONS = {"feded": {"task": {"server_share": 0.25, "server_stratified": True}, "model": {"frozen_layers": 1}}}
 
 
-def run(out, runtime, path, algorithm="fedcmc", where=None, **options):
+def run(out, runtime, path, algorithm="fedcmc", data_paths=None, **options):
     """Trains the tables in a shared workshop; ("algorithm", "training", "model") as keyword tables."""
     tables = {name: options.pop(name) for name in ("training", "model", "task") if name in options}
     tables = {**SECTIONS.get(algorithm, {}), **tables}
@@ -414,9 +414,9 @@ def run(out, runtime, path, algorithm="fedcmc", where=None, **options):
     for name, values in tables.items():
         recipe[name] = {**recipe[name], **values}
     recipe["algorithm"] = {"name": algorithm, "batch_size": 8, "local_epochs": 1, **ALGORITHMS[algorithm]}
-    shop = Workshop(where or Where(), _computations=workshop()._computations)
+    shop = ExperimentBuilder(data_paths or DataPaths(), _computations=builder()._computations)
     options = {"details": False, **options}
-    return train_run(resolve(recipe, "tiny.toml"), out, workshop=shop, runtime=runtime, **options)
+    return train_run(resolve(recipe, "tiny.toml"), out, builder=shop, runtime=runtime, **options)
 
 
 @pytest.mark.parametrize(
@@ -469,8 +469,8 @@ def test_a_client_without_training_samples_is_tested_and_not_trained(train_file,
         "c": ClientSamples(tuple(order[18:]), ()),
     }
     write_partition(Partition("iid", {}, 0, clients), tmp_path / "p.json")
-    where = Where(partition=tmp_path / "p.json")
-    experiment, result = run(tmp_path / "run", runtime, train_file, where=where)
+    data_paths = DataPaths(partition=tmp_path / "p.json")
+    experiment, result = run(tmp_path / "run", runtime, train_file, data_paths=data_paths)
     assert experiment.clients_per_round == 2
     assert [row["clients/counted"] for row in read_history(RunFolder(tmp_path / "run"))] == [2, 2]
     assert {name: count for name, (count, _, _) in result.test.clients.items()} == {"a": 2, "b": 4}
@@ -496,7 +496,7 @@ def test_impossible_numbers_of_clients(train_file):
             resolve({**table(train_file), "training": {"client_fraction": fraction}}, "r.toml")
     recipe = resolve({**table(train_file), "training": {"clients_per_round": 4}}, "r.toml")
     with pytest.raises(UserError, match=r"clients_per_round is 4, but only 3 clients .* or set training\.client_fract"):
-        workshop().build(recipe)
+        builder().build(recipe)
 
 
 def test_without_any_training_sample_nothing_is_built(train_file, tmp_path):
@@ -504,7 +504,7 @@ def test_without_any_training_sample_nothing_is_built(train_file, tmp_path):
     write_partition(Partition("iid", {}, 0, {"a": ClientSamples((), order)}), tmp_path / "p.json")
     recipe = resolve(table(train_file), "r.toml")
     with pytest.raises(UserError, match="no client has training examples"):
-        Workshop(Where(partition=tmp_path / "p.json")).build(recipe)
+        ExperimentBuilder(DataPaths(partition=tmp_path / "p.json")).build(recipe)
 
 
 def test_a_run_counts_the_clients_for_scaffold():

@@ -14,8 +14,8 @@ import tomli_w
 
 from datasets.partition import LabelCounts
 from tests.computations import toolbox
-from tests.test_report import pixels
-from tests.upper_floors import Stop, break_off, command, share_computations, tiny, workshop, write_recipe
+from tests.report.test_report import pixels
+from tests.upper_floors import Stop, break_off, command, share_computations, tiny, builder, write_recipe
 from tff_re.runs.checkpoints import Records, read_client_states
 from tff_re.comparison.suite import Outcome, compare, load_suite
 from tff_re.comparison.report import write_report
@@ -41,7 +41,7 @@ def _built_once(monkeypatch):
 
 
 def run(folder, runtime, **options):
-    return train_run(tiny(*PLAN), folder, workshop=workshop(), runtime=runtime, **options)
+    return train_run(tiny(*PLAN), folder, builder=builder(), runtime=runtime, **options)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_what_was_recorded_is_read_back(whole):
 
 
 def test_an_algorithm_that_shows_nothing_records_nothing(runtime, tmp_path):
-    train_run(tiny("training.rounds=1"), tmp_path / "run", workshop=workshop(), runtime=runtime)
+    train_run(tiny("training.rounds=1"), tmp_path / "run", builder=builder(), runtime=runtime)
     assert not (tmp_path / "run" / "client_states.csv").exists()
     assert not (tmp_path / "run" / "plots" / "similarity.png").exists()
     assert read_client_states(RunFolder(tmp_path / "run"), ["0"]) == {}
@@ -172,15 +172,15 @@ def test_a_file_that_is_no_text_is_named(tmp_path):
 def test_a_client_that_did_not_count_has_no_row():
     """It keeps what it had, which is no value of this round."""
 
-    def memory(*values):
+    def client_state(*values):
         return collections.OrderedDict(similarity=np.array(values, np.float32))
 
     experiment = SimpleNamespace(algorithm=SimpleNamespace(client_work=SimpleNamespace(shown=("similarity",))))
-    before, after = [memory(0, 0), memory(1, 2)], [memory(0, 0), memory(3, 4)]
+    before, after = [client_state(0, 0), client_state(1, 2)], [client_state(0, 0), client_state(3, 4)]
 
     def fresh(counted):
         metrics = {"work": {"clients/counted": np.float32(counted)}}
-        return _fresh_states(experiment, ["a", "b"], (before,), {"memory": after, "metrics": metrics})
+        return _fresh_states(experiment, ["a", "b"], (before,), {"client_state": after, "metrics": metrics})
 
     assert list(fresh(1)) == ["b"] and fresh(1)["b"]["similarity"].tolist() == [3, 4]
     assert list(fresh(2)) == ["a", "b"]
@@ -293,7 +293,7 @@ def test_a_comparison_draws_the_first_entry_of_a_table_that_recorded_similaritie
         {"name": "FedAvg again", "group": "B", "algorithm": {"name": "fedavg"}},
     )
     suite = suite_of(tmp_path, *entries)
-    outcomes = compare(suite, tmp_path / "out", workshop=workshop())
+    outcomes = compare(suite, tmp_path / "out", builder=builder())
     for name, by_seed in outcomes.items():
         assert all(bool(outcome.similarities) == ("FedAvg" not in name) for outcome in by_seed.values())
     typed = command(capsys, "compare", "--suite", tmp_path / "suite.toml", "--out", tmp_path / "out", "--resume")

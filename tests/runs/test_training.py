@@ -26,13 +26,13 @@ from tests.upper_floors import (
     share_computations,
     text_recipe,
     tiny,
-    workshop,
+    builder,
     write_json,
     write_recipe,
 )
-from tff_re.runs.run import training
+from tff_re.runs import training
 from tff_re.runs.evaluation import Evaluation
-from tff_re.runs.experiment import Workshop
+from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.run import train_run
 from tff_re.runtime import WorkerDied, open_runtime
@@ -50,7 +50,7 @@ from tff_re.runs.training import (
 
 
 def run(folder, runtime, *overrides, seed=None, **options):
-    options = {"details": False, "workshop": workshop(), **options}
+    options = {"details": False, "builder": builder(), **options}
     return train_run(tiny(*overrides, seed=seed), folder, runtime=runtime, **options)
 
 
@@ -83,7 +83,7 @@ def test_the_same_recipe_and_seed_give_the_same_bytes(undisturbed, runtime, tmp_
 
 
 def test_a_computation_built_anew_gives_the_same_numbers(undisturbed, runtime, tmp_path):
-    _, result = run(tmp_path / "anew", runtime, "training.rounds=5", workshop=Workshop())
+    _, result = run(tmp_path / "anew", runtime, "training.rounds=5", builder=ExperimentBuilder())
     assert (tmp_path / "anew" / "metrics.csv").read_bytes() == (undisturbed.folder / "metrics.csv").read_bytes()
     assert_same_weights(result.weights, undisturbed.result.weights)
 
@@ -133,9 +133,9 @@ def spied(experiment):
     """The experiment, and a list that fills with what `next` is called with: (sizes, seeds) of each round."""
     seen, real = [], experiment.algorithm.next
 
-    def spy(state, clients, *memory):
+    def spy(state, clients, *client_state):
         seen.append([(c["examples"]["y"].tolist(), c["seed"].tolist()) for c in clients])
-        return real(state, clients, *memory)
+        return real(state, clients, *client_state)
 
     return dataclasses.replace(experiment, algorithm=dataclasses.replace(experiment.algorithm, next=spy)), seen
 
@@ -150,7 +150,7 @@ def test_methods_get_the_same_clients_and_the_same_seeds(runtime, tmp_path):
     calls = {}
     for name in ("fedpap", "fedavgs"):
         recipe = tiny("algorithm={name='%s'}" % name, "training.rounds=4")  # noqa: UP031 - braces
-        experiment, calls[name] = spied(workshop().build(recipe))
+        experiment, calls[name] = spied(builder().build(recipe))
         train(experiment, begun(tmp_path / name), runtime)
     assert calls["fedpap"] == calls["fedavgs"]
     assert [len(clients) for clients in calls["fedpap"]] == [2] * 4
@@ -159,7 +159,7 @@ def test_methods_get_the_same_clients_and_the_same_seeds(runtime, tmp_path):
 
 
 def test_clients_without_training_examples_are_never_sampled(runtime, tmp_path):
-    experiment = workshop().build(tiny("training.rounds=6", "training.clients_per_round=3"))
+    experiment = builder().build(tiny("training.rounds=6", "training.clients_per_round=3"))
     first, *others = experiment.prepared.examples.clients
     untrained = ClientExamples(first.client_id, {k: v[:0] for k, v in first.train.items()}, first.test)
     examples = FederatedExamples((untrained, *others), experiment.prepared.examples.label_names)
@@ -222,7 +222,7 @@ def test_accuracy_is_the_clients_mean_weighted_by_size(undisturbed):
 
 
 def test_no_test_examples_at_all(runtime, tmp_path):
-    experiment = workshop().build(tiny("training.rounds=2"))
+    experiment = builder().build(tiny("training.rounds=2"))
     clients = tuple(
         ClientExamples(c.client_id, c.train, {k: v[:0] for k, v in c.test.items()})
         for c in experiment.prepared.examples.clients
@@ -340,7 +340,7 @@ def test_a_worker_killed_between_rounds_changes_nothing(undisturbed, own_runtime
 
 
 def test_a_worker_killed_in_the_middle_of_a_round_changes_nothing(undisturbed, own_runtime, tmp_path):
-    experiment = workshop().build(tiny("training.rounds=5"))
+    experiment = builder().build(tiny("training.rounds=5"))
     real, attempts = experiment.algorithm.next, []
 
     def next_with_death(*arguments):

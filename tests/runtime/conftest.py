@@ -9,7 +9,7 @@ import uuid
 import psutil
 import pytest
 
-from tff_re.runtime.local.runtime import supervised
+from tff_re.runtime.local import supervised
 from tff_re.runtime.tls import Tls
 
 _MARK = "TFF_RE_RUNTIME_TEST"

@@ -99,8 +99,8 @@ def one_round(algorithm):
         clients = [toolbox.in_bags(one, platform) for platform, one in enumerate(clients)]
     state = algorithm.initialize(toolbox.model_weights(*toolbox.start_weights()))
     rest = []
-    if algorithm.client_work.memory_type is not None:
-        rest.append([algorithm.client_work.blank_memory(one["examples"]) for one in clients])
+    if algorithm.client_work.client_state_type is not None:
+        rest.append([algorithm.client_work.initial_client_state(one["examples"]) for one in clients])
     if algorithm.server_type is not None:
         rest.append(toolbox.client(*toolbox.examples(NUM_AT_SERVER, seed=40)))
     return algorithm.next(state, clients, *rest)
@@ -129,8 +129,10 @@ def test_a_round_gives_the_numbers_of_one_worker(name, local_outputs, runtime, a
     for spread, alone in zip(leaves(tf, output), leaves(tf, local_outputs[name]), strict=True):
         assert spread.dtype == alone.dtype and spread.shape == alone.shape
         np.testing.assert_allclose(spread, alone, rtol=1e-5, atol=1e-6)
-    if "memory" in output:  # a client's own, so no sum over clients: it is the same number for number
-        for spread, alone in zip(leaves(tf, output["memory"]), leaves(tf, local_outputs[name]["memory"]), strict=True):
+    if "client_state" in output:  # a client's own, so no sum over clients: it is the same number for number
+        for spread, alone in zip(
+            leaves(tf, output["client_state"]), leaves(tf, local_outputs[name]["client_state"]), strict=True
+        ):
             np.testing.assert_array_equal(spread, alone)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.runtime.test_remote import free_port
-from tests.upper_floors import assert_same_run, command, refusal, share_computations, tiny, workshop, write_recipe
+from tests.upper_floors import assert_same_run, builder, command, refusal, share_computations, tiny, write_recipe
 from tff_re.runs.run import train_run
 from tff_re.runtime import RemoteRuntime
 from tff_re.runtime.local.worker import Worker
@@ -50,11 +50,11 @@ def test_a_run_that_loses_a_worker(workers, tmp_path):
     """Everything is as if it had not been lost, and the log says that it was."""
     runtime = RemoteRuntime(tmp_path / "log", addresses=addresses(workers))
     with runtime:
-        train_run(tiny(), tmp_path / "quiet", workshop=workshop(), runtime=runtime, details=True)
+        train_run(tiny(), tmp_path / "quiet", builder=builder(), runtime=runtime, details=True)
         train_run(
             tiny(),
             tmp_path / "disturbed",
-            workshop=workshop(),
+            builder=builder(),
             runtime=runtime,
             on_round=lambda report: workers[1].stop() if report.round == 1 else None,
         )

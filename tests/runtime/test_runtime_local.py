@@ -23,8 +23,8 @@ from tff_re.runtime import (
     WorkerDied,
     open_runtime,
 )
-from tff_re.runtime.local.runtime import runtime as local
-from tff_re.runtime.local.runtime import supervised
+from tff_re.runtime.local import runtime as local
+from tff_re.runtime.local import supervised
 
 
 @pytest.fixture(scope="module")

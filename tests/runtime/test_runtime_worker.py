@@ -20,9 +20,9 @@ import pytest
 from tests.runtime.conftest import supervisor_without_namespaces
 from tff_re.runtime import RuntimeProblem, WorkerStartFailed, install_signal_handlers
 from tff_re.runtime.connection import check_worker
+from tff_re.runtime.local import supervised
+from tff_re.runtime.local import worker as worker_module
 from tff_re.runtime.local.forwarder import Forwarder
-from tff_re.runtime.local.runtime import supervised
-from tff_re.runtime.local.runtime import worker as worker_module
 from tff_re.runtime.local.worker import Worker
 
 
@@ -335,7 +335,7 @@ def test_killed_worker_is_told_by_signal(worker, processes):
     assert worker.wait_for_end(2)
     death = worker.death()
     assert (death.signal_number, death.exit_code, death.pid) == (signal.SIGKILL, None, worker.pid)
-    assert f"process {worker.pid}" in str(death) and "SIGKILL" in str(death) and "memory" in str(death)
+    assert f"process {worker.pid}" in str(death) and "SIGKILL" in str(death) and "client_state" in str(death)
     assert str(worker.log_path) in str(death) and "\n" not in str(death)
     assert not worker.stopped
 

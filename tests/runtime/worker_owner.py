@@ -8,12 +8,14 @@ by a `finally` block.
 
 import json
 import os
+import signal
 import sys
 import time
 
 
 def main():
     kind, ending, log, record = sys.argv[1:]
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, and so it would be here
     from tff_re.runtime import install_signal_handlers, open_runtime
     from tff_re.runtime.local.worker import Worker
 

@@ -14,18 +14,18 @@ from tests.upper_floors import consultations, sentence, text_recipe, tiny, write
 from tff_re.errors import UserError
 from tff_re.models.inputs import DenseInput, TokenInput
 from tff_re.recipes.reading import load, resolve, shipped
-from tff_re.runs.experiment import Workshop
+from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.tasks import module
-from tff_re.tasks.data_paths import Where
+from tff_re.tasks.data_paths import DataPaths
 
 
-def prepare(corpus, *, partition=None, seed=0, where=None, **task):
+def prepare(corpus, *, partition=None, seed=0, data_paths=None, **task):
     """The symptom task on a corpus file."""
     table = text_recipe(corpus, **task)
     if partition is not None:
         table["partition"] = partition
     recipe = resolve(table, "r.toml", seed=seed)
-    return Workshop(where or Where()).prepare(recipe)
+    return ExperimentBuilder(data_paths or DataPaths()).prepare(recipe)
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_the_official_split_is_the_dev_file(corpus, tmp_path):
 
 def test_the_shipped_corpus_needs_nothing(monkeypatch):
     monkeypatch.delenv("TFF_RE_DATA", raising=False)
-    prepared = Workshop().prepare(load("flcmc-shipped-fedpap"))
+    prepared = ExperimentBuilder().prepare(load("flcmc-shipped-fedpap"))
     assert len(prepared.examples.clients) == 10 and prepared.examples.size("train") == 279
     assert prepared.examples.size("test") == 66
     assert any("in the vocabulary" in note for note in prepared.notes)
@@ -98,7 +98,7 @@ def test_a_partition_file_stands_in_for_the_partitioner(corpus, tmp_path):
 
     drawn = prepare(corpus, partition={"name": "iid", "num_clients": 3}, seed=7)
     write_partition(drawn.partition, tmp_path / "p.json")
-    given = prepare(corpus, where=Where(partition=tmp_path / "p.json"))
+    given = prepare(corpus, data_paths=DataPaths(partition=tmp_path / "p.json"))
     assert given.partition == drawn.partition
     np.testing.assert_array_equal(given.examples.pooled("train")["tokens"], drawn.examples.pooled("train")["tokens"])
 
@@ -211,7 +211,7 @@ def test_options_that_do_not_fit(task, wanted):
 
 
 def test_synthetic():
-    prepared = Workshop().prepare(tiny())
+    prepared = ExperimentBuilder().prepare(tiny())
     assert prepared.inputs == DenseInput(5) and prepared.encoding is None and prepared.partition is None
     assert prepared.examples.size("train") == 60 and prepared.examples.size("test") == 24
     for split in ("train", "test"):
@@ -224,14 +224,14 @@ def test_synthetic_refuses_a_partition(tmp_path):
     task = module("synthetic")
     words = "the synthetic task makes its own clients; leave the partition out"
     with pytest.raises(UserError, match=words):
-        task.prepare(task.Options(), Iid(3), 0, Where())
+        task.prepare(task.Options(), Iid(3), 0, DataPaths())
     with pytest.raises(UserError, match=words):
-        task.prepare(task.Options(), Natural(), 0, Where(partition=tmp_path / "p.json"))
+        task.prepare(task.Options(), Natural(), 0, DataPaths(partition=tmp_path / "p.json"))
 
 
 def test_a_model_that_does_not_take_the_inputs():
     with pytest.raises(UserError, match=r"the model 'lstm' does not take the inputs of this task; .*model\.name"):
-        Workshop().build(tiny("model={name='lstm'}"))
+        ExperimentBuilder().build(tiny("model={name='lstm'}"))
 
 
 # Published corpora
@@ -249,7 +249,7 @@ def data():
 @pytest.mark.parametrize("name", [name for name in shipped() if load(name).task.name == "symptom_classification"])
 def test_shipped_recipes_find_their_data(name, data):
     recipe = load(name)
-    prepared = Workshop(Where(data=data)).prepare(recipe)
+    prepared = ExperimentBuilder(DataPaths(data=data)).prepare(recipe)
     trained = sum(size > 0 for size in held(prepared, "train").values())
     assert trained >= recipe.training.clients_per_round
     assert prepared.examples.size("test") > 0 and len(prepared.label_names) > 1
@@ -273,7 +273,7 @@ def test_data_sets(task, clients, samples, classes, data):
     del table["task"]["path"]
     if task["dataset"] == "dxy":
         table["partition"] = {"name": "dirichlet", "num_clients": 5, "alpha": 0.5}
-    prepared = Workshop(Where(data=data)).prepare(resolve(table, "r.toml"))
+    prepared = ExperimentBuilder(DataPaths(data=data)).prepare(resolve(table, "r.toml"))
     assert len(prepared.label_names) == classes
     total = prepared.examples.size("train") + prepared.examples.size("test")
     assert total == (samples or total) and len(prepared.examples.clients) == (clients or len(prepared.examples.clients))

@@ -19,12 +19,14 @@ from tff_re.runs.folder import writing
 
 if TYPE_CHECKING:  # TensorFlow's import takes seconds, which a list of recipes can do without
     from tff_re.cli.predict_input import Shown, Source
-    from tff_re.tasks.data_paths import Where
+    from tff_re.tasks.data_paths import DataPaths
 
 console = Terminal()
 
 
-def train(recipe_name: str, overrides, where: Where, out: Path | None, resume: bool, seed: int | None, runtime: str):
+def train(
+    recipe_name: str, overrides, data_paths: DataPaths, out: Path | None, resume: bool, seed: int | None, runtime: str
+):
     """`train`: a recipe into a folder."""
     from tff_re.cli import progress
     from tff_re.runs.run import train_run
@@ -33,7 +35,7 @@ def train(recipe_name: str, overrides, where: Where, out: Path | None, resume: b
     out = out or Path("runs") / f"{recipe.name}-seed{recipe.seed}"
     with progress.RoundProgress(console, _title(recipe.name), recipe.training.rounds) as shown:
         _, result = train_run(
-            recipe, out, where=where, resume=resume, runtime=runtime, on_start=_say_start, on_round=shown
+            recipe, out, data_paths=data_paths, resume=resume, runtime=runtime, on_start=_say_start, on_round=shown
         )
     if result.test is not None:
         console.print(
@@ -43,15 +45,17 @@ def train(recipe_name: str, overrides, where: Where, out: Path | None, resume: b
                 result.test.trivial,
             )
         )
-    if result.judgement is not None:
+    if result.server_evaluation is not None:
         title = f"{recipe.name}, seed {recipe.seed}: examples at the server"
         if result.chosen is not None:
             title += f", round {result.chosen[0]}, chosen by {result.chosen[1]}"
-        console.print(_metrics_table(title, result.judgement.metrics))
+        console.print(_metrics_table(title, result.server_evaluation.metrics))
     _say(f"written: {out} (metrics.csv, plots, model.keras, TensorBoard; export it with: export {out})")
 
 
-def compare(recipes, suite_name, seeds, overrides, where: Where, out: Path | None, resume: bool, runtime_name: str):
+def compare(
+    recipes, suite_name, seeds, overrides, data_paths: DataPaths, out: Path | None, resume: bool, runtime_name: str
+):
     """`compare`: several recipes, or a suite."""
     from tff_re.comparison.suite import load_suite, suite_of_recipes
 
@@ -61,23 +65,23 @@ def compare(recipes, suite_name, seeds, overrides, where: Where, out: Path | Non
     run_suite(
         suite,
         out or Path("runs") / (Path(suite_name).stem if suite_name else "comparison"),
-        where,
+        data_paths,
         resume,
         runtime_name,
     )
 
 
-def run_suite(suite, out: Path, where: Where, resume: bool, runtime_name: str) -> None:
+def run_suite(suite, out: Path, data_paths: DataPaths, resume: bool, runtime_name: str) -> None:
     """Runs a suite into a folder, writes its tables and curves, prints the tables."""
     from tff_re.comparison.report import write_report
     from tff_re.comparison.suite import compare as run_comparison
-    from tff_re.runs.experiment import Workshop
+    from tff_re.runs.experiment import ExperimentBuilder
 
     with _suite_progress(suite) as (on_start, on_round), writing(out):
         outcomes = run_comparison(
             suite,
             out,
-            workshop=Workshop(where),
+            builder=ExperimentBuilder(data_paths),
             runtime_name=runtime_name,
             resume=resume,
             on_start=on_start,
@@ -91,16 +95,16 @@ def run_suite(suite, out: Path, where: Where, resume: bool, runtime_name: str) -
     _say(f"written: {', '.join(str(path) for path in report.files)}")
 
 
-def evaluate(run: Path, split: str, where: Where, runtime: str):
+def evaluate(run: Path, split: str, data_paths: DataPaths, runtime: str):
     """`evaluate`: the newest checkpoint of a run on all clients, or on what the server holds."""
     from tff_re.report import confusion_png
-    from tff_re.runs.evaluation import Evaluator, Judge
+    from tff_re.runs.evaluation import Evaluator, ServerEvaluator
     from tff_re.runs.run import open_run
 
-    with open_run(run, where, runtime) as (opened, _):
+    with open_run(run, data_paths, runtime) as (opened, _):
         held_out = opened.experiment.prepared.held_out
         if held_out is not None and split in held_out.splits:
-            found = Judge(opened.experiment)(opened.weights).metrics
+            found = ServerEvaluator(opened.experiment)(opened.weights).metrics
             own = {name.removeprefix(f"{split}/"): value for name, value in found.items() if name.startswith(split)}
             console.print(_metrics_table(f"{split} examples at the server after round {opened.round}", own))
             return
@@ -150,11 +154,13 @@ def _class_table(labels, confusion, positive) -> Table:
     return table
 
 
-def cases(runs, facts: int, pair, sentences: int, show_text: bool, out: Path | None, where: Where, runtime: str):
+def cases(
+    runs, facts: int, pair, sentences: int, show_text: bool, out: Path | None, data_paths: DataPaths, runtime: str
+):
     """`cases`: which sentences of a fact each run's method trains on."""
     from tff_re.comparison.case_study import case_csv, study
 
-    found = study(runs, where, runtime, facts=facts, pair=pair)
+    found = study(runs, data_paths, runtime, facts=facts, pair=pair)
     for case in found:
         head, tail = case.pair
         shown = case.most_trained(sentences)
@@ -192,11 +198,11 @@ def _marked(sentence) -> Text:
     return text
 
 
-def export(run: Path, out: Path | None, overwrite: bool, where: Where, runtime: str, **forms):
+def export(run: Path, out: Path | None, overwrite: bool, data_paths: DataPaths, runtime: str, **forms):
     """`export`: a run as a model that takes raw text; `forms` are `export_run`'s."""
     from tff_re.runs.run import export_run
 
-    folder = export_run(run, out, overwrite, where, runtime, **forms)
+    folder = export_run(run, out, overwrite, data_paths, runtime, **forms)
     written = ", ".join(f"{path.name}/" if path.is_dir() else path.name for path in sorted(folder.iterdir()))
     _say(f"written: {folder} ({written})")
 
@@ -323,14 +329,14 @@ def datasets(data: Path | None):
     console.print(table)
 
 
-def partition(recipe_name: str, overrides, where: Where, seed: int | None, out: Path | None):
+def partition(recipe_name: str, overrides, data_paths: DataPaths, seed: int | None, out: Path | None):
     """`partition`: who would hold what."""
     from datasets.partition import write_partition
     from tff_re.report import documents_table, partition_heatmap, partition_table, write_documents
-    from tff_re.runs.experiment import Workshop
+    from tff_re.runs.experiment import ExperimentBuilder
 
     recipe = load(recipe_name, overrides, seed)
-    prepared = Workshop(where).prepare(recipe)
+    prepared = ExperimentBuilder(data_paths).prepare(recipe)
     console.print(partition_table(prepared.counts))
     if prepared.documents is not None:
         console.print(documents_table(prepared.documents.rows))

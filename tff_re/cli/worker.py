@@ -34,7 +34,7 @@ def serve(
     port: int, bind: str | None, max_concurrent: int | None, tls: Tls | None, insecure: bool, log: Path | None
 ) -> None:
     """`worker`: one for other machines' runs, until Ctrl-C."""
-    from tff_re.runtime.remote.runtime import serving
+    from tff_re.runtime.remote import serving
 
     with contextlib.suppress(KeyboardInterrupt):
         serving.serve(

@@ -27,7 +27,7 @@ from datasets.files import write_atomically
 from tff_re.errors import UserError
 from tff_re.runs.evaluation import arranged
 from tff_re.runs.run import FinishedRun, open_run
-from tff_re.tasks.data_paths import Where
+from tff_re.tasks.data_paths import DataPaths
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,9 @@ class Case:
         return [self.sentences[place] for place in sorted(places)]
 
 
-def study(paths: Sequence[Path], where: Where, runtime: str, *, facts: int = 3, pair: Pair | None = None) -> list[Case]:
+def study(
+    paths: Sequence[Path], data_paths: DataPaths, runtime: str, *, facts: int = 3, pair: Pair | None = None
+) -> list[Case]:
     """Opens runs on the same bags and seed, and looks at the facts with the most sentences, or at those of a pair.
 
     Args:
@@ -89,7 +91,7 @@ def study(paths: Sequence[Path], where: Where, runtime: str, *, facts: int = 3, 
     first, chosen = None, []
     names = _names(paths)
     for path in paths:
-        with open_run(path, where, runtime) as (run, _):
+        with open_run(path, data_paths, runtime) as (run, _):
             bags = run.experiment.prepared.bags
             if bags is None:
                 raise UserError(f"{path}: is a run of {run.experiment.recipe.task.name}, and cases are made of bags")

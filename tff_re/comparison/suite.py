@@ -31,7 +31,7 @@ from tff_re.recipes.reading import (
 )
 from tff_re.report import Points, read_precision_recall
 from tff_re.runs.evaluation import metric_names
-from tff_re.runs.experiment import Workshop
+from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.runs.folder import RunFolder, make_private_folder, permissions
 from tff_re.runs.record import is_as_it_was
 from tff_re.runs.run import recorded_similarities, train_run
@@ -349,7 +349,7 @@ def compare(
     suite: Suite,
     out: Path,
     *,
-    workshop: Workshop,
+    builder: ExperimentBuilder,
     runtime_name: str = "local",
     resume: bool = False,
     on_start: Callable[[str, int, int], None] = lambda entry, seed, rounds: None,
@@ -367,22 +367,22 @@ def compare(
     require_runtime(runtime_name)
     if not resume and _alike(suite):
         first = suite.entries[0].recipe_for(suite.seeds[0])
-        require_metrics_of(suite, metric_names(workshop.build(first)), first.name)
+        require_metrics_of(suite, metric_names(builder.build(first)), first.name)
     make_private_folder(Path(out))
     make_private_folder(runs)
     with permissions(), open_runtime(runtime_name, log_path=runs / "worker.log") as runtime:
-        _run_all(suite, runs, outcomes, workshop, runtime, resume, on_start, on_round)
+        _run_all(suite, runs, outcomes, builder, runtime, resume, on_start, on_round)
     return outcomes
 
 
-def _run_all(suite, runs, outcomes, workshop, runtime, resume, on_start, on_round) -> None:
+def _run_all(suite, runs, outcomes, builder, runtime, resume, on_start, on_round) -> None:
     alike = _alike(suite)
     for seed in suite.seeds:
         for entry in suite.entries:
             recipe = entry.recipe_for(seed)
             folder = RunFolder(runs / f"{slug(entry.name)}-seed{seed}")
             on_start(entry.name, seed, recipe.training.rounds)
-            if resume and (outcome := _finished(recipe, folder, workshop)):
+            if resume and (outcome := _finished(recipe, folder, builder)):
                 if alike:
                     names = {name for row in outcome.history for name in row}
                     require_metrics_of(suite, names, f"{recipe.name}, seed {seed}")
@@ -391,7 +391,7 @@ def _run_all(suite, runs, outcomes, workshop, runtime, resume, on_start, on_roun
             experiment, _ = train_run(
                 recipe,
                 folder.path,
-                workshop=workshop,
+                builder=builder,
                 resume=resume and folder.recipe.exists(),
                 runtime=runtime,
                 on_start=lambda experiment: (
@@ -421,7 +421,7 @@ def _references(summary: dict) -> dict[str, dict[str, float]]:
     }
 
 
-def _finished(recipe: Recipe, folder: RunFolder, workshop: Workshop) -> Outcome | None:
+def _finished(recipe: Recipe, folder: RunFolder, builder: ExperimentBuilder) -> Outcome | None:
     """The outcome of a run that has come to its end, from its folder alone; None if it has not, or is another run, or
     files in it were changed: resuming the run mends or refuses them."""
     if not (folder.summary.exists() and folder.recipe.exists() and is_as_it_was(folder)):
@@ -442,7 +442,7 @@ def _finished(recipe: Recipe, folder: RunFolder, workshop: Workshop) -> Outcome 
         raise UserError(f"{folder.summary}: is damaged; remove it, then continue with --resume") from None
     similar = {}
     if folder.client_states.exists():
-        prepared = workshop.prepare(recipe)
+        prepared = builder.prepare(recipe)
         similar = {"counts": prepared.counts, "similarities": recorded_similarities(prepared, folder)}
     curve = read_precision_recall(folder.precision_recall)
     if curve is None and math.isfinite(history[-1].get("test/auc", math.nan)):

@@ -15,10 +15,10 @@ import tomli_w
 
 from datasets.catalogue import DATA_SETS, find_data_set
 from tff_re.errors import UserError
-from tff_re.exporting import in_float32
+from tff_re.exporting.export_model import in_float32
 from tff_re.models.inputs import DocumentInput
 from tff_re.recipes.reading import Recipe, tomllib
-from tff_re.runs.evaluation import Evaluator, Judge
+from tff_re.runs.evaluation import Evaluator, ServerEvaluator
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.folder import RunFolder, environment
 from tff_re.settings import to_table
@@ -122,7 +122,7 @@ def _measured(experiment: Experiment, weights: Any) -> dict[str, float]:
     if not test.empty:
         found.update({f"{TEST}/{name}": value for name, value in test(weights).metrics.items()})
     if experiment.scoring is not None:
-        found.update(Judge(experiment)(weights).metrics)
+        found.update(ServerEvaluator(experiment)(weights).metrics)
     return found
 
 

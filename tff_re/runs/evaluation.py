@@ -82,14 +82,14 @@ class Evaluator:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class ServerEvaluation:
     """What the examples at the server say of a model: metrics such as `dev/auc`, and the scores of each split."""
 
     metrics: dict[str, float]
     scores: dict[str, np.ndarray]
 
 
-class Judge:
+class ServerEvaluator:
     """Evaluates the weights of a round on what the server holds; see `tff_re.tasks.held_out`."""
 
     def __init__(self, experiment: Experiment):
@@ -104,14 +104,14 @@ class Judge:
         """The metric that chooses the round, or None where there is no dev split."""
         return f"{DEV}/{self._held_out.criterion}" if DEV in self._held_out.splits else None
 
-    def __call__(self, weights) -> Judgement:
+    def __call__(self, weights) -> ServerEvaluation:
         """Runs in the current execution context.
 
         Args:
           weights: ModelWeights.
         """
         scores = {split: np.asarray(self._computation(weights, own)) for split, own in self._examples.items()}
-        return Judgement(self._held_out.metrics(scores), scores)
+        return ServerEvaluation(self._held_out.metrics(scores), scores)
 
 
 class Truth:

@@ -23,7 +23,7 @@ from tff_re.models.inputs import HiddenRelationInput
 from tff_re.recipes.reading import Recipe
 from tff_re.tasks.sizes import LARGEST_MESSAGE, require_room_for_model, require_room_in_message
 from tff_re.tasks.base import Prepared
-from tff_re.tasks.data_paths import Where
+from tff_re.tasks.data_paths import DataPaths
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,14 @@ class Experiment:
 
 
 @dataclass
-class Workshop:
+class ExperimentBuilder:
     """Builds experiments; what two of them have in common is built once.
 
     Seeds differ in data and initial weights, not in computations; algorithms compared on a seed differ in
     computations, not in data.
     """
 
-    where: Where = field(default_factory=Where)
+    data_paths: DataPaths = field(default_factory=DataPaths)
     _prepared: dict = field(default_factory=dict)
     _computations: dict = field(default_factory=dict)
 
@@ -113,7 +113,7 @@ class Workshop:
             self._prepared.clear()  # one seed at a time is in use, and the data may be large
             prepare = tasks.module(recipe.task.name).prepare
             self._prepared[key] = _of(
-                recipe, prepare, recipe.task.options, recipe.partition.options, recipe.seed, self.where
+                recipe, prepare, recipe.task.options, recipe.partition.options, recipe.seed, self.data_paths
             )
         return self._prepared[key]
 
@@ -155,7 +155,7 @@ def _weight_bytes(recipe: Recipe, model: LocalModel) -> int:
 
 def _require_room(recipe: Recipe, algorithm: FederatedAlgorithm, prepared: Prepared, sampled: int) -> None:
     """What the clients of a round keep comes back from the worker in one message, which cannot be larger than 2 GB."""
-    blank = algorithm.client_work.blank_memory
+    blank = algorithm.client_work.initial_client_state
     if blank is None:
         return
     kept = (sum(array.nbytes for array in tf.nest.flatten(blank(c.train))) for c in prepared.examples.clients)

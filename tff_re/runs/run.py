@@ -21,7 +21,7 @@ from datasets.partition import read_partition, write_partition
 from tff_re import models
 from tff_re.runs.checkpoints import read_client_states
 from tff_re.errors import UserError
-from tff_re.runs.experiment import Experiment, Workshop, require_messages
+from tff_re.runs.experiment import Experiment, ExperimentBuilder, require_messages
 from tff_re.models.inputs import BagInput, HiddenRelationInput
 from tff_re.models.keras_files import forget_layer_names, save_keras
 from tff_re.models.text_layers import forget_initial_values
@@ -39,7 +39,7 @@ from tff_re.report import (
 from tff_re.runs.folder import RunFolder, permissions, writing
 from tff_re.runtime import Runtime, open_runtime, require_runtime
 from tff_re.tasks.base import Prepared
-from tff_re.tasks.data_paths import Where
+from tff_re.tasks.data_paths import DataPaths
 from tff_re.runs.training import Result, RoundReport, final_weights, read_history, train, write_results
 
 _log = logging.getLogger("tff_re")
@@ -85,8 +85,8 @@ def train_run(
     recipe: Recipe,
     out: Path,
     *,
-    workshop: Workshop | None = None,
-    where: Where | None = None,
+    builder: ExperimentBuilder | None = None,
+    data_paths: DataPaths | None = None,
     resume: bool = False,
     runtime: str | Runtime = "local",
     on_start: Callable[[Experiment], None] = lambda experiment: None,
@@ -110,15 +110,15 @@ def train_run(
       UserError, DataError: see the parts.
     """
     folder = RunFolder(out)
-    where = where or Where()
-    if resume and where.partition is None and folder.partition.exists():
-        where = dataclasses.replace(where, partition=folder.partition)
+    data_paths = data_paths or DataPaths()
+    if resume and data_paths.partition is None and folder.partition.exists():
+        data_paths = dataclasses.replace(data_paths, partition=folder.partition)
     _require_temporary_folder()
     with writing(folder.path):
         # Before the folder is touched: a recipe that cannot run leaves nothing behind.
         if isinstance(runtime, str):
             require_runtime(runtime)
-        experiment = (workshop or Workshop(where)).build(recipe)
+        experiment = (builder or ExperimentBuilder(data_paths)).build(recipe)
         require_messages(experiment, runtime if isinstance(runtime, str) else getattr(runtime, "name", ""))
         folder.begin(recipe.to_toml(), resume=resume)
         with folder.locked(), logging_to(folder.log), contextlib.ExitStack() as stack:
@@ -140,7 +140,7 @@ def train_run(
 class FinishedRun:
     """A run opened again: its experiment and what built it, and the newest checkpoint's weights and round."""
 
-    workshop: Workshop
+    builder: ExperimentBuilder
     experiment: Experiment
     folder: RunFolder
     weights: object
@@ -149,7 +149,7 @@ class FinishedRun:
 
 @contextlib.contextmanager
 def open_run(
-    path: Path, where: Where, runtime_name: str, *, only_read: bool = False
+    path: Path, data_paths: DataPaths, runtime_name: str, *, only_read: bool = False
 ) -> Iterator[tuple[FinishedRun, Runtime]]:
     """Reads a run's folder, with a runtime open for as long as the caller works with it.
 
@@ -169,12 +169,12 @@ def open_run(
         folder = RunFolder(path)
         recipe = load(str(folder.recipe))
         if folder.partition.exists():
-            where = dataclasses.replace(where, partition=folder.partition)
+            data_paths = dataclasses.replace(data_paths, partition=folder.partition)
         with folder.locked(), writing(folder.path), runtime_of(folder, runtime_name) as runtime:
-            workshop = Workshop(where)
-            experiment = workshop.build(recipe, trains=False)
+            builder = ExperimentBuilder(data_paths)
+            experiment = builder.build(recipe, trains=False)
             weights, done = final_weights(experiment, folder, runtime)
-            yield FinishedRun(workshop, experiment, folder, weights, done), runtime
+            yield FinishedRun(builder, experiment, folder, weights, done), runtime
 
 
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -273,7 +273,7 @@ def export_run(
     path: Path,
     out: Path | None,
     overwrite: bool,
-    where: Where,
+    data_paths: DataPaths,
     runtime_name: str,
     *,
     formats: str = "both",
@@ -287,17 +287,17 @@ def export_run(
     `export_model`'s.
     """
     from tff_re.exporting.details import details_of, exported_recipe, files_of, without_folders
-    from tff_re.exporting import export_model
+    from tff_re.exporting.export_model import export_model
 
     if out is None and not _may_be_written(path):
         raise UserError(f"{path}: may not be written; give --out a folder elsewhere")
-    with open_run(path, where, runtime_name, only_read=True) as (run, _):
+    with open_run(path, data_paths, runtime_name, only_read=True) as (run, _):
         recipe, prepared = run.experiment.recipe, run.experiment.prepared
         samples, inputs = prepared.samples("test"), prepared.inputs
         if prepared.bags is not None:
             inputs = BagInput(inputs, run.experiment.algorithm.bag_pooling)
         own = exported_recipe(recipe)
-        exported = run.experiment if own is recipe else run.workshop.build(own, trains=False)
+        exported = run.experiment if own is recipe else run.builder.build(own, trains=False)
         details = details_of(run.experiment, read_history(run.folder), run.round, run.weights, exported)
         with permissions(run.folder.usual_mask):  # an export is made to be given away
             return export_model(

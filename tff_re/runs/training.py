@@ -15,7 +15,7 @@ import numpy as np
 
 from tff_re.runs.checkpoints import Records
 from tff_re.errors import UserError
-from tff_re.runs.evaluation import Evaluation, Evaluator, Judge, Judgement, Truth, arranged
+from tff_re.runs.evaluation import Evaluation, Evaluator, ServerEvaluator, ServerEvaluation, Truth, arranged
 from tff_re.runs.experiment import Experiment
 from tff_re.report import write_precision_recall
 from tff_re.runs.folder import RunFolder, write_text
@@ -54,7 +54,7 @@ class Result:
     weights: object
     test: Evaluation | None
     seconds_per_round: float
-    judgement: Judgement | None = None
+    server_evaluation: ServerEvaluation | None = None
     chosen: tuple[int, str] | None = None
 
 
@@ -92,9 +92,9 @@ def train(
     recipe = experiment.recipe
     ids, examples = arranged(experiment, experiment.prepared.examples, "train")
     test, on_train = Evaluator(experiment, "test"), Evaluator(experiment, "train")
-    memory_of = experiment.algorithm.client_work.blank_memory
+    initial_state_of = experiment.algorithm.client_work.initial_client_state
     at_server = _at_server(experiment)
-    judge = None if experiment.scoring is None else Judge(experiment)
+    server_evaluator = None if experiment.scoring is None else ServerEvaluator(experiment)
     truth = None if experiment.selection is None else Truth(experiment)
     records = Records(folder, partition_digest(experiment.prepared.partition))
     try:
@@ -110,15 +110,15 @@ def train(
             clients = [
                 OrderedDict(examples=examples[i], seed=client_seed(recipe.seed, round_num, ids[i])) for i in chosen
             ]
-            memory = ([state["memory"][i] for i in chosen],) if memory_of else ()
+            client_state = ([state["memory"][i] for i in chosen],) if initial_state_of else ()
             began = time.perf_counter()
-            output = call(experiment.algorithm.next, state["server"], clients, *memory, *at_server(round_num))
+            output = call(experiment.algorithm.next, state["server"], clients, *client_state, *at_server(round_num))
             took = time.perf_counter() - began
             seconds.append(took)
             state["server"] = output["state"]
-            fresh = _fresh_states(experiment, [ids[i] for i in chosen], memory, output)
-            for place, i in enumerate(chosen if memory_of else ()):
-                state["memory"][i] = output["memory"][place]
+            fresh = _fresh_states(experiment, [ids[i] for i in chosen], client_state, output)
+            for place, i in enumerate(chosen if initial_state_of else ()):
+                state["memory"][i] = output["client_state"][place]
             metrics = flat_metrics(output["metrics"])
             _require_progress(metrics, round_num, experiment.clients_per_round)
             timings = {"seconds/training": took}
@@ -132,9 +132,9 @@ def train(
                 if recipe.evaluation.train_split:
                     on_all = call(on_train, weights).metrics
                     metrics.update({f"train/{n}": v for n, v in on_all.items() if not n.startswith("accuracy_")})
-                if judge is not None:
-                    metrics.update(call(judge, weights).metrics)
-                    _choose(state, round_num, metrics.get(judge.criterion))
+                if server_evaluator is not None:
+                    metrics.update(call(server_evaluator, weights).metrics)
+                    _choose(state, round_num, metrics.get(server_evaluator.criterion))
                 if truth is not None:
                     metrics.update(call(truth, weights))
                 timings["seconds/evaluation"] = time.perf_counter() - began
@@ -145,12 +145,12 @@ def train(
                 records.save(round_num, state)
             on_round(RoundReport(round_num, recipe.training.rounds, metrics, took))
         weights, by_dev = _final(state)
-        judgement = None if judge is None else call(judge, weights)
+        server_evaluation = None if server_evaluator is None else call(server_evaluator, weights)
     finally:
         records.close()
     median = float(np.median(seconds)) if seconds else math.nan
-    chosen = None if by_dev is None else (by_dev, judge.criterion)
-    return Result(weights, evaluation, median, judgement, chosen)
+    chosen = None if by_dev is None else (by_dev, server_evaluator.criterion)
+    return Result(weights, evaluation, median, server_evaluation, chosen)
 
 
 def _choose(state: OrderedDict, round_num: int, value: float | None) -> None:
@@ -169,10 +169,10 @@ def _final(state: OrderedDict) -> tuple[object, int | None]:
 
 def _start(experiment: Experiment, call, examples: list) -> OrderedDict:
     """The state before the first round: the server's, what each client keeps, and what dev has chosen so far."""
-    seed, memory_of = experiment.recipe.seed, experiment.algorithm.client_work.blank_memory
+    seed, initial_state_of = experiment.recipe.seed, experiment.algorithm.client_work.initial_client_state
     state = OrderedDict(
         server=call(experiment.algorithm.initialize, experiment.model.initial_weights(seed)),
-        memory=[memory_of(e, seed) for e in examples] if memory_of else [],
+        memory=[initial_state_of(e, seed) for e in examples] if initial_state_of else [],
     )
     held_out = experiment.prepared.held_out
     if held_out is not None and DEV in held_out.splits:
@@ -225,10 +225,10 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
     }
     if result.chosen is not None:
         number, criterion = result.chosen
-        summary["chosen"] = {"round": number, "by": criterion, **result.judgement.metrics}
+        summary["chosen"] = {"round": number, "by": criterion, **result.server_evaluation.metrics}
     write_text(folder.summary, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
-    if result.judgement is not None:
-        points = experiment.prepared.held_out.points(result.judgement.scores)
+    if result.server_evaluation is not None:
+        points = experiment.prepared.held_out.points(result.server_evaluation.scores)
         if points is not None:
             write_precision_recall(folder.precision_recall, points)
     if result.test is not None:
@@ -286,7 +286,7 @@ def read_history(folder: RunFolder) -> list[dict[str, float]]:
     return [{name: float(value) for name, value in row.items()} for row in rows]
 
 
-def _fresh_states(experiment: Experiment, ids: list[str], memory: tuple, output) -> dict[str, dict[str, np.ndarray]]:
+def _fresh_states(experiment: Experiment, ids: list[str], client_state: tuple, output) -> dict[str, dict[str, np.ndarray]]:
     """Client id -> name -> what may be recorded of the memories after a round (`Objective.shown`).
 
     A client that did not count (its update was not finite) kept the memory that it had, and is left out.
@@ -297,7 +297,7 @@ def _fresh_states(experiment: Experiment, ids: list[str], memory: tuple, output)
     all_counted = output["metrics"]["work"]["clients/counted"] == len(ids)
     return {
         client: {name: after[name] for name in shown}
-        for client, before, after in zip(ids, *memory, output["memory"], strict=True)
+        for client, before, after in zip(ids, *client_state, output["client_state"], strict=True)
         if all_counted or any(not np.array_equal(before[name], after[name]) for name in shown)
     }
 

@@ -28,7 +28,7 @@ from datasets.federated import FederatedExamples
 from datasets.partition import Partition, build_partition, label_counts, read_partition
 from tff_re.settings import refuse_unread
 from tff_re.tasks.base import Prepared
-from tff_re.tasks.data_paths import Where
+from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.held_out import DEV, TEST
 from tff_re.tasks.ranking_metrics import PRECISION_AT, curve, ranking_metrics
 from tff_re.tasks.relation_text import RelationTextOptions, relation_encoding
@@ -166,16 +166,16 @@ class Options(RelationTextOptions):
         refuse_unread(self, _NEEDS)
 
 
-def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
+def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
     """Reads the corpora, shuffles the sentences of the training bags over platforms and encodes all."""
-    corpus, held_out, made = _corpora(options, seed, where)
-    if where.partition is not None:
-        partition = read_partition(where.partition, corpus)
+    corpus, held_out, made = _corpora(options, seed, data_paths)
+    if data_paths.partition is not None:
+        partition = read_partition(data_paths.partition, corpus)
     else:
         require_samples_for_clients(partitioner, len(corpus.samples))
         partition = build_partition(corpus, partitioner, seed=seed, test_share=0.0)
     encoding, inputs, notes = relation_encoding(
-        options, lambda text_of: training_texts(partition, corpus, text_of=text_of), seed, where
+        options, lambda text_of: training_texts(partition, corpus, text_of=text_of), seed, data_paths
     )
     texts = sum(len(own.samples) for own in (corpus, *held_out.values()))
     require_room_for_texts(texts, options.max_length, arrays=4)
@@ -296,7 +296,9 @@ class _Stated:
     held_out: Mapping[str, str]
 
 
-def _corpora(options: Options, seed: int, where: Where) -> tuple[BagCorpus, dict[str, BagCorpus], _Stated | None]:
+def _corpora(
+    options: Options, seed: int, data_paths: DataPaths
+) -> tuple[BagCorpus, dict[str, BagCorpus], _Stated | None]:
     """The training corpus, split -> corpus at the server, and where they were planted what their sentences state."""
     if options.dataset == PLANTED:
         return _planted(options, seed)
@@ -304,7 +306,7 @@ def _corpora(options: Options, seed: int, where: Where) -> tuple[BagCorpus, dict
     def load(split, path, knowledge_base, **more):
         return load_bags(
             options.dataset,
-            where.data,
+            data_paths.data,
             path=path,
             split=split,
             rel2id=options.rel2id,

@@ -22,7 +22,7 @@ from tff_re import models
 from tff_re.errors import UserError
 from tff_re.models.inputs import DenseInput, DocumentInput, HiddenRelationInput, RelationInput, TokenInput
 from tff_re.settings import Choice
-from tff_re.tasks.data_paths import Where
+from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.held_out import HeldOut
 from tff_re.tasks.sizes import require_samples_for_clients
 
@@ -151,7 +151,7 @@ def _reads_vectors(module, options) -> bool:
     return hasattr(module, "reads_vectors") and module.reads_vectors(options)
 
 
-def partition_of(options, corpora: tuple, partitioner, seed: int, where: Where, **held_out) -> Partition:
+def partition_of(options, corpora: tuple, partitioner, seed: int, data_paths: DataPaths, **held_out) -> Partition:
     """The partition file of `where`, or one drawn.
 
     Args:
@@ -165,11 +165,12 @@ def partition_of(options, corpora: tuple, partitioner, seed: int, where: Where, 
       UserError: the file leaves the server without samples where the recipe wants some.
       DataError: the file is malformed or of other corpora, or the samples cannot be shared out so.
     """
-    if where.partition is not None:
-        partition = read_partition(where.partition, *corpora)
+    if data_paths.partition is not None:
+        partition = read_partition(data_paths.partition, *corpora)
         if options.server_share and not partition.server:
             raise UserError(
-                f"{where.partition}: the server holds no samples in it; set task.server_share to 0, or use another file"
+                f"{data_paths.partition}: the server holds no samples in it; set task.server_share "
+                "to 0, or use another file"
             )
         return partition
     corpus, *test = corpora

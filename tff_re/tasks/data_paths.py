@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Where:
+class DataPaths:
     """Where a run finds its data.
 
     Attributes:

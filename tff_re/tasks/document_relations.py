@@ -25,7 +25,7 @@ from datasets.partition import build_partition, label_counts, read_partition
 from tff_re.models.inputs import DocumentInput
 from tff_re.settings import refuse_unread
 from tff_re.tasks.base import Prepared
-from tff_re.tasks.data_paths import Where
+from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.held_out import DEV, TEST
 from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD, PAIR_METRICS, pair_metrics
 from tff_re.tasks.ranking_metrics import curve
@@ -81,11 +81,11 @@ class Options:
                 raise ValueError(f"{name} must be at least 1, got {value}")
 
 
-def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
+def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
     """Reads the documents, gives those for training to clients and encodes all."""
-    corpus, held_out = _corpora(options, where)
-    if where.partition is not None:
-        partition = read_partition(where.partition, corpus)
+    corpus, held_out = _corpora(options, data_paths)
+    if data_paths.partition is not None:
+        partition = read_partition(data_paths.partition, corpus)
     else:
         require_samples_for_clients(partitioner, len(corpus.samples))
         partition = build_partition(corpus, partitioner, seed=seed, test_share=0.0)
@@ -188,12 +188,12 @@ class DocumentsAtServer:
         return np.stack([recall, points.precision, points.score], axis=-1)
 
 
-def _corpora(options: Options, where: Where) -> tuple[DocumentCorpus, dict[str, DocumentCorpus]]:
+def _corpora(options: Options, data_paths: DataPaths) -> tuple[DocumentCorpus, dict[str, DocumentCorpus]]:
     """The clients' documents, and split -> documents at the server."""
 
     def load(split, path):
         return load_documents(
-            options.dataset, where.data, path=path, label=options.label, split=split, mesh_tree=options.mesh_tree
+            options.dataset, data_paths.data, path=path, label=options.label, split=split, mesh_tree=options.mesh_tree
         )
 
     corpus, test = load(options.split, options.path), load(options.test_split, options.test_path)

@@ -14,7 +14,7 @@ from datasets.text.word_tokenizer import word_tokenizer, word_vocabulary
 from tff_re.errors import UserError
 from tff_re.models.inputs import RelationInput
 from tff_re.settings import refuse_unread
-from tff_re.tasks.data_paths import Where
+from tff_re.tasks.data_paths import DataPaths
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ TextsOf = Callable[[Callable], dict[str, Sequence[str]]]
 
 
 def relation_encoding(
-    options: RelationTextOptions, texts_of: TextsOf, seed: int, where: Where
+    options: RelationTextOptions, texts_of: TextsOf, seed: int, data_paths: DataPaths
 ) -> tuple[RelationEncoding, RelationInput, tuple[str, ...]]:
     """(encoding, the model's inputs, what a reader of the results should know).
 
@@ -69,7 +69,7 @@ def relation_encoding(
     if options.encoding == "words":
         layout = blinded if options.blind else marked
         texts = texts_of(lambda mention: as_text(layout(mention), [""] * len(MARKERS)))
-        tokenizer, size, vectors, notes = _words(options, texts, where, seed)
+        tokenizer, size, vectors, notes = _words(options, texts, data_paths, seed)
     else:
         tokenizer, size = with_markers(load_tokenizer(options.tokenizer))
         vectors, notes = None, ()
@@ -122,13 +122,13 @@ def _require_special_pieces(tokenizer, source: str) -> None:
         )
 
 
-def _words(options: RelationTextOptions, texts, where: Where, seed: int):
+def _words(options: RelationTextOptions, texts, data_paths: DataPaths, seed: int):
     vocabulary = word_vocabulary(
         texts, min_count=options.min_count, min_clients=options.min_clients, max_size=options.max_words
     )
     note = f"vocabulary: {len(vocabulary.words)} words, markers included"
     if options.vectors_path is None:
         return word_tokenizer(vocabulary), len(vocabulary), None, (note,)
-    vectors = load_word_vectors(options.vectors_path, trust=where.trust)
+    vectors = load_word_vectors(options.vectors_path, trust=data_paths.trust)
     covered = vectors.describe(Path(options.vectors_path).name, vocabulary)
     return word_tokenizer(vocabulary), len(vocabulary), vectors.matrix_for(vocabulary, seed=seed), (note, covered)

@@ -13,7 +13,7 @@ from datasets.relations.records import RelationCorpus
 from datasets.relations.selection import balanced_subset, set_documents_apart, subset
 from tff_re.settings import refuse_unread
 from tff_re.tasks.base import Prepared, partition_of
-from tff_re.tasks.data_paths import Where
+from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.relation_text import RelationTextOptions, relation_encoding
 from tff_re.tasks.sizes import require_room_for_texts
 
@@ -75,13 +75,13 @@ class Options(RelationTextOptions):
             raise ValueError("test_subset needs test = 'documents' or 'official'")
 
 
-def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
+def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
     """Reads the corpus, gives its samples to clients and encodes them."""
-    corpus, test = _corpora(options, seed, where)
+    corpus, test = _corpora(options, seed, data_paths)
     corpora = (corpus,) if test is None else (corpus, test)
-    partition = partition_of(options, corpora, partitioner, seed, where, test_share=options.test_share)
+    partition = partition_of(options, corpora, partitioner, seed, data_paths, test_share=options.test_share)
     encoding, inputs, notes = relation_encoding(
-        options, lambda text_of: training_texts(partition, *corpora, text_of=text_of), seed, where
+        options, lambda text_of: training_texts(partition, *corpora, text_of=text_of), seed, data_paths
     )
     require_room_for_texts(sum(len(c.samples) for c in corpora), options.max_length, arrays=4)
     examples, report = encode_relations(corpora, partition, encoding)
@@ -106,15 +106,17 @@ def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
     )
 
 
-def _corpora(options: Options, seed: int, where: Where) -> tuple[RelationCorpus, RelationCorpus | None]:
+def _corpora(options: Options, seed: int, data_paths: DataPaths) -> tuple[RelationCorpus, RelationCorpus | None]:
     """The training samples, and the test samples unless clients hold out their own."""
-    corpus = load_relations(options.dataset, where.data, path=options.path, label=options.label, split=options.split)
+    corpus = load_relations(
+        options.dataset, data_paths.data, path=options.path, label=options.label, split=options.split
+    )
     test = None
     if options.test == "documents":
         corpus, test = set_documents_apart(corpus, options.test_share, seed=options.test_seed)
     elif options.test == "official":
         test = load_relations(
-            options.dataset, where.data, path=options.test_path, label=options.label, split=options.test_split
+            options.dataset, data_paths.data, path=options.test_path, label=options.label, split=options.test_split
         )
     if options.subset is not None:
         corpus = subset(corpus, options.subset, seed=seed)

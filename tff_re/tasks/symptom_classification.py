@@ -17,7 +17,7 @@ from tff_re.errors import UserError
 from tff_re.models.inputs import TokenInput
 from tff_re.settings import refuse_unread
 from tff_re.tasks.base import Prepared, partition_of
-from tff_re.tasks.data_paths import Where
+from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.sizes import require_room_for_texts
 
 _NEEDS = {
@@ -98,20 +98,20 @@ class Options:
             raise ValueError("vectors = 'trained' needs encoding = 'words'")
 
 
-def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
+def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
     """Reads the corpus, gives its samples to clients and encodes them."""
-    corpus = load_corpus(options.dataset, where.data, path=options.path, label=options.label, split=options.split)
+    corpus = load_corpus(options.dataset, data_paths.data, path=options.path, label=options.label, split=options.split)
     dev = None
     if options.test == "official":
         dev = load_corpus(
-            options.dataset, where.data, path=options.dev_path, label=options.label, split=options.test_split
+            options.dataset, data_paths.data, path=options.dev_path, label=options.label, split=options.test_split
         )
     corpora = (corpus,) if dev is None else (corpus, dev)
     held_out = {"test_share": options.test_share, "test_unit": options.test_unit}
-    partition = partition_of(options, corpora, partitioner, seed, where, **held_out)
-    encoding = _encoding(options, training_texts(partition, *corpora), where)
+    partition = partition_of(options, corpora, partitioner, seed, data_paths, **held_out)
+    encoding = _encoding(options, training_texts(partition, *corpora), data_paths)
     require_room_for_texts(sum(len(c.samples) for c in corpora), options.max_length, arrays=1)
-    vectors, notes = _vectors(options, encoding, where, seed)
+    vectors, notes = _vectors(options, encoding, data_paths, seed)
     return Prepared(
         examples=encode_partition(corpora, partition, encoding),
         inputs=TokenInput(len(encoding.vocabulary), options.max_length, vectors),
@@ -123,36 +123,36 @@ def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
     )
 
 
-def _encoding(options: Options, texts, where: Where):
+def _encoding(options: Options, texts, data_paths: DataPaths):
     bounds = {"min_count": options.min_count, "min_clients": options.min_clients, "max_size": options.max_words}
     if options.encoding == "characters":
         return CharacterEncoding.build(texts, max_length=options.max_length, **bounds)
-    return WordEncoding.build(texts, max_length=options.max_length, segmenter=_segmenter(options, where), **bounds)
+    return WordEncoding.build(texts, max_length=options.max_length, segmenter=_segmenter(options, data_paths), **bounds)
 
 
-def _segmenter(options: Options, where: Where) -> Segmenter:
-    if options.symptoms is None and options.path is not None and not _has_vocabulary(options, where):
+def _segmenter(options: Options, data_paths: DataPaths) -> Segmenter:
+    if options.symptoms is None and options.path is not None and not _has_vocabulary(options, data_paths):
         return Segmenter()
-    return Segmenter(symptom_vocabulary(options.dataset, where.data, options.symptoms))
+    return Segmenter(symptom_vocabulary(options.dataset, data_paths.data, options.symptoms))
 
 
-def _has_vocabulary(options: Options, where: Where) -> bool:
+def _has_vocabulary(options: Options, data_paths: DataPaths) -> bool:
     """With a file of one's own the data set's vocabulary is used if it is there, and is no must."""
     try:
-        symptom_vocabulary(options.dataset, where.data)
+        symptom_vocabulary(options.dataset, data_paths.data)
     except DataError:
         return False
     return True
 
 
-def _vectors(options: Options, encoding, where: Where, seed: int):
+def _vectors(options: Options, encoding, data_paths: DataPaths, seed: int):
     if options.vectors == "learned":
         return None, ()
     if options.vectors == "file":
-        vectors = load_word_vectors(options.vectors_path, trust=where.trust)
+        vectors = load_word_vectors(options.vectors_path, trust=data_paths.trust)
         source = Path(options.vectors_path).name
     else:
-        sentences = _segmenter(options, where).segment(_central_texts(options.vectors_corpus, where))
+        sentences = _segmenter(options, data_paths).segment(_central_texts(options.vectors_corpus, data_paths))
         vectors = train_word_vectors(
             sentences, width=options.vectors_width or 100, epochs=options.vectors_epochs, seed=seed
         )
@@ -161,7 +161,7 @@ def _vectors(options: Options, encoding, where: Where, seed: int):
     return matrix, (vectors.describe(source, encoding.vocabulary),)
 
 
-def _central_texts(name: str, where: Where) -> list[str]:
+def _central_texts(name: str, data_paths: DataPaths) -> list[str]:
     """Texts that may be read in one place: a data set of the catalogue, or a file with a sentence a line."""
     path = Path(name)
     if path.is_file():
@@ -169,4 +169,4 @@ def _central_texts(name: str, where: Where) -> list[str]:
             return [line for line in path.read_text("utf-8").splitlines() if line.strip()]
         except UnicodeDecodeError as error:
             raise UserError(f"{path}: is not UTF-8 at byte {error.start}; save it as UTF-8") from None
-    return [sample.text for sample in load_corpus(name, where.data).samples]
+    return [sample.text for sample in load_corpus(name, data_paths.data).samples]

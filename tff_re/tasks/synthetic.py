@@ -12,7 +12,7 @@ from datasets.partition import LabelCounts, Natural
 from tff_re.errors import UserError
 from tff_re.models.inputs import DenseInput
 from tff_re.tasks.base import Prepared
-from tff_re.tasks.data_paths import Where
+from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.sizes import require_room_for_synthetic
 
 
@@ -48,9 +48,9 @@ class Options:
             raise ValueError("total_train and total_test must be given together")
 
 
-def prepare(options: Options, partitioner, seed: int, where: Where) -> Prepared:
+def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
     """Generates the clients' examples from `seed`."""
-    if not isinstance(partitioner, Natural) or where.partition is not None:
+    if not isinstance(partitioner, Natural) or data_paths.partition is not None:
         raise UserError("the synthetic task makes its own clients; leave the partition out of the recipe")
     total = None if options.total_train is None else options.total_train + options.total_test
     require_room_for_synthetic(options.num_clients, options.num_features, options.num_classes, total)

@@ -21,22 +21,22 @@ class Client:
       model: the Keras model; at first it holds the global weights, after the last step the local ones.
       local_model: what `model` was built from.
       examples: name -> all examples of the client, [n, ...]; the label included.
-      anchors: the global trainable weights.
+      global_weights: the global trainable weights.
       rate: float32 scalar, the optimizer's learning rate in this round.
       seed: int32 [2], the client's in this round; batches and dropout draw from `stateless_fold_in(seed, step)` with
         step >= 1 and from the seed itself, so that an objective may fold in 0.
       shared: what the server broadcasts beside the weights (the objective's side channel), or ().
-      memory: what the client kept from its last round, or ().
+      client_state: what the client kept from its last round, or ().
     """
 
     model: tf.keras.Model
     local_model: LocalModel
     examples: Mapping[str, tf.Tensor]
-    anchors: Sequence[tf.Tensor]
+    global_weights: Sequence[tf.Tensor]
     rate: tf.Tensor
     seed: tf.Tensor
     shared: Any = ()
-    memory: Any = ()
+    client_state: Any = ()
 
     def label_counts(self) -> tf.Tensor:
         """float32 [C], how many examples of each class the client has. Not for uploads: counts stay at the client."""
@@ -83,12 +83,12 @@ class Objective:
     """The local loss of an algorithm. Subclasses override what they need; the rest is cross-entropy alone.
 
     `prepare` runs once at the start of a client's local training (label counts, representations under the global
-    model), `loss` in every step, `upload` and `remember` once at the end.
+    model), `loss` in every step, `upload` and `next_client_state` once at the end.
 
     Attributes:
       side_channel: what travels beside the model, or None.
-      shown: names of entries of the memory, float32 [C] each and without text, that a simulation may record for every
-        client. In a deployment they stay at the client like the rest of its memory.
+      shown: names of entries of the client state, float32 [C] each and without text, that a simulation may record for
+        every client. In a deployment they stay at the client like the rest of its state.
       of_bags: whether batches are made of bags, a client's rows of one `triple`, in place of single examples.
     """
 
@@ -96,15 +96,15 @@ class Objective:
     side_channel: SideChannel | None = None
     shown: tuple[str, ...] = ()
 
-    def memory_type(self, local_model: LocalModel) -> tff.Type | None:
+    def client_state_type(self, local_model: LocalModel) -> tff.Type | None:
         """Type of what a client keeps from round to round; its leading dimensions may be None. None: nothing."""
         del local_model
         return None
 
-    def blank_memory(self, local_model: LocalModel, examples: Mapping[str, np.ndarray]):
-        """NumPy value of `memory_type` for a client with these examples that has not been trained yet."""
+    def initial_client_state(self, local_model: LocalModel, examples: Mapping[str, np.ndarray]):
+        """NumPy value of `client_state_type` for a client with these examples that has not been trained yet."""
         del local_model, examples
-        raise TypeError(f"{type(self).__name__} keeps no memory")
+        raise TypeError(f"{type(self).__name__} keeps no client state")
 
     def prepare(self, client: Client):
         """Tensors made once per local training, handed to the other methods."""
@@ -126,7 +126,7 @@ class Objective:
         del client, prepared, steps
         return ()
 
-    def remember(self, client: Client, prepared, steps: tf.Tensor):
-        """The client's memory after training."""
+    def next_client_state(self, client: Client, prepared, steps: tf.Tensor):
+        """The client's state after training."""
         del client, prepared, steps
         return ()

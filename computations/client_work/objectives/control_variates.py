@@ -37,11 +37,11 @@ class ControlVariates(Objective):
             update=lambda shared, summed, counted: [c + d / num_clients for c, d in zip(shared, summed, strict=True)],
         )
 
-    def memory_type(self, local_model: LocalModel) -> tff.Type:
+    def client_state_type(self, local_model: LocalModel) -> tff.Type:
         """c_i: a list of float32 tensors like the trainable weights."""
         return tff.types.to_type(list(local_model.weights_type.trainable.children()))
 
-    def blank_memory(self, local_model: LocalModel, examples):
+    def initial_client_state(self, local_model: LocalModel, examples):
         del examples
         return [np.zeros(t.shape, t.dtype) for t in local_model.weights_type.trainable.children()]
 
@@ -49,18 +49,21 @@ class ControlVariates(Objective):
         """g - c_i + c (line 10)."""
         return [
             tf.convert_to_tensor(g) + (c - own)
-            for g, c, own in zip(gradients, client.shared, client.memory, strict=True)
+            for g, c, own in zip(gradients, client.shared, client.client_state, strict=True)
         ]
 
     def upload(self, client: Client, prepared, steps):
-        return [new - old for new, old in zip(self.remember(client, prepared, steps), client.memory, strict=True)]
+        return [
+            new - old
+            for new, old in zip(self.next_client_state(client, prepared, steps), client.client_state, strict=True)
+        ]
 
-    def remember(self, client: Client, prepared, steps):
+    def next_client_state(self, client: Client, prepared, steps):
         travelled = tf.cast(steps, tf.float32) * client.rate
         return [
             own - c + tf.math.divide_no_nan(x - y, travelled)
             for own, c, x, y in zip(
-                client.memory, client.shared, client.anchors, client.model.trainable_variables, strict=True
+                client.client_state, client.shared, client.global_weights, client.model.trainable_variables, strict=True
             )
         ]
 

@@ -56,12 +56,12 @@ class MajorClassifierContrast(Objective):
             ),
         )
 
-    def memory_type(self, local_model: LocalModel) -> tff.Type:
+    def client_state_type(self, local_model: LocalModel) -> tff.Type:
         """<similarity=float32[C]>: d_{k,c} (Eq. 10) at the end of the client's last local training."""
         similarity = tff.TensorType(np.float32, [local_model.num_classes])
         return tff.types.to_type(collections.OrderedDict(similarity=similarity))
 
-    def blank_memory(self, local_model: LocalModel, examples):
+    def initial_client_state(self, local_model: LocalModel, examples):
         del examples
         return collections.OrderedDict(similarity=np.zeros([local_model.num_classes], np.float32))
 
@@ -90,7 +90,7 @@ class MajorClassifierContrast(Objective):
         # One, because what a client that does not count uploads is made zero: a zero similarity could win.
         return collections.OrderedDict(vectors=vectors, scores=scores, counts=tf.constant(1.0))
 
-    def remember(self, client: Client, prepared, steps):
+    def next_client_state(self, client: Client, prepared, steps):
         return collections.OrderedDict(similarity=average_similarity(self._vectors(client)))
 
     def _vectors(self, client: Client) -> tf.Tensor:

@@ -46,12 +46,12 @@ class ModelContrast(Objective):
         check_contrast(weight, tau)
         self.weight, self.tau = weight, tau
 
-    def memory_type(self, local_model: LocalModel) -> tff.Type:
+    def client_state_type(self, local_model: LocalModel) -> tff.Type:
         """<representations=float32[?,d], trained=bool>."""
         representations = tff.TensorType(np.float32, [None, self._width(local_model)])
         return tff.types.to_type(collections.OrderedDict(representations=representations, trained=np.bool_))
 
-    def blank_memory(self, local_model: LocalModel, examples):
+    def initial_client_state(self, local_model: LocalModel, examples):
         representations = np.zeros([local_model.num_rows(examples), self._width(local_model)], np.float32)
         return collections.OrderedDict(representations=representations, trained=np.bool_(False))
 
@@ -59,7 +59,7 @@ class ModelContrast(Objective):
         """Directions of z_glob and z_prev, float32 [n, d] each, for the n rows of all of the client's examples."""
         return collections.OrderedDict(
             globally=direction(representations(client, self.output)),
-            previously=direction(client.memory["representations"]),
+            previously=direction(client.client_state["representations"]),
         )
 
     def loss(self, client: Client, prepared, batch: Batch) -> tf.Tensor:
@@ -68,9 +68,9 @@ class ModelContrast(Objective):
         dissimilar = tf.reduce_sum(z * tf.gather(prepared["previously"], rows), axis=-1) / self.tau
         contrast = mean(tf.math.softplus(dissimilar - similar))
         plain = super().loss(client, prepared, batch)
-        return plain + self.weight * tf.where(client.memory["trained"], contrast, 0.0)
+        return plain + self.weight * tf.where(client.client_state["trained"], contrast, 0.0)
 
-    def remember(self, client: Client, prepared, steps):
+    def next_client_state(self, client: Client, prepared, steps):
         return collections.OrderedDict(representations=representations(client, self.output), trained=tf.constant(True))
 
     def _width(self, local_model: LocalModel) -> int:

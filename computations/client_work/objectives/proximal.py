@@ -17,11 +17,13 @@ def check_mu(mu: float) -> None:
         raise ValueError(f"mu must be finite and not negative, got {mu}")
 
 
-def add_proximal_gradients(gradients: Sequence, variables: Sequence, anchors: Sequence, mu: float) -> list[tf.Tensor]:
+def add_proximal_gradients(
+    gradients: Sequence, variables: Sequence, global_weights: Sequence, mu: float
+) -> list[tf.Tensor]:
     """gradient + mu * (w - w_global) for every weight (FLCMC, Eq. 22)."""
     return [
         tf.convert_to_tensor(gradient) + mu * (variable - anchor)
-        for gradient, variable, anchor in zip(gradients, variables, anchors, strict=True)
+        for gradient, variable, anchor in zip(gradients, variables, global_weights, strict=True)
     ]
 
 
@@ -38,11 +40,11 @@ class Proximal(Objective):
         self.side_channel, self.shown = self.inner.side_channel, self.inner.shown
         self.of_bags = self.inner.of_bags
 
-    def memory_type(self, local_model):
-        return self.inner.memory_type(local_model)
+    def client_state_type(self, local_model):
+        return self.inner.client_state_type(local_model)
 
-    def blank_memory(self, local_model, examples):
-        return self.inner.blank_memory(local_model, examples)
+    def initial_client_state(self, local_model, examples):
+        return self.inner.initial_client_state(local_model, examples)
 
     def prepare(self, client: Client):
         return self.inner.prepare(client)
@@ -52,10 +54,10 @@ class Proximal(Objective):
 
     def adjust_gradients(self, client: Client, prepared, gradients):
         gradients = self.inner.adjust_gradients(client, prepared, gradients)
-        return add_proximal_gradients(gradients, client.model.trainable_variables, client.anchors, self.mu)
+        return add_proximal_gradients(gradients, client.model.trainable_variables, client.global_weights, self.mu)
 
     def upload(self, client: Client, prepared, steps):
         return self.inner.upload(client, prepared, steps)
 
-    def remember(self, client: Client, prepared, steps):
-        return self.inner.remember(client, prepared, steps)
+    def next_client_state(self, client: Client, prepared, steps):
+        return self.inner.next_client_state(client, prepared, steps)

@@ -13,12 +13,12 @@ from computations.local_model import zeros
 class BoundOptimizer(Protocol):
     """An optimizer with its moments, made for one client's variables in one round."""
 
-    def apply(self, gradients: Sequence[tf.Tensor], anchors: Sequence[tf.Tensor], rate: tf.Tensor) -> None:
+    def apply(self, gradients: Sequence[tf.Tensor], global_weights: Sequence[tf.Tensor], rate: tf.Tensor) -> None:
         """Updates the variables in place.
 
         Args:
           gradients: one per variable, of its shape (IndexedSlices for looked-up rows).
-          anchors: the global weights that the client started from, one per variable.
+          global_weights: the global weights that the client started from, one per variable.
           rate: float32 scalar, the learning rate of this round.
         """
 

@@ -39,8 +39,8 @@ class _BoundLibraryAdam:
         )
         self._optimizer._create_all_weights(variables)  # a step may not make variables
 
-    def apply(self, gradients, anchors, rate):
-        del anchors
+    def apply(self, gradients, global_weights, rate):
+        del global_weights
         self._rate.assign(rate)
         dense = [tf.convert_to_tensor(g) for g in gradients]
         self._optimizer.apply_gradients(zip(dense, self._variables, strict=True))

@@ -30,5 +30,7 @@ class _BoundPAdam(BoundAdam):
         super().__init__(settings, variables)
         self._mu = settings.mu
 
-    def apply(self, gradients, anchors, rate):
-        super().apply(add_proximal_gradients(gradients, self._variables, anchors, self._mu), anchors, rate)
+    def apply(self, gradients, global_weights, rate):
+        super().apply(
+            add_proximal_gradients(gradients, self._variables, global_weights, self._mu), global_weights, rate
+        )

@@ -38,8 +38,8 @@ class BoundAdam:
         self._first, self._second = moments_like(variables), moments_like(variables)
         self._step = tf.Variable(0.0, trainable=False)
 
-    def apply(self, gradients, anchors, rate):
-        del anchors
+    def apply(self, gradients, global_weights, rate):
+        del global_weights
         s = self._settings
         step = self._step.assign_add(1.0)
         power_1, power_2 = tf.pow(s.beta_1, step), tf.pow(s.beta_2, step)

@@ -27,8 +27,8 @@ class _BoundSGD:
     def __init__(self, variables):
         self._variables = variables
 
-    def apply(self, gradients, anchors, rate):
-        del anchors
+    def apply(self, gradients, global_weights, rate):
+        del global_weights
         for variable, gradient in zip(self._variables, gradients, strict=True):
             if isinstance(gradient, tf.IndexedSlices):
                 variable.scatter_sub(tf.IndexedSlices(rate * gradient.values, gradient.indices))

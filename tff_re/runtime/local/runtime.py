@@ -158,7 +158,7 @@ class LocalRuntime:
     def _open(self) -> None:
         import tensorflow_federated as tff
 
-        from tff_re.runtime.local.runtime import worker_context
+        from tff_re.runtime.local import worker_context
 
         self._worker.start()
         if self._worker.why_exposed is not None:

@@ -24,7 +24,8 @@ class RemoteRuntime:
             learning_process.next(state, client_datasets)
 
     The clients of a call are dealt out to as many groups as there are workers; see
-    `tff_re.runtime.remote.spreading`. The numbers depend on the number of addresses, because sums are made group by group, and on nothing else of where
+    `tff_re.runtime.remote.spreading`. The numbers depend on the number of addresses, because sums are made group by
+    group, and on nothing else of where
     something ran: a worker that is lost has its groups computed by the others, which repeat what it had done.
 
     A call raises `WorkerDied` where all workers are lost; `restart()` waits for them to come back. Workers are not

@@ -16,7 +16,7 @@ BATCH = 64
 """Examples at once where a trained model predicts."""
 
 
-class Offer:
+class ClientUpdate:
     """What a client gives away after its training. Subclasses override what they need."""
 
     def server_type(self, local_model: LocalModel) -> tff.Type | None:
@@ -33,7 +33,7 @@ class Offer:
         raise NotImplementedError
 
 
-class Predictions(Offer):
+class Predictions(ClientUpdate):
     """The trained model's predictions on the server's examples (FedED, Sui et al. 2020, Algorithm 1, LocalUpdate).
 
     The clients get the examples without their labels, and give N x C numbers. With `weighting` = `agreement` they get

@@ -1,0 +1,266 @@
+"""From a trained model to files that plain TensorFlow loads, without this project: raw text in, probabilities out.
+
+An exported model is the trained weights computed in float32, whatever the precision of the training.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+import math
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tff_re import __version__, models
+from tff_re.exporting import places
+from tff_re.exporting.bags import BagForm
+from tff_re.exporting.card import card
+from tff_re.exporting.checks import difference_of_precisions, verified
+from tff_re.exporting.documents import DocumentForm
+from tff_re.exporting.forms import TOLERANCE, Form, write_saved_model
+from tff_re.exporting.places import ExportError, is_export
+from tff_re.exporting.quantised import write_tflite
+from tff_re.exporting.relations import RelationForm
+from tff_re.exporting.texts import TextForm, VectorForm
+from tff_re.models.inputs import (
+    BagInput,
+    DenseInput,
+    DocumentInput,
+    HiddenRelationInput,
+    RelationInput,
+    TokenInput,
+)
+from tff_re.models.keras_files import forget_layer_names, save_keras
+from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD
+
+__all__ = ["FORMATS", "FORMS", "QUANTISED", "TOLERANCE", "ExportError", "export_model", "in_float32", "is_export"]
+
+FORMATS = ("both", "keras", "saved_model")
+QUANTISED = ("float16",)
+
+FORMS: dict[type, type[Form]] = {
+    DenseInput: VectorForm,
+    TokenInput: TextForm,
+    RelationInput: RelationForm,
+    HiddenRelationInput: RelationForm,
+    BagInput: BagForm,
+    DocumentInput: DocumentForm,
+}
+"""Kind of input -> how its models are exported. Another kind's form is put in here."""
+
+EXPORTED_PRECISION = "float32"
+
+_PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy", "jieba", "transformers", "tensorflow-federated")
+
+
+def in_float32(options: Any) -> Any:
+    """The model's options, with the exported precision if it has one."""
+    if getattr(options, "precision", EXPORTED_PRECISION) == EXPORTED_PRECISION:
+        return options
+    return dataclasses.replace(options, precision=EXPORTED_PRECISION)
+
+
+def export_model(
+    folder: str | os.PathLike,
+    *,
+    model_name: str,
+    model_options: Any,
+    inputs: Any,
+    label_names: Sequence[str],
+    weights: Any,
+    encoding: Any,
+    details: Mapping[str, Any],
+    probes: Sequence[Any] = (),
+    files: Mapping[str, str] | None = None,
+    formats: str = "both",
+    quantise: str | None = None,
+    tflite: bool = False,
+    overwrite: bool = False,
+) -> Path:
+    """Writes a trained model as `model.keras`, as a SavedModel and as the JSON files that explain them.
+
+    What goes in stands with the form of each kind of input (`VectorForm`, `TextForm`, `RelationForm`, `BagForm`,
+    `DocumentForm`): texts of words joined by blanks (`encoding.prepare`), untouched texts, marked sentences, vectors,
+    encoded sentences with their bags, encoded documents. All give {"probabilities": float32 [B, C]}, documents
+    [D, P, R]. The written files are loaded again and compared with the trained model, computed in float32, before they
+    take their place; a failed export leaves the folder as it was.
+
+    Args:
+      folder: Where to write; its parent has to exist.
+      model_name: A name of `tff_re.models.NAMES`.
+      model_options: The model's `Options`. Where their `precision` is another than float32, how far its predictions
+        lie from the exported ones is measured and written.
+      inputs: What the model is fed with; one of `FORMS`.
+      label_names: The C classes, in the order of the labels; of documents the R relations.
+      weights: ModelWeights of arrays, or anything else with lists `trainable` and `non_trainable` in the model's order.
+      encoding: of the texts (WordEncoding, CharacterEncoding, RelationEncoding, DocumentEncoding); None for
+        DenseInput.
+      details: What is to be known of the run, as JSON values: `run` (an id), `recipe`, `algorithm`, `rounds`, `metrics`
+        (split to metric to number), `exported_metrics` (the same of the exported model, where that computes in another
+        precision than the training), the card's sections `data`, `training`, `privacy` and `limits` (a dict or a list
+        of lines) and whatever else. No paths: the files are made to be given away.
+      probes: Texts, or samples with a text, whose ids in the exported graph have to be those of `encoding.encode`, as
+        test examples. They are not written. Quantised forms are measured on them where they have labels.
+      files: Further files of text to lay beside, name to content.
+      formats: `keras`, `saved_model` or `both`.
+      quantise: `float16`: a second SavedModel with weights stored in 16 bits; None: none.
+      tflite: whether model.tflite is written too: encoded inputs of one text, weights in 8 bits.
+      overwrite: Whether an older export may be replaced. One of another `run` never is.
+
+    Returns:
+      The folder.
+
+    Raises:
+      ExportError: the arguments do not fit each other, the folder is taken or cannot be written, or the exported model
+        gives other ids or predictions than the trained one.
+    """
+    folder = Path(os.path.realpath(folder))
+    details = _json_value(details, "details")
+    labels = [str(name) for name in label_names]
+    form_of = _check_arguments(model_name, inputs, labels, formats, quantise, tflite)
+    form_of.check(inputs, encoding)
+    places.check_place(folder, details, overwrite)
+    options = in_float32(model_options)
+    form = form_of(*_models(model_name, options, inputs, len(labels), weights), inputs, encoding, probes)
+    half, half_weights = form.halved() if quantise else (None, None)
+    with places.new_folder(folder) as draft:
+        if formats != "saved_model":
+            save_keras(form.keras_model, draft / places.KERAS_FILE)
+        if formats != "keras":
+            write_saved_model(draft / places.SAVED_MODEL_FOLDER, form.endpoints(form.core), form.resources)
+        if half is not None:
+            write_saved_model(draft / places.FLOAT16_FOLDER, form.endpoints(half), [half_weights, *form.tables])
+        if tflite:
+            write_tflite(draft / places.TFLITE_FILE, form.small_core, form.core_specs)
+        labelled = probes if all(hasattr(probe, "label") for probe in probes) else ()
+        threshold = details.get("threshold", DEFAULT_THRESHOLD)
+        description = {
+            "format": places.FORMAT,
+            "format_version": places.FORMAT_VERSION,
+            "model": model_name,
+            "model_options": _json_value(_options(options), "model_options"),
+            "input": dict(form.source),
+            "arrays": list(form.core_specs),
+            "classes": len(labels),
+            "forms": verified(draft, form, half, labelled, labels, threshold),
+            "details": details,
+            "versions": _versions(),
+        }
+        if options != model_options:
+            as_trained = _models(model_name, model_options, inputs, len(labels), weights)
+            mixed = form_of(*as_trained, inputs, encoding, probes)
+            description["precision"] = {
+                "trained": model_options.precision,
+                "exported": EXPORTED_PRECISION,
+                **difference_of_precisions(form, mixed, labelled),
+            }
+        places.write(draft / places.LABELS_FILE, json.dumps(labels, ensure_ascii=False, indent=1))
+        places.write(draft / places.ENCODING_FILE, form.encoding_json)
+        places.write(
+            draft / places.DESCRIPTION_FILE, json.dumps(description, ensure_ascii=False, indent=1, allow_nan=False)
+        )
+        places.write(draft / places.CARD_FILE, card(description, labels))
+        for name, text in (files or {}).items():
+            places.write(draft / name, text.rstrip("\n"))
+        places.seal(draft)
+    return folder
+
+
+def _check_arguments(model_name, inputs, labels, formats, quantise, tflite) -> type[Form]:
+    """How models of these inputs are exported."""
+    if model_name not in models.NAMES:
+        raise ExportError(f"there is no model '{model_name}'; valid: {', '.join(sorted(models.NAMES))}")
+    if not labels or len(set(labels)) != len(labels):
+        raise ExportError("label names are missing or stand twice; give each class a name of its own")
+    if formats not in FORMATS:
+        raise ExportError(f"there is no format '{formats}'; valid: {', '.join(FORMATS)}")
+    if quantise is not None and quantise not in QUANTISED:
+        raise ExportError(f"there is no quantised form '{quantise}'; valid: {', '.join(QUANTISED)}")
+    if type(inputs) not in FORMS:
+        raise ExportError(
+            f"models of {type(inputs).__name__} cannot be exported yet; the run's model.keras takes encoded inputs"
+        )
+    if tflite and not FORMS[type(inputs)].for_tflite:
+        raise ExportError("TFLite takes one text of a fixed size, which bags and documents are not; leave --tflite out")
+    return FORMS[type(inputs)]
+
+
+def _models(model_name, options, inputs, classes: int, weights) -> tuple[tf.keras.Model, tf.keras.Model]:
+    """The model as it was trained, and its plain form; both take what raw text is encoded to."""
+    module = models.module(model_name)
+    forget_layer_names()
+    if isinstance(inputs, BagInput):
+        inputs = inputs.sentences
+    trained = module.build(options, inputs, classes)
+    if isinstance(inputs, DocumentInput):
+        plain = module.of_any_size(options, inputs)
+    else:
+        plain = module.build_plain(options, inputs, classes)
+    for form, model in (("trained", trained), ("plain", plain)):
+        _assign(model, weights, form)
+    if isinstance(inputs, HiddenRelationInput):
+        return tuple(module.with_frozen_layers(options, inputs, model) for model in (trained, plain))
+    return trained, plain
+
+
+def _assign(model: tf.keras.Model, weights, form: str) -> None:
+    for group, variables, values in (
+        ("trainable", model.trainable_variables, list(weights.trainable)),
+        ("non-trainable", model.non_trainable_variables, list(weights.non_trainable)),
+    ):
+        if len(variables) != len(values):
+            raise ExportError(
+                f"{len(values)} {group} weights for {len(variables)} of the {form} model; pass this model's weights"
+            )
+        for variable, value in zip(variables, values, strict=True):
+            value, name = np.asarray(value), variable.name.removesuffix(":0")
+            if value.shape != tuple(variable.shape):
+                raise ExportError(
+                    f"weight {name} has shape {value.shape}, the {form} model needs {tuple(variable.shape)}; "
+                    "pass the weights of this model"
+                )
+            if value.dtype.kind == "f" and not np.isfinite(value).all():
+                raise ExportError(f"weight {name} is not finite: training has diverged; export an earlier round")
+            variable.assign(value)
+
+
+def _options(options: Any) -> Any:
+    """The model's options; of an encoder's folder its last part."""
+    fields = dataclasses.asdict(options) if dataclasses.is_dataclass(options) else options
+    if isinstance(fields, dict) and isinstance(fields.get("encoder"), str) and os.path.exists(fields["encoder"]):
+        fields["encoder"] = Path(fields["encoder"]).name
+    return fields
+
+
+def _json_value(value: Any, name: str) -> Any:
+    """The value as JSON has it: NumPy numbers become numbers, numbers that are not finite become null."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): _json_value(item, f"{name}.{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json_value(item, f"{name}[{number}]") for number, item in enumerate(value)]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    raise ExportError(
+        f"{name} is a {type(value).__name__}, which JSON cannot hold; give a string, number, list or dict"
+    )
+
+
+def _versions() -> dict[str, str]:
+    versions = {"tff-re": __version__, "python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
