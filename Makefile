@@ -22,7 +22,7 @@ demo: setup ## train, compare and plot on the corpus that comes with the project
 	$(python) -m tff_re.run demo --out runs/demo
 
 test: setup ## run the tests, without the slow ones, JOBS=2 files at once; ARGS="-k name" goes to pytest
-	$(python) -m pytest -q -n $(JOBS) --dist loadfile -m "not slow and not benchmark" --durations 10 $(ARGS)
+	$(python) -m pytest -q -n $(JOBS) --dist loadgroup -m "not slow and not benchmark" --durations 10 $(ARGS)
 
 test-slow: setup ## run the slow tests
 	$(python) -m pytest -q -m "slow and not benchmark" --durations 10 $(ARGS)
@@ -36,7 +36,7 @@ test-processors: setup ## run the tests once for each setting of PROCESSORS; ARG
 	@failed=; for setting in $(PROCESSORS); do \
 	    echo "== $$setting"; \
 	    case $$setting in *SSE41|*AVX2) but="and not bfloat16";; *) but=;; esac; \
-	    env $$setting $(python) -m pytest -q -n $(JOBS) --dist loadfile -m "not slow and not benchmark $$but" $(ARGS) \
+	    env $$setting $(python) -m pytest -q -n $(JOBS) --dist loadgroup -m "not slow and not benchmark $$but" $(ARGS) \
 	        || failed="$$failed $$setting"; \
 	done; if [ -n "$$failed" ]; then echo "failed with:$$failed"; exit 1; fi
 

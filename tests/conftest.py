@@ -52,6 +52,14 @@ def runtime(session_mark, tmp_path_factory):
         yield opened
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """With `--dist loadgroup`, a file's tests go to one process, unless a mark `xdist_group` says otherwise."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
 def marked_workers(mark):
     """Worker processes that inherited this mark, orphans too; zombies do not count."""
     found = []

@@ -1,0 +1,22 @@
+"""What several test files or several processes of one test run need, built by the first of them that asks."""
+
+import pathlib
+from collections.abc import Callable
+
+import filelock
+import pytest
+
+
+def built_once(tmp_path_factory: pytest.TempPathFactory, name: str, build: Callable[[pathlib.Path], None]):
+    """The folder `name`, filled by `build(folder)` once in a test run, whichever process is the first; only to be read."""
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if base.name.startswith("popen-") else base) / "built-once"
+    shared.mkdir(exist_ok=True)
+    folder = shared / name
+    with filelock.FileLock(shared / f"{name}.lock"):
+        if not folder.exists():
+            part = shared / f"{name}.part"
+            part.mkdir(exist_ok=True)
+            build(part)
+            part.rename(folder)
+    return folder
