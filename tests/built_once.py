@@ -8,7 +8,7 @@ import pytest
 
 
 def built_once(tmp_path_factory: pytest.TempPathFactory, name: str, build: Callable[[pathlib.Path], None]):
-    """The folder `name`, filled by `build(folder)` once in a test run by the first process that asks; only to be read."""
+    """The folder `name`, filled by `build(folder)` once in a test run by the first process; only to be read."""
     base = tmp_path_factory.getbasetemp()
     shared = (base.parent if base.name.startswith("popen-") else base) / "built-once"
     shared.mkdir(exist_ok=True)
