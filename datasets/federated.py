@@ -52,7 +52,7 @@ class FederatedExamples:
         for position, client in enumerate(self.clients, 1):
             record = named("client", client.client_id, position)
             if client.client_id in seen:
-                raise DataError("its id stands twice", record=record, remedy="give every client an id of its own")
+                raise DataError("duplicate id", record=record, remedy="give every client an id of its own")
             seen.add(client.client_id)
             sizes = 0
             for split in SPLITS:

@@ -11,6 +11,7 @@ import os
 import secrets
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from datasets.errors import DataError
@@ -237,3 +238,14 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str):
     raise _Constant
+
+
+def with_or_without_gz(path: PathLike) -> Path | None:
+    """The file, or that with ``.gz`` behind its name; None if neither is there."""
+    return next((found for found in (Path(path), Path(f"{path}.gz")) if found.exists()), None)
+
+
+def beside(path: PathLike, *names: str) -> Path:
+    """The first of these files in the folder of `path` that is there, with or without ``.gz``; else the first."""
+    paths = [Path(path).with_name(name) for name in names]
+    return next(filter(None, map(with_or_without_gz, paths)), paths[0])

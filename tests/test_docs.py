@@ -47,7 +47,7 @@ def test_the_algorithm_of_the_readme_is_an_algorithm():
         chosen = algorithms.find("fedavgm")
         assert chosen.title == "FedAvgM" and chosen.options().server_step == 1.0
     finally:
-        registry._TABLE.pop("fedavgm", None)
+        registry.ALGORITHMS.remove("fedavgm")
 
 
 def test_every_link_leads_to_a_file():

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from computations.federated_algorithm import FederatedAlgorithm
 from computations.local_model import LocalModel
+from computations.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Algorithm:
     build: Callable[[LocalModel, Any], FederatedAlgorithm]
 
 
-_TABLE: dict[str, Algorithm] = {}
+ALGORITHMS = Registry("algorithm", "computations.algorithms")
 
 
 def algorithm(name: str, *, title: str, source: str, options: type):
@@ -42,28 +41,17 @@ def algorithm(name: str, *, title: str, source: str, options: type):
     """
 
     def register(build):
-        known = _TABLE.get(name)
-        if known is not None and known.build.__module__ != build.__module__:
-            raise ValueError(f"algorithm {name!r} is registered by {known.build.__module__} and {build.__module__}")
-        _TABLE[name] = Algorithm(name, title, source, options, build)
+        ALGORITHMS.add(name, Algorithm(name, title, source, options, build), build.__module__)
         return build
 
     return register
 
 
-def _load_all() -> None:
-    package = importlib.import_module("computations.algorithms")
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"computations.algorithms.{module.name}")
-
-
 def names() -> list[str]:
     """Names of all algorithms, sorted."""
-    _load_all()
-    return sorted(_TABLE)
+    return list(ALGORITHMS)
 
 
 def find(name: str) -> Algorithm:
     """The algorithm of that name; KeyError for an unknown one."""
-    _load_all()
-    return _TABLE[name]
+    return ALGORITHMS[name]

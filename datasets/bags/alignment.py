@@ -68,7 +68,9 @@ def align(
     for document in documents:
         if document.document_id in seen:
             raise DataError(
-                "stands twice", record=named("document", document.document_id), remedy="give every document an id"
+                "duplicate document",
+                record=named("document", document.document_id),
+                remedy="give every document an id of its own",
             )
         seen.add(document.document_id)
         for (first, last), heads, tails in _sentences(document, head_kind, tail_kind, counts):

@@ -17,7 +17,7 @@ def read_facts(path: PathLike) -> tuple[Fact, ...]:
     Blanks around a column are not part of it.
 
     Raises:
-      DataError: a line with another number of columns, an empty column, a fact that stands twice, or no fact.
+      DataError: a line with another number of columns, an empty column, a duplicate fact, or no fact.
     """
     facts: dict[Fact, int] = {}
     for line, text in read_lines(path):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from datasets.bags import nyt10
 from datasets.bags.records import BagCorpus
+from datasets.catalogue import data_set
 from datasets.errors import DataError
 from datasets.files import PathLike
 
@@ -37,3 +38,30 @@ def read_bags(
     return nyt10.read_bags(
         path, relations, split=split, name=name, misplaced=misplaced, pair_key="entity_pair", **types
     )
+
+
+@data_set(
+    "mirgene",
+    title="MIRGENE, OpenNRE's form",
+    kind="bags",
+    language="English",
+    task="pairs of a microRNA and a gene and all sentences that mention both: regulated or not",
+    labels=("relations",),
+    files={split: f"mirgene/mirgene_{split}.txt" for split in ("train", "test")},
+    licence="none stated",
+    citation="Li et al., Noise Reduction Methods for Distantly Supervised Biomedical Relation Extraction, BioNLP 2017",
+    available_from="leebird/bionlp17 on GitHub, brought into OpenNRE's form; "
+    "mirgene_rel2id.json belongs beside the splits",
+)
+def read(
+    path: PathLike,
+    *,
+    name: str,
+    split: str,
+    labelled: bool = True,
+    rel2id: PathLike | None = None,
+    misplaced: str = "refuse",
+) -> BagCorpus:
+    """The bags of a file, see `read_bags`; the relations' file is found as for `nyt10.read`."""
+    relations = nyt10.relations_file(path, name, labelled, rel2id)
+    return read_bags(path, relations, split=split, name=name, misplaced=misplaced)

@@ -19,8 +19,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from datasets.bags.records import NEGATIVE, BagCorpus, BagSentence, Pair
+from datasets.catalogue import data_set
 from datasets.errors import DataError
-from datasets.files import PathLike, read_byte_lines, read_json, read_json_lines
+from datasets.files import PathLike, beside, read_byte_lines, read_json, read_json_lines
 from datasets.json_values import Fail, field, identifier, require
 from datasets.relations.reading import notes_of
 from datasets.relations.records import UNKNOWN_TYPE, Span
@@ -201,3 +202,35 @@ def _span(entity: Mapping[str, Any], what: str, text: str, fail: Fail) -> Span:
 
 def _plain(name: str) -> str:
     return " ".join(name.replace("_", " ").split()).casefold()
+
+
+@data_set(
+    "nyt10",
+    title="NYT10, OpenNRE's form",
+    kind="bags",
+    language="English",
+    task="pairs of entities in news and all sentences that mention both: relations of Freebase",
+    labels=("relations",),
+    files={split: f"nyt10/nyt10_{part}.txt" for split, part in (("train", "train"), ("dev", "val"), ("test", "test"))},
+    licence="none stated; the texts are the New York Times'",
+    citation="Riedel et al., Modeling Relations and Their Mentions without Labeled Text, ECML PKDD 2010",
+    available_from="thunlp/OpenNRE on GitHub, benchmark/download_nyt10.sh; nyt10_rel2id.json belongs beside the splits",
+)
+def read(
+    path: PathLike,
+    *,
+    name: str,
+    split: str,
+    labelled: bool = True,
+    rel2id: PathLike | None = None,
+    misplaced: str = "refuse",
+) -> BagCorpus:
+    """The bags of a file, see `read_bags`; the relations' file is `rel2id`, or ``<name>_rel2id.json`` beside it."""
+    return read_bags(path, relations_file(path, name, labelled, rel2id), split=split, name=name, misplaced=misplaced)
+
+
+def relations_file(path: PathLike, name: str, labelled: bool, rel2id: PathLike | None) -> PathLike | None:
+    """The file of relations of a file of sentences; None where relations are not read."""
+    if not labelled:
+        return None
+    return beside(path, f"{name}_rel2id.json") if rel2id is None else rel2id

@@ -111,7 +111,7 @@ class BagCorpus:
         for position, sentence in enumerate(self.sentences, 1):
             problem = None
             if sentence.sentence_id in seen:
-                problem = "its id stands twice", "give every sentence an id of its own"
+                problem = "duplicate id", "give every sentence an id of its own"
             elif relations_of.setdefault(sentence.pair, sentence.relations) is not sentence.relations:
                 if relations_of[sentence.pair] != sentence.relations:
                     problem = "another sentence of its pair has other relations", "give a bag's sentences the same ones"

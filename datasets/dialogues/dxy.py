@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from dataclasses import field as data_field
 from typing import Any
 
+from datasets.catalogue import data_set
 from datasets.dialogues.records import LabelledText, TextCorpus
 from datasets.errors import DataError, named
 from datasets.files import PathLike, decode, read_byte_lines, read_json_lines
@@ -51,7 +52,7 @@ def read_consultations(path: PathLike, *, split: str = "train") -> tuple[Consult
 
     Raises:
       DataError: the file is missing, a line is not JSON, the release's text lacks the split or is not a list of
-        records, a key is missing, of the wrong type or empty, or a record stands twice.
+        records, a key is missing, of the wrong type or empty, or a record is a duplicate.
     """
     result, seen = [], {}
     for place, value in _records(path, split):
@@ -156,3 +157,21 @@ def self_reports(
     repeated = sum(n > 1 for n in count.values())
     notes = (f"{repeated} consultations stand in the file more than once",) if repeated else ()
     return TextCorpus(name, tuple(samples), names, notes)
+
+
+@data_set(
+    "dxy",
+    title="DXY",
+    kind="texts",
+    language="Chinese",
+    task="parents' reports in paediatric consultations: the disease",
+    labels=LABELS,
+    files={split: f"dxy/{split}.jsonl" for split in ("train", "dev", "test")},
+    licence="none stated",
+    citation="Xu et al., End-to-End Knowledge-Routed Relational Dialogue System for Automatic Diagnosis, AAAI 2019",
+    available_from="copied in lemuria-wchen/imcs21 on GitHub: dxy_dialog_data_dialog_v2.txt, under the split's name",
+)
+def read(path: PathLike, *, name: str, label: str, split: str, training: PathLike | None = None) -> TextCorpus:
+    """The reports of a file, see `self_reports`; the classes are those of the file `training` where it is given."""
+    classes = None if training is None else self_reports(read_consultations(training, split="train")).label_names
+    return self_reports(read_consultations(path, split=split), classes, name=name, path=path)

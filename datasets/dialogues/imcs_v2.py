@@ -13,6 +13,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+from datasets.catalogue import data_set
 from datasets.dialogues.records import Dialogue, LabelledText, TextCorpus, Utterance
 from datasets.errors import DataError, named
 from datasets.files import PathLike, decode, read_bytes, read_json
@@ -51,7 +52,7 @@ def read_dialogues(path: PathLike) -> tuple[Dialogue, ...]:
 
     Raises:
       DataError: the file is missing or not JSON, a key is missing or of the wrong type, a dialogue has no sentences, an
-        id stands twice, or a speaker, dialogue act or symptom type is not one of the format's.
+        id is a duplicate, or a speaker, dialogue act or symptom type is not one of the format's.
     """
     content = require(
         read_json(path), dict, "the file", functools.partial(DataError, path=path), remedy="map example_id to dialogue"
@@ -222,3 +223,35 @@ def _symptom_type(value: Any, fail: Fail) -> str:
     if isinstance(value, str | int) and not isinstance(value, bool) and str(value) in SYMPTOM_TYPES:
         return str(value)
     raise fail("unknown symptom type", remedy="use 0 (absent), 1 (present) or 2 (unclear)")
+
+
+@data_set(
+    "imcs_v2",
+    title="IMCS-V2",
+    kind="texts",
+    language="Chinese",
+    task="sentences of paediatric consultations: symptoms or dialogue acts",
+    labels=LABELS,
+    files={split: f"imcs_v2/IMCS-V2_{split}.json" for split in ("train", "dev", "test")},
+    vocabulary="imcs_v2/symptom_norm.csv",
+    licence="for research, by application; no redistribution",
+    citation="Chen et al., A benchmark for automatic medical consultation system, Bioinformatics 39(1), 2023",
+    available_from="CBLUE benchmark of Tianchi, after registration; described at lemuria-wchen/imcs21-cblue on GitHub",
+)
+@data_set(
+    "shipped",
+    title="Consultations written for this project",
+    kind="texts",
+    language="Chinese",
+    task="sentences of made-up paediatric consultations: symptoms or dialogue acts",
+    labels=LABELS,
+    files={split: f"consultations_{split}.json" for split in ("train", "dev")},
+    vocabulary="symptom_norm.csv",
+    shipped=True,
+    licence="Apache-2.0",
+    citation="none: written for this project, no real patients",
+    available_from="comes with this package",
+)
+def read(path: PathLike, *, name: str, label: str, split: str) -> TextCorpus:
+    """The sentences of a file, see `labelled_sentences`; one file holds one split."""
+    return labelled_sentences(read_dialogues(path), label, name=name, path=path)

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field as data_field
 
+from datasets.catalogue import data_set
+from datasets.dialogues import imcs_v2
 from datasets.dialogues.records import LabelledText, TextCorpus
 from datasets.errors import DataError, named
 from datasets.files import PathLike, read_json
@@ -118,3 +120,41 @@ def _window(window, window_id: str, dialogue_id: str, path: PathLike) -> Window:
             )
         facts.append(match.groups())
     return Window(window_id, dialogue_id, tuple(utterances), tuple(facts))
+
+
+_ENTRY = {
+    "kind": "texts",
+    "language": "Chinese",
+    "vocabulary": "mie/symptom_norm.csv",
+    "licence": "none stated",
+    "citation": "Zhang et al., MIE: A Medical Information Extractor towards Medical Dialogues, ACL 2020",
+}
+_SOURCE = "released by the authors: nlpir2020/MIE-ACL-2020 on GitHub"
+
+
+@data_set(
+    "mie_windows",
+    title="MIE, windows of five utterances",
+    task="windows of cardiology consultations: is a category of facts mentioned",
+    labels=LABELS,
+    files={split: f"mie/{split}.windows.json" for split in ("train", "dev", "test")},
+    available_from=_SOURCE,
+    **_ENTRY,
+)
+def read(path: PathLike, *, name: str, label: str, split: str) -> TextCorpus:
+    """The windows of a file, see `labelled_windows`."""
+    return labelled_windows(read_windows(path, split=split), label, name=name)
+
+
+@data_set(
+    "mie",
+    title="MIE in IMCS-V2's shape",
+    task="sentences of cardiology consultations: symptoms",
+    labels=imcs_v2.LABELS[:2],
+    files={split: f"mie/{split}.imcs_v2.json" for split in ("train", "dev", "test")},
+    available_from=f"{_SOURCE}; a sentence carries the symptoms that its window adds",
+    **_ENTRY,
+)
+def read_sentences(path: PathLike, *, name: str, label: str, split: str) -> TextCorpus:
+    """The sentences of a file in the form of IMCS-V2, see `imcs_v2.labelled_sentences`."""
+    return imcs_v2.read(path, name=name, label=label, split=split)

@@ -84,7 +84,7 @@ class TextCorpus:
         for position, sample in enumerate(self.samples, 1):
             if sample.sample_id in seen:
                 raise DataError(
-                    "its id stands twice in the corpus",
+                    "duplicate id in the corpus",
                     record=named("sample", sample.sample_id, position),
                     remedy="give every sample an id of its own",
                 )

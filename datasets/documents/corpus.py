@@ -65,7 +65,7 @@ class DocumentSample:
             known = all(0 <= index < len(self.entities) for index in key)
             if not known or pair.head == pair.tail or key in seen:
                 raise DataError(
-                    "a pair stands twice" if key in seen else "a pair is not one of two of its entities",
+                    "duplicate pair" if key in seen else "a pair is not one of two of its entities",
                     record=named("document", self.document_id),
                     remedy="build the pairs with document_corpus",
                 )
@@ -127,7 +127,7 @@ class DocumentCorpus:
         for position, sample in enumerate(self.samples, 1):
             where = named("document", sample.document_id, position)
             if sample.sample_id in seen:
-                raise DataError("its id stands twice", record=where, remedy="give every document an id of its own")
+                raise DataError("duplicate id", record=where, remedy="give every document an id of its own")
             seen.add(sample.sample_id)
             if any(not 0 <= label < len(self.relation_names) for pair in sample.pairs for label in pair.labels):
                 raise DataError("a pair's label is no relation", record=where, remedy="use the index of relation_names")

@@ -49,8 +49,8 @@ def read_pubtator(
 ) -> tuple[Document, ...]:
     """The documents of a PubTator file, compressed or not, in its order; mentions in the order of the text.
 
-    What no reader can repair is refused. What is irregular but clear is read and counted: an annotation or relation
-    that stands twice (read once), a mention whose spelling differs from the text in case alone, a relation that names
+    What no reader can repair is refused. What is irregular but clear is read and counted: a duplicate annotation or
+    relation (read once), a mention whose spelling differs from the text in case alone, a relation that names
     an identifier without a mention (kept: no candidate pair can find it, so it counts as missed).
 
     Args:
@@ -80,7 +80,7 @@ def read_pubtator(
         document_id, title, abstract = _title_and_abstract(block, path)
         fail = functools.partial(DataError, path=path, line=block[0][0])
         if document_id in documents:
-            raise fail("the document stands twice", record=named("document", document_id), remedy="remove one of them")
+            raise fail("duplicate document", record=named("document", document_id), remedy="remove one of them")
         text = f"{title} {abstract}"
         mentions: dict[_Place, tuple[str, ...]] = {}
         stated: dict[_Statement, tuple[tuple[str, ...], tuple[str, ...]]] = {}
@@ -92,12 +92,12 @@ def read_pubtator(
                 raise fail("the document's id changes", remedy="end every document with an empty line")
             if len(row) == 4:
                 key, value = _relation(row, split, joined, relations, fail)
-                tally["relations stand twice and are read once"] += key in stated
+                tally["duplicate relations are read once"] += key in stated
                 stated.setdefault(key, value)
             else:
                 key, ids = _annotation(row, text, split, kinds, fail)
                 tally["mentions differ from the text in case"] += text[key[0] : key[1]] != row[3]
-                tally["annotations stand twice and are read once"] += key in mentions
+                tally["duplicate annotations are read once"] += key in mentions
                 mentions.setdefault(key, ids)
         tally["mentions without an identifier"] += sum(not ids for ids in mentions.values())
         if len(row) == 4:

@@ -3,15 +3,12 @@
 ``DRUG-AE.rel`` has a line for each related pair, ``PMID|sentence|effect|start|end|drug|start|end``, with offsets into a
 document that is not in the release. ``ADE-NEG.txt`` has the sentences without an adverse effect, ``PMID NEG sentence``.
 
-Two tasks can be made of that honestly:
-
-- The relation of a drug and an effect (`read_pairs`). The positives are the pairs given. The only negatives whose
-  mentions are known are pairs of a drug and an effect that the same sentence names in different pairs: a drug is then
-  named, an effect is named, and the annotators did not join them. They are few (141 beside 5,547 in four fifths of the
-  release), and every mention comes from some related pair. The sentences of ``ADE-NEG.txt`` have no annotated mentions;
-  with `negative_sentences` they are recognised by the names that ``DRUG-AE.rel`` annotates, drugs and effects: a pair
-  that both are named in a sentence without an adverse effect is a negative. What the names miss is missing there.
-- Whether a sentence tells of an adverse effect (`read_adverse_sentences`), from both files: the authors' own task.
+The task is the relation of a drug and an effect. The positives are the pairs given. The only negatives whose mentions
+are known are pairs of a drug and an effect that the same sentence names in different pairs: a drug is then named, an
+effect is named, and the annotators did not join them. They are few (141 beside 5,547 in four fifths of the release),
+and every mention comes from some related pair. The sentences of ``ADE-NEG.txt`` have no annotated mentions; with
+`negative_sentences` they are recognised by the names that ``DRUG-AE.rel`` annotates, drugs and effects: a pair that
+both are named in a sentence without an adverse effect is a negative. What the names miss is missing there.
 """
 
 from __future__ import annotations
@@ -21,10 +18,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from datasets.dialogues.records import LabelledText, TextCorpus
+from datasets.catalogue import data_set
 from datasets.errors import DataError
-from datasets.files import PathLike
+from datasets.files import PathLike, beside
 from datasets.json_values import Fail
 from datasets.relations.reading import (
     Numbering,
@@ -76,7 +74,7 @@ def read_pairs(
 
     Raises:
       DataError: a line with another number of columns, offsets that are no numbers or do not fit the mention's length,
-        mentions that do not stand in the sentence at their distance, or a pair that stands twice; a malformed line
+        mentions that do not stand in the sentence at their distance, or a duplicate pair; a malformed line
         among the negative sentences, or no pair in them.
     """
     groups: dict[tuple[str, str], list[_Pair]] = {}
@@ -162,37 +160,6 @@ def _negative_sentences(path: PathLike) -> Iterable[tuple[str, str]]:
         yield match[1], match[2].strip()
 
 
-def read_adverse_sentences(positive: PathLike, negative: PathLike, *, name: str = "ade_sentences") -> TextCorpus:
-    """Every sentence once: ``adverse_effect`` if ``DRUG-AE.rel`` has it, ``none`` if ``ADE-NEG.txt`` has it.
-
-    Sentences that stand in ``ADE-NEG.txt`` more than once are taken once and counted in the notes.
-
-    Raises:
-      DataError: a malformed line in either file, or a sentence that stands in both.
-    """
-    ids, samples, counts = Numbering(), [], Counter()
-    seen: dict[tuple[str, str], int] = {}
-    for line, text in read_lines(positive):
-        pair = _pair(line, text, functools.partial(DataError, path=positive, line=line), Counter())
-        if (pair.document, pair.sentence) not in seen:
-            seen[pair.document, pair.sentence] = 1
-            samples.append(LabelledText(ids.next(f"{name}-{pair.document}"), pair.document, pair.sentence, 1))
-    for line, (document, sentence) in enumerate(_negative_sentences(negative), 1):
-        if (document, sentence) in seen:
-            if seen[document, sentence]:
-                raise DataError(
-                    "the sentence stands among those with an adverse effect",
-                    path=negative,
-                    line=line,
-                    remedy="remove it",
-                )
-            counts["repeated sentences left out"] += 1
-            continue
-        seen[document, sentence] = 0
-        samples.append(LabelledText(ids.next(f"{name}-{document}"), document, sentence, 0))
-    return TextCorpus(name, tuple(samples), ("none", "adverse_effect"), notes_of(counts))
-
-
 def _pair(line: int, text: str, fail: Fail, counts: Counter) -> _Pair:
     document, sentence, effect, *effect_at, drug, drug_start, drug_end = columns(text, 8, fail, "|")
     if not document.isdecimal():
@@ -243,3 +210,24 @@ def _candidates(listed: Iterable[tuple[Span, Span]], negatives: bool) -> list[tu
         effects = dict.fromkeys(effect for _, effect in listed)
         pairs = [(drug, effect) for drug in drugs for effect in effects]
     return [(*pair, RELATIONS[pair in listed]) for pair in pairs]
+
+
+@data_set(
+    "ade",
+    title="ADE, drug and effect",
+    kind="relations",
+    language="English",
+    task="drugs and adverse effects in a sentence: a pair that the corpus lists or one that it does not",
+    labels=("with_negatives", "positives", "with_negative_sentences"),
+    files={"train": "ade/DRUG-AE.rel"},
+    licence="none stated",
+    citation="Gurulingappa et al., Development of a benchmark corpus … adverse effects, J. Biomed. Inform. 45, 2012",
+    available_from="the authors' ADE-Corpus-V2; copied in several repositories on GitHub; "
+    "ADE-NEG.txt belongs beside it",
+)
+def read(path: PathLike, *, name: str, label: str, split: str) -> RelationCorpus:
+    """The pairs of ``DRUG-AE.rel``, and of ``ADE-NEG.txt`` beside it if the label asks for it, see `read_pairs`."""
+    if Path(path).name.startswith("DRUG-DOSE"):
+        raise DataError("has drugs and doses, no adverse effects", path=path, remedy="give DRUG-AE.rel")
+    sentences = beside(path, "ADE-NEG.txt") if label == "with_negative_sentences" else None
+    return read_pairs(path, negatives=label != "positives", negative_sentences=sentences, name=name)

@@ -13,6 +13,7 @@ import functools
 from collections import Counter
 from collections.abc import Mapping
 
+from datasets.catalogue import data_set
 from datasets.errors import DataError
 from datasets.files import PathLike
 from datasets.json_values import Fail
@@ -37,7 +38,7 @@ def read_pairs(
 
     The mentions' own words are not in the file: the spans are those of the placeholders, which blinding replaces by the
     type (``gene``) and the markers enclose as they are. The form has no document ids: lines of one sentence share the
-    document ``<name>-<split>-<number>``. Lines that stand twice are kept and noted.
+    document ``<name>-<split>-<number>``. Duplicate lines are kept and noted.
 
     Args:
       path: The file.
@@ -48,8 +49,8 @@ def read_pairs(
       relations: Label in the file to relation, in the order of the labels; ``no_relation`` is the negative.
 
     Raises:
-      DataError: lines that differ in their number of columns, a placeholder that is missing or stands twice, an unknown
-        label, or an index that stands twice.
+      DataError: lines that differ in their number of columns, a placeholder that is missing or repeated, an unknown
+        label, or a duplicate index.
     """
     width = 0
     documents: dict[str, str] = {}
@@ -66,7 +67,7 @@ def read_pairs(
             continue
         if width == 3:
             if row[0] in indices:
-                raise fail("its index stands twice", remedy="number the lines anew")
+                raise fail("duplicate index", remedy="number the lines anew")
             indices.add(row[0])
         sentence, value = row[-2], row[-1]
         spans = [_placeholder(sentence, kind, fail) for kind in (head, tail)]
@@ -84,7 +85,7 @@ def read_pairs(
     contradictions = len(known) - len(documents)
     notes = notes_of(
         {
-            "lines stand twice in the file and are kept": repeats,
+            "duplicate lines are kept": repeats,
             "sentences stand with several labels": contradictions,
         }
     )
@@ -97,3 +98,26 @@ def _placeholder(sentence: str, kind: str, fail: Fail) -> Span:
     if len(found) != 1:
         raise fail(f"{mark} stands {len(found)} times in the sentence", remedy="mark each mention once")
     return found[0], found[0] + len(mark)
+
+
+def read(path: PathLike, *, name: str, label: str, split: str) -> RelationCorpus:
+    """The gene-disease pairs of a file, see `read_pairs`."""
+    return read_pairs(path, name=name, split=split)
+
+
+for _name, _title, _citation in (
+    ("gad", "GAD", "Bravo et al., Extraction of relations between genes and diseases, BMC Bioinf. 16, 2015"),
+    ("euadr", "EU-ADR", "van Mulligen et al., The EU-ADR corpus, J. Biomed. Inform. 45, 2012"),
+):
+    data_set(
+        _name,
+        title=_title,
+        kind="relations",
+        language="English",
+        task="genes and diseases in a sentence: associated or not (BioBERT's form, mentions as placeholders)",
+        labels=("relation",),
+        files={split: f"{_name}/1/{split}.tsv" for split in ("train", "test")},
+        licence="as the corpus's own",
+        citation=_citation,
+        available_from="BioBERT's data sets (dmis-lab/biobert on GitHub); the folder of one of the ten folds",
+    )(read)

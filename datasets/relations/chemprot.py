@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 
+from datasets.catalogue import data_set
 from datasets.errors import DataError
 from datasets.files import PathLike, read_json_lines
 from datasets.json_values import Fail, field, require
@@ -28,6 +29,8 @@ GROUPS = {
 GROUP_OF = {name: group for group, names in GROUPS.items() for name in names}
 
 CLASSES = ("groups", "names")
+
+CITATION = "Krallinger et al., Overview of the BioCreative VI chemical-protein interaction Track, 2017"
 
 MENTION_TYPE = "chemical or gene"
 
@@ -49,7 +52,7 @@ def read_sentences(
     ``<name>-<split>-<number>``, sentences counted from 1. Every pair has a relation: there is no negative. A sentence
     may itself hold ``[[`` or ``>>`` (formulas; "a >> b"): a mark is the bracket with its blank, it opens once in the
     line, and closes where it first can. Marks may lie one in the other or cross (no published line has such): the
-    mentions then overlap, and are counted. Lines that stand twice, and pairs with several relations, are kept, as the
+    mentions then overlap, and are counted. Duplicate lines, and pairs with several relations, are kept, as the
     published counts are, and noted.
 
     Args:
@@ -72,7 +75,7 @@ def read_sentences(
         text, head, tail = _unmarked(field(value, "text", str, fail), fail)
         relation = one_of(field(value, "label", str, fail), GROUP_OF, '"label"', fail)
         before = relations.setdefault((text, head, tail), set())
-        counts["lines stand twice in the file and are kept"] += relation in before
+        counts["duplicate lines are kept"] += relation in before
         before.add(relation)
         relation = GROUP_OF[relation] if classes == "groups" else relation
         document = sentences.setdefault(text, f"{name}-{split}-{len(sentences) + 1:05d}")
@@ -105,3 +108,20 @@ def _unmarked(text: str, fail: Fail) -> tuple[str, Span, Span]:
         if start == end or trimmed(plain, (start, end)) != (start, end):
             raise fail("a marked mention is empty or has blanks at its ends", remedy="mark the mention alone")
     return plain, head, tail
+
+
+@data_set(
+    "chemprot",
+    title="ChemProt, sentences",
+    kind="relations",
+    language="English",
+    task="chemicals and proteins in a sentence: five groups of relations (CPR:3, 4, 5, 6, 9), or 13 names",
+    labels=CLASSES,
+    files={split: f"chemprot/{split}.jsonl" for split in ("train", "dev", "test")},
+    licence="none stated for the data",
+    citation=CITATION,
+    available_from="allenai/scibert on GitHub, data/text_classification/chemprot (.txt there: JSON lines)",
+)
+def read(path: PathLike, *, name: str, label: str, split: str) -> RelationCorpus:
+    """The pairs of a file in the sentence form, see `read_sentences`."""
+    return read_sentences(path, split=split, classes=label, name=name)

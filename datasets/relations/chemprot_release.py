@@ -12,11 +12,13 @@ import functools
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from datasets.catalogue import data_set
 from datasets.errors import DataError, named
-from datasets.files import PathLike
+from datasets.files import PathLike, beside
 from datasets.json_values import Fail
-from datasets.relations.chemprot import GROUP_OF, GROUPS, class_names
+from datasets.relations.chemprot import CITATION, CLASSES, GROUP_OF, GROUPS, class_names
 from datasets.relations.reading import Numbering, columns, notes_of, one_of, read_lines, require_some, span
 from datasets.relations.records import NO_RELATION, RelationCorpus, RelationMention, Span
 from datasets.relations.sentences import sentences_of_document
@@ -25,6 +27,7 @@ ENTITY_TYPES = {"CHEMICAL": "chemical", "GENE-Y": "gene", "GENE-N": "gene", "GEN
 
 ALL_GROUPS = tuple(f"CPR:{number}" for number in range(11))
 
+_RELEASE = re.compile(r"(.+)_(relations|gold_standard|relations_gs)\.tsv(\.gz)?")
 _ENTITY_ID = re.compile(r"T[0-9]{1,9}")
 _ARGUMENTS = (re.compile(r"Arg1:(\S+)"), re.compile(r"Arg2:(\S+)"))
 
@@ -54,7 +57,7 @@ def read_release(
     Sentences are found by `sentences_of_document`; a pair whose mentions lie in two sentences is left out and noted,
     and so is a relation of a group that the task does not evaluate. A pair with several relations is a sample for each.
     Mentions that overlap (a chemical within a gene's name, or the two crossing) are pairs as any others, and counted; a
-    relation that stands twice is read once, and counted.
+    duplicate relation is read once, and counted.
 
     Args:
       abstracts: ``*_abstracts.tsv``.
@@ -68,7 +71,7 @@ def read_release(
 
     Raises:
       DataError: a malformed line, an unknown document, entity, type, group or relation, a mention that is not at its
-        offsets, a document or entity that stands twice, or a file whose last line has no end.
+        offsets, a duplicate document or entity, or a file whose last line has no end.
     """
     names = ((NO_RELATION,) if negatives else ()) + class_names(classes)
     documents = read_documents(abstracts, entities)
@@ -112,7 +115,7 @@ def read_documents(abstracts: PathLike, entities: PathLike) -> dict[str, Documen
         if not document_id.isdecimal():
             raise fail("has no PMID", remedy="start the line with the document's number")
         if document_id in documents:
-            raise fail("the document stands twice", record=named("document", document_id), remedy="remove one of them")
+            raise fail("duplicate document", record=named("document", document_id), remedy="remove one of them")
         documents[document_id] = Document(document_id, f"{title}\t{abstract}", len(title))
     for line, text in read_lines(entities, ended=True):
         fail = functools.partial(DataError, path=entities, line=line)
@@ -126,7 +129,7 @@ def read_documents(abstracts: PathLike, entities: PathLike) -> dict[str, Documen
         if document.text[slice(*where)] != row[5]:
             raise fail("the entity is not at its offsets", remedy="repair the offsets")
         if row[1] in document.mentions:
-            raise fail("stands twice", remedy="give every entity of a document an id of its own")
+            raise fail("duplicate entity", remedy="give every entity of a document an id of its own")
         document.mentions[row[1]] = (kind, where)
     return documents
 
@@ -163,7 +166,7 @@ def _relations(
         )
         key = (row[0], group, row[3].strip() if len(row) == 6 else None, pair)
         if key in seen:
-            counts["relations stand twice and are read once"] += 1
+            counts["duplicate relations are read once"] += 1
             continue
         seen.add(key)
         if relation is not None and classes == "groups":
@@ -192,3 +195,42 @@ def _in_one_sentence(document: Document) -> dict[tuple[str, str], Span]:
             for gene in (i for i, kind in inside.items() if kind == "gene"):
                 result[chemical, gene] = (start, end)
     return result
+
+
+_PARTS = {"train": "training_relations", "dev": "development_relations", "test": "test_relations_gs"}
+_WITH_NEGATIVES = "_with_negatives"
+
+
+@data_set(
+    "chemprot_release",
+    title="ChemProt, the task's own files",
+    kind="relations",
+    language="English",
+    task="chemicals and proteins in a sentence of an abstract: as chemprot; with negatives the unrelated pairs too",
+    labels=(*CLASSES, *(f"{classes}{_WITH_NEGATIVES}" for classes in CLASSES)),
+    files={split: f"chemprot_release/chemprot_{part}.tsv" for split, part in _PARTS.items()},
+    licence="for the task's participants, after registration",
+    citation=CITATION,
+    available_from="BioCreative VI, track 5; *_abstracts and *_entities (test: *_gs) belong beside each file "
+    "of relations",
+)
+def read(path: PathLike, *, name: str, label: str, split: str) -> RelationCorpus:
+    """The pairs of the file of relations and the two others beside it, see `read_release`."""
+    tables = (_beside(path, kind) for kind in ("abstracts", "entities"))
+    classes, negatives = label.removesuffix(_WITH_NEGATIVES), label.endswith(_WITH_NEGATIVES)
+    return read_release(*tables, path, split=split, classes=classes, negatives=negatives, name=name)
+
+
+def _beside(relations: PathLike, kind: str) -> Path:
+    """The release's file of that kind beside its file of relations, with or without ``.gz``."""
+    match = _RELEASE.fullmatch(Path(relations).name)
+    if match is None:
+        raise DataError(
+            "is not named as the release names it",
+            path=relations,
+            remedy="use *_relations.tsv, *_relations_gs.tsv or *_gold_standard.tsv, with *_abstracts.tsv and "
+            "*_entities.tsv (or *_gs.tsv) beside it",
+        )
+    # The test split's tables end in _gs, its gold standard does not.
+    marks = ("_gs", "") if match[2] == "relations_gs" else ("", "_gs")
+    return beside(relations, *(f"{match[1]}_{kind}{mark}.tsv" for mark in marks))

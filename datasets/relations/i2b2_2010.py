@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from datasets.catalogue import data_set
 from datasets.errors import DataError, named
 from datasets.files import PathLike
 from datasets.json_values import Fail
@@ -133,7 +134,7 @@ def read_records(
     for files in records:
         path = files.text
         if files.record_id in seen:
-            raise DataError("the record stands twice", path=path, record=named("record", files.record_id))
+            raise DataError("duplicate record", path=path, record=named("record", files.record_id))
         seen.add(files.record_id)
         lines = [text for _, text in read_lines(path)]
         words = [[match.span() for match in re.finditer(r"\S+", text)] for text in lines]
@@ -173,7 +174,7 @@ def _concepts(path: Path, lines: list[str], words: list[list[Span]], counts: Cou
             counts["concepts over the end of a line left out"] += 1
             continue
         if place in result:
-            raise fail("the concept stands twice", remedy="remove one of them")
+            raise fail("duplicate concept", remedy="remove one of them")
         result[place] = kind
     return result
 
@@ -197,7 +198,7 @@ def _relations(
                 raise fail(f"argument {number} is no {kind} of the concepts", remedy="complete the .con file")
         listed = result.setdefault(pair, [])
         if relation in listed:
-            raise fail("the relation stands twice", remedy="remove one of them")
+            raise fail("duplicate relation", remedy="remove one of them")
         listed.append(relation)
     return result
 
@@ -236,3 +237,21 @@ def _unlisted(concepts: dict[_Place, str], pairs: Iterable[tuple[_Place, _Place]
         elif kinds[::-1] in RELATIONS.values():
             result[other, one] = [NO_RELATION]
     return result
+
+
+@data_set(
+    "i2b2_2010",
+    title="2010 i2b2/VA",
+    kind="relations",
+    language="English",
+    task="problems, treatments and tests in a line of a clinical record: eight relations",
+    labels=("positives", "with_negatives"),
+    files={split: f"i2b2_2010/{split}" for split in ("train", "test")},
+    licence="by agreement with n2c2; no redistribution",
+    citation="Uzuner et al., 2010 i2b2/VA challenge on concepts, assertions, and relations, JAMIA 18, 2011",
+    available_from="n2c2 at Harvard Medical School; a split is a folder with txt, concept and rel, "
+    "or the release's own",
+)
+def read(path: PathLike, *, name: str, label: str, split: str) -> RelationCorpus:
+    """The pairs of a folder, see `find_split` and `read_records`."""
+    return read_records(find_split(path), split=split, negatives=label == "with_negatives", name=name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 
+from datasets.catalogue import data_set
 from datasets.errors import DataError
 from datasets.files import PathLike
 from datasets.relations.reading import Numbering, columns, notes_of, one_of, read_lines, require_some, span
@@ -46,7 +47,7 @@ def read_pairs(path: PathLike, *, split: str = "train", confirmed: bool = False,
 
     A mention is compared with the sentence at its offsets. The published training file has two lines (of 4,083) whose
     gene does not stand in the sentence at all: such lines are left out and noted, unless they are more than one in a
-    hundred. Lines that stand twice (40 in that file) are kept, as the published counts are, and noted; hold out whole
+    hundred. Duplicate lines (40 in that file) are kept, as the published counts are, and noted; hold out whole
     documents and they do not leak.
 
     Args:
@@ -110,10 +111,27 @@ def read_pairs(path: PathLike, *, split: str = "train", confirmed: bool = False,
     notes = notes_of(
         {
             f"lines left out, a mention is not at its offsets (lines {where})": len(misplaced),
-            "lines stand twice in the file and are kept": len(mentions) + unconfirmed - len(seen),
+            "duplicate lines are kept": len(mentions) + unconfirmed - len(seen),
             "lines left out, the curators do not call them correct": unconfirmed,
         }
     )
     if confirmed and not curated:
         notes += ("no column CONFIRMATION: all lines are kept",)
     return RelationCorpus(name, tuple(mentions), RELATIONS, NO_RELATION, notes)
+
+
+@data_set(
+    "pgr",
+    title="PGR",
+    kind="relations",
+    language="English",
+    task="genes and human phenotypes in a sentence: related or not; of the test file all pairs, or those confirmed",
+    labels=("relation", "confirmed"),
+    files={split: f"pgr/{split}.tsv" for split in ("train", "test")},
+    licence="Apache-2.0",
+    citation="Sousa et al., A Silver Standard Corpus of Human Phenotype-Gene Relations, NAACL 2019",
+    available_from="lasigeBioTM/PGR on GitHub",
+)
+def read(path: PathLike, *, name: str, label: str, split: str) -> RelationCorpus:
+    """The pairs of a file, see `read_pairs`."""
+    return read_pairs(path, split=split, confirmed=label == "confirmed", name=name)

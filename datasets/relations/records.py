@@ -107,7 +107,7 @@ class RelationCorpus:
       mentions: At least one, with unique ids.
       relation_names: The classes, in the order of the labels; the negative one, if there is one, first.
       negative: The class that means "none of the relations", which micro-F1 leaves out; None if every sample has one.
-      notes: What a report has to say about the corpus, such as samples left out or standing twice.
+      notes: What a report has to say about the corpus, such as samples left out or duplicates.
 
     Raises:
       DataError: no mentions, an id or a class twice, a label that is not its relation's, or an unknown negative.
@@ -131,7 +131,7 @@ class RelationCorpus:
         for position, mention in enumerate(self.mentions, 1):
             where = named("mention", mention.mention_id, position)
             if mention.mention_id in seen:
-                raise DataError("its id stands twice", record=where, remedy="give every mention an id of its own")
+                raise DataError("duplicate id", record=where, remedy="give every mention an id of its own")
             seen.add(mention.mention_id)
             known = 0 <= mention.label < len(self.relation_names)
             if not known or self.relation_names[mention.label] != mention.relation:

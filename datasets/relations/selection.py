@@ -17,7 +17,7 @@ def set_documents_apart(
 ) -> tuple[RelationCorpus, RelationCorpus]:
     """(training, test): round(test_share · documents), at least one, drawn by the seed, are for testing.
 
-    Sentences that stand twice, and pairs of one sentence, stay on one side.
+    Copies of a sentence, and pairs of one sentence, stay on one side.
 
     Raises:
       DataError: an impossible share, or fewer than two documents.

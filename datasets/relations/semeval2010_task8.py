@@ -10,6 +10,7 @@ import functools
 import re
 from collections.abc import Sequence
 
+from datasets.catalogue import data_set
 from datasets.errors import DataError
 from datasets.files import PathLike
 from datasets.json_values import Fail
@@ -52,7 +53,7 @@ def read_sentences(
       name: The corpus's name.
 
     Raises:
-      DataError: a block that is not of the form, a number that stands twice, marks that are missing, repeated or never
+      DataError: a block that is not of the form, a duplicate number, marks that are missing, repeated or never
         closed, an empty mention, an unknown label, or a file with sentences alone or labels alone.
     """
     names = DIRECTED if directed else (NEGATIVE, *RELATIONS)
@@ -113,3 +114,20 @@ def _unmarked(text: str, fail: Fail) -> tuple[str, Span, Span]:
         if start >= end:
             raise fail(f"the mention {what} is empty or ends before it starts", remedy="mark each mention once")
     return plain, head, tail
+
+
+@data_set(
+    "semeval2010_task8",
+    title="SemEval-2010 Task 8",
+    kind="relations",
+    language="English",
+    task="nominals in a general sentence: nine relations, directed or not, or Other",
+    labels=("directed", "undirected"),
+    files={split: f"semeval2010_task8/{split}.txt" for split in ("train", "test")},
+    licence="Creative Commons Attribution 3.0",
+    citation="Hendrickx et al., SemEval-2010 Task 8, 2010",
+    available_from="the task's TRAIN_FILE.TXT and TEST_FILE_FULL.TXT",
+)
+def read(path: PathLike, *, name: str, label: str, split: str) -> RelationCorpus:
+    """The sentences of a file, see `read_sentences`."""
+    return read_sentences(path, split=split, directed=label == "directed", name=name)

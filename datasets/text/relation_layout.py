@@ -97,7 +97,7 @@ def from_inline_markers(
     """The mentions of a text that holds each marker once; the relation is the unknown one.
 
     Raises:
-      DataError: a marker is not there or stands twice, or a mention is empty.
+      DataError: a marker is missing or repeated, or a mention is empty.
     """
     for marker in markers:
         if text.count(marker) != 1:

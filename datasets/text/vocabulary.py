@@ -27,7 +27,7 @@ class Vocabulary:
       words: Unique, in the order of their ids; `len()` of the vocabulary is len(words) + 2.
 
     Raises:
-      DataError: a word is no string, is reserved or stands twice.
+      DataError: a word is no string, is reserved or a duplicate.
     """
 
     words: tuple[str, ...] = field(repr=False)
@@ -37,7 +37,7 @@ class Vocabulary:
         for number, word in enumerate(self.words, FIRST_WORD_ID):
             if not isinstance(word, str) or word in RESERVED or word in seen:
                 raise DataError(
-                    "is no word, a reserved word or stands twice", record=f"word with id {number}", remedy="remove it"
+                    "is no word, a reserved word or a duplicate", record=f"word with id {number}", remedy="remove it"
                 )
             seen.add(word)
 

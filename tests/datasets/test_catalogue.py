@@ -1,11 +1,17 @@
+import sys
+
 import numpy as np
 import pytest
 from datasets_for_tests import dialogue, sentence, write_gz, write_json
 
-import datasets
-from datasets.catalogue import DATA_SETS, label_choice
+import datasets.relations
+from datasets.catalogue import DATA_SETS, KINDS, files_there, label_choice
 from datasets.dialogues.imcs_v2 import DIALOGUE_ACTS, read_dialogues, read_symptom_vocabulary
+from datasets.dialogues.loading import load_corpus, symptom_vocabulary
+from datasets.encoded_clients import encode_partition, training_texts
 from datasets.errors import DataError
+from datasets.partition import ByField, Natural, build_partition
+from datasets.relations.loading import load_relations
 from datasets.text import CharacterEncoding, Segmenter, WordEncoding
 
 DIAGNOSES = 10
@@ -22,23 +28,23 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_files_are_found_in_the_data_folder(folder, monkeypatch):
-    assert datasets.load_corpus("imcs_v2", folder).samples[0].sample_id == "1/1"
+    assert load_corpus("imcs_v2", folder).samples[0].sample_id == "1/1"
     monkeypatch.setenv("TFF_RE_DATA", str(folder))
-    assert datasets.load_corpus("imcs_v2", split="dev").samples[0].sample_id == "2/1"
-    assert datasets.load_corpus("imcs_v2", label="dialogue_act").label_names == DIALOGUE_ACTS
-    there = datasets.files_there("imcs_v2")
+    assert load_corpus("imcs_v2", split="dev").samples[0].sample_id == "2/1"
+    assert load_corpus("imcs_v2", label="dialogue_act").label_names == DIALOGUE_ACTS
+    there = files_there("imcs_v2")
     assert [file for file, is_there in there.items() if is_there] == [
         "imcs_v2/IMCS-V2_train.json",
         "imcs_v2/IMCS-V2_dev.json",
     ]
-    assert not any(datasets.files_there("mie").values())
+    assert not any(files_there("mie").values())
 
 
 def test_a_path_stands_in_for_the_catalogue(folder):
     path = folder / "imcs_v2" / "IMCS-V2_dev.json.gz"
-    assert datasets.load_corpus("mie", path=path).name == "mie"
+    assert load_corpus("mie", path=path).name == "mie"
     with pytest.raises(DataError) as caught:
-        datasets.load_corpus("imcs_v2", path=path, label="dialogue_act")
+        load_corpus("imcs_v2", path=path, label="dialogue_act")
     assert str(caught.value).startswith(f"{path}: sentence 2/1: has no dialogue act; choose the label symptom_presence")
 
 
@@ -46,7 +52,7 @@ def test_a_path_stands_in_for_the_catalogue(folder):
     "arguments, expected",
     [
         ({"name": "imcs"}, 'data set imcs: there is no such data set; did you mean "imcs_v2"?'),
-        ({"name": "synthetic"}, "data set synthetic: has no texts; it is generated: datasets.synthetic.generate"),
+        ({"name": "synthetic"}, 'data set synthetic: holds no texts with a label; use it with task.name = "synthetic"'),
         ({"name": "imcs_v2", "split": "valid"}, "data set imcs_v2: has no such split (split valid); use one of train,"),
         (
             {"name": "mie", "label": "mood"},
@@ -58,38 +64,41 @@ def test_a_path_stands_in_for_the_catalogue(folder):
         ),
         (
             {"name": "chemprot"},
-            "data set chemprot: holds pairs of mentions, not texts with a label; use it with task.name = "
-            '"sentence_relations"',
+            'data set chemprot: holds no texts with a label; use it with task.name = "sentence_relations"',
         ),
         (
             {"name": "nyt10"},
-            'data set nyt10: holds bags of sentences, not texts with a label; use it with task.name = "bag_relations"',
+            'data set nyt10: holds no texts with a label; use it with task.name = "bag_relations"',
         ),
         ({"name": "dxy"}, "{d}/dxy/train.jsonl: no such file (nor with .gz); put it there (copied in lemuria-wchen"),
     ],
 )
 def test_what_cannot_be_loaded(folder, arguments, expected):
     with pytest.raises(DataError) as caught:
-        datasets.load_corpus(data_dir=folder, **arguments)
+        load_corpus(data_dir=folder, **arguments)
     assert str(caught.value).startswith(expected.format(d=folder))
 
 
 def test_without_a_data_folder(folder):
     with pytest.raises(DataError) as caught:
-        datasets.load_corpus("mie", split="dev")
+        load_corpus("mie", split="dev")
     assert str(caught.value) == (
         "data set mie: needs the file mie/dev.imcs_v2.json in a data folder, and none is given; "
         "name the folder by --data DIR or the environment variable TFF_RE_DATA"
     )
-    assert datasets.symptom_vocabulary("dxy") == ()
+    assert symptom_vocabulary("dxy") == ()
     with pytest.raises(DataError, match=r"needs the file mie/symptom_norm.csv"):
-        datasets.symptom_vocabulary("mie")
+        symptom_vocabulary("mie")
 
 
 def test_the_entries():
     for name, data_set in DATA_SETS.items():
         assert (
-            data_set.name == name and data_set.task and data_set.licence and data_set.citation and data_set.obtainable
+            data_set.name == name
+            and data_set.task
+            and data_set.licence
+            and data_set.citation
+            and data_set.available_from
         )
         assert bool(data_set.files) == bool(data_set.labels) == (name != "synthetic")
         assert not data_set.files or next(iter(data_set.files)) == "train", "the default split"
@@ -97,14 +106,54 @@ def test_the_entries():
     # An aligned corpus is made from the files of another data set.
     files = [file for name, data_set in DATA_SETS.items() if name != "cdr_aligned" for file in data_set.files.values()]
     assert len(set(files)) == len(files) and not any(file.startswith("/") or ".." in file for file in files)
-    assert [name for name, data_set in DATA_SETS.items() if data_set.relations] == [
-        *("chemprot", "chemprot_release", "pgr", "ade", "semeval2010_task8", "gad", "euadr", "i2b2_2010")
-    ]
-    assert [name for name, data_set in DATA_SETS.items() if data_set.kind == "bags"] == [
-        "nyt10",
-        "mirgene",
-        "cdr_aligned",
-    ]
+    assert {kind: [name for name, data_set in DATA_SETS.items() if data_set.kind == kind] for kind in KINDS} == {
+        "texts": ["dxy", "imcs_v2", "mie", "mie_windows", "shipped"],
+        "relations": ["ade", "chemprot", "chemprot_release", "euadr", "gad", "i2b2_2010", "pgr", "semeval2010_task8"],
+        "bags": ["cdr_aligned", "mirgene", "nyt10"],
+        "documents": ["cdr", "chr", "gda"],
+        "vectors": ["synthetic"],
+    }
+
+
+NEW_FILE = """
+import json
+from datasets.catalogue import data_set
+from datasets.relations.records import RelationCorpus, RelationMention
+
+
+@data_set(
+    "toy", title="Toy", kind="relations", language="English", task="letters", labels=("all",), files={"train": "t"},
+    licence="none", citation="none", available_from="this test",
+)
+def read(path, *, name, label, split):
+    mentions = [RelationMention(f"{name}-{split}-{i}", "d", text, (0, 1), (2, 3), "a", "b", label, 0)
+                for i, text in enumerate(path.read_text().split(","))]
+    return RelationCorpus(name, tuple(mentions), (label,))
+"""
+
+
+def test_a_data_set_is_one_file(folder, monkeypatch):
+    (folder / "toy_of_a_test.py").write_text(NEW_FILE)
+    (folder / "t").write_text("A B,C D")
+    monkeypatch.setattr(datasets.relations, "__path__", [*datasets.relations.__path__, str(folder)])
+    try:
+        assert DATA_SETS["toy"].title == "Toy" and "toy" in list(DATA_SETS)
+        corpus = load_relations("toy", folder)
+        assert [(m.mention_id, m.tail_text, m.relation) for m in corpus.mentions] == [
+            ("toy-train-0", "B", "all"),
+            ("toy-train-1", "D", "all"),
+        ]
+        with pytest.raises(DataError, match="toy: has no such label choice .*; use one of all"):
+            load_relations("toy", folder, label="none")
+        with pytest.raises(DataError, match=r'toy: holds no texts with a label; use it with task.name = "sentence_rel'):
+            load_corpus("toy", folder)
+        (folder / "toy_again.py").write_text(NEW_FILE)
+        with pytest.raises(ValueError, match=r"data set 'toy' is registered by .*toy_of_a_test and .*toy_again"):
+            list(DATA_SETS)
+    finally:
+        DATA_SETS.remove("toy")
+        for name in ("toy_of_a_test", "toy_again"):
+            sys.modules.pop(f"datasets.relations.{name}", None)
 
 
 def test_label_choices():
@@ -120,13 +169,13 @@ def test_label_choices():
 
 
 def test_a_data_set_of_folders_and_a_folder_in_place_of_a_file(folder):
-    assert not datasets.files_there("i2b2_2010", folder)["i2b2_2010/train"]
+    assert not files_there("i2b2_2010", folder)["i2b2_2010/train"]
     (folder / "i2b2_2010" / "train").mkdir(parents=True)
-    assert datasets.files_there("i2b2_2010", folder) == {"i2b2_2010/train": True, "i2b2_2010/test": False}
+    assert files_there("i2b2_2010", folder) == {"i2b2_2010/train": True, "i2b2_2010/test": False}
     path = folder / "dxy" / "train.jsonl"
     path.mkdir(parents=True)
     with pytest.raises(DataError) as caught:
-        datasets.load_corpus("dxy", folder)
+        load_corpus("dxy", folder)
     assert str(caught.value).startswith(f"{path}: cannot be read (Is a directory)")
 
 
@@ -136,7 +185,7 @@ def test_dxy_dev_has_the_classes_of_the_training_split(folder):
         (folder / "dxy" / f"{split}.jsonl").write_text(
             "".join(f'{{"consult_id": "{split}{d}", "disease_tag": "{d}", "self_repo": "x"}}\n' for d in diseases)
         )
-    dev = datasets.load_corpus("dxy", folder, split="dev")
+    dev = load_corpus("dxy", folder, split="dev")
     assert dev.label_names == ("a", "b") and dev.samples[0].label == 1
 
 
@@ -147,7 +196,7 @@ def shipped(split):
 
 
 def test_the_shipped_corpus_is_what_its_readme_says():
-    texts, vocabulary = [], set(datasets.symptom_vocabulary("shipped"))
+    texts, vocabulary = [], set(symptom_vocabulary("shipped"))
     for split, count, sentences, with_symptom in (("train", 40, 279, 110), ("dev", 10, 66, 30)):
         dialogues = read_dialogues(shipped(split))
         assert len(dialogues) == count and len({d.diagnosis for d in dialogues}) == DIAGNOSES
@@ -158,9 +207,9 @@ def test_the_shipped_corpus_is_what_its_readme_says():
             for u in d.utterances:
                 assert u.dialogue_act is not None and set(u.symptom_norm) <= vocabulary
                 texts.append(u.text)
-        labels = [s.label for s in datasets.load_corpus("shipped", split=split).samples]
+        labels = [s.label for s in load_corpus("shipped", split=split).samples]
         assert (len(labels), sum(labels)) == (sentences, with_symptom)
-        acts = {s.label for s in datasets.load_corpus("shipped", split=split, label="dialogue_act").samples}
+        acts = {s.label for s in load_corpus("shipped", split=split, label="dialogue_act").samples}
         assert len(acts) >= 15
     assert len(set(texts)) == len(texts) == 345 and len(vocabulary) == 83
 
@@ -182,17 +231,17 @@ def test_the_shipped_annotations_agree_with_each_other():
 
 
 def test_from_the_shipped_corpus_to_the_clients_arrays():
-    train, dev = (datasets.load_corpus("shipped", split=split) for split in ("train", "dev"))
-    rule = datasets.make_partitioner("by_field", field="diagnosis")
-    partition = datasets.build_partition(train, rule, dev_corpus=dev)
-    texts = datasets.training_texts(partition, train, dev)
+    train, dev = (load_corpus("shipped", split=split) for split in ("train", "dev"))
+    rule = ByField(field="diagnosis")
+    partition = build_partition(train, rule, dev_corpus=dev)
+    texts = training_texts(partition, train, dev)
     assert len(texts) == DIAGNOSES and sum(map(len, texts.values())) == 279
-    segmenter = Segmenter(datasets.symptom_vocabulary("shipped"))
+    segmenter = Segmenter(symptom_vocabulary("shipped"))
     for encoding in (
         WordEncoding.build(texts, max_length=20, segmenter=segmenter, min_clients=2),
         CharacterEncoding.build(texts, max_length=30),
     ):
-        federated = datasets.encode_partition((train, dev), partition, encoding)
+        federated = encode_partition((train, dev), partition, encoding)
         assert (federated.size("train"), federated.size("test")) == (279, 66)
         sample_of = {s.sample_id: s for s in train.samples + dev.samples}
         for client in federated.clients:
@@ -205,19 +254,19 @@ def test_from_the_shipped_corpus_to_the_clients_arrays():
 
 
 def test_encoding_another_corpus_than_the_partitions():
-    train, dev = (datasets.load_corpus("shipped", split=split) for split in ("train", "dev"))
-    partition = datasets.build_partition(train, datasets.make_partitioner("natural"))
+    train, dev = (load_corpus("shipped", split=split) for split in ("train", "dev"))
+    partition = build_partition(train, Natural())
     encoding = CharacterEncoding.build({"a": ["咳嗽"]}, max_length=3)
     with pytest.raises(DataError, match="is not in the corpus"):
-        datasets.encode_partition(dev, partition, encoding)
+        encode_partition(dev, partition, encoding)
     with pytest.raises(DataError, match="is held by no client"):
-        datasets.encode_partition((train, dev), partition, encoding)
+        encode_partition((train, dev), partition, encoding)
 
 
 def test_a_simple_classifier_learns_from_the_shipped_corpus():
     from sklearn.linear_model import LogisticRegression
 
-    train, dev = (datasets.load_corpus("shipped", split=split) for split in ("train", "dev"))
+    train, dev = (load_corpus("shipped", split=split) for split in ("train", "dev"))
     encoding = CharacterEncoding.build({"all": [s.text for s in train.samples]}, max_length=60)
 
     def counts(corpus):

@@ -3,10 +3,10 @@ import random
 import numpy as np
 import pytest
 
-import datasets
+from datasets.dialogues.loading import load_corpus
 from datasets.encoded_clients import encode_relations, training_texts
 from datasets.errors import DataError
-from datasets.partition import ClientSamples, Partition, build_partition, make_partitioner
+from datasets.partition import ByField, ClientSamples, Dirichlet, Iid, Natural, Partition, build_partition
 from datasets.relations.records import RelationCorpus, RelationMention
 from datasets.text.relation_encoding import RelationEncoding
 from datasets.text.relation_layout import as_text, blinded
@@ -59,7 +59,7 @@ def check_rows(federated, partition, encoding, *corpora):
 
 def test_every_client_gets_its_own_rows():
     whole = corpus(60)
-    partition = build_partition(whole, make_partitioner("dirichlet", num_clients=5, alpha=0.5), test_share=0.3)
+    partition = build_partition(whole, Dirichlet(num_clients=5, alpha=0.5), test_share=0.3)
     encoding = encoding_of(whole)
     federated, report = encode_relations(whole, partition, encoding)
     check_rows(federated, partition, encoding, whole)
@@ -72,7 +72,7 @@ def test_every_client_gets_its_own_rows():
 
 def test_the_official_split():
     train, test = corpus(20), corpus(31, "test")
-    partition = build_partition(train, make_partitioner("iid", num_clients=3), dev_corpus=test)
+    partition = build_partition(train, Iid(num_clients=3), dev_corpus=test)
     encoding = encoding_of(train, test, blind=True)
     federated, report = encode_relations((train, test), partition, encoding)
     check_rows(federated, partition, encoding, train, test)
@@ -106,7 +106,7 @@ def test_clients_with_one_of_the_two_splits():
 
 def test_the_report_counts_what_the_limit_cut():
     whole = corpus(30)
-    partition = build_partition(whole, make_partitioner("iid", num_clients=2))
+    partition = build_partition(whole, Iid(num_clients=2))
     federated, report = encode_relations(whole, partition, encoding_of(whole, max_length=12))
     cut = sum(len(m.text.split()) + 6 > 12 for m in whole.mentions)
     assert 0 < cut < 30 and (report.mentions, report.cut, report.middle_cut) == (30, cut, 0)
@@ -116,7 +116,7 @@ def test_the_report_counts_what_the_limit_cut():
 
 def test_a_partition_of_another_corpus_is_refused():
     train, test = corpus(6), corpus(4, "test")
-    partition = build_partition(train, make_partitioner("natural"))
+    partition = build_partition(train, Natural())
     encoding = encoding_of(train, test)
     for wrong, expected in (
         (test, "sample train-0: is not in the corpus, nor are 5 others"),
@@ -140,7 +140,7 @@ def test_corpora_of_different_classes_are_refused():
 
 def test_training_texts():
     whole = corpus(12)
-    partition = build_partition(whole, make_partitioner("iid", num_clients=3), test_share=0.5)
+    partition = build_partition(whole, Iid(num_clients=3), test_share=0.5)
     mention_of = {m.mention_id: m for m in whole.mentions}
     texts = training_texts(partition, whole)
     assert texts == {c: [mention_of[i].text for i in samples.train] for c, samples in partition.clients.items()}
@@ -151,8 +151,8 @@ def test_training_texts():
 
 
 def test_training_texts_of_a_text_corpus():
-    train = datasets.load_corpus("shipped")
-    partition = build_partition(train, make_partitioner("by_field", field="diagnosis"))
+    train = load_corpus("shipped")
+    partition = build_partition(train, ByField(field="diagnosis"))
     lengths = training_texts(partition, train, text_of=lambda sample: str(len(sample.text)))
     texts = training_texts(partition, train)
     assert lengths == {client: [str(len(text)) for text in some] for client, some in texts.items()}
@@ -161,7 +161,7 @@ def test_training_texts_of_a_text_corpus():
 def test_the_vocabulary_of_clients_that_train():
     """From the clients' training texts to the arrays: a word that one client alone holds is unknown."""
     whole = corpus(30)
-    partition = build_partition(whole, make_partitioner("iid", num_clients=3), test_share=0.2)
+    partition = build_partition(whole, Iid(num_clients=3), test_share=0.2)
     texts = training_texts(partition, whole)
     vocabulary = word_vocabulary(texts, min_clients=2)
     encoding = RelationEncoding(word_tokenizer(vocabulary), 30)

@@ -33,7 +33,7 @@ NAN = np.array([[0, np.nan]], np.float32)
         ([("a", {"x": NAN}, examples())], 'client a, train: has no labels "y"; add an int32 array "y"'),
         ([("a", {"y": np.zeros(1)}, examples())], "client a, train: its labels are not int32 [n]; convert them"),
         ([("a", examples(0, 1, x=NAN[:0]), examples())], 'client a, train: "x" has another length than the labels'),
-        ([("a", examples(0), examples()), ("a", examples(0), examples())], "client a: its id stands twice; give every"),
+        ([("a", examples(0), examples()), ("a", examples(0), examples())], "client a: duplicate id; give every"),
         (
             [("a", examples(0), examples()), ("b", examples(0, x=np.zeros((1, 3), np.float32)), examples())],
             "client b, train: its arrays differ from the others' in name, dtype or shape; encode all clients alike",

@@ -3,8 +3,8 @@ import json
 import pytest
 from datasets_for_tests import SECRET, message, write_gz, write_json
 
-import datasets
 from datasets.dialogues import dxy, mie
+from datasets.dialogues.loading import load_corpus
 from datasets.errors import DataError
 
 
@@ -137,13 +137,13 @@ def test_the_released_text_has_both_splits(tmp_path):
     path = released(tmp_path / "v2.txt", test=RELEASED[1:], train=RELEASED)
     assert [c.consult_id for c in dxy.read_consultations(path)] == ["5", "6"]
     assert [(c.consult_id, c.disease) for c in dxy.read_consultations(path, split="test")] == [("6", "小儿腹泻")]
-    assert datasets.load_corpus("dxy", path=path, split="test").samples[0].sample_id == "6/1"
+    assert load_corpus("dxy", path=path, split="test").samples[0].sample_id == "6/1"
     packed = write_gz(tmp_path / "v2.txt.gz", path.read_bytes())
     assert dxy.read_consultations(packed) == dxy.read_consultations(path)
     (tmp_path / "dxy").mkdir()
     for split in ("train", "test"):
         (tmp_path / "dxy" / f"{split}.jsonl").write_bytes(path.read_bytes())
-    found = datasets.load_corpus("dxy", tmp_path, split="test")
+    found = load_corpus("dxy", tmp_path, split="test")
     assert found.label_names == ("小儿腹泻", "肺炎") and len(found.samples) == 1
 
 
@@ -176,5 +176,5 @@ def test_malformed_released_text(tmp_path, content, expected):
 def test_the_test_split_of_mie(tmp_path):
     (tmp_path / "mie").mkdir()
     write_json(tmp_path / "mie" / "test.windows.json", [[window("患者:你好")]])
-    corpus = datasets.load_corpus("mie_windows", tmp_path, split="test")
+    corpus = load_corpus("mie_windows", tmp_path, split="test")
     assert corpus.samples[0].sample_id == "mie-test-000/1"

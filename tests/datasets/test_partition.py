@@ -17,7 +17,6 @@ from datasets.partition import (
     build_partition,
     hold_out,
     label_counts,
-    make_partitioner,
     read_partition,
     write_partition,
 )
@@ -182,19 +181,6 @@ def test_hold_out_depends_on_nothing_but_seed_client_and_samples():
         (lambda: Quantity(2, -1.0), "alpha is not a number from 0.001 to 1000000; use e.g. 0.5"),
         (lambda: Quantity(2, 1.0, min_size=-1), "min_size is not a whole number of zero or more; use e.g. 1"),
         (lambda: Iid(True), "num_clients is not a whole number of at least 1; use e.g. 10"),
-        (
-            lambda: make_partitioner("dirichlett"),
-            'partitioner dirichlett: there is no such partitioner; did you mean "di',
-        ),
-        (lambda: make_partitioner("iid"), "partitioner iid: lacks the option num_clients; give num_clients"),
-        (
-            lambda: make_partitioner("dirichlet", num_clients=2, alfa=1),
-            'partitioner dirichlet: has no such option (option alfa); did you mean "alpha"?',
-        ),
-        (
-            lambda: make_partitioner("natural", alpha=1),
-            "partitioner natural: has no such option (option alpha); it has no",
-        ),
     ],
 )
 def test_impossible_options(make, expected):

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-import datasets
 from datasets.dialogues.imcs_v2 import read_dialogues
+from datasets.dialogues.loading import load_corpus, symptom_vocabulary
 from datasets.text import Segmenter
 
 pytestmark = pytest.mark.real_data
@@ -18,16 +18,16 @@ def label_counts_of(corpus):
 
 def test_mie(data_dir):
     assert len(read_dialogues(data_dir / "mie" / "dev.imcs_v2.json.gz")) == 160
-    presence = datasets.load_corpus("mie", data_dir, split="dev")
+    presence = load_corpus("mie", data_dir, split="dev")
     assert label_counts_of(presence) == [1898, 796]
     assert len({s.document_id for s in presence.samples}) == 160 and len(presence.samples) == 2694
-    kinds = datasets.load_corpus("mie", data_dir, split="dev", label="symptom_type")
+    kinds = load_corpus("mie", data_dir, split="dev", label="symptom_type")
     assert label_counts_of(kinds) == [41, 329, 375]
     assert kinds.notes[:2] == (
         "1898 sentences without a symptom left out",
         "51 sentences with symptoms of several types left out",
     )
-    words = datasets.symptom_vocabulary("mie", data_dir)
+    words = symptom_vocabulary("mie", data_dir)
     assert len(words) == 45
     segmented = Segmenter(words).segment(s.text for s in presence.samples)
     assert len(segmented) == 2694 and any("心肌缺血" in words for words in segmented)
@@ -41,20 +41,20 @@ def test_mie_windows(data_dir):
         "general_information_mentioned": [2421, 273],
     }
     for label, counts in expected.items():
-        corpus = datasets.load_corpus("mie_windows", data_dir, split="dev", label=label)
+        corpus = load_corpus("mie_windows", data_dir, split="dev", label=label)
         assert label_counts_of(corpus) == counts
     assert len({s.document_id for s in corpus.samples}) == 160 and corpus.samples[-1].document_id == "mie-dev-159"
 
 
 def test_dxy(data_dir):
-    corpus = datasets.load_corpus("dxy", data_dir)
+    corpus = load_corpus("dxy", data_dir)
     assert corpus.label_names == ("上呼吸道感染", "小儿手足口病", "小儿腹泻", "肺炎", "过敏性鼻炎")
     assert label_counts_of(corpus) == [98, 81, 82, 80, 82] and len(corpus.samples) == 423
     assert corpus.notes == ("7 consultations stand in the file more than once",)
 
 
 def test_mie_sentences_are_the_windows_last_utterances(data_dir):
-    sentences = datasets.load_corpus("mie", data_dir, split="dev").samples
-    windows = datasets.load_corpus("mie_windows", data_dir, split="dev").samples
+    sentences = load_corpus("mie", data_dir, split="dev").samples
+    windows = load_corpus("mie_windows", data_dir, split="dev").samples
     assert [s.sample_id for s in sentences] == [w.sample_id for w in windows]
     assert all(w.text.endswith(s.text) for s, w in zip(sentences, windows, strict=True))

@@ -90,7 +90,7 @@ def test_vocabulary_order_and_thresholds():
 
 def test_vocabularies_refuse_what_is_no_word():
     for words in (("a", "a"), ("",), ("[UNK]",), (3,)):
-        with pytest.raises(DataError, match=r"word with id [23]: is no word, a reserved word or stands twice"):
+        with pytest.raises(DataError, match=r"word with id [23]: is no word, a reserved word or a duplicate"):
             Vocabulary(words)
     for text in ("{}", "[1]", "[", '["a", "a"]', '"a"'):
         with pytest.raises(DataError):

@@ -181,7 +181,7 @@ def test_impossible_options_are_refused_by_name(module, settings, option):
         module.Options(**settings)
 
 
-@pytest.mark.parametrize("name", models.NAMES)
+@pytest.mark.parametrize("name", models.MODELS)
 def test_every_named_model_has_its_three_parts(name):
     module = models.module(name)
     assert callable(module.build) and callable(module.build_plain) and module.Options()

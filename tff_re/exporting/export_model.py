@@ -94,7 +94,7 @@ def export_model(
 
     Args:
       folder: Where to write; its parent has to exist.
-      model_name: A name of `tff_re.models.NAMES`.
+      model_name: A name of `tff_re.models.MODELS`.
       model_options: The model's `Options`. Where their `precision` is another than float32, how far its predictions
         lie from the exported ones is measured and written.
       inputs: What the model is fed with; one of `FORMS`.
@@ -175,8 +175,8 @@ def export_model(
 
 def _check_arguments(model_name, inputs, labels, formats, quantise, tflite) -> type[Form]:
     """How models of these inputs are exported."""
-    if model_name not in models.NAMES:
-        raise ExportError(f"there is no model '{model_name}'; valid: {', '.join(sorted(models.NAMES))}")
+    if model_name not in models.MODELS:
+        raise ExportError(f"there is no model '{model_name}'; valid: {', '.join(models.MODELS)}")
     if not labels or len(set(labels)) != len(labels):
         raise ExportError("label names are missing or stand twice; give each class a name of its own")
     if formats not in FORMATS:

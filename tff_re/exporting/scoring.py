@@ -10,7 +10,8 @@ import numpy as np
 
 from datasets.bags.loading import load_bags
 from datasets.bags.records import BagCorpus
-from datasets.catalogue import find_data_set, load_corpus
+from datasets.catalogue import find_data_set
+from datasets.dialogues.loading import load_corpus
 from datasets.documents.encoding import identified_pairs
 from datasets.documents.scoring import gold_facts
 from datasets.relations.loading import load_relations

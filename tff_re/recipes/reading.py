@@ -297,13 +297,13 @@ def choices(section: str) -> dict[str, type]:
 def _tasks() -> dict:
     from tff_re import tasks
 
-    return {name: lambda name=name: tasks.module(name).Options for name in tasks.NAMES}
+    return {name: lambda name=name: tasks.module(name).Options for name in tasks.TASKS}
 
 
 def _models() -> dict:
     from tff_re import models
 
-    return {name: lambda name=name: models.module(name).Options for name in models.NAMES}
+    return {name: lambda name=name: models.module(name).Options for name in models.MODELS}
 
 
 def _algorithms() -> dict:

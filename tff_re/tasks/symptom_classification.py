@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from datasets.catalogue import find_data_set, load_corpus, symptom_vocabulary
+from datasets.catalogue import find_data_set
+from datasets.dialogues.loading import load_corpus, symptom_vocabulary
 from datasets.encoded_clients import encode_partition, training_texts
 from datasets.errors import DataError
 from datasets.partition import label_counts

@@ -190,7 +190,7 @@ def test_unrelated_pairs_are_kept_at_the_rate_with_all_their_sentences():
         ({"documents": []}, "corpus aligned: no sentence mentions the pair"),
         ({"facts": []}, "corpus aligned: no sentence mentions the pair of any of the 0 facts"),
         ({"relation_names": ["CID", "CID"]}, "corpus aligned: has a relation twice"),
-        ({"twice": True}, "document 1: stands twice"),
+        ({"twice": True}, "document 1: duplicate document"),
         ({"seed": -1}, "the seed is not a whole number"),
     ],
 )

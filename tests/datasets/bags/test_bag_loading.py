@@ -3,9 +3,9 @@ import json
 import pytest
 from bag_files import entity, line, refused, write_bags
 
-import datasets
 from datasets.bags.loading import load_bags, load_unlabelled_bags
 from datasets.bags.selection import without_pairs
+from datasets.dialogues.loading import load_corpus
 from datasets.relations.loading import load_relations
 
 DOCUMENT = """1|t|Aspirin and gout.
@@ -114,7 +114,7 @@ def test_files_in_place_of_the_catalogues(folder):
     "arguments, expected",
     [
         ({"name": "nyt"}, 'data set nyt: there is no such data set; did you mean "'),
-        ({"name": "pgr"}, "data set pgr: holds no bags of sentences; use it with the task that it is for"),
+        ({"name": "pgr"}, 'data set pgr: holds no bags of sentences; use it with task.name = "sentence_relations"'),
         (
             {"name": "mirgene", "split": "dev"},
             "data set mirgene: has no such split (split dev); use one of train, test",
@@ -133,8 +133,8 @@ def test_what_cannot_be_loaded(folder, arguments, expected):
 @pytest.mark.parametrize("name", ["nyt10", "mirgene", "cdr_aligned"])
 def test_other_loaders_refuse_bags(folder, name):
     assert refused(load_relations, name, folder).startswith(f"data set {name}: holds no pairs of mentions; use it with")
-    assert refused(datasets.load_corpus, name, folder) == (
-        f'data set {name}: holds bags of sentences, not texts with a label; use it with task.name = "bag_relations"'
+    assert refused(load_corpus, name, folder) == (
+        f'data set {name}: holds no texts with a label; use it with task.name = "bag_relations"'
     )
 
 

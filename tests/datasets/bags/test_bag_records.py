@@ -55,7 +55,7 @@ def test_texts_are_not_shown():
         (lambda: corpus(), "corpus toy: has no sentences"),
         (lambda: corpus(sentence(1), names=("NA", "NA")), "corpus toy: has a relation twice"),
         (lambda: corpus(sentence(1), names=("born in", "NA")), "corpus toy: its negative is not its first relation"),
-        (lambda: corpus(sentence(1), sentence(1, A)), "sentence s1: its id stands twice"),
+        (lambda: corpus(sentence(1), sentence(1, A)), "sentence s1: duplicate id"),
         (lambda: corpus(sentence(1, relations=["eats"])), "sentence s1: its pair has a relation that is none of the"),
         (lambda: corpus(sentence(1, relations=["NA", "born in"])), "sentence s1: its pair has NA and another relation"),
         (lambda: corpus(sentence(1, relations=BOTH[::-1])), "sentence s1: its pair has a relation twice or out of"),

@@ -2,7 +2,8 @@ import gzip
 
 import pytest
 
-from datasets.catalogue import DATA_SETS, load_corpus
+from datasets.catalogue import DATA_SETS
+from datasets.dialogues.loading import load_corpus
 from datasets.documents.loading import load_documents
 from datasets.errors import DataError
 from datasets.relations.loading import load_relations
@@ -62,11 +63,11 @@ def test_choices(tmp_path):
 def test_what_is_refused(tmp_path):
     folder(tmp_path, "chr")
     for options, reason in (
-        ({"name": "ade"}, "data set ade: holds no document-level relations"),
+        ({"name": "ade"}, "data set ade: holds no documents with pairs of entities"),
         ({"name": "chr", "label": "twice"}, "has no such label choice"),
         ({"name": "chr", "split": "test"}, "no such file"),
         ({"name": "chr", "split": "all"}, "has no such split"),
-        ({"name": "chr", "mesh_tree": "mesh"}, "is not filtered by hypernyms"),
+        ({"name": "chr", "mesh_tree": "mesh"}, "has no use for mesh_tree"),
         ({"name": "cdr", "path": tmp_path / "chr" / "train.pubtator.gz"}, "line 3: unknown entity type"),
     ):
         with pytest.raises(DataError, match=reason):

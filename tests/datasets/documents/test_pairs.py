@@ -125,9 +125,9 @@ def test_what_does_not_fit_is_refused():
     for pair in (DocumentPair(0, 0, (), True), DocumentPair(0, 3, (), True), DocumentPair(-1, 0, (), True)):
         with pytest.raises(DataError, match="document 7: a pair is not one of two"):
             DocumentSample("s", sample.document, sample.entities, (pair,))
-    with pytest.raises(DataError, match="twice"):
+    with pytest.raises(DataError, match="duplicate pair"):
         DocumentSample("s", sample.document, sample.entities, sample.pairs * 2)
-    with pytest.raises(DataError, match="its id stands twice"):
+    with pytest.raises(DataError, match="duplicate id"):
         DocumentCorpus("toy", (sample, sample), ("CID",))
     with pytest.raises(DataError, match="has no relation, or one twice"):
         DocumentCorpus("toy", (sample,), ("CID", "CID"))

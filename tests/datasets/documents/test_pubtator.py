@@ -73,8 +73,8 @@ def test_what_is_irregular_but_clear_is_counted(tmp_path):
     tally = Counter()
     twice = "1\t40\t46\tdrug β\tChemical\tC1"
     (document,) = read_pubtator(write(tmp_path, *LINES, LINES[-1], twice, "1\tCID\tC1\tD9"), tally=tally)
-    assert tally["relations stand twice and are read once"] == 1
-    assert tally["annotations stand twice and are read once"] == 1
+    assert tally["duplicate relations are read once"] == 1
+    assert tally["duplicate annotations are read once"] == 1
     assert tally["mentions differ from the text in case"] == 1
     assert tally["relations name an entity that the document does not mention"] == 1
     assert len(document.mentions) == 4 and document.facts[-1] == Fact("C1", "CID", "D9")
@@ -154,7 +154,7 @@ def test_malformed_files(tmp_path):
     assert "no abstract" in problem(tmp_path, LINES[0]).reason
     assert "no text" in problem(tmp_path, "1|t| ", "1|a|").reason
     error = problem(tmp_path, *LINES, "", *LINES)
-    assert "stands twice" in error.reason and error.line == 9 and error.record == "document 1"
+    assert "duplicate document" in error.reason and error.line == 9 and error.record == "document 1"
     assert "unknown entity type" in problem(tmp_path, *LINES, kinds=("Chemical",)).reason
     assert "unknown relation" in problem(tmp_path, *LINES, relations=("React",)).reason
     assert read_pubtator(write(tmp_path, *LINES), kinds=("Chemical", "Disease"), relations=("CID",))

@@ -13,7 +13,7 @@ from datasets.dialogues.records import LabelledText, TextCorpus
 from datasets.documents.graph import GRAPHS, adjacency, node_degrees, sentence_index, sentences_of
 from datasets.documents.statistics import ROW, client_rows, document_statistics
 from datasets.errors import DataError
-from datasets.partition import StructuralEntropy, build_partition, make_partitioner, read_partition, write_partition
+from datasets.partition import StructuralEntropy, build_partition, read_partition, write_partition
 from datasets.partition.structural_entropy import RELEASED_CUTS, entropies, structural_entropy
 
 
@@ -210,7 +210,7 @@ def test_released_cuts():
 )
 def test_impossible_options(options, reason):
     with pytest.raises(DataError, match=reason):
-        make_partitioner("structural_entropy", **options)
+        StructuralEntropy(**options)
 
 
 def test_samples_without_a_graph_are_refused():

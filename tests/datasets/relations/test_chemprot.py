@@ -41,7 +41,7 @@ def test_a_mark_in_a_mark_and_a_line_twice(tmp_path):
     corpus = chemprot.read_sentences(write_objects(tmp_path / "t", nested, nested))
     assert corpus.mentions[0].text == "A B C x"
     assert (corpus.mentions[0].head, corpus.mentions[0].tail) == ((0, 5), (2, 3))
-    assert corpus.notes[1:] == ("1 lines stand twice in the file and are kept", "2 pairs of overlapping mentions")
+    assert corpus.notes[1:] == ("1 duplicate lines are kept", "2 pairs of overlapping mentions")
 
 
 @pytest.mark.parametrize(
@@ -144,13 +144,13 @@ def test_gold_standard_of_four_columns(tmp_path):
     [
         ({"abstracts": (f"11\t{SECRET}",)}, "abstracts.tsv: line 1: has 2 columns; give it 3"),
         ({"abstracts": (f"{SECRET}\ta\tb",)}, "abstracts.tsv: line 1: has no PMID"),
-        ({"abstracts": ("11\ta\tb", "11\ta\tb")}, "abstracts.tsv: line 2: document 11: the document stands twice"),
+        ({"abstracts": ("11\ta\tb", "11\ta\tb")}, "abstracts.tsv: line 2: document 11: duplicate document"),
         ({"entities": (entity("T1", "DRUG", "aspirin"),)}, "entities.tsv: line 1: entity 11/T1: unknown type"),
         ({"entities": ("12\tT1\tGENE\t0\t1\tx",)}, "entities.tsv: line 1: its document is not among the abstracts"),
         ({"entities": ("11\tT1\tGENE\t0\t1\tx",)}, "entities.tsv: line 1: entity 11/T1: the entity is not at its"),
         ({"entities": ("11\tT1\tGENE\t-1\t1\tx",)}, "entities.tsv: line 1: entity 11/T1: the entity's start is not a"),
         ({"entities": ("11\tT1\tGENE\t0\t9999\tx",)}, "entities.tsv: line 1: entity 11/T1: the entity 0:9999 is empty"),
-        ({"entities": (ENTITIES[0],) * 2}, "entities.tsv: line 2: entity 11/T1: stands twice"),
+        ({"entities": (ENTITIES[0],) * 2}, "entities.tsv: line 2: entity 11/T1: duplicate entity"),
         ({"relations": (relation("T3", "T9"),)}, "relations.tsv: line 1: argument 2 is no entity of its document"),
         ({"relations": (relation("T4", "T3"),)}, "relations.tsv: line 1: argument 1 is no chemical"),
         ({"relations": (relation("T3", "T4", "CPR:11"),)}, "relations.tsv: line 1: unknown group in column 2"),

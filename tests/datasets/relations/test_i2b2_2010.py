@@ -67,7 +67,7 @@ def test_a_concept_over_two_lines_is_left_out(tmp_path):
     [
         ({"concepts": (SECRET,)}, "concept/record-1.con: line 1: is not a concept"),
         ({"concepts": (f'{DRUG}||t="drug"',)}, "concept/record-1.con: line 1: unknown type;"),
-        ({"concepts": (CONCEPTS[0],) * 2}, "concept/record-1.con: line 2: the concept stands twice"),
+        ({"concepts": (CONCEPTS[0],) * 2}, "concept/record-1.con: line 2: duplicate concept"),
         (
             {"concepts": ('c="x" 4:0 4:0||t="test"',)},
             "concept/record-1.con: line 1: the place 4:0 lies beyond the text",
@@ -89,7 +89,7 @@ def test_a_concept_over_two_lines_is_left_out(tmp_path):
         ({"relations": (f'{DRUG}||r="TrXP"||{RASH}',)}, "rel/record-1.rel: line 1: unknown relation;"),
         ({"relations": (f'{DRUG}||r="TeRP"||{RASH}',)}, "rel/record-1.rel: line 1: argument 1 is no test"),
         ({"relations": (f'{DRUG}||r="TrAP"||c="was" 2:2 2:2',)}, "rel/record-1.rel: line 1: argument 2 is no problem"),
-        ({"relations": (f'{DRUG}||r="TrAP"||{RASH}',) * 2}, "rel/record-1.rel: line 2: the relation stands twice"),
+        ({"relations": (f'{DRUG}||r="TrAP"||{RASH}',) * 2}, "rel/record-1.rel: line 2: duplicate relation"),
         ({"relations": ()}, "txt/record-1.txt: gives no pair of mentions"),
     ],
 )
@@ -99,7 +99,7 @@ def test_malformed_records(tmp_path, changes, expected):
 
 def test_missing_files(tmp_path):
     files = record(tmp_path)
-    assert "the record stands twice" in refused(i2b2.read_records, files * 2)
+    assert "duplicate record" in refused(i2b2.read_records, files * 2)
     files[0].relations.unlink()
     folders = [tmp_path / part for part in ("txt", "concept", "rel")]
     assert refused(i2b2.find_records, *folders).startswith(f"{tmp_path}/rel/record-1.rel: no such file")

@@ -25,7 +25,7 @@ def test_pgr(tmp_path):
         ("pgr-test-19/3", "EPS8L3", "cancer", "true"),
     ]
     assert corpus.negative == "no_relation" and corpus.relation_names == ("no_relation", "true")
-    assert corpus.notes == ("1 lines stand twice in the file and are kept",)
+    assert corpus.notes == ("1 duplicate lines are kept",)
     assert (corpus.mentions[0].head_type, corpus.mentions[0].tail_type) == ("gene", "phenotype")
     assert corpus.mentions[0].document_id == "19"
 
@@ -200,19 +200,3 @@ def test_ade_tells_a_sentence_from_its_repetition_in_the_document(tmp_path):
 def test_malformed_ade(tmp_path, line, expected):
     path = write(tmp_path / "r", pair("A rash", "rash", "A"), line)
     assert refused(ade.read_pairs, path).startswith(f"{path}: line 2: {expected}")
-
-
-def test_sentences_of_ade(tmp_path):
-    positive = write(tmp_path / "r", pair("A rash", "rash", "A"), pair("A rash", "rash", "A", start=9))
-    negative = write(tmp_path / "n", f"7 NEG {SECRET}", "7 NEG x", "7 NEG x ")
-    corpus = ade.read_adverse_sentences(positive, negative)
-    assert [(s.sample_id, s.document_id, s.text, s.label) for s in corpus.samples] == [
-        ("ade_sentences-7/1", "7", "A rash", 1),
-        ("ade_sentences-7/2", "7", SECRET, 0),
-        ("ade_sentences-7/3", "7", "x", 0),
-    ]
-    assert corpus.notes == ("1 repeated sentences left out",)
-    bad = write(tmp_path / "b", f"NEG {SECRET}")
-    assert refused(ade.read_adverse_sentences, positive, bad).startswith(f"{bad}: line 1: is not PMID NEG sentence")
-    bad = write(tmp_path / "b", "7 NEG A rash")
-    assert "line 1: the sentence stands among those with" in refused(ade.read_adverse_sentences, positive, bad)

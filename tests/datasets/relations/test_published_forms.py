@@ -178,7 +178,7 @@ def test_a_relation_of_the_release_that_stands_twice_is_read_once(tmp_path):
         write(tmp_path / "relations.tsv", relation, relation),
     )
     corpus = chemprot_release.read_release(*files)
-    assert len(corpus.mentions) == 1 and corpus.notes == ("1 relations stand twice and are read once",)
+    assert len(corpus.mentions) == 1 and corpus.notes == ("1 duplicate relations are read once",)
     files[2].write_bytes(files[2].read_bytes()[:-2])  # Arg2:T12 cut to Arg2:T1 would be another entity
     assert refused(chemprot_release.read_release, *files).startswith(
         f"{files[2]}: line 2: the file ends within this line, without a line feed"

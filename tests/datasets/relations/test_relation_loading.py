@@ -6,8 +6,8 @@ import pytest
 from datasets_for_tests import SECRET
 from relation_files import refused, shown, write
 
-import datasets
-from datasets.catalogue import DATA_SETS
+from datasets.catalogue import DATA_SETS, files_there
+from datasets.dialogues.loading import load_corpus
 from datasets.relations import pgr
 from datasets.relations.loading import load_relations
 
@@ -156,9 +156,9 @@ def test_splits(folder, monkeypatch, name):
     monkeypatch.setenv("TFF_RE_DATA", str(folder))
     ids = []
     for split in DATA_SETS[name].files:
-        assert not datasets.files_there(name)[DATA_SETS[name].files[split]]
+        assert not files_there(name)[DATA_SETS[name].files[split]]
         put_split(folder, name, split)
-        assert datasets.files_there(name)[DATA_SETS[name].files[split]]
+        assert files_there(name)[DATA_SETS[name].files[split]]
         found = [m.mention_id for m in load_relations(name, split=split).mentions]
         assert found[0].startswith("ade-7/1" if name == "ade" else f"{name}-{split}-")
         ids += found
@@ -171,7 +171,7 @@ def test_compressed_files(folder, name):
     plain = load_relations(name, folder)
     pack(folder)
     assert load_relations(name, folder) == plain
-    assert datasets.files_there(name, folder)[DATA_SETS[name].files["train"]]
+    assert files_there(name, folder)[DATA_SETS[name].files["train"]]
 
 
 @pytest.mark.parametrize("name", ["chemprot", "pgr", "ade", "semeval2010_task8", "gad", "euadr"])
@@ -243,7 +243,9 @@ def test_a_file_of_the_release_is_missing(folder, kind):
 @pytest.mark.parametrize("name", RELATION_DATA_SETS)
 def test_a_missing_file_is_named(folder, name):
     for split, file in DATA_SETS[name].files.items():
-        expected = f"{folder}/{file}: no such file (nor with .gz); put it there ({DATA_SETS[name].obtainable}), or name"
+        expected = (
+            f"{folder}/{file}: no such file (nor with .gz); put it there ({DATA_SETS[name].available_from}), or name"
+        )
         assert refused(load_relations, name, folder, split=split).startswith(expected)
         expected = f"data set {name}: needs the file {file} in a data folder, and none is given; name the folder by --d"
         assert refused(load_relations, name, split=split).startswith(expected)
@@ -268,9 +270,12 @@ def test_the_message_names_the_split_that_is_there(folder):
         ({"name": "i2b2_2010", "label": ""}, "data set i2b2_2010: has no such label choice (label); use one of posit"),
         (
             {"name": "mie"},
-            "data set mie: holds no pairs of mentions; use it with the task that it is for",
+            'data set mie: holds no pairs of mentions; use it with task.name = "symptom_classification"',
         ),
-        ({"name": "synthetic", "path": "x"}, "data set synthetic: holds no pairs of mentions; use it with the task"),
+        (
+            {"name": "synthetic", "path": "x"},
+            "data set synthetic: holds no pairs of mentions; use it with task.name = ",
+        ),
     ],
 )
 def test_what_cannot_be_loaded(folder, arguments, expected):
@@ -280,9 +285,8 @@ def test_what_cannot_be_loaded(folder, arguments, expected):
 @pytest.mark.parametrize("name", RELATION_DATA_SETS)
 def test_a_relation_data_set_is_no_text_corpus(folder, name):
     put_split(folder, name, "train")
-    assert refused(datasets.load_corpus, name, folder) == (
-        f"data set {name}: holds pairs of mentions, not texts with a label; "
-        'use it with task.name = "sentence_relations"'
+    assert refused(load_corpus, name, folder) == (
+        f'data set {name}: holds no texts with a label; use it with task.name = "sentence_relations"'
     )
 
 

@@ -2,7 +2,7 @@ import pytest
 from datasets_for_tests import SECRET, message
 
 from datasets.errors import DataError
-from datasets.partition import build_partition, label_counts, make_partitioner, read_partition, write_partition
+from datasets.partition import PARTITIONERS, build_partition, label_counts, read_partition, write_partition
 from datasets.relations.records import RelationCorpus, RelationMention
 
 
@@ -35,7 +35,7 @@ def test_types_are_told():
     "mentions, options, expected",
     [
         ([], {}, "corpus c: has no mentions"),
-        ([mention(), mention()], {}, "mention d1/1: its id stands twice"),
+        ([mention(), mention()], {}, "mention d1/1: duplicate id"),
         ([mention()], {"relation_names": ("a", "a")}, "corpus c: has a relation twice"),
         ([mention()], {"negative": "none"}, "corpus c: its negative is none of its relations"),
         ([mention(label=1)], {"relation_names": ("x",)}, "mention d1/1: its label 1 is not that of its relation"),
@@ -66,7 +66,7 @@ def test_positive_labels():
 )
 def test_partitioners_take_it_as_it_is(name, options, tmp_path):
     corpus = RelationCorpus("c", tuple(mention(n, n % 2) for n in range(40)), ("no_relation", "x"), "no_relation")
-    partition = build_partition(corpus, make_partitioner(name, **options), test_share=0.2)
+    partition = build_partition(corpus, PARTITIONERS[name](**options), test_share=0.2)
     held = [i for c in partition.clients.values() for i in c.train + c.test]
     assert sorted(held) == sorted(m.sample_id for m in corpus.mentions)
     partition.check_against(corpus)

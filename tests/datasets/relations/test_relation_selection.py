@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from relation_files import refused
 
-from datasets.partition import build_partition, make_partitioner
+from datasets.partition import Iid, build_partition
 from datasets.relations.records import RelationCorpus, RelationMention
 from datasets.relations.selection import balanced_subset, set_documents_apart, subset
 
@@ -58,7 +58,7 @@ def test_a_document_is_on_one_side(whole, share, seed):
     train, test = set_documents_apart(whole, share, seed=seed)
     for part in (train, test):
         check_a_part(part, whole)
-    assert sorted(ids(train) + ids(test)) == ids(whole), "nothing is lost and nothing stands twice"
+    assert sorted(ids(train) + ids(test)) == ids(whole), "nothing is lost and nothing is held twice"
     assert not documents_of(train) & documents_of(test)
     count = len(documents_of(whole))
     assert len(documents_of(test)) == min(max(1, round(share * count)), count - 1)
@@ -104,7 +104,7 @@ def test_what_has_no_documents_to_set_apart():
 
 def test_a_partition_takes_the_documents_set_apart_as_its_test_set():
     train, test = set_documents_apart(corpus([0, 1, 2, 3] * 10, [i // 2 for i in range(40)]), 0.2, seed=0)
-    partition = build_partition(train, make_partitioner("iid", num_clients=3), dev_corpus=test)
+    partition = build_partition(train, Iid(num_clients=3), dev_corpus=test)
     partition.check_against(train, test)
     tested = {i for client in partition.clients.values() for i in client.test}
     assert tested == set(ids(test)) and len(tested) == 8

@@ -62,7 +62,7 @@ def test_biobert(tmp_path, header, index):
         ("gad-test-00002/2", "@GENE$", "@DISEASE$", "no_relation"),
     ]
     assert (corpus.mentions[0].head_type, corpus.mentions[0].tail_type) == ("gene", "disease")
-    assert corpus.notes == ("1 lines stand twice in the file and are kept",) and corpus.negative == "no_relation"
+    assert corpus.notes == ("1 duplicate lines are kept",) and corpus.negative == "no_relation"
 
 
 def test_blues_chemprot(tmp_path):
@@ -85,7 +85,7 @@ def test_contradictions_are_noted(tmp_path):
         (f"1\t{SECRET} @DISEASE$\t1", "@GENE$ stands 0 times in the sentence"),
         ("1\t@GENE$ @DISEASE$ @GENE$\t1", "@GENE$ stands 2 times in the sentence"),
         ("1\t@GENE$ @DISEASE$\t2", "unknown label in column 3; use one of 0, 1"),
-        ("0\t@GENE$ @DISEASE$\t1", "its index stands twice"),
+        ("0\t@GENE$ @DISEASE$\t1", "duplicate index"),
         ("index\tsentence\tlabel", "@GENE$ stands 0 times"),
     ],
 )

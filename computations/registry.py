@@ -1,0 +1,81 @@
+"""What the files of a package define, by name. `datasets.registry` has the same `Registry` for the other room."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+
+class Registry(Mapping):
+    """Name -> entry, sorted by name. A file adds its entries when it is imported, and a look-up imports every file.
+
+    Args:
+      kind: what the entries are, for messages.
+      packages: their files, without those of folders in them.
+    """
+
+    def __init__(self, kind: str, *packages: str):
+        self._kind, self._packages = kind, packages
+        self._entries: dict[str, Any] = {}
+        self._modules: dict[str, str] = {}
+
+    def add(self, name: str, entry: Any, module: str) -> None:
+        """Adds an entry of that module. Raises ValueError where another module has the name."""
+        known = self._modules.setdefault(name, module)
+        if known != module:
+            raise ValueError(f"{self._kind} {name!r} is registered by {known} and {module}")
+        self._entries[name] = entry
+
+    def remove(self, name: str) -> None:
+        """Forgets an entry, as a test that has added it does."""
+        del self._entries[name], self._modules[name]
+
+    def __getitem__(self, name: str) -> Any:
+        self._import_all()
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self._import_all()
+        return iter(sorted(self._entries))
+
+    def __len__(self) -> int:
+        self._import_all()
+        return len(self._entries)
+
+    def _import_all(self) -> None:
+        for package in self._packages:
+            for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+                importlib.import_module(f"{package}.{module.name}")
+
+
+class Modules(Mapping):
+    """Name -> module, sorted by name, of the files of a package that define a certain function.
+
+    The names are known without what the files import (TensorFlow); a file is imported when it is asked for.
+
+    Args:
+      package: its files, without those of folders in it.
+      function: what each of them defines.
+    """
+
+    def __init__(self, package: str, function: str):
+        self._package = package
+        mark = re.compile(rf"^def {function}\(", re.MULTILINE)
+        files = (file for folder in importlib.import_module(package).__path__ for file in Path(folder).glob("*.py"))
+        self._names = sorted(file.stem for file in files if mark.search(file.read_text("utf-8")))
+
+    def __getitem__(self, name: str) -> ModuleType:
+        if name not in self._names:
+            raise KeyError(name)
+        return importlib.import_module(f"{self._package}.{name}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)

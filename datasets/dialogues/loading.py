@@ -1,0 +1,40 @@
+"""Texts with labels of the catalogue, by name."""
+
+from __future__ import annotations
+
+from datasets.catalogue import find_data_set, load, locate, split_file
+from datasets.dialogues.imcs_v2 import read_symptom_vocabulary
+from datasets.dialogues.records import TextCorpus
+from datasets.files import PathLike
+
+
+def load_corpus(
+    name: str,
+    data_dir: PathLike | None = None,
+    *,
+    path: PathLike | None = None,
+    label: str | None = None,
+    split: str = "train",
+) -> TextCorpus:
+    """Reads the texts and labels of a data set, see `datasets.catalogue.load`.
+
+    A file of the catalogue whose reader asks for that has the classes of the training split.
+    """
+    more = {}
+    if path is None and split != "train" and "training" in find_data_set(name).options:
+        more["training"] = split_file(name, "train", data_dir)
+    return load("texts", name, data_dir, path=path, label=label, split=split, **more)
+
+
+def symptom_vocabulary(name: str, data_dir: PathLike | None = None, path: PathLike | None = None) -> tuple[str, ...]:
+    """The words of a data set that segmentation has to know; none for a data set without a vocabulary.
+
+    Raises:
+      DataError: an unknown name, or a file that is not there or malformed.
+    """
+    found = find_data_set(name)
+    if path is None:
+        if found.vocabulary is None:
+            return ()
+        path = locate(name, found.vocabulary, data_dir)
+    return read_symptom_vocabulary(path)
