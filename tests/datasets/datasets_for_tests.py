@@ -3,6 +3,8 @@
 import gzip
 import json
 
+import pytest
+
 from datasets.dialogues.records import LabelledText, TextCorpus
 from datasets.errors import DataError
 
@@ -43,6 +45,13 @@ def message(error: DataError) -> str:
         assert SECRET not in str(link) and SECRET not in repr(vars(link)), "a patient's text in an error"
         link = link.__cause__ or link.__context__
     return text
+
+
+def refused(read, *arguments, **options):
+    """The message of the error that is raised."""
+    with pytest.raises(DataError) as caught:
+        read(*arguments, **options)
+    return message(caught.value)
 
 
 def corpus(labels, documents=None, fields=None, names=("a", "b", "c"), name="toy", prefix="s"):

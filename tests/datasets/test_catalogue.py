@@ -2,7 +2,7 @@ import sys
 
 import numpy as np
 import pytest
-from datasets_for_tests import dialogue, sentence, write_gz, write_json
+from datasets_for_tests import dialogue, refused, sentence, write_gz, write_json
 
 import datasets.relations
 from datasets.catalogue import DATA_SETS, KINDS, files_there, label_choice
@@ -43,9 +43,9 @@ def test_files_are_found_in_the_data_folder(folder, monkeypatch):
 def test_a_path_stands_in_for_the_catalogue(folder):
     path = folder / "imcs_v2" / "IMCS-V2_dev.json.gz"
     assert load_corpus("mie", path=path).name == "mie"
-    with pytest.raises(DataError) as caught:
-        load_corpus("imcs_v2", path=path, label="dialogue_act")
-    assert str(caught.value).startswith(f"{path}: sentence 2/1: has no dialogue act; choose the label symptom_presence")
+    assert refused(load_corpus, "imcs_v2", path=path, label="dialogue_act").startswith(
+        f"{path}: sentence 2/1: has no dialogue act; choose the label symptom_presence"
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,21 +74,16 @@ def test_a_path_stands_in_for_the_catalogue(folder):
     ],
 )
 def test_what_cannot_be_loaded(folder, arguments, expected):
-    with pytest.raises(DataError) as caught:
-        load_corpus(data_dir=folder, **arguments)
-    assert str(caught.value).startswith(expected.format(d=folder))
+    assert refused(load_corpus, data_dir=folder, **arguments).startswith(expected.format(d=folder))
 
 
 def test_without_a_data_folder(folder):
-    with pytest.raises(DataError) as caught:
-        load_corpus("mie", split="dev")
-    assert str(caught.value) == (
+    assert refused(load_corpus, "mie", split="dev") == (
         "data set mie: needs the file mie/dev.imcs_v2.json in a data folder, and none is given; "
         "name the folder by --data DIR or the environment variable TFF_RE_DATA"
     )
     assert symptom_vocabulary("dxy") == ()
-    with pytest.raises(DataError, match=r"needs the file mie/symptom_norm.csv"):
-        symptom_vocabulary("mie")
+    assert "needs the file mie/symptom_norm.csv" in refused(symptom_vocabulary, "mie")
 
 
 def test_the_entries():
@@ -143,7 +138,7 @@ def test_a_data_set_is_one_file(folder, monkeypatch):
             ("toy-train-0", "B", "all"),
             ("toy-train-1", "D", "all"),
         ]
-        with pytest.raises(DataError, match="toy: has no such label choice .*; use one of all"):
+        with pytest.raises(DataError, match=r"toy: has no such label choice .*; use one of all"):
             load_relations("toy", folder, label="none")
         with pytest.raises(DataError, match=r'toy: holds no texts with a label; use it with task.name = "sentence_rel'):
             load_corpus("toy", folder)
@@ -160,9 +155,7 @@ def test_label_choices():
     assert label_choice(DATA_SETS["chemprot"], None) == "groups"
     assert label_choice(DATA_SETS["mie"], "symptom_type") == "symptom_type"
     for wrong, shown in (("moods", "(label moods)"), ("", "(label)"), ("宝宝 昨晚", "(label)")):
-        with pytest.raises(DataError) as caught:
-            label_choice(DATA_SETS["ade"], wrong)
-        assert str(caught.value) == (
+        assert refused(label_choice, DATA_SETS["ade"], wrong) == (
             f"data set ade: has no such label choice {shown}; use one of with_negatives, positives, "
             "with_negative_sentences"
         )
@@ -174,9 +167,7 @@ def test_a_data_set_of_folders_and_a_folder_in_place_of_a_file(folder):
     assert files_there("i2b2_2010", folder) == {"i2b2_2010/train": True, "i2b2_2010/test": False}
     path = folder / "dxy" / "train.jsonl"
     path.mkdir(parents=True)
-    with pytest.raises(DataError) as caught:
-        load_corpus("dxy", folder)
-    assert str(caught.value).startswith(f"{path}: cannot be read (Is a directory)")
+    assert refused(load_corpus, "dxy", folder).startswith(f"{path}: cannot be read (Is a directory)")
 
 
 def test_dxy_dev_has_the_classes_of_the_training_split(folder):
@@ -257,10 +248,8 @@ def test_encoding_another_corpus_than_the_partitions():
     train, dev = (load_corpus("shipped", split=split) for split in ("train", "dev"))
     partition = build_partition(train, Natural())
     encoding = CharacterEncoding.build({"a": ["咳嗽"]}, max_length=3)
-    with pytest.raises(DataError, match="is not in the corpus"):
-        encode_partition(dev, partition, encoding)
-    with pytest.raises(DataError, match="is held by no client"):
-        encode_partition((train, dev), partition, encoding)
+    assert "is not in the corpus" in refused(encode_partition, dev, partition, encoding)
+    assert "is held by no client" in refused(encode_partition, (train, dev), partition, encoding)
 
 
 def test_a_simple_classifier_learns_from_the_shipped_corpus():

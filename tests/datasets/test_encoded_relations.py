@@ -2,6 +2,7 @@ import random
 
 import numpy as np
 import pytest
+from datasets_for_tests import refused
 
 from datasets.dialogues.loading import load_corpus
 from datasets.encoded_clients import encode_relations, training_texts
@@ -122,9 +123,7 @@ def test_a_partition_of_another_corpus_is_refused():
         (test, "sample train-0: is not in the corpus, nor are 5 others"),
         ((train, test), "sample test-0: is held by no client, nor are 3 others"),
     ):
-        with pytest.raises(DataError) as caught:
-            encode_relations(wrong, partition, encoding)
-        assert str(caught.value).startswith(expected)
+        assert refused(encode_relations, wrong, partition, encoding).startswith(expected)
     with pytest.raises(DataError, match="sample train-0: is not in the corpus"):
         training_texts(partition, test, text_of=lambda mention: mention.text)
 

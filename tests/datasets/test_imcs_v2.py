@@ -40,75 +40,55 @@ def test_reading(path):
         assert SECRET not in repr(read) and SECRET not in repr(read.utterances[0])
 
 
+NO_SENTENCES = "has no sentences; remove it or give it at least one sentence"
+
+
 @pytest.mark.parametrize(
     "value, expected",
     [
-        ([], "{p}: the file is not an object; map example_id to dialogue"),
-        ({}, "{p}: has no dialogues; give it at least one dialogue"),
-        ({"7": []}, "{p}: dialogue 7: it is not an object; make it an object"),
-        ({"7": {"self_report": SECRET}}, '{p}: dialogue 7: has no "dialogue"; add the key "dialogue"'),
-        (
-            {"7": {"dialogue": []}},
-            "{p}: dialogue 7: has no sentences; remove it or give it at least one sentence",
-        ),
-        (
-            {SECRET: {"dialogue": []}},
-            "{p}: dialogue number 1: has no sentences; remove it or give it at least one sentence",
-        ),
-        ({"7": dialogue(SECRET)}, "{p}: dialogue 7, sentence number 1: it is not an object; make it an object"),
-        (
-            {"7": dialogue(sentence(1), sentence(1))},
-            "{p}: dialogue 7: sentence number 2 repeats the id of another; give every sentence an id of its own",
-        ),
-        (
-            {"7": dialogue(sentence(types=("3",)))},
-            "{p}: dialogue 7, sentence number 1: unknown symptom type; use 0 (absent), 1 (present) or 2 (unclear)",
-        ),
-        (
-            {"7": dialogue(sentence(types=(True,)))},
-            "{p}: dialogue 7, sentence number 1: unknown symptom type; use 0 (absent), 1 (present) or 2 (unclear)",
-        ),
-        (
-            {"7": dialogue(sentence(types=()))},
-            "{p}: dialogue 7, sentence number 1: has 1 symptom names but 0 symptom types; give every symptom one type",
-        ),
-        (
-            {"7": dialogue(sentence(speaker=SECRET))},
-            "{p}: dialogue 7, sentence number 1: unknown speaker; use 患者 or 医生",
-        ),
-        (
-            {"7": dialogue(sentence(dialogue_act=SECRET))},
-            "{p}: dialogue 7, sentence number 1: its dialogue act is none of the 16 IMCS intents; "
-            "use the names of the release",
-        ),
-        (
-            {"7": dialogue(sentence(text=5))},
-            '{p}: dialogue 7, sentence number 1: "sentence" is not a string; make it a string',
-        ),
-        (
-            {"7": dialogue({**sentence(), "symptom_norm": ""})},
-            '{p}: dialogue 7, sentence number 1: "symptom_norm" is not a list; make it a list',
-        ),
-        ({"7": dialogue(diagnosis=4)}, '{p}: dialogue 7: "diagnosis" is not a string; make it a string'),
-        (
-            {"7": dialogue({**sentence(), "sentence_id": None})},
-            '{p}: dialogue 7, sentence number 1: "sentence_id" is not an id; make it a string that is not empty',
-        ),
+        ([], "the file is not an object; map example_id to dialogue"),
+        ({}, "has no dialogues; give it at least one dialogue"),
+        ({"7": []}, "dialogue 7: it is not an object; make it an object"),
+        ({"7": {"self_report": SECRET}}, 'dialogue 7: has no "dialogue"; add the key "dialogue"'),
+        ({"7": {"dialogue": []}}, f"dialogue 7: {NO_SENTENCES}"),
+        ({SECRET: {"dialogue": []}}, f"dialogue number 1: {NO_SENTENCES}"),
+        ({"7": dialogue(SECRET)}, "dialogue 7, sentence number 1: it is not an object; make it an object"),
+        ({"7": dialogue(diagnosis=4)}, 'dialogue 7: "diagnosis" is not a string; make it a string'),
     ],
 )
 def test_malformed_dialogues(path, value, expected):
-    assert refused(path, value) == expected.format(p=path)
+    assert refused(path, value) == f"{path}: {expected}"
 
 
-@pytest.mark.parametrize("key", ["sentence_id", "speaker", "sentence", "symptom_norm", "symptom_type"])
-def test_missing_keys(path, key):
-    broken = sentence()
-    del broken[key]
-    expected = f'{path}: dialogue 7, sentence number 1: has no "{key}"; add the key "{key}"'
-    assert refused(path, {"7": dialogue(broken)}) == expected
+UNKNOWN_TYPE = "unknown symptom type; use 0 (absent), 1 (present) or 2 (unclear)"
+UNKNOWN_ACT = "its dialogue act is none of the 16 IMCS intents; use the names of the release"
+NO_ID = '"sentence_id" is not an id; make it a string that is not empty'
 
 
-def test_a_dialogue_that_stands_twice(path):
+@pytest.mark.parametrize(
+    "changes, expected",
+    [
+        ({"symptom_type": ["3"]}, UNKNOWN_TYPE),
+        ({"symptom_type": [True]}, UNKNOWN_TYPE),
+        ({"symptom_type": []}, "has 1 symptom names but 0 symptom types; give every symptom one type"),
+        ({"symptom_norm": ""}, '"symptom_norm" is not a list; make it a list'),
+        ({"speaker": SECRET}, "unknown speaker; use 患者 or 医生"),
+        ({"dialogue_act": SECRET}, UNKNOWN_ACT),
+        ({"sentence": 5}, '"sentence" is not a string; make it a string'),
+        ({"sentence_id": None}, NO_ID),
+        *(({key: ...}, f'has no "{key}"; add the key "{key}"') for key in sentence()),
+    ],
+)
+def test_malformed_sentences(path, changes, expected):
+    broken = {key: value for key, value in {**sentence(), **changes}.items() if value is not ...}
+    assert refused(path, {"7": dialogue(broken)}) == f"{path}: dialogue 7, sentence number 1: {expected}"
+
+
+def test_duplicates(path):
+    text = refused(path, {"7": dialogue(sentence(1), sentence(1))})
+    assert text == (
+        f"{path}: dialogue 7: sentence number 2 repeats the id of another; give every sentence an id of its own"
+    )
     one = json.dumps(dialogue(), ensure_ascii=False)
     path.write_text(f'{{"7": {one}, "7": {one}}}', encoding="utf-8")
     with pytest.raises(DataError, match="an object has the same key twice"):

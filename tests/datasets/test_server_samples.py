@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from datasets_for_tests import corpus
+from datasets_for_tests import corpus, refused
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,10 +111,8 @@ def a_partition(**changes):
 
 
 def test_a_sample_at_the_server_and_at_a_client_is_refused():
-    with pytest.raises(DataError, match="is held by the server and a client"):
-        a_partition(server=("s0", "s3"))
-    with pytest.raises(DataError, match="the server holds a sample twice"):
-        a_partition(server=("s0", "s0"))
+    assert "is held by the server and a client" in refused(a_partition, server=("s0", "s3"))
+    assert "the server holds a sample twice" in refused(a_partition, server=("s0", "s0"))
 
 
 def test_files_name_the_servers_samples(tmp_path):
@@ -135,11 +133,9 @@ def test_a_corpus_has_to_have_them(tmp_path):
     write_partition(a_partition(clients=clients, server=tuple(ids[2:])), path)
     assert read_partition(path, samples).server == tuple(ids[2:])
     write_partition(a_partition(clients=clients, server=("elsewhere", *ids[2:])), path)
-    with pytest.raises(DataError, match="is not in the corpus"):
-        read_partition(path, samples)
+    assert "is not in the corpus" in refused(read_partition, path, samples)
     write_partition(a_partition(clients=clients, server=(ids[2],)), path)
-    with pytest.raises(DataError, match="is held by no client"):
-        read_partition(path, samples)
+    assert "is held by no client" in refused(read_partition, path, samples)
 
 
 def arrays(count, width=3):
@@ -149,7 +145,5 @@ def arrays(count, width=3):
 def test_the_servers_examples_have_the_clients_form():
     client = ClientExamples("a", arrays(2), arrays(0))
     assert len(FederatedExamples((client,), ("c",), arrays(4)).server["y"]) == 4
-    with pytest.raises(DataError, match="its arrays differ"):
-        FederatedExamples((client,), ("c",), arrays(4, width=2))
-    with pytest.raises(DataError, match="the server: has no examples"):
-        FederatedExamples((client,), ("c",), arrays(0))
+    assert "its arrays differ" in refused(FederatedExamples, (client,), ("c",), arrays(4, width=2))
+    assert "the server: has no examples" in refused(FederatedExamples, (client,), ("c",), arrays(0))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from datasets_for_tests import refused
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -75,18 +76,14 @@ def test_equal_normalizers_share_a_table():
 
 
 def test_other_tokenizers_are_refused():
-    with pytest.raises(DataError, match="model is BPE; use an encoder with BERT's own"):
-        tables_of(tokenizer("BPE"))
-    with pytest.raises(DataError, match="normalizer is NFC"):
-        tables_of(tokenizer(normalizer=normalizers.NFC()))
-    with pytest.raises(DataError, match="pre_tokenizer is Whitespace"):
-        tables_of(tokenizer(splitter=pre_tokenizers.Whitespace()))
+    assert "model is BPE; use an encoder with BERT's own" in refused(tables_of, tokenizer("BPE"))
+    assert "normalizer is NFC" in refused(tables_of, tokenizer(normalizer=normalizers.NFC()))
+    assert "pre_tokenizer is Whitespace" in refused(tables_of, tokenizer(splitter=pre_tokenizers.Whitespace()))
     with pytest.raises(DataError, match=r"piece with id 11: the tokenizer has a piece beside its vocabulary"):
         tables_of(tokenizer(extra=["il2"]))
     slow = tokenizer()
     object.__setattr__(slow, "tokenizer", object())
-    with pytest.raises(DataError, match="not a fast one"):
-        tables_of(slow)
+    assert "not a fast one" in refused(tables_of, slow)
 
 
 def test_tables_are_small_numbers():

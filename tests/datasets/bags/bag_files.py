@@ -2,20 +2,9 @@
 
 import json
 
-import pytest
-from datasets_for_tests import message
-
 from datasets.bags.records import BagCorpus, BagSentence
-from datasets.errors import DataError
 
 REL2ID = {"NA": 0, "born in": 1, "lives in": 2}
-
-
-def refused(read, *arguments, **options):
-    """The message of the error that is raised."""
-    with pytest.raises(DataError) as caught:
-        read(*arguments, **options)
-    return message(caught.value)
 
 
 def sentence(

@@ -1,7 +1,7 @@
 from collections import Counter
 
 import pytest
-from bag_files import refused
+from datasets_for_tests import refused
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -2,7 +2,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from bag_files import corpus, refused, sentence
+from bag_files import corpus, sentence
+from datasets_for_tests import refused
 
 from datasets.bags.encoding import encode_bag_clients, encode_bags
 from datasets.partition import ClientSamples, Iid, Partition, build_partition

@@ -1,7 +1,8 @@
 import json
 
 import pytest
-from bag_files import entity, line, refused, write_bags
+from bag_files import entity, line, write_bags
+from datasets_for_tests import refused
 
 from datasets.bags.loading import load_bags, load_unlabelled_bags
 from datasets.bags.selection import without_pairs

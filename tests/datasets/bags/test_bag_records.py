@@ -1,5 +1,6 @@
 import pytest
-from bag_files import corpus, refused, sentence
+from bag_files import corpus, sentence
+from datasets_for_tests import refused
 
 from datasets.bags.selection import set_bags_apart, without_pairs
 from datasets.errors import DataError

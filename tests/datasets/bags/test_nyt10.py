@@ -2,8 +2,8 @@ import gzip
 import json
 
 import pytest
-from bag_files import REL2ID, entity, line, refused, write_bags
-from datasets_for_tests import SECRET
+from bag_files import REL2ID, entity, line, write_bags
+from datasets_for_tests import SECRET, refused
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,51 +68,37 @@ def test_compressed(tmp_path):
 
 
 BROKEN = [
-    ("{", "byte 0: is not JSON", 1),
-    ("", "is empty; remove the empty line", None),
-    ("[1]", "the line is not an object", None),
-    (
-        json.dumps({"token": ["Ann"], "relation": "NA"}),
-        'has tokens and no text; give the text as "text", and "pos"',
-        None,
-    ),
-    (json.dumps({"relation": "NA"}), 'has no "text"; add the key "text"', None),
-    (line(text=" \t"), "its bag is empty here: the text is blank; give the sentence, or remove the line", None),
-    (line(text=7), '"text" is not a string', None),
-    (line(relation="eats"), "its relation is not in the file of relations; add it there, or correct the line", None),
-    (line(relation=["NA"]), '"relation" is not a string', None),
-    ({key: value for key, value in line().items() if key != "relation"}, 'has no "relation"', None),
-    ({key: value for key, value in line().items() if key != "t"}, 'has no "t"', None),
-    (line(head="Ann"), '"h" is not an object', None),
-    (line(head={"name": "Ann", "pos": [0, 3]}), 'entity h: has no "id"', None),
-    (line(tail={"id": "", "name": "Bonn", "pos": [10, 14]}), 'entity t: "id" is not an id', None),
-    (line(head={"id": "1", "pos": [0, 3]}), 'entity h: has no "name"', None),
-    (line(head={"id": "1", "name": "Ann"}), 'entity h: has no "pos"', None),
-    (line(head={"id": "1", "name": "Ann", "pos": [[0], [3]]}), 'entity h: "pos" is not two whole numbers', None),
-    (line(head={"id": "1", "name": "Ann", "pos": [0, True]}), 'entity h: "pos" is not two whole numbers', None),
-    (line(head={"id": "1", "name": "Ann", "pos": [0, 1, 3]}), 'entity h: "pos" is not two whole numbers', None),
-    (
-        line(tail=entity("Bonn", 10, 17)),
-        "entity t: its position 10:17 is empty or lies beyond the text of 16 char",
-        None,
-    ),
-    (line(tail=entity("Bonn", 10, 10)), "entity t: its position 10:10 is empty or lies", None),
-    (line(head=entity("Ann", -3, 3)), "entity h: its position -3:3 is empty or lies", None),
-    (
-        line(tail=entity("Bonn", 9, 13)),
-        "entity t: its name does not stand at its position; correct the position or",
-        None,
-    ),
-    (line(head=entity(SECRET, 0, 3)), "entity h: its name does not stand at its position", None),
-    (line(text=SECRET), "entity h: its name does not stand at its position", None),
+    ("{", f"byte {len(json.dumps(line())) + 2}: is not JSON"),
+    ("", "is empty; remove the empty line"),
+    ("[1]", "the line is not an object"),
+    (json.dumps({"token": ["Ann"], "relation": "NA"}), 'has tokens and no text; give the text as "text"'),
+    (json.dumps({"relation": "NA"}), 'has no "text"; add the key "text"'),
+    (line(text=" \t"), "its bag is empty here: the text is blank; give the sentence"),
+    (line(text=7), '"text" is not a string'),
+    (line(relation="eats"), "its relation is not in the file of relations; add it there, or correct the line"),
+    (line(relation=["NA"]), '"relation" is not a string'),
+    ({key: value for key, value in line().items() if key != "relation"}, 'has no "relation"'),
+    ({key: value for key, value in line().items() if key != "t"}, 'has no "t"'),
+    (line(head="Ann"), '"h" is not an object'),
+    (line(head={"name": "Ann", "pos": [0, 3]}), 'entity h: has no "id"'),
+    (line(tail={"id": "", "name": "Bonn", "pos": [10, 14]}), 'entity t: "id" is not an id'),
+    (line(head={"id": "1", "pos": [0, 3]}), 'entity h: has no "name"'),
+    (line(head={"id": "1", "name": "Ann"}), 'entity h: has no "pos"'),
+    (line(head={"id": "1", "name": "Ann", "pos": [[0], [3]]}), 'entity h: "pos" is not two whole numbers'),
+    (line(head={"id": "1", "name": "Ann", "pos": [0, True]}), 'entity h: "pos" is not two whole numbers'),
+    (line(head={"id": "1", "name": "Ann", "pos": [0, 1, 3]}), 'entity h: "pos" is not two whole numbers'),
+    (line(tail=entity("Bonn", 10, 17)), "entity t: its position 10:17 is empty or lies beyond the text"),
+    (line(tail=entity("Bonn", 10, 10)), "entity t: its position 10:10 is empty or lies"),
+    (line(head=entity("Ann", -3, 3)), "entity h: its position -3:3 is empty or lies"),
+    (line(tail=entity("Bonn", 9, 13)), "entity t: its name does not stand at its position; correct"),
+    (line(head=entity(SECRET, 0, 3)), "entity h: its name does not stand at its position"),
+    (line(text=SECRET), "entity h: its name does not stand at its position"),
 ]
 
 
-@pytest.mark.parametrize("broken, expected, byte", BROKEN)
-def test_a_malformed_line_is_named(tmp_path, broken, expected, byte):
+@pytest.mark.parametrize("broken, expected", BROKEN)
+def test_a_malformed_line_is_named(tmp_path, broken, expected):
     path, relations = write_bags(tmp_path, line(), broken, line())
-    if byte:
-        expected = expected.replace("byte 0", f"byte {len(json.dumps(line())) + 1 + byte}")
     message = refused(nyt10.read_bags, path, relations)
     assert message.startswith(f"{path}: line 2: ") and expected in message
 

@@ -3,7 +3,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from bag_files import refused
+from datasets_for_tests import refused
 
 from datasets.bags.encoding import encode_bag_clients
 from datasets.bags.planted import planted

@@ -2,6 +2,7 @@ import string
 
 import numpy as np
 import pytest
+from datasets_for_tests import refused
 from documents_for_tests import CHR, corpus, document, worked
 from hypothesis import given
 from hypothesis import strategies as st
@@ -96,10 +97,8 @@ def test_what_cannot_be_encoded(tokenizer):
     assert DocumentEncoding(tokenizer, 18).encode(corpus(worked())).lengths.tolist() == [18]
     with pytest.raises(DataError, match="document 7: has 18 pieces, more than the 17 allowed"):
         DocumentEncoding(tokenizer, 17).encode(corpus(worked()))
-    with pytest.raises(DataError, match="longest"):
-        DocumentEncoding(tokenizer, 2)
-    with pytest.raises(DataError, match="does not know the marker"):
-        DocumentEncoding(tokenizer, marker="<mention>")
+    assert "longest" in refused(DocumentEncoding, tokenizer, 2)
+    assert "does not know the marker" in refused(DocumentEncoding, tokenizer, marker="<mention>")
     assert DocumentEncoding(tokenizer).describe() == "word pieces of whole documents, * around every mention"
 
 
@@ -158,5 +157,4 @@ def test_clients_and_held_out_documents(tokenizer):
     ):
         with pytest.raises(DataError, match=reason):
             encode_document_clients(train, partition, encoding, wrong)
-    with pytest.raises(DataError, match="is not in the corpus"):
-        encode_document_clients(dev, partition, encoding)
+    assert "is not in the corpus" in refused(encode_document_clients, dev, partition, encoding)

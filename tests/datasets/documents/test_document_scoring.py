@@ -2,13 +2,13 @@ import json
 
 import numpy as np
 import pytest
+from datasets_for_tests import refused
 from documents_for_tests import corpus, document, worked
 from hypothesis import given
 from hypothesis import strategies as st
 
 from datasets.documents.encoding import PairId
 from datasets.documents.scoring import NOTHING, PairScores, best_threshold, gold_facts, score_pairs
-from datasets.errors import DataError
 
 PAIRS = (
     (PairId("1", "C1", "D1", True), PairId("1", "C1", "D2", False)),
@@ -131,7 +131,5 @@ def test_the_best_threshold_is_the_best(data):
 
 def test_what_does_not_fit_is_refused():
     for scores in (np.zeros((2, 2)), np.zeros((1, 2, 1)), np.zeros((2, 1, 1))):
-        with pytest.raises(DataError, match="do not fit"):
-            score_pairs(scores, PAIRS, GOLD, 0.5)
-    with pytest.raises(DataError, match="NaN"):
-        score_pairs(np.full((2, 2, 1), np.nan), PAIRS, GOLD, 0.5)
+        assert "do not fit" in refused(score_pairs, scores, PAIRS, GOLD, 0.5)
+    assert "NaN" in refused(score_pairs, np.full((2, 2, 1), np.nan), PAIRS, GOLD, 0.5)

@@ -1,4 +1,5 @@
 import pytest
+from datasets_for_tests import refused
 from documents_for_tests import CHR, corpus, document, worked
 
 from datasets.documents.corpus import DocumentCorpus, DocumentPair, DocumentSample
@@ -115,25 +116,18 @@ def test_hypernyms_are_left_out():
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(DataError, match="document 7: states a relation that is unknown here"):
-        corpus(worked(), rule=CHR)
-    with pytest.raises(DataError, match="corpus toy: has no documents"):
-        DocumentCorpus("toy", (), ("CID",))
-    with pytest.raises(DataError, match="unknown choice of unrelated pairs"):
-        PairRule("a", "b", ("r",), "twice")
+    assert "document 7: states a relation that is unknown here" in refused(corpus, worked(), rule=CHR)
+    assert "corpus toy: has no documents" in refused(DocumentCorpus, "toy", (), ("CID",))
+    assert "unknown choice of unrelated pairs" in refused(PairRule, "a", "b", ("r",), "twice")
     sample = corpus(worked()).samples[0]
     for pair in (DocumentPair(0, 0, (), True), DocumentPair(0, 3, (), True), DocumentPair(-1, 0, (), True)):
         with pytest.raises(DataError, match="document 7: a pair is not one of two"):
             DocumentSample("s", sample.document, sample.entities, (pair,))
-    with pytest.raises(DataError, match="duplicate pair"):
-        DocumentSample("s", sample.document, sample.entities, sample.pairs * 2)
-    with pytest.raises(DataError, match="duplicate id"):
-        DocumentCorpus("toy", (sample, sample), ("CID",))
-    with pytest.raises(DataError, match="has no relation, or one twice"):
-        DocumentCorpus("toy", (sample,), ("CID", "CID"))
+    assert "duplicate pair" in refused(DocumentSample, "s", sample.document, sample.entities, sample.pairs * 2)
+    assert "duplicate id" in refused(DocumentCorpus, "toy", (sample, sample), ("CID",))
+    assert "has no relation, or one twice" in refused(DocumentCorpus, "toy", (sample,), ("CID", "CID"))
     other = DocumentSample("s", sample.document, sample.entities, (DocumentPair(0, 1, (1,), True),))
-    with pytest.raises(DataError, match="a pair's label is no relation"):
-        DocumentCorpus("toy", (other,), ("CID",))
+    assert "a pair's label is no relation" in refused(DocumentCorpus, "toy", (other,), ("CID",))
 
 
 def test_mesh_files(tmp_path):

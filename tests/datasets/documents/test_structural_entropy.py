@@ -5,6 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from datasets_for_tests import refused
 from documents_for_tests import corpus, document, worked
 from hypothesis import given
 from hypothesis import strategies as st
@@ -215,9 +216,6 @@ def test_impossible_options(options, reason):
 
 def test_samples_without_a_graph_are_refused():
     texts = TextCorpus("toy", (LabelledText("s0", "d0", "x", 0), LabelledText("s1", "d1", "y", 0)), ("a",))
-    with pytest.raises(DataError, match="sample s0: has no document graph"):
-        build_partition(texts, StructuralEntropy(2), test_share=0.0)
-    with pytest.raises(DataError, match="unknown form"):
-        entropies(corpus(worked()).samples, "other")
-    with pytest.raises(DataError, match="no nodes"):
-        structural_entropy(())
+    assert "sample s0: has no document graph" in refused(build_partition, texts, StructuralEntropy(2), test_share=0.0)
+    assert "unknown form" in refused(entropies, corpus(worked()).samples, "other")
+    assert "no nodes" in refused(structural_entropy, ())

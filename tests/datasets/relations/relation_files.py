@@ -2,11 +2,6 @@
 
 import json
 
-import pytest
-from datasets_for_tests import message
-
-from datasets.errors import DataError
-
 
 def write(path, *lines, end="\n"):
     path.write_bytes("".join(line + end for line in lines).encode())
@@ -15,13 +10,6 @@ def write(path, *lines, end="\n"):
 
 def write_objects(path, *values):
     return write(path, *(json.dumps(value, ensure_ascii=False) for value in values))
-
-
-def refused(read, *arguments, **options):
-    """The message of the error that the reader raises."""
-    with pytest.raises(DataError) as caught:
-        read(*arguments, **options)
-    return message(caught.value)
 
 
 def shown(corpus):

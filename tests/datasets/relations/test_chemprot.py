@@ -1,8 +1,8 @@
 import pytest
-from datasets_for_tests import SECRET
+from datasets_for_tests import SECRET, refused
 from hypothesis import given
 from hypothesis import strategies as st
-from relation_files import refused, shown, write, write_objects
+from relation_files import shown, write, write_objects
 
 from datasets.relations import chemprot, chemprot_release
 from datasets.relations.sentences import split_sentences

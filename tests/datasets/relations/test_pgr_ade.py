@@ -1,6 +1,6 @@
 import pytest
-from datasets_for_tests import SECRET
-from relation_files import refused, shown, write
+from datasets_for_tests import SECRET, refused
+from relation_files import shown, write
 
 from datasets.relations import ade, pgr
 

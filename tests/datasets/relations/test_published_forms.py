@@ -1,8 +1,8 @@
 """The splits of relation corpora in the form in which they are given out, each in a small made-up file."""
 
 import pytest
-from datasets_for_tests import SECRET
-from relation_files import refused, shown, write
+from datasets_for_tests import SECRET, refused
+from relation_files import shown, write
 
 from datasets.relations import chemprot, chemprot_release, i2b2_2010, pgr
 from datasets.relations import semeval2010_task8 as semeval

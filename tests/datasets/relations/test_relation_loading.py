@@ -3,8 +3,8 @@ import json
 from collections import Counter
 
 import pytest
-from datasets_for_tests import SECRET
-from relation_files import refused, shown, write
+from datasets_for_tests import SECRET, refused
+from relation_files import shown, write
 
 from datasets.catalogue import DATA_SETS, files_there
 from datasets.dialogues.loading import load_corpus

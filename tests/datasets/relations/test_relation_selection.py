@@ -2,9 +2,9 @@ import itertools
 from collections import Counter
 
 import pytest
+from datasets_for_tests import refused
 from hypothesis import given
 from hypothesis import strategies as st
-from relation_files import refused
 
 from datasets.partition import Iid, build_partition
 from datasets.relations.records import RelationCorpus, RelationMention
