@@ -57,12 +57,12 @@ class DataSet:
     name: str
     title: str
     kind: str
-    language: str
     task: str
     labels: tuple[str, ...]
     files: Mapping[str, str] = field(repr=False)
     vocabulary: str | None = None
     shipped: bool = False
+    language: str = "English"
     licence: str
     citation: str
     available_from: str

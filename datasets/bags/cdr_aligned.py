@@ -19,7 +19,6 @@ RELATION = "CID"
     "cdr_aligned",
     title="BioCreative V CDR, aligned with its own facts",
     kind="bags",
-    language="English",
     task="pairs of a chemical and a disease and all sentences that mention both: labelled by what chemicals induce in "
     "all abstracts together",
     labels=("relations",),

@@ -44,7 +44,6 @@ def read_bags(
     "mirgene",
     title="MIRGENE, OpenNRE's form",
     kind="bags",
-    language="English",
     task="pairs of a microRNA and a gene and all sentences that mention both: regulated or not",
     labels=("relations",),
     files={split: f"mirgene/mirgene_{split}.txt" for split in ("train", "test")},

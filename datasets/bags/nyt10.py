@@ -208,7 +208,6 @@ def _plain(name: str) -> str:
     "nyt10",
     title="NYT10, OpenNRE's form",
     kind="bags",
-    language="English",
     task="pairs of entities in news and all sentences that mention both: relations of Freebase",
     labels=("relations",),
     files={split: f"nyt10/nyt10_{part}.txt" for split, part in (("train", "train"), ("dev", "val"), ("test", "test"))},

@@ -14,7 +14,6 @@ from datasets.files import PathLike
     "cdr",
     title="CDR, whole abstracts",
     kind="documents",
-    language="English",
     task="chemicals and diseases in an abstract: does the chemical induce the disease",
     labels=("relation",),
     files={split: f"cdr/{split}.pubtator" for split in ("train", "dev", "test")},

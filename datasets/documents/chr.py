@@ -13,7 +13,6 @@ from datasets.files import PathLike
     "chr",
     title="CHR, whole abstracts",
     kind="documents",
-    language="English",
     task="chemicals in an abstract: does the first react to the second; unrelated pairs in both directions, or once",
     labels=UNRELATED,
     files={split: f"chr/{split}.pubtator" for split in ("train", "dev", "test")},

@@ -13,7 +13,6 @@ from datasets.files import PathLike
     "gda",
     title="GDA, whole abstracts",
     kind="documents",
-    language="English",
     task="genes and diseases in an abstract: associated or not",
     labels=("relation",),
     files={split: f"gda/{split}.pubtator" for split in ("train", "dev", "test")},

@@ -216,7 +216,6 @@ def _candidates(listed: Iterable[tuple[Span, Span]], negatives: bool) -> list[tu
     "ade",
     title="ADE, drug and effect",
     kind="relations",
-    language="English",
     task="drugs and adverse effects in a sentence: a pair that the corpus lists or one that it does not",
     labels=("with_negatives", "positives", "with_negative_sentences"),
     files={"train": "ade/DRUG-AE.rel"},

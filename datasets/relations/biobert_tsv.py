@@ -113,7 +113,6 @@ for _name, _title, _citation in (
         _name,
         title=_title,
         kind="relations",
-        language="English",
         task="genes and diseases in a sentence: associated or not (BioBERT's form, mentions as placeholders)",
         labels=("relation",),
         files={split: f"{_name}/1/{split}.tsv" for split in ("train", "test")},

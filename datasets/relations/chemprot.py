@@ -114,7 +114,6 @@ def _unmarked(text: str, fail: Fail) -> tuple[str, Span, Span]:
     "chemprot",
     title="ChemProt, sentences",
     kind="relations",
-    language="English",
     task="chemicals and proteins in a sentence: five groups of relations (CPR:3, 4, 5, 6, 9), or 13 names",
     labels=CLASSES,
     files={split: f"chemprot/{split}.jsonl" for split in ("train", "dev", "test")},

@@ -205,7 +205,6 @@ _WITH_NEGATIVES = "_with_negatives"
     "chemprot_release",
     title="ChemProt, the task's own files",
     kind="relations",
-    language="English",
     task="chemicals and proteins in a sentence of an abstract: as chemprot; with negatives the unrelated pairs too",
     labels=(*CLASSES, *(f"{classes}{_WITH_NEGATIVES}" for classes in CLASSES)),
     files={split: f"chemprot_release/chemprot_{part}.tsv" for split, part in _PARTS.items()},

@@ -243,7 +243,6 @@ def _unlisted(concepts: dict[_Place, str], pairs: Iterable[tuple[_Place, _Place]
     "i2b2_2010",
     title="2010 i2b2/VA",
     kind="relations",
-    language="English",
     task="problems, treatments and tests in a line of a clinical record: eight relations",
     labels=("positives", "with_negatives"),
     files={split: f"i2b2_2010/{split}" for split in ("train", "test")},

@@ -120,7 +120,6 @@ def _unmarked(text: str, fail: Fail) -> tuple[str, Span, Span]:
     "semeval2010_task8",
     title="SemEval-2010 Task 8",
     kind="relations",
-    language="English",
     task="nominals in a general sentence: nine relations, directed or not, or Other",
     labels=("directed", "undirected"),
     files={split: f"semeval2010_task8/{split}.txt" for split in ("train", "test")},

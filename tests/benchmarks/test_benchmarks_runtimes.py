@@ -54,7 +54,9 @@ def test_steps_fixed_costs_and_growth_are_slopes(sizes):
     )
 
 
-@pytest.mark.parametrize("kind", [rounds.Ours, rounds.TffOwn, rounds.PlainLoop, rounds.PlainEpoch])
+@pytest.mark.parametrize(
+    "kind", [rounds.Ours, pytest.param(rounds.TffOwn, marks=pytest.mark.slow), rounds.PlainLoop, rounds.PlainEpoch]
+)
 def test_a_round_is_of_the_clients_that_were_given_last(kind, runtime):
     problem = rounds.problems()[0]
     few = [{name: value[:20] for name, value in client.items()} for client in problem.clients[:2]]

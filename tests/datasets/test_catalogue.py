@@ -117,7 +117,7 @@ from datasets.relations.records import RelationCorpus, RelationMention
 
 
 @data_set(
-    "toy", title="Toy", kind="relations", language="English", task="letters", labels=("all",), files={"train": "t"},
+    "toy", title="Toy", kind="relations", task="letters", labels=("all",), files={"train": "t"},
     licence="none", citation="none", available_from="this test",
 )
 def read(path, *, name, label, split):

@@ -14,7 +14,7 @@ from computations.errors import CompositionError
 from computations.evaluation import build_evaluation
 from computations.local_model import LocalModel, zero_initialisers
 from computations.randomness import step_seed
-from tests.models.documents_for_tests import PAIRS, RELATIONS, blank, documents, inputs, part, write
+from tests.models.documents_for_tests import CLS, PAIRS, RELATIONS, SEP, blank, documents, inputs, part, write
 from tests.models.encoders_for_tests import KINDS, LAYERS, POSITIONS, WIDTH
 from tests.models.encoders_for_tests import encoder as saved
 from tests.models.trained_models import assert_two_rounds_train_and_repeat
@@ -101,10 +101,7 @@ def test_what_a_window_reads_begins_and_ends_as_a_document_does():
     assert len(found.document) > 4
     ids = found.of_documents(tf.constant(arrays["input_ids"])).numpy()
     for row, mask in zip(ids, found.mask.numpy(), strict=True):
-        assert (
-            row[0] == arrays["input_ids"][0, 0]
-            and row[mask.sum() - 1] == arrays["input_ids"][0].max(where=arrays["attention_mask"][0] > 0, initial=0)
-        ) or row[mask.sum() - 1] == arrays["input_ids"][0, arrays["attention_mask"][0].sum() - 1]
+        assert (row[0], row[mask.sum() - 1]) == (CLS, SEP)
 
 
 # The encoder's outputs and its last attention.
@@ -234,7 +231,11 @@ def test_attention_at_the_mentions_has_no_dropout_of_its_own():
     close(sums, np.broadcast_to((arrays["mention_place"] >= 0)[:, np.newaxis], sums.shape), 1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+every_kind = pytest.mark.parametrize("kind", [KINDS[0], *(pytest.param(k, marks=pytest.mark.slow) for k in KINDS[1:])])
+"""Fast for one kind of encoder: that outputs and attention are those of the other, too, is tested above."""
+
+
+@every_kind
 def test_recomputing_gives_the_same_loss_and_gradients(kind, monkeypatch):
     """The masks of dropout too are those of the first time: the values that are kept give the same gradients."""
     arrays = documents(3, seed=4)
@@ -268,7 +269,7 @@ def before(operation):
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@every_kind
 @pytest.mark.parametrize("recompute", [True, False])
 def test_what_is_recomputed_waits_for_the_gradient(kind, recompute):
     """In a graph as TFF makes it. What does not wait runs at once, and is then kept like the first time's."""
@@ -499,7 +500,14 @@ def data():
 
 
 # The contrast of the second round stands in its loss, which falls all the same if it counts little.
-@pytest.mark.parametrize(("name", "settings"), [("fedavgs", {}), ("moon", {"weight": 1e-3}), ("fedlcc", {"mu": 1e-3})])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("fedlcc", {"mu": 1e-3}),
+        pytest.param("fedavgs", {}, marks=pytest.mark.slow),
+        pytest.param("moon", {"weight": 1e-3}, marks=pytest.mark.slow),
+    ],
+)
 def test_two_rounds_train_and_repeat(runtime, data, name, settings):
     chosen, model = algorithms.find(name), local(options(encoder_dropout=0.1))
     algorithm = chosen.build(model, chosen.options(learning_rate=0.003, local_epochs=2, batch_size=3, **settings))
@@ -531,24 +539,30 @@ def test_algorithms_of_single_labels_are_refused_in_one_line(runtime, name):
         chosen.build(local(), chosen.options(**({"num_server_examples": 3} if name == "feded" else {})))
 
 
-def test_scores_at_the_server_are_those_of_the_model(runtime):
+@pytest.fixture(scope="module")
+def evaluated():
+    """(model, weights, documents, the logits of their pairs)."""
     model, arrays = local(), documents(9, seed=3)
     weights = model.initial_weights(1)
-    found = build_pair_scores(model)(weights, model.arrange(arrays))
+    return model, weights, arrays, outputs(model.keras_model(weights), arrays)["logits"]
+
+
+def test_scores_at_the_server_are_those_of_the_model(runtime, evaluated):
+    model, weights, arrays, logits = evaluated
+    scores = build_pair_scores(model)
+    found = scores(weights, model.arrange(arrays))
     assert found.shape == (9, PAIRS, RELATIONS)
     places = arrays["pair_head"] >= 0
-    logits = outputs(model.keras_model(weights), arrays)["logits"]
     close(found[places], 1 / (1 + np.exp(-logits)))
     assert not found[~places].any()
-    none = build_pair_scores(model)(weights, model.arrange(part(arrays, slice(0, 0))))
+    none = scores(weights, model.arrange(part(arrays, slice(0, 0))))
     assert none.shape == (0, PAIRS, RELATIONS)
 
 
-def test_evaluation_counts_pairs(runtime):
-    model, arrays = local(), documents(9, seed=3)
-    weights = model.initial_weights(1)
+def test_evaluation_counts_pairs(runtime, evaluated):
+    model, weights, arrays, logits = evaluated
     (found,) = build_evaluation(model)(weights, [model.arrange(arrays)])
-    logits = outputs(model.keras_model(weights), arrays)["logits"].astype(float)
+    logits = logits.astype(float)
     labels = arrays["pair_labels"][arrays["pair_head"] >= 0]
     losses = np.log1p(np.exp(-np.where(labels > 0, logits, -logits))).sum(axis=1)
     assert found["examples"] == len(labels)

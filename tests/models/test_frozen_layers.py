@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.models.encoders_for_tests import KINDS, encoder
+from tests.models.encoders_for_tests import encoder
 from tests.upper_floors import assert_same_weights
 from tff_re.errors import UserError
 from tff_re.models.inputs import HiddenRelationInput, RelationInput
@@ -33,7 +32,13 @@ def corpus(tmp_path_factory):
     return path
 
 
-def recipe(corpus, kind="bert", seed=0, **model):
+@pytest.fixture(scope="module")
+def builder():
+    """For all tests: algorithms that are alike are built once."""
+    return ExperimentBuilder(DataPaths())
+
+
+def recipe(corpus, kind="bert", seed=0, task=None, **model):
     return resolve(
         {
             "name": "frozen",
@@ -43,6 +48,7 @@ def recipe(corpus, kind="bert", seed=0, **model):
                 "tokenizer": str(encoder(kind)),
                 "max_length": 20,
                 "test_share": 0.3,
+                **(task or {}),
             },
             "partition": {"name": "iid", "num_clients": 2},
             "model": {"name": "sentence_encoder", "frozen_layers": 1, "encoder_dropout": 0.0, **model},
@@ -64,37 +70,34 @@ def in_order(examples):
     return {name: tf.constant(array) for name, array in examples.items() if name != "y"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("frozen_layers", [1, 2])
-def test_logits_are_those_of_the_whole_model(kind, frozen_layers, corpus):
-    built = recipe(corpus, kind, frozen_layers=frozen_layers)
-    apart = ExperimentBuilder(DataPaths()).build(built)
-    assert isinstance(apart.prepared.inputs, HiddenRelationInput)
-    plain = ExperimentBuilder(DataPaths()).prepare(built)
-    assert isinstance(plain.inputs, RelationInput)
+@pytest.mark.parametrize(
+    ("kind", "frozen_layers"),
+    [
+        ("bert", 1),
+        pytest.param("bert", 2, marks=pytest.mark.slow),
+        pytest.param("distilbert", 1, marks=pytest.mark.slow),
+        ("distilbert", 2),
+    ],
+)
+def test_logits_are_those_of_the_whole_model(kind, frozen_layers, corpus, builder):
+    """At the clients, and of what the server holds."""
+    task = {"server_share": 0.3, "server_stratified": True} if kind == "bert" else {}
+    built = recipe(corpus, kind, task=task, frozen_layers=frozen_layers)
+    apart, plain = builder.build(built), builder.prepare(built)
+    assert isinstance(apart.prepared.inputs, HiddenRelationInput) and isinstance(plain.inputs, RelationInput)
     weights = apart.model.initial_weights(0)
     upper, whole = apart.model.keras_model(weights), keras_model(apart, weights)
+    held = [(apart.prepared.examples.server, plain.examples.server)] if task else []
     for own, theirs in zip(apart.prepared.examples.clients, plain.examples.clients, strict=True):
-        for split in ("train", "test"):
-            ours, pieces = getattr(own, split), getattr(theirs, split)
-            np.testing.assert_array_equal(ours["y"], pieces["y"])
-            assert ours["hidden"].dtype == np.float16 and not ours["hidden"][pieces["attention_mask"] == 0].any()
-            np.testing.assert_allclose(
-                upper(in_order(ours))["logits"], whole(in_order(pieces))["logits"], rtol=0, atol=2e-2
-            )
-
-
-def test_what_the_server_holds_is_behind_the_layers_too(corpus):
-    built = recipe(corpus)
-    options = dataclasses.replace(built.task.options, server_share=0.3, server_stratified=True)
-    built = dataclasses.replace(built, task=dataclasses.replace(built.task, options=options))
-    apart, plain = ExperimentBuilder(DataPaths()).build(built), ExperimentBuilder(DataPaths()).prepare(built)
-    ours, pieces = apart.prepared.examples.server, plain.examples.server
-    np.testing.assert_array_equal(ours["y"], pieces["y"])
-    assert len(ours["y"]) == 5 and "input_ids" not in ours
-    weights = apart.model.initial_weights(0)
-    logits = apart.model.keras_model(weights)(in_order(ours))["logits"]
-    np.testing.assert_allclose(logits, keras_model(apart, weights)(in_order(pieces))["logits"], rtol=0, atol=2e-2)
+        held += [(own.train, theirs.train), (own.test, theirs.test)]
+    assert not task or len(held[0][0]["y"]) == 5
+    for ours, pieces in held:
+        np.testing.assert_array_equal(ours["y"], pieces["y"])
+        assert ours["hidden"].dtype == np.float16 and not ours["hidden"][pieces["attention_mask"] == 0].any()
+        assert "input_ids" not in ours
+        np.testing.assert_allclose(
+            upper(in_order(ours))["logits"], whole(in_order(pieces))["logits"], rtol=0, atol=2e-2
+        )
 
 
 @pytest.mark.slow
@@ -114,9 +117,8 @@ def test_training_is_that_with_the_layers_inside(corpus, runtime, tmp_path, monk
     )
 
 
-def test_what_the_checkpoint_does_not_have_comes_from_the_seed(corpus):
-    shop = ExperimentBuilder(DataPaths())
-    first, again, other = (shop.build(recipe(corpus, seed=seed)) for seed in (0, 0, 1))
+def test_what_the_checkpoint_does_not_have_comes_from_the_seed(corpus, builder):
+    first, again, other = (builder.build(recipe(corpus, seed=seed)) for seed in (0, 0, 1))
     assert_same_weights(first.model.initial_weights(0), again.model.initial_weights(0))
     hidden = [e.prepared.examples.pooled("train")["hidden"] for e in (first, again, other)]
     np.testing.assert_array_equal(hidden[0], hidden[1])

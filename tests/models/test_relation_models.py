@@ -394,8 +394,7 @@ def client(count, seed):
     return {**arrays, "y": labels.astype(np.int32)}
 
 
-@every_kind
-@pytest.mark.parametrize("vectors", [None, VECTORS], ids=["learned_vectors", "given_vectors"])
+@pytest.mark.parametrize("kind, vectors", [("pcnn", None), ("lstm", VECTORS)], ids=["pcnn", "lstm_given_vectors"])
 def test_two_federated_rounds(runtime, kind, vectors):
     module, options = KINDS[kind]
     inputs = RelationInput(WORDS, LENGTH, vectors=vectors)

@@ -22,7 +22,7 @@ from tff_re.models.document_layers import (
 )
 from tff_re.models.inputs import DocumentInput
 from tff_re.models.pairs import adaptive_threshold_losses, binary_losses, pair_statistics
-from tff_re.models.pretrained import assign_pretrained, load_config, require_vocabulary
+from tff_re.models.pretrained import assign_pretrained, load_config, require_vocabulary, source_of
 from tff_re.models.text_layers import keras_inputs
 
 TAKES = (DocumentInput,)
@@ -86,7 +86,7 @@ def build(options: Options, inputs: DocumentInput, num_classes: int) -> tf.keras
       UserError: there is no such encoder, or the options do not fit it.
     """
     del num_classes
-    source = _source(options, inputs)
+    source = source_of(options, inputs)
     config = load_config(source)
     arrays = keras_inputs(inputs)
     trimmed = TrimDocuments(name="trim")(arrays)
@@ -140,7 +140,7 @@ def initialise(options: Options, inputs: DocumentInput):
     """What brings a new model to its initial weights beyond its own initialisers: the pretrained encoder; or None."""
     if not options.pretrained:
         return None
-    source = _source(options, inputs)
+    source = source_of(options, inputs)
     return lambda model: assign_pretrained(model.get_layer("encoder"), source)
 
 
@@ -161,15 +161,6 @@ def _document_pieces(options: Options, inputs: DocumentInput, source: str, confi
         )
     except ValueError as error:
         raise UserError(f"encoder {source}: {error}") from None
-
-
-def _source(options: Options, inputs: DocumentInput) -> str:
-    source = options.encoder or inputs.tokenizer
-    if source is None:
-        raise UserError(
-            "the model 'document_encoder' needs an encoder: set task.tokenizer (or model.encoder) to its folder or id"
-        )
-    return source
 
 
 def _width(options: Options, source: str, config) -> int:

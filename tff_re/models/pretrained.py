@@ -50,6 +50,14 @@ class _UnusedChecks(logging.Filter):
 logging.getLogger("tensorflow").addFilter(_UnusedChecks())
 
 
+def source_of(options, inputs) -> str:
+    """Folder or hub id of a model's encoder: its own option or the task's tokenizer; UserError for neither."""
+    source = options.encoder or inputs.tokenizer
+    if source is None:
+        raise UserError("the model needs an encoder: set task.tokenizer (or model.encoder) to its folder or id")
+    return source
+
+
 @functools.lru_cache(maxsize=16)
 def load_config(source: str):
     """The configuration of an encoder, by folder or hub id; read once, as models are built many times.

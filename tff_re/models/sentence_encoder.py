@@ -14,7 +14,14 @@ from datasets.text.relation_layout import MARKERS
 from tff_re.errors import UserError
 from tff_re.models.frozen_layers import UpperLayers, assign_lower, assign_upper, hidden_states
 from tff_re.models.inputs import HiddenRelationInput, RelationInput
-from tff_re.models.pretrained import PieceEncoder, assign_pretrained, load_config, positions, require_vocabulary
+from tff_re.models.pretrained import (
+    PieceEncoder,
+    assign_pretrained,
+    load_config,
+    positions,
+    require_vocabulary,
+    source_of,
+)
 from tff_re.models.text_layers import TrimRelations, keras_inputs
 
 TAKES = (RelationInput, HiddenRelationInput)
@@ -64,7 +71,7 @@ def build(options: Options, inputs: RelationInput | HiddenRelationInput, num_cla
       UserError: there is no such encoder, or the options do not fit it.
     """
     relation = inputs.relation if isinstance(inputs, HiddenRelationInput) else inputs
-    source = _source(options, relation)
+    source = source_of(options, relation)
     config = load_config(source)
     arrays = keras_inputs(inputs)
     trimmed = TrimRelations(name="trim")(arrays)
@@ -130,7 +137,7 @@ def initialise(options: Options, inputs: RelationInput | HiddenRelationInput):
         return lambda model: _assign_from_whole(options, inputs, model)
     if not options.pretrained:
         return None
-    source = _source(options, inputs)
+    source = source_of(options, inputs)
     return lambda model: assign_pretrained(model.get_layer("encoder"), source)
 
 
@@ -206,15 +213,6 @@ def _whole(options: Options, inputs: HiddenRelationInput, num_classes: int = 2) 
         initialise=initialise(options, relation),
     )
     return local.keras_model(local.initial_weights(inputs.seed))
-
-
-def _source(options: Options, inputs: RelationInput) -> str:
-    source = options.encoder or inputs.tokenizer
-    if source is None:
-        raise UserError(
-            "the model 'sentence_encoder' needs an encoder: set task.tokenizer (or model.encoder) to its folder or id"
-        )
-    return source
 
 
 @tf.keras.utils.register_keras_serializable("tff_re")
