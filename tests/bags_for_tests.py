@@ -10,8 +10,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from tests.upper_floors import builder, share_computations
-from tff_re.comparison import suite as comparison
+from tff_re.comparison import outcome
 from tff_re.recipes.reading import resolve
+from tff_re.runs import finished
 from tff_re.runs import run as runs
 from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.runs.run import train_run
@@ -160,8 +161,8 @@ def share_all(monkeypatch, runtime) -> None:
     def shared(*arguments, **options):
         yield runtime
 
-    monkeypatch.setattr(runs, "runtime_of", shared)
-    monkeypatch.setattr(comparison, "open_runtime", shared)
+    for module in (runs, finished, outcome):
+        monkeypatch.setattr(module, "open_runtime", shared)
 
 
 @functools.cache

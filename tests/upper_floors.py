@@ -71,11 +71,11 @@ def builder():
 
 def share_computations(monkeypatch) -> None:
     """Lets commands of this process take what is built already; what they read and write is their own."""
-    from tff_re.runs import experiment
+    from tff_re.runs import experiment, finished
     from tff_re.runs import run as runs
 
     shared = builder()
-    for module in (experiment, runs):
+    for module in (experiment, finished, runs):
         monkeypatch.setattr(
             module, "ExperimentBuilder", lambda data_paths: type(shared)(data_paths, _computations=shared._computations)
         )

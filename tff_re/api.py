@@ -101,8 +101,8 @@ def compare(
     Raises:
       UserError, DataError: see `build`; or the folder holds something else.
     """
+    from tff_re.comparison.outcome import compare as run_all
     from tff_re.comparison.report import write_report
-    from tff_re.comparison.suite import compare as run_all
     from tff_re.comparison.suite import load_suite, suite_of_recipes
     from tff_re.runs.experiment import ExperimentBuilder
 
@@ -140,7 +140,7 @@ def export(
     Raises:
       UserError, DataError: there is no such run, its data are missing, or its model cannot be exported.
     """
-    from tff_re.runs.run import export_run
+    from tff_re.runs.finished import export_run
 
     out = None if out is None else Path(out)
     options = {"formats": formats, "quantise": quantise, "tflite": tflite}

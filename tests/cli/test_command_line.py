@@ -33,7 +33,8 @@ from tff_re import run as command_line
 from tff_re.cli.progress import RoundProgress
 from tff_re.recipes import reading as recipes
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.training import RoundReport, read_history
+from tff_re.runs.results import read_history
+from tff_re.runs.training import RoundReport
 
 COMMANDS = sorted(command_line.cli.commands)
 

@@ -14,7 +14,8 @@ import tomli_w
 from tests.bags_for_tests import HIDDEN, bag_table, share_all, with_method
 from tests.report.test_report import pixels
 from tests.upper_floors import builder, command, refusal, write_recipe
-from tff_re.comparison.suite import Outcome, compare, load_suite
+from tff_re.comparison.outcome import Outcome, compare
+from tff_re.comparison.suite import load_suite
 from tff_re.report import read_precision_recall
 from tff_re.report.precision_recall import on_grid
 

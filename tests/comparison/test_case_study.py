@@ -14,8 +14,8 @@ from tests.upper_floors import builder, command, refusal, tiny
 from tff_re.comparison.case_study import Case, CaseSentence, case_csv, study
 from tff_re.errors import UserError
 from tff_re.runs.folder import RunFolder
+from tff_re.runs.results import read_history
 from tff_re.runs.run import train_run
-from tff_re.runs.training import read_history
 from tff_re.tasks.data_paths import DataPaths
 
 METHODS = ("mil_none", "mil_one", "mil_att", "mil_ave", "lazy_mil")

@@ -25,11 +25,13 @@ from tests.upper_floors import (
     write_json,
     write_recipe,
 )
+from tff_re.comparison.outcome import Outcome, compare
 from tff_re.comparison.report import write_report
-from tff_re.comparison.suite import Entry, GainOptions, Outcome, Suite, compare, explain_gain, load_suite, slug
+from tff_re.comparison.statistics import explain_gain
+from tff_re.comparison.suite import Entry, GainOptions, Suite, load_suite, slug
 from tff_re.errors import UserError
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.training import read_history
+from tff_re.runs.results import read_history
 
 METHOD, BASELINE, CONTROL = "FedPAP", "FedAvgS", "uniform, λ=1.2"
 

@@ -41,7 +41,7 @@ from tff_re.exporting.corpus_prediction import BagPredictor, DocumentPredictor
 from tff_re.exporting.export_model import ExportError, export_model
 from tff_re.exporting.prediction import PredictionError, load_export
 from tff_re.models.inputs import BagInput, HiddenRelationInput, RelationInput
-from tff_re.runs import run as runs
+from tff_re.runs import finished as runs
 from tff_re.runs.evaluation import ServerEvaluator
 from tff_re.tasks.data_paths import DataPaths
 

@@ -28,9 +28,10 @@ from tff_re.exporting.digests import write_digests
 from tff_re.exporting.documents import DocumentForm
 from tff_re.exporting.prediction import load_export
 from tff_re.models.keras_files import save_keras
-from tff_re.runs import run as runs
+from tff_re.runs import finished as runs
 from tff_re.runs.evaluation import ServerEvaluator
-from tff_re.runs.run import _copied
+from tff_re.runs.finished import _copied
+from tff_re.runs.results import keras_model
 from tff_re.tasks.data_paths import DataPaths
 
 NOBODY = 65534
@@ -270,7 +271,7 @@ def _config(path: Path) -> str:
 def test_a_models_file_is_the_same_whatever_was_built_before(runtime, mixed, tmp_path):
     """Keras numbers the layers of all models of a process."""
     for run in (trained(runtime, "lazy_mil"), mixed):
-        save_keras(runs.keras_model(run.experiment, run.result.weights), tmp_path / "again.keras")
+        save_keras(keras_model(run.experiment, run.result.weights), tmp_path / "again.keras")
         assert (tmp_path / "again.keras").read_bytes() == (run.folder / "model.keras").read_bytes()
         first, second = (
             runs.export_run(run.folder, tmp_path / name, True, DataPaths(data=data_folder()), "local", formats="keras")
@@ -285,7 +286,7 @@ def test_nothing_is_left_of_a_file_that_could_not_be_written(mixed, tmp_path, mo
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("shutil.copyfileobj", full)
-    model = runs.keras_model(mixed.experiment, mixed.result.weights)
+    model = keras_model(mixed.experiment, mixed.result.weights)
     with pytest.raises(OSError, match="No space"):
         save_keras(model, tmp_path / "model.keras")
     assert not list(tmp_path.iterdir())

@@ -14,7 +14,8 @@ from tff_re.errors import UserError
 from tff_re.models.inputs import HiddenRelationInput, RelationInput
 from tff_re.recipes.reading import resolve
 from tff_re.runs.experiment import ExperimentBuilder
-from tff_re.runs.run import keras_model, train_run
+from tff_re.runs.results import keras_model
+from tff_re.runs.run import train_run
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.data_paths import DataPaths
 

@@ -15,19 +15,9 @@ import pytest
 from rich.console import Console
 
 from datasets.errors import DataError
-from tff_re.report import (
-    ComparisonRow,
-    MetricSummary,
-    comparison_csv,
-    comparison_markdown,
-    comparison_rich,
-    confusion_png,
-    curves,
-    paired_difference,
-    partition_heatmap,
-    partition_table,
-    run_curves,
-)
+from tff_re.comparison.statistics import MetricSummary, paired_difference
+from tff_re.comparison.tables import ComparisonRow, comparison_csv, comparison_markdown, comparison_rich
+from tff_re.report import confusion_png, curves, partition_heatmap, partition_table, run_curves
 
 
 def pixels(path) -> tuple[int, int]:

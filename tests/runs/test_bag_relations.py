@@ -47,7 +47,7 @@ from tff_re.recipes.metric_names import SPLITS, require_known
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.run import train_run
 from tff_re.tasks.ranking_metrics import ranking_metrics
-from tff_re.runs.training import read_history
+from tff_re.runs.results import read_history
 
 
 @pytest.fixture(autouse=True)

@@ -38,7 +38,7 @@ from tests.upper_floors import (
 from tff_re.runs.evaluation import metric_names
 from tff_re.recipes.metric_names import SPLITS, require_known
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.training import read_history
+from tff_re.runs.results import read_history
 
 
 @pytest.fixture(autouse=True)

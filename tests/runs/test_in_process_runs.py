@@ -20,7 +20,7 @@ from tff_re.runs.folder import RunFolder
 from tff_re.runs.run import train_run
 from tff_re.runtime import open_runtime
 from tff_re.runtime.in_process.interpreter import InProcessContext
-from tff_re.runs.training import read_history
+from tff_re.runs.results import read_history
 
 PLAN = ("training.rounds=4", "training.checkpoint_every=2", "evaluation.every=2")
 

@@ -38,7 +38,7 @@ from tff_re.runs.folder import RunFolder
 from tff_re.runs.record import BY_ROUND, RunRecord, record_of, repair, rows_up_to
 from tff_re.runs.run import train_run
 from tff_re.tasks.data_paths import DataPaths
-from tff_re.runs.training import read_history
+from tff_re.runs.results import read_history
 
 # Checkpoints at 3, 6 and, since it is the last round, 8; evaluation at 2, 4, 6, 8.
 PLAN = ("training.rounds=8", "training.checkpoint_every=3", "evaluation.every=2")

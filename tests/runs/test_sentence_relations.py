@@ -32,7 +32,7 @@ from tff_re.recipes.reading import TrainingOptions, locate, read_toml, resolve
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.run import train_run
 from tff_re.tasks.data_paths import DataPaths
-from tff_re.runs.training import read_history
+from tff_re.runs.results import read_history
 
 LENGTH, LONG = 20, 60
 """A length that cuts the sentences below, and one that does not."""

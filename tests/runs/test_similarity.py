@@ -17,7 +17,8 @@ from tests.computations import toolbox
 from tests.report.test_report import pixels
 from tests.upper_floors import Stop, break_off, command, share_computations, tiny, builder, write_recipe
 from tff_re.runs.checkpoints import Records, read_client_states
-from tff_re.comparison.suite import Outcome, compare, load_suite
+from tff_re.comparison.outcome import Outcome, compare
+from tff_re.comparison.suite import load_suite
 from tff_re.comparison.report import write_report
 from tff_re.errors import UserError
 from tff_re.report import first_and_last, rank_correlations, similarity_figure

@@ -36,17 +36,8 @@ from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.run import train_run
 from tff_re.runtime import WorkerDied, open_runtime
-from tff_re.runs.training import (
-    RESTARTS_IN_A_ROW,
-    Result,
-    best_values,
-    client_seed,
-    flat_metrics,
-    read_history,
-    sample_clients,
-    train,
-    write_results,
-)
+from tff_re.runs.results import best_values, read_history, write_results
+from tff_re.runs.training import RESTARTS_IN_A_ROW, Result, client_seed, flat_metrics, sample_clients, train
 
 
 def run(folder, runtime, *overrides, seed=None, **options):

@@ -73,8 +73,8 @@ def compare(
 
 def run_suite(suite, out: Path, data_paths: DataPaths, resume: bool, runtime_name: str) -> None:
     """Runs a suite into a folder, writes its tables and curves, prints the tables."""
+    from tff_re.comparison.outcome import compare as run_comparison
     from tff_re.comparison.report import write_report
-    from tff_re.comparison.suite import compare as run_comparison
     from tff_re.runs.experiment import ExperimentBuilder
 
     with _suite_progress(suite) as (on_start, on_round), writing(out):
@@ -99,7 +99,7 @@ def evaluate(run: Path, split: str, data_paths: DataPaths, runtime: str):
     """`evaluate`: the newest checkpoint of a run on all clients, or on what the server holds."""
     from tff_re.report import confusion_png
     from tff_re.runs.evaluation import Evaluator, ServerEvaluator
-    from tff_re.runs.run import open_run
+    from tff_re.runs.finished import open_run
 
     with open_run(run, data_paths, runtime) as (opened, _):
         held_out = opened.experiment.prepared.held_out
@@ -200,7 +200,7 @@ def _marked(sentence) -> Text:
 
 def export(run: Path, out: Path | None, overwrite: bool, data_paths: DataPaths, runtime: str, **forms):
     """`export`: a run as a model that takes raw text; `forms` are `export_run`'s."""
-    from tff_re.runs.run import export_run
+    from tff_re.runs.finished import export_run
 
     folder = export_run(run, out, overwrite, data_paths, runtime, **forms)
     written = ", ".join(f"{path.name}/" if path.is_dir() else path.name for path in sorted(folder.iterdir()))

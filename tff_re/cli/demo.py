@@ -15,7 +15,7 @@ SENTENCES = ("宝宝从昨天晚上开始发烧，还有点咳嗽", "孩子多�
 def train_demo(out: Path, *, run_suite: Callable, say: Callable[[str], None]) -> Path:
     """FedAvgS and FedPAP on the shipped dialogues, FedPA on synthetic(0.5, 0.5); the folder of FedPAP's export."""
     from tff_re.comparison.suite import load_suite, slug
-    from tff_re.runs.run import export_run
+    from tff_re.runs.finished import export_run
 
     say("1. two algorithms on the dialogues that come with the project: a client is a hospital of one diagnosis")
     dialogues = load_suite("demo-dialogues")

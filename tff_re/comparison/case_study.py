@@ -26,7 +26,7 @@ from datasets.bags.records import BagCorpus, Pair
 from datasets.files import write_atomically
 from tff_re.errors import UserError
 from tff_re.runs.evaluation import arranged
-from tff_re.runs.run import FinishedRun, open_run
+from tff_re.runs.finished import FinishedRun, open_run
 from tff_re.tasks.data_paths import DataPaths
 
 

@@ -11,15 +11,18 @@ from typing import Any
 from rich.text import Text
 
 from datasets.files import write_atomically
-from tff_re.comparison.suite import Entry, Outcome, Suite, explain_gain, slug
-from tff_re.report import (
+from tff_re.comparison.outcome import Outcome
+from tff_re.comparison.statistics import MetricSummary, explain_gain
+from tff_re.comparison.suite import Entry, Suite, slug
+from tff_re.comparison.tables import (
     ComparisonRow,
-    MetricSummary,
     class_csv,
     class_markdown,
     comparison_csv,
     comparison_markdown,
     comparison_rich,
+)
+from tff_re.report import (
     curves,
     precision_recall_png,
     precision_recall_table,

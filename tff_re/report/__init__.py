@@ -1,16 +1,5 @@
 """From plain numbers to tables and pictures; knows no TensorFlow."""
 
-from tff_re.report.comparison import (
-    ComparisonRow,
-    Difference,
-    MetricSummary,
-    class_csv,
-    class_markdown,
-    comparison_csv,
-    comparison_markdown,
-    comparison_rich,
-    paired_difference,
-)
 from tff_re.report.documents import documents_png, documents_table, entropy_png, write_documents
 from tff_re.report.plots import confusion_png, curves, partition_heatmap, run_curves
 from tff_re.report.precision_recall import (
@@ -24,23 +13,14 @@ from tff_re.report.similarity import RankCorrelations, first_and_last, rank_corr
 from tff_re.report.tables import partition_table
 
 __all__ = [
-    "ComparisonRow",
-    "Difference",
-    "MetricSummary",
     "Points",
     "RankCorrelations",
-    "class_csv",
-    "class_markdown",
-    "comparison_csv",
-    "comparison_markdown",
-    "comparison_rich",
     "confusion_png",
     "curves",
     "documents_png",
     "documents_table",
     "entropy_png",
     "first_and_last",
-    "paired_difference",
     "partition_heatmap",
     "partition_table",
     "precision_recall_png",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import time
@@ -17,14 +16,14 @@ from tff_re.runs.checkpoints import Records
 from tff_re.errors import UserError
 from tff_re.runs.evaluation import Evaluation, Evaluator, ServerEvaluator, ServerEvaluation, Truth, arranged
 from tff_re.runs.experiment import Experiment
-from tff_re.report import write_precision_recall
-from tff_re.runs.folder import RunFolder, write_text
-from tff_re.runs.record import partition_digest, rows_up_to, write_digests
+from tff_re.runs.folder import RunFolder
+from tff_re.runs.record import partition_digest
 from tff_re.runtime import Runtime, WorkerDied
 from tff_re.tasks.held_out import DEV
-from tff_re.tasks.metrics import per_class
+
 
 _log = logging.getLogger(__name__)
+
 
 RESTARTS_IN_A_ROW = 3
 
@@ -208,85 +207,9 @@ def final_weights(experiment: Experiment, folder: RunFolder, runtime: Runtime):
     return weights, done if by_dev is None else by_dev
 
 
-def write_results(experiment: Experiment, folder: RunFolder, result: Result, history: list[dict[str, float]]) -> None:
-    """summary.json of a finished run; clients.csv, classes.csv and confusion.csv of its last evaluation, or what the
-    task writes of the examples at the server."""
-    summary = {
-        "recipe": experiment.recipe.name,
-        "algorithm": experiment.recipe.algorithm.name,
-        "seed": experiment.recipe.seed,
-        "rounds": experiment.recipe.training.rounds,
-        "bytes_down_per_client_and_round": experiment.traffic.down,
-        "bytes_up_per_client_and_round": experiment.traffic.up,
-        "final": history[-1] if history else {},
-        "best": best_values(history, test=result.chosen is None),
-        "references": _references(experiment, result),
-        "notes": list(experiment.prepared.notes),
-    }
-    if result.chosen is not None:
-        number, criterion = result.chosen
-        summary["chosen"] = {"round": number, "by": criterion, **result.server_evaluation.metrics}
-    write_text(folder.summary, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
-    if result.server_evaluation is not None:
-        points = experiment.prepared.held_out.points(result.server_evaluation.scores)
-        if points is not None:
-            write_precision_recall(folder.precision_recall, points)
-    if result.test is not None:
-        rows = ["client,examples,accuracy,loss"]
-        rows += [f"{_quoted(c)},{n},{accuracy!r},{loss!r}" for c, (n, accuracy, loss) in result.test.clients.items()]
-        write_text(folder.clients, "\n".join(rows) + "\n")
-        labels = experiment.prepared.label_names
-        rows = ["class,precision,recall,f1,examples"]
-        for label, *numbers, support in zip(labels, *per_class(result.test.confusion), strict=True):
-            rows.append(",".join([_quoted(label), *(repr(float(n)) for n in numbers), str(int(support))]))
-        write_text(folder.classes, "\n".join(rows) + "\n")
-        rows = [",".join(["class", *map(_quoted, labels)])]
-        rows += [",".join([_quoted(n), *map(str, row)]) for n, row in zip(labels, result.test.confusion, strict=True)]
-        write_text(folder.confusion, "\n".join(rows) + "\n")
-    write_digests(folder)
-
-
-def _references(experiment: Experiment, result: Result) -> dict[str, dict[str, float]]:
-    """Row of a comparison's table -> metric -> value, of models that are not trained."""
-    trivial = {} if result.test is None else result.test.trivial
-    of_clients = {
-        f"trivial: {name}": {f"test/{metric}": value for metric, value in metrics.items()}
-        for name, metrics in trivial.items()
-    }
-    return {**{row: dict(values) for row, values in experiment.prepared.references.items()}, **of_clients}
-
-
-def best_values(history: list[dict[str, float]], test: bool = True) -> dict[str, float]:
-    """Highest accuracies and F1, lowest losses over the rounds (the papers' maximum accuracy and minimum loss); without
-    `test` not those of the test split, for a run whose round dev chooses."""
-    best = {}
-    splits = ("test/", "train/", "local/") if test else ("dev/", "train/", "local/")
-    for row in history:
-        for name, value in row.items():
-            if name.startswith(splits) and not name.endswith("/threshold") and math.isfinite(value):
-                pick = min if name.endswith("/loss") else max
-                best[name] = pick(best.get(name, value), value)
-    return best
-
-
-def read_history(folder: RunFolder) -> list[dict[str, float]]:
-    """Rows of metrics.csv: `round` and the metrics that the row has.
-
-    Raises:
-      UserError: the file is damaged.
-    """
-    if not folder.metrics.exists():
-        return []
-    text = folder.metrics.read_bytes().decode("utf-8", "replace")
-    rows = rows_up_to(text, "metrics", math.inf)
-    if rows is None:
-        raise UserError(
-            f"{folder.metrics}: is damaged; train with --resume writes it anew from the checkpoint, or put it back"
-        )
-    return [{name: float(value) for name, value in row.items()} for row in rows]
-
-
-def _fresh_states(experiment: Experiment, ids: list[str], client_state: tuple, output) -> dict[str, dict[str, np.ndarray]]:
+def _fresh_states(
+    experiment: Experiment, ids: list[str], client_state: tuple, output
+) -> dict[str, dict[str, np.ndarray]]:
     """Client id -> name -> what may be recorded of the memories after a round (`Objective.shown`).
 
     A client that did not count (its update was not finite) kept the memory that it had, and is left out.
@@ -345,7 +268,3 @@ def _require_progress(metrics: dict[str, float], round_num: int, clients: int) -
             f"{clients} went NaN or infinite); lower algorithm.learning_rate or "
             "algorithm.server_step, or set algorithm.max_gradient_norm"
         )
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"' if set(text) & set(',"\r\n') else text

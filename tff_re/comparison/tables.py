@@ -13,108 +13,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets.files import write_atomically
+from tff_re.comparison.statistics import Difference, MetricSummary, mean_std
 
 if TYPE_CHECKING:
     from rich.console import Group
 
+
 MISSING = "–"
-
-
-class Difference(NamedTuple):
-    """A paired difference: mean and sample deviation (None for one pair) of a - b, pairs with a > b, all pairs."""
-
-    mean: float
-    std: float | None
-    wins: int
-    n: int
-
-
-def paired_difference(a: Sequence[float], b: Sequence[float]) -> Difference:
-    """The differences a[i] - b[i] over seeds. A tie is no win.
-
-    Raises:
-      ValueError: a and b are of different length, or empty.
-    """
-    if len(a) != len(b) or not a:
-        raise ValueError(f"paired values are needed, got {len(a)} and {len(b)}")
-    differences = [float(x) - float(y) for x, y in zip(a, b, strict=True)]
-    return Difference(*_mean_std(differences), sum(d > 0 for d in differences), len(differences))
-
-
-def _mean_std(values: Sequence[float]) -> tuple[float, float | None]:
-    mean = math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.nan
-    if len(values) == 1:
-        return mean, None
-    return mean, statistics.stdev(values) if math.isfinite(mean) else math.nan
-
-
-@dataclass(frozen=True)
-class MetricSummary:
-    """One metric of one algorithm, a number for each seed.
-
-    Attributes:
-      best: Seed to the best value over the rounds, or with `chosen` to that of the round that was chosen on dev.
-      final: Seed to the mean over the last tenth of the rounds.
-      published: The value in the paper, in the metric's own unit (a fraction for percentages).
-      higher_is_better: False for losses: then a seed favours an algorithm that is lower.
-      percent: Whether the values are fractions to be shown as percentages.
-      chosen: Whether `best` is not the best of all rounds, but that of a round chosen by another metric.
-
-    Raises:
-      ValueError: there is no seed, or best and final have different ones.
-    """
-
-    best: Mapping[int, float]
-    final: Mapping[int, float]
-    published: float | None = None
-    higher_is_better: bool = True
-    percent: bool = True
-    chosen: bool = False
-
-    def __post_init__(self):
-        if not self.best or self.best.keys() != self.final.keys():
-            raise ValueError("best and final need the same seeds, at least one")
-
-    @classmethod
-    def from_rounds(
-        cls, values: Mapping[int, Sequence[float]], chosen: Mapping[int, float] | None = None, **options
-    ) -> MetricSummary:
-        """The summary of each seed's values, one for each evaluated round in order; `options` are the other attributes.
-        With `chosen`, seed to its value in the round that was chosen, that is its `best`.
-
-        The last tenth of n values are the last max(1, round(n / 10)). Values that are not finite (a diverged round) are
-        passed over in looking for the best, but not in the final mean.
-
-        Raises:
-          ValueError: a seed has no values.
-        """
-        better = max if options.get("higher_is_better", True) else min
-        best, final = {}, {}
-        for seed, rounds in values.items():
-            if not len(rounds):
-                raise ValueError(f"seed {seed} has no values")
-            last = rounds[-max(1, round(len(rounds) / 10)) :]
-            best[seed] = better((float(v) for v in rounds if math.isfinite(v)), default=math.nan)
-            final[seed] = _mean_std([float(v) for v in last])[0]
-        return cls(best, final, **options) if chosen is None else cls(chosen, final, chosen=True, **options)
-
-    def difference(self, baseline: MetricSummary, which: str = "final") -> Difference | None:
-        """The difference to a baseline over the seeds that both have, or None if they share none.
-
-        Args:
-          baseline: The same metric of the baseline.
-          which: 'final' or 'best'.
-
-        Returns:
-          mean and std of (this - baseline); `wins` counts the seeds that favour this algorithm.
-        """
-        ours, theirs = getattr(self, which), getattr(baseline, which)
-        seeds = [seed for seed in ours if seed in theirs]
-        if not seeds:
-            return None
-        a, b = [ours[s] for s in seeds], [theirs[s] for s in seeds]
-        difference = paired_difference(a, b)
-        return difference if self.higher_is_better else difference._replace(wins=paired_difference(b, a).wins)
 
 
 @dataclass(frozen=True)
@@ -223,7 +128,7 @@ def _numbers(row: ComparisonRow, base: ComparisonRow | None, name: str) -> dict[
         return numbers
     numbers["seeds"], numbers["published"] = len(metric.best), metric.published
     for which in ("best", "final"):
-        numbers[f"{which}_mean"], numbers[f"{which}_std"] = _mean_std(list(getattr(metric, which).values()))
+        numbers[f"{which}_mean"], numbers[f"{which}_std"] = mean_std(list(getattr(metric, which).values()))
         numbers[f"{which}_median"] = statistics.median(getattr(metric, which).values())
         difference = _difference(row, base, name, which)
         if difference is not None:
@@ -268,7 +173,7 @@ def _metric_columns(name: str, base: ComparisonRow | None, rows: Sequence[Compar
         return text
 
     def over_seeds(which):
-        return show(lambda row, metric: _mean_and_std(metric, *_mean_std(list(getattr(metric, which).values()))))
+        return show(lambda row, metric: _mean_and_std(metric, *mean_std(list(getattr(metric, which).values()))))
 
     chosen = any(row.metrics[name].chosen for row in rows if name in row.metrics)
     first, compared = ("chosen", "best") if chosen else ("best", "final")

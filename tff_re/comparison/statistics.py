@@ -1,0 +1,137 @@
+"""Statistics over the seeds: best values, means over the last tenth of the rounds, paired differences, gains."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:  # tables of numbers need no TensorFlow
+    from tff_re.comparison.outcome import Outcome
+    from tff_re.comparison.suite import GainOptions
+
+
+class Difference(NamedTuple):
+    """A paired difference: mean and sample deviation (None for one pair) of a - b, pairs with a > b, all pairs."""
+
+    mean: float
+    std: float | None
+    wins: int
+    n: int
+
+
+def paired_difference(a: Sequence[float], b: Sequence[float]) -> Difference:
+    """The differences a[i] - b[i] over seeds. A tie is no win.
+
+    Raises:
+      ValueError: a and b are of different length, or empty.
+    """
+    if len(a) != len(b) or not a:
+        raise ValueError(f"paired values are needed, got {len(a)} and {len(b)}")
+    differences = [float(x) - float(y) for x, y in zip(a, b, strict=True)]
+    return Difference(*mean_std(differences), sum(d > 0 for d in differences), len(differences))
+
+
+def mean_std(values: Sequence[float]) -> tuple[float, float | None]:
+    mean = math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.nan
+    if len(values) == 1:
+        return mean, None
+    return mean, statistics.stdev(values) if math.isfinite(mean) else math.nan
+
+
+@dataclass(frozen=True)
+class MetricSummary:
+    """One metric of one algorithm, a number for each seed.
+
+    Attributes:
+      best: Seed to the best value over the rounds, or with `chosen` to that of the round that was chosen on dev.
+      final: Seed to the mean over the last tenth of the rounds.
+      published: The value in the paper, in the metric's own unit (a fraction for percentages).
+      higher_is_better: False for losses: then a seed favours an algorithm that is lower.
+      percent: Whether the values are fractions to be shown as percentages.
+      chosen: Whether `best` is not the best of all rounds, but that of a round chosen by another metric.
+
+    Raises:
+      ValueError: there is no seed, or best and final have different ones.
+    """
+
+    best: Mapping[int, float]
+    final: Mapping[int, float]
+    published: float | None = None
+    higher_is_better: bool = True
+    percent: bool = True
+    chosen: bool = False
+
+    def __post_init__(self):
+        if not self.best or self.best.keys() != self.final.keys():
+            raise ValueError("best and final need the same seeds, at least one")
+
+    @classmethod
+    def from_rounds(
+        cls, values: Mapping[int, Sequence[float]], chosen: Mapping[int, float] | None = None, **options
+    ) -> MetricSummary:
+        """The summary of each seed's values, one for each evaluated round in order; `options` are the other attributes.
+        With `chosen`, seed to its value in the round that was chosen, that is its `best`.
+
+        The last tenth of n values are the last max(1, round(n / 10)). Values that are not finite (a diverged round) are
+        passed over in looking for the best, but not in the final mean.
+
+        Raises:
+          ValueError: a seed has no values.
+        """
+        better = max if options.get("higher_is_better", True) else min
+        best, final = {}, {}
+        for seed, rounds in values.items():
+            if not len(rounds):
+                raise ValueError(f"seed {seed} has no values")
+            last = rounds[-max(1, round(len(rounds) / 10)) :]
+            best[seed] = better((float(v) for v in rounds if math.isfinite(v)), default=math.nan)
+            final[seed] = mean_std([float(v) for v in last])[0]
+        return cls(best, final, **options) if chosen is None else cls(chosen, final, chosen=True, **options)
+
+    def difference(self, baseline: MetricSummary, which: str = "final") -> Difference | None:
+        """The difference to a baseline over the seeds that both have, or None if they share none.
+
+        Args:
+          baseline: The same metric of the baseline.
+          which: 'final' or 'best'.
+
+        Returns:
+          mean and std of (this - baseline); `wins` counts the seeds that favour this algorithm.
+        """
+        ours, theirs = getattr(self, which), getattr(baseline, which)
+        seeds = [seed for seed in ours if seed in theirs]
+        if not seeds:
+            return None
+        a, b = [ours[s] for s in seeds], [theirs[s] for s in seeds]
+        difference = paired_difference(a, b)
+        return difference if self.higher_is_better else difference._replace(wins=paired_difference(b, a).wins)
+
+
+def explain_gain(gain: GainOptions, metric: str, outcomes: dict[str, dict[int, Outcome]]) -> str:
+    """How much of a method's gain over its baseline the server's step size alone brings, in a sentence or two."""
+
+    def differences(a: str, b: str) -> list[float]:
+        return [outcomes[a][s].best[metric] - outcomes[b][s].best[metric] for s in outcomes[a]]
+
+    whole, step = differences(gain.method, gain.baseline), differences(gain.control, gain.baseline)
+    rest = differences(gain.method, gain.control)
+    sentence = (
+        f"{gain.method} against {gain.baseline}: {_signed(whole)}. The control '{gain.control}' alone brings "
+        f"{_signed(step)}, what is {gain.method}'s own beyond it {_signed(rest)}"
+    )
+    mean, share = statistics.fmean(whole), statistics.fmean(step)
+    if mean <= 0 or (len(whole) > 1 and mean <= statistics.stdev(whole) / len(whole) ** 0.5):
+        return sentence + "; there is no gain to explain."
+    if share <= 0:
+        return sentence + "; the control alone gains nothing."
+    if share >= mean:
+        return sentence + "; the control alone makes all of the gain."
+    return sentence + f"; the control alone makes {100 * share / mean:.0f} % of the gain."
+
+
+def _signed(values: list[float]) -> str:
+    spread = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):+.3f}{spread} ({sum(v > 0 for v in values)} of {len(values)} seeds better)"

@@ -1,0 +1,190 @@
+"""Finished runs: opening them again, in folders that may not be written too, and exporting them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from datasets.errors import DataError
+from tff_re.errors import UserError
+from tff_re.models.inputs import BagInput
+from tff_re.recipes.reading import load
+from tff_re.runs.experiment import Experiment, ExperimentBuilder
+from tff_re.runs.folder import RunFolder, permissions, writing
+from tff_re.runs.results import read_history
+from tff_re.runs.training import final_weights
+from tff_re.runtime import Runtime, open_runtime
+from tff_re.tasks.data_paths import DataPaths
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run opened again: its experiment and what built it, and the newest checkpoint's weights and round."""
+
+    builder: ExperimentBuilder
+    experiment: Experiment
+    folder: RunFolder
+    weights: object
+    round: int
+
+
+@contextlib.contextmanager
+def open_run(
+    path: Path, data_paths: DataPaths, runtime_name: str, *, only_read: bool = False
+) -> Iterator[tuple[FinishedRun, Runtime]]:
+    """Reads a run's folder, with a runtime open for as long as the caller works with it.
+
+    Args:
+      path: the folder.
+      where: where its data are.
+      runtime_name: of the runtime.
+      only_read: the caller writes nothing into the folder, so that one which may not be written will do.
+
+    Raises:
+      UserError: no run there, or none with a checkpoint; DataError: its data are not there any more.
+    """
+    RunFolder(path).require_run()
+    with contextlib.ExitStack() as stack:
+        if only_read and not _may_be_written(path):
+            path = stack.enter_context(_copied(path))
+        folder = RunFolder(path)
+        recipe = load(str(folder.recipe))
+        if folder.partition.exists():
+            data_paths = dataclasses.replace(data_paths, partition=folder.partition)
+        with folder.locked(), writing(folder.path), open_runtime(runtime_name, log_path=folder.log) as runtime:
+            builder = ExperimentBuilder(data_paths)
+            experiment = builder.build(recipe, trains=False)
+            weights, done = final_weights(experiment, folder, runtime)
+            yield FinishedRun(builder, experiment, folder, weights, done), runtime
+
+
+def export_run(
+    path: Path,
+    out: Path | None,
+    overwrite: bool,
+    data_paths: DataPaths,
+    runtime_name: str,
+    *,
+    formats: str = "both",
+    quantise: str | None = None,
+    tflite: bool = False,
+) -> Path:
+    """Exports the newest checkpoint of a run; returns the folder, `export` in the run's own by default.
+
+    A run's folder that may not be written is read through a copy; `out` has to lie elsewhere then. What is exported
+    computes in float32, and is checked on the run's test examples; `formats`, `quantise` and `tflite` are
+    `export_model`'s.
+    """
+    from tff_re.exporting.details import details_of, exported_recipe, files_of, without_folders
+    from tff_re.exporting.export_model import export_model
+
+    if out is None and not _may_be_written(path):
+        raise UserError(f"{path}: may not be written; give --out a folder elsewhere")
+    with open_run(path, data_paths, runtime_name, only_read=True) as (run, _):
+        recipe, prepared = run.experiment.recipe, run.experiment.prepared
+        samples, inputs = prepared.samples("test"), prepared.inputs
+        if prepared.bags is not None:
+            inputs = BagInput(inputs, run.experiment.algorithm.bag_pooling)
+        own = exported_recipe(recipe)
+        exported = run.experiment if own is recipe else run.builder.build(own, trains=False)
+        details = details_of(run.experiment, read_history(run.folder), run.round, run.weights, exported)
+        with permissions(run.folder.usual_mask):  # an export is made to be given away
+            return export_model(
+                out or RunFolder(path).export,
+                model_name=recipe.model.name,
+                model_options=recipe.model.options,
+                inputs=inputs,
+                label_names=prepared.output_names,
+                weights=run.weights,
+                encoding=prepared.encoding,
+                details=without_folders(details),
+                probes=samples,
+                files=files_of(recipe, run.folder),
+                formats=formats,
+                quantise=quantise,
+                tflite=tflite,
+                overwrite=overwrite,
+            )
+
+
+LOCK = ".lock"
+"""What `RunFolder.locked` locks."""
+
+
+_READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def _may_be_written(path: Path) -> bool:
+    """Whether a run's folder, its lock and its log may be written; whatever else is wrong is told by who writes."""
+    folder = RunFolder(path)
+    try:
+        with tempfile.TemporaryFile(dir=path):
+            pass
+        for file in (path / LOCK, folder.log):
+            if file.exists():
+                file.open("ab").close()
+    except OSError as error:
+        return error.errno not in _READ_ONLY
+    return True
+
+
+@contextlib.contextmanager
+def _copied(path: Path) -> Iterator[Path]:
+    """A folder that may be written and holds what a run's folder does: its small files, and links to its checkpoints.
+
+    Raises:
+      UserError: another process trains in the run's folder, or a file of it cannot be read.
+
+    What is raised meanwhile about a file of the copy (UserError, DataError, OSError) names the run's own.
+    """
+    with tempfile.TemporaryDirectory(prefix="tff-re-") as name, contextlib.ExitStack() as stack:
+        copy = Path(name)
+        try:
+            if (path / LOCK).exists():
+                fcntl.flock(stack.enter_context((path / LOCK).open("rb")), fcntl.LOCK_SH | fcntl.LOCK_NB)
+            _copy_run(path, copy)
+        except BlockingIOError:
+            raise UserError(f"{path}: another process is working in this folder; wait for its end") from None
+        except OSError as error:
+            raise UserError(f"{error.filename or path}: cannot be read ({error.strerror})") from None
+        try:
+            yield copy
+        except (UserError, DataError, OSError) as error:  # the user knows the run's folder
+            if str(copy) not in str(error):
+                raise
+            raise _named_after(error, copy, path) from None
+
+
+def _named_after(error: UserError | DataError | OSError, copy: Path, path: Path) -> Exception:
+    """The error with the path of the run's folder in place of its copy's."""
+
+    def changed(text):
+        return text.replace(str(copy), str(path)) if isinstance(text, str) else text
+
+    if isinstance(error, OSError):
+        if error.filename is not None:
+            error.filename = changed(os.fsdecode(error.filename))
+        return error
+    if isinstance(error, UserError):
+        return UserError(changed(str(error)))
+    parts = {name: changed(getattr(error, name)) for name in ("path", "line", "byte", "record", "remedy")}
+    return DataError(changed(error.reason), **parts)
+
+
+def _copy_run(path: Path, copy: Path) -> None:
+    for file in path.iterdir():
+        if file.is_file() and file.name != LOCK and file.suffix not in (".keras", ".log"):
+            shutil.copyfile(file, copy / file.name)
+    checkpoints = RunFolder(copy).checkpoints
+    checkpoints.mkdir()
+    for entry in RunFolder(path).checkpoints.glob("*"):
+        if "_temp" not in entry.name:  # left by a kill in the middle of writing
+            (checkpoints / entry.name).symlink_to(entry.resolve())

@@ -1,0 +1,169 @@
+"""What a run leaves: summary.json, the CSV files of its last evaluation, plots, model.keras; and reading its metrics."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+
+from computations.local_model import assign_weights
+from tff_re import models
+from tff_re.errors import UserError
+from tff_re.models.inputs import HiddenRelationInput
+from tff_re.models.keras_files import forget_layer_names, save_keras
+from tff_re.models.text_layers import forget_initial_values
+from tff_re.report import (
+    confusion_png,
+    first_and_last,
+    partition_heatmap,
+    precision_recall_png,
+    read_precision_recall,
+    run_curves,
+    similarity_figure,
+    write_documents,
+    write_precision_recall,
+)
+from tff_re.runs.checkpoints import read_client_states
+from tff_re.runs.experiment import Experiment
+from tff_re.runs.folder import RunFolder, write_text
+from tff_re.runs.record import rows_up_to, write_digests
+from tff_re.runs.training import Result
+from tff_re.tasks.base import Prepared
+from tff_re.tasks.metrics import per_class
+
+
+def write_results(experiment: Experiment, folder: RunFolder, result: Result, history: list[dict[str, float]]) -> None:
+    """summary.json of a finished run; clients.csv, classes.csv and confusion.csv of its last evaluation, or what the
+    task writes of the examples at the server."""
+    summary = {
+        "recipe": experiment.recipe.name,
+        "algorithm": experiment.recipe.algorithm.name,
+        "seed": experiment.recipe.seed,
+        "rounds": experiment.recipe.training.rounds,
+        "bytes_down_per_client_and_round": experiment.traffic.down,
+        "bytes_up_per_client_and_round": experiment.traffic.up,
+        "final": history[-1] if history else {},
+        "best": best_values(history, test=result.chosen is None),
+        "references": _references(experiment, result),
+        "notes": list(experiment.prepared.notes),
+    }
+    if result.chosen is not None:
+        number, criterion = result.chosen
+        summary["chosen"] = {"round": number, "by": criterion, **result.server_evaluation.metrics}
+    write_text(folder.summary, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+    if result.server_evaluation is not None:
+        points = experiment.prepared.held_out.points(result.server_evaluation.scores)
+        if points is not None:
+            write_precision_recall(folder.precision_recall, points)
+    if result.test is not None:
+        rows = ["client,examples,accuracy,loss"]
+        rows += [f"{_quoted(c)},{n},{accuracy!r},{loss!r}" for c, (n, accuracy, loss) in result.test.clients.items()]
+        write_text(folder.clients, "\n".join(rows) + "\n")
+        labels = experiment.prepared.label_names
+        rows = ["class,precision,recall,f1,examples"]
+        for label, *numbers, support in zip(labels, *per_class(result.test.confusion), strict=True):
+            rows.append(",".join([_quoted(label), *(repr(float(n)) for n in numbers), str(int(support))]))
+        write_text(folder.classes, "\n".join(rows) + "\n")
+        rows = [",".join(["class", *map(_quoted, labels)])]
+        rows += [",".join([_quoted(n), *map(str, row)]) for n, row in zip(labels, result.test.confusion, strict=True)]
+        write_text(folder.confusion, "\n".join(rows) + "\n")
+    write_digests(folder)
+
+
+def _references(experiment: Experiment, result: Result) -> dict[str, dict[str, float]]:
+    """Row of a comparison's table -> metric -> value, of models that are not trained."""
+    trivial = {} if result.test is None else result.test.trivial
+    of_clients = {
+        f"trivial: {name}": {f"test/{metric}": value for metric, value in metrics.items()}
+        for name, metrics in trivial.items()
+    }
+    return {**{row: dict(values) for row, values in experiment.prepared.references.items()}, **of_clients}
+
+
+def write_details(experiment: Experiment, folder: RunFolder, result: Result, history: list[dict[str, float]]) -> None:
+    """plots/ and model.keras."""
+    folder.plots.mkdir(exist_ok=True)
+    counts, labels = experiment.prepared.counts, experiment.prepared.label_names
+    recipe = experiment.recipe
+    run_curves(folder.plots / "curves.png", _measured(history), f"{recipe.name}, seed {recipe.seed}")
+    partition_heatmap(folder.plots / "partition.png", counts.train, counts.clients, labels)
+    if experiment.prepared.documents is not None:
+        write_documents(folder.plots, experiment.prepared.documents)
+    if (points := read_precision_recall(folder.precision_recall)) is not None:
+        title = f"{recipe.name}, seed {recipe.seed}"
+        precision_recall_png(folder.plots / "precision-recall.png", {recipe.algorithm.name: [points]}, title)
+    if result.test is not None:
+        confusion_png(folder.plots / "confusion-test.png", result.test.confusion, labels)
+    if similarities := recorded_similarities(experiment.prepared, folder):
+        similarity_figure(folder.plots / "similarity.png", counts.train, counts.clients, labels, similarities)
+    temporary = folder.path / ".model.part.keras"
+    try:
+        save_keras(keras_model(experiment, result.weights), temporary)
+        temporary.replace(folder.model)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _measured(history: list[dict[str, float]]) -> list[dict[str, float]]:
+    """What a plot of a run shows: not the spread over clients."""
+    shown = ["round", "local/loss", "train/loss", "test/loss"]
+    judged = [f"{split}/{name}" for name in ("auc", "f1") for split in ("dev", "test")]
+    # The server's examples are what a run with such is judged by; its clients' accuracy counts "no relation".
+    shown += judged if any(name in row for row in history for name in judged) else ["train/accuracy", "test/accuracy"]
+    return [{name: row[name] for name in shown if name in row} for row in history]
+
+
+def keras_model(experiment: Experiment, weights):
+    """The run's model from stock Keras layers, with these weights; takes encoded inputs."""
+    choice, prepared = experiment.recipe.model, experiment.prepared
+    module, num_classes = models.module(choice.name), len(prepared.label_names)
+    forget_layer_names()
+    if isinstance(prepared.inputs, HiddenRelationInput):
+        return module.finished(choice.options, prepared.inputs, num_classes, weights)
+    model = module.build_plain(choice.options, prepared.inputs, num_classes)
+    assign_weights(model, weights)
+    forget_initial_values(model)
+    return model
+
+
+def recorded_similarities(prepared: Prepared, folder: RunFolder) -> dict[int, np.ndarray]:
+    """FedCMC's local average similarities in the first and the last recorded round, see `first_and_last`; empty for an
+    algorithm without them. The rows are the clients of `prepared.counts`."""
+    labels = prepared.label_names
+    recorded = read_client_states(folder, labels).get("similarity", {})
+    return first_and_last(recorded, prepared.counts.clients, len(labels))
+
+
+def read_history(folder: RunFolder) -> list[dict[str, float]]:
+    """Rows of metrics.csv: `round` and the metrics that the row has.
+
+    Raises:
+      UserError: the file is damaged.
+    """
+    if not folder.metrics.exists():
+        return []
+    text = folder.metrics.read_bytes().decode("utf-8", "replace")
+    rows = rows_up_to(text, "metrics", math.inf)
+    if rows is None:
+        raise UserError(
+            f"{folder.metrics}: is damaged; train with --resume writes it anew from the checkpoint, or put it back"
+        )
+    return [{name: float(value) for name, value in row.items()} for row in rows]
+
+
+def best_values(history: list[dict[str, float]], test: bool = True) -> dict[str, float]:
+    """Highest accuracies and F1, lowest losses over the rounds (the papers' maximum accuracy and minimum loss); without
+    `test` not those of the test split, for a run whose round dev chooses."""
+    best = {}
+    splits = ("test/", "train/", "local/") if test else ("dev/", "train/", "local/")
+    for row in history:
+        for name, value in row.items():
+            if name.startswith(splits) and not name.endswith("/threshold") and math.isfinite(value):
+                pick = min if name.endswith("/loss") else max
+                best[name] = pick(best.get(name, value), value)
+    return best
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"' if set(text) & set(',"\r\n') else text
