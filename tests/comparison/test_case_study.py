@@ -5,18 +5,22 @@ from __future__ import annotations
 import csv
 import dataclasses
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from tests.bags_for_tests import HIDDEN, planted_table, share_all, train_table, trained, with_method
+from tests.bags_for_tests import HIDDEN, planted_table, prepare, share_all, train_table, trained, with_method
 from tests.upper_floors import builder, command, refusal, tiny
-from tff_re.comparison.case_study import Case, CaseSentence, case_csv, study
+from tff_re.comparison.case_study import Case, CaseSentence, _facts, case_csv, study
 from tff_re.errors import UserError
+from tff_re.recipes.reading import resolve
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.results import read_history
 from tff_re.runs.run import train_run
 from tff_re.tasks.data_paths import DataPaths
+
+pytestmark = pytest.mark.xdist_group("bags")
 
 METHODS = ("mil_none", "mil_one", "mil_att", "mil_ave", "lazy_mil")
 
@@ -104,15 +108,24 @@ def test_att_attends_on_each_platform(cases, runs):
 
 
 def test_made_up_sentences_tell_whether_they_state_their_fact(runtime, tmp_path):
+    """On a run of Lazy MIL's control, which selects what Lazy MIL does."""
     from datasets.bags.planted import planted
 
-    table = planted_table(training={"rounds": 1, "client_fraction": 0.67})
-    train_table(table, tmp_path / "run", runtime, details=False)
+    table = planted_table(
+        algorithm=with_method("lazy_mil_alias"),
+        training={"rounds": 1, "client_fraction": 0.67},
+        task={"dev_share": 0.0},
+    )
+    _, result = train_table(table, tmp_path / "run", runtime, details=False)
+    assert result.chosen is None
+    row = read_history(RunFolder(tmp_path / "run"))[-1]
+    assert row["clients/counted"] == 2 and row["local/steps"] == 2 * -(-row["selection/sentences"] // 8)
     expressed = planted(24, 0.4, num_relations=2, zipf=0.5, seed=0).expressed
-    (case, *_) = found = study([tmp_path / "run"], DataPaths(), "local", facts=100)
+    found = study([tmp_path / "run"], DataPaths(), "local", facts=100)
     assert {one.states for case in found for one in case.sentences} == {True, False}
     for case in found:
         assert all(one.states == (expressed[one.sentence_id] == case.relation) for one in case.sentences)
+        assert sum(one.shares["run"] for one in case.sentences) == 1
 
 
 def made(count: int, **shares) -> Case:
@@ -183,7 +196,7 @@ def test_runs_that_do_not_belong_together(runs, runtime, capsys, tmp_path):
     refusal(typed, f"{tmp_path / 'seed1'}: its data or its partition are not those of", "use runs of one seed")
     train_run(tiny("training.rounds=1"), tmp_path / "other", builder=builder(), runtime=runtime, details=False)
     typed = command(capsys, "cases", runs["mil_none"].folder, tmp_path / "other")
-    refusal(typed, f"{tmp_path / 'other'}: is a run of synthetic, and cases are made of bags")
+    refusal(typed, f"{tmp_path / 'other'}: is a run of synthetic; cases need a run on bags of sentences")
     refusal(command(capsys, "cases", tmp_path / "none"), f"{tmp_path / 'none'}: no such folder")
     refusal(command(capsys, "cases", runs["mil_none"].folder, "--out", tmp_path / "no" / "c.csv"), "c.csv")
 
@@ -195,29 +208,16 @@ def test_runs_of_one_name_are_told_apart(runs, tmp_path):
     assert list(case.sentences[0].shares) == [str(tmp_path / name / "run") for name in ("a", "b")]
 
 
-def test_no_fact_is_on_two_platforms(runtime, tmp_path):
-    table = planted_table(partition={"name": "iid", "num_clients": 1}, training={"rounds": 1, "client_fraction": 1.0})
-    train_table(table, tmp_path / "run", runtime, details=False)
-    with pytest.raises(UserError, match="no fact has sentences on two platforms"):
-        study([tmp_path / "run"], DataPaths(), "local")
-
-
-def test_a_run_on_true_sentences_alone_has_no_others_to_show(runtime, tmp_path):
-    table = planted_table(task={"train_on": "stated"}, training={"rounds": 1, "client_fraction": 0.67})
-    train_table(table, tmp_path / "run", runtime, details=False)
-    with pytest.raises(UserError, match=r"a part of its rows \(task\.train_on\); give a run with all of them"):
-        study([tmp_path / "run"], DataPaths(), "local")
-
-
-def test_the_control_of_lazy_mil_selects_what_lazy_mil_does(runtime, tmp_path):
-    table = planted_table(
-        algorithm=with_method("lazy_mil_alias"),
-        training={"rounds": 1, "client_fraction": 0.67},
-        task={"dev_share": 0.0},
-    )
-    _, result = train_table(table, tmp_path / "run", runtime, details=False)
-    assert result.chosen is None
-    row = read_history(RunFolder(tmp_path / "run"))[-1]
-    assert row["clients/counted"] == 2 and row["local/steps"] == 2 * -(-row["selection/sentences"] // 8)
-    for case in study([tmp_path / "run"], DataPaths(), "local", facts=3):
-        assert sum(one.shares["run"] for one in case.sentences) == 1
+@pytest.mark.parametrize(
+    ("sections", "wanted"),
+    [
+        ({"partition": {"name": "iid", "num_clients": 1}}, "no fact has sentences on two platforms"),
+        ({"task": {"train_on": "stated"}}, "a part of its rows (task.train_on); give a run with all of them"),
+    ],
+)
+def test_runs_without_facts_to_show(sections, wanted, tmp_path):
+    table = planted_table(**sections)
+    experiment = SimpleNamespace(prepared=prepare(table), recipe=resolve(table, "r.toml"))
+    with pytest.raises(UserError) as caught:
+        _facts(SimpleNamespace(experiment=experiment, folder=RunFolder(tmp_path)), 3, None)
+    assert wanted in str(caught.value)

@@ -29,11 +29,18 @@ from tff_re.runtime import open_runtime, require_runtime
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run of a comparison left: its metrics by round, seconds per round, bytes per client and round, labels by
-    client, round -> local average similarities [K, C] of the first and the last round (empty but for FedCMC),
-    class -> F1 at the end (NaN where a class was neither there nor predicted), the curve of a ranking's chosen
-    round, and row -> metric -> value of what its data give without training (`references` of
-    summary.json)."""
+    """The results of a run of a comparison, read from its folder.
+
+    Attributes:
+      history: the metrics of each round.
+      seconds_per_round: median.
+      bytes_down, bytes_up: per client and round.
+      counts: labels by client; None unless there are similarities.
+      similarities: round -> local average similarities [K, C], the first and the last round; empty but for FedCMC.
+      class_f1: class -> F1 at the end, NaN where a class neither occurs nor is predicted.
+      precision_recall: the curve of the chosen round, for a task that ranks.
+      references: row -> metric -> value that the data give without training (`references` of summary.json).
+    """
 
     history: list[dict[str, float]]
     seconds_per_round: float
@@ -53,17 +60,8 @@ class Outcome:
 
     @property
     def best(self) -> dict[str, float]:
-        """Highest accuracy, lowest loss over the rounds, as the papers report them."""
+        """Highest accuracy and lowest loss over the rounds, as the papers report them."""
         return best_values(self.history)
-
-    @property
-    def final(self) -> dict[str, float]:
-        """Mean over the last tenth of the evaluated rounds: what one gets without choosing a round."""
-        means = {}
-        for name in {name for row in self.history for name in row}:
-            values = [row[name] for row in self.history if name in row]
-            means[name] = statistics.fmean(values[-max(1, len(values) // 10) :])
-        return means
 
     def at_best(self, criterion: str) -> dict[str, float]:
         """The row of the first evaluated round in which a metric is highest; empty if no round has a finite one."""
@@ -119,7 +117,7 @@ def _run_all(suite, runs, outcomes, builder, runtime, resume, on_start, on_round
                     require_metrics_of(suite, names, f"{recipe.name}, seed {seed}")
                 outcomes[entry.name][seed] = outcome
                 continue
-            experiment, _ = train_run(
+            train_run(
                 recipe,
                 folder.path,
                 builder=builder,
@@ -131,30 +129,39 @@ def _run_all(suite, runs, outcomes, builder, runtime, resume, on_start, on_round
                 on_round=on_round,
                 details=False,
             )
-            outcomes[entry.name][seed] = Outcome(
-                history=read_history(folder),
-                seconds_per_round=_median_seconds(folder),
-                bytes_down=experiment.traffic.down,
-                bytes_up=experiment.traffic.up,
-                counts=experiment.prepared.counts,
-                similarities=recorded_similarities(experiment.prepared, folder),
-                class_f1=_class_f1(folder),
-                precision_recall=read_precision_recall(folder.precision_recall),
-                references=_references(json.loads(folder.summary.read_text("utf-8"))),
-            )
+            outcomes[entry.name][seed] = _outcome(recipe, folder, read_history(folder), builder)
 
 
-def _references(summary: dict) -> dict[str, dict[str, float]]:
-    """What a run's summary.json has of models without training; ValueError and its like for a damaged one."""
-    return {
-        row: {name: float(value) for name, value in values.items()}
-        for row, values in summary.get("references", {}).items()
-    }
+def _outcome(recipe: Recipe, folder: RunFolder, history: list[dict[str, float]], builder: ExperimentBuilder) -> Outcome:
+    """The outcome of a finished run. UserError for a damaged summary.json."""
+    try:
+        summary = json.loads(folder.summary.read_text("utf-8"))
+        down, up = (int(summary[f"bytes_{way}_per_client_and_round"]) for way in ("down", "up"))
+        references = {
+            row: {name: float(value) for name, value in values.items()}
+            for row, values in summary.get("references", {}).items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UserError(f"{folder.summary}: is damaged; remove it, then continue with --resume") from None
+    similar = {}
+    if folder.client_states.exists():
+        prepared = builder.prepare(recipe)
+        similar = {"counts": prepared.counts, "similarities": recorded_similarities(prepared, folder)}
+    return Outcome(
+        history=history,
+        seconds_per_round=_median_seconds(folder),
+        bytes_down=down,
+        bytes_up=up,
+        class_f1=_class_f1(folder),
+        precision_recall=read_precision_recall(folder.precision_recall),
+        references=references,
+        **similar,
+    )
 
 
 def _finished(recipe: Recipe, folder: RunFolder, builder: ExperimentBuilder) -> Outcome | None:
-    """The outcome of a run that has come to its end, from its folder alone; None if it has not, or is another run, or
-    files in it were changed: resuming the run mends or refuses them."""
+    """The outcome of a finished run, from its folder alone; None if it is not finished, is another run, or files in it
+    were changed: resuming the run repairs or refuses them."""
     if not (folder.summary.exists() and folder.recipe.exists() and is_as_it_was(folder)):
         return None
     if folder.recipe.read_bytes() != recipe.to_toml().encode("utf-8"):
@@ -165,21 +172,10 @@ def _finished(recipe: Recipe, folder: RunFolder, builder: ExperimentBuilder) -> 
         return None
     if not history or history[-1]["round"] < recipe.training.rounds:
         return None
-    try:
-        summary = json.loads(folder.summary.read_text("utf-8"))
-        traffic = [int(summary[f"bytes_{way}_per_client_and_round"]) for way in ("down", "up")]
-        references = _references(summary)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise UserError(f"{folder.summary}: is damaged; remove it, then continue with --resume") from None
-    similar = {}
-    if folder.client_states.exists():
-        prepared = builder.prepare(recipe)
-        similar = {"counts": prepared.counts, "similarities": recorded_similarities(prepared, folder)}
-    curve = read_precision_recall(folder.precision_recall)
-    if curve is None and math.isfinite(history[-1].get("test/auc", math.nan)):
-        return None  # the file was damaged and taken away: the run's last step writes it again
-    found = {"class_f1": _class_f1(folder), "precision_recall": curve, "references": references}
-    return Outcome(history, _median_seconds(folder), *traffic, **similar, **found)
+    outcome = _outcome(recipe, folder, history, builder)
+    if outcome.precision_recall is None and math.isfinite(history[-1].get("test/auc", math.nan)):
+        return None  # the file was damaged and removed: the run's last step writes it again
+    return outcome
 
 
 def _class_f1(folder: RunFolder) -> dict[str, float]:
@@ -190,6 +186,6 @@ def _class_f1(folder: RunFolder) -> dict[str, float]:
 
 
 def _median_seconds(folder: RunFolder) -> float:
-    """Median over the rounds; the first round of a process also compiles, which a median passes over."""
+    """Median over the rounds, so that the first round of a process, which also compiles, does not count."""
     with open(folder.timings, newline="", encoding="utf-8") as file:
         return statistics.median(float(row["seconds/training"]) for row in csv.DictReader(file))

@@ -34,7 +34,7 @@ from tff_re.runs.folder import permissions
 
 @dataclass(frozen=True)
 class Report:
-    """What was made: tables for the terminal, the sentences under them, the files written."""
+    """Tables for the terminal, the sentences under them, the files written."""
 
     tables: list[Any]
     text: list[str]
@@ -144,8 +144,8 @@ def _steps(outcomes: dict[int, Outcome]) -> float | None:
 
 
 def _reference_rows(suite: Suite, entries: list[Entry], outcomes: dict[str, dict[int, Outcome]]) -> list[ComparisonRow]:
-    """What a table's data give without training, a row for each title; where entries on different data share a title,
-    one for each of them."""
+    """Rows of what a table's data give without training: one for each title, or for each entry where entries on
+    different data share a title."""
     found: dict[str, dict[str, dict[str, dict[int, float]]]] = {}  # title -> entry -> metric -> seed -> value
     for entry in entries:
         for seed, outcome in outcomes[entry.name].items():
@@ -189,7 +189,7 @@ def _similarity_sentence(name: str, seed: int, outcome: Outcome) -> str:
 
 
 def _points(outcomes: dict[int, Outcome], metric: str, band: bool) -> list[tuple[float, float, float, float]]:
-    """(round, mean, least, greatest) over the seeds, for the evaluated rounds; the mean thrice without band."""
+    """(round, mean, least, greatest) over the seeds, for the evaluated rounds; without band three times the mean."""
     by_round: dict[float, list[float]] = {}
     for outcome in outcomes.values():
         for row in outcome.history:

@@ -75,8 +75,8 @@ class MetricSummary:
         """The summary of each seed's values, one for each evaluated round in order; `options` are the other attributes.
         With `chosen`, seed to its value in the round that was chosen, that is its `best`.
 
-        The last tenth of n values are the last max(1, round(n / 10)). Values that are not finite (a diverged round) are
-        passed over in looking for the best, but not in the final mean.
+        The last tenth of n values are the last max(1, round(n / 10)). The best leaves out values that are not
+        finite (a diverged round), the final mean does not.
 
         Raises:
           ValueError: a seed has no values.
@@ -110,28 +110,33 @@ class MetricSummary:
         return difference if self.higher_is_better else difference._replace(wins=paired_difference(b, a).wins)
 
 
-def explain_gain(gain: GainOptions, metric: str, outcomes: dict[str, dict[int, Outcome]]) -> str:
-    """How much of a method's gain over its baseline the server's step size alone brings, in a sentence or two."""
+def explain_gain(gain: GainOptions, metric: str, outcomes: Mapping[str, Mapping[int, Outcome]]) -> str:
+    """How much of a method's gain over its baseline the server's step size alone brings, in a sentence or two.
 
-    def differences(a: str, b: str) -> list[float]:
-        return [outcomes[a][s].best[metric] - outcomes[b][s].best[metric] for s in outcomes[a]]
+    Args:
+      gain: names the entries.
+      metric: whose best values over the rounds are compared.
+      outcomes: entry -> seed -> outcome.
+    """
 
-    whole, step = differences(gain.method, gain.baseline), differences(gain.control, gain.baseline)
-    rest = differences(gain.method, gain.control)
+    def difference(a: str, b: str) -> Difference:
+        return paired_difference(*([outcomes[name][seed].best[metric] for seed in outcomes[a]] for name in (a, b)))
+
+    whole, step = difference(gain.method, gain.baseline), difference(gain.control, gain.baseline)
+    rest = difference(gain.method, gain.control)
     sentence = (
         f"{gain.method} against {gain.baseline}: {_signed(whole)}. The control '{gain.control}' alone brings "
         f"{_signed(step)}, what is {gain.method}'s own beyond it {_signed(rest)}"
     )
-    mean, share = statistics.fmean(whole), statistics.fmean(step)
-    if mean <= 0 or (len(whole) > 1 and mean <= statistics.stdev(whole) / len(whole) ** 0.5):
+    if whole.mean <= 0 or (whole.std is not None and whole.mean <= whole.std / whole.n**0.5):
         return sentence + "; there is no gain to explain."
-    if share <= 0:
+    if step.mean <= 0:
         return sentence + "; the control alone gains nothing."
-    if share >= mean:
+    if step.mean >= whole.mean:
         return sentence + "; the control alone makes all of the gain."
-    return sentence + f"; the control alone makes {100 * share / mean:.0f} % of the gain."
+    return sentence + f"; the control alone makes {100 * step.mean / whole.mean:.0f} % of the gain."
 
 
-def _signed(values: list[float]) -> str:
-    spread = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):+.3f}{spread} ({sum(v > 0 for v in values)} of {len(values)} seeds better)"
+def _signed(difference: Difference) -> str:
+    spread = "" if difference.std is None else f" ± {difference.std:.3f}"
+    return f"{difference.mean:+.3f}{spread} ({difference.wins} of {difference.n} seeds better)"

@@ -93,7 +93,7 @@ class SuiteOptions:
 
 @dataclass(frozen=True)
 class Entry:
-    """A row: its name, how to make its recipe for a seed, its table, and what is published."""
+    """A row: its name, its recipe for a seed, its table, whether it is a control, and the published values."""
 
     name: str
     recipe_for: Callable[[int], Recipe]
@@ -103,13 +103,13 @@ class Entry:
 
     @property
     def title(self) -> str:
-        """The name within its group's table, which repeats the group no more."""
+        """The name within its group's table, without the group's name."""
         return self.name.removesuffix(f", {self.group}") if self.group else self.name
 
 
 @dataclass(frozen=True)
 class Suite:
-    """A comparison to run. `command` is what makes it again."""
+    """A comparison to run; `command` is the command line that repeats it."""
 
     title: str
     text: str
@@ -168,7 +168,7 @@ def load_suite(name_or_path: str, overrides: tuple[str, ...] = (), seeds: tuple[
     _require_metrics(options, str(path))
     entries = tuple(_suite_entry(options, entry, str(path), overrides) for entry in options.entry)
     for entry in entries:
-        entry.recipe_for(options.seeds[0])  # refused before anything runs
+        entry.recipe_for(options.seeds[0])  # a bad entry is refused before anything runs
     return Suite(
         title=options.title,
         text=options.text,
@@ -186,7 +186,7 @@ def load_suite(name_or_path: str, overrides: tuple[str, ...] = (), seeds: tuple[
 
 
 def _require_metrics(options: SuiteOptions, source: str) -> None:
-    """UserError for a metric that no run can have."""
+    """Raises UserError for a metric that no run can have."""
     if not options.metrics:
         raise UserError(f"{source}: 'metrics' must be at least one, e.g. [\"test/accuracy\"]")
     require_known(options.metrics, f"{source}: metrics")
@@ -237,7 +237,7 @@ def suite_of_recipes(names: tuple[str, ...], overrides: tuple[str, ...] = (), se
 
 
 def _require_folders_apart(names: list[str], source: str) -> None:
-    """Runs lie in folders of their entries' names; UserError where two of them would share one."""
+    """Raises UserError where two entries' runs would share a folder; folders are named after entries."""
     taken: dict[str, str] = {}
     for name in names:
         folder = slug(name)
@@ -275,7 +275,7 @@ def _suite_entry(options: SuiteOptions, entry: EntryOptions, source: str, overri
 
 
 def slug(name: str) -> str:
-    """A name fit for a folder."""
+    """The name as part of a folder's or file's name."""
     for letter, spelled in (("λ", "step"), ("μ", "mu"), ("α", "alpha")):
         name = name.replace(letter, spelled)
     return re.sub(r"[^\w.]+", "-", name).strip("-").lstrip(".-").lower()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import os
 import re
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets.files import write_atomically
 from tff_re.comparison.statistics import Difference, MetricSummary, mean_std
+from tff_re.report import csv_text
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -111,11 +110,9 @@ def comparison_csv(path: str | os.PathLike, rows: Sequence[ComparisonRow], basel
         if any(r.steps is not None for r in rows):
             record["steps"] = row.steps
         records.append(record)
-    file = io.StringIO(newline="")
-    writer = csv.DictWriter(file, list(records[0]) if records else ["algorithm"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    write_atomically(path, file.getvalue().encode("utf-8"))
+    heading = list(dict.fromkeys(key for record in records for key in record)) or ["algorithm"]
+    text = csv_text([heading, *([record.get(key) for key in heading] for record in records)])
+    write_atomically(path, text.encode("utf-8"))
 
 
 def _numbers(row: ComparisonRow, base: ComparisonRow | None, name: str) -> dict[str, Any]:
@@ -231,11 +228,7 @@ def class_markdown(by_class: Mapping[str, Sequence[Mapping[str, float]]]) -> str
 
 def class_csv(path: str | os.PathLike, by_class: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
     """The same as a CSV file, as fractions. Raises DataError as `comparison_csv` does."""
-    file = io.StringIO(newline="")
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["class", *by_class])
-    writer.writerows(_class_rows(by_class))
-    write_atomically(path, file.getvalue().encode("utf-8"))
+    write_atomically(path, csv_text([["class", *by_class], *_class_rows(by_class)]).encode("utf-8"))
 
 
 def _class_rows(by_class) -> list[list]:

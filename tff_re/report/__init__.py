@@ -1,5 +1,6 @@
 """From plain numbers to tables and pictures; knows no TensorFlow."""
 
+from tff_re.report.csv_files import csv_text
 from tff_re.report.documents import documents_png, documents_table, entropy_png, write_documents
 from tff_re.report.plots import confusion_png, curves, partition_heatmap, run_curves
 from tff_re.report.precision_recall import (
@@ -16,6 +17,7 @@ __all__ = [
     "Points",
     "RankCorrelations",
     "confusion_png",
+    "csv_text",
     "curves",
     "documents_png",
     "documents_table",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,15 +12,16 @@ from rich.table import Table
 from rich.text import Text
 
 from datasets.files import write_atomically
+from tff_re.report.csv_files import csv_text
 from tff_re.report.drawing import (
     COLOURS,
     hide_spines,
     integer_locator,
-    literal,
     name_ticks,
     new_figure,
     save_png,
     shown_names,
+    side_legend,
 )
 from tff_re.report.tables import largest_and_smallest
 
@@ -59,9 +58,7 @@ def write_documents(folder: Path, statistics) -> list[Path]:
     }
     written = []
     for name, table in tables.items():
-        file = io.StringIO(newline="")
-        csv.writer(file, lineterminator="\n").writerows(table)
-        write_atomically(folder / f"{name}.csv", file.getvalue().encode("utf-8"))
+        write_atomically(folder / f"{name}.csv", csv_text(table).encode("utf-8"))
         written.append(folder / f"{name}.csv")
     written += documents_png(folder / f"{CLIENTS_FILE}.png", rows)
     return written + entropy_png(folder / f"{ENTROPY_FILE}.png", statistics.histogram, statistics.edges, clients)
@@ -160,9 +157,5 @@ def entropy_png(
     axes.yaxis.set_major_locator(integer_locator(6))
     hide_spines(axes)
     if not many:
-        handles = [bars[0] for bars in axes.containers]
-        for text in axes.legend(
-            handles, names, loc="upper left", bbox_to_anchor=(1.01, 1.02), frameon=False
-        ).get_texts():
-            literal(text, font)
+        side_legend(axes, [bars[0] for bars in axes.containers], names, font)
     return save_png(figure, path)

@@ -1,4 +1,4 @@
-"""What the pictures have in common: names that a font can show, axes, cells with numbers, a file written whole.
+"""Shared by the pictures: names that a font can show, axes, cells with numbers, files written whole.
 
 matplotlib is imported on first use and without pyplot: no global state, no display.
 """
@@ -33,6 +33,8 @@ COLOURS = (
 MARKERS = "osD^vP*X<>"
 MAX_TICKS = 40
 GREY = "#595959"
+BAND = "band: least to greatest over seeds"
+"""What a legend says of the shaded bands."""
 
 
 # Names
@@ -70,7 +72,7 @@ def shown_names(names: list[str], kind: str) -> tuple[list[str], list[str] | Non
 
 
 def literal(text, font: list[str] | None = None):
-    """Takes a name as it stands: a dollar sign in it does not start a formula."""
+    """Shows a name literally: a dollar sign in it does not start a formula."""
     text.set_parse_math(False)
     if font:
         text.set_fontfamily(font)
@@ -121,7 +123,7 @@ def sequential():
 
 
 def grid_width(columns: int, rows: int) -> float:
-    """Of the white lines between cells."""
+    """The width of the white lines between cells, in points."""
     return 0.8 if max(columns, rows) <= 60 else 0.2
 
 
@@ -146,13 +148,21 @@ def integer_locator(count: int):
 
 
 def hide_spines(axes, *sides: str) -> None:
-    """Of these sides, or of the top and the right."""
+    """Hides the axes' lines on these sides, or on the top and the right."""
     for side in sides or ("top", "right"):
         axes.spines[side].set_visible(False)
 
 
+def side_legend(axes, handles, names: Sequence[str], font: list[str] | None, title: str | None = None, **options):
+    """A legend right of the axes, its names in these fonts; `title` in small print above."""
+    place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.02), "frameon": False, "alignment": "left"}
+    legend = axes.legend(handles, names, title=title, title_fontsize=7, **place, **options)
+    for text in legend.get_texts():
+        literal(text, font)
+
+
 def new_figure(width: float, height: float):
-    """An empty figure of so many inches."""
+    """An empty figure; width and height in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tff_re.report.drawing import (
+    BAND,
     COLOURS,
     GREY,
     MARKERS,
@@ -26,6 +27,7 @@ from tff_re.report.drawing import (
     save_png,
     sequential,
     shown_names,
+    side_legend,
 )
 
 
@@ -140,7 +142,6 @@ def curves(
     title: str = "",
     *,
     controls: Collection[str] = (),
-    band: str = "band: least to greatest over seeds",
 ) -> list[Path]:
     """A metric over the rounds, a line for each algorithm.
 
@@ -151,7 +152,6 @@ def curves(
       ylabel: The metric.
       title: Above the picture.
       controls: Algorithms drawn dashed and without markers.
-      band: What the band is, said below the legend if there is any.
 
     Returns:
       The files written.
@@ -163,8 +163,8 @@ def curves(
     figure = new_figure(6.6, 3.9)
     axes = figure.add_subplot()
     any_band = False
-    for number, (key, name) in enumerate(zip(series, names, strict=True)):
-        points = np.array(series[key], float).reshape(-1, 4)
+    for number, (key, values) in enumerate(series.items()):
+        points = np.array(values, float).reshape(-1, 4)
         rounds, mean, low, high = points[np.argsort(points[:, 0], kind="stable")].T
         control = key in controls
         colour = COLOURS[number % len(COLOURS)]
@@ -175,11 +175,10 @@ def curves(
             linestyle=(0, (5, 2)) if control else "-",
             linewidth=1.5,
             marker="" if control and len(rounds) > 1 else MARKERS[number % len(MARKERS)],
-            # Some eight markers a line, each line's a little further on, so that they do not cover each other.
+            # About eight markers a line, shifted from line to line, so that they do not cover each other.
             markevery=(number * max(len(rounds) // 80, 0), max(len(rounds) // 8, 1)),
             markersize=4.5,
             markeredgewidth=0,
-            label=name or " ",
         )
         if np.any(high > low):
             any_band = True
@@ -188,20 +187,8 @@ def curves(
     literal(axes.set_ylabel(ylabel))
     literal(axes.set_title(title, loc="left", fontsize=10))
     if series:
-        handles = axes.get_lines()
-        legend = axes.legend(
-            handles,
-            [handle.get_label() for handle in handles],
-            loc="upper left",
-            bbox_to_anchor=(1.01, 1.02),
-            frameon=False,
-            title=band if any_band else None,
-            title_fontsize=7,
-            alignment="left",
-            handlelength=2.6,
-        )
-        for text in legend.get_texts():
-            literal(text, font)
+        shown = [name or " " for name in names]
+        side_legend(axes, axes.get_lines(), shown, font, BAND if any_band else None, handlelength=2.6)
     return save_png(figure, path)
 
 
@@ -211,7 +198,7 @@ def run_curves(path: str | os.PathLike, rows: Sequence[Mapping[str, Any]], title
     Args:
       path: The PNG file.
       rows: Rows of the run's metrics, as numbers or as strings of a CSV file: `round`, and any columns whose names hold
-        'loss', and 'accuracy', 'auc' or 'f1' (`train_loss`, `test_accuracy` …). Empty or absent values are passed over.
+        'loss', and 'accuracy', 'auc' or 'f1' (`train_loss`, `test_accuracy` …). Empty or absent values are left out.
       title: Above the picture.
 
     Returns:

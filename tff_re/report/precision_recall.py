@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,8 @@ import numpy as np
 
 from datasets.errors import DataError
 from datasets.files import write_atomically
-from tff_re.report.drawing import COLOURS, hide_spines, literal, new_figure, save_png, shown_names
+from tff_re.report.csv_files import csv_text
+from tff_re.report.drawing import BAND, COLOURS, hide_spines, literal, new_figure, save_png, shown_names, side_legend
 
 Points = np.ndarray
 """float64 [n, 3]: recall, precision, least score; from the most certain prediction down."""
@@ -24,7 +24,7 @@ GRID = np.linspace(0, 1, 101)
 
 def write_precision_recall(path: str | os.PathLike, points: Points) -> None:
     """Writes a curve as a CSV file with the columns recall, precision, score. Raises DataError if it cannot."""
-    write_atomically(path, _csv(COLUMNS, np.asarray(points, np.float64).tolist()))
+    write_atomically(path, csv_text([COLUMNS, *np.asarray(points, np.float64).tolist()]).encode("utf-8"))
 
 
 def read_precision_recall(path: str | os.PathLike) -> Points | None:
@@ -50,8 +50,8 @@ def read_precision_recall(path: str | os.PathLike) -> Points | None:
 
 
 def on_grid(points: Points) -> np.ndarray:
-    """Precision at each recall of `GRID`: that of the first prediction which brings so much of it; NaN beyond the
-    curve's end, where it does not come to recall one (what is no candidate is never found)."""
+    """Precision at each recall of `GRID`: that of the first prediction which reaches it; NaN beyond the curve's end,
+    which may lie below a recall of one (facts that are no candidates are never found)."""
     recall, precision = points[:, 0], points[:, 1]
     return np.append(precision, np.nan)[np.searchsorted(recall, GRID - 1e-12)]
 
@@ -76,10 +76,10 @@ def precision_recall_png(
     figure = new_figure(6.6, 3.9)
     axes = figure.add_subplot()
     several = False
-    for number, (key, name) in enumerate(zip(series, names, strict=True)):
-        values = np.array([on_grid(points) for points in series[key]])
+    for number, curves in enumerate(series.values()):
+        values = np.array([on_grid(points) for points in curves])
         colour = COLOURS[number % len(COLOURS)]
-        axes.plot(GRID, values.mean(0), color=colour, linewidth=1.5, label=name or " ")
+        axes.plot(GRID, values.mean(0), color=colour, linewidth=1.5)
         if len(values) > 1:
             several = True
             axes.fill_between(GRID, values.min(0), values.max(0), color=colour, alpha=0.1, linewidth=0)
@@ -91,29 +91,14 @@ def precision_recall_png(
     axes.set_axisbelow(True)
     hide_spines(axes)
     literal(axes.set_title(title, loc="left", fontsize=10))
-    legend = axes.legend(
-        loc="upper left",
-        bbox_to_anchor=(1.01, 1.02),
-        frameon=False,
-        title="band: least to greatest over seeds" if several else None,
-        title_fontsize=7,
-        alignment="left",
-    )
-    for text in legend.get_texts():
-        literal(text, font)
+    side_legend(axes, axes.get_lines(), [name or " " for name in names], font, BAND if several else None)
     return save_png(figure, path)
 
 
 def precision_recall_table(path: str | os.PathLike, series: Mapping[str, Sequence[Points]]) -> Path:
-    """The same as a CSV file: recall, and the mean precision of each method, empty where a seed does not come so far.
-    Raises DataError as the picture does."""
+    """The same as a CSV file: recall, and the mean precision of each method, empty where a seed does not reach the
+    recall. Raises DataError as the picture does."""
     means = [np.mean([on_grid(points) for points in seeds], axis=0) for seeds in series.values()]
-    rows = [["" if np.isnan(value) else value for value in row] for row in np.column_stack([GRID, *means]).tolist()]
-    write_atomically(path, _csv(("recall", *series), rows))
+    rows = [[None if np.isnan(value) else value for value in row] for row in np.column_stack([GRID, *means]).tolist()]
+    write_atomically(path, csv_text([("recall", *series), *rows]).encode("utf-8"))
     return Path(path)
-
-
-def _csv(heading: Sequence[str], rows: Sequence[Sequence[float]]) -> bytes:
-    file = io.StringIO(newline="")
-    csv.writer(file, lineterminator="\n").writerows([heading, *rows])
-    return file.getvalue().encode("utf-8")

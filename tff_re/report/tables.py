@@ -13,7 +13,7 @@ def partition_table(statistics, max_clients: int = 30) -> Table:
 
     Args:
       statistics: `datasets.partition` LabelCounts.
-      max_clients: At most so many rows; of more clients the largest and the smallest are shown.
+      max_clients: The most rows; of more clients the largest and the smallest are shown.
 
     Returns:
       A table with a row a client, in the order of the clients, and the whole in its last row and its caption.

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import csv
 import functools
-import io
 import re
 import shutil
 from collections import OrderedDict
@@ -18,6 +17,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_re.errors import UserError
+from tff_re.report import csv_text
 from tff_re.runs.folder import RunFolder, write_text
 from tff_re.runs.record import (
     RunRecord,
@@ -36,7 +36,7 @@ _STATE_COLUMNS = ["round", "client", "name"]
 
 
 class Records:
-    """What a run writes while it trains. All of it is whole after a kill at any moment."""
+    """The files that a run writes while it trains. A kill at any moment leaves none half-written."""
 
     def __init__(self, folder: RunFolder, partition: str | None = None):
         """Args:
@@ -54,7 +54,7 @@ class Records:
             str(folder.checkpoints), prefix=_PREFIX, keep_total=2, keep_first=False
         )
 
-    # The files are opened where a round is written: what is there already may have to be mended first.
+    # The files are opened when a round is written: files of an earlier run may have to be repaired first.
 
     @functools.cached_property
     def _metrics(self):
@@ -69,7 +69,7 @@ class Records:
         return tff.program.TensorBoardReleaseManager(str(self._folder.tensorboard))
 
     def close(self) -> None:
-        """Ends the event loop."""
+        """Closes the event loop."""
         self._loop.close()
 
     def release(self, round_num: int, metrics: dict[str, float], timings: dict[str, float]) -> None:
@@ -90,12 +90,12 @@ class Records:
     def release_client_states(
         self, round_num: int, label_names: Sequence[str], states: Mapping[str, Mapping[str, np.ndarray]]
     ) -> None:
-        """Appends what clients keep to client_states.csv; rows of this round and later ones are dropped.
+        """Appends the recorded client states to client_states.csv; rows of this round and later ones are dropped.
 
         Args:
           round_num: the round.
           label_names: the classes, C of them; they are columns of the file.
-          states: client id -> name of what it keeps -> float32 [C].
+          states: client id -> name of the value -> float32 [C].
 
         Raises:
           UserError: the file, of the run before --resume, is not one of these classes.
@@ -107,9 +107,8 @@ class Records:
             for name, value in values.items():
                 # NumPy writes a float32 as the shortest number that reads back as the same.
                 self._client_states.append([str(round_num), client, name, *map(str, np.asarray(value, np.float32))])
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([[*_STATE_COLUMNS, *label_names], *self._client_states])
-        write_text(self._folder.client_states, text.getvalue())
+        rows = [[*_STATE_COLUMNS, *label_names], *self._client_states]
+        write_text(self._folder.client_states, csv_text(rows))
 
     def save(self, round_num: int, program_state: OrderedDict) -> None:
         """Writes the checkpoint of a round, with a record of the files that a resume relies on."""
@@ -122,7 +121,7 @@ class Records:
 
         Args:
           structure: a state of the same structure.
-          resume: whether training goes on, which needs the rows of all rounds before.
+          resume: whether training continues, which needs the rows of all earlier rounds.
 
         Raises:
           UserError: the newest checkpoint cannot be read, or is of another recipe or partition than the folder, or a
@@ -144,7 +143,7 @@ class Records:
         return state, newest
 
     def _load(self, version: int, structure: OrderedDict) -> tuple[OrderedDict, RunRecord | None]:
-        """A checkpoint and its record; None for one of before there were such."""
+        """A checkpoint and its record; None for a checkpoint of an older version, which has none."""
         try:
             try:
                 whole = OrderedDict(structure, **{_RECORD: np.zeros(0, np.uint8)})
@@ -219,20 +218,12 @@ def _read_rows(folder: RunFolder, label_names: Sequence[str]) -> list[list[str]]
     return rows
 
 
-class translated:
-    """TensorFlow's own errors for a full disk, as the one that `writing` of run_folder understands."""
-
-    def __init__(self, folder: Path):
-        self._folder = folder
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, traceback):
-        if isinstance(error, tf.errors.OpError) and re.search(
-            r"No space left|[Dd]isk quota|File too large", error.message or ""
-        ):
-            raise UserError(
-                f"{self._folder}: no room left to write; free some space, then continue with --resume"
-            ) from None
-        return False
+@contextlib.contextmanager
+def translated(folder: Path):
+    """TensorFlow's own errors for a full disk, as UserError with the remedy."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if re.search(r"No space left|[Dd]isk quota|File too large", error.message or ""):
+            raise UserError(f"{folder}: no room left to write; free some space, then continue with --resume") from None
+        raise

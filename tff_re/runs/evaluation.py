@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from computations.local_model import LABEL
-from datasets.federated import FederatedExamples
 from tff_re.runs.experiment import Experiment
-from tff_re.models.inputs import DocumentInput
 from tff_re.tasks.held_out import DEV
-from tff_re.tasks.metrics import classification_metric_names, classification_metrics, pair_metrics, trivial_metrics
-from tff_re.tasks.pair_metrics import PAIR_METRICS
-from tff_re.tasks.ranking_metrics import ranking_metrics
 
 
 @dataclass(frozen=True)
@@ -24,11 +20,10 @@ class Evaluation:
     Attributes:
       metrics: `accuracy` (correct over all clients' examples: the mean over clients weighted by size, as in FLCMC,
         Section 4.3) and the others of `classification_metrics`; over clients `accuracy_worst`, `accuracy_median`,
-        `accuracy_best`. Of pairs in documents see `pair_metrics`, and F1 in place of the accuracy.
+        `accuracy_best`. Of pairs in documents see `PairMeasures`, and F1 in place of the accuracy.
       confusion: [C, C], summed over clients; None for pairs.
       clients: client id -> (examples, accuracy or F1, loss).
-      trivial: what models have on these examples that give all of them one class, see `trivial_metrics`; empty for
-        pairs.
+      trivial: metrics of models that give all examples one class, see `trivial_metrics`; empty for pairs.
     """
 
     metrics: dict[str, float]
@@ -46,8 +41,8 @@ class Evaluator:
         split: `test` or `train`.
         """
         self._computation = experiment.evaluation
-        self._positive_labels = experiment.prepared.positive_labels
-        self._ids, self._examples = arranged(experiment, experiment.prepared.examples, split)
+        self._measures = experiment.prepared.measures
+        self._ids, self._examples = arranged(experiment, split)
 
     @property
     def empty(self) -> bool:
@@ -62,35 +57,28 @@ class Evaluator:
         """
         per_client = self._computation(weights, self._examples)
         total = {name: np.sum([np.asarray(c[name]) for c in per_client], axis=0) for name in per_client[0]}
-        if "confusion" in total:
-            measured, quality = classification_metrics, "accuracy"
-            metrics = classification_metrics(total, self._positive_labels)
-        else:
-            measured, quality = pair_metrics, "f1"
-            metrics = pair_metrics(total)
+        metrics, quality = self._measures.metrics(total), self._measures.quality
         clients = {}
         for client_id, statistics in zip(self._ids, per_client, strict=True):
-            own = measured(statistics)
+            own = self._measures.metrics(statistics)
             clients[client_id] = (int(statistics["examples"]), own[quality], own["loss"])
         values = np.array([value for _, value, _ in clients.values()])
         metrics[f"{quality}_worst"] = float(values.min())
         metrics[f"{quality}_median"] = float(np.median(values))
         metrics[f"{quality}_best"] = float(values.max())
-        confusion = np.asarray(total["confusion"], np.int64) if "confusion" in total else None
-        trivial = {} if confusion is None else trivial_metrics(confusion.sum(axis=1), self._positive_labels)
-        return Evaluation(metrics, confusion, clients, trivial)
+        return Evaluation(metrics, self._measures.confusion(total), clients, self._measures.trivial(total))
 
 
 @dataclass(frozen=True)
 class ServerEvaluation:
-    """What the examples at the server say of a model: metrics such as `dev/auc`, and the scores of each split."""
+    """A model's metrics on the examples at the server, such as `dev/auc`, and its scores of each split."""
 
     metrics: dict[str, float]
     scores: dict[str, np.ndarray]
 
 
 class ServerEvaluator:
-    """Evaluates the weights of a round on what the server holds; see `tff_re.tasks.held_out`."""
+    """Evaluates the weights of a round on the examples at the server; see `tff_re.tasks.held_out`."""
 
     def __init__(self, experiment: Experiment):
         """Args:
@@ -101,7 +89,7 @@ class ServerEvaluator:
 
     @property
     def criterion(self) -> str | None:
-        """The metric that chooses the round, or None where there is no dev split."""
+        """The metric that chooses the round; None without a dev split."""
         return f"{DEV}/{self._held_out.criterion}" if DEV in self._held_out.splits else None
 
     def __call__(self, weights) -> ServerEvaluation:
@@ -114,15 +102,15 @@ class ServerEvaluator:
         return ServerEvaluation(self._held_out.metrics(scores), scores)
 
 
-class Truth:
+class SelectionEvaluator:
     """How often a model selects sentences that state their relation, where that is known (made-up bags)."""
 
     def __init__(self, experiment: Experiment):
         """Args:
-        experiment: one whose task knows the truth.
+        experiment: one whose task knows which sentences state their relation.
         """
         self._computation = experiment.selection
-        _, self._examples = arranged(experiment, experiment.prepared.examples, "train")
+        _, self._examples = arranged(experiment, "train")
         self._truth = [known for known in experiment.prepared.truth if len(known)]
 
     def __call__(self, weights) -> dict[str, float]:
@@ -150,29 +138,29 @@ class Truth:
 
 
 def metric_names(experiment: Experiment) -> set[str]:
-    """Names of the metrics of test, train and dev examples that a run of the experiment will have."""
+    """Names of the metrics of test, train and dev examples in metrics.csv of a run of the experiment."""
     prepared, names = experiment.prepared, set()
-    of_documents = isinstance(prepared.inputs, DocumentInput)
-    if of_documents:
-        own = ("loss", "precision", "recall", "f1")
-    else:
-        own = classification_metric_names(prepared.positive_labels)
-    over_clients = tuple(f"{'f1' if of_documents else 'accuracy'}_{which}" for which in ("worst", "median", "best"))
+    own = prepared.measures.names
+    over_clients = tuple(f"{prepared.measures.quality}_{which}" for which in ("worst", "median", "best"))
     if any(len(client.test[LABEL]) for client in prepared.examples.clients):
         names |= {f"test/{name}" for name in (*own, *over_clients)}
     if experiment.recipe.evaluation.train_split:
-        names |= {f"train/{name}" for name in (*own, *(over_clients if of_documents else ()))}
+        names |= {f"train/{name}" for name in recorded_of_train((*own, *over_clients))}
     if prepared.held_out is not None:
-        judged = PAIR_METRICS if of_documents else ranking_metrics(np.ones(1), np.ones(1, bool))
-        names |= {f"{split}/{name}" for split in prepared.held_out.splits for name in judged}
-        names |= {f"{DEV}/threshold"} if of_documents and DEV in prepared.held_out.splits else set()
+        names |= set(prepared.held_out.metric_names)
     return names
 
 
-def arranged(experiment: Experiment, examples: FederatedExamples, split: str) -> tuple[list[str], list[OrderedDict]]:
+def recorded_of_train(names: Iterable[str]) -> list[str]:
+    """Those of an evaluation's metrics that metrics.csv has of the training examples: not the accuracy of the worst,
+    the median and the best client."""
+    return [name for name in names if not name.startswith("accuracy_")]
+
+
+def arranged(experiment: Experiment, split: str) -> tuple[list[str], list[OrderedDict]]:
     """(ids, examples in the model's order) of the clients that have examples of a split."""
     ids, values = [], []
-    for client in examples.clients:
+    for client in experiment.prepared.examples.clients:
         own = getattr(client, split)
         if len(own["y"]):
             ids.append(client.client_id)

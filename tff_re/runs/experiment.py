@@ -1,4 +1,4 @@
-"""From a resolved recipe to everything that a run needs: data at clients, a model, an algorithm, an evaluation."""
+"""From a resolved recipe to what a run needs: data at clients, a model, an algorithm, an evaluation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tff_re.tasks.data_paths import DataPaths
 
 @dataclass(frozen=True)
 class Experiment:
-    """A recipe made ready to run.
+    """A recipe with its data and computations, ready to run.
 
     Attributes:
       recipe: with all its values.
@@ -37,9 +37,10 @@ class Experiment:
       algorithm: the federated algorithm as computations.
       evaluation: the federated evaluation, see `build_evaluation`.
       traffic: bytes per client and round.
-      clients_per_round: how many are sampled in each.
-      scoring: scores what the server holds to judge by, see `HeldOut`; None where the clients hold the test examples.
-      selection: what Lazy MIL would select, see `build_selection`; None unless it is known which sentences are true.
+      clients_per_round: how many clients are sampled in each round.
+      scoring: scores the examples at the server, see `HeldOut`; None where the clients hold the test examples.
+      selection: what Lazy MIL would select, see `build_selection`; None unless it is known which sentences state their
+        relation.
     """
 
     recipe: Recipe
@@ -55,7 +56,7 @@ class Experiment:
 
 @dataclass
 class ExperimentBuilder:
-    """Builds experiments; what two of them have in common is built once.
+    """Builds experiments; parts that two of them share are built once.
 
     Seeds differ in data and initial weights, not in computations; algorithms compared on a seed differ in
     computations, not in data.
@@ -154,7 +155,7 @@ def _weight_bytes(recipe: Recipe, model: LocalModel) -> int:
 
 
 def _require_room(recipe: Recipe, algorithm: FederatedAlgorithm, prepared: Prepared, sampled: int) -> None:
-    """What the clients of a round keep comes back from the worker in one message, which cannot be larger than 2 GB."""
+    """Raises UserError where the client states of a round do not fit into one message from the worker (2 GB)."""
     blank = algorithm.client_work.initial_client_state
     if blank is None:
         return
@@ -162,15 +163,15 @@ def _require_room(recipe: Recipe, algorithm: FederatedAlgorithm, prepared: Prepa
     size = sum(sorted(kept, reverse=True)[:sampled])
     if size > LARGEST_MESSAGE:
         raise UserError(
-            f"{recipe.source}: what {sampled} clients keep of {recipe.algorithm.name} is {size / 1e9:.1f} GB, and a "
+            f"{recipe.source}: the states of {sampled} clients of {recipe.algorithm.name} are {size / 1e9:.1f} GB, and a "
             f"message to TFF's worker holds {LARGEST_MESSAGE / 1e9:g}; sample fewer clients a round, or a smaller model"
         )
 
 
 def _with_counts(recipe: Recipe, trainable: int, prepared: Prepared):
-    """The algorithm's options with what the run counts where the recipe leaves it open: all clients (SCAFFOLD divides
-    by their number), the facts of the knowledge base (Lazy MIL selects for each), the server's examples (FedED's
-    uploads are predictions of so many)."""
+    """The algorithm's options, with counts of the run filled in where the recipe leaves them open: all clients (SCAFFOLD
+    divides by their number), the facts of the knowledge base (Lazy MIL selects for each), the server's examples (FedED's
+    uploads are predictions of them)."""
     options = recipe.algorithm.options
     if getattr(options, "num_clients", trainable) is None:
         options = dataclasses.replace(options, num_clients=trainable)
@@ -203,7 +204,7 @@ def _with_counts(recipe: Recipe, trainable: int, prepared: Prepared):
 
 
 def _client_model(recipe: Recipe, prepared: Prepared) -> LocalModel:
-    """The clients' own model; UserError for an algorithm that averages weights, or inputs that do not fit."""
+    """The clients' own model; UserError for an algorithm that averages weights, or frozen layers."""
     build = algorithms.find(recipe.algorithm.name).build
     if "client_model" not in inspect.signature(build).parameters:
         raise UserError(
@@ -216,7 +217,7 @@ def _client_model(recipe: Recipe, prepared: Prepared) -> LocalModel:
 
 
 def _of(recipe: Recipe, make, *arguments):
-    """make(*arguments), with the recipe named where it asks for what does not fit together."""
+    """make(*arguments); a UserError names the recipe."""
     try:
         return make(*arguments)
     except UserError as error:
@@ -224,7 +225,7 @@ def _of(recipe: Recipe, make, *arguments):
 
 
 def _form(prepared: Prepared) -> tuple:
-    """What the computations depend on: sizes, not values."""
+    """The sizes that the computations depend on; they do not depend on values."""
     inputs = prepared.inputs
     vectors = getattr(inputs, "vectors", None)
     fields = [f.name for f in dataclasses.fields(inputs) if f.compare and f.name != "vectors"]

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from datasets.errors import DataError
 from tff_re.errors import UserError
-from tff_re.models.inputs import BagInput
 from tff_re.recipes.reading import load
 from tff_re.runs.experiment import Experiment, ExperimentBuilder
 from tff_re.runs.folder import RunFolder, permissions, writing
@@ -44,12 +43,12 @@ def open_run(
 
     Args:
       path: the folder.
-      where: where its data are.
+      data_paths: where its data are.
       runtime_name: of the runtime.
-      only_read: the caller writes nothing into the folder, so that one which may not be written will do.
+      only_read: the caller writes nothing into the folder, so that a read-only folder is enough.
 
     Raises:
-      UserError: no run there, or none with a checkpoint; DataError: its data are not there any more.
+      UserError: no run there, or none with a checkpoint; DataError: its data are missing.
     """
     RunFolder(path).require_run()
     with contextlib.ExitStack() as stack:
@@ -90,9 +89,6 @@ def export_run(
         raise UserError(f"{path}: may not be written; give --out a folder elsewhere")
     with open_run(path, data_paths, runtime_name, only_read=True) as (run, _):
         recipe, prepared = run.experiment.recipe, run.experiment.prepared
-        samples, inputs = prepared.samples("test"), prepared.inputs
-        if prepared.bags is not None:
-            inputs = BagInput(inputs, run.experiment.algorithm.bag_pooling)
         own = exported_recipe(recipe)
         exported = run.experiment if own is recipe else run.builder.build(own, trains=False)
         details = details_of(run.experiment, read_history(run.folder), run.round, run.weights, exported)
@@ -101,12 +97,12 @@ def export_run(
                 out or RunFolder(path).export,
                 model_name=recipe.model.name,
                 model_options=recipe.model.options,
-                inputs=inputs,
+                inputs=prepared.exported_inputs(run.experiment.algorithm),
                 label_names=prepared.output_names,
                 weights=run.weights,
                 encoding=prepared.encoding,
                 details=without_folders(details),
-                probes=samples,
+                probes=prepared.samples("test"),
                 files=files_of(recipe, run.folder),
                 formats=formats,
                 quantise=quantise,
@@ -116,14 +112,14 @@ def export_run(
 
 
 LOCK = ".lock"
-"""What `RunFolder.locked` locks."""
+"""The file that `RunFolder.locked` locks."""
 
 
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def _may_be_written(path: Path) -> bool:
-    """Whether a run's folder, its lock and its log may be written; whatever else is wrong is told by who writes."""
+    """Whether a run's folder, its lock and its log may be written; other errors are left to the writer."""
     folder = RunFolder(path)
     try:
         with tempfile.TemporaryFile(dir=path):
@@ -138,12 +134,12 @@ def _may_be_written(path: Path) -> bool:
 
 @contextlib.contextmanager
 def _copied(path: Path) -> Iterator[Path]:
-    """A folder that may be written and holds what a run's folder does: its small files, and links to its checkpoints.
+    """A writable copy of a run's folder: its small files, and links to its checkpoints.
 
     Raises:
       UserError: another process trains in the run's folder, or a file of it cannot be read.
 
-    What is raised meanwhile about a file of the copy (UserError, DataError, OSError) names the run's own.
+    UserError, DataError and OSError raised inside the context name the run's file in place of the copy's.
     """
     with tempfile.TemporaryDirectory(prefix="tff-re-") as name, contextlib.ExitStack() as stack:
         copy = Path(name)
@@ -157,7 +153,7 @@ def _copied(path: Path) -> Iterator[Path]:
             raise UserError(f"{error.filename or path}: cannot be read ({error.strerror})") from None
         try:
             yield copy
-        except (UserError, DataError, OSError) as error:  # the user knows the run's folder
+        except (UserError, DataError, OSError) as error:  # the user does not know the copy
             if str(copy) not in str(error):
                 raise
             raise _named_after(error, copy, path) from None

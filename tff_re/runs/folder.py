@@ -1,4 +1,4 @@
-"""The folder of a run: what lies where, and that nothing in it is lost or half-written."""
+"""The folder of a run: its files, its lock, permissions, and writing without half-written files."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text file whole or not at all; OSError as it comes, for `writing` to translate."""
+    """Writes a text file whole or not at all; `writing` translates its OSError."""
     replace_file(path, text.encode("utf-8"))
 
 
 @contextlib.contextmanager
 def writing(folder: Path):
-    """Turns a full disk and a folder that may not be written into one line with the remedy."""
+    """Turns the errors of a full disk and of a read-only folder into UserError."""
     try:
         yield
     except OSError as error:
@@ -48,9 +48,9 @@ def writing(folder: Path):
 
 @contextlib.contextmanager
 def permissions(mask: int = 0o077):
-    """What is created meanwhile lacks these permissions; by default it is this user's alone (folders 0700, files 0600).
+    """Sets the umask: files made inside lack these permissions; by default only this user may read and write them.
 
-    Of the whole process, as the operating system has it: other threads' files, too. Yields the mask before.
+    The umask is the whole process's: other threads' files are made with it, too. Yields the mask before.
     """
     before = os.umask(mask)
     try:
@@ -60,7 +60,7 @@ def permissions(mask: int = 0o077):
 
 
 def make_private_folder(path: Path) -> None:
-    """Makes a folder that only this user may enter; one that is there already keeps its permissions.
+    """Makes a folder that only this user may enter; an existing one keeps its permissions.
 
     Raises:
       UserError: a part of its path is a file.
@@ -78,8 +78,8 @@ class RunFolder:
     """Paths of a run.
 
     recipe.toml, environment.json, partition.json, metrics.csv, timings.csv, clients.csv, classes.csv,
-    confusion.csv, client_states.csv (of algorithms whose clients keep something to look at), precision_recall.csv
-    (of tasks that rank), summary.json, digests.json, run.log,
+    confusion.csv, client_states.csv (algorithms whose client states are recorded), precision_recall.csv
+    (tasks that rank), summary.json, digests.json, run.log,
     tensorboard/, checkpoints/, plots/, model.keras, export/.
     """
 
@@ -109,7 +109,7 @@ class RunFolder:
             if not resume:
                 raise UserError(f"{self.path}: holds this run already; continue it with --resume or give another --out")
         else:
-            # What a kill in the first moments left is ours.
+            # A part of recipe.toml is left by a kill while the folder was begun.
             if self.path.exists() and set(self.path.iterdir()) - set(self.path.glob(".recipe.toml.*.part")):
                 raise UserError(f"{self.path}: is not empty and holds no run; give --out an empty or a new folder")
             if resume and not self.path.exists():
@@ -123,7 +123,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self):
-        """Keeps a second process out of the folder. What is written meanwhile is this user's alone."""
+        """Keeps a second process out of the folder; files written inside are this user's alone."""
         from filelock import FileLock, Timeout
 
         lock = FileLock(self.path / ".lock", mode=0o600)

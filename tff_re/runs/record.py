@@ -1,8 +1,7 @@
-"""What a checkpoint keeps of the files beside it, so that a resume can check and repair them, and a finished run's
-digests.
+"""A checkpoint's record of the files beside it, by which a resume checks and repairs them; a finished run's digests.
 
 The record is part of the program state, which is written whole or not at all: a checkpoint is never without its record.
-The CSV files go on after a checkpoint, so that rows of later rounds are no damage; a resume drops them.
+Rows of rounds after the checkpoint are no damage: a resume drops them.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ _DIGITS = 18
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a checkpoint keeps of its run.
+    """A checkpoint's record of its run.
 
     Attributes:
       recipe: SHA-256 of recipe.toml.
-      partition: SHA-256 of which client holds what, see `partition_digest`; None where nothing is given to clients.
+      partition: SHA-256 of which client holds what, see `partition_digest`; None where the clients' data are generated.
       files: name in RunFolder -> the text of the CSV file with the rows up to the checkpoint's round.
     """
 
@@ -75,7 +74,7 @@ class RunRecord:
 
 
 def record_of(folder: RunFolder, partition: str | None) -> RunRecord:
-    """The record of a run's folder as it is now. Raises OSError, or UserError for a file that is no text any more."""
+    """The record of a run's folder as it is now. Raises OSError, or UserError for a file that is not UTF-8."""
     files = {}
     for name in BY_ROUND:
         path: Path = getattr(folder, name)
@@ -88,7 +87,7 @@ def record_of(folder: RunFolder, partition: str | None) -> RunRecord:
 
 
 def require_undamaged(folder: RunFolder, name: str) -> None:
-    """Raises UserError where a file of BY_ROUND was damaged while its run went on."""
+    """Raises UserError where a file of BY_ROUND was damaged during training."""
     path: Path = getattr(folder, name)
     if path.exists() and rows_up_to(_text(path), name, math.inf) is None:
         raise _damaged_meanwhile(path) from None
@@ -139,8 +138,7 @@ def repair(record: RunRecord, folder: RunFolder, round_num: int) -> None:
 
 
 def begin_anew(folder: RunFolder) -> None:
-    """Takes damaged CSV files away where no checkpoint is there: training starts at round 1 and needs none of their
-    rows."""
+    """Removes damaged CSV files where there is no checkpoint: training starts at round 1 and needs none of their rows."""
     for name in BY_ROUND:
         path = getattr(folder, name)
         if path.exists() and rows_up_to(_text(path), name, math.inf) is None:
@@ -149,7 +147,7 @@ def begin_anew(folder: RunFolder) -> None:
 
 
 def require_rounds(folder: RunFolder, round_num: int) -> None:
-    """For a checkpoint without a record, of an older version: its rows must be there, since they cannot be made again.
+    """For a checkpoint without a record, of an older version: its rows must be there, they cannot be restored.
 
     Raises:
       UserError: metrics.csv or timings.csv lacks a round, or cannot be read.
@@ -197,7 +195,7 @@ def rows_up_to(text: str | None, name: str, round_num: float) -> list[dict[str, 
     found, before = [], 0
     once = name != "client_states"  # which has a row for each client and value
     for row in rows:
-        # Python makes no number of thousands of digits.
+        # Python refuses to convert thousands of digits.
         if len(row) != len(heading) or not row[0].isdecimal() or len(row[0]) > _DIGITS:
             return None
         if once and int(row[0]) != before + 1:
@@ -225,7 +223,8 @@ def write_digests(folder: RunFolder) -> None:
 
 
 def is_as_it_was(folder: RunFolder) -> bool:
-    """Whether the files of a finished run have the digests that it left; also for a run of before there were such."""
+    """Whether the files of a finished run have the digests in digests.json; true for a run of an older version without
+    them."""
     if not folder.digests.exists():
         return True
     try:
@@ -236,7 +235,7 @@ def is_as_it_was(folder: RunFolder) -> bool:
 
 
 def notice(message: str) -> None:
-    """Something that was mended or could not be checked: a line in the run's log and on standard error."""
+    """Says what was repaired or could not be checked: a line in the run's log and on standard error."""
     if logging.getLogger("tff_re").handlers:  # else it would be printed by the root's
         _log.warning(message)
     with contextlib.suppress(OSError):

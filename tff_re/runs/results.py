@@ -15,6 +15,7 @@ from tff_re.models.keras_files import forget_layer_names, save_keras
 from tff_re.models.text_layers import forget_initial_values
 from tff_re.report import (
     confusion_png,
+    csv_text,
     first_and_last,
     partition_heatmap,
     precision_recall_png,
@@ -57,17 +58,16 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         if points is not None:
             write_precision_recall(folder.precision_recall, points)
     if result.test is not None:
-        rows = ["client,examples,accuracy,loss"]
-        rows += [f"{_quoted(c)},{n},{accuracy!r},{loss!r}" for c, (n, accuracy, loss) in result.test.clients.items()]
-        write_text(folder.clients, "\n".join(rows) + "\n")
-        labels = experiment.prepared.label_names
-        rows = ["class,precision,recall,f1,examples"]
-        for label, *numbers, support in zip(labels, *per_class(result.test.confusion), strict=True):
-            rows.append(",".join([_quoted(label), *(repr(float(n)) for n in numbers), str(int(support))]))
-        write_text(folder.classes, "\n".join(rows) + "\n")
-        rows = [",".join(["class", *map(_quoted, labels)])]
-        rows += [",".join([_quoted(n), *map(str, row)]) for n, row in zip(labels, result.test.confusion, strict=True)]
-        write_text(folder.confusion, "\n".join(rows) + "\n")
+        clients = [[client, *values] for client, values in result.test.clients.items()]
+        write_text(folder.clients, csv_text([["client", "examples", "accuracy", "loss"], *clients]))
+        labels, confusion = experiment.prepared.label_names, result.test.confusion
+        classes = [
+            [label, *map(float, numbers), int(support)]
+            for label, *numbers, support in zip(labels, *per_class(confusion), strict=True)
+        ]
+        write_text(folder.classes, csv_text([["class", "precision", "recall", "f1", "examples"], *classes]))
+        counts = [[label, *row] for label, row in zip(labels, confusion.tolist(), strict=True)]
+        write_text(folder.confusion, csv_text([["class", *labels], *counts]))
     write_digests(folder)
 
 
@@ -106,11 +106,12 @@ def write_details(experiment: Experiment, folder: RunFolder, result: Result, his
 
 
 def _measured(history: list[dict[str, float]]) -> list[dict[str, float]]:
-    """What a plot of a run shows: not the spread over clients."""
+    """The metrics that a plot of a run shows: without the spread over clients."""
     shown = ["round", "local/loss", "train/loss", "test/loss"]
-    judged = [f"{split}/{name}" for name in ("auc", "f1") for split in ("dev", "test")]
-    # The server's examples are what a run with such is judged by; its clients' accuracy counts "no relation".
-    shown += judged if any(name in row for row in history for name in judged) else ["train/accuracy", "test/accuracy"]
+    at_server = [f"{split}/{name}" for name in ("auc", "f1") for split in ("dev", "test")]
+    # Where the server holds test examples, they are the run's result; the clients' accuracy counts "no relation".
+    has_server = any(name in row for row in history for name in at_server)
+    shown += at_server if has_server else ["train/accuracy", "test/accuracy"]
     return [{name: row[name] for name in shown if name in row} for row in history]
 
 
@@ -163,7 +164,3 @@ def best_values(history: list[dict[str, float]], test: bool = True) -> dict[str,
                 pick = min if name.endswith("/loss") else max
                 best[name] = pick(best.get(name, value), value)
     return best
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"' if set(text) & set(',"\r\n') else text

@@ -24,7 +24,7 @@ _log = logging.getLogger("tff_re")
 
 
 class _LogFile(logging.FileHandler):
-    """A full disk is for `writing` to tell in one line, not for logging to print a traceback of."""
+    """Lets the error of a full disk through to `writing`; logging itself would print a traceback."""
 
     def handleError(self, record):
         raise
@@ -32,8 +32,8 @@ class _LogFile(logging.FileHandler):
 
 @contextlib.contextmanager
 def logging_to(path: Path) -> Iterator[None]:
-    """Appends the log of this project's modules to a file, and only there: TensorFlow's company adds a handler that
-    prints to the root."""
+    """Appends the log of this project's modules to a file, and only there: libraries that TensorFlow imports add a
+    handler to the root logger, which prints."""
     handler = _LogFile(path, encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     _log.addHandler(handler)
@@ -66,8 +66,8 @@ def train_run(
     Args:
       recipe: resolved.
       out: the run's folder; new, or with `resume` a folder of the same recipe.
-      workshop: builds the experiment; give one to several runs and what they share is built once.
-      where: where the data are, if there is no workshop.
+      builder: builds the experiment; give the same one to several runs and what they share is built once.
+      data_paths: where the data are, if no builder is given.
       resume: continue a run that was interrupted. The numbers are those of an uninterrupted run.
       runtime: a runtime's name, or one that is open.
       on_start: called with the experiment before the first round.
@@ -75,7 +75,7 @@ def train_run(
       details: whether plots and the Keras model are written too.
 
     Raises:
-      UserError, DataError: see the parts.
+      UserError, DataError: the recipe cannot run, the data are missing or malformed, or the folder is in use.
     """
     folder = RunFolder(out)
     data_paths = data_paths or DataPaths()
@@ -105,7 +105,8 @@ def train_run(
 
 
 def _require_temporary_folder() -> None:
-    """TensorFlow's AutoGraph writes code there, and without room for it fails in riddles."""
+    """Raises UserError unless the folder for temporary files has room: TensorFlow's AutoGraph writes code there, and
+    its error for a full disk does not say so."""
     try:
         with tempfile.TemporaryFile() as file:
             file.write(bytes(1 << 14))

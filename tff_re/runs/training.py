@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 import zlib
 from collections import OrderedDict
@@ -14,7 +13,7 @@ import numpy as np
 
 from tff_re.runs.checkpoints import Records
 from tff_re.errors import UserError
-from tff_re.runs.evaluation import Evaluation, Evaluator, ServerEvaluator, ServerEvaluation, Truth, arranged
+from tff_re.runs.evaluation import Evaluation, Evaluator, SelectionEvaluator, ServerEvaluation, ServerEvaluator, arranged, recorded_of_train
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.record import partition_digest
@@ -30,7 +29,7 @@ RESTARTS_IN_A_ROW = 3
 
 @dataclass(frozen=True)
 class RoundReport:
-    """What a finished round tells: its number from 1, the metrics so far by name, seconds of training."""
+    """A finished round: its number from 1, the number of rounds, its metrics by name, the seconds of its training."""
 
     round: int
     rounds: int
@@ -43,16 +42,14 @@ class Result:
     """A finished run.
 
     Attributes:
-      weights: ModelWeights: the last round's, or where the server holds a dev split those of the round that it chose.
+      weights: ModelWeights of the last round, or of the chosen one where the server holds a dev split.
       test: the last evaluation of the clients' test examples, if they have any.
-      seconds_per_round: median over the rounds of this process.
-      judgement: of these weights, where the server holds examples.
-      chosen: (the round that dev chose, the metric that chose it), where there is dev.
+      server_evaluation: of these weights, where the server holds examples.
+      chosen: (the round whose metric on the dev split is highest, that metric), where there is a dev split.
     """
 
     weights: object
     test: Evaluation | None
-    seconds_per_round: float
     server_evaluation: ServerEvaluation | None = None
     chosen: tuple[int, str] | None = None
 
@@ -86,22 +83,22 @@ def train(
 
     Raises:
       UserError: no client of a round had a finite update, or the metrics went NaN.
-      WorkerDied: the worker died again and again in the same round.
+      WorkerDied: the worker died in the same round more than `RESTARTS_IN_A_ROW` times.
     """
     recipe = experiment.recipe
-    ids, examples = arranged(experiment, experiment.prepared.examples, "train")
+    ids, examples = arranged(experiment, "train")
     test, on_train = Evaluator(experiment, "test"), Evaluator(experiment, "train")
     initial_state_of = experiment.algorithm.client_work.initial_client_state
     at_server = _at_server(experiment)
     server_evaluator = None if experiment.scoring is None else ServerEvaluator(experiment)
-    truth = None if experiment.selection is None else Truth(experiment)
+    selection = None if experiment.selection is None else SelectionEvaluator(experiment)
     records = Records(folder, partition_digest(experiment.prepared.partition))
     try:
         call = _Restarting(runtime)
         start = _start(experiment, call, examples)
         state, done = records.load_latest(start)
         state = start if state is None else state
-        evaluation, seconds = None, []
+        evaluation = None
         if done >= recipe.training.rounds and not test.empty:
             evaluation = call(test, state["server"]["weights"])
         for round_num in range(done + 1, recipe.training.rounds + 1):
@@ -113,7 +110,6 @@ def train(
             began = time.perf_counter()
             output = call(experiment.algorithm.next, state["server"], clients, *client_state, *at_server(round_num))
             took = time.perf_counter() - began
-            seconds.append(took)
             state["server"] = output["state"]
             fresh = _fresh_states(experiment, [ids[i] for i in chosen], client_state, output)
             for place, i in enumerate(chosen if initial_state_of else ()):
@@ -130,12 +126,12 @@ def train(
                     metrics.update({f"test/{name}": value for name, value in evaluation.metrics.items()})
                 if recipe.evaluation.train_split:
                     on_all = call(on_train, weights).metrics
-                    metrics.update({f"train/{n}": v for n, v in on_all.items() if not n.startswith("accuracy_")})
+                    metrics.update({f"train/{name}": on_all[name] for name in recorded_of_train(on_all)})
                 if server_evaluator is not None:
                     metrics.update(call(server_evaluator, weights).metrics)
                     _choose(state, round_num, metrics.get(server_evaluator.criterion))
-                if truth is not None:
-                    metrics.update(call(truth, weights))
+                if selection is not None:
+                    metrics.update(call(selection, weights))
                 timings["seconds/evaluation"] = time.perf_counter() - began
             records.release(round_num, metrics, timings)
             if experiment.algorithm.client_work.shown:
@@ -147,27 +143,30 @@ def train(
         server_evaluation = None if server_evaluator is None else call(server_evaluator, weights)
     finally:
         records.close()
-    median = float(np.median(seconds)) if seconds else math.nan
     chosen = None if by_dev is None else (by_dev, server_evaluator.criterion)
-    return Result(weights, evaluation, median, server_evaluation, chosen)
+    return Result(weights, evaluation, server_evaluation, chosen)
 
 
 def _choose(state: OrderedDict, round_num: int, value: float | None) -> None:
-    """Keeps the weights of the round that dev likes best, the first of equals; they are part of the checkpoints."""
+    """Keeps the weights of the round with the highest dev metric, the first of equals; they are part of the checkpoints."""
     if "chosen" in state and value > state["chosen"]["value"]:
         weights = state["server"]["weights"]
         state["chosen"] = OrderedDict(round=np.int64(round_num), value=np.float64(value), weights=weights)
 
 
 def _final(state: OrderedDict) -> tuple[object, int | None]:
-    """(the weights that a run ends with, the round that dev chose); None where dev liked none, or there is no dev."""
+    """(the weights that a run ends with, the chosen round); None without a dev split, or where its metric was never
+    finite."""
     if "chosen" in state and (round_num := int(state["chosen"]["round"])):
         return state["chosen"]["weights"], round_num
     return state["server"]["weights"], None
 
 
 def _start(experiment: Experiment, call, examples: list) -> OrderedDict:
-    """The state before the first round: the server's, what each client keeps, and what dev has chosen so far."""
+    """The state before the first round: the server's, each client's, and that of the chosen round if there is dev.
+
+    The key 'memory' holds the client states; it is part of the checkpoints' structure, also of older versions.
+    """
     seed, initial_state_of = experiment.recipe.seed, experiment.algorithm.client_work.initial_client_state
     state = OrderedDict(
         server=call(experiment.algorithm.initialize, experiment.model.initial_weights(seed)),
@@ -181,7 +180,7 @@ def _start(experiment: Experiment, call, examples: list) -> OrderedDict:
 
 
 def _at_server(experiment: Experiment) -> Callable[[int], tuple]:
-    """Round -> what the server itself holds, as the algorithm's last argument; none for most algorithms."""
+    """Round -> the examples at the server, as the algorithm's last argument; empty for most algorithms."""
     if experiment.algorithm.server_type is None:
         return lambda round_num: ()
     examples = experiment.model.arrange(experiment.prepared.examples.server)
@@ -190,12 +189,12 @@ def _at_server(experiment: Experiment) -> Callable[[int], tuple]:
 
 
 def final_weights(experiment: Experiment, folder: RunFolder, runtime: Runtime):
-    """(weights, round) of the newest checkpoint of a run, or of the round that dev had chosen by then.
+    """(weights, round) of the newest checkpoint of a run, or of the round chosen on dev up to it.
 
     Raises:
       UserError: the run has no checkpoint yet, or one that is not of the folder's recipe and partition.
     """
-    _, examples = arranged(experiment, experiment.prepared.examples, "train")
+    _, examples = arranged(experiment, "train")
     records = Records(folder, partition_digest(experiment.prepared.partition))
     try:
         state, done = records.load_latest(_start(experiment, _Restarting(runtime), examples), resume=False)
@@ -210,9 +209,9 @@ def final_weights(experiment: Experiment, folder: RunFolder, runtime: Runtime):
 def _fresh_states(
     experiment: Experiment, ids: list[str], client_state: tuple, output
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Client id -> name -> what may be recorded of the memories after a round (`Objective.shown`).
+    """Client id -> name -> what may be recorded of the client states after a round (`Objective.shown`).
 
-    A client that did not count (its update was not finite) kept the memory that it had, and is left out.
+    A client whose update was not finite kept its state, and is left out.
     """
     shown = experiment.algorithm.client_work.shown
     if not shown:
@@ -237,7 +236,7 @@ def flat_metrics(metrics) -> dict[str, float]:
                 flat[f"{prefix}{name}"] = float(value)
 
     for place, part in metrics.items():
-        # The parts of our own name their metrics in full; those of TFF are told apart by where they come from.
+        # Metrics of our own parts have full names; those of TFF's parts get the part's name as a prefix.
         if isinstance(part, dict):
             add("" if place in ("work", "aggregator") else f"{place}/", part)
     return flat

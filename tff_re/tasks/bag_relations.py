@@ -25,14 +25,15 @@ from datasets.catalogue import find_data_set
 from datasets.encoded_clients import training_texts
 from datasets.errors import DataError
 from datasets.federated import FederatedExamples
-from datasets.partition import Partition, build_partition, label_counts, read_partition
+from datasets.partition import Partition, label_counts
+from tff_re.models.inputs import BagInput, HiddenRelationInput, RelationInput
 from tff_re.settings import refuse_unread
-from tff_re.tasks.base import Prepared
+from tff_re.tasks.base import Prepared, partition_of
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.held_out import DEV, TEST
-from tff_re.tasks.ranking_metrics import PRECISION_AT, curve, ranking_metrics
+from tff_re.tasks.ranking_metrics import PRECISION_AT, RANKING_METRICS, curve, ranking_metrics
 from tff_re.tasks.relation_text import RelationTextOptions, relation_encoding
-from tff_re.tasks.sizes import require_room_for_texts, require_samples_for_clients
+from tff_re.tasks.sizes import require_room_for_texts
 
 PLANTED = "planted"
 PLANTED_TEST_SHARE = 0.25
@@ -169,11 +170,7 @@ class Options(RelationTextOptions):
 def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
     """Reads the corpora, shuffles the sentences of the training bags over platforms and encodes all."""
     corpus, held_out, made = _corpora(options, seed, data_paths)
-    if data_paths.partition is not None:
-        partition = read_partition(data_paths.partition, corpus)
-    else:
-        require_samples_for_clients(partitioner, len(corpus.samples))
-        partition = build_partition(corpus, partitioner, seed=seed, test_share=0.0)
+    partition = partition_of((corpus,), partitioner, seed, data_paths, test_share=0.0)
     encoding, inputs, notes = relation_encoding(
         options, lambda text_of: training_texts(partition, corpus, text_of=text_of), seed, data_paths
     )
@@ -217,7 +214,7 @@ def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> 
 
 
 class BagsAtServer:
-    """Bags that the server ranks facts of: a `tff_re.tasks.held_out.HeldOut`."""
+    """Bags at the server, whose facts are ranked: a `tff_re.tasks.held_out.HeldOut`."""
 
     criterion = "auc"
 
@@ -226,7 +223,7 @@ class BagsAtServer:
         bags: split -> its bags; `test`, and `dev` before it if there is one.
 
         Raises:
-          DataError: a split without a fact, so that nothing is there to be found.
+          DataError: a split without a fact, so that there is no recall.
         """
         for split, of_split in bags.items():
             if not of_split.labels[:, 1:].any():
@@ -237,6 +234,7 @@ class BagsAtServer:
                 )
         self._bags = bags
         self.splits = tuple(bags)
+        self.metric_names = tuple(f"{split}/{name}" for split in bags for name in RANKING_METRICS)
 
     def scoring(self, algorithm: FederatedAlgorithm) -> tff.Computation:
         """Probabilities of all relations for every bag, as the algorithm's method pools its sentences."""
@@ -255,8 +253,12 @@ class BagsAtServer:
             found.update({f"{split}/{name}": value if finite else np.nan for name, value in measured.items()})
         return found
 
+    def exported_inputs(self, inputs: RelationInput | HiddenRelationInput, algorithm: FederatedAlgorithm) -> BagInput:
+        """Bags of sentences, pooled as the algorithm's method does."""
+        return BagInput(inputs, algorithm.bag_pooling)
+
     def behind(self, run: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]) -> BagsAtServer:
-        """The same bags with a model's frozen layers behind them."""
+        """The same bags behind a model's frozen layers."""
         return BagsAtServer(
             {split: dataclasses.replace(bags, arrays=run(bags.arrays)) for split, bags in self._bags.items()}
         )
@@ -281,8 +283,7 @@ class BagsAtServer:
         """The curve of the test split's facts; None where a score is not finite."""
         if not np.isfinite(scores[TEST]).all():
             return None
-        points = curve(scores[TEST][:, 1:], self._true(TEST))
-        return np.stack([points.recall, points.precision, points.score], axis=-1)
+        return curve(scores[TEST][:, 1:], self._true(TEST)).points()
 
     def _true(self, split: str) -> np.ndarray:
         return self._bags[split].labels[:, 1:].astype(bool)

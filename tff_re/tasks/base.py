@@ -1,4 +1,4 @@
-"""What a task gives to training: examples at clients, the form of the inputs, and how to export."""
+"""A task's data for a run: examples at clients, the form of the inputs, what is measured, how to export."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import tensorflow as tf
 
+from computations.federated_algorithm import FederatedAlgorithm
 from computations.local_model import LABEL, LocalModel
 from datasets.bags.records import BagCorpus
 from datasets.documents.corpus import DocumentCorpus
@@ -24,6 +25,7 @@ from tff_re.models.inputs import DenseInput, DocumentInput, HiddenRelationInput,
 from tff_re.settings import Choice
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.held_out import HeldOut
+from tff_re.tasks.metrics import ClassMeasures, PairMeasures
 from tff_re.tasks.sizes import require_samples_for_clients
 
 
@@ -40,14 +42,16 @@ class Prepared:
       corpora: what the partition's ids are of, for an export to be checked on; none where nothing was read.
       positive_labels: the relations that micro-F1 and macro-F1 count, all labels but "no relation"; None: the task does
         not classify relations.
-      notes: what a reader of the results should know (what was left out, coverage of the word vectors, …).
-      held_out: what the server holds to judge by, where the clients hold no test examples.
+      notes: for readers of the results: what was left out, coverage of the word vectors, …
+      held_out: the examples at the server for dev and test, where the clients hold no test examples.
       held_out_corpora: split -> the corpus that `held_out` was made of, for an export to be checked on.
       beside: name -> TensorSpec of what examples have beside the model's inputs and the label, for algorithms.
       bags: the training bags, where that is what the clients' sentences make.
       truth: for each client int8 [n], whether its rows state their relation (1), or not (0), or have none (-1); None
-        where that is not known, which is everywhere but in made-up bags.
+        where that is not known: it is known of planted bags alone.
       documents: how whole documents spread over the clients, where the samples are such.
+      pair_relations: the relations that a pair in a document may have, where the examples are documents; None: the
+        examples are of one class each.
       references: row of a comparison's table -> metric -> value: what the data themselves give without any training, a
         ceiling or a trivial baseline. Written into summary.json.
     """
@@ -64,6 +68,7 @@ class Prepared:
     bags: BagCorpus | None = None
     truth: tuple[np.ndarray, ...] | None = None
     documents: DocumentStatistics | None = None
+    pair_relations: tuple[str, ...] | None = None
     references: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     corpora: tuple = field(default=(), repr=False)
     held_out_corpora: Mapping[str, BagCorpus | DocumentCorpus] = field(default_factory=dict, repr=False)
@@ -81,9 +86,16 @@ class Prepared:
     @property
     def output_names(self) -> tuple[str, ...]:
         """What the model's probabilities are of: the classes, or of documents the relations that a pair may have."""
-        if isinstance(self.inputs, DocumentInput):
-            return next(iter(self.held_out_corpora.values())).relation_names
-        return self.label_names
+        return self.label_names if self.pair_relations is None else self.pair_relations
+
+    @property
+    def measures(self) -> ClassMeasures | PairMeasures:
+        """What is measured on the clients' examples."""
+        return ClassMeasures(self.positive_labels) if self.pair_relations is None else PairMeasures()
+
+    def exported_inputs(self, algorithm: FederatedAlgorithm):
+        """What an exported model is fed with, where an algorithm of this task trained it."""
+        return self.inputs if self.held_out is None else self.held_out.exported_inputs(self.inputs, algorithm)
 
     def samples(self, split: str) -> list:
         """The samples of a split of the server or of all clients, in their order; empty where nothing was read."""
@@ -95,11 +107,11 @@ class Prepared:
         return [sample_of[i] for client in self.partition.clients.values() for i in getattr(client, split)]
 
     def precomputed(self, model: Choice, seed: int) -> Prepared:
-        """These data behind what the recipe's model never changes (frozen layers), which then runs once.
+        """These data behind the frozen layers of the recipe's model, which then run once and not in every round.
 
         Args:
           model: the recipe's model.
-          seed: the run's, which draws what a checkpoint does not have.
+          seed: the run's, which draws the weights that a checkpoint does not have.
         """
         module = models.module(model.name)
         found = module.precompute(model.options, self.inputs, seed) if hasattr(module, "precompute") else None
@@ -151,14 +163,23 @@ def _reads_vectors(module, options) -> bool:
     return hasattr(module, "reads_vectors") and module.reads_vectors(options)
 
 
-def partition_of(options, corpora: tuple, partitioner, seed: int, data_paths: DataPaths, **held_out) -> Partition:
-    """The partition file of `where`, or one drawn.
+def partition_of(
+    corpora: tuple,
+    partitioner,
+    seed: int,
+    data_paths: DataPaths,
+    *,
+    server_share: float = 0.0,
+    server_stratified: bool = False,
+    **held_out,
+) -> Partition:
+    """The partition file of `data_paths`, or one drawn.
 
     Args:
-      options: a task's, with `server_share` and `server_stratified`.
-      corpora: the training corpus, and the one for testing if there is such.
+      corpora: the training corpus, and the one for testing if there is one.
       partitioner, seed: of the draw.
-      where: names the file.
+      data_paths: names the file.
+      server_share, server_stratified: of the samples that the server holds, see `build_partition`.
       **held_out: how samples are held out at the clients where there is no corpus for testing, see `build_partition`.
 
     Raises:
@@ -167,7 +188,7 @@ def partition_of(options, corpora: tuple, partitioner, seed: int, data_paths: Da
     """
     if data_paths.partition is not None:
         partition = read_partition(data_paths.partition, *corpora)
-        if options.server_share and not partition.server:
+        if server_share and not partition.server:
             raise UserError(
                 f"{data_paths.partition}: the server holds no samples in it; set task.server_share "
                 "to 0, or use another file"
@@ -179,7 +200,7 @@ def partition_of(options, corpora: tuple, partitioner, seed: int, data_paths: Da
         corpus,
         partitioner,
         seed=seed,
-        server_share=options.server_share,
-        server_stratified=options.server_stratified,
+        server_share=server_share,
+        server_stratified=server_stratified,
         **({"dev_corpus": test[0]} if test else held_out),
     )

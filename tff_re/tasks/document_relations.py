@@ -21,16 +21,15 @@ from datasets.documents.scoring import best_threshold
 from datasets.documents.selection import set_documents_apart, subset
 from datasets.documents.statistics import document_statistics
 from datasets.errors import DataError
-from datasets.partition import build_partition, label_counts, read_partition
+from datasets.partition import label_counts
 from tff_re.models.inputs import DocumentInput
 from tff_re.settings import refuse_unread
-from tff_re.tasks.base import Prepared
+from tff_re.tasks.base import Prepared, partition_of
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.held_out import DEV, TEST
 from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD, PAIR_METRICS, pair_metrics
 from tff_re.tasks.ranking_metrics import curve
 from tff_re.tasks.relation_text import load_tokenizer
-from tff_re.tasks.sizes import require_samples_for_clients
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,14 +83,10 @@ class Options:
 def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
     """Reads the documents, gives those for training to clients and encodes all."""
     corpus, held_out = _corpora(options, data_paths)
-    if data_paths.partition is not None:
-        partition = read_partition(data_paths.partition, corpus)
-    else:
-        require_samples_for_clients(partitioner, len(corpus.samples))
-        partition = build_partition(corpus, partitioner, seed=seed, test_share=0.0)
+    partition = partition_of((corpus,), partitioner, seed, data_paths, test_share=0.0)
     if partition.server or any(client.test for client in partition.clients.values()):
         raise DataError(
-            "the partition holds documents out, and the server has those to be tested on",
+            "the partition holds documents out, but the test documents are at the server",
             record=f"corpus {corpus.name}",
             remedy="build it with test_share = 0 and server_share = 0",
         )
@@ -123,11 +118,12 @@ def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> 
         held_out_corpora=held_out,
         held_out=DocumentsAtServer(encoded),
         documents=document_statistics(partition, corpus),
+        pair_relations=corpus.relation_names,
     )
 
 
 class DocumentsAtServer:
-    """Documents that the server judges by: a `tff_re.tasks.held_out.HeldOut`."""
+    """Documents at the server: a `tff_re.tasks.held_out.HeldOut`."""
 
     criterion = "f1"
 
@@ -136,7 +132,7 @@ class DocumentsAtServer:
         documents: split -> its documents; `test`, and `dev` before it if there is one.
 
         Raises:
-          DataError: a split that states nothing, so that nothing is there to be found.
+          DataError: a split that states no relation, so that there is no recall.
         """
         for split, of_split in documents.items():
             if not of_split.gold:
@@ -147,6 +143,8 @@ class DocumentsAtServer:
                 )
         self._documents = documents
         self.splits = tuple(documents)
+        threshold = (f"{DEV}/threshold",) if DEV in documents else ()
+        self.metric_names = (*(f"{split}/{name}" for split in documents for name in PAIR_METRICS), *threshold)
 
     def scoring(self, algorithm: FederatedAlgorithm) -> tff.Computation:
         """Probabilities of all relations for every candidate pair."""
@@ -155,6 +153,10 @@ class DocumentsAtServer:
     def examples(self, model: LocalModel, split: str) -> collections.OrderedDict:
         """The documents of a split."""
         return model.arrange(self._documents[split].encoded.arrays)
+
+    def exported_inputs(self, inputs: DocumentInput, algorithm: FederatedAlgorithm) -> DocumentInput:
+        """Encoded documents, as in training."""
+        return inputs
 
     def metrics(self, scores: Mapping[str, np.ndarray]) -> dict[str, float]:
         """For each split `f1`, `precision`, `recall`, and `f1_intra`, `f1_inter` of the pairs that a sentence mentions
@@ -174,8 +176,8 @@ class DocumentsAtServer:
         return found
 
     def points(self, scores: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        """The curve of the test split's candidates; what is stated and no candidate is never recalled. None where a
-        score is not finite or no candidate is stated."""
+        """The curve of the test split's candidates; stated relations that are no candidates count as not found. None
+        where a score is not finite or no candidate is stated."""
         own = self._documents[TEST]
         if not np.isfinite(scores[TEST]).all():
             return None
@@ -183,9 +185,7 @@ class DocumentsAtServer:
         true = own.encoded.arrays["pair_labels"][candidates] > 0
         if not true.any():
             return None
-        points = curve(scores[TEST][candidates], true)
-        recall = points.recall * true.sum() / len(own.gold)
-        return np.stack([recall, points.precision, points.score], axis=-1)
+        return curve(scores[TEST][candidates], true).points(true.sum(), len(own.gold))
 
 
 def _corpora(options: Options, data_paths: DataPaths) -> tuple[DocumentCorpus, dict[str, DocumentCorpus]]:

@@ -1,10 +1,10 @@
-"""What the server itself holds to judge the global model by: a dev split that chooses the round, and a test split."""
+"""Examples at the server: a dev split, which chooses the round, and a test split."""
 
 from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow_federated as tff
@@ -16,18 +16,20 @@ DEV, TEST = "dev", "test"
 
 
 class HeldOut(Protocol):
-    """Examples at the server, scored by the global model and measured as one whole.
+    """Examples at the server, scored by the global model and measured together.
 
     Bags of sentences and pairs of entities in documents are ranked or cut at a threshold over all of them, which a sum
     of the clients' counts cannot do; and the published test sets are the server's.
 
     Attributes:
       splits: `test`, and `dev` before it if there is one.
+      metric_names: what `metrics` gives: `test/auc`, …
       criterion: the metric of `dev` that chooses the round, e.g. `auc`; higher is better.
     """
 
     splits: tuple[str, ...]
     criterion: str
+    metric_names: tuple[str, ...]
 
     def scoring(self, algorithm: FederatedAlgorithm) -> tff.Computation:
         """(<weights@SERVER, examples@SERVER> -> scores@SERVER) as a model trained by the algorithm is to be used."""
@@ -38,8 +40,11 @@ class HeldOut(Protocol):
     def metrics(self, scores: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Split -> what the scoring gave for it, to metrics by name: `test/auc`, …"""
 
+    def exported_inputs(self, inputs: Any, algorithm: FederatedAlgorithm) -> Any:
+        """What an exported model is fed with: `inputs`, those of the model in training, or a form of them."""
+
     def behind(self, run: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]) -> HeldOut:
-        """The same examples with a model's frozen layers behind them; `run` is what those make of arrays."""
+        """The same examples behind a model's frozen layers; `run` applies these to arrays."""
 
     def points(self, scores: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """The test split's curve of precision over recall, float64 [n, 3]: recall, precision, least score, from the

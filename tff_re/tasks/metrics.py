@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from sklearn.metrics import f1_score, matthews_corrcoef, precision_recall_fscore_support
@@ -91,25 +91,68 @@ def trivial_metrics(supports: np.ndarray, positive_labels: Sequence[int] | None 
     return found
 
 
-def pair_metrics(statistics: dict[str, np.ndarray]) -> dict[str, float]:
-    """`loss` (mean over pairs), `precision`, `recall` and `f1` over all relations, at probability one half.
+class ClassMeasures:
+    """What is measured of a classifier on the clients' examples; see `Prepared.measures`.
 
-    Args:
-      statistics: `examples` (pairs) and `loss` (sums), `true_positives`, `predicted`, `actual` [R].
-
-    Returns:
-      NaN for all where there are no pairs; zero where nothing is predicted or holds.
+    Attributes:
+      names: of the metrics.
+      quality: the one that is also given for the worst, the median and the best client, and in clients.csv.
     """
-    count = float(statistics["examples"])
-    if not count:
-        return dict.fromkeys(("loss", "precision", "recall", "f1"), float("nan"))
-    correct, predicted, actual = (float(np.sum(statistics[n])) for n in ("true_positives", "predicted", "actual"))
-    return {
-        "loss": float(statistics["loss"]) / count,
-        "precision": correct / predicted if predicted else 0.0,
-        "recall": correct / actual if actual else 0.0,
-        "f1": 2 * correct / (predicted + actual) if predicted + actual else 0.0,
-    }
+
+    quality = "accuracy"
+
+    def __init__(self, positive_labels: Sequence[int] | None = None):
+        """Args:
+        positive_labels: as for `classification_metrics`.
+        """
+        self._positive_labels = positive_labels
+        self.names = classification_metric_names(positive_labels)
+
+    def metrics(self, statistics: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """`names` -> values, of what clients count (`build_evaluation`), one client's or the sum over clients."""
+        return classification_metrics(statistics, self._positive_labels)
+
+    def confusion(self, statistics: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        """int64 [C, C]; row: label, column: prediction."""
+        return np.asarray(statistics["confusion"], np.int64)
+
+    def trivial(self, statistics: Mapping[str, np.ndarray]) -> dict[str, dict[str, float]]:
+        """See `trivial_metrics`."""
+        return trivial_metrics(self.confusion(statistics).sum(axis=1), self._positive_labels)
+
+
+class PairMeasures:
+    """What is measured of relations of pairs in documents on the clients' examples: as `ClassMeasures`, without a
+    confusion matrix and trivial models, because a pair may have several relations."""
+
+    quality = "f1"
+    names = ("loss", "precision", "recall", "f1")
+
+    def metrics(self, statistics: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """`loss` (mean over pairs), `precision`, `recall` and `f1` over all relations, at probability one half.
+
+        Args:
+          statistics: `examples` (pairs) and `loss` (sums), `true_positives`, `predicted`, `actual` [R].
+
+        Returns:
+          NaN for all where there are no pairs; zero where nothing is predicted or holds.
+        """
+        count = float(statistics["examples"])
+        if not count:
+            return dict.fromkeys(self.names, float("nan"))
+        correct, predicted, actual = (float(np.sum(statistics[n])) for n in ("true_positives", "predicted", "actual"))
+        return {
+            "loss": float(statistics["loss"]) / count,
+            "precision": correct / predicted if predicted else 0.0,
+            "recall": correct / actual if actual else 0.0,
+            "f1": 2 * correct / (predicted + actual) if predicted + actual else 0.0,
+        }
+
+    def confusion(self, statistics: Mapping[str, np.ndarray]) -> None:
+        return None
+
+    def trivial(self, statistics: Mapping[str, np.ndarray]) -> dict[str, dict[str, float]]:
+        return {}
 
 
 def per_class(confusion: np.ndarray):

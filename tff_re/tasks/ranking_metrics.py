@@ -13,6 +13,8 @@ TOP = 2000
 
 PRECISION_AT = (100, 200, 300)
 
+RANKING_METRICS = ("auc", "auc_2000", *(f"p_at_{n}" for n in PRECISION_AT), "p_at_mean", "max_f1")
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -27,9 +29,10 @@ class Curve:
     precision: np.ndarray
     score: np.ndarray
 
-    def points(self, share: float = 1.0) -> np.ndarray:
-        """float64 [n, 3]: recall, precision, score; where a share of what is true can be found at all, of all of it."""
-        return np.stack([share * self.recall, self.precision, self.score], axis=-1)
+    def points(self, found: int = 1, stated: int = 1) -> np.ndarray:
+        """float64 [n, 3]: recall, precision, score; the recall of all that is stated, `found` of it among these
+        predictions."""
+        return np.stack([self.recall * found / stated, self.precision, self.score], axis=-1)
 
     @property
     def f1(self) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""How texts with two marked mentions become a model's inputs: what the tasks on relations have in common."""
+"""From texts with two marked mentions to a model's inputs, for the tasks on relations."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ TextsOf = Callable[[Callable], dict[str, Sequence[str]]]
 def relation_encoding(
     options: RelationTextOptions, texts_of: TextsOf, seed: int, data_paths: DataPaths
 ) -> tuple[RelationEncoding, RelationInput, tuple[str, ...]]:
-    """(encoding, the model's inputs, what a reader of the results should know).
+    """(encoding, the model's inputs, notes for readers of the results).
 
     Args:
       options: a task's.
       texts_of: see `TextsOf`; called for words alone.
-      seed: draws the vectors of words that `vectors_path` has not.
-      where: whether files that can run code may be read.
+      seed: draws the vectors of words that are not in `vectors_path`.
+      data_paths: says whether files that can run code may be read.
 
     Raises:
       UserError: there is no tokenizer, or it cannot be read.
@@ -95,7 +95,7 @@ def load_tokenizer(source: str | None):
     folder, problem = Path(source), None
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, use_fast=True)
-    except Exception as error:  # whatever a damaged file makes of the tokenizers library
+    except Exception as error:  # the tokenizers library raises many kinds for a damaged file
         problem = (str(error).strip().splitlines() or [type(error).__name__])[0]
         if folder.is_dir() and not any(folder.glob("*vocab*")) and not (folder / "tokenizer.json").is_file():
             problem = "the folder holds neither tokenizer.json nor a vocabulary"

@@ -1,7 +1,7 @@
-"""Estimates of what a run needs, and refusals before anything of it is built.
+"""Estimates of the memory that a run needs, checked before anything is built.
 
-An estimate is a lower bound: what certainly has to be in memory at one time, not what TensorFlow adds to it. What is
-refused could not have come to its end; what passes may still be too large.
+An estimate is a lower bound: without what TensorFlow adds. A refused run could not have finished; a run that passes may
+still be too large.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from tff_re.errors import UserError
 
 LARGEST_MESSAGE = 2e9
-"""Bytes of a value on its way from or to TFF's worker (protocol buffers hold no more)."""
+"""Bytes of a value sent to or from TFF's worker (the limit of protocol buffers)."""
 
 ADDRESS_SPACE = 3e9
 """Bytes of address space that TensorFlow and TFF take for the smallest run, without the worker (2.8e9 on two cores)."""
@@ -21,7 +21,7 @@ OPEN_FILES = 64
 """Files that a run may have open at once (the smallest has 28)."""
 
 WEIGHTS_AT_ONCE = 4
-"""So many times its weights a client's training holds: the global ones, its own, their gradient, and the update."""
+"""Copies of the weights that a client's training holds: the global ones, its own, their gradient, the update."""
 
 _CGROUPS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),
@@ -34,7 +34,7 @@ _CGROUPS = (
 
 
 def require_limits() -> None:
-    """Before TensorFlow is imported, which dies without a word where it gets no address space.
+    """Checks limits before TensorFlow is imported, which ends without a message where it gets no address space.
 
     Raises:
       UserError: the limit of address space (ulimit -v) or of open files (ulimit -n) is too small for any run.
@@ -89,7 +89,7 @@ def require_room_for_texts(texts: int, max_length: int, arrays: int) -> None:
 
 
 MOST_EMPTY_CLIENTS = 10_000
-"""So many clients may be asked for, however few samples there are."""
+"""The number of clients that a recipe may ask for, however few samples there are."""
 
 
 def require_samples_for_clients(partitioner, samples: int) -> None:
