@@ -9,12 +9,18 @@ import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
-from tests.upper_floors import builder, share_computations
+import numpy as np
+
+from tests.upper_floors import builder, command, keras_weights, refusal, share_computations
 from tff_re.comparison import outcome
+from tff_re.recipes.metric_names import SPLITS, require_known
 from tff_re.recipes.reading import resolve
 from tff_re.runs import finished
 from tff_re.runs import run as runs
+from tff_re.runs.evaluation import metric_names
 from tff_re.runs.experiment import ExperimentBuilder
+from tff_re.runs.folder import RunFolder
+from tff_re.runs.results import read_history
 from tff_re.runs.run import train_run
 from tff_re.tasks.data_paths import DataPaths
 
@@ -138,6 +144,62 @@ def prepare(table: dict, *, seed: int = 0, **data_paths):
 # Runs
 
 
+def summary_of(folder: Path) -> dict:
+    return json.loads((folder / "summary.json").read_text("utf-8"))
+
+
+def assert_has_weights(folder: Path, weights) -> None:
+    """model.keras holds these trainable weights."""
+    written = list(keras_weights(folder / "model.keras").values())
+    for value in weights.trainable:
+        assert any(np.array_equal(value, other) for other in written)
+
+
+def assert_is_the_run_of_the_chosen_round(run, criterion: str, measures) -> dict[str, float]:
+    """Every row has the measures of dev and test; the first that is best by the criterion is the run's. Returns it."""
+    rows = read_history(RunFolder(run.folder))
+    assert [row["round"] for row in rows] == [1, 2, 3]
+    for row in rows:
+        assert all(0 <= row[f"{split}/{measure}"] <= 1 for split in ("dev", "test") for measure in measures)
+    assert metric_names(run.experiment) == {name for name in rows[-1] if name.startswith(SPLITS)}
+    require_known(rows[-1].keys() - {"round"}, "metrics.csv")
+    chosen = max(rows, key=lambda row: row[criterion])  # the first of equals
+    metrics = {name: value for name, value in chosen.items() if name.startswith(("dev/", "test/"))}
+    summary = summary_of(run.folder)
+    assert summary["chosen"] == {"round": chosen["round"], "by": criterion, **metrics}
+    assert run.result.chosen == (chosen["round"], criterion) and run.result.test is None
+    assert criterion in summary["best"]
+    assert not any(name.startswith("test/") or "threshold" in name for name in summary["best"])
+    for path in [path for path in run.folder.rglob("*") if path.is_file()]:
+        assert HIDDEN.encode() not in path.read_bytes(), path
+    return chosen
+
+
+def assert_evaluates(capture, run, criterion: str, measures) -> str:
+    """The command shows the chosen round's measures of what the server holds, and evaluates the clients' examples; what
+    it prints of these."""
+    chosen = summary_of(run.folder)["chosen"]
+    typed = command(capture, "evaluate", run.folder, "--split", "dev")
+    assert typed.code == 0 and typed.err == ""
+    assert f"dev examples at the server after round {chosen['round']}" in " ".join(typed.out.split())
+    assert all(measure in typed.out for measure in measures) and f"{chosen[criterion]:.4f}" in typed.out
+    typed = command(capture, "evaluate", run.folder, "--split", "train")
+    assert typed.code == 0 and typed.err == "" and HIDDEN not in typed.out
+    return typed.out
+
+
+def assert_last_round_without_dev(capture, folder: Path, result) -> None:
+    """A run without dev ends with its last round."""
+    rows, summary = read_history(RunFolder(folder)), summary_of(folder)
+    assert result.chosen is None and "chosen" not in summary
+    assert not any(name.startswith("dev/") for row in rows for name in row)
+    metrics = {name: value for name, value in rows[-1].items() if name.startswith("test/")}
+    assert metrics and result.server_evaluation.metrics == metrics
+    for name in metrics.keys() - {"test/loss"}:
+        assert summary["best"][name] == max(row[name] for row in rows)
+    refusal(command(capture, "evaluate", folder, "--split", "dev"), f"{folder}: its task has no dev examples")
+
+
 def train_table(table: dict, folder: Path, runtime, *, seed: int = 0, data_paths: DataPaths | None = None, **options):
     """Trains a recipe's tables; what is built already is taken."""
     shop = ExperimentBuilder(data_paths or DataPaths(), _computations=builder()._computations)
@@ -146,10 +208,10 @@ def train_table(table: dict, folder: Path, runtime, *, seed: int = 0, data_paths
 
 @functools.cache
 def trained(runtime, method: str) -> SimpleNamespace:
-    """A run of the method, trained once in a session: folder, experiment, result."""
+    """A run of the method, trained once in a session: folder, experiment, result, table; Lazy MIL's with its plots."""
     folder = _temporary() / "runs" / method
     table = bag_table(algorithm=with_method(method))
-    experiment, result = train_table(table, folder, runtime)
+    experiment, result = train_table(table, folder, runtime, details=method == "lazy_mil")
     return SimpleNamespace(folder=folder, experiment=experiment, result=result, table=table)
 
 

@@ -19,6 +19,8 @@ from tff_re.comparison.suite import load_suite
 from tff_re.report import read_precision_recall
 from tff_re.report.precision_recall import on_grid
 
+pytestmark = pytest.mark.xdist_group("bags")
+
 NONE, LAZY = "NONE", "Lazy MIL"
 
 
@@ -82,10 +84,6 @@ def test_the_table_has_the_values_of_the_chosen_rounds(compared, capsys):
     text = " ".join(typed.out.split())
     assert "chosen" in text and HIDDEN not in typed.out + markdown
 
-
-def test_curves_of_precision_over_recall(compared, capsys):
-    typed = command(capsys, "compare", "--suite", compared.suite, "--out", compared.out, "--resume")
-    assert typed.code == 0
     pixels(compared.out / "comparison-precision-recall.png")
     with open(compared.out / "comparison-precision-recall.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))

@@ -111,16 +111,6 @@ def test_all_start_alike_and_train_the_same_clients_on_the_same_batches(compared
         assert first[0] == first[1] and last[0] != last[1]
 
 
-def test_best_and_final_of_an_outcome():
-    rows = [{"round": float(r), "local/loss": 10.0 - r} for r in range(1, 21)]
-    for row, accuracy in zip(rows[4::5], (0.2, 0.9, 0.5, 0.4), strict=True):
-        row["test/accuracy"] = accuracy
-    outcome = Outcome(rows, 1.0, 2, 3)
-    assert outcome.best == {"test/accuracy": 0.9, "local/loss": -10.0}
-    assert outcome.final["test/accuracy"] == 0.4, "a tenth of four rounds is one"
-    assert outcome.final["local/loss"] == -9.5, "a tenth of twenty rounds are two"
-
-
 def outcomes(**accuracies):
     return {
         name: {seed: Outcome([{"round": 1.0, "test/accuracy": value}], 1.0, 1, 1) for seed, value in enumerate(values)}
@@ -139,30 +129,19 @@ def test_a_gain_is_split_into_the_step_size_and_the_rest():
     assert sentence.endswith("makes 33 % of the gain.")
 
 
-def test_where_there_is_no_gain_there_is_nothing_to_explain():
-    made = outcomes(method=[0.5], baseline=[0.6], control=[0.7])
-    sentence = explain_gain(GainOptions(method="method", baseline="baseline", control="control"), "test/accuracy", made)
-    assert sentence.startswith("method against baseline: -0.100 (0 of 1 seeds better).")
-    assert sentence.endswith("; there is no gain to explain.")
-
-
 @pytest.mark.parametrize(
-    ("control", "end"),
+    ("method", "baseline", "control", "end"),
     [
-        ([0.5, 0.6], "; the control alone gains nothing."),
-        ([0.8, 0.9], "; the control alone makes all of the gain."),
+        ([0.5], [0.6], [0.7], "there is no gain to explain."),
+        ([0.7, 0.5], [0.5, 0.69], [0.6, 0.6], "there is no gain to explain."),  # within the spread of the seeds
+        ([0.7, 0.8], [0.5, 0.6], [0.5, 0.6], "the control alone gains nothing."),
+        ([0.7, 0.8], [0.5, 0.6], [0.8, 0.9], "the control alone makes all of the gain."),
     ],
 )
-def test_a_share_of_a_gain_is_between_nothing_and_all(control, end):
-    made = outcomes(method=[0.7, 0.8], baseline=[0.5, 0.6], control=control)
+def test_a_share_of_a_gain_is_between_nothing_and_all(method, baseline, control, end):
+    made = outcomes(method=method, baseline=baseline, control=control)
     gain = GainOptions(method="method", baseline="baseline", control="control")
-    assert explain_gain(gain, "test/accuracy", made).endswith(end)
-
-
-def test_a_gain_within_the_spread_of_the_seeds_is_none():
-    made = outcomes(method=[0.7, 0.5], baseline=[0.5, 0.69], control=[0.6, 0.6])
-    gain = GainOptions(method="method", baseline="baseline", control="control")
-    assert explain_gain(gain, "test/accuracy", made).endswith("; there is no gain to explain.")
+    assert explain_gain(gain, "test/accuracy", made).endswith(f"; {end}")
 
 
 def test_a_comparison_that_was_broken_off_comes_to_the_same_outcomes(compared, tmp_path):

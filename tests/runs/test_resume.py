@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from datasets.partition import read_partition
+from tests.runs.resuming import assert_same_files, resumed, resumed_after, stop_at
 from tests.upper_floors import (
     Process,
     Stop,
     assert_same_run,
     assert_same_weights,
-    break_off,
     command,
     consultations,
     refusal,
@@ -63,8 +63,7 @@ def undisturbed(runtime, tmp_path_factory):
 
 
 def assert_same(folder, result, undisturbed):
-    for name in ("metrics.csv", "clients.csv", "summary.json"):
-        assert (folder / name).read_bytes() == (undisturbed[0] / name).read_bytes(), name
+    assert_same_files(folder, undisturbed[0], "metrics.csv", "clients.csv", "summary.json")
     assert_same_weights(result.weights, undisturbed[1].weights)
 
 
@@ -73,44 +72,30 @@ def assert_same(folder, result, undisturbed):
     [
         ("release", 1, True),
         ("release", 3, False),  # the row of round 3 is there, its checkpoint not
-        ("save", 3, False),
         ("release", 5, False),
-        ("release", 8, True),
         ("save", 8, True),  # all rows are there, the last checkpoint not
         ("save", 8, False),  # everything but the summary
     ],
 )
-def test_broken_off_anywhere(method, round_num, before, undisturbed, runtime, tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        break_off(patch, method, round_num, before=before)
-        with pytest.raises(Stop):
-            run(tmp_path / "run", runtime)
-    assert not (tmp_path / "run" / "summary.json").exists()
-    _, result = run(tmp_path / "run", runtime, resume=True)
+def test_broken_off_anywhere(method, round_num, before, undisturbed, runtime, tmp_path):
+    _, result = resumed(functools.partial(run, tmp_path / "run", runtime), method, round_num, before)
     assert_same(tmp_path / "run", result, undisturbed)
 
 
 def test_broken_off_again_and_again(undisturbed, runtime, tmp_path):
-    def stop(report, at):
-        if report.round == at:
-            raise Stop
-
     for at in (2, 4, 4, 7):
         with pytest.raises(Stop):
-            run(tmp_path / "run", runtime, resume=at > 2, on_round=functools.partial(stop, at=at))
+            run(tmp_path / "run", runtime, resume=at > 2, on_round=stop_at(at))
+        assert not (tmp_path / "run" / "summary.json").exists()
     _, result = run(tmp_path / "run", runtime, resume=True)
     assert_same(tmp_path / "run", result, undisturbed)
     assert len((tmp_path / "run" / "timings.csv").read_text().splitlines()) == 9
 
 
 def test_what_a_kill_while_writing_leaves_is_cleared_away(undisturbed, runtime, tmp_path):
-    def stop(report):
-        if report.round == 5:
-            raise Stop
-
     folder = tmp_path / "run"
     with pytest.raises(Stop):
-        run(folder, runtime, on_round=stop)
+        run(folder, runtime, on_round=stop_at(5))
     half = folder / "checkpoints" / "round_4_temp1234"
     shutil.copytree(folder / "checkpoints" / "round_3", half)
     (half / "saved_model.pb").unlink()
@@ -127,13 +112,11 @@ def test_what_a_kill_while_writing_leaves_is_cleared_away(undisturbed, runtime, 
 
 
 @pytest.mark.parametrize("left", [(), (".recipe.toml.17.part",)])
-def test_killed_before_the_recipe_was_written(left, undisturbed, runtime, tmp_path):
-    folder = tmp_path / "run"
-    folder.mkdir()
+def test_killed_before_the_recipe_was_written(left, tmp_path):
     for name in left:
-        (folder / name).write_text("half")
-    _, result = run(folder, runtime)
-    assert_same(folder, result, undisturbed)
+        (tmp_path / name).write_text("half")
+    RunFolder(tmp_path).begin(tiny().to_toml(), resume=False)
+    assert RunFolder(tmp_path).recipe.read_text("utf-8") == tiny().to_toml()
 
 
 def test_killed_before_the_environment_was_written(undisturbed, runtime, tmp_path):
@@ -176,20 +159,12 @@ def test_without_a_checkpoint_everything_begins_anew(undisturbed, runtime, tmp_p
     assert_same(folder, result, undisturbed)
 
 
-@pytest.mark.parametrize(
-    "algorithm", ["{name='moon', local_epochs=1}", "{name='scaffold', num_clients=4, local_epochs=1}"]
-)
-def test_what_clients_remember_is_resumed_too(algorithm, runtime, tmp_path):
-    plan = (f"algorithm={algorithm}", "training.rounds=6", "training.checkpoint_every=4")
-
-    def stop(report):
-        if report.round == 5:
-            raise Stop
-
+def test_client_states_are_resumed_too(runtime, tmp_path):
+    """Those of SCAFFOLD, whose server has a state beside the weights, too."""
+    plan = ("algorithm={name='scaffold', num_clients=4, local_epochs=1}",)
+    plan += ("training.rounds=6", "training.checkpoint_every=4")
     _, wanted = run(tmp_path / "whole", runtime, plan=plan)
-    with pytest.raises(Stop):
-        run(tmp_path / "run", runtime, plan=plan, on_round=stop)
-    _, result = run(tmp_path / "run", runtime, plan=plan, resume=True)
+    _, result = resumed_after(functools.partial(run, tmp_path / "run", runtime), 5, plan=plan)
     assert_same(tmp_path / "run", result, (tmp_path / "whole", wanted))
 
 
@@ -219,11 +194,8 @@ def test_a_run_begun_with_a_partition_file_is_resumed_with_it(text_run, tmp_path
     write_json(given, partition)
     text_run("whole", given)
 
-    def stop(report):
-        raise Stop
-
     with pytest.raises(Stop):
-        text_run("broken", given, on_round=stop)
+        text_run("broken", given, on_round=stop_at(1))
     text_run("broken", resume=True)
     assert read_partition(tmp_path / "broken" / "partition.json").clients == read_partition(given).clients
     metrics = {name: (tmp_path / name / "metrics.csv").read_bytes() for name in ("drawn", "whole", "broken")}
@@ -246,16 +218,9 @@ def test_another_partition_is_refused_on_resume(text_run, tmp_path):
 @pytest.fixture(scope="module")
 def broken_off(runtime, tmp_path_factory):
     """A run that ended in round 7: its checkpoint is that of round 6, its CSV files have a row more."""
-
-    def stop(report):
-        if report.round == 7:
-            raise Stop
-
-    with pytest.MonkeyPatch.context() as patch:
-        share_computations(patch)
-        folder = tmp_path_factory.mktemp("broken_off") / "run"
-        with pytest.raises(Stop):
-            run(folder, runtime, on_round=stop)
+    folder = tmp_path_factory.mktemp("broken_off") / "run"
+    with pytest.raises(Stop):
+        run(folder, runtime, on_round=stop_at(7))
     return folder
 
 
@@ -295,23 +260,35 @@ SPOILS = {
 
 
 @pytest.mark.parametrize("how", SPOILS)
-def test_spoilt_files_are_written_anew_from_the_checkpoint(how, undisturbed, broken_off, runtime, capsys, tmp_path):
+def test_spoilt_files_are_written_anew_from_the_checkpoint(how, broken_off, capsys, tmp_path):
+    spoil, reason = SPOILS[how]
+    folder, names = RunFolder(tmp_path), ("metrics.csv", "timings.csv")
+    for name in names:
+        shutil.copyfile(broken_off / name, tmp_path / name)
+    record = record_of(folder, None)
+    for name in names:
+        spoil(tmp_path / name)
+    repair(record, folder, 6)
+    assert_same_files(tmp_path, broken_off, *names)
+    lines = [f"{tmp_path / name}: {reason}; written anew from the checkpoint of round 6" for name in names]
+    assert capsys.readouterr().err.splitlines() == [f"tff-re: {line}" for line in lines]
+
+
+def test_a_run_with_spoilt_files_continues(undisturbed, broken_off, runtime, capsys, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(broken_off, folder)
-    spoil, reason = SPOILS[how]
-    names = ("metrics.csv", "timings.csv")
-    for name in names:
-        spoil(folder / name)
+    for name in ("metrics.csv", "timings.csv"):
+        cut_in_row_6(folder / name)
     _, result = run(folder, runtime, resume=True)
     assert_same(folder, result, undisturbed)
     before, after = (
         list(csv.DictReader((path / "timings.csv").read_text("utf-8").splitlines())) for path in (broken_off, folder)
     )
     assert len(after) == 8 and after[:6] == before[:6]
-    lines = [f"{folder / name}: {reason}; written anew from the checkpoint of round 6" for name in names]
-    assert capsys.readouterr().err.splitlines() == [f"tff-re: {line}" for line in lines]
-    log = (folder / "run.log").read_text("utf-8")
-    assert all(line in log for line in lines)
+    said, log = capsys.readouterr().err, (folder / "run.log").read_text("utf-8")
+    for name in ("metrics.csv", "timings.csv"):
+        line = f"{folder / name}: was damaged; written anew from the checkpoint of round 6"
+        assert line in said and line in log
 
 
 def test_what_clients_keep_is_written_anew_from_the_checkpoint(capsys, tmp_path):
@@ -372,12 +349,11 @@ def test_rows_after_the_checkpoint_are_no_damage(undisturbed, broken_off, runtim
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("how", ["garbage", "empty", "no number"])
-def test_spoilt_files_without_a_checkpoint_begin_anew(how, undisturbed, broken_off, runtime, capsys, tmp_path):
+def test_spoilt_files_without_a_checkpoint_begin_anew(undisturbed, broken_off, runtime, capsys, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(broken_off, folder)
     shutil.rmtree(folder / "checkpoints")
-    SPOILS[how][0](folder / "metrics.csv")
+    SPOILS["garbage"][0](folder / "metrics.csv")
     _, result = run(folder, runtime, resume=True)
     assert_same(folder, result, undisturbed)
     assert "metrics.csv: was damaged; there is no checkpoint yet" in capsys.readouterr().err
@@ -449,13 +425,8 @@ def test_checkpoints_of_older_versions_are_resumed(undisturbed, broken_off, runt
     with monkeypatch.context() as patch:
         patch.setattr(Records, "save", _save_without_record)
         folder = tmp_path / "run"
-
-        def stop(report):
-            if report.round == 7:
-                raise Stop
-
         with pytest.raises(Stop):
-            run(folder, runtime, on_round=stop)
+            run(folder, runtime, on_round=stop_at(7))
     (folder / "digests.json").unlink(missing_ok=True)
     shutil.copytree(folder, tmp_path / "cut")
     assert command(capsys, "evaluate", folder).code == 0

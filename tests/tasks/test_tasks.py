@@ -191,22 +191,6 @@ def test_vectors_trained_on_a_corpus_that_may_be_read_centrally(corpus, tmp_path
         prepare(corpus, vectors_corpus="nowhere", **task)
 
 
-@pytest.mark.parametrize(
-    ("task", "wanted"),
-    [
-        ({"vectors": "file"}, "'task.vectors' = 'file' needs vectors_path"),
-        ({"vectors": "trained", "encoding": "words"}, "'task.vectors' = 'trained' needs vectors_corpus"),
-        ({"vectors": "trained", "vectors_corpus": "shipped"}, "'task.vectors' = 'trained' needs encoding = 'words'"),
-        ({"max_length": 0}, "'task.max_length' must be at least 1, got 0"),
-        ({"encoding": "word"}, "'task.encoding' must be one of 'words', 'characters', got 'word'"),
-    ],
-)
-def test_options_that_do_not_fit(task, wanted):
-    with pytest.raises(UserError) as caught:
-        resolve(text_recipe("c.json", **task), "r.toml")
-    assert wanted in str(caught.value)
-
-
 # Synthetic
 
 
