@@ -7,15 +7,8 @@ import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
+from tests.bags_for_tests import HIDDEN, train_table
 from tests.models.encoders_for_tests import PIECES, a_copy
-from tests.upper_floors import builder
-from tff_re.recipes.reading import resolve
-from tff_re.runs.experiment import ExperimentBuilder
-from tff_re.runs.run import train_run
-from tff_re.tasks.data_paths import DataPaths
-
-HIDDEN = "zyxwv"
-"""A word of every document, which may stand in nothing that is shown or written."""
 
 DISEASES = ("D000001", "D000002", "D000003")
 """Of these the first shares a sentence with the drug."""
@@ -102,17 +95,7 @@ def document_table(**sections) -> dict:
     }
 
 
-def prepare(table: dict, *, seed: int = 0, **data_paths):
-    return ExperimentBuilder(DataPaths(**data_paths)).prepare(resolve(table, "documents.toml", seed=seed))
-
-
 # Runs
-
-
-def train_table(table: dict, folder: Path, runtime, *, seed: int = 0, data_paths: DataPaths | None = None, **options):
-    """Trains a recipe's tables; what is built already is taken."""
-    shop = ExperimentBuilder(data_paths or DataPaths(), _computations=builder()._computations)
-    return train_run(resolve(table, "documents.toml", seed=seed), folder, builder=shop, runtime=runtime, **options)
 
 
 @functools.cache

@@ -16,6 +16,7 @@ from tests.bags_for_tests import (
     assert_has_weights,
     assert_is_the_run_of_the_chosen_round,
     assert_last_round_without_dev,
+    prepare,
     share_all,
 )
 from tests.documents_for_tests import (
@@ -25,7 +26,6 @@ from tests.documents_for_tests import (
     data_folder,
     document_table,
     marking_encoder,
-    prepare,
     pubtator_block,
     stated,
     train_table,

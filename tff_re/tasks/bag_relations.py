@@ -170,7 +170,7 @@ class Options(RelationTextOptions):
 def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
     """Reads the corpora, shuffles the sentences of the training bags over platforms and encodes all."""
     corpus, held_out, made = _corpora(options, seed, data_paths)
-    partition = partition_of((corpus,), partitioner, seed, data_paths, test_share=0.0)
+    partition = partition_of(options, (corpus,), partitioner, seed, data_paths, test_share=0.0)
     encoding, inputs, notes = relation_encoding(
         options, lambda text_of: training_texts(partition, corpus, text_of=text_of), seed, data_paths
     )

@@ -163,29 +163,21 @@ def _reads_vectors(module, options) -> bool:
     return hasattr(module, "reads_vectors") and module.reads_vectors(options)
 
 
-def partition_of(
-    corpora: tuple,
-    partitioner,
-    seed: int,
-    data_paths: DataPaths,
-    *,
-    server_share: float = 0.0,
-    server_stratified: bool = False,
-    **held_out,
-) -> Partition:
+def partition_of(options, corpora: tuple, partitioner, seed: int, data_paths: DataPaths, **held_out) -> Partition:
     """The partition file of `data_paths`, or one drawn.
 
     Args:
+      options: a task's; its `server_share` and `server_stratified` are `build_partition`'s, if it has them.
       corpora: the training corpus, and the one for testing if there is one.
       partitioner, seed: of the draw.
       data_paths: names the file.
-      server_share, server_stratified: of the samples that the server holds, see `build_partition`.
       **held_out: how samples are held out at the clients where there is no corpus for testing, see `build_partition`.
 
     Raises:
       UserError: the file leaves the server without samples where the recipe wants some.
       DataError: the file is malformed or of other corpora, or the samples cannot be shared out so.
     """
+    server_share = getattr(options, "server_share", 0.0)
     if data_paths.partition is not None:
         partition = read_partition(data_paths.partition, *corpora)
         if server_share and not partition.server:
@@ -201,6 +193,6 @@ def partition_of(
         partitioner,
         seed=seed,
         server_share=server_share,
-        server_stratified=server_stratified,
+        server_stratified=getattr(options, "server_stratified", False),
         **({"dev_corpus": test[0]} if test else held_out),
     )

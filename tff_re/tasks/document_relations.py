@@ -83,7 +83,7 @@ class Options:
 def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
     """Reads the documents, gives those for training to clients and encodes all."""
     corpus, held_out = _corpora(options, data_paths)
-    partition = partition_of((corpus,), partitioner, seed, data_paths, test_share=0.0)
+    partition = partition_of(options, (corpus,), partitioner, seed, data_paths, test_share=0.0)
     if partition.server or any(client.test for client in partition.clients.values()):
         raise DataError(
             "the partition holds documents out, but the test documents are at the server",

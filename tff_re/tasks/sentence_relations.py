@@ -79,15 +79,7 @@ def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> 
     """Reads the corpus, gives its samples to clients and encodes them."""
     corpus, test = _corpora(options, seed, data_paths)
     corpora = (corpus,) if test is None else (corpus, test)
-    partition = partition_of(
-        corpora,
-        partitioner,
-        seed,
-        data_paths,
-        server_share=options.server_share,
-        server_stratified=options.server_stratified,
-        test_share=options.test_share,
-    )
+    partition = partition_of(options, corpora, partitioner, seed, data_paths, test_share=options.test_share)
     encoding, inputs, notes = relation_encoding(
         options, lambda text_of: training_texts(partition, *corpora, text_of=text_of), seed, data_paths
     )

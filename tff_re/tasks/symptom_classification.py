@@ -108,16 +108,8 @@ def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> 
             options.dataset, data_paths.data, path=options.dev_path, label=options.label, split=options.test_split
         )
     corpora = (corpus,) if dev is None else (corpus, dev)
-    partition = partition_of(
-        corpora,
-        partitioner,
-        seed,
-        data_paths,
-        server_share=options.server_share,
-        server_stratified=options.server_stratified,
-        test_share=options.test_share,
-        test_unit=options.test_unit,
-    )
+    held_out = {"test_share": options.test_share, "test_unit": options.test_unit}
+    partition = partition_of(options, corpora, partitioner, seed, data_paths, **held_out)
     encoding = _encoding(options, training_texts(partition, *corpora), data_paths)
     require_room_for_texts(sum(len(c.samples) for c in corpora), options.max_length, arrays=1)
     vectors, notes = _vectors(options, encoding, data_paths, seed)
