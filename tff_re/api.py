@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING
 
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe, load
+from tff_re.tasks.sizes import require_limits
 
 if TYPE_CHECKING:
+    from tff_re.comparison.report import Report
+    from tff_re.comparison.suite import Suite
     from tff_re.exporting.scoring import Score
     from tff_re.runs.experiment import Experiment
     from tff_re.runs.training import Result, RoundReport
+    from tff_re.tasks.data_paths import DataPaths
 
 PathLike = str | os.PathLike
 
@@ -29,22 +33,25 @@ def load_recipe(name: PathLike, *overrides: str, seed: int | None = None) -> Rec
     Raises:
       UserError: there is no such recipe, or a key or value that is not valid.
     """
+    require_limits()
     return load(os.fspath(name), overrides, seed)
 
 
-def build(recipe: Recipe | PathLike, *, data: PathLike | None = None) -> Experiment:
+def build(recipe: Recipe | PathLike, *, data: PathLike | None = None, trust: bool = False) -> Experiment:
     """All that a run needs: data at clients, the model, the algorithm as a federated computation.
 
     Args:
       recipe: a Recipe, or what `load_recipe` takes.
       data: the data folder; by default that of the environment variable TFF_RE_DATA.
+      trust: whether files that can run code when read (gensim's pickles) may be read.
 
     Raises:
       UserError, DataError: what the recipe asks for does not fit together, or its data are missing or malformed.
     """
+    where = data_paths(data, trust)
     from tff_re.runs.experiment import ExperimentBuilder
 
-    return ExperimentBuilder(_data_paths(data)).build(_recipe(recipe))
+    return ExperimentBuilder(where).build(_recipe(recipe))
 
 
 def train(
@@ -52,8 +59,11 @@ def train(
     out: PathLike,
     *,
     data: PathLike | None = None,
+    trust: bool = False,
+    partition: PathLike | None = None,
     resume: bool = False,
     runtime: str = "local",
+    on_start: Callable[[Experiment], None] = lambda experiment: None,
     on_round: Callable[[RoundReport], None] = lambda report: None,
 ) -> Result:
     """Trains a recipe into a folder; the final weights and the last evaluation.
@@ -62,19 +72,21 @@ def train(
       recipe: a Recipe, or what `load_recipe` takes.
       out: the run's folder; new, or with `resume` that of the same recipe.
       data: the data folder; by default that of the environment variable TFF_RE_DATA.
+      trust: whether files that can run code when read (gensim's pickles) may be read.
+      partition: a partition file to read, in place of drawing one.
       resume: continue a run that was interrupted.
       runtime: where computations run.
+      on_start: called with the experiment before the first round.
       on_round: called after every round.
 
     Raises:
       UserError, DataError: see `build`; or the folder holds something else.
     """
+    where = data_paths(data, trust, partition)
     from tff_re.runs.run import train_run
 
-    recipe = _recipe(recipe)
-    return train_run(
-        recipe, Path(out), data_paths=_data_paths(data), resume=resume, runtime=runtime, on_round=on_round
-    )[1]
+    ways = {"resume": resume, "runtime": runtime, "on_start": on_start, "on_round": on_round}
+    return train_run(_recipe(recipe), Path(out), data_paths=where, **ways)[1]
 
 
 def compare(
@@ -84,6 +96,7 @@ def compare(
     overrides: Sequence[str] = (),
     seeds: Sequence[int] | None = None,
     data: PathLike | None = None,
+    trust: bool = False,
     resume: bool = False,
     runtime: str = "local",
 ) -> list[Path]:
@@ -95,23 +108,57 @@ def compare(
       overrides: keys to set in all recipes, as ``"training.rounds=20"``.
       seeds: in place of the suite's.
       data: the data folder; by default that of the environment variable TFF_RE_DATA.
+      trust: whether files that can run code when read (gensim's pickles) may be read.
       resume: continue what is in the folder already.
       runtime: where computations run.
 
     Raises:
       UserError, DataError: see `build`; or the folder holds something else.
     """
+    suite = load_suite(what, overrides, seeds)
+    report = run_suite(suite, out, data=data, trust=trust, resume=resume, runtime=runtime)
+    return [Path(path) for path in report.files]
+
+
+def load_suite(what: str | Sequence[str], overrides: Sequence[str] = (), seeds: Sequence[int] | None = None) -> Suite:
+    """A suite by its name or TOML file, or one of several recipes; the arguments are those of `compare`."""
+    require_limits()
+    from tff_re.comparison import suite
+
+    make, what = (suite.load_suite, what) if isinstance(what, str) else (suite.suite_of_recipes, tuple(what))
+    return make(what, tuple(overrides), None if seeds is None else tuple(seeds))
+
+
+def run_suite(
+    suite: Suite,
+    out: PathLike,
+    *,
+    data: PathLike | None = None,
+    trust: bool = False,
+    resume: bool = False,
+    runtime: str = "local",
+    on_start: Callable[[str, int, int], None] = lambda entry, seed, rounds: None,
+    on_round: Callable[[RoundReport], None] = lambda report: None,
+) -> Report:
+    """Runs a suite into a folder and writes its tables and plots; the other arguments and errors are `compare`'s.
+
+    Args:
+      suite: of `load_suite`.
+      on_start: called before every run with the entry's name, the seed and the number of rounds.
+      on_round: called after every round.
+    """
+    where = data_paths(data, trust)
     from tff_re.comparison.outcome import compare as run_all
     from tff_re.comparison.report import write_report
-    from tff_re.comparison.suite import load_suite, suite_of_recipes
     from tff_re.runs.experiment import ExperimentBuilder
+    from tff_re.runs.folder import writing
 
-    make, given = (load_suite, what) if isinstance(what, str) else (suite_of_recipes, tuple(what))
-    suite = make(given, tuple(overrides), None if seeds is None else tuple(seeds))
-    outcomes = run_all(
-        suite, Path(out), builder=ExperimentBuilder(_data_paths(data)), runtime_name=runtime, resume=resume
-    )
-    return [Path(path) for path in write_report(suite, outcomes, Path(out)).files]
+    out, builder = Path(out), ExperimentBuilder(where)
+    with writing(out):
+        outcomes = run_all(
+            suite, out, builder=builder, runtime_name=runtime, resume=resume, on_start=on_start, on_round=on_round
+        )
+        return write_report(suite, outcomes, out)
 
 
 def export(
@@ -123,6 +170,7 @@ def export(
     tflite: bool = False,
     overwrite: bool = False,
     data: PathLike | None = None,
+    trust: bool = False,
     runtime: str = "local",
 ) -> Path:
     """Exports the newest checkpoint of a run as a model that TensorFlow alone loads; the export's folder.
@@ -135,16 +183,18 @@ def export(
       tflite: whether model.tflite is written too.
       overwrite: whether an older export of the run is replaced.
       data: the data folder; by default that of the environment variable TFF_RE_DATA.
+      trust: whether files that can run code when read (gensim's pickles) may be read.
       runtime: where the run's computations run.
 
     Raises:
       UserError, DataError: there is no such run, its data are missing, or its model cannot be exported.
     """
+    where = data_paths(data, trust)
     from tff_re.runs.finished import export_run
 
     out = None if out is None else Path(out)
     options = {"formats": formats, "quantise": quantise, "tflite": tflite}
-    return export_run(Path(run), out, overwrite, _data_paths(data), runtime, **options)
+    return export_run(Path(run), out, overwrite, where, runtime, **options)
 
 
 def score(
@@ -162,6 +212,7 @@ def score(
     Raises:
       UserError, DataError: there is no such export, or the file or its classes do not fit.
     """
+    require_limits()
     from tff_re.exporting.prediction import load_export
     from tff_re.exporting.scoring import score as score_file
 
@@ -172,9 +223,16 @@ def _recipe(recipe: Recipe | PathLike) -> Recipe:
     return recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
 
 
-def _data_paths(data: PathLike | None):
+def data_paths(data: PathLike | None = None, trust: bool = False, partition: PathLike | None = None) -> DataPaths:
+    """Where a run finds its data, see `train`; to be called before TensorFlow is imported.
+
+    Raises:
+      UserError: there is no such folder, or this process is allowed too little memory or too few files.
+    """
     from tff_re.tasks.data_paths import DataPaths
 
+    require_limits()
     if data is not None and not Path(data).is_dir():
         raise UserError(f"{data}: no such folder")
-    return DataPaths(data=None if data is None else Path(data))
+    data, partition = (None if path is None else Path(path) for path in (data, partition))
+    return DataPaths(data=data, partition=partition, trust=trust)

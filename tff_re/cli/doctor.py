@@ -1,4 +1,4 @@
-"""Looks at this machine and this installation."""
+"""`doctor`: what this machine has, and whether each runtime starts and computes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,30 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from tff_re.runs.folder import PACKAGES
+import click
+from rich.table import Table
+
+from tff_re.cli import options
+from tff_re.cli.display import console
+from tff_re.errors import UserError
+from tff_re.tasks.sizes import require_limits
+
+
+@click.command(epilog=options.example("python -m tff_re.run doctor"))
+@options.data
+def doctor(data):
+    """Check this machine and this installation; start a worker and stop it again."""
+    require_limits()
+    table = Table(title="doctor")
+    for heading in ("", "what", "found"):
+        table.add_column(heading, overflow="fold")
+    findings = check(data)
+    for finding in findings:
+        table.add_row("ok" if finding.good else "!!", finding.what, finding.found)
+    console.print(table)
+    bad = [finding for finding in findings if not finding.good]
+    if bad:
+        raise UserError(f"{bad[0].what}: {bad[0].remedy}")
 
 
 @dataclass(frozen=True)
@@ -52,6 +75,8 @@ def _machine() -> Finding:
 
 
 def _packages() -> list[Finding]:
+    from tff_re.runs.folder import PACKAGES
+
     findings = []
     for name in PACKAGES:
         try:
@@ -83,11 +108,11 @@ def _gpu() -> Finding:
 
 
 def _worker() -> Finding:
-    return _computes("local", "max_concurrent_computation_calls", "the worker gave a wrong sum; make setup anew")
+    return _computes("local", "max_concurrent_computation_calls", "the worker gave a wrong sum; run make setup again")
 
 
 def _in_process() -> Finding:
-    return _computes("in-process", "threads", "TensorFlow gave a wrong sum; make setup anew")
+    return _computes("in-process", "threads", "TensorFlow gave a wrong sum; run make setup again")
 
 
 def _computes(name: str, clients_at_once: str, remedy: str) -> Finding:

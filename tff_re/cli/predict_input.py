@@ -14,14 +14,6 @@ from tff_re.errors import UserError
 
 
 @dataclass(frozen=True)
-class Shown:
-    """How predictions are shown: as JSON lines, or in a table with the texts or without."""
-
-    json: bool = False
-    text: bool = False
-
-
-@dataclass(frozen=True)
 class Source:
     """Where the texts come from.
 

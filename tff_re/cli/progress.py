@@ -27,7 +27,7 @@ class RoundProgress:
         if self._console.is_terminal:
             self._bar = Progress(
                 SpinnerColumn(),
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TextColumn("{task.fields[metrics]}"),

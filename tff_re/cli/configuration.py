@@ -1,0 +1,93 @@
+"""The configuration of a run or of a comparison as a tree, printed when it starts.
+
+A line for each table of the recipe: the choice and the keys whose values are not the defaults.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+from rich.segment import Segments
+from rich.text import Text
+from rich.tree import Tree
+
+from tff_re.cli.display import console
+from tff_re.recipes.reading import Recipe
+from tff_re.settings import Choice, to_table
+
+SECTIONS = ("task", "partition", "model", "client_model", "algorithm", "training", "evaluation")
+LONGEST_VALUE = 60
+"""Characters of a value that are shown."""
+
+_UNWRAPPED = 100_000
+
+
+def show_run(experiment) -> None:
+    """What is trained on what, the bytes of a round, and the recipe's configuration."""
+    recipe, examples = experiment.recipe, experiment.prepared.examples
+    held_out, traffic = experiment.prepared.held_out, experiment.traffic
+    tested = f" and {examples.size('test')} test examples"
+    if held_out is not None:
+        tested = f" examples, {' and '.join(held_out.splits)} at the server"
+    tree = _tree(
+        f"{recipe.name}: {recipe.algorithm.name} on {recipe.task.name}, {len(examples.clients)} clients, "
+        f"{examples.size('train')} training{tested}; a client gets {traffic.down:,} bytes and sends "
+        f"{traffic.up:,} a round"
+    )
+    tree.add(Text(f"seed: {recipe.seed}"))
+    for line in _sections(recipe).values():
+        tree.add(line)
+    _show(tree)
+
+
+def show_suite(suite) -> None:
+    """The entries and seeds of a comparison: configuration that all entries share once, the rest by entry."""
+    runs = len(suite.entries) * len(suite.seeds)
+    seeds = ", ".join(map(str, suite.seeds))
+    tree = _tree(f"{suite.title}: {len(suite.entries)} entries, {runs} runs")
+    tree.add(Text(f"seeds: {seeds}"))
+    by_entry = {entry.name: _sections(entry.recipe_for(suite.seeds[0])) for entry in suite.entries}
+    for section in SECTIONS:
+        lines = {name: sections.get(section) for name, sections in by_entry.items()}
+        if len(set(map(str, lines.values()))) == 1:
+            if (line := next(iter(lines.values()))) is not None:
+                tree.add(line)
+            continue
+        branch = tree.add(Text(section))
+        for name, line in lines.items():
+            branch.add(Text.assemble(f"{name}: ", "none" if line is None else line[len(section) + 2 :]))
+    _show(tree)
+
+
+def _sections(recipe: Recipe) -> dict[str, Text]:
+    """Name of a table of the recipe -> its line, of those that it has."""
+    values = {section: getattr(recipe, section) for section in SECTIONS}
+    return {section: _line(section, value) for section, value in values.items() if value is not None}
+
+
+def _line(section: str, value) -> Text:
+    name, options = (value.name, value.options) if isinstance(value, Choice) else ("", value)
+    fields = [field for field in dataclasses.fields(options) if field.init]
+    set_to = to_table(options)
+    keys = [field.name for field in fields if getattr(options, field.name) != field.default]
+    parts = [Text(name)] if name else []
+    parts += [Text.assemble((key, "bold"), f" = {_shown(set_to.get(key))}") for key in keys]
+    if defaults := len(fields) - len(keys):
+        parts.append(Text(f"{defaults} at default", "dim"))
+    return Text(f"{section}: ") + Text(", ").join(parts)
+
+
+def _shown(value) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
+
+
+def _tree(title: str) -> Tree:
+    return Tree(Text(title), guide_style="dim")
+
+
+def _show(tree: Tree) -> None:
+    """Lines are wrapped within the tree in a terminal, and left whole elsewhere: a log is searched by line."""
+    options = console.options if console.is_terminal else console.options.update(width=_UNWRAPPED)
+    console.print(Segments(list(console.render(tree, options))), soft_wrap=True, end="")

@@ -1,0 +1,89 @@
+"""`evaluate`: the newest checkpoint of a run, or an exported model on a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tff_re.cli import options
+from tff_re.cli.display import class_table, console, metrics_table, say_written
+from tff_re.errors import UserError
+
+
+@click.command(
+    epilog=options.example(
+        "python -m tff_re.run evaluate runs/first --split test\n"
+        "python -m tff_re.run evaluate runs/first/export --file corpora/pgr/test.tsv"
+    )
+)
+@click.argument("run", metavar="RUN|EXPORT", type=click.Path(path_type=Path))
+@click.option("--split", type=click.Choice(["test", "dev", "train"]), help="Which of a run's examples [default: test].")
+@options.path_option("--file", help="Score an export on this file (also: --data FILE).")
+@click.option("--dataset", help="The data set whose format the file has [default: the run's].")
+@click.option("--label", help="The data set's label choice [default: the run's].")
+@options.path_option("--data", help=options.DATA_HELP)
+@options.trust
+@options.runtime
+def evaluate(run, split, file, dataset, label, data, trust, runtime):
+    """Evaluate the newest checkpoint of RUN (a folder that `train` wrote) on every client or on what its server holds,
+    or EXPORT on a file."""
+    from tff_re import api
+
+    if (run / "export.json").is_file():
+        if file is None and data is not None:
+            file = data
+        if file is None:
+            raise UserError(f"{run}: is an export; give the file to score it on by --file")
+        if split is not None:
+            raise UserError(f"{run}: is an export, which has no splits; leave --split out")
+        _show_score(api.score(run, file, dataset=dataset, label=label, trust=trust), file)
+        return
+    for option, value in (("file", file), ("dataset", dataset), ("label", label)):
+        if value is not None:
+            raise UserError(f"{run}: --{option} is for exports, and this holds no export.json; leave it out")
+    options.require_data_folder(data)
+    _evaluate_run(run, split or "test", api.data_paths(data, trust=trust), runtime)
+
+
+def _evaluate_run(run: Path, split: str, data_paths, runtime: str) -> None:
+    """On all clients, or on what the server holds."""
+    from tff_re.report import confusion_png
+    from tff_re.runs.evaluation import Evaluator, ServerEvaluator
+    from tff_re.runs.finished import open_run
+
+    with open_run(run, data_paths, runtime) as (opened, _):
+        held_out = opened.experiment.prepared.held_out
+        if held_out is not None and split in held_out.splits:
+            found = ServerEvaluator(opened.experiment)(opened.weights).metrics
+            own = {name.removeprefix(f"{split}/"): value for name, value in found.items() if name.startswith(split)}
+            console.print(metrics_table(f"{split} examples at the server after round {opened.round}", own))
+            return
+        if split == "dev":
+            raise UserError(f"{run}: its task has no dev examples; choose another --split")
+        evaluator = Evaluator(opened.experiment, split)
+        if evaluator.empty:
+            raise UserError(f"{run}: no client has {split} examples; choose the other --split")
+        result = evaluator(opened.weights)
+        title = f"{split} examples of {len(result.clients)} clients after round {opened.round}"
+        console.print(metrics_table(title, result.metrics, result.trivial))
+        if result.confusion is None:
+            return
+        opened.folder.plots.mkdir(exist_ok=True)
+        picture = opened.folder.plots / f"confusion-{split}.png"
+        confusion_png(picture, result.confusion, opened.experiment.prepared.label_names)
+    prepared = opened.experiment.prepared
+    console.print(class_table(prepared.label_names, result.confusion, prepared.positive_labels))
+    say_written([picture])
+
+
+def _show_score(result, file: Path) -> None:
+    from tff_re.exporting.scoring import CorpusScore
+    from tff_re.tasks.metrics import trivial_metrics
+
+    if isinstance(result, CorpusScore):
+        console.print(metrics_table(f"{file.name}: {result.size}", result.metrics))
+        return
+    trivial = trivial_metrics(result.confusion.sum(axis=1), result.positive_labels)
+    console.print(metrics_table(f"{result.examples} samples of {file.name}", result.metrics, trivial))
+    console.print(class_table(result.labels, result.confusion, result.positive_labels))

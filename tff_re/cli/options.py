@@ -1,0 +1,67 @@
+"""Options that several commands have. A value that is not valid ends the command with one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tff_re.errors import UserError
+from tff_re.runtime import RuntimeProblem, check_runtime_name, runtime_names
+
+
+def example(text: str) -> str:
+    """The end of a command's help: lines to type."""
+    return "\b\nExample:\n  " + "\n  ".join(text.splitlines())
+
+
+def path_option(*names: str, **settings):
+    """An option whose value is a pathlib.Path."""
+    return click.option(*names, type=click.Path(path_type=Path), **settings)
+
+
+def require_data_folder(value: Path | None) -> Path | None:
+    """What --data names is a folder, or --data was not given."""
+    if value is not None and not value.is_dir():
+        raise UserError(f"--data {value}: no such folder")
+    return value
+
+
+def _require_partition(value: Path | None) -> Path | None:
+    if value is not None and not value.is_file():
+        raise UserError(f"--partition {value}: no such file")
+    return value
+
+
+class _RuntimeName(click.ParamType):
+    name = "runtime"
+
+    def get_metavar(self, param, ctx=None):
+        return f"[{'|'.join(runtime_names())}]"
+
+    def convert(self, value, param, ctx):
+        try:
+            check_runtime_name(value)
+        except RuntimeProblem as error:
+            self.fail(str(error), param, ctx)
+        return value
+
+
+DATA_HELP = "Folder of the data sets [default: $TFF_RE_DATA]."
+
+data = path_option("--data", callback=lambda *given: require_data_folder(given[-1]), help=DATA_HELP)
+out = path_option("--out", help="Folder to write.")
+overrides = click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the recipe.")
+partition = path_option(
+    "--partition", callback=lambda *given: _require_partition(given[-1]), help="Read the partition from this file."
+)
+resume = click.option("--resume", is_flag=True, help="Continue what is in the folder already.")
+runtime = click.option(
+    "--runtime", type=_RuntimeName(), default="local", show_default=True, help="Where computations run."
+)
+seed = click.option("--seed", type=click.IntRange(min=0), help="Seed, in place of the recipe's.")
+trust = click.option(
+    "--trust",
+    is_flag=True,
+    help="Read files that can run code (gensim's pickles, exports that were changed or are not of this project).",
+)

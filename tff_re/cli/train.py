@@ -1,0 +1,44 @@
+"""`train`: a recipe into a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tff_re.cli import options
+
+
+@click.command(
+    epilog=options.example("python -m tff_re.run train flcmc-shipped-fedpap --set training.rounds=20 --out runs/first")
+)
+@click.argument("recipe")
+@options.overrides
+@options.data
+@options.trust
+@options.out
+@options.resume
+@options.seed
+@options.runtime
+@options.partition
+def train(recipe, overrides, out, seed, **where):
+    """Train RECIPE (a name that `recipes` lists, or a TOML file) into a folder."""
+    from tff_re import api
+    from tff_re.cli.configuration import show_run
+    from tff_re.cli.display import console, metrics_table, say
+    from tff_re.cli.progress import RoundProgress
+
+    recipe = api.load_recipe(recipe, *overrides, seed=seed)
+    named = f"{recipe.name}, seed {recipe.seed}"
+    out = out or Path("runs") / f"{recipe.name}-seed{recipe.seed}"
+    with RoundProgress(console, recipe.name, recipe.training.rounds) as shown:
+        result = api.train(recipe, out, on_start=show_run, on_round=shown, **where)
+    if result.test is not None:
+        title = f"{named}: test examples of all clients"
+        console.print(metrics_table(title, result.test.metrics, result.test.trivial))
+    if result.server_evaluation is not None:
+        title = f"{named}: examples at the server"
+        if result.chosen is not None:
+            title += f", round {result.chosen[0]}, chosen by {result.chosen[1]}"
+        console.print(metrics_table(title, result.server_evaluation.metrics))
+    say(f"written: {out} (metrics.csv, plots, model.keras, TensorBoard; export it with: export {out})")
