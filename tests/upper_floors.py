@@ -152,6 +152,8 @@ def command(capture, *arguments) -> Typed:
     capture.readouterr()
     try:
         code = main([str(argument) for argument in arguments])
+    except SystemExit as end:  # of SIGTERM
+        code = end.code
     finally:
         signal.signal(signal.SIGTERM, handler)  # the command line's own is not for the tests
     return Typed(code, *capture.readouterr())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -30,6 +31,7 @@ from tests.upper_floors import (
     write_json,
     write_recipe,
 )
+from tff_re.cli.progress import RoundProgress
 from tff_re.runs.folder import RunFolder, writing
 from tff_re.runs.run import train_run
 
@@ -419,8 +421,8 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "--lazy", place], check=True)  # TensorBoard may hold its file a while
 
 
-# From no room for the recipe, over the first row and the first checkpoints, to the pictures.
-@pytest.mark.parametrize("kilobytes", [0, 8, 16, 24, 96, 160])
+# No room for the recipe, for the first checkpoints, for the pictures; the slow ones lie between.
+@pytest.mark.parametrize("kilobytes", [0, 24, 160, *(pytest.param(n, marks=pytest.mark.slow) for n in (8, 16, 96))])
 def test_a_full_disk(kilobytes, undisturbed, small_disk, capfd, tmp_path):
     recipe, out = write_recipe(tmp_path / "r.toml", training=FULL), small_disk / "run"
     (small_disk / "filler").write_bytes(bytes(1024 * (1024 - kilobytes)))
@@ -443,45 +445,37 @@ def test_no_room_for_temporary_files(capsys, small_disk, tmp_path, monkeypatch):
     assert not out.exists()
 
 
-# Ends from outside, in processes of their own, started together since most of their time is the import
+# Ends from outside
+
+ENDS = [(signal.SIGINT, 130, "tff-re: interrupted; a run continues with --resume\n"), (signal.SIGTERM, 143, "")]
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    """Two trainings that go on for long, and one that cannot write its first checkpoint."""
-    folder = tmp_path_factory.mktemp("running")
-    recipe = write_recipe(folder / "r.toml", training={**FULL, "rounds": 5000}, evaluation={"every": 1000})
-    full = write_recipe(folder / "full.toml", training=FULL)
-    processes = {
-        name: Process("train", recipe, "--out", folder / name) for name in (signal.SIGINT.name, signal.SIGTERM.name)
-    }
-    processes["full"] = Process("train", full, "--out", folder / "full", preexec_fn=lambda: largest_file(18000))
-    yield folder, processes
-    for process in processes.values():
-        process.close()
-
-
-@pytest.mark.parametrize(
-    ("number", "code", "line"),
-    [
-        (signal.SIGINT, 130, "tff-re: interrupted; a run continues with --resume\n"),
-        (signal.SIGTERM, 143, ""),
-    ],
-)
-def test_signals(number, code, line, running):
-    folder, processes = running
-    metrics = folder / number.name / "metrics.csv"
-    processes[number.name].wait_for(lambda: rounds_in(metrics) >= 3, "round 3")
-    typed = processes[number.name].end(number)
+@pytest.mark.parametrize(("number", "code", "line"), ENDS)
+def test_signals(number, code, line, undisturbed, capsys, monkeypatch, tmp_path):
+    recipe, out = write_recipe(tmp_path / "r.toml", training=FULL), tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(RoundProgress, "__call__", lambda _, report: report.round == 3 and signal.raise_signal(number))
+        typed = command(capsys, "train", recipe, "--out", out)
     assert (typed.code, typed.err) == (code, line)
-    assert 3 <= rounds_in(metrics) < 5000
-    assert not (folder / number.name / "summary.json").exists()
+    assert rounds_in(out / "metrics.csv") == 3 and not (out / "summary.json").exists()
+    assert command(capsys, "train", recipe, "--out", out, "--resume").code == 0
+    assert_same_run(out, undisturbed)
 
 
-def test_a_full_disk_in_a_process_of_its_own(running, undisturbed, capsys):
-    folder, processes = running
-    typed = processes["full"].end()
-    refusal(typed, f"{folder / 'full'}: no room left to write", "--resume")
-    resumed = command(capsys, "train", folder / "full.toml", "--out", folder / "full", "--resume")
-    assert resumed.code == 0
-    assert_same_run(folder / "full", undisturbed)
+@pytest.mark.parametrize(("number", "code", "line"), [ENDS[0], pytest.param(*ENDS[1], marks=pytest.mark.slow)])
+def test_signals_to_a_process(number, code, line, tmp_path):
+    recipe, out = write_recipe(tmp_path / "r.toml", training={**FULL, "rounds": 5000}), tmp_path / "run"
+    with contextlib.closing(Process("train", recipe, "--out", out)) as process:
+        process.wait_for(lambda: rounds_in(out / "metrics.csv") >= 3, "round 3")
+        typed = process.end(number)
+    assert (typed.code, typed.err) == (code, line)
+    assert 3 <= rounds_in(out / "metrics.csv") < 5000 and not (out / "summary.json").exists()
+
+
+@pytest.mark.slow
+def test_a_full_disk_in_a_process_of_its_own(undisturbed, capsys, tmp_path):
+    recipe, out = write_recipe(tmp_path / "r.toml", training=FULL), tmp_path / "run"
+    with contextlib.closing(Process("train", recipe, "--out", out, preexec_fn=lambda: largest_file(18000))) as process:
+        refusal(process.end(), f"{out}: no room left to write", "--resume")
+    assert command(capsys, "train", recipe, "--out", out, "--resume").code == 0
+    assert_same_run(out, undisturbed)

@@ -395,6 +395,7 @@ def test_a_reader_that_goes_while_training(capsys, monkeypatch, tmp_path):
         pass
 
 
+@pytest.mark.slow
 def test_a_pipe_into_head(tmp_path):
     recipe = write_recipe(tmp_path / "r.toml")
     train = f"{sys.executable} -m tff_re.run train {recipe} --runtime in-process --out {tmp_path / 'run'}"
@@ -406,23 +407,27 @@ def test_a_pipe_into_head(tmp_path):
     assert rounds_in(tmp_path / "run" / "metrics.csv") == 3 and (tmp_path / "run" / "summary.json").exists()
 
 
-@pytest.mark.parametrize("arguments", [["recipes"], ["recipes", "--keys"], ["--help"], ["train", "--help"]])
+FULL_DEVICE = "tff-re: standard output cannot be written (No space left on device); send it somewhere else"
+
+
+def on_a_full_device(*arguments) -> int:
+    with open("/dev/full", "w") as full, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdout", full)
+        return command_line.main([str(argument) for argument in arguments])
+
+
+@pytest.mark.parametrize("arguments", [["recipes"], ["--help"], ["train", "--help"]])
 def test_standard_output_on_a_full_device(arguments):
     with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "tff_re.run", *arguments], stdout=full, stderr=subprocess.PIPE, text=True
-        )
-    assert done.returncode == 2
-    assert done.stderr.startswith("tff-re: standard output cannot be written (No space left on device); send it som")
-    assert done.stderr.count("\n") == 1
+        words = [sys.executable, "-m", "tff_re.run", *arguments]
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2 and done.stderr.startswith(FULL_DEVICE) and done.stderr.count("\n") == 1
 
 
-def test_standard_output_on_a_full_device_while_training(capsys, monkeypatch, tmp_path):
+def test_standard_output_on_a_full_device_of_this_process(capsys, tmp_path):
     recipe, out = write_recipe(tmp_path / "r.toml"), tmp_path / "run"
-    with open("/dev/full", "w") as full, monkeypatch.context() as patch:
-        patch.setattr(sys, "stdout", full)
-        code = command_line.main(["train", str(recipe), "--out", str(out)])
-    typed = capsys.readouterr()
-    assert code == 2 and str(out) not in typed.err
-    assert typed.err.startswith("tff-re: standard output cannot be written (No space left on device); ")
+    for arguments in (["recipes", "--keys"], ["train", recipe, "--out", out]):
+        assert on_a_full_device(*arguments) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(FULL_DEVICE) and error.count("\n") == 1 and str(out) not in error
     assert command(capsys, "train", recipe, "--out", out, "--resume").code == 0

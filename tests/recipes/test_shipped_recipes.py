@@ -31,13 +31,8 @@ CUT = {"subset": 12, "test_subset": 10, "total_train": 80, "total_test": 40}
 ENCODERS = {"sentence_encoder": encoder, "document_encoder": marking_encoder}
 
 
-def cut(name: str, encoders=None) -> list[str]:
-    """The options of `train` that make a shipped recipe tiny.
-
-    Args:
-      name: of the recipe.
-      encoders: model -> function that gives the encoder's folder; tiny ones by default.
-    """
+def cut(name: str) -> list[str]:
+    """The options of `train` that make a shipped recipe tiny."""
     recipe = load(name)
     task, model, made = recipe.task.options, recipe.model.options, {"training.rounds": 1}
     made.update({f"task.{key}": value for key, value in CUT.items() if getattr(task, key, None) is not None})
@@ -56,10 +51,11 @@ def cut(name: str, encoders=None) -> list[str]:
         sizes = {} if choice is None else SMALL
         made.update({f"{section}.{key}": size for key, size in sizes.items() if hasattr(choice.options, key)})
     if recipe.model.name in ENCODERS:
-        made["task.tokenizer"] = (encoders or ENCODERS)[recipe.model.name]()
-        if encoders is None:
-            made["model.frozen_layers"] = min(1, model.frozen_layers)
-            made.update({"task.max_length": 32} if hasattr(task, "max_length") else {"model.block_size": 8})
+        made["task.tokenizer"] = ENCODERS[recipe.model.name]()
+        made["model.frozen_layers"] = min(1, model.frozen_layers)
+        made.update({} if hasattr(task, "max_length") else {"model.block_size": 8})
+    if hasattr(task, "max_length"):
+        made["task.max_length"] = 32
     return [word for key, value in made.items() for word in ("--set", f"{key}={value}")]
 
 
@@ -91,9 +87,8 @@ def test_file(name: str) -> Path | None:
 test_file.__test__ = False
 
 
-def goes_all_the_way(name: str, runtime_name: str, folder: Path, capsys, encoders=None) -> dict:
-    """Takes a recipe through all commands; returns what export.json says."""
-
+def goes_all_the_way(name: str, runtime_name: str, folder: Path, capsys) -> None:
+    """Takes a recipe through all commands."""
     data_paths = ("--data", data_folder(), "--runtime", runtime_name)
 
     def typed(*arguments):
@@ -102,7 +97,7 @@ def goes_all_the_way(name: str, runtime_name: str, folder: Path, capsys, encoder
         return done.out
 
     run, export = folder / "run", folder / "run" / "export"
-    typed("train", name, "--out", run, *cut(name, encoders), *data_paths)
+    typed("train", name, "--out", run, *cut(name), *data_paths)
     typed("evaluate", run, *data_paths)
     typed("export", run, *data_paths)
     about = json.loads((export / "export.json").read_text("utf-8"))
@@ -114,6 +109,12 @@ def goes_all_the_way(name: str, runtime_name: str, folder: Path, capsys, encoder
         assert about["forms"][form]["difference"] <= (HALF_TOLERANCE if behind else TOLERANCE)
     assert about["model_options"].get("precision", "float32") == "float32"
     assert ("precision" in about) == (precision != "float32") == ("exported_metrics" in about["details"])
+    if "precision" in about:
+        card = (export / "README.md").read_text("utf-8")
+        assert "| the run, in mixed\\_bfloat16 | exported, in float32 |" in card and "## Precision" in card
+        assert about["precision"]["trained"] == "mixed_bfloat16" and about["precision"]["exported"] == "float32"
+        assert 0 < about["precision"]["difference"] < 0.2 and about["precision"]["examples"] > 5
+        assert about["details"]["exported_metrics"].keys() == about["details"]["metrics"].keys()
     # Where nothing but the precision lies between them, the metrics written for a run are those of its evaluation.
     history = read_history(RunFolder(run))[-1]
     for split, metrics in about["details"]["metrics"].items():
@@ -122,23 +123,13 @@ def goes_all_the_way(name: str, runtime_name: str, folder: Path, capsys, encoder
     if about["input"]["kind"] == "vectors":
         (prediction,) = load_export(export).predict_vectors([[0.5] * about["input"]["width"]])
         assert prediction.label in load_export(export).labels
-        return about
+        return
     assert typed("predict", export, *asked(export, folder)).strip()
     if (file := test_file(name)) is not None:
         scored = typed("evaluate", export, "--file", file)
         task = recipe.task.options
         if getattr(task, "test", None) == "official" and getattr(task, "test_subset", None) is None:
             assert f"{history['test/accuracy']:.4f}" in scored.split("accuracy")[1].split("\n")[0]
-    return about
-
-
-def way_of(name: str) -> tuple:
-    """What a recipe's way through the commands depends on; recipes that have it in common differ in data and method."""
-    recipe = load(name)
-    options, task = recipe.model.options, recipe.task.options
-    kinds = tuple(getattr(task, key, None) for key in ("encoding", "blind"))
-    frozen = bool(getattr(options, "frozen_layers", 0))
-    return recipe.task.name, recipe.model.name, getattr(options, "precision", None), frozen, *kinds
 
 
 @pytest.mark.parametrize("name", shipped())
@@ -148,31 +139,25 @@ def test_dev_has_rounds_to_choose_from(name):
         assert recipe.training.rounds // recipe.evaluation.every >= 4
 
 
-FAST_ENCODER = "fedcmc-chemprot-short"
-"""The one recipe with an encoder among the fast tests; it has bfloat16 and frozen layers."""
+ELSEWHERE = {
+    ("sentence_relations", "pcnn"): "tests/cli/test_predict_commands.py",
+    ("sentence_relations", "sentence_encoder"): "tests/runs/test_sentence_relations.py, tests/exporting",
+    ("document_relations", "document_encoder"): "tests/exporting/test_export_runs.py",
+}
+"""Task and model -> the fast tests that take a recipe of theirs through the commands."""
 
 
-def in_turn() -> list:
-    """All recipes; those with an encoder, and those whose way an earlier one takes, too, are for the slow tests."""
-    taken, found = set(), []
-    for name in shipped():
-        slow = way_of(name) in taken or (load(name).model.name in ENCODERS and name != FAST_ENCODER)
-        taken.add(way_of(name))
-        marks = [pytest.mark.slow] * slow + [pytest.mark.bfloat16] * (name == FAST_ENCODER)
-        found.append(pytest.param(name, marks=marks))
-    return found
+def representatives() -> list[str]:
+    """A recipe of every task and model; those that have these in common differ in data, encoding and method."""
+    recipes = {name: load(name) for name in reversed(shipped())}
+    ways = {(recipe.task.name, recipe.model.name): name for name, recipe in recipes.items()}
+    return sorted(name for way, name in ways.items() if way not in ELSEWHERE)
 
 
-@pytest.mark.parametrize("name", in_turn())
-def test_every_recipe_by_the_sessions_runtime(name, runtime, capsys, monkeypatch, tmp_path):
+@pytest.mark.parametrize("name", representatives())
+def test_a_recipe_of_every_way(name, runtime, capsys, monkeypatch, tmp_path):
     share_all(monkeypatch, runtime)
-    about = goes_all_the_way(name, "local", tmp_path, capsys)
-    if "precision" in about:
-        card = (tmp_path / "run" / "export" / "README.md").read_text("utf-8")
-        assert "| the run, in mixed\\_bfloat16 | exported, in float32 |" in card and "## Precision" in card
-        assert about["precision"]["trained"] == "mixed_bfloat16" and about["precision"]["exported"] == "float32"
-        assert 0 < about["precision"]["difference"] < 0.2 and about["precision"]["examples"] > 5
-        assert about["details"]["exported_metrics"].keys() == about["details"]["metrics"].keys()
+    goes_all_the_way(name, "local", tmp_path, capsys)
 
 
 @pytest.mark.slow
