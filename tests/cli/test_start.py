@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -12,35 +11,7 @@ import pytest
 
 from tests.upper_floors import SECRET, Process, consultations, refusal, text_recipe, write_json, write_recipe
 
-# What takes seconds to import.
-HEAVY = {"tensorflow", "tensorflow_federated", "keras", "jax", "sklearn", "matplotlib", "gensim", "jieba"}
-
-WATCH = """
-import json, sys
-imported = {"import": None}
-def look():
-    return sorted({name.partition(".")[0] for name in sys.modules})
-from tff_re import run
-imported["import"] = [0, look()]
-for line in sys.argv[1:]:
-    imported[line] = [run.main(line.split()), look()]
-print(json.dumps(imported), file=sys.stderr)
-"""
-
-
-def test_commands_that_compute_nothing_import_nothing_heavy(tmp_path):
-    lines = ["--version", "--help", "train --help", "predict --help", "recipes", "datasets", f"predict {tmp_path} x"]
-    ran = subprocess.run([sys.executable, "-c", WATCH, *lines], capture_output=True, text=True, check=True)
-    *printed, last = ran.stderr.splitlines()
-    imported = json.loads(last)
-    assert len(imported) == len(lines) + 1
-    for line, (code, modules) in imported.items():
-        assert not HEAVY & set(modules), (line, HEAVY & set(modules))
-        assert code == (2 if line.startswith(f"predict {tmp_path}") else 0), line
-    assert len(printed) == 1 and "holds no export.json" in printed[0]
-
-
-# The lines that TensorFlow and its company print: "2024-01-01 00:00:00.000000: I tensorflow/…", "WARNING:absl:…"
+# What TensorFlow and the libraries around it print: "2024-01-01 00:00:00.000000: I tensorflow/…", "WARNING:absl:…"
 CHATTER = re.compile(r"tensorflow/|TensorFlow|TF-TRT|oneDNN|CUDA|cuda|WARNING|INFO|absl|Traceback|Deprecat|Warning")
 
 

@@ -1,0 +1,67 @@
+"""What importing a module or typing a command must not import. One interpreter, which forks itself for every row."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"tensorflow", "tensorflow_federated", "keras", "jax", "torch", "sklearn", "matplotlib", "gensim", "jieba"}
+"""What takes seconds to import."""
+
+TOKENIZERS, ABOVE = {"transformers", "tokenizers"}, {"computations", "tff_re"}
+NO_WORKER = "; import psutil; assert not psutil.Process().children(recursive=True)"
+ONE_THREAD = "; import os; assert len(os.listdir('/proc/self/task')) == 1"
+
+
+def _command(line: str, code: int = 0) -> str:
+    return f"from tff_re import run; assert run.main({line.split()}) == {code}"
+
+
+QUICK = ("--version", "--help", "train --help", "predict --help", "recipes", "datasets")
+ROWS = {
+    "import tff_re; assert set(tff_re.__all__) <= set(dir(tff_re))" + NO_WORKER: HEAVY | TOKENIZERS | {"numpy"},
+    "from tff_re import load_recipe, load_export, Predictor, UserError" + NO_WORKER: HEAVY,
+    "import tff_re.report": {"tensorflow"},
+    "import tff_re.exporting.prediction": {"tensorflow"},
+    "from tff_re.runtime import open_runtime; open_runtime('local', log_path='x')": HEAVY | {"grpc", "numpy"},
+    "import tff_re.run, tff_re.cli.worker, tff_re.runtime.remote.serving" + ONE_THREAD: HEAVY | {"numpy"},
+    "import datasets.bags.loading, datasets.relations.loading, datasets.synthetic": HEAVY | TOKENIZERS | ABOVE,
+    "import datasets.relations.selection, datasets.text, datasets.encoded_clients": HEAVY | TOKENIZERS | ABOVE,
+    "import datasets.text.relation_encoding, datasets.relations.i2b2_2010": HEAVY | TOKENIZERS | ABOVE,
+    "import datasets.text.word_tokenizer": HEAVY - {"gensim", "jieba"} | ABOVE,
+    **{
+        _command(line): HEAVY
+        for line in ("--version", "--help", "train --help", "predict --help", "recipes", "datasets")
+    },
+    _command("predict /no/such/folder x", 2): HEAVY,
+}
+
+PROGRAM = """
+import json, os, sys
+for number, row in enumerate(json.loads(sys.argv[1])):
+    if not os.fork():
+        exec(row)
+        with open(str(number), "w") as file:
+            json.dump(sorted({name.partition(".")[0] for name in sys.modules}), file)
+        os._exit(0)
+    os.wait()
+"""
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+    """Row -> the top-level packages that it imports."""
+    folder = tmp_path_factory.mktemp("imports")
+    words = [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path}" + PROGRAM, json.dumps(list(ROWS))]
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=folder)
+    files = {row: folder / str(number) for number, row in enumerate(ROWS)}
+    assert all(file.exists() for file in files.values()), ran.stderr
+    return {row: set(json.loads(file.read_text())) for row, file in files.items()}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_nothing_heavy_is_imported(row, imported):
+    assert not ROWS[row] & imported[row]
