@@ -25,7 +25,7 @@ def datasets(data):
             *([f"labels: {', '.join(data_set.labels)}"] if data_set.labels else []),
             *(f"{'+' if is_there else '-'} {name}" for name, is_there in there.items()),
             f"licence: {data_set.licence}",
-            f"available from: {data_set.obtainable}",
+            f"available from: {data_set.available_from}",
         ]
         table.add_row(data_set.name, "\n".join(lines))
     console.print(table)
