@@ -12,10 +12,10 @@ __version__ = "0.1.0"
 """The version of this project, read by setup.cfg and by `tff-re --version`."""
 
 _PLACES = {
-    "BagPredictor": "tff_re.exporting.corpus_prediction",
-    "DocumentPredictor": "tff_re.exporting.corpus_prediction",
-    "Prediction": "tff_re.exporting.prediction",
-    "Predictor": "tff_re.exporting.prediction",
+    "BagPredictor": "tff_re.exporting.kinds.bags.predictor",
+    "DocumentPredictor": "tff_re.exporting.kinds.documents.predictor",
+    "Prediction": "tff_re.exporting.predictors",
+    "Predictor": "tff_re.exporting.predictors",
     "UserError": "tff_re.errors",
     "be_quiet": "tff_re.quiet",
     "build": "tff_re.api",

@@ -14,7 +14,7 @@ from tff_re.tasks.sizes import require_limits
 if TYPE_CHECKING:
     from tff_re.comparison.report import Report
     from tff_re.comparison.suite import Suite
-    from tff_re.exporting.scoring import Score
+    from tff_re.exporting.scoring import CorpusScore, Score
     from tff_re.runs.experiment import Experiment
     from tff_re.runs.training import Result, RoundReport
     from tff_re.tasks.data_paths import DataPaths
@@ -199,7 +199,7 @@ def export(
 
 def score(
     export: PathLike, file: PathLike, *, dataset: str | None = None, label: str | None = None, trust: bool = False
-) -> Score:
+) -> Score | CorpusScore:
     """Scores an exported model on a file that one of the readers reads.
 
     Args:
@@ -214,9 +214,8 @@ def score(
     """
     require_limits()
     from tff_re.exporting.prediction import load_export
-    from tff_re.exporting.scoring import score as score_file
 
-    return score_file(load_export(export, trust=trust), Path(file), dataset, label)
+    return load_export(export, trust=trust).score(Path(file), dataset, label)
 
 
 def _recipe(recipe: Recipe | PathLike) -> Recipe:

@@ -19,9 +19,10 @@ from tests.exporting import test_export_relations
 from tests.exports_for_tests import LABELS
 from tff_re.errors import UserError
 from tff_re.exporting import prediction
-from tff_re.exporting.corpus_prediction import DocumentPredictor
-from tff_re.exporting.prediction import PredictionError, load_export
-from tff_re.exporting.scoring import score
+from tff_re.exporting.kinds import kinds
+from tff_re.exporting.kinds.documents.predictor import DocumentPredictor
+from tff_re.exporting.prediction import load_export
+from tff_re.exporting.predictors import PredictionError
 
 FILES = ("export.json", "labels.json", "encoding.json")
 _SIGNATURE = prediction._signature
@@ -36,7 +37,8 @@ def export_of(kind):
 
 @functools.cache
 def signature_of(kind):
-    return _SIGNATURE(export_of(kind) / "saved_model", json.loads(text_of(kind, "export.json"))["input"]["kind"])
+    source = json.loads(text_of(kind, "export.json"))["input"]
+    return _SIGNATURE(export_of(kind) / "saved_model", kinds()[source["kind"]], source)
 
 
 @functools.cache
@@ -52,10 +54,10 @@ def use(kind, folder, monkeypatch):
         return repr(predictor), predictor.predict_vectors([[0.0, 1.0]])
     if kind == "bags":
         file = bags_folder() / "nyt10" / "nyt10_test.txt"
-        return predictor.predict_file(file), score(predictor, file)
+        return predictor.predict_file(file), predictor.score(file)
     if kind == "documents":
         file = documents_folder() / "cdr" / "dev.pubtator"
-        return predictor.predict_file(file), score(predictor, file)
+        return predictor.predict_file(file), predictor.score(file)
     return predictor.predict_each(["发热", WORDS])
 
 

@@ -37,9 +37,11 @@ from tests.exports_for_tests import drawn_weights
 from tests.models.encoders_for_tests import PIECES, a_copy, encoder
 from tests.upper_floors import command, refusal
 from tff_re import models
-from tff_re.exporting.corpus_prediction import BagPredictor, DocumentPredictor
 from tff_re.exporting.export_model import ExportError, export_model
-from tff_re.exporting.prediction import PredictionError, load_export
+from tff_re.exporting.kinds.bags.predictor import BagPredictor
+from tff_re.exporting.kinds.documents.predictor import DocumentPredictor
+from tff_re.exporting.prediction import load_export
+from tff_re.exporting.predictors import PredictionError
 from tff_re.models.inputs import BagInput, HiddenRelationInput, RelationInput
 from tff_re.runs import finished as runs
 from tff_re.runs.evaluation import ServerEvaluator

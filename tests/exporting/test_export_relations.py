@@ -29,8 +29,9 @@ from tests.models.encoders_for_tests import encoder
 from tests.relations_for_tests import hard_mentions
 from tff_re import models
 from tff_re.exporting.export_model import ExportError, export_model
-from tff_re.exporting.prediction import PredictionError, load_export
-from tff_re.exporting.relations import span_inputs
+from tff_re.exporting.kinds.relations.predictor import span_inputs
+from tff_re.exporting.prediction import load_export
+from tff_re.exporting.predictors import PredictionError
 from tff_re.models.inputs import HiddenRelationInput, RelationInput
 
 LABELS = ("no_relation", "inhibits", "binds")

@@ -23,9 +23,9 @@ from tests.documents_for_tests import HIDDEN, document_table, train_table
 from tests.recipe_data_for_tests import data_folder
 from tests.upper_floors import command, consultations, refusal, text_recipe, write_json, write_recipe
 from tff_re.errors import UserError
-from tff_re.exporting import record_card
 from tff_re.exporting.digests import write_digests
-from tff_re.exporting.documents import DocumentForm
+from tff_re.exporting.kinds.documents import threshold_in_words
+from tff_re.exporting.kinds.documents.form import DocumentForm
 from tff_re.exporting.prediction import load_export
 from tff_re.models.keras_files import save_keras
 from tff_re.runs import finished as runs
@@ -111,9 +111,9 @@ def test_a_form_that_is_another_function_is_still_refused(mixed, runtime, capsys
 
 
 def test_what_the_card_says_of_thresholds():
-    assert "0.25 on, a threshold chosen on" in record_card._threshold(0.25)
-    assert "so that none is" in record_card._threshold(NOTHING)
-    assert record_card._threshold(None) == "a threshold of your choice on"
+    assert "0.25 on, a threshold chosen on" in threshold_in_words(0.25)
+    assert "so that none is" in threshold_in_words(NOTHING)
+    assert threshold_in_words(None) == "a threshold of your choice on"
 
 
 # Thresholds of exports made before

@@ -16,11 +16,13 @@ from tensorflow.python.framework import op_def_registry
 from tests.exporting import test_export_relations as relations
 from tests.exports_for_tests import KINDS, arguments, export_of
 from tests.upper_floors import command, refusal
-from tff_re import api, exporting
+from tff_re import api
 from tff_re.exporting.digests import DIGESTS_FILE, write_digests
+from tff_re.exporting.export_model import export_model
 from tff_re.exporting.graph import check_graph
 from tff_re.exporting.operations import CHECKPOINT_OPERATIONS, OPERATIONS
-from tff_re.exporting.prediction import FORMS, PredictionError, load_export
+from tff_re.exporting.prediction import FORMS, load_export
+from tff_re.exporting.predictors import PredictionError
 from tff_re.models.pretrained import PieceEncoder
 
 FEW = ("words", "characters", "vectors", "bags")
@@ -368,7 +370,7 @@ def test_a_saved_model_of_tensorflow_1_is_none_of_ours(tmp_path):
 
 def test_exporting_tells_of_an_operation_that_is_not_listed(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("tff_re.exporting.graph.OPERATIONS", OPERATIONS - {"Softmax"})
-    folder = exporting.export_model(tmp_path / "e", **arguments("vectors"), formats="saved_model")
+    folder = export_model(tmp_path / "e", **arguments("vectors"), formats="saved_model")
     note = "note: saved_model holds the operation Softmax, which no export of this project has; predict and evaluate"
     assert capsys.readouterr().err.startswith(note)
     with pytest.raises(PredictionError, match="Softmax"):

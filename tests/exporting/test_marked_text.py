@@ -20,8 +20,8 @@ from datasets.text.tokenizer_tables import tables_of
 from datasets.text.word_tokenizer import word_tokenizer, word_vocabulary
 from tests.models.encoders_for_tests import encoder
 from tests.relations_for_tests import HARD, hard_mentions
-from tff_re.exporting.marked_text import MarkedText
-from tff_re.exporting.relations import span_inputs
+from tff_re.exporting.in_graph.marked_text import MarkedText
+from tff_re.exporting.kinds.relations.predictor import span_inputs
 
 ENCODER = "TFF_RE_ENCODER"
 """Names the folder of an encoder with a real vocabulary."""

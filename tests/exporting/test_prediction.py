@@ -14,7 +14,8 @@ from tests.upper_floors import command, refusal
 from tff_re import models
 from tff_re.exporting.digests import write_digests
 from tff_re.exporting.export_model import export_model
-from tff_re.exporting.prediction import Prediction, PredictionError, load_export
+from tff_re.exporting.prediction import load_export
+from tff_re.exporting.predictors import Prediction, PredictionError
 from tff_re.models.inputs import DenseInput, TokenInput
 
 LABELS = ("咳嗽", "发热", "无")

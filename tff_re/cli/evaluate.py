@@ -78,12 +78,6 @@ def _evaluate_run(run: Path, split: str, data_paths, runtime: str) -> None:
 
 
 def _show_score(result, file: Path) -> None:
-    from tff_re.exporting.scoring import CorpusScore
-    from tff_re.tasks.metrics import trivial_metrics
-
-    if isinstance(result, CorpusScore):
-        console.print(metrics_table(f"{file.name}: {result.size}", result.metrics))
-        return
-    trivial = trivial_metrics(result.confusion.sum(axis=1), result.positive_labels)
-    console.print(metrics_table(f"{result.examples} samples of {file.name}", result.metrics, trivial))
-    console.print(class_table(result.labels, result.confusion, result.positive_labels))
+    console.print(metrics_table(result.title(file.name), result.metrics, result.trivial))
+    if result.confusion is not None:
+        console.print(class_table(result.labels, result.confusion, result.positive_labels))

@@ -45,13 +45,13 @@ def predict(export, texts, dataset, as_json, show_text, trust, **given):
     """
     require_limits()
     from tff_re.cli.predict_input import Source
-    from tff_re.exporting.corpus_prediction import CorpusPredictor
-    from tff_re.exporting.prediction import PredictionError, load_export
+    from tff_re.exporting.prediction import load_export
+    from tff_re.exporting.predictors import PredictionError
 
     source = Source(**given)
     predictor = load_export(export, trust=trust)
-    if isinstance(predictor, CorpusPredictor):
-        _predict_records(predictor, source.records(texts, predictor.kind), as_json, dataset)
+    if predictor.takes_files:
+        _predict_records(predictor, source.records(texts, predictor.takes), as_json, dataset)
         return
     if dataset is not None:
         raise UserError("--dataset is for models of bags and of documents, and this one takes texts; leave it out")
@@ -79,18 +79,11 @@ def _predict_records(predictor, file: Path, as_json: bool, dataset: str | None) 
         for result in results:
             print(json.dumps(dataclasses.asdict(result), ensure_ascii=False))
         return
-    of_bags = predictor.kind == "bags"
     table = Table()
-    for heading in ("head", "tail", "sentences", "label") if of_bags else ("document", "head", "tail", "label"):
-        table.add_column(heading, justify="right" if heading == "sentences" else "left", overflow="fold")
-    table.add_column("probability", justify="right")
+    for heading in predictor.columns:
+        table.add_column(heading, justify="right" if heading in predictor.numbers else "left", overflow="fold")
     for result in results:
-        ids = [result.head_id, result.tail_id]
-        if of_bags:
-            cells = [*ids, str(result.sentences), result.label]
-        else:
-            cells = [result.document_id, *ids, ", ".join(result.labels) or "-"]
-        table.add_row(*cells, f"{result.probability:.4f}")
+        table.add_row(*predictor.cells(result))
     console.print(table)
 
 

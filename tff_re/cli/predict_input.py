@@ -47,13 +47,12 @@ class Source:
         for line in lines:
             yield self._text(line.removesuffix(b"\r"), as_json)
 
-    def records(self, arguments: Sequence[str], kind: str) -> Path:
-        """The file, for models that take records of a data set (`kind`: bags or documents) in place of texts.
+    def records(self, arguments: Sequence[str], what: str) -> Path:
+        """The file, for models that take records of a data set (`what`, in words) in place of texts.
 
         Raises:
           UserError: there is none, or options that are for texts.
         """
-        what = {"bags": "bags of sentences", "documents": "documents with their entities"}[kind]
         if arguments or self.file is None:
             raise UserError(f"the model takes {what}, not texts; give a file of them by --file alone")
         if self.json_lines or self.head_type is not None or self.tail_type is not None:

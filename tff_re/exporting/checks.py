@@ -10,14 +10,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_re.exporting.forms import DEFAULT_SIGNATURE, Core, Form, Probes
-from tff_re.exporting.places import (
-    FLOAT16_FOLDER,
-    KERAS_FILE,
-    SAVED_MODEL_FOLDER,
-    TFLITE_FILE,
-    ExportError,
-)
+from tff_re.exporting.forms import Core, Form, Probes
+from tff_re.exporting.layout import DEFAULT_SIGNATURE, FLOAT16_FOLDER, KERAS_FILE, SAVED_MODEL_FOLDER, TFLITE_FILE
+from tff_re.exporting.places import ExportError
 from tff_re.exporting.quantised import tflite_core
 
 MOST_COMPARED = 512

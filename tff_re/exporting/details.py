@@ -10,22 +10,27 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tomli_w
 
 from datasets.catalogue import DATA_SETS, find_data_set
-from tff_re.errors import UserError
 from tff_re.exporting.export_model import in_float32
-from tff_re.models.inputs import DocumentInput
+from tff_re.exporting.kind import Kind
+from tff_re.exporting.kinds import kind_of
+from tff_re.models.inputs import BagInput
 from tff_re.recipes.reading import Recipe, tomllib
 from tff_re.runs.evaluation import Evaluator, ServerEvaluator
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.folder import RunFolder, environment
 from tff_re.settings import to_table
 from tff_re.tasks.held_out import DEV, TEST
-from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD
 
 RECIPE_FILE, ENVIRONMENT_FILE = "recipe.toml", "environment.json"
+
+
+def inputs_of(experiment: Experiment) -> Any:
+    """What the exported model of an experiment is fed with: of bags whole bags, not their sentences."""
+    inputs = experiment.prepared.inputs
+    return inputs if experiment.prepared.bags is None else BagInput(inputs, experiment.algorithm.bag_pooling)
 
 
 def details_of(
@@ -45,6 +50,7 @@ def details_of(
     dataset = getattr(recipe.task.options, "dataset", None)
     if dataset not in DATA_SETS:  # made up by the task itself
         dataset = None
+    kind = kind_of(inputs_of(experiment)) or Kind()
     measured = {} if exported is experiment else _split(_measured(exported, weights))
     return {
         "run": hashlib.sha256(recipe.to_toml().encode()).hexdigest()[:16],
@@ -57,12 +63,11 @@ def details_of(
         "clients": len(prepared.examples.clients),
         "metrics": _metrics(history, round_num),
         **({"exported_metrics": measured} if measured else {}),
-        **_threshold(exported, weights, measured.get(DEV)),
-        **_reading(recipe),
-        "data": _data(experiment, dataset),
+        **kind.details(exported, weights, measured.get(DEV)),
+        "data": _data(experiment, kind, dataset),
         "training": _training(experiment),
         "privacy": _privacy(recipe),
-        "limits": _limits(experiment, dataset),
+        "limits": _limits(experiment, kind, dataset),
     }
 
 
@@ -126,34 +131,7 @@ def _measured(experiment: Experiment, weights: Any) -> dict[str, float]:
     return found
 
 
-def _threshold(experiment: Experiment, weights: Any, dev: Mapping[str, float] | None) -> dict[str, float]:
-    """Of documents `threshold`, the probability from which on a relation is predicted: the best on dev.
-
-    It is chosen by the scores of the exported model, not read from metrics.csv: the run's may be another precision's,
-    and a run of an earlier version has one of the scores itself as its threshold, which rounding can miss.
-    """
-    held_out = experiment.prepared.held_out
-    if not isinstance(experiment.prepared.inputs, DocumentInput):
-        return {}
-    if DEV not in held_out.splits:
-        return {"threshold": DEFAULT_THRESHOLD}
-    if dev is None:
-        scores = np.asarray(experiment.scoring(weights, held_out.examples(experiment.model, DEV)))
-        dev = _split(held_out.metrics({DEV: scores}))[DEV]
-    if "threshold" not in dev:
-        raise UserError("the model's scores of the dev documents are not finite; training has diverged")
-    return {"threshold": dev["threshold"]}
-
-
-def _reading(recipe: Recipe) -> dict[str, Any]:
-    """`reading`: options of the task that say how a file of the data set is read."""
-    names = ("head_kind", "tail_kind", "misplaced")
-    given = {name: getattr(recipe.task.options, name, None) for name in names}
-    given = {name: value for name, value in given.items() if value is not None}
-    return {"reading": given} if given else {}
-
-
-def _data(experiment: Experiment, dataset: str | None) -> dict[str, Any]:
+def _data(experiment: Experiment, kind: Kind, dataset: str | None) -> dict[str, Any]:
     recipe, examples = experiment.recipe, experiment.prepared.examples
     known = {"data set": recipe.task.name}
     if dataset is not None:
@@ -169,18 +147,15 @@ def _data(experiment: Experiment, dataset: str | None) -> dict[str, Any]:
         "clients": f"{len(examples.clients)}, by the partitioner {recipe.partition.name}",
         "training examples": examples.size("train"),
         "test examples": examples.size("test"),
-        "tested on": _tested_on(experiment),
+        "tested on": _tested_on(experiment, kind),
     }
 
 
-def _tested_on(experiment: Experiment) -> str | None:
-    prepared, options = experiment.prepared, experiment.recipe.task.options
-    corpus = prepared.held_out_corpora.get(TEST)
-    if corpus is None:
-        return _TESTS.get(getattr(options, "test", None))
-    if prepared.bags is not None:
-        return f"{len(corpus.pairs)} bags of {len(corpus.sentences)} sentences at the server"
-    return f"{len(corpus.samples)} documents at the server"
+def _tested_on(experiment: Experiment, kind: Kind) -> str | None:
+    corpus = experiment.prepared.held_out_corpora.get(TEST)
+    if corpus is not None:
+        return kind.tested_on(corpus)
+    return _TESTS.get(getattr(experiment.recipe.task.options, "test", None))
 
 
 _TESTS = {
@@ -203,11 +178,7 @@ def _shown(value: Any) -> str:
 
 def _privacy(recipe: Recipe) -> list[str]:
     lines = ["trained by simulation: all clients' data were on one machine; in a deployment, texts stay at the clients"]
-    settings = getattr(recipe, "privacy", None)
-    if settings is None:
-        lines.append("no differential privacy and no secure aggregation: the recipe sets neither")
-    else:
-        lines += [f"{name}: {_shown(value)}" for name, value in to_table(settings).items()]
+    lines.append("no differential privacy and no secure aggregation: the recipe sets neither")
     if getattr(recipe.task.options, "encoding", None) in ("words", "characters"):
         least = recipe.task.options.min_clients
         lines.append(
@@ -217,18 +188,11 @@ def _privacy(recipe: Recipe) -> list[str]:
     return lines
 
 
-def _limits(experiment: Experiment, dataset: str | None) -> list[str]:
+def _limits(experiment: Experiment, kind: Kind, dataset: str | None) -> list[str]:
     options = experiment.recipe.task.options
     lines = ["metrics are on texts of the same source; on others they will be worse"] if dataset else []
-    prepared = experiment.prepared
-    if prepared.positive_labels is not None or prepared.held_out is not None:
+    if kind.of_mentions:
         lines.append("it classifies the relation of two mentions that are given; it does not find mentions")
     if length := getattr(options, "max_length", None):
-        how = "around the mentions" if prepared.positive_labels is not None else "at the end"
-        lines.append(f"texts are read up to a length of {length} ({options.encoding}); longer ones are cut {how}")
-    if prepared.bags is not None:
-        lines.append("a bag's scores rank facts; those of its relations need not sum to one")
-        lines.append("it learnt what a knowledge base says of pairs, which their sentences need not state")
-    what = "sigmoid" if isinstance(prepared.inputs, DocumentInput) else "softmax"
-    lines.append(f"a probability is the model's {what}; it was not calibrated")
-    return lines
+        lines.append(f"texts are read up to a length of {length} ({options.encoding}); longer ones are cut {kind.cut}")
+    return [*lines, *kind.limits, f"a probability is the model's {kind.probability}; it was not calibrated"]

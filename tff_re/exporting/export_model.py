@@ -20,40 +20,32 @@ import tensorflow as tf
 
 from tff_re import __version__, models
 from tff_re.exporting import places
-from tff_re.exporting.bags import BagForm
 from tff_re.exporting.card import card
 from tff_re.exporting.checks import difference_of_precisions, verified
-from tff_re.exporting.documents import DocumentForm
 from tff_re.exporting.forms import TOLERANCE, Form, write_saved_model
-from tff_re.exporting.places import ExportError, is_export
-from tff_re.exporting.quantised import write_tflite
-from tff_re.exporting.relations import RelationForm
-from tff_re.exporting.texts import TextForm, VectorForm
-from tff_re.models.inputs import (
-    BagInput,
-    DenseInput,
-    DocumentInput,
-    HiddenRelationInput,
-    RelationInput,
-    TokenInput,
+from tff_re.exporting.kind import Kind
+from tff_re.exporting.kinds import kind_of
+from tff_re.exporting.layout import (
+    CARD_FILE,
+    DESCRIPTION_FILE,
+    ENCODING_FILE,
+    FLOAT16_FOLDER,
+    FORMAT,
+    FORMAT_VERSIONS,
+    KERAS_FILE,
+    LABELS_FILE,
+    SAVED_MODEL_FOLDER,
+    TFLITE_FILE,
 )
+from tff_re.exporting.places import ExportError
+from tff_re.exporting.quantised import write_tflite
 from tff_re.models.keras_files import forget_layer_names, save_keras
 from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD
 
-__all__ = ["FORMATS", "FORMS", "QUANTISED", "TOLERANCE", "ExportError", "export_model", "in_float32", "is_export"]
+__all__ = ["FORMATS", "QUANTISED", "TOLERANCE", "ExportError", "export_model", "in_float32"]
 
 FORMATS = ("both", "keras", "saved_model")
 QUANTISED = ("float16",)
-
-FORMS: dict[type, type[Form]] = {
-    DenseInput: VectorForm,
-    TokenInput: TextForm,
-    RelationInput: RelationForm,
-    HiddenRelationInput: RelationForm,
-    BagInput: BagForm,
-    DocumentInput: DocumentForm,
-}
-"""Kind of input -> how its models are exported. Another kind's form is put in here."""
 
 EXPORTED_PRECISION = "float32"
 
@@ -86,18 +78,18 @@ def export_model(
 ) -> Path:
     """Writes a trained model as `model.keras`, as a SavedModel and as the JSON files that explain them.
 
-    What goes in stands with the form of each kind of input (`VectorForm`, `TextForm`, `RelationForm`, `BagForm`,
-    `DocumentForm`): texts of words joined by blanks (`encoding.prepare`), untouched texts, marked sentences, vectors,
-    encoded sentences with their bags, encoded documents. All give {"probabilities": float32 [B, C]}, documents
-    [D, P, R]. The written files are loaded again and compared with the trained model, computed in float32, before they
-    take their place; a failed export leaves the folder as it was.
+    What the SavedModel takes is said by the form of each kind of input (`tff_re.exporting.kinds`): texts of words
+    joined by blanks (`encoding.prepare`), untouched texts, marked sentences, vectors, encoded sentences with their
+    bags, encoded documents. All give {"probabilities": float32 [B, C]}, documents [D, P, R]. The written files are
+    loaded again and compared with the trained model, computed in float32, before they take their place; a failed
+    export leaves the folder as it was.
 
     Args:
       folder: Where to write; its parent has to exist.
       model_name: A name of `tff_re.models.MODELS`.
       model_options: The model's `Options`. Where their `precision` is another than float32, how far its predictions
         lie from the exported ones is measured and written.
-      inputs: What the model is fed with; one of `FORMS`.
+      inputs: What the model is fed with; of a kind in `tff_re.exporting.kinds`.
       label_names: The C classes, in the order of the labels; of documents the R relations.
       weights: ModelWeights of arrays, or anything else with lists `trainable` and `non_trainable` in the model's order.
       encoding: of the texts (WordEncoding, CharacterEncoding, RelationEncoding, DocumentEncoding); None for
@@ -124,26 +116,27 @@ def export_model(
     folder = Path(os.path.realpath(folder))
     details = _json_value(details, "details")
     labels = [str(name) for name in label_names]
-    form_of = _check_arguments(model_name, inputs, labels, formats, quantise, tflite)
+    kind = _check_arguments(model_name, inputs, labels, formats, quantise, tflite)
+    form_of = kind.form
     form_of.check(inputs, encoding)
     places.check_place(folder, details, overwrite)
     options = in_float32(model_options)
-    form = form_of(*_models(model_name, options, inputs, len(labels), weights), inputs, encoding, probes)
+    form = form_of(*_models(form_of, model_name, options, inputs, len(labels), weights), inputs, encoding, probes)
     half, half_weights = form.halved() if quantise else (None, None)
     with places.new_folder(folder) as draft:
         if formats != "saved_model":
-            save_keras(form.keras_model, draft / places.KERAS_FILE)
+            save_keras(form.keras_model, draft / KERAS_FILE)
         if formats != "keras":
-            write_saved_model(draft / places.SAVED_MODEL_FOLDER, form.endpoints(form.core), form.resources)
+            write_saved_model(draft / SAVED_MODEL_FOLDER, form.endpoints(form.core), form.resources)
         if half is not None:
-            write_saved_model(draft / places.FLOAT16_FOLDER, form.endpoints(half), [half_weights, *form.tables])
+            write_saved_model(draft / FLOAT16_FOLDER, form.endpoints(half), [half_weights, *form.tables])
         if tflite:
-            write_tflite(draft / places.TFLITE_FILE, form.small_core, form.core_specs)
+            write_tflite(draft / TFLITE_FILE, form.small_core, form.core_specs)
         labelled = probes if all(hasattr(probe, "label") for probe in probes) else ()
         threshold = details.get("threshold", DEFAULT_THRESHOLD)
         description = {
-            "format": places.FORMAT,
-            "format_version": places.FORMAT_VERSION,
+            "format": FORMAT,
+            "format_version": FORMAT_VERSIONS[-1],
             "model": model_name,
             "model_options": _json_value(_options(options), "model_options"),
             "input": dict(form.source),
@@ -154,27 +147,26 @@ def export_model(
             "versions": _versions(),
         }
         if options != model_options:
-            as_trained = _models(model_name, model_options, inputs, len(labels), weights)
+            as_trained = _models(form_of, model_name, model_options, inputs, len(labels), weights)
             mixed = form_of(*as_trained, inputs, encoding, probes)
             description["precision"] = {
                 "trained": model_options.precision,
                 "exported": EXPORTED_PRECISION,
                 **difference_of_precisions(form, mixed, labelled),
             }
-        places.write(draft / places.LABELS_FILE, json.dumps(labels, ensure_ascii=False, indent=1))
-        places.write(draft / places.ENCODING_FILE, form.encoding_json)
-        places.write(
-            draft / places.DESCRIPTION_FILE, json.dumps(description, ensure_ascii=False, indent=1, allow_nan=False)
-        )
-        places.write(draft / places.CARD_FILE, card(description, labels))
+        places.write(draft / LABELS_FILE, json.dumps(labels, ensure_ascii=False, indent=1))
+        places.write(draft / ENCODING_FILE, form.encoding_json)
+        places.write(draft / DESCRIPTION_FILE, json.dumps(description, ensure_ascii=False, indent=1, allow_nan=False))
+        places.write(draft / CARD_FILE, card(description, labels, kind))
         for name, text in (files or {}).items():
             places.write(draft / name, text.rstrip("\n"))
         places.seal(draft)
     return folder
 
 
-def _check_arguments(model_name, inputs, labels, formats, quantise, tflite) -> type[Form]:
-    """How models of these inputs are exported."""
+def _check_arguments(model_name, inputs, labels, formats, quantise, tflite) -> Kind:
+    """The kind of the inputs."""
+    kind = kind_of(inputs)
     if model_name not in models.MODELS:
         raise ExportError(f"there is no model '{model_name}'; valid: {', '.join(models.MODELS)}")
     if not labels or len(set(labels)) != len(labels):
@@ -183,31 +175,24 @@ def _check_arguments(model_name, inputs, labels, formats, quantise, tflite) -> t
         raise ExportError(f"there is no format '{formats}'; valid: {', '.join(FORMATS)}")
     if quantise is not None and quantise not in QUANTISED:
         raise ExportError(f"there is no quantised form '{quantise}'; valid: {', '.join(QUANTISED)}")
-    if type(inputs) not in FORMS:
+    if kind is None:
         raise ExportError(
             f"models of {type(inputs).__name__} cannot be exported yet; the run's model.keras takes encoded inputs"
         )
-    if tflite and not FORMS[type(inputs)].for_tflite:
+    if tflite and not kind.form.for_tflite:
         raise ExportError("TFLite takes one text of a fixed size, which bags and documents are not; leave --tflite out")
-    return FORMS[type(inputs)]
+    return kind
 
 
-def _models(model_name, options, inputs, classes: int, weights) -> tuple[tf.keras.Model, tf.keras.Model]:
-    """The model as it was trained, and its plain form; both take what raw text is encoded to."""
+def _models(form_of: type[Form], model_name, options, inputs, classes: int, weights) -> list[tf.keras.Model]:
+    """[the model as it was trained, its plain form]; both take what raw text is encoded to."""
     module = models.module(model_name)
     forget_layer_names()
-    if isinstance(inputs, BagInput):
-        inputs = inputs.sentences
-    trained = module.build(options, inputs, classes)
-    if isinstance(inputs, DocumentInput):
-        plain = module.of_any_size(options, inputs)
-    else:
-        plain = module.build_plain(options, inputs, classes)
-    for form, model in (("trained", trained), ("plain", plain)):
+    found = []
+    for form, model in zip(("trained", "plain"), form_of.models(module, options, inputs, classes), strict=True):
         _assign(model, weights, form)
-    if isinstance(inputs, HiddenRelationInput):
-        return tuple(module.with_frozen_layers(options, inputs, model) for model in (trained, plain))
-    return trained, plain
+        found.append(model)
+    return [form_of.whole(module, options, inputs, model) for model in found]
 
 
 def _assign(model: tf.keras.Model, weights, form: str) -> None:

@@ -1,4 +1,4 @@
-"""What an exported model is made of, for every kind of input: the door for further ones."""
+"""What is written of an exported model, for every kind of input."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import tensorflow as tf
 
 from tff_re.exporting.places import ExportError
 from tff_re.exporting.quantised import Core, HalfCore
-
-DEFAULT_SIGNATURE = "serving_default"
+from tff_re.models.text_layers import forget_initial_values
 
 TOLERANCE = 1e-5
 """The largest difference of a probability between the exported and the trained model."""
@@ -59,9 +58,10 @@ MEASURES = {"accuracy": "accuracy", "f1": "F1"}
 
 
 class Form:
-    """A model's exported form. A kind of input has a subclass, which `tff_re.exporting.FORMS` lists.
+    """A model's exported form. A kind of input has a subclass, see `tff_re.exporting.kind.Kind.form`.
 
     Attributes:
+      inputs: the classes of `tff_re.models.inputs` whose models it takes.
       source: what export.json says of the inputs; `name` and `kind` at least.
       encoding_json: from raw inputs to ids, for people who want to do it by themselves.
       keras_model: what model.keras holds.
@@ -77,6 +77,7 @@ class Form:
       tables: what stands between raw inputs and the core.
     """
 
+    inputs: tuple[type, ...] = ()
     source: Mapping[str, Any]
     encoding_json: str
     keras_model: tf.keras.Model
@@ -95,6 +96,16 @@ class Form:
     @staticmethod
     def check(inputs: Any, encoding: Any) -> None:
         """Raises ExportError where the encoding is not that of the model's inputs."""
+
+    @staticmethod
+    def models(module: Any, options: Any, inputs: Any, classes: int) -> tuple[tf.keras.Model, tf.keras.Model]:
+        """(the model as it is trained, its plain form), of a module of `tff_re.models`."""
+        return module.build(options, inputs, classes), module.build_plain(options, inputs, classes)
+
+    @staticmethod
+    def whole(module: Any, options: Any, inputs: Any, model: tf.keras.Model) -> tf.keras.Model:
+        """A model with its weights, behind the layers that the clients have run already, if there are such."""
+        return model
 
     def endpoints(self, core: Core) -> dict[str, Endpoint]:
         """The signatures of a SavedModel around a core, the default one first."""
@@ -143,6 +154,22 @@ def softmax_of(model: tf.keras.Model) -> Core:
 def traced_once(core: Core) -> Core:
     """The core as a function that all signatures share."""
     return tf.function(core, autograph=False, reduce_retracing=True)
+
+
+def stock(model: tf.keras.Model) -> tf.keras.Model:
+    """The model, if Keras alone can load it; its initialisers are forgotten.
+
+    Raises:
+      ExportError: a layer is not Keras' own.
+    """
+    forget_initial_values(model)
+    for layer in model._flatten_layers():
+        if type(layer).__module__.split(".")[0] != "keras":
+            raise ExportError(
+                f"layer {layer.name} is a {type(layer).__name__}, which Keras alone cannot load; "
+                "the model's build_plain has to use stock layers"
+            )
+    return model
 
 
 def write_saved_model(folder: Path, endpoints: Mapping[str, Endpoint], resources: Sequence[Any]) -> None:

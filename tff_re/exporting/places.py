@@ -16,29 +16,13 @@ import tensorflow as tf
 
 from datasets.errors import DataError
 from tff_re.errors import UserError
-from tff_re.exporting.description import DESCRIPTION_FILE as DESCRIPTION_FILE
-from tff_re.exporting.description import ENCODING_FILE as ENCODING_FILE
-from tff_re.exporting.description import FORMAT as FORMAT
-from tff_re.exporting.description import FORMAT_VERSIONS
-from tff_re.exporting.description import LABELS_FILE as LABELS_FILE
 from tff_re.exporting.digests import write_digests
 from tff_re.exporting.graph import check_graph
-
-FORMAT_VERSION = FORMAT_VERSIONS[-1]
-KERAS_FILE = "model.keras"
-SAVED_MODEL_FOLDER = "saved_model"
-FLOAT16_FOLDER = "saved_model_float16"
-TFLITE_FILE = "model.tflite"
-CARD_FILE = "README.md"
+from tff_re.exporting.layout import DESCRIPTION_FILE, FLOAT16_FOLDER, FORMAT, SAVED_MODEL_FOLDER
 
 
 class ExportError(UserError):
     """A model cannot be exported, or its exported form is not the model that was trained."""
-
-
-def is_export(folder: str | os.PathLike) -> bool:
-    """Whether the folder holds an exported model."""
-    return read_description(Path(folder)) is not None
 
 
 def check_place(folder: Path, details: Mapping[str, Any], overwrite: bool) -> None:
@@ -61,7 +45,7 @@ def _run(details: Any) -> Any:
 
 
 def read_description(folder: Path) -> dict[str, Any] | None:
-    """What stands in an export's export.json; None where there is no export."""
+    """The contents of an export's export.json; None where there is no export."""
     try:
         value = json.loads((folder / DESCRIPTION_FILE).read_text("utf-8"))
     except (OSError, ValueError, RecursionError):

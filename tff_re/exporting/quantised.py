@@ -14,8 +14,6 @@ from tff_re.exporting.places import ExportError
 SMALLEST_WEIGHT = 64
 """Constants of fewer numbers stay as they are."""
 
-TFLITE_SIGNATURE = "serving_default"
-
 Core = Callable[[Mapping[str, tf.Tensor]], tf.Tensor]
 """Encoded inputs by name -> probabilities, float32 [B, C]."""
 

@@ -1,4 +1,4 @@
-"""Exported models of two marked mentions in a sentence, for encoders of word pieces and for models of words."""
+"""What is written of models of sentence relations, for encoders of word pieces and for models of words."""
 
 from __future__ import annotations
 
@@ -14,17 +14,11 @@ from datasets.relations.records import RelationMention
 from datasets.text.relation_encoding import RelationEncoding
 from datasets.text.relation_layout import with_inline_markers
 from datasets.text.tokenizer_tables import TokenizerTables, tables_of
-from tff_re.exporting.forms import (
-    DEFAULT_SIGNATURE,
-    HALF_TOLERANCE,
-    Core,
-    Endpoint,
-    Form,
-    Probes,
-    softmax_of,
-    traced_once,
-)
-from tff_re.exporting.marked_text import MarkedText
+from tff_re.exporting.forms import HALF_TOLERANCE, Core, Endpoint, Form, Probes, softmax_of, traced_once
+from tff_re.exporting.in_graph.marked_text import MarkedText
+from tff_re.exporting.kinds.relations import PIECES, WORDS
+from tff_re.exporting.kinds.relations.predictor import span_inputs
+from tff_re.exporting.layout import DEFAULT_SIGNATURE
 from tff_re.exporting.places import ExportError
 from tff_re.models.inputs import HiddenRelationInput, RelationInput
 from tff_re.models.text_layers import forget_initial_values, is_stock
@@ -34,6 +28,16 @@ BATCH = 64
 
 MOST_PROBES = 64
 """Texts whose predictions are compared; the pieces of all of them are."""
+
+
+def relation_input(inputs: RelationInput | HiddenRelationInput) -> RelationInput:
+    """What encoded sentences are, before frozen layers if there are such."""
+    return inputs.relation if isinstance(inputs, HiddenRelationInput) else inputs
+
+
+def behind_frozen_layers(module, options, inputs: RelationInput | HiddenRelationInput, model: tf.keras.Model):
+    """The model behind its encoder's frozen layers; itself where there are none."""
+    return module.with_frozen_layers(options, inputs, model) if isinstance(inputs, HiddenRelationInput) else model
 
 
 class RelationForm(Form):
@@ -49,6 +53,9 @@ class RelationForm(Form):
     and `encode`, which gives these arrays for what `spans` takes.
     """
 
+    inputs = (RelationInput, HiddenRelationInput)
+    whole = staticmethod(behind_frozen_layers)
+
     def __init__(
         self,
         trained: tf.keras.Model,
@@ -57,14 +64,14 @@ class RelationForm(Form):
         encoding: RelationEncoding,
         probes: Sequence[RelationMention],
     ):
-        relation, tables = _relation(inputs), _tables(encoding)
+        relation, tables = relation_input(inputs), _tables(encoding)
         if relation is not inputs:
             self.tolerance = HALF_TOLERANCE
         self._encoding = encoding
         self._probes = [*_made_up(encoding), *(probe for probe in probes if isinstance(probe, RelationMention))]
         self._marked_text = MarkedText(encoding, tables)
         self._expected = softmax_of(trained)
-        kind = "relation_words" if tables.prefix is None else "relation_pieces"
+        kind = WORDS if tables.prefix is None else PIECES
         self.source = {
             "name": "text",
             "kind": kind,
@@ -88,7 +95,7 @@ class RelationForm(Form):
     def check(inputs: RelationInput | HiddenRelationInput, encoding) -> None:
         if not isinstance(encoding, RelationEncoding):
             raise ExportError("a model of sentence relations needs its encoding; pass the one it was trained with")
-        relation, tables = _relation(inputs), _tables(encoding)
+        relation, tables = relation_input(inputs), _tables(encoding)
         largest = max(int(tables.ids.max()), *tables.marker_ids)
         if relation.max_length != encoding.max_length or relation.vocabulary_size <= largest:
             raise ExportError(
@@ -157,23 +164,6 @@ class RelationForm(Form):
 
     def _inputs(self, probes: Sequence[RelationMention]) -> dict[str, Any]:
         return span_inputs(probes, self._encoding.blind)
-
-
-def span_inputs(mentions: Sequence[RelationMention], blind: bool) -> dict[str, Any]:
-    """The inputs of the signature `spans` by name."""
-    inputs: dict[str, Any] = {
-        "text": [mention.text for mention in mentions],
-        "head": np.array([mention.head for mention in mentions], np.int32).reshape(-1, 2),
-        "tail": np.array([mention.tail for mention in mentions], np.int32).reshape(-1, 2),
-    }
-    if blind:
-        inputs["head_type"] = [mention.head_type for mention in mentions]
-        inputs["tail_type"] = [mention.tail_type for mention in mentions]
-    return inputs
-
-
-def _relation(inputs: RelationInput | HiddenRelationInput) -> RelationInput:
-    return inputs.relation if isinstance(inputs, HiddenRelationInput) else inputs
 
 
 def _tables(encoding: RelationEncoding) -> TokenizerTables:

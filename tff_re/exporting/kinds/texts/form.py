@@ -1,4 +1,4 @@
-"""Exported models of feature vectors and of texts, from stock Keras layers."""
+"""What is written of models of texts, from stock Keras layers."""
 
 from __future__ import annotations
 
@@ -9,43 +9,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_re.exporting.forms import DEFAULT_SIGNATURE, Core, Endpoint, Form, Probes, softmax_of
+from tff_re.exporting.forms import Core, Endpoint, Form, Probes, softmax_of, stock
+from tff_re.exporting.layout import DEFAULT_SIGNATURE
 from tff_re.exporting.places import ExportError
-from tff_re.models.inputs import DenseInput, TokenInput
-from tff_re.models.text_layers import forget_initial_values
+from tff_re.models.inputs import TokenInput
 
 _SPLITS = {"words": "whitespace", "characters": "character"}
 _RESERVED = ("", "[UNK]")
-
-
-class VectorForm(Form):
-    """A model of feature vectors: `x`, float32 [B, width]."""
-
-    def __init__(self, trained: tf.keras.Model, plain: tf.keras.Model, inputs: DenseInput, encoding, probes):
-        self._width, self._trained = inputs.width, trained
-        self.source = {"name": "x", "kind": "vectors", "width": inputs.width}
-        self.encoding_json = "null"
-        x = tf.keras.Input([inputs.width], name="x")
-        probabilities = tf.keras.layers.Softmax(name="probabilities")(plain({"x": x})["logits"])
-        self.keras_model = stock(tf.keras.Model(x, {"probabilities": probabilities}, name=plain.name + "_of_vectors"))
-        self.core = self.small_core = softmax_of(plain)
-        self.core_specs, self.resources = inputs.specs, [plain]
-
-    @staticmethod
-    def check(inputs: DenseInput, encoding) -> None:
-        if encoding is not None:
-            raise ExportError("a model of feature vectors has no text encoding; pass encoding=None")
-
-    def endpoints(self, core: Core) -> dict[str, Endpoint]:
-        def serve(x):
-            return {"probabilities": core({"x": x})}
-
-        return {DEFAULT_SIGNATURE: Endpoint(serve, (tf.TensorSpec([None, self._width], tf.float32, "x"),))}
-
-    def probes(self) -> Probes:
-        x = np.random.default_rng(0).standard_normal([16, self._width]).astype(np.float32)
-        expected = softmax_of(self._trained)({"x": tf.constant(x)}).numpy()
-        return Probes({"x": x}, x, {DEFAULT_SIGNATURE: {"x": x}}, expected)
 
 
 class TextForm(Form):
@@ -53,6 +23,8 @@ class TextForm(Form):
 
     The ids are found by Keras' TextVectorization.
     """
+
+    inputs = (TokenInput,)
 
     def __init__(self, trained: tf.keras.Model, plain: tf.keras.Model, inputs: TokenInput, encoding, probes):
         self._trained, self._encoding, self._probes = trained, encoding, list(probes)
@@ -137,22 +109,6 @@ class TextForm(Form):
             texts += [self._encoding.prepare(text) for text in given]
             ids = np.concatenate([ids, self._encoding.encode(given)])
         return texts, ids
-
-
-def stock(model: tf.keras.Model) -> tf.keras.Model:
-    """The model, if Keras alone can load it; its initialisers are forgotten.
-
-    Raises:
-      ExportError: a layer is not Keras' own.
-    """
-    forget_initial_values(model)
-    for layer in model._flatten_layers():
-        if type(layer).__module__.split(".")[0] != "keras":
-            raise ExportError(
-                f"layer {layer.name} is a {type(layer).__name__}, which Keras alone cannot load; "
-                "the model's build_plain has to use stock layers"
-            )
-    return model
 
 
 def _kind(encoding) -> str:

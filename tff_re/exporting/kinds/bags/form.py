@@ -1,4 +1,4 @@
-"""Exported models of bags of sentences: encoded sentences and their bags in, probabilities of relations per bag out."""
+"""What is written of models of bags: encoded sentences and their bags in, probabilities of relations per bag out."""
 
 from __future__ import annotations
 
@@ -11,19 +11,13 @@ from computations.inference import forward
 from datasets.bags.records import BagSentence
 from datasets.encoding_files import relation_encoding_from_json, relation_encoding_to_json
 from datasets.text.relation_encoding import RelationEncoding
-from tff_re.exporting.forms import (
-    DEFAULT_SIGNATURE,
-    HALF_TOLERANCE,
-    Core,
-    Endpoint,
-    Form,
-    Probes,
-    traced_once,
-)
+from tff_re.exporting.forms import HALF_TOLERANCE, Core, Endpoint, Form, Probes, traced_once
+from tff_re.exporting.kinds.relations.form import behind_frozen_layers, relation_input
+from tff_re.exporting.layout import DEFAULT_SIGNATURE
 from tff_re.exporting.places import ExportError
 from tff_re.exporting.quantised import HalfCore
 from tff_re.models.bag_layers import BagPooling
-from tff_re.models.inputs import BagInput, HiddenRelationInput, RelationInput
+from tff_re.models.inputs import BagInput
 from tff_re.models.text_layers import forget_initial_values, is_stock
 
 BAG = "bag"
@@ -39,6 +33,7 @@ class BagForm(Form):
     bag of each, from 0 on, none left out. It gives `probabilities`, float32 [B, C], the method's pooling of each bag.
     """
 
+    inputs = (BagInput,)
     for_tflite = False
     unit, sample_unit = "bags", "sentences"
     at_once = None
@@ -51,7 +46,7 @@ class BagForm(Form):
         encoding: RelationEncoding,
         probes: Sequence[BagSentence],
     ):
-        relation = _relation(inputs)
+        relation = relation_input(inputs.sentences)
         if relation is not inputs.sentences:
             self.tolerance = HALF_TOLERANCE
         self._encoding, self._pooling = encoding, inputs.pooling
@@ -81,11 +76,19 @@ class BagForm(Form):
     def check(inputs: BagInput, encoding) -> None:
         if not isinstance(encoding, RelationEncoding):
             raise ExportError("a model of bags needs its encoding; pass the one it was trained with")
-        relation = _relation(inputs)
+        relation = relation_input(inputs.sentences)
         if relation.max_length != encoding.max_length or relation.vocabulary_size < len(encoding.tokenizer):
             raise ExportError(
                 "the encoding's vocabulary or length is not the model's; pass the one it was trained with"
             )
+
+    @staticmethod
+    def models(module, options, inputs: BagInput, classes: int) -> tuple[tf.keras.Model, tf.keras.Model]:
+        return Form.models(module, options, inputs.sentences, classes)
+
+    @staticmethod
+    def whole(module, options, inputs: BagInput, model: tf.keras.Model) -> tf.keras.Model:
+        return behind_frozen_layers(module, options, inputs.sentences, model)
 
     def _core_of(self, logits: Core) -> Core:
         pooling = BagPooling(self._pooling)
@@ -150,11 +153,6 @@ class BagForm(Form):
         own = {sample.pair: sample.relations for sample in samples}
         right = [labels[best] in names for best, names in zip(probabilities.argmax(-1), own.values(), strict=True)]
         return float(np.mean(right)), len(right)
-
-
-def _relation(inputs: BagInput) -> RelationInput:
-    sentences = inputs.sentences
-    return sentences.relation if isinstance(sentences, HiddenRelationInput) else sentences
 
 
 def _whole_bags(sentences: Sequence[BagSentence], most: int = MOST_PROBES) -> list[BagSentence]:

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from datasets.text.relation_encoding import RelationEncoding
 from datasets.text.tokenizer_tables import TokenizerTables
-from tff_re.exporting.word_pieces import WordPieces
+from tff_re.exporting.in_graph.word_pieces import WordPieces
 
 STRETCHES = 5
 """Four markers cut a text into as many at most; stretch s stands behind s markers."""

@@ -1,4 +1,4 @@
-"""Exported models of whole documents: pieces, mentions and pairs in, probabilities of every pair's relations out."""
+"""What is written of models of documents: pieces, mentions and pairs in, probabilities of relations out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from datasets.documents.pairs import PairRule, document_corpus
 from datasets.documents.records import Document, EntityMention
 from datasets.documents.scoring import gold_facts, score_pairs
 from datasets.encoding_files import document_encoding_from_json, document_encoding_to_json
-from tff_re.exporting.forms import DEFAULT_SIGNATURE, Core, Endpoint, Form, Probes, traced_once
+from tff_re.exporting.forms import Core, Endpoint, Form, Probes, traced_once
+from tff_re.exporting.layout import DEFAULT_SIGNATURE
 from tff_re.exporting.places import ExportError
 from tff_re.models.document_layers import PairProbabilities
 from tff_re.models.inputs import DocumentInput
@@ -34,6 +35,7 @@ class DocumentForm(Form):
     D, L, M and P, and with `mention_entity` the number of entities, are free.
     """
 
+    inputs = (DocumentInput,)
     for_tflite = False
     measure, unit, sample_unit = "f1", "documents", "documents"
     at_once = 4
@@ -69,6 +71,10 @@ class DocumentForm(Form):
             raise ExportError("a model of documents needs its encoding; pass the one it was trained with")
         if inputs.vocabulary_size < len(encoding.tokenizer):
             raise ExportError("the encoding's vocabulary is not the model's; pass the one it was trained with")
+
+    @staticmethod
+    def models(module, options, inputs: DocumentInput, classes: int) -> tuple[tf.keras.Model, tf.keras.Model]:
+        return module.build(options, inputs, classes), module.of_any_size(options, inputs)
 
     def endpoints(self, core: Core) -> dict[str, Endpoint]:
         names = list(self.core_specs)

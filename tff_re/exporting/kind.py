@@ -1,0 +1,127 @@
+"""What exporting, predicting, scoring and the model card have to know of a kind of input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from datasets.errors import DataError
+from datasets.json_values import Fail
+from tff_re.exporting.layout import DEFAULT_SIGNATURE, DESCRIPTION_FILE, REMEDY
+
+if TYPE_CHECKING:  # TensorFlow takes seconds to import, and a prediction needs nothing of what is written
+    from tff_re.exporting.forms import Form
+    from tff_re.exporting.predictors import ExportedModel
+    from tff_re.runs.experiment import Experiment
+
+
+class Kind:
+    """A kind of input. Each has a subclass, of which `tff_re.exporting.kinds.register` takes an instance.
+
+    Attributes:
+      names: what `input.kind` of export.json can be.
+      predictor: the class that `load_export` makes.
+      signature: the SavedModel's signature that the predictor calls.
+      of_mentions: whether a model classifies the relation of two mentions that are given.
+      cut: where texts that are too long are cut.
+      probability: the function that makes a model's probabilities.
+      limits: further lines of the card's section on limits.
+    """
+
+    names: tuple[str, ...]
+    predictor: type[ExportedModel]
+    signature: str = DEFAULT_SIGNATURE
+    of_mentions: bool = False
+    cut: str = "at the end"
+    probability: str = "softmax"
+    limits: tuple[str, ...] = ()
+
+    @property
+    def form(self) -> type[Form]:
+        """What is written of a model. Imported when it is asked for."""
+        raise NotImplementedError
+
+    # Reading an export
+
+    def check(self, description: Mapping[str, Any], fail: Fail) -> None:
+        """Raises `fail` where a value of export.json that this kind alone reads is not what it has to be."""
+
+    def encoding(self, value: Any, source: Mapping[str, Any], fail: Fail) -> Any:
+        """What the predictor encodes its inputs with; None: the graph does, or there is nothing to encode.
+
+        Args:
+          value: the JSON value of encoding.json.
+          source: `input` of export.json.
+          fail: makes the DataError to raise where the value is damaged or does not fit `source`.
+        """
+        raise NotImplementedError
+
+    def signature_inputs(self, description: Mapping[str, Any]) -> Iterable[str]:
+        """The names of the signature's inputs."""
+        return (description["input"]["name"],)
+
+    def import_operations(self, source: Mapping[str, Any]) -> None:
+        """Imports the packages whose operations the graph has."""
+
+    # The model card
+
+    def uses(self, description: Mapping[str, Any]) -> list[str]:
+        """The card's sections on use, in Markdown.
+
+        Args:
+          description: what export.json holds.
+        """
+        raise NotImplementedError
+
+    # The export of a run
+
+    def details(self, experiment: Experiment, weights: Any, dev: Mapping[str, float] | None) -> dict[str, Any]:
+        """What only this kind adds to `details` of export.json.
+
+        Args:
+          experiment: the run's, as the exported model computes it.
+          weights: of the exported round.
+          dev: metrics of the exported model on the dev examples at the server, if they are known already.
+        """
+        return {}
+
+    def tested_on(self, corpus: Any) -> str:
+        """How many test examples the server holds, in words."""
+        return f"{len(corpus.samples)} samples at the server"
+
+
+def checked_encoding(
+    read: Callable[[str], Any], value: Any, source: Mapping[str, Any], fail: Fail, own: Callable[[Any], bool] = bool
+) -> Any:
+    """The encoding of a JSON value that has to be an encoding of `source`.
+
+    Args:
+      read: text of encoding.json -> the encoding. Raises DataError.
+      value, source, fail: as in `Kind.encoding`.
+      own: whether a value that could be read is of the kind that export.json says.
+    """
+    misfit = f"does not fit {DESCRIPTION_FILE}"
+    if value is None:
+        raise fail(misfit)
+    encoding, problem = None, None
+    try:
+        encoding = read(json.dumps(value, ensure_ascii=False))
+    except DataError as error:
+        problem = error.reason
+    if problem is not None:
+        raise fail(problem)
+    if not own(value):
+        raise fail(misfit)
+    length = source.get("max_length")
+    if length is not None and length != getattr(encoding, "max_length", length):
+        raise fail(f'{misfit}: "max_length" is another one')
+    return encoding
+
+
+def check_strings(value: Sequence[Any], what: str, fail: Fail, count: int | None = None) -> None:
+    """Raises `fail` unless the values are different strings that are not empty; so many if `count` is given."""
+    good = all(isinstance(item, str) and item for item in value)
+    if not good or not value or len(set(value)) != len(value) or count not in (None, len(value)):
+        which = "" if count is None else f"{count} "
+        raise fail(f"{what} is not a list of {which}different strings", remedy=REMEDY)

@@ -1,0 +1,17 @@
+"""The names of an export's files and folders."""
+
+from __future__ import annotations
+
+FORMAT = "tff-re export"
+FORMAT_VERSIONS = (1, 2)
+"""Version 2 has digests of its files beside it."""
+
+DESCRIPTION_FILE, LABELS_FILE, ENCODING_FILE = "export.json", "labels.json", "encoding.json"
+CARD_FILE = "README.md"
+KERAS_FILE, TFLITE_FILE = "model.keras", "model.tflite"
+SAVED_MODEL_FOLDER, FLOAT16_FOLDER = "saved_model", "saved_model_float16"
+
+DEFAULT_SIGNATURE = "serving_default"
+
+REMEDY = "export the model again or copy the whole folder"
+"""For a file that is missing or damaged."""
