@@ -20,7 +20,7 @@ from tensorflow_federated.python.core.impl.compiler import building_block_factor
 
 from tff_re.runtime import ComputationFailed, InProcessRuntime, RuntimeClosed, RuntimeProblem, open_runtime
 from tff_re.runtime.in_process import leaves
-from tff_re.runtime.in_process.tracing import UnknownIntrinsic
+from tff_re.runtime.in_process.expressions import UnknownIntrinsic
 
 THREADS = 3
 
@@ -175,42 +175,35 @@ def test_mean_is_an_aggregate():
     assert means([1.0, 4.0], [1.0, 2.0]) == (2.5, 3.0)
 
 
-def test_select_and_sequences():
-    at = tff.tensorflow.computation(lambda table, key: table[key], tff.TensorType(np.float32, [None, 2]), np.int32)
-    keys, table = tff.TensorType(np.int32, [2]), tff.TensorType(np.float32, [None, 2])
-
-    @federated(at_clients(keys), at_server(np.int32), at_server(table))
-    def slices(keys, greatest, table):
-        return tff.federated_select(keys, greatest, table, at)
-
-    found = slices([[2, 0], [1, 1]], 3, np.arange(6, dtype=np.float32).reshape(3, 2))
-    assert [[list(map(float, element)) for element in client] for client in found] == [
-        [[4.0, 5.0], [0.0, 1.0]],
-        [[2.0, 3.0], [2.0, 3.0]],
-    ]
-    assert found[0].element_spec == tf.TensorSpec([2])
-
-    sequence = tff.SequenceType(np.int32)
-    doubled = federated(sequence)(lambda s: tff.sequence_map(double, s))
-    read = federated(sequence)(lambda s: tff.sequence_reduce(s, 0, digits))
-    added = federated(sequence)(lambda s: tff.sequence_sum(s))
-    total = federated(at_clients(sequence))(lambda s: tff.federated_map(added, s))
-    assert list(doubled([1, 2, 3]).as_numpy_iterator()) == [2, 4, 6]
-    assert read([1, 2, 3]) == 123
-    assert total([[1, 2], [], [5]]) == [3, 0, 5]
+SEQUENCE = tff.SequenceType(np.int32)
 
 
 @pytest.mark.parametrize(
-    ("uri", "make"),
+    ("uri", "kind", "make", "why"),
     [
-        ("federated_secure_sum", lambda x: tff.federated_secure_sum(x, 8)),
-        ("federated_secure_sum_bitwidth", lambda x: tff.federated_secure_sum_bitwidth(x, 8)),
+        ("federated_secure_sum", np.int32, lambda x: tff.federated_secure_sum(x, 8), "adds in the clear"),
+        ("federated_secure_sum_bitwidth", np.int32, lambda x: tff.federated_secure_sum_bitwidth(x, 8), "in the clear"),
+        ("federated_select", [np.int32] * 2, None, "available: federated_aggregate, federated_apply, "),
+        ("sequence_map", SEQUENCE, federated(SEQUENCE)(lambda s: tff.sequence_map(double, s)), "available: "),
+        ("sequence_reduce", SEQUENCE, federated(SEQUENCE)(lambda s: tff.sequence_reduce(s, 0, digits)), "available: "),
+        ("sequence_sum", SEQUENCE, federated(SEQUENCE)(lambda s: tff.sequence_sum(s)), "available: "),
     ],
 )
-def test_an_unknown_intrinsic_is_named_and_no_secure_sum_is_feigned(uri, make):
-    total = federated(at_clients(np.int32))(make)
-    with pytest.raises(UnknownIntrinsic, match=f"'in-process' has no {uri}") as caught:
-        total([1, 2])
+def test_an_intrinsic_that_is_not_available_is_named(uri, kind, make, why):
+    """Before anything is computed; a secure sum is never replaced by another one."""
+    if uri == "federated_select":
+        kind = tff.TensorType(np.int32, [2])
+        table = tff.tensorflow.computation(lambda: tf.range(3))
+        at = tff.tensorflow.computation(lambda table, key: table[key], tff.TensorType(np.int32, [3]), np.int32)
+
+        def make(keys):
+            return tff.federated_select(
+                keys, tff.federated_value(2, tff.SERVER), tff.federated_eval(table, tff.SERVER), at
+            )
+
+    refused = federated(at_clients(kind))(make if "federated" in uri else lambda x: tff.federated_map(make, x))
+    with pytest.raises(UnknownIntrinsic, match=f"'in-process' has no {uri}: .*{why}") as caught:
+        refused([np.array([1, 2], np.int32)] if uri == "federated_select" else [[1], [2]])
     assert caught.value.uri == uri and isinstance(caught.value, RuntimeProblem)
 
 
@@ -336,8 +329,8 @@ def test_calls_at_the_same_time_have_variables_of_their_own(runtime):
     count = federated(at_clients(np.int32))(lambda x: tff.federated_map(one, x))
     for _ in range(2):
         assert count(list(range(40))) == [500 * i for i in range(40)]
-    ((_, traced),) = [v for k, v in runtime.context._plans.items() if k == count]
-    assert 2 <= traced.leaves[0].copies <= THREADS
+    (plan,) = [plan for known, plan in runtime.context._plans.items() if known == count]
+    assert 2 <= plan.leaves[0].copies <= THREADS
 
 
 def test_two_graphs_with_functions_and_variables_of_the_same_names():

@@ -8,6 +8,7 @@ import tensorflow_federated as tff
 from computations.errors import CompositionError
 from computations.evaluation import build_evaluation
 from computations.native_form import native_form
+from tests.computations.toolbox import linear_model
 from tff_re.runtime.remote.staged_form import ARGUMENT, SERVER_RESULT, ClientResult, Stage, kept, merged, staged_form
 
 NUMBERS = tff.FederatedType(np.float32, tff.CLIENTS)
@@ -65,8 +66,8 @@ def test_what_is_left_at_clients_after_the_last_aggregation():
     assert found.at_server.outputs == (SERVER_RESULT,)
 
 
-def test_a_computation_without_an_aggregation(model):
-    found = staged_form(native_form(build_evaluation(model)))
+def test_a_computation_without_an_aggregation():
+    found = staged_form(native_form(build_evaluation(linear_model(3, 3))))
     assert not found.stages and found.at_server is None
     assert found.at_clients.inputs == (ARGUMENT,) and found.result == (ClientResult(kept(0), 0),)
 

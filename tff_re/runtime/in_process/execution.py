@@ -1,29 +1,45 @@
-"""Runs a computation's graph: the server's operations in this thread, clients side by side in a pool of threads."""
+"""Runs a computation: the server's steps in this thread, clients side by side in a pool of threads.
+
+Clients are gone through in *passes*, one for each stage of the compiled form. A pass computes everything of one client
+that can be computed before the server knows more, folds it into the sums, and goes on to the next client.
+"""
 
 from __future__ import annotations
 
 import collections
 import concurrent.futures
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import tensorflow_federated as tff
 
+from tff_re.runtime.compiled_form import CompiledForm, Name, Step, packed
 from tff_re.runtime.errors import ComputationFailed, RuntimeProblem
-from tff_re.runtime.in_process.graph import (
-    Aggregated,
-    Applied,
-    Constant,
-    Element,
-    Given,
-    Node,
-    Program,
-    needed,
-    nodes_in,
-)
+from tff_re.runtime.in_process.expressions import CANCELLATION, Expression, Expressions, Scope, UnknownIntrinsic
 from tff_re.runtime.in_process.leaves import Cancellation
-from tff_re.runtime.in_process.tracing import Traced
 from tff_re.runtime.in_process.values import Values
+
+fw = tff.framework
+
+
+class Sum:
+    """Clients' values folded into one at the server, in the order of the clients.
+
+    Attributes:
+      step: the aggregation.
+      value: a client's value, in the client's scope.
+      zero, accumulate, report: at the server.
+    """
+
+    def __init__(self, step: Step, expressions: Expressions):
+        function = step.expression.function
+        if function.uri != fw.FEDERATED_AGGREGATE.uri:
+            raise UnknownIntrinsic(function.uri)
+        # `merge` is for runtimes that add in several places.
+        value, zero, accumulate, _, report = step.expression.argument
+        self.step = step
+        self.value, self.zero = expressions.of(value), expressions.of(zero)
+        self.accumulate, self.report = expressions.of(accumulate), expressions.of(report)
 
 
 @dataclass
@@ -31,74 +47,83 @@ class Pass:
     """What is done once for every client.
 
     Attributes:
-      nodes: computed, in this order.
+      steps: computed, in this order.
       dropped: for each of them, what is not used in this pass any more when it is there.
-      aggregated: what the clients' values are folded into.
-      kept: nodes whose values later passes or the caller need, so that they stay for all clients.
-      forgotten: kept nodes of earlier passes that nobody needs after this one.
+      sums: what the clients' values are folded into.
+      kept: values that later passes or the caller need, so that they stay for all clients.
+      forgotten: values kept by earlier passes that nobody needs after this one.
     """
 
-    nodes: list[Node]
-    dropped: list[list[Node]] = field(default_factory=list)
-    aggregated: list[Aggregated] = field(default_factory=list)
-    kept: list[Node] = field(default_factory=list)
-    forgotten: list[Node] = field(default_factory=list)
+    steps: list[Step]
+    dropped: list[list[Name]]
+    sums: list[Sum]
+    kept: list[Name]
+    forgotten: list[Name]
 
 
 class Plan:
-    """In which order a graph is computed, and when a value can go; made once for a computation."""
+    """In which order a computation's steps are computed, and when a value can go; made once for a computation.
 
-    def __init__(self, traced: Traced):
-        self.result = traced.result
-        roots = set(nodes_in(traced.result))
-        self.handed_on = [node for node in roots if node.at_clients and isinstance(node, Given)]
-        nodes = needed(traced.nodes, roots)
-        aggregated = [node for node in nodes if isinstance(node, Aggregated)]
-        at_clients = [node for node in nodes if node.at_clients]
-        count = max([node.level for node in at_clients] + [node.pass_number for node in aggregated], default=-1) + 1
-        self.passes = [self._make_pass(number, at_clients, aggregated, roots) for number in range(count)]
-        self.steps: list[Node | Pass] = []
-        waiting = [node for node in nodes if not node.at_clients and not isinstance(node, Aggregated)]
-        for number, one in enumerate(self.passes):
-            self.steps += [node for node in waiting if node.level <= number]
-            self.steps.append(one)
-            waiting = [node for node in waiting if node.level > number]
-        self.steps += waiting
-        self.dropped = _last_uses([_needs(step) for step in self.steps], roots, lambda node: not node.at_clients)
+    Attributes:
+      form: what is computed.
+      expressions: by the names of the steps, without the parts of the argument.
+      steps: of the server, and passes.
+      dropped: for each of them, the server's values that no later one uses.
+      leaves: the TensorFlow computations.
+    """
 
-    def _make_pass(self, number: int, at_clients, aggregated, roots) -> Pass:
-        sums = [node for node in aggregated if node.pass_number == number]
-        own = [node for node in at_clients if node.level == number and not isinstance(node, Given)]
-        used = {need for node in (*own, *sums) for need in node.needs()}
-        # An argument is taken from the caller again in each pass that needs it, and never kept.
-        given = [node for node in at_clients if isinstance(node, Given) and node in used]
-        nodes = sorted((*given, *own), key=lambda node: node.number)
-        later = {
-            need
-            for node in (*at_clients, *aggregated)
-            if (node.pass_number if isinstance(node, Aggregated) else node.level) > number
-            for need in node.needs()
-        } | roots
-        kept = [node for node in own if node in later]
-        stays = {*kept, *(need for one in sums for need in nodes_in(one.value))}
-        before = [node for node in used if node.at_clients and node.level < number and not isinstance(node, Given)]
-        forgotten = [node for node in before if node not in later]
-        needs = [[*node.needs(), node] for node in nodes]
-        return Pass(nodes, _last_uses(needs, stays, lambda node: node.at_clients), sums, kept, forgotten)
+    def __init__(self, form: CompiledForm):
+        """
+        Raises:
+          UnknownIntrinsic: a step uses one that this runtime does not have.
+          RuntimeProblem: a step holds something else that this runtime cannot do.
+        """
+        self.form = form
+        made = Expressions(form.parameter.name if form.parameter is not None else None)
+        computed = [step for step in form.steps.values() if not step.given and not step.aggregates]
+        self.expressions: dict[Name, Expression] = {step.name: made.of(step.expression) for step in computed}
+        self.steps: list[Step | Pass] = []
+        waiting = [step for step in form.steps.values() if not step.per_client and not step.aggregates]
+        for stage in range(form.stages + 1):
+            self.steps += [step for step in waiting if step.stage <= stage]
+            waiting = [step for step in waiting if step.stage > stage]
+            if form.at_clients(stage) or form.aggregations(stage):
+                self.steps.append(_pass(form, stage, made))
+        self.leaves = made.leaves
+        at_server = {step.name for step in form.steps.values() if not step.per_client}
+        self.dropped = _last_uses(map(_uses, self.steps), at_server - {*form.result})
 
 
-def _needs(step: Node | Pass) -> list[Node]:
-    if isinstance(step, Node):
-        return [step, *step.needs()]
-    return [need for node in (*step.nodes, *step.aggregated) for need in (node, *node.needs())]
+def _pass(form: CompiledForm, stage: int, expressions: Expressions) -> Pass:
+    own, sums = form.at_clients(stage), form.aggregations(stage)
+    used = [form.steps[name] for name in dict.fromkeys(name for step in (*own, *sums) for name in step.needs)]
+    of_clients = [step for step in used if step.per_client]
+    # An argument is taken from the caller again in each pass that needs it, and never kept.
+    steps = [step for step in of_clients if step.given] + own
+    kept, needed_after = form.kept(stage), form.needed_after(stage)
+    stay = {*kept, *(name for step in sums for name in step.needs)}
+    return Pass(
+        steps=steps,
+        dropped=_last_uses(map(_uses, steps), {step.name for step in (*steps, *of_clients)} - stay),
+        sums=[Sum(step, expressions) for step in sums],
+        kept=kept,
+        forgotten=[s.name for s in of_clients if s.stage < stage and not s.given and s.name not in needed_after],
+    )
 
 
-def _last_uses(uses: list[list[Node]], stays: set[Node], counts: Callable[[Node], bool]) -> list[list[Node]]:
-    """For each step, the nodes that no later one uses."""
-    last = {node: step for step, nodes in enumerate(uses) for node in nodes if node not in stays and counts(node)}
-    found: list[list[Node]] = [[] for _ in uses]
-    for node, step in last.items():
-        found[step].append(node)
+def _uses(step: Step | Pass) -> list[Name]:
+    if isinstance(step, Step):
+        return [step.name, *step.needs]
+    return [name for inner in (*step.steps, *(one.step for one in step.sums)) for name in _uses(inner)]
+
+
+def _last_uses(uses: Iterable[list[Name]], candidates: set[Name]) -> list[list[Name]]:
+    """For each step's uses, those of the candidates that no later step uses."""
+    uses = list(uses)
+    last = {name: place for place, names in enumerate(uses) for name in names if name in candidates}
+    found: list[list[Name]] = [[] for _ in uses]
+    for name, place in last.items():
+        found[place].append(name)
     return found
 
 
@@ -133,38 +158,34 @@ class Execution:
         self._pool = pool
         self._threads = threads
         self._cancelled = cancelled
-        self._server: dict[Node, object] = {}
-        self._kept: list[dict[Node, object]] = [{} for _ in range(num_clients)]
-        self._brought: dict[int, dict[Aggregated, object]] = {}
+        self._server: dict[object, object] = {CANCELLATION: cancelled}
+        self._kept: list[dict[Name, object]] = [{} for _ in range(num_clients)]
+        self._brought: dict[int, list] = {}
 
     def run(self) -> None:
         """Computes everything; afterwards `result` reads it."""
+        scope = Scope(self._server)
         for step, dropped in zip(self._plan.steps, self._plan.dropped, strict=True):
             if isinstance(step, Pass):
-                self._run_pass(step)
+                self._run_pass(step, scope)
             else:
-                self._server[step] = self._compute(step, self._server)
-            for node in dropped:
-                self._server.pop(node, None)
+                self._server[step.name] = self._compute(step, scope)
+            for name in dropped:
+                self._server.pop(name, None)
 
-    def result(self, type_spec: tff.Type, tree=None):
+    def result(self):
         """The result as TFF's own context gives it, structures as `tff.structure.Struct`."""
-        tree = self._plan.result if tree is None else tree
-        if isinstance(type_spec, tff.FederatedType) and not type_spec.all_equal:
-            return [
-                self._values.give(_read(tree, self._final_scope(client)), type_spec.member)
-                for client in range(self._num_clients)
-            ]
-        if isinstance(type_spec, tff.StructType) and isinstance(tree, tuple):
-            types = tff.structure.to_elements(type_spec)
-            return tff.structure.Struct(
-                [(name, self.result(kind, branch)) for (name, kind), branch in zip(types, tree, strict=True)]
-            )
-        return self._values.give(_read(tree, self._server), type_spec)
+        form = self._plan.form
+        return packed(form.result_type, (self._part(form.steps[name]) for name in form.result))
 
-    def _run_pass(self, one: Pass) -> None:
-        sums = {node: _read(node.zero, self._server) for node in one.aggregated}
-        accumulate = {node: self._bound(node.accumulate, self._server) for node in one.aggregated}
+    def _part(self, step: Step):
+        if step.per_client:
+            return [self._values.give(kept[step.name], step.type_signature.member) for kept in self._kept]
+        return self._values.give(self._server[step.name], step.type_signature)
+
+    def _run_pass(self, one: Pass, scope: Scope) -> None:
+        totals = [summed.zero(scope) for summed in one.sums]
+        accumulate = [summed.accumulate(scope) for summed in one.sums]
         under_way: collections.deque[concurrent.futures.Future] = collections.deque()
         try:
             for client in range(self._num_clients + self._threads):
@@ -173,7 +194,7 @@ class Execution:
                 first = client - self._threads
                 if first >= 0:
                     under_way.popleft().result()
-                    self._fold(first, sums, accumulate)
+                    self._fold(first, totals, accumulate)
         except BaseException as error:
             self._cancelled.cancel(RuntimeProblem(f"the round failed: {error}"))
             raise
@@ -181,69 +202,36 @@ class Execution:
             for future in under_way:
                 future.cancel()
             concurrent.futures.wait(under_way)
-        self._server.update(sums)
+        for summed, total in zip(one.sums, totals, strict=True):
+            self._server[summed.step.name] = summed.report(scope)(total)
 
-    def _fold(self, client: int, sums: dict, accumulate: Mapping) -> None:
+    def _fold(self, client: int, totals: list, accumulate: list[Callable]) -> None:
         """Adds what a client brought; nothing of it stays."""
-        for node, value in self._brought.pop(client).items():
-            sums[node] = accumulate[node]((sums[node], value))
+        for place, value in enumerate(self._brought.pop(client)):
+            totals[place] = accumulate[place]((totals[place], value))
 
     def _one_client(self, one: Pass, client: int) -> None:
-        scope = self._scope(client)
-        own = scope.maps[0]
-        kept = self._kept[client]
+        own, kept = {}, self._kept[client]
+        scope = Scope(own, kept, self._server)
         try:
-            for node, dropped in zip(one.nodes, one.dropped, strict=True):
-                own[node] = self._compute(node, scope, client)
-                for done in dropped:
-                    own.pop(done, None)
+            for step, dropped in zip(one.steps, one.dropped, strict=True):
+                own[step.name] = self._compute(step, scope, client)
+                for name in dropped:
+                    own.pop(name, None)
+            # Not returned: the thread that ran this would hold on to it.
+            self._brought[client] = [summed.value(scope) for summed in one.sums]
         except ComputationFailed as error:
             named = ComputationFailed(f"client {client + 1} of {self._num_clients}: {error}", code=error.code)
             self._cancelled.cancel(named)  # the others need not go on
             raise named from error
-        # Not returned: the thread that ran this would hold on to it.
-        self._brought[client] = {node: _read(node.value, scope) for node in one.aggregated}
-        kept.update((node, own[node]) for node in one.kept)
-        for node in one.forgotten:
-            kept.pop(node, None)
+        kept.update((name, own[name]) for name in one.kept)
+        for name in one.forgotten:
+            kept.pop(name, None)
 
-    def _scope(self, client: int) -> collections.ChainMap:
-        return collections.ChainMap({}, self._kept[client], self._server)
-
-    def _final_scope(self, client: int) -> collections.ChainMap:
-        scope = self._scope(client)
-        scope.update((node, self._compute(node, scope, client)) for node in self._plan.handed_on)
-        return scope
-
-    def _compute(self, node: Node, scope: Mapping[Node, object], client: int | None = None):
-        if isinstance(node, Element):
-            return scope[node.source][node.index]
-        if isinstance(node, Applied):
-            programs = [self._bound(program, scope) for program in node.programs]
-            if node.argument is None:
-                return node.function(self._cancelled, *programs)
-            return node.function(self._cancelled, _read(node.argument, scope), *programs)
-        if isinstance(node, Given):
-            value = self._argument
-            for index in node.path:
-                value = tff.structure.from_container(value)[index]
-            return self._values.take(value if client is None else value[client], node.type_spec)
-        if isinstance(node, Constant):
-            return node.value
-        raise AssertionError(f"{node} is not computed by itself")
-
-    def _bound(self, program: Program, scope: Mapping[Node, object]) -> Callable:
-        def call(value):
-            inner = collections.ChainMap({program.parameter: value}, scope)
-            for node in program.body:
-                if node is not program.parameter:
-                    inner[node] = self._compute(node, inner)
-            return _read(program.result, inner)
-
-        return call
-
-
-def _read(tree, scope: Mapping[Node, object]):
-    if isinstance(tree, tuple):
-        return tuple(_read(branch, scope) for branch in tree)
-    return scope[tree]
+    def _compute(self, step: Step, scope: Scope, client: int | None = None):
+        if not step.given:
+            return self._plan.expressions[step.name](scope)
+        value = self._argument
+        for index in step.name:
+            value = tff.structure.from_container(value)[index]
+        return self._values.take(value if client is None else value[client], step.type_signature)

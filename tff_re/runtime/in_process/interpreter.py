@@ -13,10 +13,10 @@ import tensorflow_federated as tff
 from tensorflow_federated.python.core.impl.executors.cardinalities_utils import infer_cardinalities
 
 from computations.native_form import native_form
+from tff_re.runtime.compiled_form import compiled_form
 from tff_re.runtime.errors import RuntimeClosed, RuntimeProblem
 from tff_re.runtime.in_process.execution import Execution, Plan
 from tff_re.runtime.in_process.leaves import Cancellation
-from tff_re.runtime.in_process.tracing import Traced, trace
 from tff_re.runtime.in_process.values import Values
 
 _KEPT_COMPUTATIONS = 64  # as many as `native_form` keeps
@@ -39,7 +39,7 @@ class InProcessContext(tff.framework.SyncContext):
         self._default_num_clients = default_num_clients
         self._values = Values()
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="tff-re-client")
-        self._plans: collections.OrderedDict[tff.Computation, tuple[Plan, Traced]] = collections.OrderedDict()
+        self._plans: collections.OrderedDict[tff.Computation, Plan] = collections.OrderedDict()
         self._lock = threading.Lock()
         self._running: set[Cancellation] = set()
         self._closed = False
@@ -89,8 +89,8 @@ class InProcessContext(tff.framework.SyncContext):
         for cancelled in running:
             cancelled.cancel(_closed())
         self._pool.shutdown(wait=True, cancel_futures=True)
-        for _, traced in self._plans.values():
-            _free(traced)
+        for plan in self._plans.values():
+            _free(plan)
         self._plans.clear()
         self._values.close()
 
@@ -109,23 +109,21 @@ class InProcessContext(tff.framework.SyncContext):
             cancelled=cancelled,
         )
         execution.run()
-        result_type = comp.type_signature.result
-        return tff.types.type_to_py_container(execution.result(result_type), result_type)
+        return tff.types.type_to_py_container(execution.result(), comp.type_signature.result)
 
     def _plan(self, comp: tff.Computation) -> Plan:
         with self._lock:
             if comp not in self._plans:
-                traced = trace(native_form(comp).to_building_block())
-                self._plans[comp] = Plan(traced), traced
+                self._plans[comp] = Plan(compiled_form(native_form(comp).to_building_block()))
                 if len(self._plans) > _KEPT_COMPUTATIONS:
-                    _, (_, oldest) = self._plans.popitem(last=False)
+                    _, oldest = self._plans.popitem(last=False)
                     _free(oldest)
             self._plans.move_to_end(comp)
-            return self._plans[comp][0]
+            return self._plans[comp]
 
 
-def _free(traced: Traced) -> None:
-    for leaf in traced.leaves:
+def _free(plan: Plan) -> None:
+    for leaf in plan.leaves:
         leaf.close()
 
 

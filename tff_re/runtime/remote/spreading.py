@@ -20,6 +20,7 @@ from tensorflow_federated.proto.v0 import executor_pb2
 from tensorflow_federated.python.core.impl.executors.executor_base import Executor
 from tensorflow_federated.python.core.impl.executors.executor_value_base import ExecutorValue
 
+from tff_re.runtime.compiled_form import one_for_each_client, packed
 from tff_re.runtime.errors import RuntimeClosed, WorkerDied
 from tff_re.runtime.remote.staged_form import ARGUMENT, SERVER_RESULT, ClientResult, Stage, StagedForm, merged
 from tff_re.runtime.remote.worker import RemoteWorker, Session, WorkerLost, message
@@ -241,15 +242,7 @@ def _gather(form: StagedForm, groups: list[_Group], everywhere):
             shares = [groups[0].ask(lambda session, p=part: session.fetch(SERVER_RESULT, p))]
         read = [tff.framework.deserialize_value(share, type_signature)[0] for share in shares]
         values.append([member for share in read for member in share] if isinstance(part, ClientResult) else read[0])
-    return _packed(form.result_type, iter(values))
-
-
-def _packed(type_signature: tff.Type, values):
-    """Parts put together to a result, see `StagedForm.result`."""
-    if not isinstance(type_signature, tff.StructType):
-        return next(values)
-    elements = tff.structure.to_elements(type_signature)
-    return tff.structure.Struct([(name, _packed(member, values)) for name, member in elements])
+    return packed(form.result_type, iter(values))
 
 
 class _Arguments:
@@ -271,7 +264,7 @@ class _Arguments:
         return lambda session: session.send(ARGUMENT, self._message(self._argument, first, last))
 
     def _message(self, given: Given, first: int, last: int) -> executor_pb2.Value:
-        if _of_single_clients(given.type_signature):
+        if tff.types.contains(given.type_signature, one_for_each_client):
             return message(_share(given.value, given.type_signature, first, last), given.type_signature)
         with self._lock:
             if id(given) not in self._made:
@@ -279,18 +272,9 @@ class _Arguments:
             return self._made[id(given)]
 
 
-def _of_single_clients(type_signature: tff.Type) -> bool:
-    return tff.types.contains(type_signature, _one_each)
-
-
-def _one_each(type_signature: tff.Type) -> bool:
-    federated = isinstance(type_signature, tff.FederatedType)
-    return federated and type_signature.placement is tff.CLIENTS and not type_signature.all_equal
-
-
 def _share(value, type_signature: tff.Type, first: int, last: int):
     """A value with some clients of it alone."""
-    if _one_each(type_signature):
+    if one_for_each_client(type_signature):
         return value[first:last]
     if isinstance(type_signature, tff.StructType):
         elements = tff.structure.to_elements(tff.structure.from_container(value))

@@ -7,13 +7,13 @@ what stays at clients is computed a second time after it. The staged form allows
 
 from __future__ import annotations
 
-import collections
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import tensorflow_federated as tff
 
 from computations.errors import CompositionError
+from tff_re.runtime.compiled_form import CompiledForm, Name, Step, compiled_form, free_names
 
 fw = tff.framework
 
@@ -52,7 +52,7 @@ class Stage:
 
     work: Program
     partials_type: tff.Type
-    _aggregations: tuple[fw.Call, ...]
+    _merging: tuple[tuple[fw.ComputationBuildingBlock, fw.ComputationBuildingBlock], ...]
 
     PARTIALS = "partials"
 
@@ -61,8 +61,7 @@ class Stage:
         names = tuple(f"{self.PARTIALS} {group}" for group in range(groups))
         parameter = fw.Reference("inputs", tff.StructType([self.partials_type] * groups))
         combined = []
-        for place, call in enumerate(self._aggregations):
-            _, _, _, merge, report = call.argument
+        for place, (merge, report) in enumerate(self._merging):
             partials = [fw.Selection(fw.Selection(parameter, index=g), index=place) for g in range(groups)]
             combined.append(_at_server(_fold(merge, report, groups), partials))
         body = fw.Lambda(parameter.name, parameter.type_signature, fw.Struct([fw.Struct(combined)]))
@@ -71,7 +70,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class ClientResult:
-    """Where a part of the result that stays at clients is to be had: an element of a bundle."""
+    """Where a part of the result that stays at clients is: an element of a bundle."""
 
     bundle: str
     place: int
@@ -111,204 +110,114 @@ def staged_form(computation: tff.Computation) -> StagedForm:
       CompositionError: values of clients reach the server in another way than by a `federated_aggregate`, so that
         groups of clients cannot be computed apart.
     """
-    return _Cutter(computation.to_building_block()).cut()
+    return _Cutter(compiled_form(computation.to_building_block())).cut()
 
 
 class _Cutter:
-    def __init__(self, function):
-        if not isinstance(function, fw.Lambda) or function.parameter_type is None:
+    def __init__(self, form: CompiledForm):
+        if form.parameter is None:
             raise CompositionError("only a computation with arguments can be computed in groups of clients")
-        self._parameter = fw.Reference(function.parameter_name, function.parameter_type)
-        body = function.result
-        locals_, result = (body.locals, body.result) if isinstance(body, fw.Block) else ((), body)
-        self._defined = dict(locals_)
-        self._result_type = result.type_signature
-        self._parts = []
-        for number, part in enumerate(_parts(result)):
-            name = f"part {number} of the result"
-            self._defined[name] = part
-            self._parts.append(name)
-        self._level = {self._parameter.name: 0}
-        for name, expression in self._defined.items():
-            below = max((self._level[n] for n in _free(expression)), default=0)
-            self._level[name] = below + _is_aggregation(expression)
+        for step in form.steps.values():
+            if step.aggregates and step.expression.function.uri != fw.FEDERATED_AGGREGATE.uri:
+                raise CompositionError(
+                    f"{step.expression.function.uri} needs all clients in one place; groups of them cannot be "
+                    "computed apart"
+                )
+        self._form = form
+        self._aggregations = [form.aggregations(stage) for stage in range(form.stages)]
+        self._kept = [form.kept(stage) for stage in range(form.stages + 1)]
 
     def cut(self) -> StagedForm:
-        aggregations: dict[int, list[str]] = collections.defaultdict(list)
-        for name, expression in self._defined.items():
-            if _is_aggregation(expression):
-                aggregations[self._level[name] - 1].append(name)
-        last = len(aggregations)
-        self._aggregations = aggregations
-        self._kept: dict[int, list[str]] = collections.defaultdict(list)
-        there = [n for n in self._parts if not _at_single_clients(self._defined[n])]
-        here = [n for n in self._parts if _at_single_clients(self._defined[n])]
-        for name in here:
-            if name not in self._kept[self._level[name]]:
-                self._kept[self._level[name]].append(name)
-        # Twice, and from the end to the beginning, because what is kept of a stage is known from those behind it alone.
-        for _ in range(2):
-            at_clients = self._program(last, [(kept(last), self._kept[last])]) if self._kept[last] else None
-            stages = [self._stage(number) for number in range(last - 1, -1, -1)][::-1]
-        at_server = self._program(last + 1, [(SERVER_RESULT, there)]) if there else None
+        form, steps = self._form, self._form.steps
+        last = form.stages
+        at_server = [name for name in form.result if not steps[name].per_client]
         result = []
-        for name in self._parts:
-            level = self._level[name]
-            stays = ClientResult(kept(level), self._kept[level].index(name)) if name in here else there.index(name)
-            result.append(stays)
+        for name in form.result:
+            stage = steps[name].stage
+            here = steps[name].per_client
+            result.append(ClientResult(kept(stage), self._kept[stage].index(name)) if here else at_server.index(name))
         return StagedForm(
-            parameter_type=self._parameter.type_signature,
-            result_type=self._result_type,
-            stages=tuple(stages),
-            at_clients=at_clients,
-            at_server=at_server,
+            parameter_type=form.parameter.type_signature,
+            result_type=form.result_type,
+            stages=tuple(self._stage(number) for number in range(last)),
+            at_clients=self._program(last, [self._bundle(last)]) if self._kept[last] else None,
+            at_server=self._program(last + 1, [(SERVER_RESULT, self._references(at_server))]) if at_server else None,
             result=tuple(result),
-            part_types=tuple(self._defined[name].type_signature for name in self._parts),
+            part_types=tuple(steps[name].type_signature for name in form.result),
         )
 
     def _stage(self, number: int) -> Stage:
-        calls = tuple(self._resolved(name) for name in self._aggregations[number])
-        partials = {f"partial of {n}": _partial(c) for n, c in zip(self._aggregations[number], calls, strict=True)}
-        self._defined.update(partials)
-        outputs = [(Stage.PARTIALS, list(partials))]
+        calls = [step.expression for step in self._aggregations[number]]
+        partials = [_partial(call) for call in calls]
+        outputs = [(Stage.PARTIALS, partials)]
         if self._kept[number]:
-            outputs.append((kept(number), self._kept[number]))
-        work = self._program(number, outputs)
-        return Stage(work, work.body.result.result[0].type_signature, calls)
-
-    def _resolved(self, name: str) -> fw.Call:
-        """An aggregation, with what it merges and reports by in place of references to that."""
-        call = self._defined[name]
-        value, zero, accumulate, merge, report = call.argument
-        functions = [self._function(f) for f in (merge, report)]
-        return fw.Call(call.function, fw.Struct([value, zero, accumulate, *functions]))
+            outputs.append(self._bundle(number))
+        merging = tuple(tuple(map(self._function, (call.argument[3], call.argument[4]))) for call in calls)
+        types = tff.StructType([partial.type_signature for partial in partials])
+        return Stage(self._program(number, outputs), types, merging)
 
     def _function(self, expression):
+        """What an aggregation merges or reports by."""
         while isinstance(expression, fw.Reference):
-            expression = self._defined[expression.name]
-        if _free(expression):
+            expression = self._form.steps[expression.name].expression
+        if free_names(expression):
             raise CompositionError("an aggregation merges or reports by a value of its round; it cannot be cut")
         return expression
 
-    def _program(self, stage: int, outputs: list[tuple[str, list[str]]]) -> Program:
+    def _references(self, names: Sequence[str]) -> list[fw.Reference]:
+        return [fw.Reference(name, self._form.steps[name].type_signature) for name in names]
+
+    def _bundle(self, stage: int) -> tuple[str, list[fw.Reference]]:
+        return kept(stage), self._references(self._kept[stage])
+
+    def _program(self, stage: int, outputs: Sequence[tuple[str, list[fw.ComputationBuildingBlock]]]) -> Program:
         """What makes some bundles out of the argument, earlier aggregates, and what was kept of earlier stages."""
-        bundles: dict[str, tff.Type] = {}
-        outside: dict[str, tuple[str, int] | None] = {}
+        parameter = self._form.parameter
+        types: dict[str, tff.Type] = {}  # of the bundles that go in
+        outside: dict[str, tuple[str, int] | None] = {}  # bundle, and place in it
         inside: set[str] = set()
 
-        def add(name: str) -> None:
+        def take(name: str, bundle: str, steps: Sequence[Step]) -> None:
+            types[bundle] = tff.StructType([step.type_signature for step in steps])
+            outside[name] = (bundle, [step.name for step in steps].index(name))
+
+        def add(name: Name) -> None:
+            step = self._form.steps[name]
             if name in inside or name in outside:
                 return
-            if name == self._parameter.name:
-                outside[name] = (ARGUMENT, None)
-                bundles[ARGUMENT] = self._parameter.type_signature
-                return
-            expression, level = self._defined[name], self._level.get(name, stage)
-            if _is_aggregation(expression) and not name.startswith("partial of "):
-                outside[name] = (merged(level - 1), self._aggregations[level - 1].index(name))
-                members = [self._defined[n].type_signature for n in self._aggregations[level - 1]]
-                bundles[merged(level - 1)] = tff.StructType(members)
-            elif level < stage and _at_single_clients(expression):
-                if name not in self._kept[level]:
-                    self._kept[level].append(name)
-                outside[name] = (kept(level), self._kept[level].index(name))
-                bundles[kept(level)] = None  # its type is known at the end
+            if step.given:
+                types[ARGUMENT] = parameter.type_signature
+                outside[parameter.name] = (ARGUMENT, None)
+            elif step.aggregates:
+                take(name, merged(step.stage), self._aggregations[step.stage])
+            elif step.per_client and step.stage < stage:
+                take(name, kept(step.stage), [self._form.steps[other] for other in self._kept[step.stage]])
             else:
                 inside.add(name)
-                for other in _free(expression):
+                for other in step.needs:
                     add(other)
 
-        for _, names in outputs:
-            for name in names:
-                add(name)
-        inputs = tuple(sorted(bundles))
-        types = [
-            bundles[b] or tff.StructType([self._defined[n].type_signature for n in self._kept_of(b)]) for b in inputs
-        ]
-        parameter = fw.Reference("inputs", tff.StructType(types))
+        for _, expressions in outputs:
+            for expression in expressions:
+                for name in free_names(expression, parameter.name):
+                    add(name)
+        bundles = tuple(sorted(types))
+        inputs = fw.Reference("inputs", tff.StructType([types[bundle] for bundle in bundles]))
         locals_ = []
         for name, (bundle, place) in outside.items():
-            source = fw.Selection(parameter, index=inputs.index(bundle))
+            source = fw.Selection(inputs, index=bundles.index(bundle))
             locals_.append((name, source if place is None else fw.Selection(source, index=place)))
-        order = {name: number for number, name in enumerate(self._defined)}
-        locals_ += [(name, self._defined[name]) for name in sorted(inside, key=order.__getitem__)]
-        known = {name: expression.type_signature for name, expression in locals_}
-        result = fw.Struct([fw.Struct([fw.Reference(n, known[n]) for n in names]) for _, names in outputs])
-        body = fw.Lambda(parameter.name, parameter.type_signature, fw.Block(locals_, result))
-        return Program(inputs, tuple(name for name, _ in outputs), body)
-
-    def _kept_of(self, bundle: str) -> list[str]:
-        return next(names for level, names in self._kept.items() if kept(level) == bundle)
-
-
-def _parts(expression) -> Iterable:
-    """The parts of a result that have a placement, or none and no parts; depth first."""
-    type_signature = expression.type_signature
-    if not isinstance(type_signature, tff.StructType):
-        yield expression
-    elif isinstance(expression, fw.Struct):
-        for element in expression:
-            yield from _parts(element)
-    else:
-        for index in range(len(type_signature)):
-            yield from _parts(fw.Selection(expression, index=index))
-
-
-def _free(expression, bound: frozenset[str] = frozenset()) -> list[str]:
-    """Names that an expression refers to and does not define itself."""
-    if isinstance(expression, fw.Reference):
-        return [] if expression.name in bound else [expression.name]
-    if isinstance(expression, fw.Lambda):
-        return _free(expression.result, bound | {expression.parameter_name})
-    if isinstance(expression, fw.Call):
-        inner = [expression.function] + ([] if expression.argument is None else [expression.argument])
-    elif isinstance(expression, fw.Selection):
-        inner = [expression.source]
-    elif isinstance(expression, fw.Struct):
-        inner = list(expression)
-    elif isinstance(expression, fw.Block):
-        found = []
-        for name, value in expression.locals:
-            found += _free(value, bound)
-            bound = bound | {name}
-        return found + _free(expression.result, bound)
-    else:
-        return []
-    return [name for part in inner for name in _free(part, bound)]
-
-
-def _is_aggregation(expression) -> bool:
-    """Whether a call takes values of clients to the server.
-
-    Raises:
-      CompositionError: it does so in a way that cannot be cut.
-    """
-    if not isinstance(expression, fw.Call) or not isinstance(expression.function, fw.Intrinsic):
-        return False
-    function = expression.function
-    if function.uri == fw.FEDERATED_AGGREGATE.uri:
-        return True
-    if _holds(function.type_signature.parameter, tff.CLIENTS) and _holds(function.type_signature.result, tff.SERVER):
-        raise CompositionError(
-            f"{function.uri} needs all clients in one place; groups of them cannot be computed apart"
-        )
-    return False
-
-
-def _holds(type_signature, placement) -> bool:
-    return type_signature is not None and tff.types.contains(
-        type_signature, lambda t: isinstance(t, tff.FederatedType) and t.placement is placement
-    )
-
-
-def _at_single_clients(expression) -> bool:
-    """Whether a value is at clients, one of its own for each."""
-    found = expression.type_signature
-    return isinstance(found, tff.FederatedType) and found.placement is tff.CLIENTS and not found.all_equal
+        locals_ += [(name, step.expression) for name, step in self._form.steps.items() if name in inside]
+        # A call is a local of its own, as in a native form.
+        made = [[(f"output {o} {p}", e) for p, e in enumerate(es)] for o, (_, es) in enumerate(outputs)]
+        locals_ += [local for bundle in made for local in bundle]
+        result = fw.Struct([fw.Struct([fw.Reference(n, e.type_signature) for n, e in bundle]) for bundle in made])
+        body = fw.Lambda(inputs.name, inputs.type_signature, fw.Block(locals_, result))
+        return Program(bundles, tuple(name for name, _ in outputs), body)
 
 
 def _partial(call: fw.Call) -> fw.Call:
-    """An aggregation that does not report: it gives what can be merged with the like of it."""
+    """An aggregation that does not report: it gives a group's sums, to be merged with those of other groups."""
     value, zero, accumulate, merge, _ = call.argument
     sums = merge.type_signature.result
     identity = fw.Lambda("sums", sums, fw.Reference("sums", sums))

@@ -1,0 +1,153 @@
+"""Building blocks of a compiled computation as Python functions, which call its TensorFlow leaves."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import operator
+from collections.abc import Callable
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_re.runtime.compiled_form import free_names, reachable, selected_path
+from tff_re.runtime.errors import RuntimeProblem
+from tff_re.runtime.in_process.leaves import Leaf, import_leaf
+
+fw = tff.framework
+
+CANCELLATION = object()
+"""Key in a scope of what ends the leaves."""
+
+Scope = collections.ChainMap
+"""Values by the names of steps and local names. A value is an eager tensor, a variant tensor (a sequence), a tuple of
+values (a structure, whatever its names), or a Python function of one value (None if it takes no argument)."""
+
+Expression = Callable[[Scope], object]
+
+
+class UnknownIntrinsic(RuntimeProblem):
+    """A computation uses what this runtime cannot do.
+
+    Attributes:
+      uri: the intrinsic's name, such as `"federated_secure_sum"`.
+    """
+
+    def __init__(self, uri: str):
+        known = ", ".join(sorted(["federated_aggregate", *_INTRINSICS]))
+        why = "it adds in the clear" if "secure" in uri else f"available: {known}"
+        super().__init__(f"the runtime 'in-process' has no {uri}: {why}")
+        self.uri = uri
+
+
+class Expressions:
+    """Makes Python functions of the building blocks of one computation, and collects its leaves."""
+
+    def __init__(self, parameter: str | None):
+        """
+        Args:
+          parameter: what the blocks call the argument, whose parts stand in scopes by their places (`Name`).
+        """
+        self._parameter = parameter
+        self._leaves: dict[bytes, Leaf] = {}
+
+    @property
+    def leaves(self) -> list[Leaf]:
+        """Each TensorFlow computation once."""
+        return list(self._leaves.values())
+
+    def of(self, block: fw.ComputationBuildingBlock) -> Expression:
+        """The value of a block in a scope.
+
+        Raises:
+          UnknownIntrinsic: the block uses one that this runtime does not have.
+          RuntimeProblem: it holds something else that this runtime cannot do.
+        """
+        path = selected_path(block, self._parameter)
+        if path is not None:
+            return _argument(block.type_signature, path)
+        if isinstance(block, fw.Reference):
+            return operator.itemgetter(block.name)
+        if isinstance(block, fw.Selection):
+            source, select = self.of(block.source), operator.itemgetter(block.as_index())
+            return lambda scope: select(source(scope))
+        if isinstance(block, fw.Struct):
+            members = [self.of(member) for member in block]
+            return lambda scope: tuple(member(scope) for member in members)
+        if isinstance(block, fw.Block):
+            return self._block(block)
+        if isinstance(block, fw.Lambda):
+            name, result = block.parameter_name, self.of(block.result)
+            return lambda scope: lambda argument: result(scope.new_child({name: argument}))
+        if isinstance(block, fw.Call):
+            function = self.of(block.function)
+            argument = (lambda scope: None) if block.argument is None else self.of(block.argument)
+            return lambda scope: function(scope)(argument(scope))
+        if isinstance(block, fw.Literal):
+            constant = tf.constant(block.value, tf.as_dtype(block.type_signature.dtype.type))
+            return lambda scope: constant
+        if isinstance(block, fw.CompiledComputation):
+            leaf = self._leaf(block)
+            return lambda scope: functools.partial(leaf, scope[CANCELLATION])
+        if isinstance(block, fw.Intrinsic):
+            if block.uri not in _INTRINSICS:
+                raise UnknownIntrinsic(block.uri)
+            return lambda scope: _INTRINSICS[block.uri]
+        raise RuntimeProblem(f"the runtime 'in-process' cannot run a {type(block).__name__} in a computation")
+
+    def _block(self, block: fw.Block) -> Expression:
+        definitions = dict(block.locals)
+        needs = {name: free_names(value) for name, value in definitions.items()}
+        wanted = reachable(definitions, free_names(block.result), needs)
+        locals_ = [(name, self.of(definitions[name])) for name in wanted]
+        result = self.of(block.result)
+
+        def compute(scope):
+            inner = scope.new_child()
+            for name, value in locals_:
+                inner[name] = value(inner)
+            return result(inner)
+
+        return compute
+
+    def _leaf(self, block: fw.CompiledComputation) -> Leaf:
+        key = block.proto.SerializeToString(deterministic=True)
+        if key not in self._leaves:
+            self._leaves[key] = import_leaf(block)
+        return self._leaves[key]
+
+
+def _argument(type_signature: tff.Type, path: tuple[int, ...]) -> Expression:
+    """Reads a part of the argument, or puts a structure of parts together."""
+    if not isinstance(type_signature, tff.StructType):
+        return operator.itemgetter(path)
+    members = [_argument(member, (*path, i)) for i, member in enumerate(type_signature.children())]
+    return lambda scope: tuple(member(scope) for member in members)
+
+
+def _same(argument):
+    return argument
+
+
+def _call(argument):
+    function, value = argument
+    return function(value)
+
+
+def _call_without_argument(function):
+    return function(None)
+
+
+# Where a value is decides when it is computed (`execution.Plan`), not how. An aggregation is the plan's own.
+_INTRINSICS = {
+    "federated_apply": _call,
+    "federated_broadcast": _same,
+    "federated_eval_at_clients": _call_without_argument,
+    "federated_eval_at_server": _call_without_argument,
+    "federated_map": _call,
+    "federated_map_all_equal": _call,
+    "federated_value_at_clients": _same,
+    "federated_value_at_server": _same,
+    "federated_zip_at_clients": _same,
+    "federated_zip_at_server": _same,
+}
