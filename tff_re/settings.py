@@ -1,14 +1,16 @@
-"""From tables of a TOML file to frozen dataclasses, strictly: no unknown key, no silent conversion."""
+"""From tables of a TOML file to frozen attrs classes or dataclasses, strictly: no unknown key, no silent conversion."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import attrs
 import cattrs
 from cattrs.errors import ClassValidationError, ForbiddenExtraKeysError
 
@@ -17,7 +19,7 @@ from tff_re.errors import UserError, nearest
 
 @dataclass(frozen=True)
 class Choice:
-    """Something chosen by name, with its options (the dataclass that belongs to the name)."""
+    """Something chosen by name, with its options (of the class that belongs to the name)."""
 
     name: str
     options: Any
@@ -53,7 +55,7 @@ def _tuple(value, kind):
         raise TypeError(f"must be a list, got {value!r}")
     inner = typing.get_args(kind)[0]
     for item in value:
-        if dataclasses.is_dataclass(inner) and not isinstance(item, dict):
+        if (attrs.has(inner) or dataclasses.is_dataclass(inner)) and not isinstance(item, dict):
             raise TypeError(f"must be a list of tables, got {item!r} in it")
     return tuple(_converter.structure(item, inner) for item in value)
 
@@ -79,10 +81,10 @@ def _literal(value, kind):
 
 
 def structure(cls: type, table, *, section: str, source: str):
-    """An instance of the dataclass `cls` from a TOML table.
+    """An instance of `cls` from a TOML table.
 
     Args:
-      cls: a frozen dataclass whose fields are the valid keys.
+      cls: a frozen attrs class or dataclass whose fields are the valid keys.
       table: what stands in the file.
       section: the name of the table in the file, '' for the top level.
       source: the file, for messages.
@@ -106,7 +108,7 @@ def _first_message(error: ClassValidationError, prefix: str) -> str:
     for cause in without_notes:
         if isinstance(cause, ForbiddenExtraKeysError):
             key = sorted(cause.extra_fields)[0]
-            return f"unknown key '{prefix}{key}'; {nearest(key, _keys(cause.cl))}"
+            return f"unknown key '{prefix}{key}'; {nearest(key, _names(cause.cl))}"
     for cause, note in with_notes:
         if isinstance(cause, ClassValidationError):
             return _first_message(cause, f"{prefix}{note.name}.")
@@ -114,42 +116,108 @@ def _first_message(error: ClassValidationError, prefix: str) -> str:
             return f"the key '{prefix}{note.name}' is missing"
         return f"'{prefix}{note.name}' {_last(cause)}"
     message = _last(without_notes[0])
+    if (refused := _REFUSED.match(message)) and refused["key"] in _names(error.cl):
+        key, value = refused["key"], refused["number"] or refused["other"]
+        (validator,) = (field.validator for field in keys(error.cl) if field.name == key)
+        return f"'{prefix}{key}' must be {range_of(validator, value)}, got {value}"
     key, _, rest = message.partition(" ")
-    if key in _keys(error.cl):
+    if key in _names(error.cl):
         return f"'{prefix}{key}' {rest}"
     return f"{prefix.rstrip('.') or 'recipe'}: {message}"
 
 
-def _keys(cls: type) -> list[str]:
-    return [f.name for f in dataclasses.fields(cls) if f.init]
+# What attrs' validators say: "'mu' must be >= 0: -1", "'unit' must be in ('sample', 'document') (got 'client')".
+_REFUSED = re.compile(r"'(?P<key>\w+)' must be .*?(?:: (?P<number>[-+.\w]+)|\(got (?P<other>.*)\))$", re.DOTALL)
+
+
+def _names(cls: type) -> list[str]:
+    return [key.name for key in keys(cls)]
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key of a table: a field of its class. `type`: as annotated; `default`: `REQUIRED` where there is none."""
+
+    name: str
+    type: Any
+    default: Any
+    validator: Any = None
+
+
+REQUIRED = object()
+
+
+def keys(cls: type) -> tuple[Key, ...]:
+    """The keys of an attrs class or dataclass, in order."""
+    if attrs.has(cls):
+        return tuple(
+            Key(f.name, f.type, REQUIRED if f.default is attrs.NOTHING else f.default, f.validator)
+            for f in attrs.fields(cls)
+            if f.init
+        )
+    return tuple(
+        Key(f.name, f.type, REQUIRED if f.default is dataclasses.MISSING else f.default)
+        for f in dataclasses.fields(cls)
+        if f.init
+    )
+
+
+def range_of(validator, value=None) -> str:
+    """The range of an attrs validator in words, e.g. `at least 0 and below 1`; '' where it has none.
+
+    That float32 must hold the number is named only where the text of a `value` is too large for it.
+    """
+    bounds, choices = {}, ()
+    for one in _parts(validator):
+        choices = getattr(one, "options", choices)
+        if getattr(one, "bound", None) == FLOAT32_MAX:
+            if value is not None and float(value) > FLOAT32_MAX:
+                bounds[one.compare_op] = f"{FLOAT32_MAX:.1e} (float32)"
+        elif hasattr(one, "bound"):
+            bounds[one.compare_op] = f"{one.bound:.7g}" if isinstance(one.bound, float) else str(one.bound)
+    if choices:
+        return f"one of {', '.join(map(repr, choices))}"
+    if bounds.keys() == {">=", "<="}:
+        return f"from {bounds['>=']} to {bounds['<=']}"
+    return " and ".join(f"{_BOUNDS[sign]} {bounds[sign]}" for sign in _BOUNDS if sign in bounds)
+
+
+_BOUNDS = {">=": "at least", ">": "above", "<=": "at most", "<": "below"}
+FLOAT32_MAX = 2.0**128 - 2.0**104
+
+
+def _parts(validator) -> list:
+    """The validators that one is composed of by `and_` and `optional`."""
+    inner = getattr(validator, "_validators", None) or (getattr(validator, "validator", None),)
+    return [validator] if inner == (None,) else [part for one in inner for part in _parts(one)]
 
 
 def _last(cause: BaseException) -> str:
     """The message of the innermost exception of a group."""
     while getattr(cause, "exceptions", None):
         cause = cause.exceptions[0]
-    return str(cause)
+    return str(cause.args[0] if len(cause.args) > 1 else cause)  # attrs' errors have the value and more behind the text
 
 
 def refuse_unread(options, needs: Mapping[str, tuple[str, tuple[str, ...]]]) -> None:
     """Refuses keys that are set and would not be read, because of the choice made by another key.
 
     Args:
-      options: a dataclass, in its `__post_init__`.
+      options: an attrs class or dataclass, at the end of its `__init__`.
       needs: key to (another key, the choices of that one with which it is read). A key is set if its value is not the
         default one.
 
     Raises:
       ValueError: names the key and what it needs.
     """
-    defaults = {field.name: field.default for field in dataclasses.fields(options)}
+    defaults = {key.name: key.default for key in keys(type(options))}
     for name, (chooser, choices) in needs.items():
         if getattr(options, name) != defaults[name] and getattr(options, chooser) not in choices:
             raise ValueError(f"{name} needs {chooser} = {' or '.join(map(repr, choices))}")
 
 
 def to_table(value) -> dict:
-    """A TOML table of a dataclass; fields that are None are left out, as TOML has no null."""
+    """A TOML table of an attrs class or dataclass; fields that are None are left out, as TOML has no null."""
     return _without_none(_converter.unstructure(value))
 
 

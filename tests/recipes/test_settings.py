@@ -1,43 +1,47 @@
-"""Tables become dataclasses strictly: nothing is converted in silence, and what is refused is named."""
+"""Tables become attrs classes and dataclasses strictly: nothing is converted in silence; what is refused is named."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+import attrs
 import pytest
+from attrs.validators import and_, ge, gt, in_, le, lt, optional
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tff_re.errors import UserError, nearest
-from tff_re.settings import structure, to_table
+from tff_re.settings import FLOAT32_MAX, REQUIRED, keys, range_of, refuse_unread, structure, to_table
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
     width: int = 1
 
+    def __post_init__(self):
+        if self.width < 1:
+            raise ValueError(f"width must be at least 1, got {self.width}")
 
-@dataclass(frozen=True, kw_only=True)
+
+@attrs.frozen(kw_only=True)
 class Options:
-    count: int = 3
-    rate: float = 0.5
-    label: str = "a"
+    count: int = attrs.field(default=3, validator=ge(1))
+    rate: float = attrs.field(default=0.5, validator=le(FLOAT32_MAX))
+    label: str = attrs.field(default="a", validator=in_(("a", "b", "bad")))
     flag: bool = False
     kind: Literal["mean", "max"] = "mean"
-    limit: int | None = None
+    limit: int | None = attrs.field(default=None, validator=optional(and_(ge(2), le(9))))
     seeds: tuple[int, ...] = (0,)
-    values: dict[str, float] = field(default_factory=dict)
+    values: dict[str, float] = attrs.field(factory=dict)
     free: dict | None = None
     parts: tuple[Part, ...] = ()
 
-    def __post_init__(self):
-        if self.count < 1:
-            raise ValueError(f"count must be at least 1, got {self.count}")
+    def __attrs_post_init__(self):
         if self.label == "bad":
             raise ValueError("two things do not fit")
+        refuse_unread(self, {"limit": ("kind", ("max",))})
 
 
 def options(**table):
@@ -59,7 +63,7 @@ def test_values_of_the_right_type_are_taken_as_they_are():
         "label": "b",
         "flag": True,
         "kind": "max",
-        "limit": 2,
+        "limit": 9,
         "seeds": [1, 2],
         "values": {"x": 1.5},
         "free": {"y": [1]},
@@ -72,7 +76,7 @@ def test_values_of_the_right_type_are_taken_as_they_are():
         label="b",
         flag=True,
         kind="max",
-        limit=2,
+        limit=9,
         seeds=(1, 2),
         values={"x": 1.5},
         free={"y": [1]},
@@ -116,13 +120,47 @@ def test_a_whole_number_is_a_number_and_nothing_is_a_default():
         ("parts", {"width": 3}, "must be a list, got {'width': 3}"),
         ("parts", [3], "must be a list of tables, got 3 in it"),
         ("count", 0, "must be at least 1, got 0"),
+        ("rate", 1e39, "must be at most 3.4e+38 (float32), got 1e+39"),
+        ("limit", 10, "must be from 2 to 9, got 10"),
+        ("limit", 3, "needs kind = 'max'"),
+        ("label", "c: (got 3)\n", "must be one of 'a', 'b', 'bad', got 'c: (got 3)\\n'"),
     ],
 )
 def test_what_does_not_fit_is_named_with_its_key(key, value, wanted):
     assert message(**{key: value}) == f"'algorithm.{key}' {wanted}"
 
 
+@pytest.mark.parametrize(
+    ("validator", "wanted"),
+    [
+        (None, ""),
+        (ge(1), "at least 1"),
+        (gt(0.5), "above 0.5"),
+        (le(7), "at most 7"),
+        (and_(lt(1), ge(0)), "at least 0 and below 1"),
+        (and_(ge(1e-3), le(10**6)), "from 0.001 to 1000000"),
+        (optional(and_(gt(0), le(FLOAT32_MAX))), "above 0"),
+        (and_(ge(0), and_(lt(1), lt(1 - 2**-25))), "at least 0 and below 1"),
+        (optional(in_(("a", "b"))), "one of 'a', 'b'"),
+    ],
+)
+def test_ranges_in_words(validator, wanted):
+    assert range_of(validator) == wanted
+
+
+def test_the_keys_of_attrs_classes_and_dataclasses():
+    @dataclass
+    class Other:
+        size: int
+        seeds: list = field(default_factory=list, init=False)
+
+    assert [(key.name, key.default is REQUIRED) for key in keys(Other)] == [("size", True)]
+    assert [key.name for key in keys(Options)][:3] == ["count", "rate", "label"]
+    assert keys(Options)[0].default == 3 and range_of(keys(Options)[0].validator) == "at least 1"
+
+
 def test_keys_within_a_list_of_tables_are_named():
+    assert message(parts=[{"width": 0}]) == "'algorithm.parts.width' must be at least 1, got 0"
     assert message(parts=[{"width": "a"}]) == "'algorithm.parts.width' must be a whole number, got 'a'"
     assert message(parts=[{"widht": 3}]) == "unknown key 'algorithm.parts.widht'; did you mean 'width'?"
 
@@ -163,7 +201,7 @@ values = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from([f.name for f in dataclasses.fields(Options)]) | st.text(max_size=4), values))
+@given(st.dictionaries(st.sampled_from([key.name for key in keys(Options)]) | st.text(max_size=4), values))
 def test_any_table_is_taken_or_refused(table):
     try:
         made = options(**table)

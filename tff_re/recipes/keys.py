@@ -1,12 +1,12 @@
-"""Every key of a recipe with its type, default and meaning, read off the dataclasses that recipes are checked by."""
+"""Every key of a recipe with its type, default and meaning, read off the classes that recipes are checked by."""
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import re
 
 from tff_re.recipes.reading import EvaluationOptions, TrainingOptions, choices
+from tff_re.settings import REQUIRED, keys, range_of
 
 HEADER = """# Every key of a recipe
 
@@ -31,15 +31,15 @@ def markdown() -> str:
 
 
 def _table(cls: type) -> list[str]:
-    fields = [field for field in dataclasses.fields(cls) if field.init]
-    if not fields:
+    if not keys(cls):
         return ["No further keys.", ""]
     meanings = _meanings(cls)
-    rows = ["| key | type | default | meaning |", "| :-- | :-- | :-- | :-- |"]
-    for field in fields:
-        default = "must be given" if field.default is dataclasses.MISSING else _toml(field.default)
-        kind = _kind(str(field.type))
-        rows.append(f"| `{field.name}` | {kind} | {default} | {meanings.get(field.name, '')} |")
+    rows = ["| key | type | range | default | meaning |", "| :-- | :-- | :-- | :-- | :-- |"]
+    for key in keys(cls):
+        default = "must be given" if key.default is REQUIRED else _toml(key.default)
+        kind = _kind(str(key.type))
+        range_ = "" if "Literal" in str(key.type) else range_of(key.validator)
+        rows.append(f"| `{key.name}` | {kind} | {range_} | {default} | {meanings.get(key.name, '')} |")
     return [*rows, ""]
 
 
