@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from computations.algorithms.options import AttentionOptions
 from computations.algorithms.parts import with_attention
 from computations.algorithms.registry import algorithm
 from computations.client_work.optimizers import SGD, SelfAdam
+from computations.ranges import options_class
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class AdamAttentionOptions(AttentionOptions):
     """AttentionOptions at Adam's learning rate."""
 

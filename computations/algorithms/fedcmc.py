@@ -7,17 +7,18 @@ for the classes where its score is the least, its classifier's vector; it gets t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from attrs import field
 
 from computations.algorithms.options import AdamOrSgdOptions
 from computations.algorithms.parts import adam_or_sgd, require_one_label, with_mean
 from computations.algorithms.registry import algorithm
 from computations.client_work.objectives import MajorClassifierContrast
-from computations.client_work.objectives.major_classifier_contrast import check_contrast
+from computations.ranges import NOT_NEGATIVE, options_class
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class MajorClassifierOptions(AdamOrSgdOptions):
     """Attributes:
     mu: weight of the contrast (Eq. 15); the paper does not say which it used.
@@ -26,12 +27,8 @@ class MajorClassifierOptions(AdamOrSgdOptions):
       every round another; `none`: no contrast, whatever mu is (FedAvg).
     """
 
-    mu: float = 1.0
+    mu: float = field(default=1.0, validator=NOT_NEGATIVE)
     vectors: Literal["major", "minor", "random", "none"] = "major"
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_contrast(self.mu, "major" if self.vectors == "none" else self.vectors)
 
 
 @algorithm(

@@ -7,8 +7,10 @@ alone; the server trains on D_v towards the labels and the mean of the predictio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from attrs import field
+from attrs.validators import optional
 
 from computations.aggregators import PredictionsFactory
 from computations.algorithms.options import LocalOptions
@@ -16,14 +18,14 @@ from computations.algorithms.parts import adam_or_sgd, nothing_sent, require_one
 from computations.algorithms.registry import algorithm
 from computations.client_work import LocalTraining, Predictions, build_local_training
 from computations.client_work.objectives import CrossEntropy, Distillation
-from computations.client_work.objectives.distillation import check_distillation
 from computations.client_work.optimizers import SGD, SelfAdam
 from computations.errors import CompositionError
 from computations.federated_algorithm import compose
+from computations.ranges import COUNT, NOT_NEGATIVE, POSITIVE, STEPS, options_class
 from computations.server_updates import distillation
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class EnsembleDistillationOptions(LocalOptions):
     """Attributes:
     optimizer: of the clients and the server: Adam with fresh moments in every round, or plain SGD.
@@ -44,33 +46,15 @@ class EnsembleDistillationOptions(LocalOptions):
     optimizer: Literal["adam", "sgd"] = "adam"
     learning_rate: float = 0.001
     weighting: Literal["uniform", "examples", "agreement"] = "uniform"
-    agreement_temperature: float = 1.0
+    agreement_temperature: float = field(default=1.0, validator=POSITIVE)
     uploads: Literal["float32", "float16", "label"] = "float32"
-    temperature: float = 1.0
+    temperature: float = field(default=1.0, validator=POSITIVE)
     temper_student: bool = False
-    distillation_weight: float = 1.0
-    server_epochs: int = 1
-    server_batch_size: int | None = None
-    server_learning_rate: float | None = None
-    num_server_examples: int | None = None
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.optimizer not in ("adam", "sgd"):
-            raise ValueError(f"optimizer must be 'adam' or 'sgd', got {self.optimizer!r}")
-        if self.weighting not in ("uniform", "examples", "agreement"):
-            raise ValueError(f"weighting must be 'uniform', 'examples' or 'agreement', got {self.weighting!r}")
-        if self.uploads not in ("float32", "float16", "label"):
-            raise ValueError(f"uploads must be 'float32', 'float16' or 'label', got {self.uploads!r}")
-        if not 0 < self.agreement_temperature < float("inf"):
-            raise ValueError(f"agreement_temperature must be finite and above zero, got {self.agreement_temperature}")
-        check_distillation(self.temperature, self.distillation_weight)
-        if self.server_learning_rate is not None and not 0 <= self.server_learning_rate < float("inf"):
-            raise ValueError(f"server_learning_rate must be finite and not negative, got {self.server_learning_rate}")
-        for name in ("server_epochs", "server_batch_size", "num_server_examples"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+    distillation_weight: float = field(default=1.0, validator=NOT_NEGATIVE)
+    server_epochs: int = field(default=1, validator=STEPS)
+    server_batch_size: int | None = field(default=None, validator=optional(STEPS))
+    server_learning_rate: float | None = field(default=None, validator=optional(NOT_NEGATIVE))
+    num_server_examples: int | None = field(default=None, validator=optional(COUNT))
 
     def server_training(self) -> LocalTraining:
         """The server's passes over D_v."""

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from attrs import field
 
 from computations.algorithms.options import AdamOrSgdOptions
 from computations.algorithms.parts import adam_or_sgd, require_one_label, with_mean
 from computations.algorithms.registry import algorithm
 from computations.client_work.objectives import CalibratedLogits
-from computations.client_work.objectives.fedlc import check_margins
+from computations.ranges import NOT_NEGATIVE, options_class
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class CalibratedLogitsOptions(AdamOrSgdOptions):
     """Attributes:
     tau: weight of the margins n^(-1/4).
     absent_factor: margin of a class that a client does not have, in margins of a class with one example.
     """
 
-    tau: float = 1.0
-    absent_factor: float = 1.0
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_margins(self.tau, self.absent_factor)
+    tau: float = field(default=1.0, validator=NOT_NEGATIVE)
+    absent_factor: float = field(default=1.0, validator=NOT_NEGATIVE)
 
 
 @algorithm("fedlc", title="FedLC", source="Zhang et al. 2022, Section 4", options=CalibratedLogitsOptions)

@@ -3,17 +3,18 @@ Algorithm 1, Eqs. 11-14)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
-from computations.algorithms.options import AdamOrSgdOptions, check_mu
+from attrs import field
+
+from computations.algorithms.options import AdamOrSgdOptions
 from computations.algorithms.parts import adam_or_sgd, with_mean
 from computations.algorithms.registry import algorithm
 from computations.client_work.objectives import LocalizedContextContrast
-from computations.client_work.objectives.moon import check_contrast
+from computations.ranges import NOT_NEGATIVE, POSITIVE, options_class
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class LocalizedContextOptions(AdamOrSgdOptions):
     """Attributes:
     weighting: `uniform`: all clients alike (Eq. 14); `examples`: by their number of documents.
@@ -28,13 +29,8 @@ class LocalizedContextOptions(AdamOrSgdOptions):
     learning_rate: float = 2.5e-5
     local_epochs: int = 1
     batch_size: int = 3
-    mu: float = 0.1
-    tau: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_mu(self)
-        check_contrast(self.mu, self.tau)
+    mu: float = field(default=0.1, validator=NOT_NEGATIVE)
+    tau: float = field(default=0.5, validator=POSITIVE)
 
 
 @algorithm(

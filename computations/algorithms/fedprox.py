@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from attrs import field
 
-from computations.algorithms.options import MeanOptions, check_mu
+from computations.algorithms.options import MeanOptions
 from computations.algorithms.parts import with_mean
 from computations.algorithms.registry import algorithm
 from computations.client_work.objectives import Proximal
 from computations.client_work.optimizers import SGD, PAdam
+from computations.ranges import NOT_NEGATIVE, options_class
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class ProximalOptions(MeanOptions):
     """Attributes:
     mu: weight of the proximal term; 1 is FLCMC's default (Table 7), 0.03 its tuned value on dialogues.
     """
 
-    mu: float = 1.0
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_mu(self)
+    mu: float = field(default=1.0, validator=NOT_NEGATIVE)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class AdamProximalOptions(ProximalOptions):
     """ProximalOptions at Adam's learning rate."""
 

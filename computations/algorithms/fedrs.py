@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from attrs import field
 
 from computations.algorithms.options import AdamOrSgdOptions
 from computations.algorithms.parts import adam_or_sgd, require_one_label, with_mean
 from computations.algorithms.registry import algorithm
 from computations.client_work.objectives import RestrictedSoftmax
-from computations.client_work.objectives.fedrs import check_alpha
+from computations.ranges import SHARE, options_class
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class RestrictedSoftmaxOptions(AdamOrSgdOptions):
     """Attributes:
     alpha: scale of the logits of classes that a client does not have, in [0, 1]; 0.5 in the paper and in FedCMC.
     """
 
-    alpha: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_alpha(self.alpha)
+    alpha: float = field(default=0.5, validator=SHARE)
 
 
 @algorithm("fedrs", title="FedRS", source="Li and Zhan 2021, Section 4", options=RestrictedSoftmaxOptions)

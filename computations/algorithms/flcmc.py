@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from attrs import field
 
-from computations.algorithms.options import AttentionOptions, check_mu
+from computations.algorithms.options import AttentionOptions
 from computations.algorithms.parts import with_attention
 from computations.algorithms.registry import algorithm
 from computations.client_work.objectives import Proximal
 from computations.client_work.optimizers import SGD, PAdam
+from computations.ranges import NOT_NEGATIVE, options_class
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class PerturbedAttentionOptions(AttentionOptions):
     """Attributes:
     mu: weight of the proximal term; 0.03 is the tuned value of Section 5.1.1.
     """
 
-    mu: float = 0.03
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_mu(self)
+    mu: float = field(default=0.03, validator=NOT_NEGATIVE)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class AdamPerturbedAttentionOptions(PerturbedAttentionOptions):
     """PerturbedAttentionOptions at Adam's learning rate."""
 

@@ -14,10 +14,11 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 import tensorflow_federated as tff
+from attrs import field
+from attrs.validators import ge, optional
 
 from computations.aggregators import AttentionFactory, mean
 from computations.algorithms.options import AdamOrSgdOptions
@@ -36,16 +37,16 @@ from computations.client_work.objectives import (
 from computations.client_work.selection import (
     build_cross_platform_selection,
     build_shared_winners,
-    check_selection,
     require_bags,
 )
 from computations.errors import CompositionError
 from computations.federated_algorithm import FederatedAlgorithm, compose
 from computations.local_model import LocalModel
+from computations.ranges import COUNT, options_class
 from computations.server_updates import gradient_step
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class BagOptions(AdamOrSgdOptions):
     """Attributes:
     optimizer: of the clients: plain SGD, or Adam with fresh moments in every round (Self-Adam).
@@ -64,15 +65,8 @@ class BagOptions(AdamOrSgdOptions):
     aggregation: Literal["mean", "attention"] = "mean"
     granularity: Literal["layer", "model"] = "layer"
 
-    def __post_init__(self):
-        super().__post_init__()
-        if self.aggregation not in ("mean", "attention"):
-            raise ValueError(f"aggregation must be 'mean' or 'attention', got {self.aggregation!r}")
-        if self.granularity not in ("layer", "model"):
-            raise ValueError(f"granularity must be 'layer' or 'model', got {self.granularity!r}")
 
-
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class LazyOptions(BagOptions):
     """Attributes:
     num_triples: T, how many triples the clients have sentences of, pairs without a relation included; a run counts them
@@ -82,26 +76,18 @@ class LazyOptions(BagOptions):
     na_label: the label of pairs without a relation.
     """
 
-    num_triples: int | None = None
+    num_triples: int | None = field(default=None, validator=optional(COUNT))
     select_na: bool = True
-    na_label: int = 0
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_selection(1 if self.num_triples is None else self.num_triples, self.na_label)
+    na_label: int = field(default=0, validator=ge(0))
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class AliasOptions(BagOptions):
     """Attributes:
     num_triples: T, as Lazy MIL's; a run counts them if it is not set.
     """
 
-    num_triples: int | None = None
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_selection(1 if self.num_triples is None else self.num_triples, 0)
+    num_triples: int | None = field(default=None, validator=optional(COUNT))
 
 
 @algorithm("mil_none", title="NONE", source="FedDS, Section 4.3, Algorithm 3; FedAvg", options=BagOptions)

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from attrs import field
 
 from computations.algorithms.options import AdamOrSgdOptions
 from computations.algorithms.parts import adam_or_sgd, with_mean
 from computations.algorithms.registry import algorithm
 from computations.client_work.objectives import ModelContrast
-from computations.client_work.objectives.moon import check_contrast
+from computations.ranges import NOT_NEGATIVE, POSITIVE, options_class
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class ModelContrastOptions(AdamOrSgdOptions):
     """Attributes:
     weight: of the contrast (the paper's mu).
     tau: temperature of the contrast.
     """
 
-    weight: float = 1.0
-    tau: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_contrast(self.weight, self.tau)
+    weight: float = field(default=1.0, validator=NOT_NEGATIVE)
+    tau: float = field(default=0.5, validator=POSITIVE)
 
 
 @algorithm("moon", title="MOON", source="Li et al. 2021, Algorithm 1, Eqs. 3-4", options=ModelContrastOptions)

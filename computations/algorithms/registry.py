@@ -19,7 +19,7 @@ class Algorithm:
       name: as recipes write it.
       title: as its paper writes it.
       source: paper, section, equations.
-      options: a frozen dataclass; its fields are the keys that a recipe may set under [algorithm].
+      options: a class made by `options_class`; its fields are the keys that a recipe may set under [algorithm].
       build: (model, options) -> FederatedAlgorithm.
     """
 

@@ -5,18 +5,20 @@ A client keeps one control variate, of the trainable weights' size, and sends an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from attrs import field
+from attrs.validators import optional
 
 from computations.algorithms.options import MeanOptions
 from computations.algorithms.parts import with_mean
 from computations.algorithms.registry import algorithm
 from computations.client_work.objectives import ControlVariates
-from computations.client_work.objectives.control_variates import check_num_clients
 from computations.client_work.optimizers import SGD
+from computations.ranges import COUNT, options_class
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class ControlVariateOptions(MeanOptions):
     """Attributes:
     num_clients: N, the number of all clients with training examples, sampled in a round or not; a run counts them if
@@ -25,13 +27,8 @@ class ControlVariateOptions(MeanOptions):
       variates, and so the objective that the rounds settle on, count all clients alike in both.
     """
 
-    num_clients: int | None = None
+    num_clients: int | None = field(default=None, validator=optional(COUNT))
     weighting: Literal["examples", "uniform"] = "uniform"
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.num_clients is not None:
-            check_num_clients(self.num_clients)
 
 
 @algorithm(

@@ -13,9 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+import attrs
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+from attrs.validators import in_, optional
 
 from computations.client_work.client_updates import ClientUpdate
 from computations.client_work.objectives import Batch, Client, Objective
@@ -23,9 +25,7 @@ from computations.client_work.optimizers import ClientOptimizer
 from computations.client_work.units import units_of
 from computations.local_model import LocalModel, assign_weights, split_label, tensor_type, zero_initialisers, zeros
 from computations.randomness import step_seed
-
-MOST_STEPS = 1_000_000
-"""Bound of epochs, steps and batch sizes: beyond it the numbers of examples would not fit into 32 bits."""
+from computations.ranges import POSITIVE, STEPS
 
 SEED_TYPE = tff.TensorType(np.int32, [2])
 
@@ -33,7 +33,7 @@ NOTHING_TYPE = tff.TensorType(np.int32)
 """What stands for the weights where clients have models of their own: TFF cannot send a structure without parts."""
 
 
-@dataclass(frozen=True)
+@attrs.frozen
 class LocalTraining:
     """How long and how a client trains.
 
@@ -47,24 +47,12 @@ class LocalTraining:
       schedule: round (int32 scalar) -> factor on the learning rate; None: constant.
     """
 
-    local_epochs: int = 1
-    local_steps: int | None = None
-    batch_size: int = 10
-    weighting: Literal["examples", "uniform"] = "examples"
-    max_gradient_norm: float | None = None
+    local_epochs: int = attrs.field(default=1, validator=STEPS)
+    local_steps: int | None = attrs.field(default=None, validator=optional(STEPS))
+    batch_size: int = attrs.field(default=10, validator=STEPS)
+    weighting: Literal["examples", "uniform"] = attrs.field(default="examples", validator=in_(("examples", "uniform")))
+    max_gradient_norm: float | None = attrs.field(default=None, validator=optional(POSITIVE))
     schedule: Callable[[tf.Tensor], tf.Tensor] | None = None
-
-    def __post_init__(self):
-        for name in ("local_epochs", "batch_size", "local_steps"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
-            if value is not None and value > MOST_STEPS:
-                raise ValueError(f"{name} must be at most {MOST_STEPS}, got {value}")
-        if self.max_gradient_norm is not None and not 0 < self.max_gradient_norm < float("inf"):
-            raise ValueError(f"max_gradient_norm must be positive and finite, got {self.max_gradient_norm}")
-        if self.weighting not in ("examples", "uniform"):
-            raise ValueError(f"weighting must be 'examples' or 'uniform', got {self.weighting!r}")
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,14 @@ import collections
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+from attrs.validators import ge
 
 from computations.bags import ABSENT, first_best, label_probabilities
 from computations.client_work.objectives import BagObjective
 from computations.errors import CompositionError
 from computations.inference import forward
 from computations.local_model import LABEL, PLATFORM, TRIPLE, LocalModel, assign_weights, zero_initialisers
+from computations.ranges import COUNT, require
 
 NOBODY = np.iinfo(np.int32).max
 """In place of a platform's index."""
@@ -47,7 +49,8 @@ def build_cross_platform_selection(
       ValueError: for fewer than one triple, or a label that the model does not have.
       CompositionError: for a model without bags.
     """
-    check_selection(num_triples, na_label)
+    require(COUNT, num_triples=num_triples)
+    require(ge(0), na_label=na_label)
     if na_label >= model.num_classes:
         raise ValueError(f"na_label must be below the model's {model.num_classes} classes, got {na_label}")
     require_bags(model, "the selection over platforms")
@@ -238,11 +241,3 @@ def require_bags(model: LocalModel, who: str) -> None:
             f"{who} needs bags: examples with {TRIPLE!r} and {PLATFORM!r} beside the label, these have no "
             + " and no ".join(map(repr, missing))
         )
-
-
-def check_selection(num_triples: int, na_label: int) -> None:
-    """ValueError unless there is a triple and the label is not negative."""
-    if num_triples < 1:
-        raise ValueError(f"num_triples must be at least 1, got {num_triples}")
-    if na_label < 0:
-        raise ValueError(f"na_label must not be negative, got {na_label}")

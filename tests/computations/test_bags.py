@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 
+import attrs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -250,7 +251,7 @@ def test_an_unknown_pooling_is_refused(bag_model):
 
 def options_of(name):
     options = algorithms.find(name).options()
-    return dataclasses.replace(options, num_triples=10) if hasattr(options, "num_triples") else options
+    return attrs.evolve(options, num_triples=10) if hasattr(options, "num_triples") else options
 
 
 @pytest.mark.parametrize("name", POOLING)

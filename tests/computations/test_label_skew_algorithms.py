@@ -382,7 +382,7 @@ def test_scaffold_must_know_the_number_of_clients(build):
     assert options().num_clients is None and options(num_clients=7).weighting == "uniform"
     with pytest.raises(ValueError, match="num_clients must be given"):
         build("scaffold")
-    with pytest.raises(ValueError, match="num_clients must be "):
+    with pytest.raises(ValueError, match="'num_clients' must be >= 1: 0"):
         options(num_clients=0)
 
 

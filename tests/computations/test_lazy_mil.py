@@ -295,7 +295,7 @@ def test_the_control_without_a_number_of_triples(bag_model):
     entry = algorithms.find("lazy_mil_alias")
     with pytest.raises(CompositionError, match=r"lazy_mil_alias: .*num_triples is not set"):
         entry.build(bag_model, entry.options())
-    with pytest.raises(ValueError, match="num_triples must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="'num_triples' must be >= 1: 0"):
         entry.options(num_triples=0)
 
 
@@ -314,7 +314,7 @@ def test_without_a_number_of_triples_there_is_nothing_to_build(bag_model):
 
 
 def test_impossible_arguments_name_themselves(bag_model):
-    with pytest.raises(ValueError, match="num_triples must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="'num_triples' must be >= 1: 0"):
         build_selection(bag_model, 0)
     with pytest.raises(ValueError, match="na_label must be below the model's 3 classes, got 3"):
         build_selection(bag_model, T, na_label=3)

@@ -7,6 +7,7 @@ import functools
 import json
 from types import SimpleNamespace
 
+import attrs
 import numpy as np
 import pytest
 
@@ -419,7 +420,7 @@ def test_a_run_counts_the_clients_for_scaffold():
         return recipe.algorithm.options, _with_counts(recipe, 7, None)
 
     before, after = counted("scaffold")
-    assert before.num_clients is None and after == dataclasses.replace(before, num_clients=7)
+    assert before.num_clients is None and after == attrs.evolve(before, num_clients=7)
     for name, options in (("scaffold", {"num_clients": 9}), ("fedcmc", {})):
         before, after = counted(name, **options)
         assert after is before

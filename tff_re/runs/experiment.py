@@ -7,6 +7,7 @@ import inspect
 import math
 from dataclasses import dataclass, field
 
+import attrs
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -174,13 +175,13 @@ def _with_counts(recipe: Recipe, trainable: int, prepared: Prepared):
     uploads are predictions of them)."""
     options = recipe.algorithm.options
     if getattr(options, "num_clients", trainable) is None:
-        options = dataclasses.replace(options, num_clients=trainable)
+        options = attrs.evolve(options, num_clients=trainable)
     if getattr(options, "num_triples", 0) is None:
         if prepared.num_triples is None:
             raise UserError(
                 f"{recipe.source}: {recipe.algorithm.name} needs bags of sentences; use task.name = 'bag_relations'"
             )
-        options = dataclasses.replace(options, num_triples=prepared.num_triples)
+        options = attrs.evolve(options, num_triples=prepared.num_triples)
     if not hasattr(options, "num_server_examples"):
         return options
     server = prepared.examples.server
@@ -200,7 +201,7 @@ def _with_counts(recipe: Recipe, trainable: int, prepared: Prepared):
             f"{recipe.source}: algorithm.num_server_examples is {options.num_server_examples}, but the server holds "
             f"{held}; leave it out"
         )
-    return dataclasses.replace(options, num_server_examples=held)
+    return attrs.evolve(options, num_server_examples=held)
 
 
 def _client_model(recipe: Recipe, prepared: Prepared) -> LocalModel:

@@ -11,6 +11,7 @@ import tensorflow_federated as tff
 
 from computations.client_work.objectives.base import Client, Objective, SideChannel
 from computations.local_model import LocalModel
+from computations.ranges import COUNT, require
 
 
 class ControlVariates(Objective):
@@ -30,7 +31,9 @@ class ControlVariates(Objective):
         Raises:
           ValueError: for fewer than one client.
         """
-        check_num_clients(num_clients)
+        if num_clients is None:
+            raise ValueError("num_clients must be given, the number of all clients with training examples")
+        require(COUNT, num_clients=num_clients)
         self.side_channel = SideChannel(
             initial=lambda weights: [tf.zeros_like(w) for w in weights.trainable],
             aggregator=tff.aggregators.SumFactory(),
@@ -66,12 +69,3 @@ class ControlVariates(Objective):
                 client.client_state, client.shared, client.global_weights, client.model.trainable_variables, strict=True
             )
         ]
-
-
-def check_num_clients(num_clients: int | None) -> None:
-    """ValueError unless num_clients is given and at least 1."""
-    if num_clients is None or num_clients < 1:
-        raise ValueError(
-            f"num_clients must be given, the number of all clients with training examples (at least 1), got "
-            f"{num_clients}"
-        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from computations.client_work.objectives.base import Batch, Client, Objective
+from computations.ranges import NOT_NEGATIVE, POSITIVE, require
 
 
 class Distillation(Objective):
@@ -23,7 +24,8 @@ class Distillation(Objective):
         Raises:
           ValueError: for a value that is not finite or is out of range.
         """
-        check_distillation(temperature, weight)
+        require(POSITIVE, temperature=temperature)
+        require(NOT_NEGATIVE, weight=weight)
         self.temperature, self.weight, self.temper_student = temperature, weight, temper_student
 
     def loss(self, client: Client, prepared, batch: Batch) -> tf.Tensor:
@@ -34,11 +36,3 @@ class Distillation(Objective):
         # Where q is zero its term is zero, whatever log q is.
         divergence = tf.reduce_sum(tf.math.multiply_no_nan(teacher - student, tf.exp(teacher)), axis=-1)
         return tf.reduce_mean(client.local_model.losses(batch.labels, batch.outputs) + self.weight * divergence)
-
-
-def check_distillation(temperature: float, weight: float) -> None:
-    """ValueError unless the temperature is above zero, the weight not negative, and both finite."""
-    if not 0 < temperature < float("inf"):
-        raise ValueError(f"temperature must be finite and above zero, got {temperature}")
-    if not 0 <= weight < float("inf"):
-        raise ValueError(f"distillation_weight must be finite and not negative, got {weight}")

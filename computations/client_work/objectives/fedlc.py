@@ -6,6 +6,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from computations.client_work.objectives.base import Batch, Client, Objective
+from computations.ranges import NOT_NEGATIVE, require
 
 
 class CalibratedLogits(Objective):
@@ -24,7 +25,7 @@ class CalibratedLogits(Objective):
         Raises:
           ValueError: for a value that is not finite or is negative.
         """
-        check_margins(tau, absent_factor)
+        require(NOT_NEGATIVE, tau=tau, absent_factor=absent_factor)
         self.tau, self.absent_factor = tau, absent_factor
 
     def prepare(self, client: Client) -> tf.Tensor:
@@ -36,10 +37,3 @@ class CalibratedLogits(Objective):
     def loss(self, client: Client, prepared: tf.Tensor, batch: Batch) -> tf.Tensor:
         logits = tf.cast(batch.outputs["logits"], tf.float32) - prepared
         return tf.reduce_mean(client.local_model.losses(batch.labels, {**batch.outputs, "logits": logits}))
-
-
-def check_margins(tau: float, absent_factor: float) -> None:
-    """ValueError unless both are finite and not negative."""
-    for name, value in (("tau", tau), ("absent_factor", absent_factor)):
-        if not 0 <= value < float("inf"):
-            raise ValueError(f"{name} must be finite and not negative, got {value}")

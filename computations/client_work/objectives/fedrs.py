@@ -5,6 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from computations.client_work.objectives.base import Batch, Client, Objective
+from computations.ranges import SHARE, require
 
 
 class RestrictedSoftmax(Objective):
@@ -22,7 +23,7 @@ class RestrictedSoftmax(Objective):
         Raises:
           ValueError: for an alpha outside of [0, 1].
         """
-        check_alpha(alpha)
+        require(SHARE, alpha=alpha)
         self.alpha = alpha
 
     def prepare(self, client: Client) -> tf.Tensor:
@@ -32,9 +33,3 @@ class RestrictedSoftmax(Objective):
     def loss(self, client: Client, prepared: tf.Tensor, batch: Batch) -> tf.Tensor:
         logits = tf.cast(batch.outputs["logits"], tf.float32) * prepared
         return tf.reduce_mean(client.local_model.losses(batch.labels, {**batch.outputs, "logits": logits}))
-
-
-def check_alpha(alpha: float) -> None:
-    """ValueError unless alpha lies in [0, 1]."""
-    if not 0 <= alpha <= 1:
-        raise ValueError(f"alpha must lie in [0, 1], got {alpha}")

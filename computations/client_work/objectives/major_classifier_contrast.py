@@ -8,10 +8,12 @@ from typing import Literal
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+from attrs.validators import in_
 
 from computations.aggregators.major_classifier_vectors import MajorClassifierVectorsFactory
 from computations.client_work.objectives.base import Batch, Client, Objective, SideChannel
 from computations.local_model import LocalModel, zero_initialisers
+from computations.ranges import NOT_NEGATIVE, require
 
 KINDS = ("major", "minor", "random")
 
@@ -45,7 +47,8 @@ class MajorClassifierContrast(Objective):
           ValueError: for an impossible option, or a model whose classifier is not a trainable dense layer from
             `features` to at least two classes.
         """
-        check_contrast(mu, vectors)
+        require(NOT_NEGATIVE, mu=mu)
+        require(in_(KINDS), vectors=vectors)
         self.mu, self.vectors = mu, vectors
         self._kernel = kernel = classifier_kernel(local_model)
         self.side_channel = SideChannel(
@@ -131,11 +134,3 @@ def classifier_kernel(local_model: LocalModel) -> int:
     if not places:
         raise ValueError(f"the classifier {name!r} must be trainable: FedCMC tells clients apart by their classifiers")
     return places[0]
-
-
-def check_contrast(mu: float, vectors: str) -> None:
-    """ValueError unless mu is finite and not negative and the kind of vectors is known."""
-    if not 0 <= mu < float("inf"):
-        raise ValueError(f"mu must be finite and not negative, got {mu}")
-    if vectors not in KINDS:
-        raise ValueError(f"vectors must be one of {', '.join(map(repr, KINDS))}, got {vectors!r}")

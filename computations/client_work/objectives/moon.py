@@ -15,6 +15,7 @@ from computations.client_work.objectives.base import Batch, Client, Objective, m
 from computations.errors import CompositionError
 from computations.inference import BATCH, forward
 from computations.local_model import LocalModel
+from computations.ranges import NOT_NEGATIVE, POSITIVE, require
 
 
 class ModelContrast(Objective):
@@ -43,7 +44,8 @@ class ModelContrast(Objective):
         Raises:
           ValueError: for a negative weight, a temperature that is not positive, values that are not finite.
         """
-        check_contrast(weight, tau)
+        require(NOT_NEGATIVE, weight=weight)
+        require(POSITIVE, tau=tau)
         self.weight, self.tau = weight, tau
 
     def client_state_type(self, local_model: LocalModel) -> tff.Type:
@@ -104,11 +106,3 @@ def representations(client: Client, output: str = "features") -> tf.Tensor:
     """float32 [n, d]: an output for all of the client's examples under the model as it is now, without dropout."""
     model = client.local_model
     return forward(client.model, client.examples, output, model.output_widths[output], model.inference_batch or BATCH)
-
-
-def check_contrast(weight: float, tau: float) -> None:
-    """ValueError unless the weight is finite and not negative and the temperature finite and positive."""
-    if not 0 <= weight < float("inf"):
-        raise ValueError(f"weight must be finite and not negative, got {weight}")
-    if not 0 < tau < float("inf"):
-        raise ValueError(f"tau must be finite and positive, got {tau}")

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 from computations.client_work.objectives.base import Batch, Client, Objective
 from computations.client_work.objectives.cross_entropy import CrossEntropy
-
-
-def check_mu(mu: float) -> None:
-    """ValueError unless mu is finite and not negative."""
-    if not (math.isfinite(mu) and mu >= 0):
-        raise ValueError(f"mu must be finite and not negative, got {mu}")
+from computations.ranges import NOT_NEGATIVE, require
 
 
 def add_proximal_gradients(
@@ -34,7 +28,7 @@ class Proximal(Objective):
     """
 
     def __init__(self, mu: float, inner: Objective | None = None):
-        check_mu(mu)
+        require(NOT_NEGATIVE, mu=mu)
         self.mu = mu
         self.inner = inner or CrossEntropy()
         self.side_channel, self.shown = self.inner.side_channel, self.inner.shown

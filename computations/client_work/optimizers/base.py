@@ -32,12 +32,6 @@ class ClientOptimizer(Protocol):
         """Makes the moments; called once per local training, outside of the step."""
 
 
-def check_learning_rate(learning_rate: float) -> None:
-    """ValueError unless the rate is a finite number of at least zero (zero: the identity, used in tests)."""
-    if not (0 <= learning_rate < float("inf")):
-        raise ValueError(f"learning_rate must be finite and not negative, got {learning_rate}")
-
-
 def moments_like(variables: Sequence[tf.Variable]) -> list[tf.Variable]:
     """One zero variable per variable."""
     return [tf.Variable(zeros(v.shape, v.dtype), trainable=False) for v in variables]

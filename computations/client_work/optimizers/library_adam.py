@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import attrs
 import tensorflow as tf
 
-from computations.client_work.optimizers.base import check_learning_rate
+from computations.ranges import NOT_NEGATIVE
 
 
-@dataclass(frozen=True)
+@attrs.frozen
 class LibraryAdam:
     """`tf.keras.optimizers.legacy.Adam`, the form that FLCMC's TensorFlow 2.5 shipped.
 
@@ -18,13 +18,10 @@ class LibraryAdam:
     above epsilon the two agree step for step.
     """
 
-    learning_rate: float = 0.001
+    learning_rate: float = attrs.field(default=0.001, validator=NOT_NEGATIVE)
     beta_1: float = 0.9
     beta_2: float = 0.999
     epsilon: float = 1e-8
-
-    def __post_init__(self):
-        check_learning_rate(self.learning_rate)
 
     def bind(self, variables: Sequence[tf.Variable]):
         return _BoundLibraryAdam(self, variables)

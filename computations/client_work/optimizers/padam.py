@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import attrs
 import tensorflow as tf
 
-from computations.client_work.objectives.proximal import add_proximal_gradients, check_mu
+from computations.client_work.objectives.proximal import add_proximal_gradients
 from computations.client_work.optimizers.self_adam import BoundAdam, SelfAdam
+from computations.ranges import NOT_NEGATIVE
 
 
-@dataclass(frozen=True)
+@attrs.frozen
 class PAdam(SelfAdam):
     """Self-Adam whose gradient is dF + mu * (w - w_global) (Eq. 22)."""
 
-    mu: float = 0.03
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_mu(self.mu)
+    mu: float = attrs.field(default=0.03, validator=NOT_NEGATIVE)
 
     def bind(self, variables: Sequence[tf.Variable]):
         return _BoundPAdam(self, variables)

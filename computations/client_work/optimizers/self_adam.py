@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import attrs
 import tensorflow as tf
 
-from computations.client_work.optimizers.base import check_learning_rate, moments_like
+from computations.client_work.optimizers.base import moments_like
+from computations.ranges import NOT_NEGATIVE
 
 
-@dataclass(frozen=True)
+@attrs.frozen
 class SelfAdam:
     """w <- w - rate * m_hat / (sqrt(v_hat) + epsilon), moments zero at the start of each local training.
 
     Eq. 20 as printed lost the root over v_hat; the root is Adam's and stands in the paper's prose.
     """
 
-    learning_rate: float = 0.001
+    learning_rate: float = attrs.field(default=0.001, validator=NOT_NEGATIVE)
     beta_1: float = 0.9
     beta_2: float = 0.999
     epsilon: float = 1e-8
-
-    def __post_init__(self):
-        check_learning_rate(self.learning_rate)
 
     def bind(self, variables: Sequence[tf.Variable]):
         return BoundAdam(self, variables)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import attrs
 import tensorflow as tf
 
-from computations.client_work.optimizers.base import check_learning_rate
+from computations.ranges import NOT_NEGATIVE
 
 
-@dataclass(frozen=True)
+@attrs.frozen
 class SGD:
     """w <- w - rate * gradient; only the looked-up rows of an embedding are touched."""
 
-    learning_rate: float = 0.01
-
-    def __post_init__(self):
-        check_learning_rate(self.learning_rate)
+    learning_rate: float = attrs.field(default=0.01, validator=NOT_NEGATIVE)
 
     def bind(self, variables: Sequence[tf.Variable]):
         return _BoundSGD(variables)

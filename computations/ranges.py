@@ -1,0 +1,54 @@
+"""Ranges of options as attrs validators, which carry their limits, and the decorator of classes of options."""
+
+from __future__ import annotations
+
+import types
+import typing
+from typing import Any
+
+import attrs
+import numpy as np
+from attrs.validators import and_, ge, gt, in_, le, lt
+
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+MOST_STEPS = 1_000_000
+"""Bound of epochs, steps and batch sizes: beyond it the numbers of examples would not fit into 32 bits."""
+
+NOT_NEGATIVE = and_(ge(0), le(FLOAT32_MAX))
+POSITIVE = and_(gt(0), le(FLOAT32_MAX))
+SHARE = and_(ge(0), le(1))
+BELOW_ONE = and_(ge(0), lt(1 - 2**-25))
+"""In [0, 1) in float32, too: what is nearer to 1 is rounded to it."""
+COUNT = ge(1)
+STEPS = and_(ge(1), le(MOST_STEPS))
+
+
+def require(validator, **values: Any) -> None:
+    """ValueError that names the first of the values which is out of the validator's range."""
+    for name, value in values.items():
+        validator(None, types.SimpleNamespace(name=name), value)
+
+
+def options_class(cls: type) -> type:
+    """Makes a frozen attrs class of keyword-only options; use it on subclasses, too.
+
+    A field that a subclass gives another default keeps its place among the fields and its validator. A field annotated
+    as a `Literal` takes its choices alone.
+    """
+    return attrs.frozen(cls, kw_only=True, field_transformer=_as_in_bases)
+
+
+def _as_in_bases(cls: type, fields: list[attrs.Attribute]) -> list[attrs.Attribute]:
+    known: dict[str, attrs.Attribute] = {}
+    for base in reversed(cls.__mro__[1:]):
+        known |= {field.name: field for field in getattr(base, "__attrs_attrs__", ())}
+    hints = typing.get_type_hints(cls)
+    for field in fields:
+        validator = field.validator
+        if typing.get_origin(hints[field.name]) is typing.Literal:
+            validator = in_(typing.get_args(hints[field.name]))
+        elif validator is None and field.name in known:
+            validator = known[field.name].validator
+        known[field.name] = field.evolve(validator=validator)
+    return list(known.values())
