@@ -17,6 +17,7 @@ from datasets.apportion import by_largest_remainder
 from datasets.catalogue import DATA_SETS, DataSet
 from datasets.errors import DataError
 from datasets.federated import ClientExamples, FederatedExamples
+from datasets.ranges import NOT_NEGATIVE, one_of, require, whole_number
 from datasets.seeds import generator
 
 TRAIN_SHARE = 0.9
@@ -63,7 +64,12 @@ def generate(
     Raises:
       DataError: an impossible option.
     """
-    _check_options(alpha, beta, iid, num_clients, num_features, num_classes, spread)
+    require(NOT_NEGATIVE, alpha=alpha, beta=beta)
+    if iid and (alpha or beta):
+        raise DataError("the IID form has no alpha and beta", remedy="set both to 0")
+    require(whole_number(1), num_clients=num_clients, num_features=num_features)
+    require(whole_number(2), num_classes=num_classes)
+    require(one_of(("standard_deviation", "variance")), spread=spread)
     rng = generator(seed, "synthetic")
     train, test = _sizes(rng, num_clients, sizes, total_train, total_test, max_size)
     if spread == "variance":
@@ -91,22 +97,6 @@ def generate(
             )
         )
     return FederatedExamples(tuple(clients), tuple(str(c) for c in range(num_classes)))
-
-
-def _check_options(alpha, beta, iid, num_clients, num_features, num_classes, spread) -> None:
-    if not (0 <= alpha < np.inf and 0 <= beta < np.inf):
-        raise DataError("alpha and beta are not finite numbers of zero or more", remedy="use e.g. 0.5")
-    if iid and (alpha or beta):
-        raise DataError("the IID form has no alpha and beta", remedy="set both to 0")
-    for name, value, least in (
-        ("num_clients", num_clients, 1),
-        ("num_features", num_features, 1),
-        ("num_classes", num_classes, 2),
-    ):
-        if value < least:
-            raise DataError(f"{name} is {value}", remedy=f"use at least {least}")
-    if spread not in ("standard_deviation", "variance"):
-        raise DataError("unknown spread", remedy="use standard_deviation or variance")
 
 
 def _sizes(rng, num_clients, sizes, total_train, total_test, max_size) -> tuple[np.ndarray, np.ndarray]:

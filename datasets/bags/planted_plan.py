@@ -14,11 +14,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+import attrs
 import numpy as np
+from attrs.validators import optional
 
 from datasets.apportion import by_largest_remainder
 from datasets.bags.records import NEGATIVE
 from datasets.errors import DataError
+from datasets.ranges import NOT_NEGATIVE, SHARE, whole_number
 from datasets.seeds import generator
 
 FILLERS = 400
@@ -33,7 +36,7 @@ MOST_CUE_WORDS = len(_SYLLABLES) ** 3
 """Words of three syllables."""
 
 
-@dataclass(frozen=True)
+@attrs.frozen
 class PlantedOptions:
     """What a planted corpus is drawn from.
 
@@ -59,33 +62,20 @@ class PlantedOptions:
       DataError: an impossible option.
     """
 
-    num_bags: int
-    noise_rate: float
-    num_sentences: int | None = None
-    num_relations: int = 5
-    num_triples: int | None = None
-    unrelated_share: float = 0.5
-    other_share: float = 0.5
+    num_bags: int = attrs.field(validator=whole_number(2))
+    noise_rate: float = attrs.field(validator=SHARE)
+    num_sentences: int | None = attrs.field(default=None, validator=optional(whole_number(1)))
+    num_relations: int = attrs.field(default=5, validator=whole_number(1))
+    num_triples: int | None = attrs.field(default=None, validator=optional(whole_number(1)))
+    unrelated_share: float = attrs.field(default=0.5, validator=SHARE)
+    other_share: float = attrs.field(default=0.5, validator=SHARE)
     at_least_one: bool = True
-    cues: int = 4
-    cues_of_word: int = 1
-    zipf: float = 1.0
+    cues: int = attrs.field(default=4, validator=whole_number(1))
+    cues_of_word: int = attrs.field(default=1, validator=whole_number(1))
+    zipf: float = attrs.field(default=1.0, validator=NOT_NEGATIVE)
     seed: int = 0
 
-    def __post_init__(self):
-        for name, least in (("num_bags", 2), ("num_relations", 1), ("cues", 1), ("cues_of_word", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise DataError(f"{name} is not a whole number of at least {least}", remedy=f"use at least {least}")
-        for name in ("num_sentences", "num_triples"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-                raise DataError(f"{name} is not a whole number", remedy="use e.g. 1000")
-        for name in ("noise_rate", "unrelated_share", "other_share"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise DataError(f"{name} is not a number from 0 to 1", remedy="use e.g. 0.5")
-        if not 0 <= self.zipf < math.inf:
-            raise DataError("zipf is not a number of at least 0", remedy="use e.g. 1")
+    def __attrs_post_init__(self):
         if not self.related:
             raise DataError("no pair is related", remedy="lower unrelated_share")
         most = self.num_bags + self.related * (self.num_relations - 1)

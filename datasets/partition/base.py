@@ -9,6 +9,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from datasets.errors import DataError, named
+from datasets.ranges import in_range, whole_number
+
+CLIENTS = whole_number(1)
+ALPHA = in_range(0.001, 1_000_000)
+"""Where NumPy can draw from the distribution (it hangs at 1e-300)."""
 
 
 class Sample(Protocol):
@@ -21,7 +26,7 @@ class Sample(Protocol):
 
 
 class Partitioner(Protocol):
-    """A way to give samples to clients: a frozen dataclass of options.
+    """A way to give samples to clients: a frozen attrs class of options.
 
     Attributes:
       name: The partitioner's name in recipes and partition files.
@@ -117,18 +122,6 @@ class Partition:
                     record=named("sample", wrong[0]),
                     remedy="use the corpus and the label choice that the partition was made for",
                 )
-
-
-def require_clients(num_clients: int) -> None:
-    """Raises DataError unless there is at least one client."""
-    if isinstance(num_clients, bool) or not isinstance(num_clients, int) or num_clients < 1:
-        raise DataError("num_clients is not a whole number of at least 1", remedy="use e.g. 10")
-
-
-def require_alpha(alpha: float) -> None:
-    """Raises DataError unless alpha lies where NumPy can draw from the distribution (it hangs at 1e-300)."""
-    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 1e-3 <= alpha <= 1e6:
-        raise DataError("alpha is not a number from 0.001 to 1000000", remedy="use e.g. 0.5")
 
 
 def dirichlet_shares(num_clients: int, alpha: float, rng: np.random.Generator) -> np.ndarray:

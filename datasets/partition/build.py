@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import attrs
 
 from datasets.dialogues.records import TextCorpus
 from datasets.errors import DataError
@@ -77,7 +77,7 @@ def build_partition(
     untested = sum(not samples.test for samples in kept.values())
     if untested and test_share != 0:  # with a share of 0 none was asked for
         notes.append(f"{untested} clients have no test samples")
-    options = {**dataclasses.asdict(partitioner), **split}
+    options = {**attrs.asdict(partitioner), **split}
     if server:
         options |= {"server_share": server_share, "server_stratified": server_stratified}
         notes.append(f"the server holds {len(server)} of {len(corpus.samples)} training samples, which no client has")

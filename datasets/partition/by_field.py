@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
+import attrs
 import numpy as np
 
 from datasets.errors import DataError, named
 from datasets.partition.base import DrawThenApply, Sample
 
 
-@dataclass(frozen=True)
+@attrs.frozen
 class ByField(DrawThenApply):
     """All samples with the same value of a field are one client, e.g. a hospital for each diagnosis.
 

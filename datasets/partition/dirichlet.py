@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
+import attrs
 import numpy as np
 
 from datasets.apportion import by_cumulative_shares
 from datasets.errors import DataError
-from datasets.partition.base import (
-    DrawThenApply,
-    Sample,
-    client_names,
-    dirichlet_shares,
-    require_alpha,
-    require_clients,
-)
+from datasets.partition.base import ALPHA, CLIENTS, DrawThenApply, Sample, client_names, dirichlet_shares
 from datasets.partition.by_field import field_values
+from datasets.ranges import one_of
 
-UNITS = ("sample", "document")
 
-
-@dataclass(frozen=True)
+@attrs.frozen
 class Dirichlet(DrawThenApply):
     """For each class c, p_c ~ Dir_K(alpha), and client k gets the share p_{k,c} of what belongs to the class.
 
@@ -36,17 +28,11 @@ class Dirichlet(DrawThenApply):
         class that most of its samples have, the smallest one on a tie.
     """
 
-    num_clients: int
-    alpha: float
-    unit: str = "sample"
+    num_clients: int = attrs.field(validator=CLIENTS)
+    alpha: float = attrs.field(validator=ALPHA)
+    unit: str = attrs.field(default="sample", validator=one_of(("sample", "document")))
     by: str = "label"
     name: ClassVar[str] = "dirichlet"
-
-    def __post_init__(self):
-        require_clients(self.num_clients)
-        require_alpha(self.alpha)
-        if self.unit not in UNITS:
-            raise DataError("unknown unit", remedy=f"use {' or '.join(UNITS)}")
 
     def draw(self, samples: Sequence[Sample], rng: np.random.Generator) -> dict[Hashable, np.ndarray]:
         """Class to shares, float64 [K]."""

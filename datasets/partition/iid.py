@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
+import attrs
 import numpy as np
 
 from datasets.errors import DataError
-from datasets.partition.base import DrawThenApply, Sample, client_names, require_clients
+from datasets.partition.base import CLIENTS, DrawThenApply, Sample, client_names
 
 
-@dataclass(frozen=True)
+@attrs.frozen
 class Iid(DrawThenApply):
     """Samples are shuffled and dealt out: the clients' sizes differ by one at most.
 
@@ -20,11 +20,8 @@ class Iid(DrawThenApply):
       num_clients: K, at least 1 and at most the number of training samples.
     """
 
-    num_clients: int
+    num_clients: int = attrs.field(validator=CLIENTS)
     name: ClassVar[str] = "iid"
-
-    def __post_init__(self):
-        require_clients(self.num_clients)
 
     def draw(self, samples: Sequence[Sample], rng: np.random.Generator) -> None:
         """Nothing is drawn; raises DataError if there are more clients than samples."""

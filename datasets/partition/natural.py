@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
+import attrs
 import numpy as np
 
 from datasets.partition.base import DrawThenApply, Sample
 
 
-@dataclass(frozen=True)
+@attrs.frozen
 class Natural(DrawThenApply):
     """Every document (a dialogue, say) is a client and holds its own samples: FLCMC's clients (Section 3.4.3)."""
 

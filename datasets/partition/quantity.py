@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
+import attrs
 import numpy as np
 
 from datasets.apportion import by_cumulative_shares
 from datasets.errors import DataError
-from datasets.partition.base import (
-    DrawThenApply,
-    Sample,
-    client_names,
-    dirichlet_shares,
-    require_alpha,
-    require_clients,
-)
+from datasets.partition.base import ALPHA, CLIENTS, DrawThenApply, Sample, client_names, dirichlet_shares
+from datasets.ranges import whole_number
 
 
-@dataclass(frozen=True)
+@attrs.frozen
 class Quantity(DrawThenApply):
     """The clients' shares of the samples are p ~ Dir_K(alpha); which samples they get is random (Li et al., ICDE 2022).
 
@@ -30,16 +24,10 @@ class Quantity(DrawThenApply):
       min_size: Every client gets this many training samples first, and its share of what is left.
     """
 
-    num_clients: int
-    alpha: float
-    min_size: int = 1
+    num_clients: int = attrs.field(validator=CLIENTS)
+    alpha: float = attrs.field(validator=ALPHA)
+    min_size: int = attrs.field(default=1, validator=whole_number(0))
     name: ClassVar[str] = "quantity"
-
-    def __post_init__(self):
-        require_clients(self.num_clients)
-        require_alpha(self.alpha)
-        if isinstance(self.min_size, bool) or not isinstance(self.min_size, int) or self.min_size < 0:
-            raise DataError("min_size is not a whole number of zero or more", remedy="use e.g. 1")
 
     def draw(self, samples: Sequence[Sample], rng: np.random.Generator) -> np.ndarray:
         """The clients' shares, float64 [K], exactly those of the training samples with `min_size` met."""

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from datasets.errors import DataError
 from datasets.partition.base import Sample
+from datasets.ranges import one_of, require
 from datasets.seeds import generator
-
-UNITS = ("sample", "document")
 
 
 def hold_out(
@@ -36,8 +35,7 @@ def hold_out(
       DataError: an impossible option.
     """
     check_test_share(test_share)
-    if unit not in UNITS:
-        raise DataError("unknown unit", remedy=f"use {' or '.join(UNITS)}")
+    require(one_of(("sample", "document")), unit=unit)
     key_of = [sample.sample_id if unit == "sample" else sample.document_id for sample in samples]
     keys = sorted(set(key_of))
     if len(keys) < 2 or test_share == 0:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
+import attrs
 import numpy as np
 
 from datasets.documents.graph import GRAPHS
 from datasets.errors import DataError, named
-from datasets.partition.base import DrawThenApply, Sample, client_names, require_clients
+from datasets.partition.base import CLIENTS, DrawThenApply, Sample, client_names
+from datasets.ranges import one_of, require
 
 FORMS = ("paper", "released_code")
 
@@ -33,8 +34,7 @@ def structural_entropy(degrees: Sequence[int], form: str = "paper") -> float:
     Raises:
       DataError: an unknown form, or a graph without nodes.
     """
-    if form not in FORMS:
-        raise DataError("unknown form of structural entropy", remedy=f"use {' or '.join(FORMS)}")
+    require(one_of(FORMS), form=form)
     if not len(degrees):
         raise DataError("a graph has no nodes", remedy="give every document a sentence")
     if form == "paper":
@@ -51,8 +51,7 @@ def entropies(samples: Sequence[Sample], form: str = "paper", graph: str = "rele
     Raises:
       DataError: an unknown form or graph, or a sample without a graph.
     """
-    if graph not in GRAPHS:
-        raise DataError("unknown document graph", remedy=f"use {' or '.join(GRAPHS)}")
+    require(one_of(GRAPHS), graph=graph)
     values = []
     for position, sample in enumerate(samples, 1):
         degrees = getattr(sample, "degrees", None)
@@ -66,7 +65,7 @@ def entropies(samples: Sequence[Sample], form: str = "paper", graph: str = "rele
     return np.array(values, np.float64)
 
 
-@dataclass(frozen=True)
+@attrs.frozen
 class StructuralEntropy(DrawThenApply):
     """The range of the structural entropy is cut into K parts, and a document goes to the client of its part.
 
@@ -82,18 +81,13 @@ class StructuralEntropy(DrawThenApply):
         ``paper``, ``edge_oriented``, that of the work which the paper cites (see `datasets.documents.graph`).
     """
 
-    num_clients: int
-    form: str = "paper"
+    num_clients: int = attrs.field(validator=CLIENTS)
+    form: str = attrs.field(default="paper", validator=one_of(FORMS))
     cuts: str | None = None
-    graph: str = "released_code"
+    graph: str = attrs.field(default="released_code", validator=one_of(GRAPHS))
     name: ClassVar[str] = "structural_entropy"
 
-    def __post_init__(self):
-        require_clients(self.num_clients)
-        if self.form not in FORMS:
-            raise DataError("unknown form of structural entropy", remedy=f"use {' or '.join(FORMS)}")
-        if self.graph not in GRAPHS:
-            raise DataError("unknown document graph", remedy=f"use {' or '.join(GRAPHS)}")
+    def __attrs_post_init__(self):
         if self.form == "paper":
             if self.cuts is not None:
                 raise DataError(

@@ -174,13 +174,13 @@ def test_hold_out_depends_on_nothing_but_seed_client_and_samples():
 @pytest.mark.parametrize(
     "make, expected",
     [
-        (lambda: Dirichlet(0, 1.0), "num_clients is not a whole number of at least 1; use e.g. 10"),
-        (lambda: Dirichlet(3, 0.0), "alpha is not a number from 0.001 to 1000000; use e.g. 0.5"),
-        (lambda: Dirichlet(3, float("inf")), "alpha is not a number from 0.001 to 1000000; use e.g. 0.5"),
-        (lambda: Dirichlet(3, 1.0, unit="word"), "unknown unit; use sample or document"),
-        (lambda: Quantity(2, -1.0), "alpha is not a number from 0.001 to 1000000; use e.g. 0.5"),
-        (lambda: Quantity(2, 1.0, min_size=-1), "min_size is not a whole number of zero or more; use e.g. 1"),
-        (lambda: Iid(True), "num_clients is not a whole number of at least 1; use e.g. 10"),
+        (lambda: Dirichlet(0, 1.0), "num_clients must be a whole number of at least 1, got 0"),
+        (lambda: Dirichlet(3, 0.0), "alpha must be a number from 0.001 to 1000000, got 0.0"),
+        (lambda: Dirichlet(3, float("inf")), "alpha must be a number from 0.001 to 1000000, got inf"),
+        (lambda: Dirichlet(3, 1.0, unit="word"), "unit must be one of 'sample', 'document', got 'word'"),
+        (lambda: Quantity(2, -1.0), "alpha must be a number from 0.001 to 1000000, got -1.0"),
+        (lambda: Quantity(2, 1.0, min_size=-1), "min_size must be a whole number of at least 0, got -1"),
+        (lambda: Iid(True), "num_clients must be a whole number of at least 1, got True"),
     ],
 )
 def test_impossible_options(make, expected):
@@ -199,7 +199,7 @@ def test_impossible_options(make, expected):
         (ByField("wards"), {}, 'field wards: there is no such field; did you mean "ward"?'),
         (Dirichlet(2, 1.0, by="diagnosis"), {}, 'field diagnosis: there is no such field; did you mean "ward"?'),
         (Natural(), {"test_share": 1.0}, "the test share is not a number of at least 0 and below 1; use e.g. 0.1"),
-        (Natural(), {"test_unit": "word"}, "unknown unit; use sample or document"),
+        (Natural(), {"test_unit": "word"}, "unit must be one of 'sample', 'document', got 'word'"),
         (Natural(), {"seed": -1}, "the seed is not a whole number of zero or more; use e.g. 0"),
     ],
 )

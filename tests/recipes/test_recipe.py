@@ -14,6 +14,7 @@ from tests.upper_floors import SYNTHETIC, command, refusal, tiny, write_recipe
 from tff_re.comparison.suite import load_suite
 from tff_re.errors import UserError
 from tff_re.recipes.reading import apply_override, choices, load, read_toml, resolve, shipped, suites, tomllib
+from tff_re.settings import keys
 
 
 @pytest.mark.parametrize("name", shipped())
@@ -67,22 +68,22 @@ ALGORITHM, TRAINING, TASK = SYNTHETIC["algorithm"], SYNTHETIC["training"], SYNTH
         ({"training": {"round": 3}}, "unknown key 'training.round'; did you mean 'rounds'?"),
         ({"training": 3}, "[training] must be a table of keys and values, got 3"),
         ({"evaluation": {"every": 0}}, "'evaluation.every' must be at least 1, got 0"),
-        ({"algorithm": {**ALGORITHM, "mu": -0.5}}, "'algorithm.mu' must be finite and not negative, got -0.5"),
+        ({"algorithm": {**ALGORITHM, "mu": -0.5}}, "'algorithm.mu' must be at least 0, got -0.5"),
         ({"algorithm": {**ALGORITHM, "mu": float("nan")}}, "'algorithm.mu' must be a finite number, got nan"),
         (
             {"algorithm": {**ALGORITHM, "learning_rate": 0}},
             "'algorithm.learning_rate' must be above zero, or noth",
         ),
         ({"algorithm": {**ALGORITHM, "learning_rate": 1e-60}}, "'algorithm.learning_rate' must be above zero, or noth"),
-        ({"algorithm": {**ALGORITHM, "learning_rate": -1}}, "'algorithm.learning_rate' must be finite and not negativ"),
+        ({"algorithm": {**ALGORITHM, "learning_rate": -1}}, "'algorithm.learning_rate' must be at least 0, got -1"),
         ({"algorithm": {**ALGORITHM, "server_step": 0}}, "'algorithm.server_step' must be above zero, or nothing is l"),
         ({"algorithm": {**ALGORITHM, "server_step": float("inf")}}, "'algorithm.server_step' must be a finite number"),
-        ({"algorithm": {**ALGORITHM, "server_step": 1e39}}, "'algorithm.server_step' must be at most 3.4e+38 (float3"),
-        ({"algorithm": {**ALGORITHM, "server_momentum": 1 - 1e-12}}, "'algorithm.server_momentum' must lie in [0, 1)"),
+        ({"algorithm": {**ALGORITHM, "server_step": 1e39}}, "'algorithm.server_step' must be from 0 to 3.4e+38 (fl"),
+        ({"algorithm": {**ALGORITHM, "server_momentum": 1 - 1e-12}}, "'algorithm.server_momentum' must be at least"),
         ({"algorithm": {"name": "feded", "server_learning_rate": 0.0}}, "'algorithm.server_learning_rate' must be abo"),
         ({"algorithm": {**ALGORITHM, "mu": "0.1"}}, "'algorithm.mu' must be a number, got '0.1'"),
         ({"algorithm": {**ALGORITHM, "muu": 1}}, "unknown key 'algorithm.muu'; did you mean 'mu'?"),
-        ({"algorithm": {**ALGORITHM, "batch_size": 0}}, "'algorithm.batch_size' must be at least 1, got 0"),
+        ({"algorithm": {**ALGORITHM, "batch_size": 0}}, "'algorithm.batch_size' must be from 1 to 1000000, got 0"),
         ({"algorithm": {"name": "fedpab"}}, "there is no algorithm 'fedpab'; did you mean 'fedpa'?"),
         ({"algorithm": {"mu": 1.0}}, "the key 'algorithm.name' is missing"),
         ({"algorithm": {**ALGORITHM, "granularity": "layers"}}, "'algorithm.granularity' must be one of 'layer', 'mod"),
@@ -98,8 +99,11 @@ ALGORITHM, TRAINING, TASK = SYNTHETIC["algorithm"], SYNTHETIC["training"], SYNTH
         ({"model": "lstm"}, "[model] must be a table with a name, got 'lstm'"),
         ({"partition": {"name": "iidd"}}, "there is no partition 'iidd'; did you mean 'iid'?"),
         ({"partition": {"name": "iid"}}, "the key 'partition.num_clients' is missing"),
-        ({"partition": {"name": "iid", "num_clients": 0}}, "'partition.num_clients' is not a whole number of at least"),
-        ({"partition": {"name": "dirichlet", "num_clients": 3, "alpha": -1}}, "'partition.alpha' is not a number from"),
+        ({"partition": {"name": "iid", "num_clients": 0}}, "'partition.num_clients' must be a whole number of at"),
+        (
+            {"partition": {"name": "dirichlet", "num_clients": 3, "alpha": -1}},
+            "'partition.alpha' must be a number",
+        ),
         ({"trainig": {}}, "unknown key 'trainig'; did you mean 'training'?"),
         ({"seed": -1}, "'seed' must be a whole number from 0"),
         ({"seed": 2**32}, "'seed' must be a whole number from 0 to 2^32 - 1, got 4294967296"),
@@ -135,8 +139,8 @@ def test_what_is_wrong_is_named_with_file_and_key(change, wanted, tmp_path):
 @pytest.mark.parametrize("name", choices("algorithm"))
 def test_no_algorithm_takes_a_rate_or_step_of_zero(name):
     """Its run would learn nothing, in all its rounds, without a word."""
-    keys = {f.name for f in dataclasses.fields(choices("algorithm")[name])}
-    steps = keys & {"learning_rate", "server_step", "server_learning_rate"}
+    names = {key.name for key in keys(choices("algorithm")[name])}
+    steps = names & {"learning_rate", "server_step", "server_learning_rate"}
     assert "learning_rate" in steps
     for key in steps:
         for value in ("0", "0.0", "-0.0", "1e-46", "-1", "nan", "inf", "-inf", "1e39"):
@@ -274,12 +278,7 @@ toml_values = st.recursive(
     max_leaves=6,
 )
 KEYS = sorted(
-    {
-        f.name
-        for s in ("task", "model", "algorithm", "partition")
-        for c in choices(s).values()
-        for f in dataclasses.fields(c)
-    }
+    {key.name for s in ("task", "model", "algorithm", "partition") for c in choices(s).values() for key in keys(c)}
     | {"name", "rounds", "every", "clients_per_round"}
 )
 SECTIONS = [f.name for f in dataclasses.fields(type(tiny()))]

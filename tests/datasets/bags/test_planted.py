@@ -1,6 +1,6 @@
 import collections
-import dataclasses
 
+import attrs
 import numpy as np
 import pytest
 from datasets_for_tests import refused
@@ -123,21 +123,21 @@ def test_parts_keep_their_truth():
 @pytest.mark.parametrize(
     "change, expected",
     [
-        ({"num_bags": 1}, "num_bags is not a whole number of at least 2"),
-        ({"noise_rate": 1.1}, "noise_rate is not a number from 0 to 1"),
-        ({"noise_rate": float("nan")}, "noise_rate is not a number from 0 to 1"),
+        ({"num_bags": 1}, "num_bags must be a whole number of at least 2, got 1"),
+        ({"noise_rate": 1.1}, "noise_rate must be a number from 0 to 1"),
+        ({"noise_rate": float("nan")}, "noise_rate must be a number from 0 to 1"),
         ({"num_sentences": 9}, "num_sentences is smaller than num_bags"),
-        ({"num_sentences": 99.5}, "num_sentences is not a whole number"),
-        ({"num_relations": 0}, "num_relations is not a whole number of at least 1"),
+        ({"num_sentences": 99.5}, "num_sentences must be a whole number"),
+        ({"num_relations": 0}, "num_relations must be a whole number of at least 1, got 0"),
         ({"num_triples": 9}, "num_triples is not from 10 to 30"),
         ({"num_triples": 31}, "num_triples is not from 10 to 30"),
         ({"unrelated_share": 1.0}, "no pair is related"),
-        ({"other_share": -0.1}, "other_share is not a number from 0 to 1"),
-        ({"cues": 0}, "cues is not a whole number of at least 1"),
+        ({"other_share": -0.1}, "other_share must be a number from 0 to 1"),
+        ({"cues": 0}, "cues must be a whole number of at least 1, got 0"),
         ({"cues": 100_000}, "1000000 cues are more than there are words for; lower cues or num_relations"),
-        ({"cues_of_word": 0}, "cues_of_word is not a whole number of at least 1"),
+        ({"cues_of_word": 0}, "cues_of_word must be a whole number of at least 1, got 0"),
         ({"cues_of_word": 20}, "40 cues cannot be made of"),
-        ({"zipf": -1.0}, "zipf is not a number of at least 0"),
+        ({"zipf": -1.0}, "zipf must be a finite number of at least 0, got -1.0"),
         ({"seed": -1}, "the seed is not a whole number"),
     ],
 )
@@ -157,7 +157,7 @@ def test_one_relation_and_all_relations():
 def test_the_arrays_are_those_of_the_texts():
     options = PlantedOptions(40, 0.5, num_sentences=200, num_relations=3, num_triples=60, seed=5)
     fast = planted_arrays(options, 7, max_length=LONGEST + 3)
-    made = planted(**dataclasses.asdict(options))
+    made = planted(**attrs.asdict(options))
     encoding = RelationEncoding(word_tokenizer(Vocabulary((*made.words, *SPECIAL))), LONGEST + 3)
     partition = build_partition(made.corpus, Iid(7), seed=5, test_share=0.0)
     slow, report = encode_bag_clients(made.corpus, partition, encoding)

@@ -197,12 +197,12 @@ def test_released_cuts():
     ("options", "reason"),
     [
         ({"num_clients": 0}, "num_clients"),
-        ({"num_clients": 3, "form": "other"}, "unknown form"),
+        ({"num_clients": 3, "form": "other"}, "form must be one of"),
         ({"num_clients": 3, "cuts": "cdr"}, "no fixed cuts"),
         ({"num_clients": 10, "form": "released_code"}, "needs the cuts"),
         ({"num_clients": 10, "form": "released_code", "cuts": "ade"}, "needs the cuts"),
         ({"num_clients": 9, "form": "released_code", "cuts": "chr"}, "for 10 clients"),
-        ({"num_clients": 3, "graph": "other"}, "unknown document graph"),
+        ({"num_clients": 3, "graph": "other"}, "graph must be one of"),
         (
             {"num_clients": 10, "form": "released_code", "cuts": "cdr", "graph": "edge_oriented"},
             "for the released graph",
@@ -217,5 +217,5 @@ def test_impossible_options(options, reason):
 def test_samples_without_a_graph_are_refused():
     texts = TextCorpus("toy", (LabelledText("s0", "d0", "x", 0), LabelledText("s1", "d1", "y", 0)), ("a",))
     assert "sample s0: has no document graph" in refused(build_partition, texts, StructuralEntropy(2), test_share=0.0)
-    assert "unknown form" in refused(entropies, corpus(worked()).samples, "other")
+    assert "form must be one of" in refused(entropies, corpus(worked()).samples, "other")
     assert "no nodes" in refused(structural_entropy, ())

@@ -1,0 +1,55 @@
+"""Ranges of options as attrs validators, which carry their limits and raise DataError."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import attrs
+from attrs.validators import ge, in_, instance_of, le, lt, not_
+
+from datasets.errors import DataError
+
+_NO_BOOL = not_(instance_of(bool))
+
+
+@attrs.frozen
+class Range:
+    """An attrs validator that is several at once; what one of them refuses is a DataError that says the range."""
+
+    words: str
+    _validators: tuple[Callable, ...]
+
+    def __call__(self, instance, attribute, value) -> None:
+        try:
+            for validator in self._validators:
+                validator(instance, attribute, value)
+        except (TypeError, ValueError):
+            raise DataError(f"{attribute.name} must be {self.words}, got {value!r}") from None
+
+
+def whole_number(least: int) -> Range:
+    """A whole number of at least so much."""
+    return Range(f"a whole number of at least {least}", (instance_of(int), _NO_BOOL, ge(least)))
+
+
+def in_range(least: float, most: float) -> Range:
+    """A number in [least, most]."""
+    return Range(f"a number from {least} to {most}", (instance_of((int, float)), _NO_BOOL, ge(least), le(most)))
+
+
+def one_of(choices: Iterable[str]) -> Range:
+    """One of these strings."""
+    choices = tuple(choices)
+    return Range(f"one of {', '.join(map(repr, choices))}", (in_(choices),))
+
+
+SHARE = in_range(0, 1)
+NOT_NEGATIVE = Range("a finite number of at least 0", (instance_of((int, float)), _NO_BOOL, ge(0), lt(float("inf"))))
+
+
+def require(validator: Range, **values: Any) -> None:
+    """DataError that names the first of the values which is out of the range."""
+    for name, value in values.items():
+        validator(None, types.SimpleNamespace(name=name), value)
