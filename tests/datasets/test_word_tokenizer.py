@@ -1,6 +1,4 @@
 import copy
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -157,12 +155,3 @@ def test_the_vocabulary_comes_back_from_its_file():
 def test_a_vocabulary_of_another_making_is_refused(words):
     with pytest.raises(DataError, match="does not end with the special words; make it with word_vocabulary"):
         word_tokenizer(Vocabulary(words))
-
-
-def test_importing_it_imports_no_framework():
-    program = (
-        "import sys, datasets.text.word_tokenizer, datasets.encoded_clients; "
-        "print([m for m in sys.modules if m in ('tensorflow', 'torch', 'jax', 'computations', 'tff_re')])"
-    )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert result.stdout == "[]\n"

@@ -26,25 +26,26 @@ PIECES = (
 )
 """The vocabulary: a few words, and letters for the rest."""
 
-_BERT = {"num_hidden_layers": LAYERS, "num_attention_heads": 2, "hidden_size": WIDTH, "intermediate_size": 32}
-_DISTILBERT = {"n_layers": LAYERS, "n_heads": 2, "dim": WIDTH, "hidden_dim": 32}
-_KINDS = {"bert": ("Bert", _BERT), "distilbert": ("DistilBert", _DISTILBERT)}
+_BERT = {"num_attention_heads": 2, "hidden_size": WIDTH, "intermediate_size": 32}
+_DISTILBERT = {"n_heads": 2, "dim": WIDTH, "hidden_dim": 32}
+_KINDS = {"bert": ("Bert", "num_hidden_layers", _BERT), "distilbert": ("DistilBert", "n_layers", _DISTILBERT)}
 KINDS = tuple(_KINDS)
 
 
-def encoder(kind: str = "bert") -> Path:
+def encoder(kind: str = "bert", layers: int = LAYERS) -> Path:
     """A folder with `config.json`, `model.safetensors` (TensorFlow's form, the pooler too) and the tokenizer's files.
 
     Written once in a session; a test that changes a file takes `a_copy`.
     """
-    return _written(kind)
+    return _written(kind, layers)
 
 
 @functools.cache
-def _written(kind: str) -> Path:
-    folder = Path(_temporary().name) / kind
+def _written(kind: str, layers: int) -> Path:
+    folder = Path(_temporary().name) / f"{kind}-{layers}"
     folder.mkdir()
-    name, sizes = _KINDS[kind]
+    name, depth, sizes = _KINDS[kind]
+    sizes = {**sizes, depth: layers}
     config = getattr(transformers, f"{name}Config")(vocab_size=len(PIECES), max_position_embeddings=POSITIONS, **sizes)
     with policy("float32"):
         model = getattr(transformers, f"TF{name}Model")(config)

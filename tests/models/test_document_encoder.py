@@ -33,12 +33,12 @@ from tff_re.models.pretrained import policy
 BLOCK, LONG = 4, 150
 
 
-def options(kind="bert", **settings):
-    return Options(encoder=str(saved(kind)), block_size=BLOCK, **settings)
+def options(kind="bert", layers=LAYERS, **settings):
+    return Options(encoder=str(saved(kind, layers)), block_size=BLOCK, **settings)
 
 
 def local(settings=None, form=None):
-    settings, form = settings or options(), form or inputs()
+    settings, form = settings or options(layers=1), form or inputs()
     return LocalModel(
         build=lambda: build(settings, form, 2),
         input_spec={**form.specs, "y": tf.TensorSpec([None], tf.int32)},
@@ -240,7 +240,7 @@ def test_recomputing_gives_the_same_loss_and_gradients(kind, monkeypatch):
     """The masks of dropout too are those of the first time: the values that are kept give the same gradients."""
     arrays = documents(3, seed=4)
     features = {name: tf.constant(value) for name, value in arrays.items() if name != "y"}
-    settings, found = options(kind, encoder_dropout=0.3, recompute=True), []
+    settings, found = options(kind, layers=1, encoder_dropout=0.3, recompute=True), []
     for twice in (True, False):
         if not twice:
             monkeypatch.setattr(tf, "custom_gradient", lambda function: lambda states: function(states)[0])
@@ -509,7 +509,7 @@ def data():
     ],
 )
 def test_two_rounds_train_and_repeat(runtime, data, name, settings):
-    chosen, model = algorithms.find(name), local(options(encoder_dropout=0.1))
+    chosen, model = algorithms.find(name), local(options(layers=1, encoder_dropout=0.1))
     algorithm = chosen.build(model, chosen.options(learning_rate=0.003, local_epochs=2, batch_size=3, **settings))
     assert_two_rounds_train_and_repeat(algorithm, model, data)
 
