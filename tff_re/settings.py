@@ -12,9 +12,15 @@ from typing import Any
 
 import attrs
 import cattrs
+from attrs.validators import and_, ge, le, lt
 from cattrs.errors import ClassValidationError, ForbiddenExtraKeysError
 
 from tff_re.errors import UserError, nearest
+
+FLOAT32_MAX = 2.0**128 - 2.0**104
+NOT_NEGATIVE = and_(ge(0), le(FLOAT32_MAX))
+BELOW_ONE = and_(ge(0), lt(1))
+SHARE = and_(ge(0), le(1))
 
 
 @dataclass(frozen=True)
@@ -183,7 +189,6 @@ def range_of(validator, value=None) -> str:
 
 
 _BOUNDS = {">=": "at least", ">": "above", "<=": "at most", "<": "below"}
-FLOAT32_MAX = 2.0**128 - 2.0**104
 
 
 def _parts(validator) -> list:

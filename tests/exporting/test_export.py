@@ -1,6 +1,5 @@
 """The exported model is the trained model, in the hands of people who have nothing but TensorFlow."""
 
-import dataclasses
 import errno
 import json
 import os
@@ -8,6 +7,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import attrs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -161,7 +161,7 @@ def test_what_is_written(exports):
     assert json.loads((folder / "labels.json").read_text("utf-8")) == list(LABELS)
     assert WordEncoding.from_json((folder / "encoding.json").read_text("utf-8")) == given["encoding"]
     description = json.loads((folder / "export.json").read_text("utf-8"))
-    assert description["model_options"] == dataclasses.asdict(given["model_options"])
+    assert description["model_options"] == attrs.asdict(given["model_options"])
     assert description["input"] == {"name": "text", "kind": "words", "max_length": 6, "vocabulary": 13}
     assert description["details"]["metrics"] == {"test": {"accuracy": 0.5, "loss": None}}
     assert description["details"]["rounds"] == 3

@@ -363,7 +363,7 @@ def test_more_frozen_layers_than_there_are():
     "options", [{"frozen_layers": -1}, {"dropout": 1.0}, {"encoder_dropout": -0.1}, {"dropout": float("nan")}], ids=str
 )
 def test_impossible_options_are_refused_by_name(options):
-    with pytest.raises(ValueError, match=f"^{next(iter(options))} must "):
+    with pytest.raises(ValueError, match=f"^'{next(iter(options))}' must "):
         Options(**options)
 
 

@@ -400,7 +400,7 @@ def test_a_share_of_the_clients_takes_part(fraction, clients, wanted):
 
 def test_impossible_numbers_of_clients(train_file):
     for fraction in (0.0, -0.5, 1.01):
-        with pytest.raises(UserError, match=r"'training\.client_fraction' must lie above 0 and be at most 1, got"):
+        with pytest.raises(UserError, match=r"'training\.client_fraction' must be above 0 and at most 1, got"):
             resolve({**table(train_file), "training": {"client_fraction": fraction}}, "r.toml")
 
 

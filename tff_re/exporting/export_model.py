@@ -5,7 +5,6 @@ An exported model is the trained weights computed in float32, whatever the preci
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.metadata
 import json
 import math
@@ -15,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import tensorflow as tf
 
@@ -56,7 +56,7 @@ def in_float32(options: Any) -> Any:
     """The model's options, with the exported precision if it has one."""
     if getattr(options, "precision", EXPORTED_PRECISION) == EXPORTED_PRECISION:
         return options
-    return dataclasses.replace(options, precision=EXPORTED_PRECISION)
+    return attrs.evolve(options, precision=EXPORTED_PRECISION)
 
 
 def export_model(
@@ -218,7 +218,7 @@ def _assign(model: tf.keras.Model, weights, form: str) -> None:
 
 def _options(options: Any) -> Any:
     """The model's options; of an encoder's folder its last part."""
-    fields = dataclasses.asdict(options) if dataclasses.is_dataclass(options) else options
+    fields = attrs.asdict(options) if attrs.has(type(options)) else options
     if isinstance(fields, dict) and isinstance(fields.get("encoder"), str) and os.path.exists(fields["encoder"]):
         fields["encoder"] = Path(fields["encoder"]).name
     return fields

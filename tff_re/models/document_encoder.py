@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from typing import Any, Literal
 
+import attrs
 import tensorflow as tf
+from attrs.validators import ge, optional
 
 from computations.randomness import SeededDropout
 from tff_re.errors import UserError
@@ -24,6 +25,7 @@ from tff_re.models.inputs import DocumentInput
 from tff_re.models.pairs import adaptive_threshold_losses, binary_losses, pair_statistics
 from tff_re.models.pretrained import assign_pretrained, load_config, require_vocabulary, source_of
 from tff_re.models.text_layers import keras_inputs
+from tff_re.settings import BELOW_ONE
 
 TAKES = (DocumentInput,)
 
@@ -31,7 +33,7 @@ INFERENCE_BATCH = 4
 """Documents at once where no gradients are taken."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@attrs.frozen(kw_only=True)
 class Options:
     """Attributes:
     encoder: folder or hub id of a BERT, RoBERTa, DistilBERT or ELECTRA; the task's tokenizer if not set.
@@ -53,26 +55,16 @@ class Options:
 
     encoder: str | None = None
     pretrained: bool = True
-    width: int | None = None
-    block_size: int = 64
+    width: int | None = attrs.field(default=None, validator=optional(ge(1)))
+    block_size: int = attrs.field(default=64, validator=ge(1))
     loss: Literal["bce", "adaptive_threshold"] = "bce"
-    encoder_dropout: float | None = None
-    dropout: float = 0.0
-    frozen_layers: int = 0
-    window: int | None = None
-    overlap: int | None = None
+    encoder_dropout: float | None = attrs.field(default=None, validator=optional(BELOW_ONE))
+    dropout: float = attrs.field(default=0.0, validator=BELOW_ONE)
+    frozen_layers: int = attrs.field(default=0, validator=ge(0))
+    window: int | None = attrs.field(default=None, validator=optional(ge(4)))
+    overlap: int | None = attrs.field(default=None, validator=optional(ge(0)))
     recompute: bool | None = None
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
-
-    def __post_init__(self):
-        for name in ("encoder_dropout", "dropout"):
-            rate = getattr(self, name)
-            if rate is not None and not 0 <= rate < 1:
-                raise ValueError(f"{name} must lie in [0, 1), got {rate}")
-        for name, least in (("frozen_layers", 0), ("width", 1), ("block_size", 1), ("window", 4), ("overlap", 0)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"{name} must be at least {least}, got {value}")
 
 
 def build(options: Options, inputs: DocumentInput, num_classes: int) -> tf.keras.Model:
@@ -117,7 +109,7 @@ def build(options: Options, inputs: DocumentInput, num_classes: int) -> tf.keras
 def of_any_size(options: Options, inputs: DocumentInput) -> tf.keras.Model:
     """The model for documents of any number of pieces, mentions and pairs; it takes no gradients."""
     free = dataclasses.replace(inputs, max_length=None, max_mentions=None, max_pairs=None)
-    return build(dataclasses.replace(options, recompute=False), free, inputs.num_relations)
+    return build(attrs.evolve(options, recompute=False), free, inputs.num_relations)
 
 
 def build_plain(options: Options, inputs: DocumentInput, num_classes: int) -> tf.keras.Model:

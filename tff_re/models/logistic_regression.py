@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+import attrs
 import tensorflow as tf
+from attrs.validators import ge
 
 from tff_re.models.inputs import DenseInput, TokenInput
 from tff_re.models.text_layers import MeanOfWords, TrimPadding, embedding
@@ -13,7 +14,7 @@ from tff_re.models.text_layers import MeanOfWords, TrimPadding, embedding
 TAKES = (DenseInput, TokenInput)
 
 
-@dataclass(frozen=True, kw_only=True)
+@attrs.frozen(kw_only=True)
 class Options:
     """Attributes:
     features: what x is for a sentence: the mean of its word vectors (`mean_vectors`), or which words of the
@@ -23,12 +24,8 @@ class Options:
     """
 
     features: Literal["mean_vectors", "word_presence"] = "mean_vectors"
-    embedding_width: int = 100
+    embedding_width: int = attrs.field(default=100, validator=ge(1))
     train_vectors: bool = False
-
-    def __post_init__(self):
-        if self.embedding_width < 1:
-            raise ValueError(f"embedding_width must be at least 1, got {self.embedding_width}")
 
 
 def reads_vectors(options: Options) -> bool:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import attrs
 import tensorflow as tf
+from attrs.validators import ge
 
 from computations.randomness import SeededDropout
 from tff_re.models.inputs import RelationInput, TokenInput
 from tff_re.models.recurrence import SequenceLSTM
 from tff_re.models.text_layers import LastState, TrimPadding, TrimRelations, embedding, keras_inputs
+from tff_re.settings import BELOW_ONE
 
 TAKES = (RelationInput, TokenInput)
 
 
-@dataclass(frozen=True, kw_only=True)
+@attrs.frozen(kw_only=True)
 class Options:
     """Attributes:
     units: width of the LSTM.
@@ -23,17 +24,10 @@ class Options:
     train_vectors: whether given word vectors are trained further.
     """
 
-    units: int = 128
-    dropout: float = 0.0
-    embedding_width: int = 100
+    units: int = attrs.field(default=128, validator=ge(1))
+    dropout: float = attrs.field(default=0.0, validator=BELOW_ONE)
+    embedding_width: int = attrs.field(default=100, validator=ge(1))
     train_vectors: bool = False
-
-    def __post_init__(self):
-        for name in ("units", "embedding_width"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must lie in [0, 1), got {self.dropout}")
 
 
 def reads_vectors(options: Options) -> bool:

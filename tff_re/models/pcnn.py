@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import attrs
 import tensorflow as tf
+from attrs.validators import ge
 
 from computations.randomness import SeededDropout
 from tff_re.models.inputs import RelationInput
 from tff_re.models.text_layers import TrimRelations, embedding, keras_inputs
+from tff_re.settings import BELOW_ONE
 
 TAKES = (RelationInput,)
 
 
-@dataclass(frozen=True, kw_only=True)
+@attrs.frozen(kw_only=True)
 class Options:
     """Attributes:
     embedding_width: width of learned word vectors; given vectors bring their own.
@@ -26,21 +27,14 @@ class Options:
     bias: whether the classifier has a bias.
     """
 
-    embedding_width: int = 50
-    position_width: int = 5
-    position_limit: int = 100
-    filters: int = 230
-    window: int = 3
-    dropout: float = 0.5
+    embedding_width: int = attrs.field(default=50, validator=ge(1))
+    position_width: int = attrs.field(default=5, validator=ge(1))
+    position_limit: int = attrs.field(default=100, validator=ge(1))
+    filters: int = attrs.field(default=230, validator=ge(1))
+    window: int = attrs.field(default=3, validator=ge(1))
+    dropout: float = attrs.field(default=0.5, validator=BELOW_ONE)
     train_vectors: bool = True
     bias: bool = True
-
-    def __post_init__(self):
-        for name in ("embedding_width", "position_width", "position_limit", "filters", "window"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must lie in [0, 1), got {self.dropout}")
 
 
 def reads_vectors(options: Options) -> bool:

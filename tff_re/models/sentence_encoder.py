@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 from typing import Literal
 
+import attrs
 import tensorflow as tf
+from attrs.validators import ge, optional
 
 from computations.local_model import LABEL, LocalModel
 from computations.randomness import SeededDropout
@@ -23,11 +24,12 @@ from tff_re.models.pretrained import (
     source_of,
 )
 from tff_re.models.text_layers import TrimRelations, keras_inputs
+from tff_re.settings import BELOW_ONE
 
 TAKES = (RelationInput, HiddenRelationInput)
 
 
-@dataclass(frozen=True, kw_only=True)
+@attrs.frozen(kw_only=True)
 class Options:
     """Attributes:
     encoder: folder or hub id of a BERT, DistilBERT or another encoder that `transformers` has for TensorFlow; the
@@ -48,18 +50,10 @@ class Options:
     pretrained: bool = True
     representation: Literal["entities_sum", "cls_entities_sum", "entity_max", "entity_start"] = "entities_sum"
     bias: bool = False
-    encoder_dropout: float | None = None
-    dropout: float = 0.0
-    frozen_layers: int = 0
+    encoder_dropout: float | None = attrs.field(default=None, validator=optional(BELOW_ONE))
+    dropout: float = attrs.field(default=0.0, validator=BELOW_ONE)
+    frozen_layers: int = attrs.field(default=0, validator=ge(0))
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
-
-    def __post_init__(self):
-        for name in ("encoder_dropout", "dropout"):
-            rate = getattr(self, name)
-            if rate is not None and not 0 <= rate < 1:
-                raise ValueError(f"{name} must lie in [0, 1), got {rate}")
-        if self.frozen_layers < 0:
-            raise ValueError(f"frozen_layers must be at least 0, got {self.frozen_layers}")
 
 
 def build(options: Options, inputs: RelationInput | HiddenRelationInput, num_classes: int) -> tf.keras.Model:

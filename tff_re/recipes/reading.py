@@ -10,6 +10,9 @@ import unicodedata
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import attrs
+from attrs.validators import and_, ge, gt, le, optional
+
 from tff_re.errors import UserError, nearest
 from tff_re.recipes.metric_names import require_known
 from tff_re.settings import Choice, structure, to_table
@@ -32,7 +35,7 @@ FOLDER = Path(__file__).parent
 LONGEST_NAME = 150
 
 
-@dataclass(frozen=True, kw_only=True)
+@attrs.frozen(kw_only=True)
 class TrainingOptions:
     """Attributes:
     rounds: how many.
@@ -41,32 +44,21 @@ class TrainingOptions:
     checkpoint_every: rounds between checkpoints; a resumed run repeats at most so many.
     """
 
-    rounds: int = 100
-    clients_per_round: int = 10
-    client_fraction: float | None = None
-    checkpoint_every: int = 10
-
-    def __post_init__(self):
-        for name in ("rounds", "clients_per_round", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.client_fraction is not None and not 0 < self.client_fraction <= 1:
-            raise ValueError(f"client_fraction must lie above 0 and be at most 1, got {self.client_fraction}")
+    rounds: int = attrs.field(default=100, validator=ge(1))
+    clients_per_round: int = attrs.field(default=10, validator=ge(1))
+    client_fraction: float | None = attrs.field(default=None, validator=optional(and_(gt(0), le(1))))
+    checkpoint_every: int = attrs.field(default=10, validator=ge(1))
 
 
-@dataclass(frozen=True, kw_only=True)
+@attrs.frozen(kw_only=True)
 class EvaluationOptions:
     """Attributes:
     every: rounds between evaluations; the last round is always evaluated.
     train_split: whether the global model's loss on all training examples is computed too (the papers' loss).
     """
 
-    every: int = 1
+    every: int = attrs.field(default=1, validator=ge(1))
     train_split: bool = True
-
-    def __post_init__(self):
-        if self.every < 1:
-            raise ValueError(f"every must be at least 1, got {self.every}")
 
 
 @dataclass(frozen=True)

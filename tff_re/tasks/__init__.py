@@ -1,7 +1,7 @@
 """Tasks by name. A task joins a data set, its encoding, the model's inputs and the metrics.
 
 A file of this folder that defines `prepare(options, partitioner, seed, data_paths) -> Prepared` is one; it has
-`Options`, too (a frozen dataclass: what a recipe may set under [task]).
+`Options`, too (a frozen attrs class: what a recipe may set under [task]).
 """
 
 from computations.registry import Modules

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import attrs
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+from attrs.validators import ge
 
 from computations.bag_evaluation import arrange_bags, build_bag_scores
 from computations.federated_algorithm import FederatedAlgorithm
@@ -27,7 +28,7 @@ from datasets.errors import DataError
 from datasets.federated import FederatedExamples
 from datasets.partition import Partition, label_counts
 from tff_re.models.inputs import BagInput, HiddenRelationInput, RelationInput
-from tff_re.settings import refuse_unread
+from tff_re.settings import BELOW_ONE, NOT_NEGATIVE, SHARE, refuse_unread
 from tff_re.tasks.base import Prepared, partition_of
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.held_out import DEV, TEST
@@ -65,7 +66,7 @@ _NEEDS = {
 """Keys that not all data sets read; see `refuse_unread`."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@attrs.frozen(kw_only=True)
 class Options(RelationTextOptions):
     """Attributes:
     dataset: a data set of bags that `datasets` lists, or `planted`, made-up sentences of which it is known whether they
@@ -109,8 +110,8 @@ class Options(RelationTextOptions):
     split: str = "train"
     test_split: str = "dev"
     dev_split: str | None = None
-    dev_share: float = 0.5
-    dev_seed: int = 0
+    dev_share: float = attrs.field(default=0.5, validator=BELOW_ONE)
+    dev_seed: int = attrs.field(default=0, validator=ge(0))
     new_pairs: bool = True
     rel2id: str | None = None
     misplaced: Literal["refuse", "leave_out"] | None = None
@@ -119,46 +120,29 @@ class Options(RelationTextOptions):
     head_kind: str | None = None
     tail_kind: str | None = None
     na_rate: float | None = None
-    planted_bags: int = 2000
+    planted_bags: int = attrs.field(default=2000, validator=ge(2))
     planted_sentences: int | None = None
-    planted_zipf: float = 0.5
-    planted_relations: int = 5
-    planted_cues: int = 4
-    planted_cues_of_word: int = 1
-    noise_rate: float = 0.4
-    other_share: float = 0.5
+    planted_zipf: float = attrs.field(default=0.5, validator=NOT_NEGATIVE)
+    planted_relations: int = attrs.field(default=5, validator=ge(1))
+    planted_cues: int = attrs.field(default=4, validator=ge(1))
+    planted_cues_of_word: int = attrs.field(default=1, validator=ge(1))
+    noise_rate: float = attrs.field(default=0.4, validator=SHARE)
+    other_share: float = attrs.field(default=0.5, validator=SHARE)
     clean_test: bool = True
     train_on: Literal["all", "stated"] = "all"
-    planted_seed: int = 0
+    planted_seed: int = attrs.field(default=0, validator=ge(0))
     planted_anew: bool = False
 
-    def __post_init__(self):
-        super().__post_init__()
+    def __attrs_post_init__(self):
+        super().__attrs_post_init__()
         if self.dataset != PLANTED and find_data_set(self.dataset).kind != "bags":
             raise ValueError(f"dataset '{self.dataset}' holds no bags of sentences; use its own task")
         if self.dev_split is not None and self.dev_split == self.test_split:
             raise ValueError(f"dev_split is the split '{self.test_split}' of test_split, too; choose on another one")
-        if not 0 <= self.dev_share < 1:
-            raise ValueError(f"dev_share must be at least 0 and below 1, got {self.dev_share}")
-        for name, least in (
-            ("dev_seed", 0),
-            ("planted_seed", 0),
-            ("planted_bags", 2),
-            ("planted_relations", 1),
-            ("planted_cues", 1),
-            ("planted_cues_of_word", 1),
-        ):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if self.planted_sentences is not None and self.planted_sentences < self.planted_bags:
             raise ValueError(
                 f"planted_sentences must be at least planted_bags, {self.planted_bags}, got {self.planted_sentences}"
             )
-        if not 0 <= self.planted_zipf < math.inf:
-            raise ValueError(f"planted_zipf must be a number of at least 0, got {self.planted_zipf}")
-        for name in ("noise_rate", "other_share"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must lie in [0, 1], got {getattr(self, name)}")
         if self.train_on == "stated" and self.dataset != PLANTED:
             raise ValueError(
                 f"train_on is 'stated', but what the sentences of '{self.dataset}' state is not known; use 'all', or "

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import attrs
 import numpy as np
 import tensorflow_federated as tff
+from attrs.validators import ge, optional
 
 from computations.document_evaluation import build_pair_scores
 from computations.federated_algorithm import FederatedAlgorithm
@@ -23,7 +24,7 @@ from datasets.documents.statistics import document_statistics
 from datasets.errors import DataError
 from datasets.partition import label_counts
 from tff_re.models.inputs import DocumentInput
-from tff_re.settings import refuse_unread
+from tff_re.settings import BELOW_ONE, refuse_unread
 from tff_re.tasks.base import Prepared, partition_of
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.held_out import DEV, TEST
@@ -32,7 +33,7 @@ from tff_re.tasks.ranking_metrics import curve
 from tff_re.tasks.relation_text import load_tokenizer
 
 
-@dataclass(frozen=True, kw_only=True)
+@attrs.frozen(kw_only=True)
 class Options:
     """Attributes:
     dataset: a data set of documents that `datasets` lists.
@@ -58,26 +59,18 @@ class Options:
     split: str = "train"
     test_split: str = "dev"
     dev_split: str | None = None
-    dev_share: float = 0.5
-    dev_seed: int = 0
-    subset: int | None = None
-    test_subset: int | None = None
+    dev_share: float = attrs.field(default=0.5, validator=BELOW_ONE)
+    dev_seed: int = attrs.field(default=0, validator=ge(0))
+    subset: int | None = attrs.field(default=None, validator=optional(ge(1)))
+    test_subset: int | None = attrs.field(default=None, validator=optional(ge(1)))
     mesh_tree: str | None = None
     tokenizer: str | None = None
-    longest: int | None = None
+    longest: int | None = attrs.field(default=None, validator=optional(ge(1)))
 
-    def __post_init__(self):
+    def __attrs_post_init__(self):
         if find_data_set(self.dataset).kind != "documents":
             raise ValueError(f"dataset '{self.dataset}' holds no documents with pairs of entities; use its own task")
         refuse_unread(self, {"mesh_tree": ("dataset", ("cdr",))})
-        if not 0 <= self.dev_share < 1:
-            raise ValueError(f"dev_share must be at least 0 and below 1, got {self.dev_share}")
-        if self.dev_seed < 0:
-            raise ValueError(f"dev_seed must be at least 0, got {self.dev_seed}")
-        for name in ("subset", "test_subset", "longest"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
 
 
 def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+import attrs
+from attrs.validators import ge
 
 from datasets.text import load_word_vectors
 from datasets.text.relation_encoding import RelationEncoding, with_markers
@@ -17,7 +19,7 @@ from tff_re.settings import refuse_unread
 from tff_re.tasks.data_paths import DataPaths
 
 
-@dataclass(frozen=True, kw_only=True)
+@attrs.frozen(kw_only=True)
 class RelationTextOptions:
     """Attributes:
     encoding: `pieces` of a pretrained encoder's tokenizer, or `words` of the clients' training texts.
@@ -33,17 +35,14 @@ class RelationTextOptions:
 
     encoding: Literal["pieces", "words"] = "pieces"
     tokenizer: str | None = None
-    max_length: int = 128
+    max_length: int = attrs.field(default=128, validator=ge(1))
     blind: bool = False
-    min_count: int = 1
-    min_clients: int = 2
+    min_count: int = attrs.field(default=1, validator=ge(1))
+    min_clients: int = attrs.field(default=2, validator=ge(1))
     max_words: int | None = None
     vectors_path: str | None = None
 
-    def __post_init__(self):
-        for name in ("max_length", "min_count", "min_clients"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+    def __attrs_post_init__(self):
         refuse_unread(self, {"tokenizer": ("encoding", ("pieces",)), "vectors_path": ("encoding", ("words",))})
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import attrs
+from attrs.validators import and_, ge, gt, lt, optional
 
 from datasets.catalogue import find_data_set
 from datasets.encoded_clients import encode_relations, training_texts
@@ -11,14 +13,14 @@ from datasets.partition import label_counts
 from datasets.relations.loading import load_relations
 from datasets.relations.records import RelationCorpus
 from datasets.relations.selection import balanced_subset, set_documents_apart, subset
-from tff_re.settings import refuse_unread
+from tff_re.settings import BELOW_ONE, refuse_unread
 from tff_re.tasks.base import Prepared, partition_of
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.relation_text import RelationTextOptions, relation_encoding
 from tff_re.tasks.sizes import require_room_for_texts
 
 
-@dataclass(frozen=True, kw_only=True)
+@attrs.frozen(kw_only=True)
 class Options(RelationTextOptions):
     """Attributes:
     dataset: a relation data set that `datasets` lists.
@@ -46,29 +48,19 @@ class Options(RelationTextOptions):
     split: str = "train"
     test: Literal["hold_out", "documents", "official"] = "hold_out"
     test_split: str = "dev"
-    test_share: float = 0.1
-    server_share: float = 0.0
+    test_share: float = attrs.field(default=0.1, validator=and_(gt(0), lt(1)))
+    server_share: float = attrs.field(default=0.0, validator=BELOW_ONE)
     server_stratified: bool = False
-    test_seed: int = 0
-    subset: int | None = None
-    balanced_subset: int | None = None
-    test_subset: int | None = None
+    test_seed: int = attrs.field(default=0, validator=ge(0))
+    subset: int | None = attrs.field(default=None, validator=optional(ge(1)))
+    balanced_subset: int | None = attrs.field(default=None, validator=optional(ge(1)))
+    test_subset: int | None = attrs.field(default=None, validator=optional(ge(1)))
 
-    def __post_init__(self):
-        super().__post_init__()
+    def __attrs_post_init__(self):
+        super().__attrs_post_init__()
         refuse_unread(self, {"test_path": ("test", ("official",))})
         if not find_data_set(self.dataset).relations:
             raise ValueError(f"dataset '{self.dataset}' holds no pairs of mentions; use its own task")
-        for name in ("subset", "balanced_subset", "test_subset"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
-        if self.test_seed < 0:
-            raise ValueError(f"test_seed must be at least 0, got {self.test_seed}")
-        if not 0 < self.test_share < 1:
-            raise ValueError(f"test_share must lie between 0 and 1, got {self.test_share}")
-        if not 0 <= self.server_share < 1:
-            raise ValueError(f"server_share must be at least 0 and below 1, got {self.server_share}")
         if self.subset is not None and self.balanced_subset is not None:
             raise ValueError("subset and balanced_subset exclude each other; set one of them")
         if self.test_subset is not None and self.test == "hold_out":

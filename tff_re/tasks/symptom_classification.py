@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+import attrs
+from attrs.validators import and_, ge, gt, lt
 
 from datasets.catalogue import find_data_set
 from datasets.dialogues.loading import load_corpus, symptom_vocabulary
@@ -16,7 +18,7 @@ from datasets.text.encoding import CharacterEncoding, WordEncoding
 from datasets.text.segmentation import Segmenter
 from tff_re.errors import UserError
 from tff_re.models.inputs import TokenInput
-from tff_re.settings import refuse_unread
+from tff_re.settings import BELOW_ONE, refuse_unread
 from tff_re.tasks.base import Prepared, partition_of
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.sizes import require_room_for_texts
@@ -32,7 +34,7 @@ _NEEDS = {
 """What the keys need that a choice may leave unread; see `refuse_unread`."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@attrs.frozen(kw_only=True)
 class Options:
     """Attributes:
     dataset: a text data set that `datasets` lists.
@@ -65,31 +67,24 @@ class Options:
     split: str = "train"
     test: Literal["hold_out", "official"] = "hold_out"
     test_split: str = "dev"
-    test_share: float = 0.1
-    server_share: float = 0.0
+    test_share: float = attrs.field(default=0.1, validator=and_(gt(0), lt(1)))
+    server_share: float = attrs.field(default=0.0, validator=BELOW_ONE)
     server_stratified: bool = False
     test_unit: Literal["sample", "document"] = "sample"
     encoding: Literal["words", "characters"] = "words"
     symptoms: str | None = None
-    max_length: int = 40
-    min_count: int = 1
-    min_clients: int = 2
+    max_length: int = attrs.field(default=40, validator=ge(1))
+    min_count: int = attrs.field(default=1, validator=ge(1))
+    min_clients: int = attrs.field(default=2, validator=ge(1))
     max_words: int | None = None
     vectors: Literal["learned", "file", "trained"] = "learned"
     vectors_path: str | None = None
     vectors_corpus: str | None = None
     vectors_width: int | None = None
-    vectors_epochs: int = 10
+    vectors_epochs: int = attrs.field(default=10, validator=ge(1))
 
-    def __post_init__(self):
+    def __attrs_post_init__(self):
         find_data_set(self.dataset)
-        for name in ("max_length", "min_count", "min_clients", "vectors_epochs"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not 0 < self.test_share < 1:
-            raise ValueError(f"test_share must lie between 0 and 1, got {self.test_share}")
-        if not 0 <= self.server_share < 1:
-            raise ValueError(f"server_share must be at least 0 and below 1, got {self.server_share}")
         refuse_unread(self, _NEEDS)
         if self.vectors == "file" and not self.vectors_path:
             raise ValueError("vectors = 'file' needs vectors_path")

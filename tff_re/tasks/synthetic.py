@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import attrs
 import numpy as np
+from attrs.validators import ge
 
 from datasets import synthetic
 from datasets.federated import FederatedExamples
 from datasets.partition import LabelCounts, Natural
 from tff_re.errors import UserError
 from tff_re.models.inputs import DenseInput
+from tff_re.settings import NOT_NEGATIVE
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.sizes import require_room_for_synthetic
 
 
-@dataclass(frozen=True, kw_only=True)
+@attrs.frozen(kw_only=True)
 class Options:
     """Attributes:
     alpha, beta: spread of the clients' models and of their features.
@@ -26,22 +27,16 @@ class Options:
       drawn freely.
     """
 
-    alpha: float = 0.5
-    beta: float = 0.5
+    alpha: float = attrs.field(default=0.5, validator=NOT_NEGATIVE)
+    beta: float = attrs.field(default=0.5, validator=NOT_NEGATIVE)
     iid: bool = False
-    num_clients: int = 30
-    num_features: int = 60
-    num_classes: int = 10
+    num_clients: int = attrs.field(default=30, validator=ge(1))
+    num_features: int = attrs.field(default=60, validator=ge(1))
+    num_classes: int = attrs.field(default=10, validator=ge(2))
     total_train: int | None = None
     total_test: int | None = None
 
-    def __post_init__(self):
-        for name, least in (("num_clients", 1), ("num_features", 1), ("num_classes", 2)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        for name in ("alpha", "beta"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ValueError(f"{name} must be finite and not negative, got {getattr(self, name)}")
+    def __attrs_post_init__(self):
         if self.iid and (self.alpha or self.beta):
             raise ValueError("alpha and beta must be 0 where iid is true")
         if (self.total_train is None) != (self.total_test is None):
