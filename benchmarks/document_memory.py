@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.common import machine, met
 from benchmarks.memory import SECONDS_BETWEEN_SAMPLES, kind_of_memory, watched
-from tff_re.runs.folder import environment
 
 # TensorFlow and what needs it is imported in the measured process alone.
 
@@ -60,7 +60,6 @@ def run(rounds: int, out: Path) -> str:
             measured["a round of FedLCC in the worker", size.name] = measure(
                 federated_rounds, size, folder, (out / "worker.log",), kind
             )
-    about = environment()
     return table(measured) + (
         f"\n{FORM['num_hidden_layers']} layers of width {FORM['hidden_size']}, random weights; one batch of {BATCH} "
         "documents without padding, Adam. "
@@ -69,8 +68,7 @@ def run(rounds: int, out: Path) -> str:
         )
         + f". A round is one such step and the contexts under the global and the trained model. "
         f"{kind.upper()} of all processes that belong to it, sampled every {SECONDS_BETWEEN_SAMPLES * 1000:.0f} ms; GB "
-        f"are 10^9 bytes. {about['cores']} cores, TensorFlow {about['tensorflow']}, TFF "
-        f"{about['tensorflow-federated']}.\n"
+        f"are 10^9 bytes. {machine()}.\n"
     )
 
 
@@ -86,8 +84,11 @@ def table(measured: dict[tuple[str, str], list[tuple[int, float]]]) -> str:
         lines.append(f"| {size} | {way} | {first / 1e9:.2f} | {later / 1e9:.2f} | {seconds:.2f} |")
     way, size = next(iter(measured))
     most = max(peak for peak, _ in measured[way, size]) / 1e9
-    met = "met" if most < MOST_GIGABYTES else "not met"
-    lines += ["", f"Expected: {way}, {size}, stays under {MOST_GIGABYTES:g} GB; here {most:.2f}, {met}.", ""]
+    lines += [
+        "",
+        f"Expected: {way}, {size}, stays under {MOST_GIGABYTES:g} GB; here {most:.2f}, {met(most < MOST_GIGABYTES)}.",
+        "",
+    ]
     return "\n".join(lines)
 
 

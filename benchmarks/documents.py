@@ -16,20 +16,19 @@ import dataclasses
 import json
 import statistics
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from benchmarks.common import in_turn, machine, ratio, spread
 from benchmarks.document_memory import BATCH, FORM, SIZES, Size, build_model, documents
 from benchmarks.encoder import CLEAR_GRADIENT, EPSILON
 from computations import algorithms
 from computations.document_evaluation import build_pair_scores
 from computations.local_model import LocalModel, split_label
 from computations.randomness import step_seed
-from tff_re.runs.folder import environment
 from tff_re.runtime import open_runtime
 
 SIZE = SIZES[1]
@@ -165,26 +164,15 @@ def run(rounds: int, out: Path) -> str:
         problem = Problem(SIZE, folder, FORM["vocab_size"])
         weights = problem.local_model().initial_weights(0).trainable
         check_agreement(dataclasses.replace(problem, dropout=0.0), weights, CONTENDERS)
-        contenders = [contender(problem, weights) for contender in CONTENDERS]
-        data = [problem.examples(count) for count in COUNTS]
-        seconds = {(contender.kind, contender.name): [] for contender in contenders}
-        for turn in range(-1, rounds):  # the first compiles and does not count
-            for contender in contenders:
-                times = []
-                for examples in data:
-                    began = time.perf_counter()
-                    contender(examples)
-                    times.append(time.perf_counter() - began)
-                if turn >= 0:
-                    seconds[contender.kind, contender.name].append(tuple(times))
-    about, millions = environment(), sum(w.size for w in weights) / 1e6
+        contenders = {(build.kind, build.name): build(problem, weights) for build in CONTENDERS}
+        seconds = in_turn(contenders, [problem.examples(count) for count in COUNTS], rounds)
+    millions = sum(w.size for w in weights) / 1e6
     return table(seconds) + (
         f"\n{FORM['num_hidden_layers']} layers of width {FORM['hidden_size']}, {millions:.1f} million weights, random; "
         f"one client, documents of {SIZE.pieces} pieces, {SIZE.entities} entities, {SIZE.mentions} mentions and "
         f"{SIZE.pairs} pairs without padding, {BATCH} at once in training, the encoder's own dropout; a document costs "
         f"the difference of calls with {COUNTS[0]} and {COUNTS[1]} of them, the fixed seconds are what is left; "
-        f"{rounds} pairs of calls of each, in turn. {about['cores']} cores, TensorFlow {about['tensorflow']}, TFF "
-        f"{about['tensorflow-federated']}.\n"
+        f"{rounds} pairs of calls of each, in turn. {machine()}.\n"
     )
 
 
@@ -199,9 +187,8 @@ def table(seconds: dict[tuple[str, str], list[tuple[float, float]]]) -> str:
     ]
     for (kind, name), values in rate.items():
         plain = max((v for (k, n), v in rate.items() if k == kind and n.startswith("plain")), key=statistics.median)
-        ratio = statistics.median(own / theirs for own, theirs in zip(values, plain, strict=True))
-        spread = f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
-        lines.append(f"| {kind} | {name} | {spread} | {ratio:.2f} | {statistics.median(fixed[kind, name]):.2f} |")
+        times, rest = ratio(values, plain), statistics.median(fixed[kind, name])
+        lines.append(f"| {kind} | {name} | {spread(values, 2)} | {times:.2f} | {rest:.2f} |")
     lines += ["", "The plain loop of training is the faster one; ratios are medians over the turns.", ""]
     return "\n".join(lines)
 

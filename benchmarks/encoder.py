@@ -13,18 +13,17 @@ import dataclasses
 import json
 import statistics
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from benchmarks.common import in_turn, machine, met, ratio, spread
 from computations import algorithms
 from computations.local_model import LocalModel, split_label
 from tff_re.models import sentence_encoder
 from tff_re.models.inputs import RelationInput
-from tff_re.runs.folder import environment
 from tff_re.runtime import open_runtime
 
 FORM = {
@@ -216,26 +215,14 @@ def run(rounds: int, out: Path) -> str:
         problem = Problem(folder, FORM["vocab_size"], LENGTH, CLASSES)
         weights = problem.local_model().initial_weights(0).trainable
         check_agreement(dataclasses.replace(problem, dropout=0.0), weights, CONTENDERS)
-        contenders = [contender(problem, weights) for contender in (*CONTENDERS, GradientAlone)]
-        data = [problem.examples(BATCH * steps) for steps in STEPS]
-        seconds = {contender.name: [] for contender in contenders}
-        for turn in range(-1, rounds):  # the first compiles and does not count
-            for contender in contenders:
-                times = []
-                for arrays in data:
-                    began = time.perf_counter()
-                    contender.round(arrays)
-                    times.append(time.perf_counter() - began)
-                if turn >= 0:
-                    seconds[contender.name].append(tuple(times))
-    about = environment()
+        contenders = {build.name: build(problem, weights).round for build in (*CONTENDERS, GradientAlone)}
+        seconds = in_turn(contenders, [problem.examples(BATCH * steps) for steps in STEPS], rounds)
     millions = sum(w.size for w in weights) / 1e6
     return table(seconds) + (
         f"\n{FORM['num_hidden_layers']} layers of width {FORM['hidden_size']}, {millions:.1f} million weights, random; "
         f"one client, batches of {BATCH} texts of {LENGTH} pieces, the encoder's own dropout; a step is the difference "
         f"of rounds with {STEPS[0]} and {STEPS[1]} batches over {STEPS[1] - STEPS[0]}, the fixed cost what is left; "
-        f"{rounds} pairs of rounds of each, in turn. {about['cores']} cores, TensorFlow {about['tensorflow']}, TFF "
-        f"{about['tensorflow-federated']}.\n"
+        f"{rounds} pairs of rounds of each, in turn. {machine()}.\n"
     )
 
 
@@ -249,28 +236,19 @@ def table(seconds: dict[str, list[tuple[float, float]]]) -> str:
         "| :-- | --: | --: | --: |",
     ]
     for name, values in steps.items():
-        spread = f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
-        ratio = f"{_ratio(values, steps[plain]):.2f}"
-        lines.append(f"| {name} | {spread} | {ratio} | {statistics.median(fixed[name]):.2f} |")
-    to_plain, to_tff = _ratio(steps[Ours.name], steps[plain]), _ratio(steps[TffOwn.name], steps[Ours.name])
+        times, rest = ratio(values, steps[plain]), statistics.median(fixed[name])
+        lines.append(f"| {name} | {spread(values, 3)} | {times:.2f} | {rest:.2f} |")
+    to_plain, to_tff = ratio(steps[Ours.name], steps[plain]), ratio(steps[TffOwn.name], steps[Ours.name])
     lines += [
         "",
         f"The plain step is the faster one, {plain}; ratios are medians over the turns. Expected: a step of ours takes "
-        f"at most {MOST_TIMES_PLAIN} times the plain one; here {to_plain:.2f}, {_met(to_plain <= MOST_TIMES_PLAIN)}. "
+        f"at most {MOST_TIMES_PLAIN} times the plain one; here {to_plain:.2f}, {met(to_plain <= MOST_TIMES_PLAIN)}. "
         f"Expected: ours is at least {LEAST_TIMES_TFF} times as fast as TFF's own; here {to_tff:.2f}, "
-        f"{_met(to_tff >= LEAST_TIMES_TFF)}; with an update that costs nothing it would be "
-        f"{_ratio(steps[TffOwn.name], steps[GradientAlone.name]):.2f}.",
+        f"{met(to_tff >= LEAST_TIMES_TFF)}; with an update that costs nothing it would be "
+        f"{ratio(steps[TffOwn.name], steps[GradientAlone.name]):.2f}.",
         "",
     ]
     return "\n".join(lines)
-
-
-def _ratio(numerators: list[float], denominators: list[float]) -> float:
-    return statistics.median(n / d for n, d in zip(numerators, denominators, strict=True))
-
-
-def _met(holds: bool) -> str:
-    return "met" if holds else "not met"
 
 
 def check_agreement(problem: Problem, weights: list[np.ndarray], contenders) -> None:

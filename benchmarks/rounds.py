@@ -8,7 +8,6 @@ the plain loops train the stock Keras model that a user would write, with its ma
 from __future__ import annotations
 
 import collections
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,11 +18,11 @@ import psutil
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from benchmarks.common import machine, ratio, spread
 from computations import algorithms
 from computations.local_model import LocalModel
 from tff_re.models import logistic_regression, lstm
 from tff_re.models.inputs import DenseInput, TokenInput
-from tff_re.runs.folder import environment
 from tff_re.runtime import open_runtime
 
 CLIENTS, EXAMPLES, BATCH, RATE, WORDS, LENGTH = 10, 200, 10, 0.01, 2000, 40
@@ -233,17 +232,14 @@ def run(rounds: int, out: Path) -> str:
                     seconds[contender.name].append(time.perf_counter() - began)
             ours = seconds[Ours.name]
             for name, values in seconds.items():
-                ratio = statistics.median(theirs / own for theirs, own in zip(values, ours, strict=True))
-                spread = f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
-                shown = "" if name == Ours.name else f"{ratio:.2f}"
-                lines.append(f"| {problem.name} | {name} | {spread} | {shown} |")
+                shown = "" if name == Ours.name else f"{ratio(values, ours):.2f}"
+                lines.append(f"| {problem.name} | {name} | {spread(values, 3)} | {shown} |")
         memory = sum(p.memory_info().rss for p in (psutil.Process(), *psutil.Process().children(recursive=True)))
-    about = environment()
     lines += [
         "",
         f"{CLIENTS} clients, {EXAMPLES // BATCH} batches of {BATCH} each, SGD; {rounds} rounds of each, in turn; the "
-        f"ratio is the median over the turns. {about['cores']} cores, TensorFlow {about['tensorflow']}, TFF "
-        f"{about['tensorflow-federated']}. Memory of all processes behind it: {memory / 2**20:.0f} MiB.",
+        f"ratio is the median over the turns. {machine()}. Memory of all processes behind it: "
+        f"{memory / 2**20:.0f} MiB.",
         "",
     ]
     return "\n".join(lines)

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.common import machine, met, spread
 from benchmarks.memory import kind_of_memory, watched
-from tff_re.runs.folder import environment
 
 # TensorFlow and what needs it is imported in the measured processes alone.
 
@@ -148,11 +148,9 @@ def run(rounds: int, out: Path) -> str:
                 found[problem, contender] = one
                 stages = ", ".join(f"{n} x {k}: {statistics.median(s):.3f} s" for (n, k), s in one.seconds.items())
                 print(f"{problem}, {contender}; clients x batches {stages}", flush=True)
-    about = environment()
     return table(found) + (
         f"\n{rounds} rounds of each after one that compiles. {kind.upper()} of Python, the worker and its supervisor "
-        f"together, sampled every {SECONDS_BETWEEN_SAMPLES * 1000:.0f} ms; GB are 10^9 bytes. {about['cores']} cores, "
-        f"TensorFlow {about['tensorflow']}, TFF {about['tensorflow-federated']}.\n"
+        f"together, sampled every {SECONDS_BETWEEN_SAMPLES * 1000:.0f} ms; GB are 10^9 bytes. {machine()}.\n"
     )
 
 
@@ -238,9 +236,9 @@ def table(found: dict[tuple[str, str], Measured]) -> str:
         seconds = measured.seconds[many]
         step, fixed = _line(measured, size)
         times = statistics.median(seconds) / statistics.median(found[problem, PLAIN].seconds[many])
-        spread = f"{statistics.median(seconds):.3f} ({min(seconds):.3f} to {max(seconds):.3f})"
         peak = max(measured.peaks[few], measured.peaks[many]) / 1e9
-        first.append(f"| {problem} | {contender} | {spread} | {times:.2f} | {step:.4f} | {fixed:.3f} | {peak:.2f} |")
+        shown = f"{spread(seconds, 3)} | {times:.2f} | {step:.4f} | {fixed:.3f} | {peak:.2f}"
+        first.append(f"| {problem} | {contender} | {shown} |")
         crowds = size.crowds_of(contender)
         medians = [statistics.median(measured.seconds[n, size.steps[0]]) for n in crowds]
         peaks = [measured.peaks[n, size.steps[0]] for n in crowds]
@@ -271,13 +269,13 @@ def _reading(found: dict[tuple[str, str], Measured]) -> list[str]:
         wanted = MOST_TIMES_PLAIN if problem == ENCODER else 1.0
         line = (
             f"{problem}: the best of ours is {best}. Expected: at most {wanted:g} times the plain loop; here "
-            f"{times:.2f}, {'met' if times <= wanted else 'not met'}."
+            f"{times:.2f}, {met(times <= wanted)}."
         )
         if problem == ENCODER:
             fixed = _line(found[problem, best], size)[1]
             line += (
                 f" Expected: under {MOST_FIXED_SECONDS:g} s of fixed cost for {size.clients} clients; here "
-                f"{fixed:.2f}, {'met' if fixed < MOST_FIXED_SECONDS else 'not met'}."
+                f"{fixed:.2f}, {met(fixed < MOST_FIXED_SECONDS)}."
             )
         lines += [line, ""]
     return lines

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from benchmarks.common import met, spread
 from benchmarks.memory import kind_of_memory, watched
 from tff_re.runs.folder import environment
 
@@ -114,7 +115,7 @@ def table(stages: list[tuple[Stage, int]]) -> str:
         )
         chosen = [stage.chosen for stage, _ in measured_ones if stage.chosen is not None]
         lines.append(
-            f"| {what} | {statistics.median(seconds):.1f} ({min(seconds):.1f} to {max(seconds):.1f}) | {cpu:.1f} | "
+            f"| {what} | {spread(seconds, 1)} | {cpu:.1f} | "
             f"{sentences:,.0f} | {f'{statistics.median(chosen):,.0f}' if chosen else ''} | "
             f"{max(peak for _, peak in measured_ones) / 1e9:.2f} |"
         )
@@ -130,8 +131,8 @@ def table(stages: list[tuple[Stage, int]]) -> str:
         "",
         f"Of a round of Lazy MIL the selection takes {share:.0%} by the clock and {of_cpu:.0%} of the processor's "
         "seconds, medians over the turns; the rest is training. Expected: less than half of both; "
-        f"{'met' if max(share, of_cpu) < MOST_SHARE else 'not met'}. Expected: the peak, making the data included, "
-        f"stays under {MOST_GIGABYTES:g} GB; here {peak:.2f}, {'met' if peak < MOST_GIGABYTES else 'not met'}.",
+        f"{met(max(share, of_cpu) < MOST_SHARE)}. Expected: the peak, making the data included, "
+        f"stays under {MOST_GIGABYTES:g} GB; here {peak:.2f}, {met(peak < MOST_GIGABYTES)}.",
         "",
     ]
     return "\n".join(lines)

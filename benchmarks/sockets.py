@@ -7,7 +7,6 @@ of 40 MB that goes to the worker and comes back.
 from __future__ import annotations
 
 import contextlib
-import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 import tensorflow_federated as tff
 
 from benchmarks import rounds as simple
+from benchmarks.common import ratio, spread
 from computations.local_model import LocalModel
 from tff_re.runs.folder import environment
 from tff_re.runtime.local import worker_context
@@ -49,10 +49,9 @@ def run(rounds: int, out: Path) -> str:
         "| :-- | :-- | --: | --: |",
     ]
     for task, both in seconds.items():
-        times = statistics.median(mine / bare for mine, bare in zip(both[PRIVATE], both[BARE], strict=True))
+        times = ratio(both[PRIVATE], both[BARE])
         for name, values in both.items():
-            spread = f"{statistics.median(values):.4f} ({min(values):.4f} to {max(values):.4f})"
-            lines.append(f"| {task} | {name} | {spread} | {f'{times:.2f}' if name == PRIVATE else ''} |")
+            lines.append(f"| {task} | {name} | {spread(values, 4)} | {f'{times:.2f}' if name == PRIVATE else ''} |")
     about = environment()
     return "\n".join(lines) + (
         f"\n\n{rounds} of each after one that compiles, in turn; the ratio is the median over the turns. "
