@@ -1,5 +1,3 @@
-import ast
-import subprocess
 import sys
 
 import numpy as np
@@ -273,29 +271,6 @@ def test_a_simple_classifier_learns_from_the_shipped_corpus():
     model = LogisticRegression(max_iter=500).fit(counts(train), labels(train))
     majority = max(np.mean(labels(dev)), 1 - np.mean(labels(dev)))
     assert model.score(counts(dev), labels(dev)) > majority + 0.1
-
-
-FLOORS = ("tensorflow", "tensorflow_federated", "torch", "jax", "computations", "tff_re")
-LIBRARIES = ("gensim", "jieba", "transformers", "tokenizers")
-
-# What is imported, one after the other, and what must not have been by then.
-IMPORTS = [
-    (
-        "datasets.synthetic, datasets.text, datasets.text.relation_encoding, datasets.encoded_clients",
-        FLOORS + LIBRARIES,
-    ),
-    ("datasets.catalogue; list(datasets.catalogue.DATA_SETS)", FLOORS + LIBRARIES),
-    ("datasets.bags.loading, datasets.relations.loading, datasets.relations.selection", FLOORS + LIBRARIES),
-    ("datasets.text.word_tokenizer", FLOORS),
-]
-
-
-def test_what_is_not_imported():
-    look = "print(sorted({name.partition('.')[0] for name in sys.modules}))"
-    program = "import sys\n" + "".join(f"import {imports}\n{look}\n" for imports, _ in IMPORTS)
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    for (imports, forbidden), line in zip(IMPORTS, result.stdout.splitlines(), strict=True):
-        assert not set(forbidden) & set(ast.literal_eval(line)), imports
 
 
 def test_symptom_vocabulary_of_the_shipped_corpus():
