@@ -37,7 +37,7 @@ class DataSet:
 
     Attributes:
       name: As recipes call it.
-      title: As people call it.
+      title: For people.
       kind: One of `KINDS`; says which loader reads it: `load_corpus` (``texts``), `load_relations`, `load_bags` or
         `load_documents`, each in ``<folder>.loading``. ``vectors`` are generated.
       language: Of its texts; ``none`` for numbers.

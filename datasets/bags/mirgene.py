@@ -1,6 +1,6 @@
 """MIRGENE: microRNAs and genes in Medline, distantly supervised by TarBase and miRTarBase (Li et al., BioNLP 2017).
 
-FedDS (Sui et al., EMNLP 2021, Section 4.1) tells the numbers of sentences (172,727 and 1,239) and not the form. Its
+FedDS (Sui et al., EMNLP 2021, Section 4.1) gives the numbers of sentences (172,727 and 1,239) and not the form. Its
 authors' released program reads OpenNRE's JSON lines in which the entities may lack identifiers and a key
 ``entity_pair`` names the pair; so does this reader, and it takes lines with identifiers as well.
 """

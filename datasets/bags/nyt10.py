@@ -1,4 +1,4 @@
-"""NYT10 and whatever else stands in OpenNRE's form: JSON lines, and relations with their numbers in a JSON file beside.
+"""NYT10 and other data in OpenNRE's form: JSON lines, and relations with their numbers in a JSON file beside.
 
 A line is a sentence, a pair and one relation::
 
@@ -76,7 +76,7 @@ def read_bags(
       split: Part of the ids ``<name>-<split>-<line>``. The form knows no documents: a sentence is its own.
       name: The corpus's name.
       negative: The relation of unrelated pairs.
-      head_type, tail_type: The entities' types, which the form does not tell.
+      head_type, tail_type: The entities' types, which the form does not have.
       misplaced: What to do with a line whose position is beyond the text or does not have the entity's name:
         ``refuse``, or ``leave_out`` and say how many in the notes.
       pair_key: A key of a line that names the pair where the entities have no ``id``.
@@ -126,7 +126,7 @@ def read_bags(
     both = [labels for labels in labels_of if 0 in labels and len(labels) > 1]
     for labels in both:
         labels.discard(0)
-    counts[f"pairs stand with a relation and as {negative}; they are related"] += len(both)
+    counts[f"pairs have a relation and {negative}; they are taken as related"] += len(both)
     shared: dict[tuple[int, ...], tuple[str, ...]] = {}
     known = tuple(pairs)
     sentences = []
@@ -196,7 +196,7 @@ def _span(entity: Mapping[str, Any], what: str, text: str, fail: Fail) -> Span:
         )
     name, there = field(entity, "name", str, fail), text[start:end]
     if name != there and _plain(name) != _plain(there):
-        raise _Misplaced("its name does not stand at its position", **place, remedy="correct the position or the name")
+        raise _Misplaced("its name is not at its position", **place, remedy="correct the position or the name")
     return start, end
 
 

@@ -43,7 +43,7 @@ class Consultation:
 def read_consultations(path: PathLike, *, split: str = "train") -> tuple[Consultation, ...]:
     """The consultations of a file of DXY, compressed or not, in the file's order.
 
-    A consultation may stand in the file more than once with different annotations (seven do in the release's
+    A consultation may occur more than once in the file with different annotations (seven do in the release's
     training split); the same record twice is refused.
 
     Args:
@@ -155,7 +155,7 @@ def self_reports(
             )
         )
     repeated = sum(n > 1 for n in count.values())
-    notes = (f"{repeated} consultations stand in the file more than once",) if repeated else ()
+    notes = (f"{repeated} consultations occur more than once in the file",) if repeated else ()
     return TextCorpus(name, tuple(samples), names, notes)
 
 

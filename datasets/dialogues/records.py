@@ -15,7 +15,7 @@ class Utterance:
     Attributes:
       sentence_id: Unique in its dialogue.
       speaker: 患者 (the patient or parent) or 医生 (the doctor).
-      text: The sentence, as it stands in the file.
+      text: The sentence, as it is written in the file.
       dialogue_act: One of the 16 IMCS intents; None where the file has none.
       symptom_norm: The normalised names of the symptoms that the sentence states.
       symptom_type: For each of them "0" (absent), "1" (present) or "2" (unclear).

@@ -92,7 +92,7 @@ def _check_apart(corpora: Sequence[DocumentCorpus], held_out: dict[str, Document
         common = [s.document_id for s in corpus.samples if s.document_id in known]
         if common:
             raise DataError(
-                f"{len(common)} documents stand among those of {known[common[0]]} as well",
+                f"{len(common)} documents are also among those of {known[common[0]]}",
                 record=f"held-out documents {name}",
                 remedy="use disjoint splits",
             )

@@ -95,14 +95,14 @@ def require_same_task(corpus: TextCorpus, dev_corpus: TextCorpus) -> None:
         )
     if corpus.label_names != dev_corpus.label_names:
         raise DataError(
-            "its classes stand in another order than the training corpus's",
+            "its classes are in another order than the training corpus's",
             record=f"dev corpus {dev_corpus.name}",
             remedy="read it with the training corpus's label_names",
         )
     common = {s.sample_id for s in corpus.samples} & {s.sample_id for s in dev_corpus.samples}
     if common:
         raise DataError(
-            f"{len(common)} samples stand in the training corpus as well",
+            f"{len(common)} samples are in the training corpus as well",
             record=f"dev corpus {dev_corpus.name}",
             remedy="use disjoint splits",
         )

@@ -175,7 +175,7 @@ def _pair(line: int, text: str, fail: Fail, counts: Counter) -> _Pair:
     drug_starts = {drug_start - at for at in occurrences(drug, sentence)}
     starts = {effect_start - at for at in occurrences(effect, sentence)} & drug_starts
     if not starts:
-        raise fail("the mentions do not stand in the sentence at their distance", remedy="repair the offsets")
+        raise fail("the mentions are not in the sentence at the distance of their offsets", remedy="repair the offsets")
     kept = []
     for mention, (first, _) in ((effect, spans[0]), (drug, spans[1])):
         start, end = trimmed(mention, (0, len(mention)))
@@ -191,7 +191,7 @@ def _placed(pairs: list[_Pair], counts: Counter, path: PathLike) -> dict[int, di
     for pair in pairs:
         best = max(fits[start] for start in pair.starts)
         possible = [start for start in pair.starts if fits[start] == best]
-        counts["pairs could stand at several places of their sentence; the first is taken"] += len(possible) > 1
+        counts["pairs fit several places of their sentence; the first is taken"] += len(possible) > 1
         lines = placed.setdefault(possible[-1], {})  # the latest start is the first place in the sentence
         key = (pair.drug, pair.effect)
         if key in lines:

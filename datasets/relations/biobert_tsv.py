@@ -86,7 +86,7 @@ def read_pairs(
     notes = notes_of(
         {
             "duplicate lines are kept": repeats,
-            "sentences stand with several labels": contradictions,
+            "sentences have several labels": contradictions,
         }
     )
     return RelationCorpus(name, tuple(mentions), names, NO_RELATION if NO_RELATION in names else None, notes)
@@ -96,7 +96,7 @@ def _placeholder(sentence: str, kind: str, fail: Fail) -> Span:
     mark = f"@{kind}$"
     found = occurrences(mark, sentence)
     if len(found) != 1:
-        raise fail(f"{mark} stands {len(found)} times in the sentence", remedy="mark each mention once")
+        raise fail(f"{mark} occurs {len(found)} times in the sentence", remedy="mark each mention once")
     return found[0], found[0] + len(mark)
 
 

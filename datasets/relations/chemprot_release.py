@@ -157,7 +157,9 @@ def _relations(
             if group in GROUPS:
                 relation = one_of(row[3].strip(), GROUPS[group], f"relation of {group}", fail, column=4)
         elif classes == "names":
-            raise fail("tells the group alone", remedy='use the classes "groups" with a gold standard of four columns')
+            raise fail(
+                "has the group and no relation", remedy='use the classes "groups" with a gold standard of four columns'
+            )
         pair = tuple(
             _argument(value, form, number, kind, document, fail)
             for number, (value, form, kind) in enumerate(

@@ -96,7 +96,7 @@ def read_pairs(path: PathLike, *, split: str = "train", confirmed: bool = False,
             misplaced.append(fail(f"the {wrong[0]} is not at its offsets", remedy="repair the offsets"))
             continue
         if seen.setdefault((document, sentence, head, tail), label) != label:
-            raise fail("the same pair stands as True and as False", remedy="remove one of them")
+            raise fail("the same pair is given as True and as False", remedy="remove one of them")
         mention_id = ids.next(f"{name}-{split}-{document}")
         if confirmed and unsure:
             unconfirmed += 1

@@ -71,7 +71,7 @@ def span(start: str, end: str, what: str, length: int, fail: Fail) -> Span:
 def one_of(value: str, known: Iterable[str], what: str, fail: Fail, *, column: int | None = None) -> str:
     """The value if it is known; raises `fail`'s error otherwise.
 
-    The error tells the place, not the value: columns may be shifted, and the value then is a piece of a patient's text.
+    The error names the place, not the value: columns may be shifted, and the value then is a piece of a patient's text.
 
     Args:
       value: Of a file.

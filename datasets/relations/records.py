@@ -14,7 +14,7 @@ NO_RELATION = "no_relation"
 """The negative relation's name, where a corpus does not have its own."""
 
 UNKNOWN_TYPE = "entity"
-"""The type of a mention in a corpus that does not tell types."""
+"""The type of a mention in a corpus without types."""
 
 
 class TwoArguments:
@@ -24,12 +24,12 @@ class TwoArguments:
 
     @property
     def head_text(self) -> str:
-        """The first argument as it stands in the text."""
+        """The first argument as it is written in the text."""
         return self.text[slice(*self.head)]
 
     @property
     def tail_text(self) -> str:
-        """The second argument as it stands in the text."""
+        """The second argument as it is written in the text."""
         return self.text[slice(*self.tail)]
 
     @property

@@ -73,7 +73,7 @@ def read_sentences(
             raise at[-1]("the last block is cut off", remedy="a block is sentence, label, comment, empty line")
         number = match[1]
         if number in seen:
-            raise at[0](f"the number {number} stands in line {seen[number]} as well", remedy="number them anew")
+            raise at[0](f"duplicate number {number}, also in line {seen[number]}", remedy="number them anew")
         seen[number] = block[0][0]
         text, head, tail = _unmarked(match[2], at[0])
         relation = one_of(block[1][1], DIRECTED, "label", at[1])
@@ -105,7 +105,7 @@ def _unmarked(text: str, fail: Fail) -> tuple[str, Span, Span]:
     marks = []
     for mark in ("<e1>", "</e1>", "<e2>", "</e2>"):
         if text.count(mark) != 1:
-            raise fail(f"the mark {mark} stands {text.count(mark)} times", remedy="mark each mention once")
+            raise fail(f"the mark {mark} occurs {text.count(mark)} times", remedy="mark each mention once")
         start = text.index(mark)
         marks.append((start, start + len(mark)))
     plain, (head_start, head_end, tail_start, tail_end) = without_marks(text, marks)

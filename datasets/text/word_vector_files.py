@@ -186,7 +186,7 @@ def _read_binary(path: PathLike, count: int, width: int, size: int | None) -> Wo
 
 
 def _repeated(number: int) -> tuple[str, ...]:
-    return (f"{number} words stand in the file more than once; their first vector counts",) if number else ()
+    return (f"{number} words occur more than once in the file; their first vector counts",) if number else ()
 
 
 def _load_native(path: PathLike) -> WordVectors:

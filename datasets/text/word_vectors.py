@@ -22,7 +22,7 @@ class WordVectors:
       words: Unique.
       values: float32 [len(words), width], finite.
       source: Where they come from, for messages: a file, or how they were trained.
-      notes: What a report has to say, such as words that stand in the file twice.
+      notes: What a report has to say, such as duplicate words.
     """
 
     words: tuple[str, ...] = field(repr=False)

@@ -85,7 +85,7 @@ def test_consultations(tmp_path):
         ("5/2", "5", 0),
     ]
     assert corpus.samples[0].text == SECRET and corpus.samples[1].fields == {"disease": "小儿腹泻"}
-    assert corpus.notes == ("1 consultations stand in the file more than once",)
+    assert corpus.notes == ("1 consultations occur more than once in the file",)
 
 
 def test_a_disease_that_training_never_saw(tmp_path):

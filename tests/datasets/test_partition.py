@@ -220,8 +220,8 @@ def test_dev_corpora_that_do_not_fit():
             corpus([0], names=("a", "b", "z"), prefix="t"),
             "dev corpus toy: 1 of its classes never occur in the training",
         ),
-        (corpus([0], names=("b", "a", "c"), prefix="t"), "dev corpus toy: its classes stand in another order"),
-        (corpus([0]), "dev corpus toy: 1 samples stand in the training corpus as well; use disjoint splits"),
+        (corpus([0], names=("b", "a", "c"), prefix="t"), "dev corpus toy: its classes are in another order"),
+        (corpus([0]), "dev corpus toy: 1 samples are in the training corpus as well; use disjoint splits"),
     ):
         assert refused(build_partition, toy, Natural(), dev_corpus=dev).startswith(expected)
     with pytest.raises(DataError, match=r"a class of the dev corpus \(label\) never occurs in the training corpus"):

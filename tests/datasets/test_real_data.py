@@ -50,7 +50,7 @@ def test_dxy(data_dir):
     corpus = load_corpus("dxy", data_dir)
     assert corpus.label_names == ("上呼吸道感染", "小儿手足口病", "小儿腹泻", "肺炎", "过敏性鼻炎")
     assert label_counts_of(corpus) == [98, 81, 82, 80, 82] and len(corpus.samples) == 423
-    assert corpus.notes == ("7 consultations stand in the file more than once",)
+    assert corpus.notes == ("7 consultations occur more than once in the file",)
 
 
 def test_mie_sentences_are_the_windows_last_utterances(data_dir):

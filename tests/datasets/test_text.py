@@ -178,7 +178,7 @@ def test_words_that_stand_twice(tmp_path):
     path.write_bytes(b"3 1\na 1\nb 2\na 3\n")
     read = load_word_vectors(path)
     assert read.words == ("a", "b") and read.values.tolist() == [[1], [2]]
-    assert read.notes == ("1 words stand in the file more than once; their first vector counts",)
+    assert read.notes == ("1 words occur more than once in the file; their first vector counts",)
 
 
 def test_compressed_word2vec_text(tmp_path):

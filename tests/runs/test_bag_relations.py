@@ -550,7 +550,7 @@ def test_a_bad_line_is_named_and_not_shown(capsys, tmp_path):
     path = write_lines(tmp_path / "own.txt", [*nyt10_lines(range(1)), misplaced(name="Eve")])
     recipe = write_recipe(tmp_path / "r.toml", bag_table(task={"path": str(path)}))
     typed = command(capsys, "train", recipe, "--out", tmp_path / "out")
-    said = refusal(typed, path, "line 4", "entity h", "its name does not stand at its position")
+    said = refusal(typed, path, "line 4", "entity h", "its name is not at its position")
     assert HIDDEN not in said + typed.out and "Ann1" not in said
     assert not (tmp_path / "out").exists()
 

@@ -355,7 +355,7 @@ def test_splits_that_cannot_judge(capsys, tmp_path):
     nothing = ["none of its", "documents states a relation", "choose other splits or another dev_share"]
     refused([102, 108], "documents of dev", *nothing)
     refused([102, 108], "documents of test", *nothing, dev_share=0.0)
-    refused([3, 101], "held-out documents", "1 documents stand among those of the clients as well", dev_share=0.0)
+    refused([3, 101], "held-out documents", "1 documents are also among those of the clients", dev_share=0.0)
     empty = tmp_path / "empty.pubtator"
     empty.write_text("", "utf-8")
     recipe = write_recipe(tmp_path / "r.toml", document_table(task={"path": str(empty)}))

@@ -5,7 +5,6 @@ A line for each table of the recipe: the choice and the keys whose values are no
 
 from __future__ import annotations
 
-import dataclasses
 import json
 
 from rich.segment import Segments
@@ -14,7 +13,7 @@ from rich.tree import Tree
 
 from tff_re.cli.display import console
 from tff_re.recipes.reading import Recipe
-from tff_re.settings import Choice, to_table
+from tff_re.settings import Choice, keys, to_table
 
 SECTIONS = ("task", "partition", "model", "client_model", "algorithm", "training", "evaluation")
 LONGEST_VALUE = 60
@@ -68,12 +67,12 @@ def _sections(recipe: Recipe) -> dict[str, Text]:
 
 def _line(section: str, value) -> Text:
     name, options = (value.name, value.options) if isinstance(value, Choice) else ("", value)
-    fields = [field for field in dataclasses.fields(options) if field.init]
+    fields = keys(type(options))
     set_to = to_table(options)
-    keys = [field.name for field in fields if getattr(options, field.name) != field.default]
+    changed = [field.name for field in fields if getattr(options, field.name) != field.default]
     parts = [Text(name)] if name else []
-    parts += [Text.assemble((key, "bold"), f" = {_shown(set_to.get(key))}") for key in keys]
-    if defaults := len(fields) - len(keys):
+    parts += [Text.assemble((key, "bold"), f" = {_shown(set_to.get(key))}") for key in changed]
+    if defaults := len(fields) - len(changed):
         parts.append(Text(f"{defaults} at default", "dim"))
     return Text(f"{section}: ") + Text(", ").join(parts)
 

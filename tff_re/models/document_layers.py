@@ -55,7 +55,7 @@ class DocumentPieces(PieceEncoder):
     in ATLOP (Zhou et al. 2021, released code).
 
     The attention is computed once more for the mentions alone, from the inputs of the last layer and its own query and
-    key. So no layer's [h, l, l] has to be kept beyond what training it keeps anyway, and no dropout stands on it (the
+    key. So no layer's [h, l, l] has to be kept beyond what training it keeps anyway, and no dropout acts on it (the
     attention that `transformers` gives out under training has some).
     """
 

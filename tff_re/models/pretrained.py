@@ -170,7 +170,7 @@ class PieceEncoder(tf.keras.layers.Layer):
             holds an impossible value.
         """
         super().__init__(**kwargs)
-        # A saved model does not tell what folder its encoder came from.
+        # A saved model does not say what folder its encoder came from.
         self._settings = {
             "config": {**config, "_name_or_path": ""},
             "vocabulary_size": vocabulary_size,
@@ -340,7 +340,7 @@ def _kinds_of_h5(path: Path) -> dict[str, str]:
 
 
 def _tail(name: str, main: tf.keras.layers.Layer) -> str:
-    """A weight's name behind that of the main layer, which stands behind those of the layers around it."""
+    """A weight's name behind that of the main layer, which follows those of the layers around it."""
     return name.removesuffix(":0").split(f"{main.name}/", 1)[1]
 
 

@@ -40,7 +40,7 @@ def test_other_positions_in_the_same_text_are_another_sentence(tmp_path):
 def test_a_related_pair_that_also_stands_as_unrelated_is_related(tmp_path):
     corpus = read(tmp_path, line("Ann, Bonn", "NA", tail=entity("Bonn", 5)), line())
     assert {s.relations for s in corpus.sentences} == {("born in",)}
-    assert corpus.notes == ("1 pairs stand with a relation and as NA; they are related",)
+    assert corpus.notes == ("1 pairs have a relation and NA; they are taken as related",)
 
 
 def test_relations_are_numbered_by_the_file_and_the_negative_is_first(tmp_path):
@@ -90,9 +90,9 @@ BROKEN = [
     (line(tail=entity("Bonn", 10, 17)), "entity t: its position 10:17 is empty or lies beyond the text"),
     (line(tail=entity("Bonn", 10, 10)), "entity t: its position 10:10 is empty or lies"),
     (line(head=entity("Ann", -3, 3)), "entity h: its position -3:3 is empty or lies"),
-    (line(tail=entity("Bonn", 9, 13)), "entity t: its name does not stand at its position; correct"),
-    (line(head=entity(SECRET, 0, 3)), "entity h: its name does not stand at its position"),
-    (line(text=SECRET), "entity h: its name does not stand at its position"),
+    (line(tail=entity("Bonn", 9, 13)), "entity t: its name is not at its position; correct"),
+    (line(head=entity(SECRET, 0, 3)), "entity h: its name is not at its position"),
+    (line(text=SECRET), "entity h: its name is not at its position"),
 ]
 
 

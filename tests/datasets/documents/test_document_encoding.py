@@ -151,8 +151,8 @@ def test_clients_and_held_out_documents(tokenizer):
     assert federated.pooled("train")["input_ids"].shape[1] == 32
     assert kept.gold == {("20", "C1", 0, "D2"): True}
     for wrong, reason in (
-        ({"dev": train}, "5 documents stand among those of the clients"),
-        ({"dev": dev, "test": dev}, "2 documents stand among those of dev"),
+        ({"dev": train}, "5 documents are also among those of the clients"),
+        ({"dev": dev, "test": dev}, "2 documents are also among those of dev"),
         ({"dev": corpus(document("30", "x", "", [], relation="React"), rule=CHR)}, "differ in their relations"),
     ):
         with pytest.raises(DataError, match=reason):

@@ -54,7 +54,7 @@ def test_pgr_leaves_a_few_misplaced_mentions_out(tmp_path):
             f"the phenotype {SENTENCE.index('cancer')}:900 is empty or lies beyond the text of 24 characters",
         ),
         (row(pe=0), f"the phenotype {SENTENCE.index('cancer')}:0 is empty"),
-        (row(relation="False"), "the same pair stands as True and as False"),
+        (row(relation="False"), "the same pair is given as True and as False"),
     ],
 )
 def test_malformed_pgr(tmp_path, line, expected):
@@ -173,7 +173,7 @@ def test_ade_places_a_repeated_mention_by_the_other_lines(tmp_path):
     alone = write(tmp_path / "a", pair(sentence, "rash", "A", effect_nth=1, drug_nth=1))
     corpus = ade.read_pairs(alone)
     assert corpus.mentions[0].head == (0, 1)
-    assert corpus.notes == ("1 pairs could stand at several places of their sentence; the first is taken",)
+    assert corpus.notes == ("1 pairs fit several places of their sentence; the first is taken",)
     lines = (pair(sentence, "rash", "A", effect_nth=1, drug_nth=1), pair(sentence, "itch", "B"))
     both = ade.read_pairs(write(tmp_path / "b", *lines), negatives=False)
     assert both.mentions[0].head == (8, 9) and both.notes == ()
@@ -192,8 +192,8 @@ def test_ade_tells_a_sentence_from_its_repetition_in_the_document(tmp_path):
         ("7|A rash|rash|2|7|A|0|1", "the effect's offsets do not fit its length"),
         ("7|A rash|rash|2|6|A|x|1", "the drug's start is not a whole number"),
         ("7|A rash||2|2|A|0|1", "the effect's offsets do not fit its length"),
-        ("7|A rash|rash|3|7|A|0|1", "the mentions do not stand in the sentence at their distance"),
-        (f"7|{SECRET}|rash|3|7|A|0|1", "the mentions do not stand in the sentence at their distance"),
+        ("7|A rash|rash|3|7|A|0|1", "the mentions are not in the sentence at the distance of their offsets"),
+        (f"7|{SECRET}|rash|3|7|A|0|1", "the mentions are not in the sentence at the distance of their offsets"),
         (pair("A rash", "rash", "A"), "is the same pair as line 1"),
     ],
 )

@@ -58,7 +58,7 @@ def test_pgrs_label_choices(tmp_path):
         ((HEADER, pgr_row("true", "C")), "line 2: unknown RELATION in column 11; use one of False, True, FALSE, TRUE"),
         ((HEADER, pgr_row("True", "C").rpartition("\t")[0]), "line 2: has 11 columns; give it 12"),
         ((HEADER + "\tx",), "line 1: is not the header of PGR; give the eleven or twelve columns their names"),
-        ((HEADER, pgr_row("True", "C"), pgr_row("FALSE", "I")), "line 3: the same pair stands as True and as False"),
+        ((HEADER, pgr_row("True", "C"), pgr_row("FALSE", "I")), "line 3: the same pair is given as True and as False"),
     ],
 )
 def test_malformed_test_files_of_pgr(tmp_path, lines, expected):

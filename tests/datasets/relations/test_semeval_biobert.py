@@ -25,12 +25,12 @@ def test_semeval(tmp_path):
     "block, expected",
     [
         ((SECRET, *BLOCK[1:]), 'line 5: is not number, tab, "sentence"'),
-        ((f'2\t"{SECRET}"', *BLOCK[1:]), "line 5: the mark <e1> stands 0 times"),
-        (('2\t"<e1>a</e1> <e1>b</e1>"', *BLOCK[1:]), "line 5: the mark <e1> stands 2 times"),
-        (('2\t"<e1>a</e1> <e2>b"', *BLOCK[1:]), "line 5: the mark </e2> stands 0 times"),
+        ((f'2\t"{SECRET}"', *BLOCK[1:]), "line 5: the mark <e1> occurs 0 times"),
+        (('2\t"<e1>a</e1> <e1>b</e1>"', *BLOCK[1:]), "line 5: the mark <e1> occurs 2 times"),
+        (('2\t"<e1>a</e1> <e2>b"', *BLOCK[1:]), "line 5: the mark </e2> occurs 0 times"),
         (('2\t"</e1>a<e1> <e2>b</e2>"', *BLOCK[1:]), "line 5: the mention e1 is empty or ends before it starts"),
         (('2\t"<e1>a</e1> <e2> </e2>"', *BLOCK[1:]), "line 5: the mention e2 is empty or ends before it starts"),
-        (BLOCK, "line 5: the number 1 stands in line 1 as well"),
+        (BLOCK, "line 5: duplicate number 1, also in line 1"),
         (('2\t"<e1>a</e1> <e2>b</e2>"', "Likes(e1,e2)", *BLOCK[2:]), "line 6: unknown label"),
         (('2\t"<e1>a</e1> <e2>b</e2>"', "Other(e1,e2)", *BLOCK[2:]), "line 6: unknown label"),
         (('2\t"<e1>a</e1> <e2>b</e2>"', "Other", SECRET), "line 7: is not a comment"),
@@ -74,7 +74,7 @@ def test_blues_chemprot(tmp_path):
 
 def test_contradictions_are_noted(tmp_path):
     corpus = biobert_tsv.read_pairs(write(tmp_path / "t", "@GENE$ @DISEASE$\t0", "@GENE$ @DISEASE$\t1"), name="gad")
-    assert corpus.notes == ("1 sentences stand with several labels",)
+    assert corpus.notes == ("1 sentences have several labels",)
 
 
 @pytest.mark.parametrize(
@@ -82,11 +82,11 @@ def test_contradictions_are_noted(tmp_path):
     [
         (SECRET, "has 1 columns; give it 3"),
         ("@GENE$ @DISEASE$\t1", "has 2 columns; give it 3"),
-        (f"1\t{SECRET} @DISEASE$\t1", "@GENE$ stands 0 times in the sentence"),
-        ("1\t@GENE$ @DISEASE$ @GENE$\t1", "@GENE$ stands 2 times in the sentence"),
+        (f"1\t{SECRET} @DISEASE$\t1", "@GENE$ occurs 0 times in the sentence"),
+        ("1\t@GENE$ @DISEASE$ @GENE$\t1", "@GENE$ occurs 2 times in the sentence"),
         ("1\t@GENE$ @DISEASE$\t2", "unknown label in column 3; use one of 0, 1"),
         ("0\t@GENE$ @DISEASE$\t1", "duplicate index"),
-        ("index\tsentence\tlabel", "@GENE$ stands 0 times"),
+        ("index\tsentence\tlabel", "@GENE$ occurs 0 times"),
     ],
 )
 def test_malformed_biobert(tmp_path, line, expected):
