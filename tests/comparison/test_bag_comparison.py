@@ -118,7 +118,7 @@ def test_a_damaged_curve_is_named_and_made_again(compared, capsys, tmp_path):
     assert path.read_bytes() == whole
     path.write_bytes(whole[:-3] + b",")
     (path.parent / "digests.json").unlink()  # a run of before there were digests
-    refusal(command(capsys, *arguments), f"{path}: is no curve of precision and recall; remove it and resume")
+    refusal(command(capsys, *arguments), f"{path}: is not a curve of precision and recall; remove it and resume")
     path.unlink()
     assert command(capsys, *arguments).code == 0
     assert path.read_bytes() == whole

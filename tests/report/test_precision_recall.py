@@ -53,10 +53,10 @@ def test_every_curve_of_a_ranking_reads_back(tmp_path_factory, pairs):
 def test_a_damaged_file_is_named(text, tmp_path):
     path = tmp_path / "c.csv"
     path.write_text(text, "utf-8")
-    with pytest.raises(DataError, match=r"c\.csv: is no curve of precision and recall; remove it and resume"):
+    with pytest.raises(DataError, match=r"c\.csv: is not a curve of precision and recall; remove it and resume"):
         read_precision_recall(path)
     path.write_bytes(b"\xff\xfe\x00recall")
-    with pytest.raises(DataError, match=r"c\.csv: is no curve"):
+    with pytest.raises(DataError, match=r"c\.csv: is not a curve"):
         read_precision_recall(path)
 
 

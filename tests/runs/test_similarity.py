@@ -161,7 +161,7 @@ def test_a_damaged_file_is_named(old, new, complaint, whole, tmp_path):
 
 def test_a_file_that_is_no_text_is_named(tmp_path):
     (tmp_path / "client_states.csv").write_bytes(b"round,client\xff")
-    with pytest.raises(UserError, match=r"client_states\.csv: is no CSV file in UTF-8; remove it"):
+    with pytest.raises(UserError, match=r"client_states\.csv: is not a CSV file in UTF-8; remove it"):
         read_client_states(RunFolder(tmp_path), ["0"])
 
 

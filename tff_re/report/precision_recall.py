@@ -46,7 +46,7 @@ def read_precision_recall(path: str | os.PathLike) -> Points | None:
             raise ValueError
         return points
     except (ValueError, csv.Error):
-        raise DataError("is no curve of precision and recall", path=path, remedy="remove it and resume") from None
+        raise DataError("is not a curve of precision and recall", path=path, remedy="remove it and resume") from None
 
 
 def on_grid(points: Points) -> np.ndarray:

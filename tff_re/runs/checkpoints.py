@@ -117,7 +117,7 @@ class Records:
             self._run(self._states.save(OrderedDict(program_state, **{_RECORD: record}), round_num))
 
     def load_latest(self, structure: OrderedDict, *, resume: bool = True):
-        """(state, round) of the newest checkpoint, or (None, 0); mends the CSV files by the record in it.
+        """(state, round) of the newest checkpoint, or (None, 0); repairs the CSV files by its record.
 
         Args:
           structure: a state of the same structure.
@@ -207,7 +207,7 @@ def _read_rows(folder: RunFolder, label_names: Sequence[str]) -> list[list[str]]
         with open(folder.client_states, newline="", encoding="utf-8") as file:
             heading, *rows = list(csv.reader(file)) or [[]]
     except (UnicodeDecodeError, csv.Error):
-        raise UserError(f"{folder.client_states}: is no CSV file in UTF-8; {remedy}") from None
+        raise UserError(f"{folder.client_states}: is not a CSV file in UTF-8; {remedy}") from None
     if heading != columns:
         raise UserError(f"{folder.client_states}: its columns are not those of this run's classes; {remedy}")
     for number, row in enumerate(rows, 2):

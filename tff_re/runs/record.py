@@ -94,7 +94,7 @@ def require_undamaged(folder: RunFolder, name: str) -> None:
 
 
 def _damaged_meanwhile(path: Path) -> UserError:
-    return UserError(f"{path}: was damaged during training; continue with --resume, which mends it")
+    return UserError(f"{path}: was damaged during training; continue with --resume, which repairs it")
 
 
 def partition_digest(partition: Partition | None) -> str | None:
