@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from tests.upper_floors import builder, command, keras_weights, refusal, share_computations
+from tests.upper_floors import builder, command, keras_weights, share_computations
 from tff_re.comparison import outcome
 from tff_re.recipes.metric_names import SPLITS, require_known
 from tff_re.recipes.reading import resolve
@@ -186,18 +186,6 @@ def assert_evaluates(capture, run, criterion: str, measures) -> str:
     typed = command(capture, "evaluate", run.folder, "--split", "train")
     assert typed.code == 0 and typed.err == "" and HIDDEN not in typed.out
     return typed.out
-
-
-def assert_last_round_without_dev(capture, folder: Path, result) -> None:
-    """A run without dev ends with its last round."""
-    rows, summary = read_history(RunFolder(folder)), summary_of(folder)
-    assert result.chosen is None and "chosen" not in summary
-    assert not any(name.startswith("dev/") for row in rows for name in row)
-    metrics = {name: value for name, value in rows[-1].items() if name.startswith("test/")}
-    assert metrics and result.server_evaluation.metrics == metrics
-    for name in metrics.keys() - {"test/loss"}:
-        assert summary["best"][name] == max(row[name] for row in rows)
-    refusal(command(capture, "evaluate", folder, "--split", "dev"), f"{folder}: its task has no dev examples")
 
 
 def train_table(table: dict, folder: Path, runtime, *, seed: int = 0, data_paths: DataPaths | None = None, **options):

@@ -21,7 +21,6 @@ from tests.bags_for_tests import (
     assert_evaluates,
     assert_has_weights,
     assert_is_the_run_of_the_chosen_round,
-    assert_last_round_without_dev,
     bag_table,
     data_folder,
     nyt10_line,
@@ -41,16 +40,13 @@ from tests.upper_floors import (
     assert_same_weights,
     command,
     refusal,
-    tiny,
-    builder,
     write_recipe,
 )
 from tff_re.recipes.reading import resolve
 from tff_re.runs import training
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.run import train_run
-from tff_re.tasks.ranking_metrics import ranking_metrics
 from tff_re.runs.results import read_history
+from tff_re.tasks.ranking_metrics import ranking_metrics
 
 pytestmark = pytest.mark.xdist_group("bags")
 
@@ -96,19 +92,20 @@ def test_the_test_metrics_are_those_of_the_models_probabilities(runtime):
 
 
 def test_the_commands_of_a_run(runtime, capsys):
-    assert "leave out NA" in " ".join(assert_evaluates(capsys, trained(runtime, "lazy_mil"), "dev/auc", MEASURES).split())
-
-
-def test_there_is_no_dev_on_another_task(runtime, capsys, tmp_path):
-    train_run(tiny("training.rounds=1"), tmp_path / "run", builder=builder(), runtime=runtime, details=False)
-    typed = command(capsys, "evaluate", tmp_path / "run", "--split", "dev")
-    refusal(typed, f"{tmp_path / 'run'}: its task has no dev examples")
+    assert "leave out NA" in " ".join(
+        assert_evaluates(capsys, trained(runtime, "lazy_mil"), "dev/auc", MEASURES).split()
+    )
 
 
 def test_without_dev_the_last_round_is_the_one(runtime, capsys, tmp_path):
     table = bag_table(task={"dev_share": 0.0}, training={"rounds": 2, "client_fraction": 1.0})
     _, result = train_table(table, tmp_path / "run", runtime, details=False)
-    assert_last_round_without_dev(capsys, tmp_path / "run", result)
+    rows, summary = read_history(RunFolder(tmp_path / "run")), summary_of(tmp_path / "run")
+    assert result.chosen is None and "chosen" not in summary
+    assert not any(name.startswith("dev/") for row in rows for name in row)
+    assert summary["best"]["test/auc"] == max(row["test/auc"] for row in rows)
+    assert result.server_evaluation.metrics == {k: v for k, v in rows[-1].items() if k.startswith("test/")}
+    refusal(command(capsys, "evaluate", tmp_path / "run", "--split", "dev"), "its task has no dev examples")
 
 
 # The round that dev chooses.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import functools
-import json
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from tests.bags_for_tests import (
     assert_evaluates,
     assert_has_weights,
     assert_is_the_run_of_the_chosen_round,
-    assert_last_round_without_dev,
     prepare,
     share_all,
 )
@@ -134,12 +132,6 @@ def test_the_threshold_comes_from_dev_alone(runtime):
 
 def test_the_commands_of_a_run(runtime, capsys):
     assert "f1_worst" in assert_evaluates(capsys, trained(runtime), "dev/f1", MEASURES)
-
-
-def test_without_dev_the_last_round_is_the_one(runtime, capsys, tmp_path):
-    table = document_table(task={"dev_share": 0.0}, training={"rounds": 2, "client_fraction": 1.0})
-    _, result = train_table(table, tmp_path / "run", runtime, details=False)
-    assert_last_round_without_dev(capsys, tmp_path / "run", result)
 
 
 def test_a_run_that_was_broken_off_comes_to_the_same(runtime, tmp_path):

@@ -26,14 +26,14 @@ from tests.upper_floors import (
     write_recipe,
 )
 from tff_re.comparison.outcome import Outcome, compare
-from tff_re.comparison.suite import load_suite
-from tff_re.runs.experiment import ExperimentBuilder
-from tff_re.recipes.reading import load
 from tff_re.comparison.statistics import MetricSummary
+from tff_re.comparison.suite import load_suite
 from tff_re.comparison.tables import class_markdown
+from tff_re.recipes.reading import load
+from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.run import train_run
 from tff_re.runs.results import read_history
+from tff_re.runs.run import train_run
 
 FEDED = {"name": "feded", "learning_rate": 0.05, "local_epochs": 2, "temperature": 2.0}
 OTHER_MODEL = {"name": "lstm", "units": 4, "embedding_width": 3}

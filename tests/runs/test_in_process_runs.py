@@ -11,17 +11,17 @@ import pytest
 from tests.runs.resuming import assert_same_files, resumed_after
 from tests.upper_floors import (
     assert_same_weights,
+    builder,
     command,
     share_computations,
     tiny,
-    builder,
     write_recipe,
 )
 from tff_re.runs.folder import RunFolder
+from tff_re.runs.results import read_history
 from tff_re.runs.run import train_run
 from tff_re.runtime import open_runtime
 from tff_re.runtime.in_process.interpreter import InProcessContext
-from tff_re.runs.results import read_history
 
 PLAN = ("training.rounds=4", "training.checkpoint_every=2", "evaluation.every=2")
 

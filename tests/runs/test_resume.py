@@ -20,6 +20,7 @@ from tests.upper_floors import (
     Stop,
     assert_same_run,
     assert_same_weights,
+    builder,
     command,
     consultations,
     refusal,
@@ -27,18 +28,17 @@ from tests.upper_floors import (
     share_computations,
     text_recipe,
     tiny,
-    builder,
     write_json,
     write_recipe,
 )
-from tff_re.runs.checkpoints import Records
 from tff_re.errors import UserError
 from tff_re.recipes.reading import load, resolve
+from tff_re.runs.checkpoints import Records
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.record import BY_ROUND, RunRecord, record_of, repair, rows_up_to
+from tff_re.runs.results import read_history
 from tff_re.runs.run import train_run
 from tff_re.tasks.data_paths import DataPaths
-from tff_re.runs.results import read_history
 
 # Checkpoints at 3, 6 and, since it is the last round, 8; evaluation at 2, 4, 6, 8.
 PLAN = ("training.rounds=8", "training.checkpoint_every=3", "evaluation.every=2")
@@ -180,7 +180,9 @@ def text_run(tmp_path, runtime):
     def text_run(name, partition=None, resume=False, **options):
         recipe = resolve(table, "text.toml")
         data_paths = DataPaths(partition=partition)
-        return train_run(recipe, tmp_path / name, data_paths=data_paths, runtime=runtime, resume=resume, details=False, **options)
+        return train_run(
+            recipe, tmp_path / name, data_paths=data_paths, runtime=runtime, resume=resume, details=False, **options
+        )
 
     return text_run
 

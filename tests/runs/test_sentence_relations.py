@@ -14,28 +14,27 @@ import pytest
 from datasets.errors import DataError
 from datasets.partition import ClientSamples, Partition, write_partition
 from datasets.relations import chemprot, pgr
-from datasets.text.relation_encoding import RelationEncoding, with_markers
 from tests.models.encoders_for_tests import PIECES, a_copy, encoder
 from tests.runs.resuming import assert_same_files, resumed_after
 from tests.upper_floors import (
     SECRET,
     assert_same_run,
     assert_same_weights,
+    builder,
     command,
     keras_weights,
     refusal,
     share_computations,
-    builder,
     write_recipe,
 )
 from tff_re.errors import UserError
-from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.models.inputs import RelationInput
 from tff_re.recipes.reading import TrainingOptions, locate, read_toml, resolve
+from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.runs.folder import RunFolder
+from tff_re.runs.results import read_history
 from tff_re.runs.run import train_run
 from tff_re.tasks.data_paths import DataPaths
-from tff_re.runs.results import read_history
 
 LENGTH, LONG = 20, 60
 """A length that cuts the sentences below, and one that does not."""

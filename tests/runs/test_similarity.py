@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import collections
-import functools
 import csv
+import functools
 import math
 import shutil
 from types import SimpleNamespace
@@ -16,13 +16,14 @@ import tomli_w
 from datasets.partition import LabelCounts
 from tests.computations import toolbox
 from tests.report.test_report import pixels
-from tests.upper_floors import Stop, break_off, command, share_computations, tiny, builder, write_recipe
-from tff_re.runs.checkpoints import Records, read_client_states
+from tests.runs.resuming import assert_same_files, resumed
+from tests.upper_floors import builder, command, share_computations, tiny, write_recipe
 from tff_re.comparison.outcome import Outcome, compare
-from tff_re.comparison.suite import load_suite
 from tff_re.comparison.report import write_report
+from tff_re.comparison.suite import load_suite
 from tff_re.errors import UserError
 from tff_re.report import first_and_last, rank_correlations, similarity_figure
+from tff_re.runs.checkpoints import Records, read_client_states
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.results import recorded_similarities
 from tff_re.runs.run import train_run

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from datasets.federated import ClientExamples, FederatedExamples
 from tests.upper_floors import (
     assert_same_weights,
+    builder,
     command,
     consultations,
     refusal,
@@ -26,7 +27,6 @@ from tests.upper_floors import (
     share_computations,
     text_recipe,
     tiny,
-    builder,
     write_json,
     write_recipe,
 )
@@ -34,10 +34,10 @@ from tff_re.runs import training
 from tff_re.runs.evaluation import Evaluation
 from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.run import train_run
-from tff_re.runtime import WorkerDied, open_runtime
 from tff_re.runs.results import best_values, read_history, write_results
+from tff_re.runs.run import train_run
 from tff_re.runs.training import RESTARTS_IN_A_ROW, Result, client_seed, flat_metrics, sample_clients, train
+from tff_re.runtime import WorkerDied, open_runtime
 
 
 def run(folder, runtime, *overrides, seed=None, **options):

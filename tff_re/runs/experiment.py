@@ -22,9 +22,9 @@ from tff_re import tasks
 from tff_re.errors import UserError
 from tff_re.models.inputs import HiddenRelationInput
 from tff_re.recipes.reading import Recipe
-from tff_re.tasks.sizes import LARGEST_MESSAGE, require_room_for_model, require_room_in_message
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.data_paths import DataPaths
+from tff_re.tasks.sizes import LARGEST_MESSAGE, require_room_for_model, require_room_in_message
 
 
 @dataclass(frozen=True)
@@ -164,15 +164,18 @@ def _require_room(recipe: Recipe, algorithm: FederatedAlgorithm, prepared: Prepa
     size = sum(sorted(kept, reverse=True)[:sampled])
     if size > LARGEST_MESSAGE:
         raise UserError(
-            f"{recipe.source}: the states of {sampled} clients of {recipe.algorithm.name} are {size / 1e9:.1f} GB, and a "
-            f"message to TFF's worker holds {LARGEST_MESSAGE / 1e9:g}; sample fewer clients a round, or a smaller model"
+            f"{recipe.source}: the states of {sampled} clients of {recipe.algorithm.name} are {size / 1e9:.1f} GB, and "
+            f"a message to TFF's worker holds {LARGEST_MESSAGE / 1e9:g}; sample fewer clients a round, or choose a "
+            "smaller model"
         )
 
 
 def _with_counts(recipe: Recipe, trainable: int, prepared: Prepared):
-    """The algorithm's options, with counts of the run filled in where the recipe leaves them open: all clients (SCAFFOLD
-    divides by their number), the facts of the knowledge base (Lazy MIL selects for each), the server's examples (FedED's
-    uploads are predictions of them)."""
+    """The algorithm's options, with counts of the run filled in where the recipe leaves them open.
+
+    These are all clients (SCAFFOLD divides by their number), the facts of the knowledge base (Lazy MIL selects for
+    each), and the server's examples (FedED's uploads are predictions of them).
+    """
     options = recipe.algorithm.options
     if getattr(options, "num_clients", trainable) is None:
         options = attrs.evolve(options, num_clients=trainable)

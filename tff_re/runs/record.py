@@ -138,7 +138,7 @@ def repair(record: RunRecord, folder: RunFolder, round_num: int) -> None:
 
 
 def begin_anew(folder: RunFolder) -> None:
-    """Removes damaged CSV files where there is no checkpoint: training starts at round 1 and needs none of their rows."""
+    """Removes damaged CSV files where there is no checkpoint: training starts at round 1, without their rows."""
     for name in BY_ROUND:
         path = getattr(folder, name)
         if path.exists() and rows_up_to(_text(path), name, math.inf) is None:

@@ -1,4 +1,4 @@
-"""What a run leaves: summary.json, the CSV files of its last evaluation, plots, model.keras; and reading its metrics."""
+"""What a run leaves: summary.json, CSV files of its last evaluation, plots, model.keras; and reading its metrics."""
 
 from __future__ import annotations
 

@@ -19,7 +19,6 @@ from tff_re.runs.training import Result, RoundReport, train
 from tff_re.runtime import Runtime, open_runtime, require_runtime
 from tff_re.tasks.data_paths import DataPaths
 
-
 _log = logging.getLogger("tff_re")
 
 

@@ -11,15 +11,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tff_re.runs.checkpoints import Records
 from tff_re.errors import UserError
-from tff_re.runs.evaluation import Evaluation, Evaluator, SelectionEvaluator, ServerEvaluation, ServerEvaluator, arranged, recorded_of_train
+from tff_re.runs.checkpoints import Records
+from tff_re.runs.evaluation import (
+    Evaluation,
+    Evaluator,
+    SelectionEvaluator,
+    ServerEvaluation,
+    ServerEvaluator,
+    arranged,
+    recorded_of_train,
+)
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.record import partition_digest
 from tff_re.runtime import Runtime, WorkerDied
 from tff_re.tasks.held_out import DEV
-
 
 _log = logging.getLogger(__name__)
 
@@ -148,7 +155,7 @@ def train(
 
 
 def _choose(state: OrderedDict, round_num: int, value: float | None) -> None:
-    """Keeps the weights of the round with the highest dev metric, the first of equals; they are part of the checkpoints."""
+    """Keeps the weights of the round with the highest dev metric, the first of equals, for the checkpoints."""
     if "chosen" in state and value > state["chosen"]["value"]:
         weights = state["server"]["weights"]
         state["chosen"] = OrderedDict(round=np.int64(round_num), value=np.float64(value), weights=weights)
