@@ -6,7 +6,7 @@ class UserError(Exception):
 
 
 def nearest(name: str, valid) -> str:
-    """' (did you mean x?)' for the nearest valid name, else the list of valid names."""
+    """ "did you mean 'x'?" for the nearest valid name, else the list of the valid names."""
     import difflib
 
     valid = sorted(str(v) for v in valid)

@@ -1,4 +1,4 @@
-"""A start without the wall of messages that TensorFlow and its company print; imported before them."""
+"""Silences the messages that TensorFlow and the libraries around it print at their start; imported before them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import warnings
 
 
 def be_quiet() -> None:
-    """Silences start-up messages of the libraries; what goes wrong later still shows."""
+    """Silences the libraries' start-up messages; later errors are still shown."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -38,7 +38,7 @@ def _drop_default_context() -> None:
 
     class NoContext(framework.SyncContext):
         def invoke(self, comp, arg):
-            raise RuntimeError("the interpreter ends: nothing is computed any more")
+            raise RuntimeError("the interpreter is shutting down; no computation runs any more")
 
     framework.set_default_context(NoContext())
     gc.collect()

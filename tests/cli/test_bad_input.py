@@ -63,28 +63,18 @@ def refused_without_a_trace(capsys, tmp_path, arguments, *parts):
 @pytest.mark.parametrize(
     ("spoil", "parts"),
     [
-        (lambda text: None, ["corpus.json: no such file"]),
-        (lambda text: text[:-3], ["corpus.json: line 1: byte ", "is not JSON", "repair the file or copy it again"]),
-        (lambda text: "[]", ["corpus.json: the file is not an object"]),
-        (lambda text: "{}", ["corpus.json: has no dialogues"]),
-        (lambda text: "\ud800", ["corpus.json: ", "byte 0"]),
+        (lambda whole: None, ["corpus.json: no such file"]),
+        (lambda whole: whole[:-3], ["corpus.json: line 1: byte ", "is not JSON", "repair the file or copy it again"]),
+        (lambda whole: whole.replace(b'"sentence_id": "3"', b"!", 1), ["corpus.json: line 1: byte 377: is not JSON"]),
+        (lambda whole: b"[]", ["corpus.json: the file is not an object"]),
+        (lambda whole: b"{}", ["corpus.json: has no dialogues"]),
+        (lambda whole: b"\xed\xa0\x80", ["corpus.json: ", "byte 0"]),
     ],
 )
 def test_broken_files(spoil, parts, text, capsys, tmp_path):
-    spoiled = spoil(text.corpus.read_text("utf-8"))
-    if spoiled is None:
-        text.corpus.unlink()
-    else:
-        text.corpus.write_text(spoiled, "utf-8", "surrogatepass")
+    spoiled = spoil(text.corpus.read_bytes())
+    text.corpus.unlink() if spoiled is None else text.corpus.write_bytes(spoiled)
     refused_without_a_trace(capsys, tmp_path, ["train", text.recipe, "--out", tmp_path / "run"], *parts)
-
-
-def test_a_byte_is_named_where_the_json_breaks(text, capsys, tmp_path):
-    whole = text.corpus.read_bytes()
-    at = whole.index(b'"sentence_id": "3"')
-    text.corpus.write_bytes(whole[:at] + b"!" + whole[at:])
-    train = ["train", text.recipe, "--out", tmp_path / "run"]
-    refused_without_a_trace(capsys, tmp_path, train, f"byte {at}: is not JSON")
 
 
 @pytest.mark.parametrize(
@@ -236,6 +226,20 @@ def test_words_that_are_none(arguments, parts, capsys, tmp_path, monkeypatch):
     refused_without_a_trace(capsys, tmp_path, arguments, *parts)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["train", "r.toml"], ["partition", "r.toml"], ["compare", "r.toml"], ["demo"], ["doctor"]),
+        *(["evaluate", "run"], ["export", "run"], ["cases", "run"], ["predict", "export", "x"]),
+    ],
+    ids=lambda words: words[0],
+)
+def test_too_little_memory_is_refused_before_tensorflow_is_imported(arguments, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (10**9, 10**9))
+    refused_without_a_trace(capsys, tmp_path, arguments, "ulimit -v allows 1.0 GB of address space")
+
+
 # Folders
 
 
@@ -251,27 +255,34 @@ def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_folders_that_are_taken(finished, capsys, tmp_path):
+@pytest.fixture
+def strangers(tmp_path):
+    """A folder with a file that is none of ours, which is still there at the end."""
+    folder = tmp_path / "strangers"
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("precious")
+    yield folder
+    assert [p.name for p in folder.iterdir()] == ["thesis.txt"]
+
+
+def test_folders_that_are_taken(finished, strangers, capsys, tmp_path):
     before = contents(finished.run)
     train = ["train", finished.recipe, "--out", finished.run]
     refusal(command(capsys, *train), f"{finished.run}: holds this run already; continue it with --resume")
     for options in (["--seed", "1"], ["--set", "training.rounds=4"], ["--seed", "1", "--resume"]):
         refusal(command(capsys, *train, *options), f"{finished.run}: holds another run", "give another --out")
     assert contents(finished.run) == before
-
-    strangers = tmp_path / "strangers"
-    strangers.mkdir()
-    (strangers / "thesis.txt").write_text("precious")
+    train[3] = strangers
     for options in ([], ["--resume"]):
-        typed = command(capsys, "train", finished.recipe, "--out", strangers, *options)
-        refusal(typed, f"{strangers}: is not empty and holds no run")
-    assert [p.name for p in strangers.iterdir()] == ["thesis.txt"]
+        refusal(command(capsys, *train, *options), f"{strangers}: is not empty and holds no run")
 
 
-def test_folders_that_are_files(finished, capsys, tmp_path):
-    file = tmp_path / "file"
+def test_folders_that_are_files_or_hold_nothing_to_resume(finished, capsys, tmp_path):
+    file, new = tmp_path / "file", tmp_path / "new"
     file.write_text("text")
     train = ["train", finished.recipe, "--out"]
+    words = f"{new}: there is no run to resume; leave --resume out"
+    refused_without_a_trace(capsys, tmp_path, [*train, new, "--resume"], words)
     refused_without_a_trace(capsys, tmp_path, [*train, file], f"{file}: is a file; give --out a folder")
     refused_without_a_trace(capsys, tmp_path, [*train, file / "run"], f"{file}: is a file, not a folder")
     assert file.read_text() == "text"
@@ -297,12 +308,6 @@ def test_what_may_not_be_written_is_named(tmp_path):
         raise OSError(122, "Disk quota exceeded")
     with pytest.raises(IsADirectoryError), writing(tmp_path):
         raise IsADirectoryError(21, "Is a directory")
-
-
-def test_nothing_to_resume(finished, capsys, tmp_path):
-    new = tmp_path / "new"
-    train = ["train", finished.recipe, "--out", new, "--resume"]
-    refused_without_a_trace(capsys, tmp_path, train, f"{new}: there is no run to resume; leave --resume out")
 
 
 def test_two_processes_in_one_folder(finished, capsys):
@@ -344,22 +349,17 @@ def test_folders_that_are_no_runs_and_no_exports(finished, capsys, tmp_path):
         refusal(command(capsys, name, begun), f"{begun}: has no checkpoint yet; finish the run with: train --resume")
 
 
-def test_an_export_that_is_there_already(finished, capsys, tmp_path):
+def test_an_export_that_is_there_already(finished, strangers, capsys, tmp_path):
     out = tmp_path / "export"
     assert command(capsys, "export", finished.run, "--out", out).code == 0
     before = contents(out)
     refusal(command(capsys, "export", finished.run, "--out", out), f"{out}: holds an export already")
     assert contents(out) == before
     assert command(capsys, "export", finished.run, "--out", out, "--overwrite").code == 0
-    strangers = tmp_path / "strangers"
-    strangers.mkdir()
-    (strangers / "thesis.txt").write_text("precious")
     for options in ([], ["--overwrite"]):
         typed = command(capsys, "export", finished.run, "--out", strangers, *options)
         refusal(typed, f"{strangers}: exists and is not an export of this project")
-    assert [p.name for p in strangers.iterdir()] == ["thesis.txt"]
-    typed = command(capsys, "predict", out, "发烧")
-    refusal(typed, "the model takes feature vectors, not texts")
+    refusal(command(capsys, "predict", out, "发烧"), "the model takes feature vectors, not texts")
 
 
 def test_a_split_that_nobody_has(text, runtime, capsys, tmp_path):

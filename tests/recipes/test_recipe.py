@@ -42,8 +42,9 @@ def test_shipped_suites_resolve_for_all_their_seeds(name):
 
 
 def test_a_resolved_recipe_has_every_option():
-    text = tiny().to_toml()
-    table = tomllib.loads(text)
+    recipe = tiny("algorithm.mu=0.5", "training.rounds=9", seed=5)
+    table = tomllib.loads(recipe.to_toml())
+    assert resolve(table, recipe.source) == recipe and recipe.training.rounds == 9 and recipe.seed == 5
     assert table["algorithm"]["batch_size"] == 10 and table["partition"]["name"] == "natural"
     assert table["evaluation"] == {"every": 1, "train_split": True}
     assert "max_gradient_norm" not in table["algorithm"], "not set is left out, as TOML has no null"
@@ -70,10 +71,6 @@ ALGORITHM, TRAINING, TASK = SYNTHETIC["algorithm"], SYNTHETIC["training"], SYNTH
         ({"evaluation": {"every": 0}}, "'evaluation.every' must be at least 1, got 0"),
         ({"algorithm": {**ALGORITHM, "mu": -0.5}}, "'algorithm.mu' must be at least 0, got -0.5"),
         ({"algorithm": {**ALGORITHM, "mu": float("nan")}}, "'algorithm.mu' must be a finite number, got nan"),
-        (
-            {"algorithm": {**ALGORITHM, "learning_rate": 0}},
-            "'algorithm.learning_rate' must be above zero, or noth",
-        ),
         ({"algorithm": {**ALGORITHM, "learning_rate": 1e-60}}, "'algorithm.learning_rate' must be above zero, or noth"),
         ({"algorithm": {**ALGORITHM, "learning_rate": -1}}, "'algorithm.learning_rate' must be at least 0, got -1"),
         ({"algorithm": {**ALGORITHM, "server_step": 0}}, "'algorithm.server_step' must be above zero, or nothing is l"),
@@ -108,10 +105,8 @@ ALGORITHM, TRAINING, TASK = SYNTHETIC["algorithm"], SYNTHETIC["training"], SYNTH
         ({"seed": -1}, "'seed' must be a whole number from 0"),
         ({"seed": 2**32}, "'seed' must be a whole number from 0 to 2^32 - 1, got 4294967296"),
         ({"seed": True}, "'seed' must be a whole number from 0"),
-        ({"seed": "1"}, "'seed' must be a whole number from 0"),
         ({"name": ""}, "'name' must be a string in quotes, got ''"),
-        ({"name": "../../escaped"}, "'../../escaped' holds a path's separator; name the place of the folder by --out"),
-        ({"name": "/tmp/escaped"}, "holds a path's separator"),
+        ({"name": "../../escaped"}, "'../../escaped' holds a path's separator; give the folder by --out"),
         ({"name": "a\\b"}, "holds a path's separator"),
         ({"name": ".."}, "'..' begins with a dot"),
         ({"name": ".hidden"}, "begins with a dot"),
@@ -121,11 +116,8 @@ ALGORITHM, TRAINING, TASK = SYNTHETIC["algorithm"], SYNTHETIC["training"], SYNTH
         ({"name": "症" * 51}, "is longer than 150 bytes"),
         ({"description": 3}, "'description' must be a string in quotes, got 3"),
         ({"published": {"test/accuracy": "0.8"}}, "[published] must be a table of numbers"),
-        (
-            {"published": {"test/acuracy": 0.8}},
-            "[published]: there is no metric 'test/acuracy'; did you mean 'test/acc",
-        ),
         ({"published": {"test/accuracy": True}}, "[published] must be a table of numbers"),
+        ({"published": {"test/acuracy": 0.8}}, "[published]: there is no metric 'test/acuracy'; did you mean 'test/"),
     ],
 )
 def test_what_is_wrong_is_named_with_file_and_key(change, wanted, tmp_path):
@@ -148,25 +140,20 @@ def test_no_algorithm_takes_a_rate_or_step_of_zero(name):
                 resolve({**SYNTHETIC, "algorithm": {"name": name}}, "r.toml", (f"algorithm.{key}={value}",))
 
 
-def test_a_name_of_a_run_is_no_path(capsys, tmp_path, monkeypatch):
+def test_a_refused_recipe_leaves_nothing(capsys, tmp_path, monkeypatch):
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)
     refusal(command(capsys, "train", write_recipe(tmp_path / "r.toml", name="../../escaped")), "a path's separator")
-    refusal(command(capsys, "train", write_recipe(tmp_path / "r.toml"), "--set", "name=../x"), "a path's separator")
+    path = write_recipe(tmp_path / "r.toml", training={"roundz": 3})
+    refusal(command(capsys, "train", path, "--set", "name=../x"), "a path's separator")
+    refusal(command(capsys, "train", path), path, "'training.roundz'", "did you mean 'rounds'?")
     assert not list(folder.iterdir()) and {path.name for path in tmp_path.iterdir()} == {"work", "r.toml"}
 
 
 @pytest.mark.parametrize("name", ["cdr 2, λ = 0.5", "症状", "a.b_c-d", "症" * 50])
 def test_names_that_are_no_paths(name, tmp_path):
     assert load(str(write_recipe(tmp_path / "r.toml", name=name))).name == name
-
-
-def test_a_refused_recipe_on_the_command_line(capsys, tmp_path):
-    path = write_recipe(tmp_path / "r.toml", training={"roundz": 3})
-    out = tmp_path / "run"
-    refusal(command(capsys, "train", path, "--out", out), path, "'training.roundz'", "did you mean 'rounds'?")
-    assert not out.exists()
 
 
 @pytest.mark.parametrize(
@@ -257,12 +244,6 @@ def test_bad_overrides(override, wanted):
     with pytest.raises(UserError) as caught:
         tiny(override)
     assert wanted in str(caught.value)
-
-
-def test_overrides_are_in_what_is_kept_beside_the_run():
-    recipe = tiny("algorithm.mu=0.5", "training.rounds=9", seed=5)
-    again = resolve(tomllib.loads(recipe.to_toml()), recipe.source)
-    assert again == recipe and again.training.rounds == 9 and again.seed == 5
 
 
 # Whatever TOML can hold. Mutations of a good recipe go deeper than tables made of nothing.

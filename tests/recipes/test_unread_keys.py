@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.upper_floors import command, consultations, refusal, sentence, text_recipe, write_json, write_recipe
+from tests.upper_floors import consultations, sentence, text_recipe, write_json
 from tff_re.errors import UserError
 from tff_re.recipes.reading import resolve
 from tff_re.runs.experiment import ExperimentBuilder
@@ -54,13 +54,6 @@ def test_a_key_that_would_not_be_read(task, key, value, needs):
 def test_the_default_value_is_no_setting():
     task = {**BAGS, "dataset": "nyt10", "noise_rate": 0.4, "planted_seed": 0}
     assert resolve({"task": task, "model": {"name": "pcnn"}, "algorithm": {"name": "fedavg"}}, "r.toml")
-
-
-def test_the_command_line_says_so_in_a_line(tmp_path, capsys):
-    corpus = write_json(tmp_path / "corpus.json", consultations())
-    recipe = write_recipe(tmp_path / "r.toml", text_recipe(corpus, encoding="characters", symptoms=MISSING))
-    refusal(command(capsys, "train", recipe, "--out", tmp_path / "out"), "'task.symptoms' needs encoding = 'words'")
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Standard output, where its reader may go and its device may be full."""
+"""Standard output whose reader may go away and whose device may be full."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def guarded_output() -> Iterator[None]:
     guarded = sys.stdout = _Guarded(before)
     try:
         yield
-        guarded.flush()  # else Python would tell of it at its end, in a traceback
+        guarded.flush()  # else Python prints a traceback at its exit
     finally:
         if guarded.failed:
             drop_standard_output()
@@ -74,8 +74,8 @@ class _Guarded:
 
 
 def drop_standard_output() -> None:
-    """What is left in its buffer goes nowhere, and does not fail again at Python's end."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # a stream of a notebook or a test has no number
+    """What is left in its buffer is discarded, so that it does not fail again at Python's exit."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # a notebook's stream has no file number
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)

@@ -31,7 +31,7 @@ SEEDS = 2**32
 """Seeds lie below; Keras' initialisers take no larger one."""
 
 FOLDER = Path(__file__).parent
-# Bytes of a name: a file's may have 255, and a seed, a metric and an ending come behind it.
+# Bytes: a file's name may have 255, and a seed, a metric and an extension are added to a recipe's.
 LONGEST_NAME = 150
 
 
@@ -220,7 +220,7 @@ def file_name_problem(name: str) -> str | None:
     if has_control_character(name):
         return f"{shown} holds a control character; leave it out"
     if "/" in name or "\\" in name:
-        return f"{shown} holds a path's separator; name the place of the folder by --out"
+        return f"{shown} holds a path's separator; give the folder by --out"
     if name.startswith("."):
         return f"{shown} begins with a dot; leave it out"
     if name != name.strip():
@@ -282,7 +282,7 @@ def _require_learning(options, source: str) -> None:
 
 
 def choices(section: str) -> dict[str, type]:
-    """Name -> options dataclass of what may stand under [task], [partition], [model] or [algorithm]."""
+    """Name -> options dataclass of the choices of [task], [partition], [model] or [algorithm]."""
     return {name: options() for name, options in _OPTIONS[section]().items()}
 
 
