@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-from tff_re.runs.training import RoundReport
+if TYPE_CHECKING:  # it imports TensorFlow, before which the limits of the shell are looked at
+    from tff_re.runs.training import RoundReport
 
 _LINES = 20
 
