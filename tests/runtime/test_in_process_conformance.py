@@ -1,4 +1,4 @@
-"""Every algorithm gives in this process what it gives in the worker: state, memory and metrics after two rounds."""
+"""Two rounds in this process and in the worker give the same state, client states and metrics."""
 
 from __future__ import annotations
 
@@ -36,7 +36,13 @@ def three_clients(number):
     return [*clients_of_round(number), toolbox.client(np.where(np.arange(3) == 1, np.nan, x), y, seed=(0, 9))]
 
 
-@pytest.mark.parametrize("name", NAMES)
+REPRESENTATIVES = {"fedavg", "fedcmc", "feded", "fedpap", "lazy_mil", "mil_att_ra", "moon", "scaffold"}
+"""One for each number of stages, for states of clients and of the server, for examples at the server and for bags."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in REPRESENTATIVES else pytest.mark.slow) for n in NAMES]
+)
 def test_two_rounds_are_those_of_the_worker(contexts, name):
     model = toolbox.linear_model(3, 3, bags=case(name).bags)
     algorithm = algorithms.find(name).build(model, options_of(name, **STATEFUL, num_clients=3))

@@ -342,7 +342,7 @@ def test_something_else_that_listens(tmp_path):
 
 def test_a_worker_at_a_port_that_is_taken(workers, tmp_path, processes):
     before = len(processes.running())
-    with pytest.raises(WorkerStartFailed, match=f"port {workers[0].port} cannot be had"):
+    with pytest.raises(WorkerStartFailed, match=f"port {workers[0].port} is not available"):
         Worker(tmp_path / "log", port=workers[0].port).start()
     assert len(processes.running()) == before
     assert workers[0].alive

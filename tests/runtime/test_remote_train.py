@@ -65,11 +65,12 @@ def test_a_run_that_loses_a_worker(workers, tmp_path):
     assert "the others repeat the round of its clients" in log
 
 
-def test_an_unreachable_worker_leaves_no_folder(tmp_path, capsys):
+def test_an_unreachable_worker_leaves_no_folder(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(RemoteRuntime.__init__.__kwdefaults__, "connect_timeout", 0.5)
     recipe, port = write_recipe(tmp_path / "tiny.toml"), free_port()
     for arguments in (["train", recipe], ["compare", recipe]):
         typed = command(capsys, *arguments, "--runtime", f"remote:127.0.0.1:{port}", "--out", tmp_path / "run")
-        refusal(typed, f"no worker answered at 127.0.0.1:{port}", "python -m tff_re.run worker")
+        refusal(typed, f"no worker answered at 127.0.0.1:{port} within 0.5 s", "python -m tff_re.run worker")
         assert not (tmp_path / "run").exists()
 
 

@@ -215,7 +215,7 @@ def test_without_namespaces_it_runs_and_tells_why(no_namespaces, tmp_path):
 def test_a_namespace_without_rights_is_none(tmp_path):
     """What Ubuntu does since 23.10: the namespace is given, and nothing is allowed in it."""
     code = (
-        "import os; from tff_re.runtime import private_network as p\n"
+        "import os; from tff_re.runtime.local import private_network as p\n"
         "def no(*_): raise PermissionError(1, 'Operation not permitted')\n"
         "p.fcntl.ioctl = no; before = os.readlink('/proc/self/ns/net')\n"
         "print(p.enter_private_network(), before == os.readlink('/proc/self/ns/net'))"
@@ -227,7 +227,7 @@ def test_a_namespace_without_rights_is_none(tmp_path):
 
 def _told(code, *arguments):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", "import os, sys; from tff_re.runtime import private_network as p\n" + code]
+    command = [sys.executable, "-c", "import os, sys; from tff_re.runtime.local import private_network as p\n" + code]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=True, env=environment)
     return done.stdout.strip()
 
@@ -252,7 +252,7 @@ def test_root_keeps_its_right_to_the_files_of_others(tmp_path):
 def test_an_attempt_that_is_killed_is_a_refusal():
     """What a seccomp filter may do."""
     code = "p._enter = lambda: os.kill(os.getpid(), 31); print(p.enter_private_network())"
-    assert _told(code) == "the process that tried it ended with -31 and told nothing"
+    assert _told(code) == "the process that tried it ended with -31 and reported nothing"
 
 
 def test_a_folder_for_temporary_files_whose_path_is_long(tmp_path, monkeypatch):
@@ -335,7 +335,7 @@ def test_killed_worker_is_told_by_signal(worker, processes):
     assert worker.wait_for_end(2)
     death = worker.death()
     assert (death.signal_number, death.exit_code, death.pid) == (signal.SIGKILL, None, worker.pid)
-    assert f"process {worker.pid}" in str(death) and "SIGKILL" in str(death) and "client_state" in str(death)
+    assert f"process {worker.pid}" in str(death) and "SIGKILL" in str(death) and "memory" in str(death)
     assert str(worker.log_path) in str(death) and "\n" not in str(death)
     assert not worker.stopped
 

@@ -27,7 +27,9 @@ def test_a_certificate_that_is_valid(certificates):
 def test_a_key_that_others_may_use(copy, mode):
     copy.key.chmod(mode)
     for use in (copy.check, copy.contents, lambda: open_channel("localhost:1", copy)):
-        with pytest.raises(RuntimeProblem, match=rf"{copy.key}: others may use it \(mode {mode:04o}\); chmod 600 "):
+        with pytest.raises(
+            RuntimeProblem, match=rf"{copy.key}: other users may use it \(mode {mode:04o}\); chmod 600 "
+        ):
             use()
     copy.key.chmod(0o400)
     assert copy.check()
@@ -56,7 +58,7 @@ def test_a_certificate_that_is_not_valid_yet(copy, certificates):
     when = ["-startdate", "20800101000000Z", "-enddate", "20900101000000Z"]
     subprocess.run([*signing, *by_whom, *when], cwd=config.parent, check=True, capture_output=True)
     for as_client in (False, True):
-        with pytest.raises(RuntimeProblem, match=r"client\.pem: is not valid yet; look at this machine's clock"):
+        with pytest.raises(RuntimeProblem, match=r"client\.pem: is not valid yet; check this machine's clock"):
             copy.check(as_client=as_client)
 
 

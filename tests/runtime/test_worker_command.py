@@ -128,7 +128,7 @@ def test_a_worker_that_dies_is_started_again(guard, started, port):
 
 def test_the_bare_worker(started, port):
     process, line = started("--port", port, "--insecure")
-    assert "all interfaces, for anybody" in line and "without encryption" in line
+    assert "all interfaces, open to everybody" in line and "without encryption" in line
     assert check_worker(f"localhost:{port}", None, 20) is None
     process.end(signal.SIGINT)
 
@@ -159,10 +159,11 @@ def test_a_client_is_told_what_is_wrong_with_which_certificate(guard, started, p
     told = check_worker(here, certificates["expired"], seconds)
     assert told == f"the worker refuses our certificate {certificates['expired'].cert}: it has expired"
     told = check_worker(here, stranger, seconds)
-    assert told.startswith(f"the worker refuses our certificate {stranger.cert}: it is not signed by the authority")
+    assert told.startswith(f"the worker refuses our certificate {stranger.cert}: it is not signed by the worker's CA")
     misled = Tls(client.cert, client.key, stranger.ca.with_name("theirs.pem"))
     assert (
-        check_worker(here, misled, seconds) == f"the worker's certificate is not signed by the authority of {misled.ca}"
+        check_worker(here, misled, seconds)
+        == f"the worker's certificate is not signed by the CA certificate {misled.ca}"
     )
     assert "IP address mismatch" in check_worker(f"127.0.0.2:{port}", client, seconds)
     refusal(command(capsys, "worker", "--check", here, *options(stranger)), str(stranger.cert), "it is not signed")
@@ -181,7 +182,7 @@ def test_a_client_with_tls_of_a_worker_without(guard, started, port, certificate
         ([], ["--port PORT", "--check HOST:PORT"]),
         (["--port", "8000", "--check", "ward3:8000"], ["--port PORT", "--check HOST:PORT"]),
         (["--port", "0"], ["--port"]),
-        (["--check", "ward3"], ["'ward3' is no address"]),
+        (["--check", "ward3"], ["'ward3' is not the address"]),
         (["--port", "8000", "--tls-cert", "a.pem"], ["missing: --tls-key (TFF_RE_TLS_KEY), --tls-ca"]),
         (["--port", "8000", "--bind", "0.0.0.0"], ["0.0.0.0", "--tls-cert", "--insecure"]),
         (["--port", "8000", "--bind", "0.0.0.0", "--insecure"], ["leave out --bind"]),

@@ -5,9 +5,9 @@ Importing this package imports neither TensorFlow nor TensorFlow Federated; ente
 
 import os
 from collections.abc import Callable
-from typing import Protocol
 
 from tff_re.runtime.addresses import parse_addresses
+from tff_re.runtime.base import Runtime
 from tff_re.runtime.errors import (
     ComputationFailed,
     RuntimeClosed,
@@ -40,37 +40,17 @@ __all__ = [
 ]
 
 
-class Runtime(Protocol):
-    """What every runtime can do. While it is open, its context is TFF's default in the thread that opened it."""
-
-    name: str
-
-    def __enter__(self) -> "Runtime": ...
-
-    def __exit__(self, *exception) -> None: ...
-
-    def restart(self) -> None:
-        """Begins anew after `WorkerDied`; the object stays the same."""
-
-    @property
-    def alive(self) -> bool:
-        """Whether computations can be called now."""
-
-    def describe(self) -> dict:
-        """What a run's record tells about it; fit for JSON."""
-
-
 _RUNTIMES: dict[str, Callable[..., Runtime]] = {"local": LocalRuntime, "in-process": InProcessRuntime}
 _WITH_ADDRESSES = "remote"
 
 
 def runtime_names() -> tuple[str, ...]:
-    """The names that `open_runtime` knows, as they are written."""
+    """The names that `open_runtime` knows, in the form in which they are given."""
     return (*_RUNTIMES, f"{_WITH_ADDRESSES}:HOST:PORT,HOST:PORT")
 
 
 def check_runtime_name(name: str) -> None:
-    """Nothing where `open_runtime` knows the name.
+    """Checks that `open_runtime` knows the name.
 
     Raises:
       UnknownRuntime: there is no such runtime, or an address in its name is malformed.
@@ -79,11 +59,11 @@ def check_runtime_name(name: str) -> None:
     if kind == _WITH_ADDRESSES:
         parse_addresses(addresses)
     elif name not in _RUNTIMES:
-        raise UnknownRuntime(f"there is no runtime named {name!r}; there is: {', '.join(runtime_names())}")
+        raise UnknownRuntime(f"there is no runtime named {name!r}; available: {', '.join(runtime_names())}")
 
 
 def require_runtime(name: str) -> None:
-    """Nothing where the runtime of that name can be had now, as far as that is known without starting anything.
+    """Checks that the runtime of that name can be opened now, as far as that is known without starting anything.
 
     Raises:
       UnknownRuntime: see `check_runtime_name`.

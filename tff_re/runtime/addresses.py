@@ -1,4 +1,4 @@
-"""Addresses of workers, `HOST:PORT` with commas between."""
+"""Addresses of workers, `HOST:PORT` separated by commas."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FORM = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """(host, port) of `HOST:PORT`; an IPv6 address stands in brackets.
+    """(host, port) of `HOST:PORT`; an IPv6 address is in brackets.
 
     Raises:
       UnknownRuntime: it is not of that form.
@@ -19,7 +19,7 @@ def parse_address(text: str) -> tuple[str, int]:
     found = _FORM.fullmatch(text)
     if not found or not 0 < int(found["port"]) < 65536:
         raise UnknownRuntime(
-            f"{text!r} is no address of a worker; it must be HOST:PORT, e.g. ward3:8000 or [fd00::3]:8000"
+            f"{text!r} is not the address of a worker; it must be HOST:PORT, e.g. ward3:8000 or [fd00::3]:8000"
         )
     return found["host"], int(found["port"])
 
@@ -28,7 +28,7 @@ def parse_addresses(text: str) -> tuple[str, ...]:
     """The addresses of `HOST:PORT,HOST:PORT`, each as `HOST:PORT`.
 
     Raises:
-      UnknownRuntime: there is none, one is malformed, or one stands there twice.
+      UnknownRuntime: there is none, one is malformed, or one is a duplicate.
     """
     if not text.strip():
         raise UnknownRuntime("the runtime 'remote' needs the workers' addresses: remote:HOST:PORT,HOST:PORT")
@@ -37,7 +37,7 @@ def parse_addresses(text: str) -> tuple[str, ...]:
         host, port = parse_address(part.strip())
         address = f"{host.lower()}:{port}"
         if address in addresses:
-            raise UnknownRuntime(f"the worker {address} is named twice; every worker takes part once")
+            raise UnknownRuntime(f"duplicate worker {address}; name each worker once")
         addresses.append(address)
     return tuple(addresses)
 

@@ -15,7 +15,7 @@ _OPTIONS = [
     ("grpc.enable_http_proxy", 0),  # a web proxy set in the environment passes no gRPC
     ("grpc.use_local_subchannel_pool", 1),  # a channel shares no connection with another one's credentials
 ]
-# Frees nothing, so that it does nothing; written out here because TFF's own messages come with all of TensorFlow.
+# With an empty message it frees nothing. Written out here because TFF's own messages would import TensorFlow.
 _NOTHING_TO_DO = "/tensorflow_federated.v0.ExecutorGroup/Dispose"
 _PAUSE_SECONDS = 0.1
 _LOOK_SECONDS = 1.0
@@ -37,22 +37,22 @@ def open_channel(address: str, tls: Tls | None) -> grpc.Channel:
 
 
 def why_no_answer(channel: grpc.Channel, seconds: float) -> str | None:
-    """None if a worker answers a question within so many seconds, else what happened instead."""
+    """None if a worker answers a question within `seconds`, else what happened instead."""
     try:
         channel.unary_unary(_NOTHING_TO_DO)(b"", timeout=seconds)
     except grpc.RpcError as error:
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-            return "what listens there is no worker of TensorFlow Federated"
+            return "a program that is not a TensorFlow Federated worker listens there"
         if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
             return SILENCE
         if error.code() in _NO_ANSWER:
             return " ".join((error.details() or error.code().name).split())
-        # It does not know the executor that we did not name: it is there.
+        # Any other error comes from a worker: it misses the name of an executor.
     return None
 
 
 def connect(address: str, tls: Tls | None, seconds: float) -> grpc.Channel | str:
-    """A channel to a worker that answers within so many seconds, else what happened instead.
+    """A channel to a worker that answers within `seconds`, else what happened instead.
 
     Every attempt is a channel of its own: one that could not connect waits for up to 20 s before it tries again.
     """
@@ -68,7 +68,7 @@ def connect(address: str, tls: Tls | None, seconds: float) -> grpc.Channel | str
             return channel
         channel.close()
         if tls is not None and (refusal := why_refused(*parse_address(address), tls, _LOOK_SECONDS)):
-            return refusal  # waiting would not mend it
+            return refusal  # waiting would not help
         told = told if reason == SILENCE else reason
         if time.monotonic() + _PAUSE_SECONDS > deadline:
             return told
@@ -76,7 +76,7 @@ def connect(address: str, tls: Tls | None, seconds: float) -> grpc.Channel | str
 
 
 def check_worker(address: str, tls: Tls | None, seconds: float) -> str | None:
-    """None if a worker answers within so many seconds, else what happened instead."""
+    """None if a worker answers within `seconds`, else what happened instead."""
     found = connect(address, tls, seconds)
     if isinstance(found, str):
         return found

@@ -1,8 +1,8 @@
-"""What can go wrong with a runtime, apart from mistakes in the computation's own types."""
+"""Errors of runtimes. A value of the wrong type raises TFF's own errors."""
 
 
 class RuntimeProblem(Exception):
-    """Base of all errors of `tff_re.runtime`; its text is one line that can be shown to the user as it is."""
+    """Base of all errors of `tff_re.runtime`; its text is one line for the user."""
 
 
 class UnknownRuntime(RuntimeProblem, ValueError):
@@ -34,9 +34,12 @@ class WorkerDied(RuntimeProblem):
 class RuntimeClosed(RuntimeProblem):
     """A computation was called through a runtime that has been closed or restarted since."""
 
+    def __init__(self, message="the runtime that this computation was called in has been closed"):
+        super().__init__(message)
+
 
 class ComputationFailed(RuntimeProblem):
-    """A computation raised inside the worker, which itself is well.
+    """A computation raised an error; the worker goes on.
 
     Attributes:
       code: the name of the gRPC status, such as `"INVALID_ARGUMENT"`.

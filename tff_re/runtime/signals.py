@@ -1,4 +1,4 @@
-"""What a command does when it is asked to end."""
+"""What a command does on SIGTERM."""
 
 import signal
 import threading
@@ -26,6 +26,6 @@ def install_signal_handlers() -> bool:
 
 
 def _raise_system_exit(number, frame):
-    # A second SIGTERM shall not break off the tidying up that the first one began.
+    # A second SIGTERM must not interrupt the cleanup that the first one began.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SystemExit(SIGTERM_EXIT_STATUS)

@@ -16,24 +16,24 @@ from pathlib import Path
 from tff_re.runtime.errors import RuntimeProblem
 
 VARIABLES = {"cert": "TFF_RE_TLS_CERT", "key": "TFF_RE_TLS_KEY", "ca": "TFF_RE_TLS_CA"}
-# OpenSSL's numbers of: no issuer at hand, itself signed by nobody else, an authority that is not ours, a chain of one.
+# OpenSSL's codes: issuer not found, self-signed, self-signed in the chain, issuer not found locally, unverifiable leaf.
 _UNKNOWN_AUTHORITY = (2, 18, 19, 20, 21)
 _EXPIRED, _NOT_YET_VALID = 10, 9
-# What a worker's proxy answers to a certificate, by the end of OpenSSL's name of it.
+# TLS alerts with which a worker's proxy refuses a certificate, by the end of OpenSSL's name.
 _ALERTS = {
     "CERTIFICATE_EXPIRED": "it has expired",
-    "UNKNOWN_CA": "it is not signed by the authority that the worker was given (--tls-ca)",
+    "UNKNOWN_CA": "it is not signed by the worker's CA certificate (--tls-ca)",
     "CERTIFICATE_REVOKED": "it was revoked",
-    "CERTIFICATE_REQUIRED": "it got none",
+    "CERTIFICATE_REQUIRED": "none was sent",
     "BAD_CERTIFICATE": "it is damaged, or not valid yet",
     "UNSUPPORTED_CERTIFICATE": "it is not meant for clients",
-    "CERTIFICATE_UNKNOWN": "it gives no reason",
+    "CERTIFICATE_UNKNOWN": "no reason given",
 }
 
 
 @dataclass(frozen=True)
 class Tls:
-    """Our certificate, its key, and the authority that signed the other side's certificate; PEM files."""
+    """Our certificate, its key, and the CA certificate of the peers; PEM files."""
 
     cert: Path
     key: Path
@@ -43,7 +43,7 @@ class Tls:
         """What is in the files, by `cert`, `key` and `ca`.
 
         Raises:
-          RuntimeProblem: one of them cannot be read or is not PEM, or others than its owner may read the key.
+          RuntimeProblem: one of them cannot be read or is not PEM, or other users may read the key.
         """
         found = {}
         for name in VARIABLES:
@@ -57,11 +57,11 @@ class Tls:
             if b"-----BEGIN " not in found[name]:
                 raise RuntimeProblem(f"TLS, {name}: {path}: is not a PEM file")
             if name == "key" and mode & (stat.S_IRWXG | stat.S_IRWXO):
-                raise RuntimeProblem(f"TLS, key: {path}: others may use it (mode {mode:04o}); chmod 600 {path}")
+                raise RuntimeProblem(f"TLS, key: {path}: other users may use it (mode {mode:04o}); chmod 600 {path}")
         return found
 
     def check(self, *, as_client: bool = False) -> str:
-        """Looks at our own files; returns until when the certificate is valid, as OpenSSL writes it.
+        """Checks our own files; returns the end of the certificate's validity, as OpenSSL writes it.
 
         The standard library reads no certificate, but verifies one: ours does a handshake in memory, at the end at
         which it is used, since its extended key usage may allow no other.
@@ -101,11 +101,9 @@ class Tls:
             return ends[as_client].getpeercert()["notAfter"]
         except ssl.SSLCertVerificationError as error:
             if error.verify_code == _EXPIRED:
-                raise RuntimeProblem(f"TLS, cert: {self.cert}: has expired; have a new one signed") from None
+                raise RuntimeProblem(f"TLS, cert: {self.cert}: has expired; get a new one signed") from None
             if error.verify_code == _NOT_YET_VALID:
-                raise RuntimeProblem(
-                    f"TLS, cert: {self.cert}: is not valid yet; look at this machine's clock"
-                ) from None
+                raise RuntimeProblem(f"TLS, cert: {self.cert}: is not valid yet; check this machine's clock") from None
             raise RuntimeProblem(f"TLS, cert: {self.cert}: {error.verify_message}") from None
         except ssl.SSLError as error:
             raise RuntimeProblem(f"TLS: {self.cert}: OpenSSL cannot use it ({error.reason})") from None
@@ -123,7 +121,7 @@ def chosen(**given: Path | None) -> Tls | None:
     if missing:
         options = ", ".join(f"--tls-{name} ({VARIABLES[name]})" for name in missing)
         raise RuntimeProblem(
-            f"TLS needs a certificate, its key and the authority of the other side; missing: {options}"
+            f"TLS needs a certificate, its key and the CA certificate of the peers; missing: {options}"
         )
     return Tls(**{name: Path(given[name]) for name in VARIABLES})
 
@@ -135,10 +133,10 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Tls | None
 
 
 def why_refused(host: str, port: int, tls: Tls, seconds: float) -> str | None:
-    """What is wrong with the worker's certificate, or in its eyes with ours; None where nothing is, or nobody answers.
+    """Why we refuse the worker's certificate, or the worker ours; None if neither does, or if it does not answer.
 
-    gRPC tells no more than that there is no connection. With TLS 1.3 a worker judges our certificate after the
-    handshake, so that the verdict comes in the place of an answer.
+    gRPC says only that there is no connection. With TLS 1.3 a worker checks our certificate after the handshake, so
+    that its alert comes in place of an answer.
     """
     import ssl
 
@@ -154,7 +152,7 @@ def why_refused(host: str, port: int, tls: Tls, seconds: float) -> str | None:
             secured.recv(1)
     except ssl.SSLCertVerificationError as error:
         if error.verify_code in _UNKNOWN_AUTHORITY:
-            return f"the worker's certificate is not signed by the authority of {tls.ca}"
+            return f"the worker's certificate is not signed by the CA certificate {tls.ca}"
         return f"the worker's certificate is refused: {error.verify_message}"
     except ssl.SSLError as error:
         reason = error.reason or ""

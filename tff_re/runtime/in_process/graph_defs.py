@@ -1,4 +1,4 @@
-"""TensorFlow graphs made ready to live beside each other in one process: no name is taken twice."""
+"""TensorFlow graphs with unique names, so that several can be in one process."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def nodes_of(graph_def: tf.compat.v1.GraphDef) -> Iterator[tf.compat.v1.NodeDef]
 
 
 def keeps_state(graph_def: tf.compat.v1.GraphDef) -> bool:
-    """Whether a run leaves something behind that another one at the same time could see: variables, tables, queues,
-    the places of random generators."""
+    """Whether a run changes what another run at the same time could see: variables, tables, queues, the positions of
+    random generators."""
     return any("shared_name" in node.attr or "seed2" in node.attr for node in nodes_of(graph_def))
 
 

@@ -58,7 +58,7 @@ class InProcessContext(tff.framework.SyncContext):
         cancelled = Cancellation()
         with self._lock:
             if self._closed:
-                raise _closed()
+                raise RuntimeClosed()
             self._running.add(cancelled)
         call: concurrent.futures.Future = concurrent.futures.Future()
 
@@ -74,7 +74,7 @@ class InProcessContext(tff.framework.SyncContext):
             thread.start()
             return call.result()
         except BaseException:
-            cancelled.cancel(RuntimeProblem("the call was broken off"))
+            cancelled.cancel(RuntimeProblem("the call was interrupted"))
             raise
         finally:
             thread.join(_SECONDS_TO_END)
@@ -82,12 +82,12 @@ class InProcessContext(tff.framework.SyncContext):
                 self._running.discard(cancelled)
 
     def close(self) -> None:
-        """Breaks off what is being computed and frees everything."""
+        """Ends what is being computed and frees everything."""
         with self._lock:
             self._closed = True
             running = list(self._running)
         for cancelled in running:
-            cancelled.cancel(_closed())
+            cancelled.cancel(RuntimeClosed())
         self._pool.shutdown(wait=True, cancel_futures=True)
         for plan in self._plans.values():
             _free(plan)
@@ -125,7 +125,3 @@ class InProcessContext(tff.framework.SyncContext):
 def _free(plan: Plan) -> None:
     for leaf in plan.leaves:
         leaf.close()
-
-
-def _closed() -> RuntimeClosed:
-    return RuntimeClosed("the runtime that this computation was called in has been closed")

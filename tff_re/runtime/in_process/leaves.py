@@ -39,7 +39,7 @@ class Cancellation:
         self._reason: RuntimeProblem | None = None
 
     def cancel(self, reason: RuntimeProblem) -> None:
-        """Makes the leaves that run end soon, and those that follow not begin."""
+        """Ends the leaves that run; no other one begins."""
         with self._lock:
             self._reason = self._reason or reason
             managers = list(self._managers)
@@ -48,7 +48,7 @@ class Cancellation:
 
     @contextlib.contextmanager
     def managed(self) -> Iterator[cancellation.CancellationManager]:
-        """TensorFlow's own for one leaf: it is no good any more after an error.
+        """TensorFlow's own for one leaf: it cannot be used after an error.
 
         Raises:
           RuntimeProblem: the reason, if cancelled.
@@ -174,7 +174,7 @@ class _Copy:
 
 
 def _function(graph_def, operation: str | None, given: list[str], wanted: list[str], specs):
-    """A function of tensors from a graph: gives the tensors that are wanted, or runs an operation and gives a truth."""
+    """A function of tensors from a graph: gives the tensors that are wanted, or runs an operation and gives True."""
     nodes = [operation] if operation else [_node(name) for name in wanted]
     part = reduced(graph_def, nodes, map(_node, given))
     needed = {_tensor(name) for node in part.node for name in node.input}

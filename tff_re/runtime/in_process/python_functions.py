@@ -1,4 +1,4 @@
-"""Python inside of computations: `tf.py_function` and its like."""
+"""Python inside of computations: `tf.py_function` and `tf.numpy_function`."""
 
 from __future__ import annotations
 

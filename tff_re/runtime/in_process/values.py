@@ -1,4 +1,4 @@
-"""Between what a caller of a computation has (NumPy, Python containers, data sets) and what leaves take."""
+"""Converts what a caller of a computation has (NumPy, Python containers, data sets) and what leaves take."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LEAST_BYTES = 4096
 
 
 class Values:
-    """Converts values in both directions and recognises what it gave out.
+    """Converts values in both directions and recognises arrays that it returned before.
 
     An array that is given out is a read-only view of a tensor's memory. When the same object comes back, as a server's
     state does in the next round, the tensor is there already: nothing is copied, to a GPU neither.

@@ -1,4 +1,4 @@
-"""From a Unix socket to a port of the loopback: the way into a worker's own network.
+"""Passes on from a Unix socket to a port of the loopback: the way into a worker's own network.
 
 Standard library only, and one thread: `supervisor.py` loads this file in its small Python process.
 """
@@ -27,7 +27,7 @@ class _End:
 
 
 class Forwarder:
-    """Passes on what comes to a listening Unix socket, and the answers. Nobody listens before `begin`."""
+    """Passes on what comes to a listening Unix socket, and the answers. It listens from `begin` on."""
 
     def __init__(self, listener: socket.socket, port: int):
         """Args:

@@ -1,4 +1,4 @@
-"""Values on their way to a worker, without the copies that TFF makes of them."""
+"""Sends values to a worker without the copies that TFF makes of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LARGE_BYTES = 2**22
 
 
 class LeanExecutor(tff.framework.RemoteExecutor):
-    """A `tff.framework.RemoteExecutor` that writes a value into its message where it is to stand.
+    """A `tff.framework.RemoteExecutor` that writes a value directly into its place in the message.
 
     TFF builds a message from the leaves up and copies what there is at every level, some ten times: 6 s for 90 MB of
     weights inside of a server's state, where 0.5 s will do. What is sent is the same, byte for byte.

@@ -1,4 +1,4 @@
-"""A network of this process alone, so that a program that listens everywhere is reached from nowhere else."""
+"""A network namespace for this process alone, so that no other one reaches a program that listens on all interfaces."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def enter_private_network() -> str | None:
     """Moves this process, and all that it starts from now on, into a network namespace with a loopback and no more.
 
     Sockets that are open already stay where they are. There is no way back. A process without rights of root needs a
-    user namespace for it, which Linux gives to a process of one thread only, and some machines to nobody. Others
+    user namespace for it, which Linux gives to a process of one thread only, and some machines to no process. Others
     (Ubuntu since 23.10) give one in which nothing is allowed, not even a loopback; so a child tries first.
 
     Returns:
@@ -30,7 +30,7 @@ def enter_private_network() -> str | None:
 
 
 def _tried_by_a_child() -> str | None:
-    """What `_enter` returns in a child that ends at once; a child that tells nothing was killed in the attempt."""
+    """What `_enter` returns in a child that ends at once; a child that reports nothing was killed by the attempt."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -44,7 +44,7 @@ def _tried_by_a_child() -> str | None:
     _, status = os.waitpid(child, 0)
     if told == _ENTERED:
         return None
-    return told or f"the process that tried it ended with {os.waitstatus_to_exitcode(status)} and told nothing"
+    return told or f"the process that tried it ended with {os.waitstatus_to_exitcode(status)} and reported nothing"
 
 
 def _enter() -> str | None:

@@ -1,4 +1,4 @@
-"""A program as a process that we start, watch and stop, and that never outlives us."""
+"""A program that we start, watch and stop, and that ends when this process ends."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class Supervised:
                 self.pid = int(rest)
 
     def outcome(self) -> tuple[str | None, int | None]:
-        """("exited", code), ("killed", signal) or, where nobody could say it, (None, None)."""
+        """("exited", code), ("killed", signal) or (None, None) if it is not known."""
         self.read_report()
         for line in self._report.decode().splitlines():
             kind, _, number = line.partition(" ")

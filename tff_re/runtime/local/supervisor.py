@@ -37,7 +37,7 @@ LISTENS_CHECK_SECONDS = 0.02
 
 def main() -> None:
     parent, path, port, command = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4:]
-    # The mask is inherited over fork and exec; a caller that blocks SIGTERM would otherwise make us deaf.
+    # The mask is inherited over fork and exec; if a caller blocks SIGTERM, we would not get it.
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     signals, wake = os.pipe()
     os.set_blocking(wake, False)

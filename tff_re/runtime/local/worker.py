@@ -41,7 +41,7 @@ _GIVE_MEMORY_BACK = {
 
 
 def find_worker_binary() -> pathlib.Path:
-    """Where the installed tensorflow-federated keeps its worker; does not import it.
+    """Path of the worker in the installed tensorflow-federated, which is not imported.
 
     Raises:
       WorkerStartFailed: if tensorflow-federated, or the worker in it, is not installed or may not be executed.
@@ -64,11 +64,10 @@ class Worker(Supervised):
     The worker offers no choice of address: it listens on all network interfaces, without authentication, and whoever
     reaches its port can run TensorFlow operations as this user, reading and writing files among them. So it gets a
     network of its own (a Linux network namespace), and `address` is a Unix socket that only this user may open, in a
-    folder that only this user may enter. **Where the machine allows no namespaces it listens on all interfaces after
-    all**: `why_exposed` tells why, and who starts the worker has to tell the user.
+    folder that only this user may enter. **Where the machine allows no namespaces it listens on all interfaces**:
+    `why_exposed` gives the reason, which the caller has to show to the user.
 
-    With a `port` it has no network of its own: `tff_re.runtime.remote.serving` keeps such a one in a network that it
-    makes.
+    With a `port` it has no network of its own: `tff_re.runtime.remote.serving` makes one for it.
 
     Usable from several threads once it is started; a forked child may not use or stop its parent's worker.
     """
@@ -95,13 +94,13 @@ class Worker(Supervised):
           port: where it listens, on all interfaces of the network that this process is in; None: a private worker.
 
         Raises:
-          ValueError: if `max_concurrent_computation_calls` is below 1, or `port` is none.
+          ValueError: if `max_concurrent_computation_calls` is below 1, or `port` is not a port.
         """
         calls = usable_cores() if max_concurrent_computation_calls is None else max_concurrent_computation_calls
         if calls < 1:
             raise ValueError(f"max_concurrent_computation_calls must be at least 1, not {calls}")
         if port is not None and not 0 < port < 65536:
-            raise ValueError(f"a port must lie between 1 and 65535, not {port}")
+            raise ValueError(f"a port must be between 1 and 65535, not {port}")
         super().__init__("worker", log_path)
         self.max_concurrent_computation_calls = calls
         self.port = self._fixed_port = port
@@ -148,7 +147,7 @@ class Worker(Supervised):
                     self.end()
                     raise
             self.end()
-            # It ends with exit code 0 where it could not have the port.
+            # It ends with exit code 0 if the port is taken.
             if attempt == _PORT_ATTEMPTS - 1 or self.outcome() != ("exited", 0):
                 break
         raise WorkerStartFailed(f"the worker {self.how_it_ended()} before it was ready; see {self.log_path}")
@@ -163,7 +162,9 @@ class Worker(Supervised):
                 alone.bind(("", self._fixed_port))
             return reserve_port(self._fixed_port)
         except OSError as error:
-            raise WorkerStartFailed(f"port {self._fixed_port} cannot be had: {error.strerror}; give another") from error
+            raise WorkerStartFailed(
+                f"port {self._fixed_port} is not available: {error.strerror}; choose another"
+            ) from error
 
     def stop(self, timeout: float = 5.0) -> None:
         """See Supervised."""
@@ -178,7 +179,7 @@ class Worker(Supervised):
             remove_socket(self._socket)
 
     def death(self) -> WorkerDied:
-        """The error that tells how the worker, which must have ended, came to its end."""
+        """The error that says how the worker, which must have ended, ended."""
         kind, number = self.outcome()
         message = f"the TFF worker (process {self.pid}) {self.how_it_ended()}; its output is in {self.log_path}"
         if kind == "killed" and number == signal.SIGKILL:
@@ -248,11 +249,11 @@ def make_socket_folder() -> str:
             return path
         os.rmdir(folder)
         reason = f"{parent}: the path is too long"
-    raise WorkerStartFailed(f"no place for the worker's socket ({reason}); name another folder by TMPDIR")
+    raise WorkerStartFailed(f"no folder for the worker's socket ({reason}); set TMPDIR to another folder")
 
 
 def remove_socket(path: str) -> None:
-    """Removes a socket and its folder, where they are there."""
+    """Removes a socket and its folder, if they exist."""
     with contextlib.suppress(OSError):
         os.unlink(path)
     with contextlib.suppress(OSError):

@@ -9,8 +9,8 @@ import time
 import grpc
 import tensorflow_federated as tff
 
-from computations.native_form import native_form
 from tff_re.runtime import connection
+from tff_re.runtime.base import execution_context
 from tff_re.runtime.errors import ComputationFailed, RuntimeClosed, RuntimeProblem, WorkerDied, WorkerStartFailed
 from tff_re.runtime.local.lean_executor import LeanExecutor
 from tff_re.runtime.local.worker import Worker
@@ -24,9 +24,9 @@ _SHORT_GRACE_SECONDS = 0.05
 
 
 class _Connected:
-    """Of a channel that is connected, what `tff.framework.RemoteExecutorGrpcStub` makes use of.
+    """The part of a connected channel that `tff.framework.RemoteExecutorGrpcStub` uses.
 
-    The stub would have a thread of gRPC watch the channel for good. When Python ends, it breaks off such a thread in
+    The stub would have a thread of gRPC watch the channel as long as it is open. Python's end stops such a thread in
     the middle of C++, which can end the process with SIGABRT in place of its own exit status.
     """
 
@@ -40,7 +40,7 @@ class _Connected:
 class WatchedStub(tff.framework.RemoteExecutorStub):
     """A `tff.framework.RemoteExecutorGrpcStub` that knows the worker's process.
 
-    While a connection is lost, TFF repeats a call for ever. Here a call to a worker that has ended raises `WorkerDied`
+    Without a connection TFF repeats a call without end. Here a call to a worker that has ended raises `WorkerDied`
     (or `RuntimeClosed`, if we ended it), which TFF passes on. What TensorFlow reports from inside a computation becomes
     `ComputationFailed`; whatever was tried came as INTERNAL. Other errors stay as they are, and TFF repeats the call
     after those that it holds for passing ones.
@@ -88,7 +88,7 @@ class WatchedStub(tff.framework.RemoteExecutorStub):
         try:
             return method(request)
         except grpc.RpcError as error:
-            # A computation's errors are common and shall not wait for a death that is not to come.
+            # Errors of a computation are common, so they do not wait long for the worker's end.
             computation_failed = error.code() == grpc.StatusCode.INTERNAL
             if self._worker.wait_for_end(_SHORT_GRACE_SECONDS if computation_failed else _GRACE_SECONDS):
                 raise self._reason_of_end() from error
@@ -101,7 +101,7 @@ class WatchedStub(tff.framework.RemoteExecutorStub):
 
     def _reason_of_end(self) -> RuntimeProblem:
         if self._worker.stopped:
-            return RuntimeClosed("the runtime that this computation was called in has been closed")
+            return RuntimeClosed()
         return self._worker.death()
 
 
@@ -130,13 +130,7 @@ def connect(worker: Worker, *, default_num_clients: int) -> tuple[tff.framework.
         executor.set_cardinalities({tff.CLIENTS: default_num_clients, **cardinalities})
         return executor
 
-    context = tff.framework.SyncExecutionContext(
-        executor_fn=tff.framework.ResourceManagingExecutorFactory(make_executor),
-        compiler_fn=native_form,
-        transform_args=tff.tensorflow.transform_args,
-        transform_result=tff.tensorflow.transform_result,
-    )
-    return context, channel
+    return execution_context(tff.framework.ResourceManagingExecutorFactory(make_executor)), channel
 
 
 def _channel_to(worker: Worker) -> grpc.Channel:

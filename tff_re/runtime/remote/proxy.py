@@ -1,4 +1,4 @@
-"""HAProxy in front of a worker: the one who listens, with mutual TLS if asked to."""
+"""HAProxy in front of a worker: it listens, with mutual TLS if asked to."""
 
 from __future__ import annotations
 
@@ -26,12 +26,11 @@ def configuration(listener: int, port: int, tls: tuple[str, str] | None) -> str:
     Args:
       listener: descriptor of the socket that listens.
       port: of the worker on the loopback.
-      tls: (a PEM file with our certificate and its key, one with the authority that the clients' certificates have to
-        be signed by), or None.
+      tls: (a PEM file with our certificate and its key, the CA certificate of the clients), or None.
     """
     secured = ""
     if tls is not None:
-        # gRPC speaks HTTP/2 and insists that TLS has agreed on that.
+        # gRPC uses HTTP/2 and requires that TLS has negotiated it.
         secured = f' ssl crt "{tls[0]}" ca-file "{tls[1]}" verify required alpn h2 ssl-min-ver TLSv1.2'
     return f"""global
     maxconn 512
@@ -92,7 +91,7 @@ class Proxy(Supervised):
             os.close(self._files.pop())
 
     def _in_memory(self, contents: bytes) -> str:
-        """Path of a file that the proxy can read and that is nowhere on a disk: one of them holds the key."""
+        """Path of a file that the proxy can read and that is not on a disk: one of them holds the key."""
         file = os.memfd_create("tff-re-proxy")
         self._files.append(file)
         os.write(file, contents)

@@ -19,7 +19,8 @@ _POLL_SECONDS = 0.5
 # A worker that dies so soon after its start so many times in a row is not started again.
 _SOON_SECONDS, _SOON_DEATHS = 10.0, 3
 
-_REMEDY = "give --tls-cert, --tls-key and --tls-ca, or --insecure if whoever reaches the port may use this machine"
+_INSECURE = "--insecure if everybody who reaches the port may use this machine"
+_REMEDY = f"give --tls-cert, --tls-key and --tls-ca, or {_INSECURE}"
 
 
 def serve(
@@ -34,8 +35,8 @@ def serve(
 ) -> None:
     """Runs a worker until this process is asked to end; starts it again where it dies.
 
-    TFF's worker listens on all interfaces and asks nobody who they are. So it is put into a network of its own, which
-    this process moves into, and HAProxy passes on to it what reaches a socket that was opened before. Only a process
+    TFF's worker listens on all interfaces without authentication. So this process moves into a network of its own,
+    starts the worker there, and HAProxy passes on to it what reaches a socket that was opened before. Only a process
     that does nothing else may call this.
 
     Args:
@@ -48,23 +49,23 @@ def serve(
       say: called with lines for the user.
 
     Raises:
-      RuntimeProblem: the options contradict one another, or ask for what is not safe and is not said to be wanted; or
-        certificate and key do not go together, the certificate is not valid now, or others may read the key.
-      WorkerStartFailed: worker or proxy cannot be started, or the worker dies again and again.
+      RuntimeProblem: the options contradict one another, or would be unsafe without `insecure`; or certificate and key
+        do not belong together, the certificate is not valid now, or users other than the owner may read the key.
+      WorkerStartFailed: worker or proxy cannot be started, or the worker keeps dying.
     """
     guarded = _guarded(bind, tls, insecure)
     how = f"mutual TLS, certificate valid until {tls.check()}" if tls else "without encryption"
     worker = Worker(log_path, max_concurrent_computation_calls=max_concurrent_computation_calls, port=port)
     with contextlib.ExitStack() as stack:
         proxy = None
-        where = "all interfaces, for anybody" if insecure else "127.0.0.1"
+        where = "all interfaces, open to everybody" if insecure else "127.0.0.1"
         if guarded:
             where = bind or ("0.0.0.0" if tls else "127.0.0.1")
             listener = stack.enter_context(_listen(where, port))
             if reason := enter_private_network():
                 raise WorkerStartFailed(
-                    f"this machine allows no network namespace ({reason}), so that the worker cannot be kept from "
-                    f"listening on all interfaces; allow that, or use --insecure behind a firewall"
+                    f"this machine allows no network namespace ({reason}), without which the worker listens on all "
+                    f"interfaces; allow namespaces, or use --insecure behind a firewall"
                 )
             proxy = Proxy(log_path, listener, port, tls)
             stack.callback(proxy.stop)
@@ -87,13 +88,13 @@ def _guarded(bind: str | None, tls: Tls | None, insecure: bool) -> bool:
             )
         return False
     if tls is None and bind is not None and not is_loopback(bind):
-        raise RuntimeProblem(f"without TLS a worker on {bind} would serve anybody who reaches it; {_REMEDY}")
+        raise RuntimeProblem(f"without TLS a worker on {bind} would serve everybody who reaches it; {_REMEDY}")
     if tls is None and not others_can_reach_us():
         return False
     if find_proxy() is None:
         raise RuntimeProblem(
-            "TFF's worker listens on all interfaces, and HAProxy, which is to listen in its place, is not installed "
-            f"(Debian and Ubuntu: apt-get install haproxy); install it, or give {_REMEDY.partition(', or ')[2]}"
+            "TFF's worker listens on all interfaces, and HAProxy, which listens in its place, is not installed "
+            f"(Debian and Ubuntu: apt-get install haproxy); install it, or give {_INSECURE}"
         )
     return True
 
@@ -107,7 +108,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _watch(worker: Worker, proxy: Proxy | None, say: Callable[[str], None]) -> None:
-    """Returns never; ends by an exception."""
+    """Never returns; ends by an exception."""
     began, soon = time.monotonic(), 0
     while True:
         if proxy is not None and not proxy.alive:

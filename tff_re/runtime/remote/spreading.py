@@ -1,8 +1,8 @@
 """One computation over clients, spread over several workers.
 
-Clients are dealt out to *groups*, as many as there are workers at the beginning, in their order and as evenly as can
-be. A group is computed by one worker, and groups are merged in their order, whoever computed them. So a worker that is
-lost changes no number: another one computes its groups, from the same values.
+Clients are divided into *groups*, as many as there are workers at the beginning, in their order and as evenly as
+possible. A group is computed by one worker, and groups are merged in their order, whichever worker computed them. So a
+worker that is lost changes no number: another one computes its groups, from the same values.
 
 Importing this module imports TensorFlow Federated, which takes seconds.
 """
@@ -27,14 +27,14 @@ from tff_re.runtime.remote.worker import RemoteWorker, Session, WorkerLost, mess
 
 _log = logging.getLogger("tff_re.runtime")
 
-# A lost worker is asked again at the beginning of a computation, and may take so many seconds to say that it is back.
+# A lost worker is asked again at the beginning of a computation, and has so many seconds to answer.
 _BACK_SECONDS = 0.2
-# A computation that brings down whatever worker it meets shall not go round for ever.
+# A computation that crashes every worker that it is sent to is given up after so many losses.
 _MOST_LOSSES = 10
 
 
 class Workers:
-    """The workers of a runtime: who of them is there, and who computes a group."""
+    """The workers of a runtime: which of them answer, and which one computes a group."""
 
     def __init__(self, workers: Sequence[RemoteWorker], log_path):
         self.all = tuple(workers)
@@ -44,7 +44,7 @@ class Workers:
         self._told: set[str] = set()
 
     def look_again(self) -> None:
-        """Takes those back that were lost and answer."""
+        """Uses those again that were lost and now answer."""
         for worker in self.all:
             if worker.lost and worker.comes_back(_BACK_SECONDS):
                 self._told.discard(worker.address)
@@ -58,7 +58,7 @@ class Workers:
           RuntimeClosed: the runtime is closed.
         """
         if self.closed:
-            raise RuntimeClosed("the runtime that this computation was called in has been closed")
+            raise RuntimeClosed()
         own = self.all[group % len(self.all)]
         there = [worker for worker in self.all if not worker.lost]
         if not there:
@@ -79,7 +79,7 @@ class Workers:
 
 
 class _Group:
-    """Some clients of a computation. What was done for them is done again where their worker is lost."""
+    """Some clients of a computation. If their worker is lost, the steps so far are repeated on another one."""
 
     def __init__(self, workers: Workers, number: int, clients: int):
         self._workers, self._number, self._clients = workers, number, clients
@@ -97,7 +97,7 @@ class _Group:
         self.ask(lambda session: None)
 
     def ask(self, question: Callable[[Session], Any]):
-        """The answer to a question about what the steps have led to."""
+        """Does the steps that are left, then returns what `question` gives."""
         while True:
             worker = self._session.worker if self._session else self._workers.for_group(self._number)
             try:
@@ -110,7 +110,7 @@ class _Group:
                 return question(self._session)
             except WorkerLost as error:
                 if self._workers.closed:
-                    raise RuntimeClosed("the runtime that this computation was called in has been closed") from None
+                    raise RuntimeClosed() from None
                 self._workers.tell(error, worker)
                 self._session = None
                 self._losses += 1
@@ -208,7 +208,8 @@ def _spread(workers: Workers, form: StagedForm, argument: Given, clients: int):
 
 
 def _aggregate(groups: list[_Group], everywhere, stage: Stage, number: int, all_need_it: bool) -> None:
-    """Lets all groups work, and the first one merge what they made; all get it where they need it."""
+    """Runs a stage for all groups and merges their partials in the first one; sends the aggregates to all if they need
+    them."""
 
     def work(group):
         group.do(lambda session: session.run(stage.work))

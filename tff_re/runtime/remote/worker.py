@@ -1,4 +1,4 @@
-"""A worker on another machine: whether it answers, and values that live there for the time of a computation.
+"""A worker on another machine: whether it answers, and the values that it holds during a computation.
 
 Importing this module imports TensorFlow Federated, which takes seconds.
 """
@@ -23,7 +23,7 @@ from tff_re.runtime.tls import Tls
 
 # As many numbers of clients as TFF's own context keeps executors for.
 _MOST_EXECUTORS = 10
-# The second is what a worker says that was started anew since and does not know our executor.
+# FAILED_PRECONDITION is the answer of a worker that was restarted since and does not know our executor.
 _LOST = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.FAILED_PRECONDITION,
@@ -33,7 +33,7 @@ _LOST = (
 
 
 class WorkerLost(Exception):
-    """A worker does not answer, or has forgotten what it was given. The text says which one, and what happened."""
+    """A worker does not answer, or was restarted and has lost its values. The text says which and why."""
 
 
 class RemoteWorker:
@@ -54,7 +54,7 @@ class RemoteWorker:
         """
         self.address, self.lost = address, False
         self._reason = ""
-        self.generation = 0  # how often it was lost; what a session holds is gone with that
+        self.generation = 0  # how often it was lost; a session's values are lost with it
         self._tls, self._patience = tls, patience
         self._channel = open_channel(address, tls)
         self._rpc = executor_pb2_grpc.ExecutorGroupStub(self._channel)
@@ -131,7 +131,7 @@ class RemoteWorker:
                 ) from error
 
     def free(self, method: str, request, generation: int) -> None:
-        """Lets the worker forget something. Where it was lost, there is nothing to free and nobody to tell."""
+        """Lets the worker forget something. Does nothing if it was lost."""
         if not self.lost and generation == self.generation:
             with contextlib.suppress(grpc.RpcError, ValueError):
                 getattr(self._rpc, method)(request, timeout=self._patience)

@@ -1,0 +1,166 @@
+"""What all runtimes share: opening and closing, being TFF's default context, and the errors around that.
+
+Importing this module imports neither TensorFlow nor TensorFlow Federated; entering a runtime does.
+"""
+
+from __future__ import annotations
+
+import abc
+import os
+from importlib import metadata
+from pathlib import Path
+from typing import Self
+
+from tff_re.runtime.errors import RuntimeClosed, RuntimeProblem
+
+
+class Runtime(abc.ABC):
+    """Where computations run. While it is open, its context is TFF's default in the thread that opened it.
+
+    The default that was there before is back after the block. Where that is TFF's own, a call to a computation then
+    starts a worker that nobody stops.
+
+    TFF keeps a default context for each thread. Entering sets that of the entering thread; another thread calls
+    `tff.framework.set_default_context(runtime.context)`.
+
+    Inside the `with` block a call to a computation raises `ComputationFailed` for an error within the computation, and
+    `WorkerDied` if the worker it needs has ended or ends meanwhile; `restart()` helps then.
+    """
+
+    name: str
+
+    def __init__(self, log_path: str | os.PathLike, *, default_num_clients: int = 0):
+        """Prepares a runtime; nothing is started or imported before it is entered.
+
+        Args:
+          log_path: a file to which the output of what the runtime starts is appended.
+          default_num_clients: the number of clients where the arguments of a computation do not tell it.
+
+        Raises:
+          ValueError: if `default_num_clients` is below 0.
+        """
+        if default_num_clients < 0:
+            raise ValueError(f"default_num_clients must not be negative, but is {default_num_clients}")
+        self._log_path = Path(log_path)
+        self._default_num_clients = default_num_clients
+        self._context = None
+        self._previous = None
+
+    def __enter__(self) -> Self:
+        """Opens the runtime and makes its context TFF's default in this thread.
+
+        Raises:
+          WorkerStartFailed: a worker cannot be started, or does not answer in time.
+          RuntimeProblem: this runtime is open already, or a file for TLS cannot be used.
+        """
+        if self._context is not None:
+            raise RuntimeProblem("this runtime is open already")
+        self._check()
+        import tensorflow_federated as tff  # seconds, so not before it is needed
+
+        # Public TFF has no look at the default below other contexts; outside of computations being built, the current
+        # one is the default.
+        previous = tff.framework.get_context_stack().current
+        self._start()
+        self._previous = previous
+        return self
+
+    def __exit__(self, *exception) -> None:
+        import tensorflow_federated as tff
+
+        if self._context is None:
+            return
+        if tff.framework.get_context_stack().current is self._context:
+            tff.framework.set_default_context(self._previous)
+        self._previous = None
+        try:
+            self._close()
+        finally:
+            self._context = None
+
+    def restart(self) -> None:
+        """Begins anew, as after `WorkerDied`; the object stays the same. For the thread that entered the runtime.
+
+        What a call returned before is plain Python and stays good.
+
+        Raises:
+          RuntimeClosed: if the runtime is not open.
+          WorkerStartFailed: as on entering. The runtime stays open, and `restart()` may be tried again.
+        """
+        if self._context is None:
+            raise RuntimeClosed("this runtime is not open and cannot be restarted")
+        self._restart()
+
+    @property
+    def alive(self) -> bool:
+        """Whether computations can be called now, as far as is known."""
+        return self._context is not None and self._answers()
+
+    @property
+    def context(self):
+        """The `tff.framework.SyncContext` of the open runtime.
+
+        Raises:
+          RuntimeClosed: if the runtime is not open.
+        """
+        if self._context is None:
+            raise RuntimeClosed("this runtime is not open")
+        return self._context
+
+    def describe(self) -> dict:
+        """What a run's record and `doctor` tell about this runtime; fit for JSON."""
+        return {
+            "runtime": self.name,
+            "alive": self.alive,
+            **self._details(),
+            "tensorflow_federated": metadata.version("tensorflow-federated"),
+        }
+
+    def _start(self) -> None:
+        """Makes a context and TFF's default of it."""
+        import tensorflow_federated as tff
+
+        try:
+            context = self._open()
+            tff.framework.set_default_context(context)
+            self._context = context
+        except BaseException:  # Ctrl-C too
+            self._close()
+            raise
+
+    def _check(self) -> None:  # noqa: B027
+        """Looks, before TFF is imported, whether the runtime can be opened; raises if not."""
+
+    @abc.abstractmethod
+    def _open(self):
+        """Starts what is needed; returns the execution context."""
+
+    @abc.abstractmethod
+    def _close(self) -> None:
+        """Ends all that `_open` started, also where it did not come to its end."""
+
+    @abc.abstractmethod
+    def _restart(self) -> None:
+        """See `restart`; the runtime is open."""
+
+    def _answers(self) -> bool:
+        """Whether the open runtime's workers are there."""
+        return True
+
+    @abc.abstractmethod
+    def _details(self) -> dict:
+        """What `describe` tells beside what all runtimes tell."""
+
+
+def execution_context(executor_factory):
+    """The `tff.framework.SyncExecutionContext` that runs native forms by the executors of a factory."""
+    import tensorflow_federated as tff
+
+    from computations.native_form import native_form
+
+    return tff.framework.SyncExecutionContext(
+        executor_fn=executor_factory,
+        compiler_fn=native_form,
+        transform_args=tff.tensorflow.transform_args,
+        transform_result=tff.tensorflow.transform_result,
+    )

@@ -1,0 +1,77 @@
+"""The runtime that computes in the Python process itself, with its TensorFlow.
+
+Importing this module imports neither TensorFlow nor TensorFlow Federated; entering the runtime does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from importlib import metadata
+
+from tff_re.runtime.base import Runtime
+
+
+class InProcessRuntime(Runtime):
+    """TFF's default execution context computes in this process while this is open.
+
+        with InProcessRuntime("runs/first/worker.log") as runtime:
+            learning_process.next(state, client_datasets)
+
+    A GPU is used where TensorFlow sees one. All of TensorFlow's operations work inside of computations: those of
+    tensorflow-text too, and `tf.py_function` in computations that are built while this is open (or in a block of
+    `python_functions.kept_python_functions()`); the local worker has neither.
+    """
+
+    name = "in-process"
+
+    def __init__(self, log_path: str | os.PathLike, *, threads: int | None = None, default_num_clients: int = 0):
+        """Prepares a runtime; see `Runtime`.
+
+        Args:
+          log_path: as for every runtime; nothing is started here that would write to it.
+          threads: how many clients are computed side by side; None: as many as there are usable cores, or two where
+            there is a GPU, whose memory they share.
+          default_num_clients: the number of clients where the arguments of a computation do not tell it.
+
+        Raises:
+          ValueError: if `threads` is below 1 or `default_num_clients` below 0.
+        """
+        super().__init__(log_path, default_num_clients=default_num_clients)
+        if threads is not None and threads < 1:
+            raise ValueError(f"threads must be at least 1, but is {threads}")
+        self._chosen_threads = threads
+        self._gpus: list[str] = []
+        self._opened = contextlib.ExitStack()
+
+    def _open(self):
+        from tff_re.runtime.in_process.devices import prepare_gpus
+        from tff_re.runtime.in_process.interpreter import InProcessContext
+        from tff_re.runtime.in_process.python_functions import kept_python_functions
+
+        if self._context is None:  # no restart, after which the Python functions have to be there still
+            self._gpus = prepare_gpus()
+            self._opened.enter_context(kept_python_functions())
+        context = InProcessContext(threads=self._threads(), default_num_clients=self._default_num_clients)
+        self._opened.callback(context.close)
+        return context
+
+    def _close(self) -> None:
+        self._opened.close()
+
+    def _restart(self) -> None:
+        self._context.close()
+        self._start()
+
+    def _details(self) -> dict:
+        return {
+            "threads": self._threads(),
+            "default_num_clients": self._default_num_clients,
+            "gpus": list(self._gpus),
+            "log": str(self._log_path),
+            "tensorflow": metadata.version("tensorflow"),
+        }
+
+    def _threads(self) -> int:
+        cores = len(os.sched_getaffinity(0))
+        return self._chosen_threads or (min(cores, 2) if self._gpus else cores)
