@@ -17,7 +17,7 @@ import types
 import psutil
 import pytest
 
-from tests.runtime.conftest import supervisor_without_namespaces
+from tests.runtime.conftest import supervisor_without_namespaces, wait_until
 from tff_re.runtime import RuntimeProblem, WorkerStartFailed, install_signal_handlers
 from tff_re.runtime.connection import check_worker
 from tff_re.runtime.local import supervised
@@ -212,24 +212,23 @@ def test_without_namespaces_it_runs_and_tells_why(no_namespaces, tmp_path):
     assert "no network of its own: not on this machine" in worker.log_path.read_text()
 
 
-def test_a_namespace_without_rights_is_none(tmp_path):
-    """What Ubuntu does since 23.10: the namespace is given, and nothing is allowed in it."""
-    code = (
-        "import os; from tff_re.runtime.local import private_network as p\n"
-        "def no(*_): raise PermissionError(1, 'Operation not permitted')\n"
-        "p.fcntl.ioctl = no; before = os.readlink('/proc/self/ns/net')\n"
-        "print(p.enter_private_network(), before == os.readlink('/proc/self/ns/net'))"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    assert result.stdout.endswith(" True\n") and not result.stdout.startswith("None")
-
-
-def _told(code, *arguments):
+def _printed(code, *arguments):
+    """What a Python process of its own prints."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", "import os, sys; from tff_re.runtime.local import private_network as p\n" + code]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=True, env=environment)
     return done.stdout.strip()
+
+
+def test_a_namespace_without_rights_is_none():
+    """What Ubuntu does since 23.10: the namespace is given, and nothing is allowed in it."""
+    code = (
+        "def no(*_): raise PermissionError(1, 'Operation not permitted')\n"
+        "p.fcntl.ioctl = no; before = os.readlink('/proc/self/ns/net')\n"
+        "print(p.enter_private_network(), before == os.readlink('/proc/self/ns/net'))"
+    )
+    printed = _printed(code)
+    assert printed.endswith(" True") and not printed.startswith("None")
 
 
 def test_root_keeps_its_right_to_the_files_of_others(tmp_path):
@@ -243,7 +242,7 @@ def test_root_keeps_its_right_to_the_files_of_others(tmp_path):
         os.chown(path, 1000, 1000)
         path.chmod(0o700)
     code = "print(open(sys.argv[1]).read()); print(p.enter_private_network()); print(open(sys.argv[1]).read())"
-    before, reason, after = _told(code, file).splitlines()
+    before, reason, after = _printed(code, file).splitlines()
     if reason != "None":
         pytest.skip(f"no network namespace is allowed here: {reason}")
     assert before == after == "read"
@@ -252,24 +251,17 @@ def test_root_keeps_its_right_to_the_files_of_others(tmp_path):
 def test_an_attempt_that_is_killed_is_a_refusal():
     """What a seccomp filter may do."""
     code = "p._enter = lambda: os.kill(os.getpid(), 31); print(p.enter_private_network())"
-    assert _told(code) == "the process that tried it ended with -31 and reported nothing"
+    assert _printed(code) == "the process that tried it ended with -31 and reported nothing"
 
 
-def test_a_folder_for_temporary_files_whose_path_is_long(tmp_path, monkeypatch):
-    long = tmp_path / ("a folder%" * 12)
-    long.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(long))
-    with Worker(tmp_path / "worker.log") as worker:
-        connected(worker).close()
-    assert not list(long.iterdir())
-
-
-def test_a_folder_for_temporary_files_with_a_strange_name(tmp_path, monkeypatch):
-    with tempfile.TemporaryDirectory(prefix="a b%20#?é", dir="/tmp") as folder:
+@pytest.mark.parametrize(("name", "used"), [("a folder%" * 12, False), ("a b%20#?é", True)])
+def test_a_folder_for_temporary_files_with_a_long_path_or_a_strange_name(name, used, tmp_path, monkeypatch):
+    with tempfile.TemporaryDirectory(prefix=name, dir="/tmp") as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
         with Worker(tmp_path / "worker.log") as worker:
             assert check_worker(worker.address, None, 20) is None
-            assert len(os.listdir(folder)) == worker.private
+            assert len(os.listdir(folder)) == (used and worker.private)
+        assert not os.listdir(folder)
 
 
 def test_a_bare_worker_keeps_its_port(tmp_path):
@@ -280,40 +272,29 @@ def test_a_bare_worker_keeps_its_port(tmp_path):
         connected(worker).close()
 
 
-def test_start_and_stop(worker, processes):
-    assert worker.alive and not worker.stopped
-    assert sorted(processes.running()) == sorted([worker.pid, worker.supervisor_pid])
-    connected(worker).close()
-    with pytest.raises(RuntimeProblem, match="running already"):
-        worker.start()
-    worker.stop()
-    worker.stop()
-    assert worker.stopped and not worker.alive
-    assert not processes.alive(worker.pid) and not processes.alive(worker.supervisor_pid)
-
-
-def test_starts_again_after_stop(worker, processes):
-    first = worker.pid
-    worker.stop()
-    worker.start()
-    assert worker.alive and not worker.stopped and worker.pid != first
-    assert len(processes.running()) == 2
-
-
-def test_log_gets_the_output_and_is_appended_to(worker):
+def test_start_stop_and_start_again(worker, processes):
+    """The log gets the output, and is appended to."""
+    pids = set()
     for starts in (1, 2):
         if starts == 2:
             worker.start()
+        assert worker.alive and not worker.stopped
+        assert sorted(processes.running()) == sorted([worker.pid, worker.supervisor_pid])
+        connected(worker).close()
+        with pytest.raises(RuntimeProblem, match="running already"):
+            worker.start()
         # The worker says so a moment after it began to listen.
-        deadline = time.monotonic() + 5
-        while worker.log_path.read_text().count("TFF ExecutorService started") < starts:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        assert wait_until(lambda n=starts: worker.log_path.read_text().count("TFF ExecutorService started") == n, 5)
         worker.stop()
+        worker.stop()
+        assert worker.stopped and not worker.alive
+        assert not processes.alive(worker.pid) and not processes.alive(worker.supervisor_pid)
         assert worker.log_path.read_text().count("killed 9 as asked") == starts
+        pids.add(worker.pid)
+    assert len(pids) == 2
 
 
-def test_holds_none_of_our_files(worker):
+def test_inherits_none_of_our_files_and_signal_dispositions(worker):
     for pid in (worker.pid, worker.supervisor_pid):
         process = psutil.Process(pid)
         assert {file.path for file in process.open_files()} == {str(worker.log_path)}
@@ -321,8 +302,6 @@ def test_holds_none_of_our_files(worker):
     assert os.readlink(f"/proc/{worker.pid}/fd/0") == os.devnull
     assert os.readlink(f"/proc/{worker.pid}/fd/1") == os.readlink(f"/proc/{worker.pid}/fd/2") == str(worker.log_path)
 
-
-def test_signal_dispositions_are_not_inherited(worker):
     # Python ignores SIGPIPE, and what is ignored stays so over exec.
     with open(f"/proc/{worker.pid}/status") as status:
         fields = dict(line.split(":", 1) for line in status)
@@ -408,39 +387,30 @@ def test_reserved_ports_differ():
         reservation.close()
 
 
-def test_worker_that_cannot_start(tmp_path, monkeypatch):
-    broken = tmp_path / "worker_binary"
-    broken.write_text("#!/bin/sh\necho no good\nexit 3\n")
-    broken.chmod(0o755)
-    monkeypatch.setattr(worker_module, "find_worker_binary", lambda: broken)
-    worker = Worker(tmp_path / "worker.log")
-    with pytest.raises(WorkerStartFailed, match=r"exit code 3 .*worker\.log"):
-        worker.start()
-    assert "no good" in worker.log_path.read_text()
-    broken.write_text("not a program")
-    with pytest.raises(WorkerStartFailed, match="exit code 127"):
-        worker.start()
-    assert "cannot run" in worker.log_path.read_text()
-
-
-def test_worker_that_never_listens(tmp_path, monkeypatch, processes):
-    idle = tmp_path / "worker_binary"
-    idle.write_text("#!/bin/sh\nexec sleep 60\n")
-    idle.chmod(0o755)
-    monkeypatch.setattr(worker_module, "find_worker_binary", lambda: idle)
-    worker = Worker(tmp_path / "worker.log", start_timeout=0.5)
-    with pytest.raises(WorkerStartFailed, match=r"0\.5 s"):
+@pytest.mark.parametrize(
+    ("program", "error", "logged"),
+    [
+        ("#!/bin/sh\necho no good\nexit 3\n", r"exit code 3 .*worker\.log", "no good"),
+        ("not a program", "exit code 127", "cannot run"),
+        ("#!/bin/sh\nexec sleep 60\n", r"not listening after 0\.5 s", "as asked"),
+    ],
+)
+def test_worker_that_cannot_start(program, error, logged, tmp_path, monkeypatch, processes):
+    binary = tmp_path / "worker_binary"
+    binary.write_text(program)
+    binary.chmod(0o755)
+    monkeypatch.setattr(worker_module, "find_worker_binary", lambda: binary)
+    worker = Worker(tmp_path / "worker.log", start_timeout=0.5 if "sleep" in program else 30)
+    with pytest.raises(WorkerStartFailed, match=error):
         worker.start()
     assert not worker.alive and not processes.running()
+    assert logged in worker.log_path.read_text()
 
 
-def test_missing_log_folder_that_cannot_be_made(tmp_path):
+def test_options_that_cannot_be_used(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(WorkerStartFailed, match="file"):
         Worker(tmp_path / "file" / "worker.log").start()
-
-
-def test_no_calls_at_all_is_refused(tmp_path):
     with pytest.raises(ValueError, match="at least 1"):
         Worker(tmp_path / "worker.log", max_concurrent_computation_calls=0)
 
@@ -468,9 +438,7 @@ def test_signal_handler_is_ours_only_where_there_was_none():
 
 def test_import_is_light():
     code = (
-        "import sys, tff_re.runtime; tff_re.runtime.open_runtime('local', log_path='never-written');"
+        "import tff_re.runtime; tff_re.runtime.open_runtime('local', log_path='never-written');"
         "print([m for m in ('tensorflow', 'tensorflow_federated', 'grpc', 'numpy') if m in sys.modules])"
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    assert result.stdout == "[]\n"
+    assert _printed(code) == "[]"
