@@ -106,6 +106,7 @@ def test_error_in_a_computation_surfaces_and_the_worker_lives(runtime, checked, 
     with pytest.raises(ComputationFailed, match="not positive"):
         checked_total([1, 2, -3])
     assert checked_total([1, 2, 3]) == 6
+    assert runtime.describe()["max_concurrent_computation_calls"] == len(os.sched_getaffinity(0))
     assert runtime.alive and runtime.worker.pid == pid
 
 
@@ -186,25 +187,30 @@ def test_context_for_another_thread(runtime, total, tff):
     assert results == [6]
 
 
-def test_runtime_within_a_runtime(runtime, total, tmp_path, tff):
+@pytest.mark.parametrize("name", ["local", "in-process"])
+def test_a_runtime_within_a_runtime_restarted_closed_and_opened_again(name, runtime, total, tmp_path, tff):
     stack = tff.framework.get_context_stack()
-    outer = stack.current
-    with LocalRuntime(tmp_path / "inner.log", max_concurrent_computation_calls=1) as inner:
-        assert stack.current is inner.context is not outer
-        context = inner.context
-        assert total([np.float32(1)] * 2) == 2
+    outer, ones = stack.current, [np.float32(1)] * 2
+    with open_runtime(name, log_path=tmp_path / "inner.log", default_num_clients=1) as inner:
+        first = inner.context
+        assert stack.current is first is not outer
+        assert total(ones) == 2
         with pytest.raises(RuntimeProblem, match="open already"):
             inner.__enter__()
+        inner.restart()
+        assert stack.current is inner.context is not first and inner.alive
+        assert total(ones) == 2
     assert stack.current is outer
     assert not inner.alive
-    assert total([np.float32(1)] * 3) == 3
-
-    for use in (lambda: inner.context, inner.restart, lambda: context.invoke(total, [np.float32(1)])):
+    assert total(ones) == 2
+    for use in (lambda: inner.context, inner.restart, lambda: first.invoke(total, ones)):
         with pytest.raises(RuntimeClosed):
             use()
-
-    with inner:  # a runtime can be opened again
-        assert inner.alive and total([np.float32(1)] * 4) == 4
+    with inner:
+        assert inner.alive and total(ones) == 2
+        description = inner.describe()
+    assert json.loads(json.dumps(description)) == description
+    assert description["runtime"] == name and description["alive"] and description["default_num_clients"] == 1
 
 
 def test_exception_within_the_block_ends_the_worker(tmp_path, runtime, processes):
@@ -219,13 +225,6 @@ def test_interrupted_call_does_not_hold_up_the_closing(tmp_path, runtime, count)
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         count(10**12)
     assert time.monotonic() - begin < 5
-
-
-def test_description_is_fit_for_json(runtime):
-    description = runtime.describe()
-    assert json.loads(json.dumps(description)) == description
-    assert description["runtime"] == "local" and description["alive"]
-    assert description["max_concurrent_computation_calls"] == len(os.sched_getaffinity(0))
 
 
 def test_an_exposed_worker_is_told_of_once(runtime, total, tmp_path, monkeypatch, caplog, capfd):
@@ -247,8 +246,13 @@ def test_unknown_name_and_options(tmp_path):
         open_runtime("nowhere", log_path=tmp_path / "log")
     with pytest.raises(TypeError, match="colour"):
         open_runtime("local", log_path=tmp_path / "log", colour="red")
-    with pytest.raises(ValueError, match="default_num_clients"):
-        open_runtime("local", log_path=tmp_path / "log", default_num_clients=-1)
+    for name, options in (
+        ("local", {"default_num_clients": -1}),
+        ("in-process", {"default_num_clients": -1}),
+        ("in-process", {"threads": 0}),
+    ):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            open_runtime(name, log_path=tmp_path / "log", **options)
 
 
 def test_no_thread_stays_in_grpc_while_nothing_is_asked(runtime, total):
