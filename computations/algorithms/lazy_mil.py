@@ -155,9 +155,8 @@ def lazy_mil_alias(model, options):
 
 def _on_shared(work: ClientWork, share: tff.Computation) -> ClientWork:
     """The same work on examples that the clients share."""
-    clients_type = work.next.type_signature.parameter[2]
 
-    @tff.tensorflow.computation(share.type_signature.result.examples.member, clients_type.member.seed)
+    @tff.tensorflow.computation(share.type_signature.result.examples.member, work.clients_type.seed)
     def as_clients(examples, seed):
         return collections.OrderedDict(examples=examples, seed=seed)
 
@@ -168,10 +167,12 @@ def _on_shared(work: ClientWork, share: tff.Computation) -> ClientWork:
         name = "clients/non_finite"
         return collections.OrderedDict(trained, **{**selected, name: trained[name] + selected[name]})
 
-    @tff.federated_computation(*list(work.next.type_signature.parameter))
-    def next_round(state, weights, clients):
+    @tff.federated_computation(work.next.type_signature.parameter)
+    def next_round(inputs):
+        weights, clients = inputs["weights"], inputs["clients"]
         shared = share(weights, clients["examples"])
-        output = work.next(state, weights, tff.federated_map(as_clients, (shared["examples"], clients["seed"])))
+        on_shared = tff.federated_map(as_clients, (shared["examples"], clients["seed"]))
+        output = work.next(state=inputs["state"], weights=weights, clients=on_shared)
         return collections.OrderedDict(
             state=output["state"],
             update=output["update"],

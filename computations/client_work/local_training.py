@@ -30,7 +30,7 @@ from computations.ranges import POSITIVE, STEPS
 SEED_TYPE = tff.TensorType(np.int32, [2])
 
 NOTHING_TYPE = tff.TensorType(np.int32)
-"""What stands for the weights where clients have models of their own: TFF cannot send a structure without parts."""
+"""Sent in place of the weights where clients have models of their own: TFF cannot send an empty structure."""
 
 
 @attrs.frozen
@@ -61,13 +61,12 @@ class ClientWork:
 
     Attributes:
       initialize: (weights@SERVER -> state@SERVER).
-      next: (<state@SERVER, weights@CLIENTS, clients@CLIENTS[, client_state@CLIENTS][, server@SERVER]> ->
-        <state=@SERVER,
-        update=@CLIENTS, weight=float32@CLIENTS[, client_state=@CLIENTS], metrics=@SERVER>), where `clients` and
-        `server` are <examples=E, seed=int32[2]>. A client whose weight is zero does not count.
+      next: (<state=@SERVER, weights=@CLIENTS, clients=@CLIENTS[, client_state=@CLIENTS][, server=@SERVER]> ->
+        <state=@SERVER, update=@CLIENTS, weight=float32@CLIENTS[, client_state=@CLIENTS], metrics=@SERVER>), one struct
+        of inputs; `clients` and `server` are <examples=E, seed=int32[2]>. A client of weight zero does not count.
       client_state_type: type of what a client keeps between rounds, or None.
-      initial_client_state: (a client's examples, the run's seed) -> NumPy value of `client_state_type` if it was not
-      trained yet.
+      initial_client_state: (a client's examples, the run's seed) -> NumPy value of `client_state_type` for a client
+        that was not trained yet.
       shown: entries of the client state that a simulation may record for every client, see `Objective`; in a
         deployment they stay at the client.
       server_type: type of `server`, or None where the work does not need the server's examples.
@@ -81,9 +80,14 @@ class ClientWork:
     server_type: tff.Type | None = None
 
     @property
+    def inputs(self) -> collections.OrderedDict[str, tff.Type]:
+        """Types of the fields of the struct that `next` takes."""
+        return collections.OrderedDict(tff.structure.to_elements(self.next.type_signature.parameter))
+
+    @property
     def clients_type(self) -> tff.Type:
-        """Member type of the `clients` argument."""
-        return self.next.type_signature.parameter[2].member
+        """Member type of the field `clients`."""
+        return self.inputs["clients"].member
 
     @property
     def update_type(self) -> tff.Type:
@@ -101,17 +105,17 @@ def build_local_training(
     own_models: bool = False,
     selection: tff.Computation | None = None,
 ) -> ClientWork:
-    """Clients start from the global weights, take steps on their own examples and offer the difference.
+    """Clients start from the global weights, take steps on their own examples and send the difference.
 
     The update is the pseudo-gradient, global minus local, of the trainable weights: TFF's own sign, and that of FLCMC,
-    Eq. 13; or what `offer` makes of the trained model. With `own_models` a client keeps its model from round to round
-    and starts from that: `weights` are nothing then, and `model` may be another one than the server's. An update with a
-    value that is not finite, or from a client without examples, counts nothing: its weight and
-    its update are zero, its state stays as it was, and the metric `clients/non_finite` says how many there were.
+    Eq. 13; or what `client_update` makes of the trained model. With `own_models` a client keeps its model from round to
+    round and starts from that: `weights` are nothing then, and `model` may differ from the server's. A client without
+    examples, or whose update has a value that is not finite, does not count: its weight and its update are zero and its
+    client state stays as it was. The metric `clients/non_finite` is the number of clients with such values.
 
-    With a `selection` (see `build_cross_platform_selection`) clients train on the examples that it chooses in the round
-    and on no others; one without such counts nothing. Its metrics stand beside the training's, and `clients/non_finite`
-    counts clients that it found a value at that is not finite, too.
+    With a `selection` (see `build_cross_platform_selection`) clients train on the examples that it selects in the round
+    and on no others; a client without any does not count. Its metrics are added to the training's, and
+    `clients/non_finite` includes clients where the selection found a value that is not finite.
     """
     channel = objective.side_channel
     client_state_type = objective.client_state_type(model)
@@ -182,21 +186,23 @@ def build_local_training(
             tff.FederatedType(weights_type, tff.SERVER),
         )
 
-    arguments = [
-        initialize.type_signature.result,
-        tff.FederatedType(weights_type, tff.CLIENTS),
-        tff.FederatedType(clients_type, tff.CLIENTS),
-    ]
+    inputs_type = collections.OrderedDict(
+        state=initialize.type_signature.result,
+        weights=tff.FederatedType(weights_type, tff.CLIENTS),
+        clients=tff.FederatedType(clients_type, tff.CLIENTS),
+    )
     if client_state_type is not None:
-        arguments.append(tff.FederatedType(client_state_type, tff.CLIENTS))
+        inputs_type["client_state"] = tff.FederatedType(client_state_type, tff.CLIENTS)
     if server_type is not None:
-        arguments.append(tff.FederatedType(server_type, tff.SERVER))
+        inputs_type["server"] = tff.FederatedType(server_type, tff.SERVER)
 
     @tff.tensorflow.computation(state_type)
     def next_round(state):
         return collections.OrderedDict(state, round=state["round"] + 1)
 
-    def work(state, weights, clients, *rest):
+    @tff.federated_computation(tff.types.to_type(inputs_type))
+    def work(inputs):
+        state, weights, clients = inputs["state"], inputs["weights"], inputs["clients"]
         own = (
             state
             if side is None
@@ -204,9 +210,9 @@ def build_local_training(
         )
         at_clients = collections.OrderedDict(weights=weights, server=tff.federated_broadcast(own), client=clients)
         if client_state_type is not None:
-            at_clients["client_state"] = rest[0]
+            at_clients["client_state"] = inputs["client_state"]
         if server_type is not None:
-            at_clients["given"] = tff.federated_broadcast(tff.federated_map(give_out, rest[-1]))
+            at_clients["given"] = tff.federated_broadcast(tff.federated_map(give_out, inputs["server"]))
         if selection is not None:
             selected = selection(weights, clients["examples"])
             at_clients["chosen"] = selected["chosen"]
@@ -240,23 +246,12 @@ def build_local_training(
         initial_client_state = lambda examples, seed=0: objective.initial_client_state(model, examples)  # noqa: E731
     return ClientWork(
         initialize=initialize,
-        next=with_arguments(work, arguments),
+        next=work,
         client_state_type=client_state_type,
         initial_client_state=None if client_state_type is None else initial_client_state,
         shown=objective.shown,
         server_type=server_type,
     )
-
-
-def with_arguments(function, types) -> tff.Computation:
-    """A federated computation of a function that takes any number of arguments, which TFF reads off the function."""
-    by_number = {
-        2: lambda a, b: function(a, b),
-        3: lambda a, b, c: function(a, b, c),
-        4: lambda a, b, c, d: function(a, b, c, d),
-        5: lambda a, b, c, d, e: function(a, b, c, d, e),
-    }
-    return tff.federated_computation(by_number[len(types)], *types)
 
 
 def _join(own, side):
@@ -276,12 +271,12 @@ def train_client(
     """One client's local training as TensorFlow; see build_local_training.
 
     Args:
-      local_model, objective, optimizer, training, offer, own_models: as there.
+      local_model, objective, optimizer, training, client_update, own_models: as there.
       arguments: `weights` (ModelWeights), `server` (`round`, and `shared` for the objective), `client` (`examples`,
-        `seed`), and `client_state`, `given` and `chosen` where there are such.
+        `seed`), and `client_state`, `given` and `chosen` where the work has them.
 
     Returns:
-      OrderedDict of `update`, `weight`, `statistics`, and `upload` and `client_state` where there are such.
+      OrderedDict of `update`, `weight`, `statistics`, and `upload` and `client_state` where the objective has them.
     """
     weights, server, data = arguments["weights"], arguments["server"], arguments["client"]
     with zero_initialisers():
@@ -353,7 +348,7 @@ def train_client(
         return result, steps, loss_sum, seen
 
     extra, steps, loss_sum, seen = run()
-    # The variables are read behind the training, whose function call carries no dependency of its own in a graph.
+    # Read the variables after the training: in a graph its function call adds no control dependency by itself.
     with tf.control_dependencies([steps, loss_sum]):
         if client_update is None:
             extra["update"] = [
