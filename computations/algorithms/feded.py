@@ -1,7 +1,7 @@
 """FedED (Sui et al. 2020, "FedED: Federated Learning via Ensemble Distillation for Medical Relation Extraction",
 EMNLP, Section 3.3).
 
-The server holds a small labelled set D_v. Clients start from its model, train, and give away their predictions on D_v
+The server holds a small labelled set D_v. Clients start from its model, train, and send their predictions on D_v
 alone; the server trains on D_v towards the labels and the mean of the predictions.
 """
 

@@ -1,15 +1,49 @@
-"""FedPA and FedPAP, the two algorithms of FLCMC (Hu and Fang 2024, Section 3.3)."""
+"""The nine algorithms that FLCMC compares (Hu and Fang 2024, Section 3.3, Tables 5 and 6), one row each.
+
+They are the combinations of an aggregation (mean: FedAvg, McMahan et al. 2017; attention: FedAtt, Ji et al. 2019) with
+a local optimizer and with or without the proximal term (FedProx, Li et al. 2020). FedPA and FedPAP are FLCMC's own.
+"""
 
 from __future__ import annotations
 
 from attrs import field
 
-from computations.algorithms.options import AttentionOptions
-from computations.algorithms.parts import with_attention
+from computations.algorithms.options import AttentionOptions, MeanOptions
+from computations.algorithms.parts import with_attention, with_mean
 from computations.algorithms.registry import algorithm
 from computations.client_work.objectives import Proximal
-from computations.client_work.optimizers import SGD, PAdam
+from computations.client_work.optimizers import SGD, LibraryAdam, PAdam, SelfAdam
 from computations.ranges import NOT_NEGATIVE, options_class
+
+
+@options_class
+class AdamMeanOptions(MeanOptions):
+    """MeanOptions at Adam's learning rate."""
+
+    learning_rate: float = 0.001
+
+
+@options_class
+class ProximalOptions(MeanOptions):
+    """Attributes:
+    mu: weight of the proximal term; 1 is FLCMC's default (Table 7), 0.03 its tuned value on dialogues.
+    """
+
+    mu: float = field(default=1.0, validator=NOT_NEGATIVE)
+
+
+@options_class
+class AdamProximalOptions(ProximalOptions):
+    """ProximalOptions at Adam's learning rate."""
+
+    learning_rate: float = 0.001
+
+
+@options_class
+class AdamAttentionOptions(AttentionOptions):
+    """AttentionOptions at Adam's learning rate."""
+
+    learning_rate: float = 0.001
 
 
 @options_class
@@ -28,15 +62,54 @@ class AdamPerturbedAttentionOptions(PerturbedAttentionOptions):
     learning_rate: float = 0.001
 
 
-@algorithm("fedpa", title="FedPA", source="FLCMC, Section 3.3, Eqs. 10-14", options=PerturbedAttentionOptions)
-def fedpa(model, options):
-    """attention, PGD: SGD on the loss with the proximal term"""
-    return with_attention(model, options, SGD(options.learning_rate), Proximal(options.mu))
+def _sgd(options):
+    """SGD"""
+    return SGD(options.learning_rate), None
 
 
-@algorithm(
-    "fedpap", title="FedPAP", source="FLCMC, Section 3.3, Eqs. 10-14, 21-27", options=AdamPerturbedAttentionOptions
+def _pgd(options):
+    """PGD: SGD on the loss with the proximal term"""
+    return SGD(options.learning_rate), Proximal(options.mu)
+
+
+def _self_adam(options):
+    """Self-Adam"""
+    return SelfAdam(options.learning_rate), None
+
+
+def _library_adam(options):
+    """the library's Adam"""
+    return LibraryAdam(options.learning_rate), None
+
+
+def _padam(options):
+    """PAdam"""
+    return PAdam(options.learning_rate, mu=options.mu), None
+
+
+_AGGREGATIONS = {"mean": with_mean, "attention": with_attention}
+
+# title, aggregation, local training, options, source
+_TABLE = (
+    ("FedAvg", "mean", _sgd, MeanOptions, "McMahan et al. 2017, Algorithm 1; FLCMC, Eq. 6"),
+    ("FedProx", "mean", _pgd, ProximalOptions, "Li et al. 2020, Algorithm 2; FLCMC, Table 5"),
+    ("FedAtt", "attention", _sgd, AttentionOptions, "Ji et al. 2019; FLCMC, Eqs. 10-14"),
+    ("FedPA", "attention", _pgd, PerturbedAttentionOptions, "FLCMC, Section 3.3, Eqs. 10-14"),
+    ("FedAvgS", "mean", _self_adam, AdamMeanOptions, "FLCMC, Table 6; Eqs. 15-20"),
+    ("FedAvgT", "mean", _library_adam, AdamMeanOptions, "FLCMC, Table 6"),
+    ("FedProxP", "mean", _padam, AdamProximalOptions, "FLCMC, Table 6; Eqs. 21-27"),
+    ("FedAttS", "attention", _self_adam, AdamAttentionOptions, "FLCMC, Table 6; Eqs. 10-20"),
+    ("FedPAP", "attention", _padam, AdamPerturbedAttentionOptions, "FLCMC, Section 3.3, Eqs. 10-14, 21-27"),
 )
-def fedpap(model, options):
-    """attention, PAdam"""
-    return with_attention(model, options, PAdam(options.learning_rate, mu=options.mu))
+
+
+def _register(title, aggregation, local_training, options, source):
+    def build(model, options):
+        return _AGGREGATIONS[aggregation](model, options, *local_training(options))
+
+    build.__doc__ = f"{aggregation}, {local_training.__doc__}"
+    algorithm(title.lower(), title=title, source=source, options=options)(build)
+
+
+for _row in _TABLE:
+    _register(*_row)
