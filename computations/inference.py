@@ -9,7 +9,7 @@ import tensorflow as tf
 from computations.local_model import features_of
 
 BATCH = 64
-"""Examples at once; bounds the client state for activations."""
+"""Examples at once; bounds the memory for activations."""
 
 
 def forward(

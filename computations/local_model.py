@@ -1,4 +1,4 @@
-"""What a client needs to know of a model: how to build it, what its examples look like, what it is scored by."""
+"""What a client needs to know of a model: how to build it, its examples' types, its losses and metrics."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def zeros(shape, dtype) -> tf.Tensor:
 
 @contextlib.contextmanager
 def zero_initialisers():
-    """Variables made inside start as zeros: their weights are assigned at once, so drawing random ones is waste."""
+    """Variables made inside start as zeros; for models whose weights are assigned at once anyway."""
 
     def creator(next_creator, **kwargs):
         shape, dtype = kwargs.get("shape"), kwargs.get("dtype")
@@ -73,7 +73,7 @@ def zero_initialisers():
 def _isolated_seeds(seed: int):
     """Seeds Keras' initialisers without disturbing the caller's global random states.
 
-    TensorFlow and Keras let their seeds be set and not be read, but for these names of the versions that are pinned.
+    TensorFlow and Keras have no public way to read their seeds; these names are those of the pinned versions.
     """
     eager, keras_seeds = context.context(), keras_backend._SEED_GENERATOR
     python_state, numpy_state = random.getstate(), np.random.get_state()
@@ -89,7 +89,7 @@ def _isolated_seeds(seed: int):
             if name in eager_state:
                 setattr(eager, name, eager_state[name])
             elif hasattr(eager, name):
-                delattr(eager, name)  # it comes into being with the first operation
+                delattr(eager, name)  # TensorFlow makes it with the first operation
         keras_seeds.generator = keras_state
 
 
@@ -111,7 +111,7 @@ class LocalModel:
         (pretrained ones); called eagerly, so it may read files.
       rows: name of an integer feature [B, P] of which every entry that is not negative makes one row of the outputs, in
         their order (the pairs of a document); None: every example makes one.
-      inference_batch: examples at once where no gradients are taken, which bounds the client state; None: as is usual.
+      inference_batch: examples at once where no gradients are taken, to bound the memory; None: the usual number.
     """
 
     build: Callable[[], tf.keras.Model]
@@ -222,7 +222,7 @@ def assign_weights(model: tf.keras.Model, weights) -> None:
 
 
 def features_of(examples: Mapping[str, Any]) -> dict[str, Any]:
-    """What of the examples a model gets, by name."""
+    """The entries of the examples that are the model's features, by name."""
     return {name: value for name, value in examples.items() if name not in NOT_FEATURES}
 
 

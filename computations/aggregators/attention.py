@@ -43,7 +43,7 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
         if granularity not in ("layer", "model"):
             raise ValueError(f"granularity must be 'layer' or 'model', got {granularity!r}")
         if one_pass and inner_sum is not None:
-            raise ValueError("attention in one pass has no sum of its own that inner_sum could replace")
+            raise ValueError("inner_sum cannot be used with one_pass, which aggregates once without an inner sum")
         self._granularity, self._one_pass = granularity, one_pass
         self._inner_sum = inner_sum or tff.aggregators.SumFactory()
 

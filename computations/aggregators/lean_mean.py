@@ -1,4 +1,4 @@
-"""The weighted mean of values that are large beside the client state."""
+"""The weighted mean of values that are large beside the machine's memory."""
 
 from __future__ import annotations
 

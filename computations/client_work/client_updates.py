@@ -1,4 +1,4 @@
-"""What a client offers to the aggregator in place of the difference of its weights."""
+"""What a client sends to the aggregator in place of the difference of its weights."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ BATCH = 64
 
 
 class ClientUpdate:
-    """What a client gives away after its training. Subclasses override what they need."""
+    """What a client sends after its training. Subclasses override what they need."""
 
     def server_type(self, local_model: LocalModel) -> tff.Type | None:
-        """Type of what the server holds, <examples=E, seed=int32[2]>, where the clients get something of it."""
+        """Type of the server's own data, <examples=E, seed=int32[2]>, where the clients get a part of it."""
         del local_model
         return None
 
     def given(self, examples):
-        """What of the server's examples is broadcast to the clients."""
+        """The part of the server's examples that is broadcast to the clients."""
         return examples
 
     def of(self, client: Client, given) -> tuple[Any, tf.Tensor]:
@@ -36,7 +36,7 @@ class ClientUpdate:
 class Predictions(ClientUpdate):
     """The trained model's predictions on the server's examples (FedED, Sui et al. 2020, Algorithm 1, LocalUpdate).
 
-    The clients get the examples without their labels, and give N x C numbers. With `weighting` = `agreement` they get
+    The clients get the examples without their labels and send N x C numbers. With `weighting` = `agreement` they get
     the labels too, and a client counts by the likelihood of the labels, exp(-cross-entropy / `agreement_temperature`):
     over clients, the softmax of -cross-entropy / `agreement_temperature`.
     """
@@ -50,8 +50,8 @@ class Predictions(ClientUpdate):
     ):
         """Args:
         num_examples: N, how many the server holds.
-        form: of a prediction: logits in so many bits, or the most likely class alone.
-        weighting: see above; `examples` is the training's matter.
+        form: of a prediction: logits in 32 or 16 bits, or the most likely class alone.
+        weighting: see above; `uniform` and `examples` are set in `LocalTraining`.
         agreement_temperature: above zero.
         """
         self.num_examples, self.form = num_examples, form
@@ -82,12 +82,12 @@ class Predictions(ClientUpdate):
 
 
 def label_type(num_classes: int) -> tf.DType:
-    """The smallest integers that tell so many classes apart."""
+    """The smallest integer type that holds a class index."""
     return tf.uint8 if num_classes <= 256 else tf.uint16 if num_classes <= 65536 else tf.int32
 
 
 def predict(model: tf.keras.Model, examples, num_examples: int, num_classes: int) -> tf.Tensor:
-    """Logits float32 [num_examples, num_classes] of a model, a batch at a time; labels among the examples are left."""
+    """Logits float32 [num_examples, num_classes] of a model, a batch at a time; labels are ignored."""
     features = features_of(examples)
     batches = -(-num_examples // BATCH)
     parts = tf.TensorArray(tf.float32, size=batches, infer_shape=False, element_shape=[None, num_classes])

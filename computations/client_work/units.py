@@ -40,7 +40,7 @@ def units_of(examples: Mapping[str, tf.Tensor], *, bags: bool = False, selected:
 
     Args:
       examples: name -> [n, ...].
-      bags: whether a unit are all rows of one triple, in their order; the triples stand in ascending order.
+      bags: whether a unit is all rows of one triple, in their order; the triples are in ascending order.
       selected: bool [n], the rows that train; None: all of them.
     """
     rows = tf.range(tf.shape(examples[LABEL])[0])

@@ -25,7 +25,7 @@ class MajorClassifierContrast(Objective):
     the initial classifier in the first), a constant, so that L_con trains the encoder alone (Eqs. 16 and 17). A
     classifier's bias, which FedCMC's own does not have, is no part of V.
 
-    After training a client offers its classifier's vectors with a score per class; the least score wins. The score is
+    After training a client sends its classifier's vectors with a score per class; the least score wins. The score is
     the local average similarity (`major`), its negative (`minor`) or a random number that the client draws from its
     seed of the round (`random`), the paper's ablations. Where no client counts the vectors stay.
 

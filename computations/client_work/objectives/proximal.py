@@ -16,8 +16,8 @@ def add_proximal_gradients(
 ) -> list[tf.Tensor]:
     """gradient + mu * (w - w_global) for every weight (FLCMC, Eq. 22)."""
     return [
-        tf.convert_to_tensor(gradient) + mu * (variable - anchor)
-        for gradient, variable, anchor in zip(gradients, variables, global_weights, strict=True)
+        tf.convert_to_tensor(gradient) + mu * (variable - start)
+        for gradient, variable, start in zip(gradients, variables, global_weights, strict=True)
     ]
 
 
