@@ -1,3 +1,5 @@
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -17,16 +19,17 @@ def value_type(*shapes):
 
 @pytest.fixture(scope="module")
 def processes():
-    """Built attention processes by (granularity, shapes)."""
-    built = {}
+    """Built attention processes by (granularity, shapes, one pass or not)."""
 
-    def get(granularity, *shapes):
-        key = (granularity, shapes)
-        if key not in built:
-            built[key] = AttentionFactory(granularity).create(value_type(*shapes), WEIGHT)
-        return built[key]
+    @functools.cache
+    def get(granularity, *shapes, one_pass=False):
+        return AttentionFactory(granularity, one_pass=one_pass).create(value_type(*shapes), WEIGHT)
 
     return get
+
+
+granularities = pytest.mark.parametrize("granularity", ["layer", "model"])
+passes = pytest.mark.parametrize("one_pass", [False, True], ids=["two passes", "one pass"])
 
 
 def aggregate(process, updates, weights):
@@ -53,24 +56,24 @@ FIRST = [[0.3, 0.4], [1.2]]
 SECOND = [[0.8, -0.6], [0.0]]
 
 
-def test_two_clients_by_hand_layer(processes):
-    result, measurements = aggregate(processes("layer", (2,), (1,)), [FIRST, SECOND], [1, 1])
-    # softmax(0.5, 1) = 1/(1+e^0.5), 1/(1+e^-0.5) = 0.3775407, 0.6224593
-    # 0.3775407 * (0.3, 0.4) + 0.6224593 * (0.8, -0.6)
-    np.testing.assert_allclose(result[0], [0.6112297, -0.2224593], atol=1e-6)
-    # softmax(1.2, 0) = 0.7685248, 0.2314752: 0.7685248 * 1.2
-    np.testing.assert_allclose(result[1], [0.9222298], atol=1e-6)
-    # 1/(0.3775407^2 + 0.6224593^2) = 1.8868188; 1/(0.7685248^2 + 0.2314752^2) = 1.5522862; their mean
-    np.testing.assert_allclose(measurements["attention/effective_clients"], (1.8868188 + 1.5522862) / 2, atol=1e-5)
+# By layer: softmax(0.5, 1) = 1/(1+e^0.5), 1/(1+e^-0.5) = 0.3775407, 0.6224593, and
+# 0.3775407 * (0.3, 0.4) + 0.6224593 * (0.8, -0.6); softmax(1.2, 0) = 0.7685248, 0.2314752, and 0.7685248 * 1.2;
+# effective: 1/(0.3775407^2 + 0.6224593^2) = 1.8868188; 1/(0.7685248^2 + 0.2314752^2) = 1.5522862; their mean.
+# By model: softmax(1.3, 1) = 0.5744425, 0.4255575 for both tensors.
+BY_HAND = {
+    "layer": ([0.6112297, -0.2224593], 0.9222298, (1.8868188 + 1.5522862) / 2),
+    "model": ([0.5127788, -0.0255575], 0.5744425 * 1.2, 1.9566279),
+}
 
 
-def test_two_clients_by_hand_model(processes):
-    result, measurements = aggregate(processes("model", (2,), (1,)), [FIRST, SECOND], [1, 1])
-    # softmax(1.3, 1) = 0.5744425, 0.4255575 for both tensors
-    # 0.5744425 * (0.3, 0.4) + 0.4255575 * (0.8, -0.6)
-    np.testing.assert_allclose(result[0], [0.5127788, -0.0255575], atol=1e-6)
-    np.testing.assert_allclose(result[1], [0.5744425 * 1.2], atol=1e-6)
-    np.testing.assert_allclose(measurements["attention/effective_clients"], 1.9566279, atol=1e-5)
+@passes
+@granularities
+def test_two_clients_by_hand(processes, granularity, one_pass):
+    result, measurements = aggregate(processes(granularity, (2,), (1,), one_pass=one_pass), [FIRST, SECOND], [1, 1])
+    first, second, effective = BY_HAND[granularity]
+    np.testing.assert_allclose(result[0], first, atol=1e-6)
+    np.testing.assert_allclose(result[1], [second], atol=1e-6)
+    np.testing.assert_allclose(measurements["attention/effective_clients"], effective, atol=1e-5)
 
 
 THREE = ((4, 3), (5,), ())
@@ -81,17 +84,23 @@ def three_layer_updates(count, scale=1.0, seed=0):
     return [[np.float32(scale * (k + 1) * generator.normal(size=shape)) for shape in THREE] for k in range(count)]
 
 
-@pytest.mark.parametrize("granularity", ["layer", "model"])
-def test_three_layers_of_different_sizes(processes, granularity):
-    updates = three_layer_updates(4, scale=0.3)
-    result, measurements = aggregate(processes(granularity, *THREE), updates, [1] * 4)
-    wanted, effective = attention_in_numpy(updates, granularity)
-    toolbox.assert_close(result, wanted, 1e-6)
-    np.testing.assert_allclose(measurements["attention/effective_clients"], effective, rtol=1e-5)
+@passes
+@granularities
+@pytest.mark.parametrize("weights", [[1] * 5, [0, 1, 0, 7, 200], [0, 0, 0, 0, 17], [0] * 5], ids=str)
+def test_three_layers_of_different_sizes(processes, granularity, one_pass, weights):
+    """A weight says only whether a client counts; one alone gets all the attention, and of none there is no update."""
+    updates = three_layer_updates(5, scale=0.3)
+    zeros = [np.zeros(shape) for shape in THREE]
+    wanted, effective = attention_in_numpy(updates, granularity, weights) if any(weights) else (zeros, 0)
+    for order in (slice(None), slice(None, None, -1)):  # the largest comes last, and first
+        process = processes(granularity, *THREE, one_pass=one_pass)
+        result, measurements = aggregate(process, updates[order], weights[order])
+        toolbox.assert_close(result, wanted, 1e-6)
+        np.testing.assert_allclose(measurements["attention/effective_clients"], effective, rtol=1e-5)
 
 
-@pytest.mark.parametrize("one_pass", [False, True])
-@pytest.mark.parametrize("granularity", ["layer", "model"])
+@passes
+@granularities
 def test_a_bare_tensor_is_one_layer(granularity, one_pass):
     """As TFF's own aggregators take it: a tensor's type rather than a structure's."""
     process = AttentionFactory(granularity, one_pass=one_pass).create(tff.TensorType(np.float32, (4, 3)), WEIGHT)
@@ -102,66 +111,23 @@ def test_a_bare_tensor_is_one_layer(granularity, one_pass):
     np.testing.assert_allclose(output.measurements["attention/effective_clients"], effective, rtol=1e-5)
 
 
-def test_layer_and_model_granularity_differ():
-    updates = three_layer_updates(4, scale=0.3)
-    by_layer, by_model = (attention_in_numpy(updates, g)[0] for g in ("layer", "model"))
-    assert np.abs(by_layer[0] - by_model[0]).max() > 1e-2
-
-
-def test_sample_counts_do_not_enter(processes):
-    updates = three_layer_updates(3, scale=0.3)
-    process = processes("layer", *THREE)
-    alike, unlike = aggregate(process, updates, [1, 1, 1]), aggregate(process, updates, [7, 1, 200])
-    assert toolbox.bits(alike) == toolbox.bits(unlike)
-
-
-@pytest.mark.parametrize("granularity", ["layer", "model"])
-def test_norms_of_ten_thousand_stay_finite(processes, granularity):
-    updates = [[1e4 * np.ones(shape) * k for shape in THREE] for k in (1.0, 1.00001, 0.5)]
-    result, _ = aggregate(processes(granularity, *THREE), updates, [1] * 3)
-    assert all(np.isfinite(t).all() for t in result)
-    # The third is 5,000 and more behind: no attention at all; the first two share it and are almost the same.
+@passes
+@granularities
+def test_norms_of_ten_thousand_stay_finite(processes, granularity, one_pass):
+    updates = [[1e4 * np.ones(shape) * k for shape in THREE] for k in (0.5, 1.0, 1.00001)]
+    result, _ = aggregate(processes(granularity, *THREE, one_pass=one_pass), updates, [1] * 3)
+    # The first is 5,000 and more behind: no attention at all; the other two share it and are almost the same.
     toolbox.assert_close([t / 1e4 for t in result], [np.ones(shape) for shape in THREE], 2e-5)
 
 
-@pytest.mark.parametrize("granularity", ["layer", "model"])
-def test_a_client_of_weight_zero_is_excluded(processes, granularity):
-    updates = three_layer_updates(4, scale=0.3)
-    counts = [1, 0, 1, 0]
-    result, measurements = aggregate(processes(granularity, *THREE), updates, counts)
-    wanted, effective = attention_in_numpy(updates, granularity, counts)
-    toolbox.assert_close(result, wanted, 1e-6)
-    np.testing.assert_allclose(measurements["attention/effective_clients"], effective, rtol=1e-5)
-
-
-def test_an_excluded_client_sets_no_maximum(processes):
-    # Were it to, the exponents of all others would vanish.
+@passes
+@pytest.mark.parametrize("far", [1e6, np.nan])
+def test_an_excluded_client_sets_no_maximum(processes, one_pass, far):
+    """Were it to, the exponents of all others would vanish."""
     small = three_layer_updates(2, scale=0.1)
-    far = [1e6 * np.ones(shape) for shape in THREE]
-    result, _ = aggregate(processes("layer", *THREE), [*small, far], [1, 1, 0])
+    updates = [[np.full(shape, far) for shape in THREE], *small]
+    result, _ = aggregate(processes("layer", *THREE, one_pass=one_pass), updates, [0, 1, 1])
     toolbox.assert_close(result, attention_in_numpy(small, "layer")[0], 1e-6)
-
-
-@pytest.mark.parametrize("granularity", ["layer", "model"])
-def test_all_clients_excluded_gives_no_update(processes, granularity):
-    result, measurements = aggregate(processes(granularity, *THREE), three_layer_updates(3), [0] * 3)
-    assert toolbox.bits(result) == toolbox.bits([np.zeros(shape, np.float32) for shape in THREE])
-    assert measurements["attention/effective_clients"] == 0
-
-
-@pytest.mark.parametrize("granularity", ["layer", "model"])
-def test_one_client_alone_gets_all_the_attention(processes, granularity):
-    (update,) = three_layer_updates(1, scale=3.0)
-    result, measurements = aggregate(processes(granularity, *THREE), [update], [17])
-    assert toolbox.bits(result) == toolbox.bits(update)
-    assert measurements["attention/effective_clients"] == 1
-
-
-def test_clients_that_are_alike_share_it(processes):
-    (update,) = three_layer_updates(1, scale=3.0)
-    result, measurements = aggregate(processes("layer", *THREE), [update] * 5, [1] * 5)
-    toolbox.assert_close(result, update, 1e-6)
-    np.testing.assert_allclose(measurements["attention/effective_clients"], 5, rtol=1e-6)
 
 
 def test_a_huge_finite_update_does_not_silence_the_round(processes):
@@ -177,13 +143,6 @@ def test_impossible_granularity_is_refused():
 
 
 # Composition with other factories.
-
-
-def test_the_sum_factory_is_the_default_inner_sum(processes):
-    updates = three_layer_updates(3)
-    given = AttentionFactory(inner_sum=tff.aggregators.SumFactory()).create(value_type(*THREE), WEIGHT)
-    default = processes("layer", *THREE)
-    assert toolbox.bits(aggregate(given, updates, [1] * 3)) == toolbox.bits(aggregate(default, updates, [1] * 3))
 
 
 def test_clipping_around_it():
@@ -297,17 +256,17 @@ def fits_one_model(gathered, model_bytes):
         return False
 
 
-@pytest.mark.parametrize("granularity", ["layer", "model"])
-def test_no_client_update_is_collected(processes, granularity):
-    process = processes(granularity, *THREE)
-    uris, gathered = what_the_server_gathers(process.next)
+@passes
+@granularities
+def test_no_client_update_is_collected(processes, granularity, one_pass):
+    uris, gathered = what_the_server_gathers(processes(granularity, *THREE, one_pass=one_pass).next)
     assert uris <= ALLOWED and "federated_aggregate" in uris
-    assert gathered and fits_one_model(gathered, type_bytes(value_type(*THREE)))
+    scores = 3 * 3 * 4 if one_pass else 0  # the largest, their sum and that of their squares, for three layers
+    assert gathered and fits_one_model(gathered, type_bytes(value_type(*THREE)) + scores)
 
 
-@pytest.mark.parametrize("name", ["fedatt", "fedpap"])
-def test_no_client_update_is_collected_in_a_whole_round(model, name):
-    entry = algorithms.find(name)
+def test_no_client_update_is_collected_in_a_whole_round(model):
+    entry = algorithms.find("fedpap")
     uris, gathered = what_the_server_gathers(entry.build(model, entry.options()).next)
     assert uris <= ALLOWED and "federated_aggregate" in uris
     assert gathered and fits_one_model(gathered, type_bytes(model.weights_type))
@@ -335,75 +294,19 @@ def test_the_check_knows_a_collection_when_it_sees_one():
 # In one pass
 
 
-@pytest.fixture(scope="module")
-def one_pass():
-    """Built processes with one aggregation by (granularity, shapes)."""
-    built = {}
-
-    def get(granularity, *shapes):
-        key = (granularity, shapes)
-        if key not in built:
-            built[key] = AttentionFactory(granularity, one_pass=True).create(value_type(*shapes), WEIGHT)
-        return built[key]
-
-    return get
-
-
-@pytest.mark.parametrize("granularity", ["layer", "model"])
-@pytest.mark.parametrize("counts", [[1] * 5, [0, 1, 0, 7, 1], [0, 0, 0, 0, 1], [0] * 5])
-def test_one_pass_gives_the_numbers_of_two(one_pass, processes, granularity, counts):
-    updates = three_layer_updates(5, scale=0.3)
-    wanted, measured = aggregate(processes(granularity, *THREE), updates, counts)
-    for order in (slice(None), slice(None, None, -1)):  # the largest comes last, and first
-        result, measurements = aggregate(one_pass(granularity, *THREE), updates[order], counts[order])
-        toolbox.assert_close(result, wanted, 1e-6)
-        name = "attention/effective_clients"
-        np.testing.assert_allclose(measurements[name], measured[name], rtol=1e-5)
-
-
-def test_one_pass_by_hand(one_pass):
-    result, measurements = aggregate(one_pass("layer", (2,), (1,)), [FIRST, SECOND], [1, 1])
-    # See test_two_clients_by_hand_layer.
-    np.testing.assert_allclose(result[0], [0.6112297, -0.2224593], atol=1e-6)
-    np.testing.assert_allclose(result[1], [0.9222298], atol=1e-6)
-    np.testing.assert_allclose(measurements["attention/effective_clients"], (1.8868188 + 1.5522862) / 2, atol=1e-5)
-
-
-def test_one_pass_with_norms_of_ten_thousand(one_pass):
-    updates = [[1e4 * np.ones(shape) * k for shape in THREE] for k in (0.5, 1.0, 1.00001)]
-    result, _ = aggregate(one_pass("layer", *THREE), updates, [1] * 3)
-    toolbox.assert_close([t / 1e4 for t in result], [np.ones(shape) for shape in THREE], 2e-5)
-
-
-def test_one_pass_with_an_excluded_client_that_is_not_finite(one_pass):
-    small = three_layer_updates(2, scale=0.1)
-    broken = [np.full(shape, np.nan) for shape in THREE]
-    result, _ = aggregate(one_pass("layer", *THREE), [broken, *small], [0, 1, 1])
-    toolbox.assert_close(result, attention_in_numpy(small, "layer")[0], 1e-6)
-
-
-def test_only_one_pass_has_a_mergeable_form(one_pass, processes):
+def test_only_one_pass_has_a_mergeable_form(processes):
     shapes = ((2,), (1,))
-    single = tff.backends.native.compile_to_mergeable_comp_form(one_pass("layer", *shapes).next)
+    single = tff.backends.native.compile_to_mergeable_comp_form(processes("layer", *shapes, one_pass=True).next)
     with pytest.raises(ValueError, match="dependent"):
         tff.backends.native.compile_to_mergeable_comp_form(processes("layer", *shapes).next)
     # Groups of clients whose accumulators are merged give what all give together.
-    factory = AttentionFactory("layer", one_pass=True)
     updates = three_layer_updates(4, scale=0.3)
-    process = factory.create(value_type(*THREE), WEIGHT)
-    form = tff.backends.native.compile_to_mergeable_comp_form(process.next)
+    form = tff.backends.native.compile_to_mergeable_comp_form(processes("layer", *THREE, one_pass=True).next)
     ones = [np.float32(1)] * 2
     halves = [form.up_to_merge((), updates[:2], ones), form.up_to_merge((), updates[2:], ones)]
     output = form.after_merge(((), updates[:2], ones), form.merge(*halves))
     toolbox.assert_close(list(output.result), attention_in_numpy(updates, "layer")[0], 1e-6)
     assert single.merge is not None
-
-
-def test_one_pass_collects_no_update(one_pass):
-    uris, gathered = what_the_server_gathers(one_pass("layer", *THREE).next)
-    assert uris <= ALLOWED and "federated_aggregate" in uris
-    scores = 3 * 3 * 4  # the largest, their sum and that of their squares, for three layers
-    assert gathered and fits_one_model(gathered, type_bytes(value_type(*THREE)) + scores)
 
 
 def test_one_pass_has_no_inner_sum():

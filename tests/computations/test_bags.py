@@ -84,7 +84,7 @@ def test_the_losses_tell_the_methods_apart():
     assert np.abs(np.subtract.outer(losses, losses))[~np.eye(4, dtype=bool)].min() > 1e-3
 
 
-@pytest.mark.parametrize("kind", OBJECTIVES)
+@pytest.mark.parametrize("kind", ["one", "att_ra"])
 def test_a_pass_takes_every_bag_once(bag_model, kind):
     """Five bags in batches of two: three batches a pass, each of whole bags; their order comes from the seed."""
     x, y, triple = scattered()
@@ -252,11 +252,6 @@ def test_an_unknown_pooling_is_refused(bag_model):
 def options_of(name):
     options = algorithms.find(name).options()
     return attrs.evolve(options, num_triples=10) if hasattr(options, "num_triples") else options
-
-
-@pytest.mark.parametrize("name", POOLING)
-def test_an_algorithm_says_how_its_bags_are_scored(bag_model, name):
-    assert algorithms.find(name).build(bag_model, options_of(name)).bag_pooling == POOLING[name]
 
 
 @pytest.mark.parametrize("name", POOLING)

@@ -26,7 +26,7 @@ from computations.inference import BATCH
 from computations.local_model import LocalModel
 from computations.traffic import round_traffic, type_bytes
 from tests.computations.test_attention import ALLOWED, fits_one_model, what_the_server_gathers
-from tests.computations.toolbox import bits, linear_model
+from tests.computations.toolbox import bits, encoder_model, linear_model
 
 
 def some_client(local_model, labels, *, x=None, model=None, shared=(), client_state=()):
@@ -52,21 +52,6 @@ def batch_of(labels, *, logits, features=None, rows=None):
     return Batch({}, tf.constant(labels), outputs, tf.constant(list(rows), tf.int32))
 
 
-def encoder_model(dropout=None):
-    """x [3] -> tanh encoder [2] -> four classes."""
-
-    def build():
-        x = tf.keras.Input([3], name="x")
-        features = tf.keras.layers.Dense(2, activation="tanh", name="encoder")(x)
-        if dropout is not None:
-            features = tf.keras.layers.Dropout(dropout)(features)
-        logits = tf.keras.layers.Dense(4, name="classifier")(features)
-        return tf.keras.Model({"x": x}, {"logits": logits, "features": features})
-
-    spec = {"x": tf.TensorSpec([None, 3], tf.float32), "y": tf.TensorSpec([None], tf.int32)}
-    return LocalModel(build, spec, 4, "classifier")
-
-
 THREE_CLASSES = linear_model(2, 3)
 FOUR_CLASSES = linear_model(2, 4)
 
@@ -85,21 +70,6 @@ def test_fedrs_by_hand():
     np.testing.assert_allclose(loss, 1.3619948, atol=1e-6)
 
 
-def test_fedrs_with_all_classes_or_alpha_one_is_cross_entropy():
-    batch = batch_of([0, 2], logits=[[1.0, 2.0, 0.0], [1.0, 2.0, 0.0]])
-    for alpha, labels in ((0.5, [2, 1, 0]), (1.0, [0, 2, 2])):
-        client = some_client(THREE_CLASSES, labels)
-        objective = RestrictedSoftmax(alpha)
-        plain = CrossEntropy().loss(client, (), batch)
-        np.testing.assert_allclose(objective.loss(client, objective.prepare(client), batch), plain, rtol=1e-6)
-
-
-@pytest.mark.parametrize("labels, scales", [([], [0.5, 0.5, 0.5]), ([1], [0.5, 1.0, 0.5])])
-def test_fedrs_with_one_example_or_none(labels, scales):
-    prepared = RestrictedSoftmax(0.5).prepare(some_client(THREE_CLASSES, labels))
-    np.testing.assert_array_equal(prepared, scales)
-
-
 # FedLC.
 
 
@@ -114,19 +84,13 @@ def test_fedlc_by_hand():
     np.testing.assert_allclose(loss, np.log(5.0861613), atol=1e-6)
 
 
-def test_fedlc_asks_more_of_rare_classes():
-    objective = CalibratedLogits()
-    client = some_client(THREE_CLASSES, [0] * 10 + [1])
-    margins = objective.prepare(client).numpy()
-    np.testing.assert_allclose(margins, [10**-0.25, 1.0, 1.0], rtol=1e-6)
-    logits = [[1.0, 1.0, 1.0]] * 2
-    common, rare = (objective.loss(client, margins, batch_of([c, c], logits=logits)) for c in (0, 1))
-    assert float(rare - common) == pytest.approx(1.0 - 10**-0.25, abs=1e-6)
-
-
-def test_fedlc_with_equal_counts_is_cross_entropy():
-    client = some_client(THREE_CLASSES, [0, 1, 2] * 2)
-    objective, batch = CalibratedLogits(), batch_of([0, 2], logits=[[1.0, 2.0, 0.0], [3.0, 2.0, 0.0]])
+@pytest.mark.parametrize(
+    "objective, labels",
+    [(RestrictedSoftmax(0.5), [2, 1, 0]), (RestrictedSoftmax(1.0), [0, 2, 2]), (CalibratedLogits(), [0, 1, 2] * 2)],
+    ids=["FedRS with all classes", "FedRS with alpha 1", "FedLC with equal counts"],
+)
+def test_what_is_cross_entropy(objective, labels):
+    client, batch = some_client(THREE_CLASSES, labels), batch_of([0, 2], logits=[[1.0, 2.0, 0.0], [3.0, 2.0, 0.0]])
     plain = CrossEntropy().loss(client, (), batch)
     np.testing.assert_allclose(objective.loss(client, objective.prepare(client), batch), plain, rtol=1e-6)
 
@@ -152,24 +116,30 @@ def contrast_of(objective, *, features, glob, prev, trained=True, rows=None):
     return float(objective.loss(client, prepared, batch))
 
 
-def test_moon_by_hand():
-    """Cosines 0.6 and 0.8 with z = (3, 4): -log(e^1.2 / (e^1.2 + e^1.6)) = log(1 + e^0.4) at tau 0.5."""
-    found = contrast_of(ModelContrast(1.0, 0.5), features=[[3.0, 4.0]], glob=[[2.0, 0.0]], prev=[[0.0, 7.0]])
-    assert found == pytest.approx(0.9130152, abs=1e-6)
-    # At tau 0.25 the difference of the exponents is 0.8: log(1 + e^0.8) = 1.1711007; weight 3.
-    found = contrast_of(ModelContrast(3.0, 0.25), features=[[3.0, 4.0]], glob=[[2.0, 0.0]], prev=[[0.0, 7.0]])
-    assert found == pytest.approx(3 * 1.1711007, abs=1e-5)
+NEAR = {"features": [[3.0, 4.0]], "glob": [[2.0, 0.0]], "prev": [[0.0, 7.0]]}
+ROWS = {
+    "features": [[1.0, 0.0], [1.0, 0.0]],
+    "glob": [[0.0, 1.0], [1.0, 0.0], [1.0, 0.0]],
+    "prev": [[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]],
+    "rows": [2, 0],
+}
 
 
-def test_moon_takes_the_rows_of_the_batch_and_their_mean():
-    glob, prev = [[0.0, 1.0], [1.0, 0.0], [1.0, 0.0]], [[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]]
-    found = contrast_of(ModelContrast(), features=[[1.0, 0.0], [1.0, 0.0]], glob=glob, prev=prev, rows=[2, 0])
-    # Row 2: cosines 1 and 0, log(1 + e^-2) = 0.1269280; row 0: cosines 0 and 1, log(1 + e^2) = 2.1269280
-    assert found == pytest.approx((0.1269280 + 2.1269280) / 2, abs=1e-6)
-
-
-def test_moon_before_the_first_training_has_no_contrast():
-    assert contrast_of(ModelContrast(), features=[[3.0, 4.0]], glob=[[2.0, 0.0]], prev=[[0.0, 0.0]], trained=False) == 0
+@pytest.mark.parametrize(
+    "weight, tau, values, expected",
+    [
+        # Cosines 0.6 and 0.8 with z = (3, 4): -log(e^1.2 / (e^1.2 + e^1.6)) = log(1 + e^0.4) at tau 0.5.
+        (1.0, 0.5, NEAR, 0.9130152),
+        # At tau 0.25 the difference of the exponents is 0.8: log(1 + e^0.8) = 1.1711007; weight 3.
+        (3.0, 0.25, NEAR, 3 * 1.1711007),
+        # Row 2: cosines 1 and 0, log(1 + e^-2) = 0.1269280; row 0: cosines 0 and 1, log(1 + e^2) = 2.1269280
+        (1.0, 0.5, ROWS, (0.1269280 + 2.1269280) / 2),
+        # Before the first training there is no contrast.
+        (1.0, 0.5, {**NEAR, "trained": False}, 0.0),
+    ],
+)
+def test_moon_by_hand(weight, tau, values, expected):
+    assert contrast_of(ModelContrast(weight, tau), **values) == pytest.approx(expected, abs=1e-5)
 
 
 def test_moon_where_a_representation_is_zero():
@@ -198,17 +168,6 @@ def test_representations_are_those_of_one_pass_without_dropout(count):
     assert found.shape == (count, 2)
     kernel, bias = (w.numpy() for w in model.trainable_variables[:2])
     np.testing.assert_allclose(found, np.tanh(x @ kernel + bias), atol=1e-6)
-
-
-def test_feature_width():
-    assert encoder_model().feature_width == 2 and linear_model(7, 3).feature_width == 7
-
-
-def test_moons_blank_memory_is_of_its_type():
-    objective, local_model = ModelContrast(), encoder_model()
-    blank = objective.initial_client_state(local_model, {"y": [0] * 5})
-    assert blank["representations"].shape == (5, 2) and not blank["trained"]
-    assert str(objective.client_state_type(local_model)) == "<representations=float32[?,2],trained=bool>"
 
 
 # SCAFFOLD.
@@ -450,16 +409,6 @@ def test_a_client_that_does_not_count_wins_nothing(election, vector, score):
     absent = client_update(np.full([4, 2], vector), np.full([4], score), counts=0.0)
     alone, together = elect(election, others), elect(election, [others[0], absent, *others[1:]])
     assert bits(together) == bits(alone)
-
-
-def test_no_client_counts(election):
-    vectors, holders = elect(election, [client_update(o["vectors"], o["scores"], counts=0.0) for o in THREE_CLIENTS])
-    assert not vectors.any() and not holders.any()
-
-
-def test_one_client_wins_all(election):
-    vectors, holders = elect(election, THREE_CLIENTS[:1])
-    assert bits(vectors) == bits(THREE_CLIENTS[0]["vectors"]) and bits(holders) == bits(np.ones(4, np.float32))
 
 
 def test_no_classifier_is_collected(election):

@@ -1,6 +1,7 @@
 """Lazy MIL's selection over platforms (FedDS, Algorithm 1), by hand and against NumPy."""
 
 import collections
+import functools
 
 import numpy as np
 import pytest
@@ -35,6 +36,7 @@ def select(bag_model, runtime):
 
 @pytest.fixture(scope="module")
 def build(bag_model):
+    @functools.cache
     def get(**options):
         entry = algorithms.find("lazy_mil")
         return entry.build(bag_model, entry.options(**{"num_triples": T, "learning_rate": 0.5, **options}))
@@ -263,6 +265,7 @@ def test_the_selections_bytes(build):
 
 @pytest.fixture(scope="module")
 def build_alias(bag_model):
+    @functools.cache
     def get(**options):
         entry = algorithms.find("lazy_mil_alias")
         return entry.build(bag_model, entry.options(**{"num_triples": T, "learning_rate": 0.5, **options}))

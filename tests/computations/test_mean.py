@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import tensorflow_federated as tff
 
 from computations.aggregators import mean
@@ -15,21 +16,19 @@ def aggregate(factory, weights, updates=UPDATES):
     return list(process.next(process.initialize(), values, [np.float32(w) for w in weights]).result)
 
 
-def test_clients_count_by_their_weights():
-    # (1*1 + 3*5 - 6*10)/10 = -4.4, (1*2 - 3*6)/10 = -1.6, (1*3 + 3*7 + 6*1)/10 = 3
-    toolbox.assert_close(aggregate(mean(), [1, 3, 6]), [[-4.4, -1.6], 3.0], 1e-6)
-
-
-def test_equal_weights_give_the_plain_mean():
-    toolbox.assert_close(aggregate(mean(), [1, 1, 1]), [[-4 / 3, -4 / 3], 11 / 3], 1e-6)
-
-
-def test_a_client_of_weight_zero_does_not_count():
-    toolbox.assert_close(aggregate(mean(), [1, 1, 0]), [[3.0, -2.0], 5.0], 1e-6)
-
-
-def test_no_weight_at_all_gives_zero():
-    assert toolbox.bits(aggregate(mean(), [0, 0, 0])) == toolbox.bits([np.zeros(2, np.float32), np.float32(0)])
+@pytest.mark.parametrize(
+    "weights, expected",
+    [
+        # (1*1 + 3*5 - 6*10)/10 = -4.4, (1*2 - 3*6)/10 = -1.6, (1*3 + 3*7 + 6*1)/10 = 3
+        ([1, 3, 6], [[-4.4, -1.6], 3.0]),
+        ([1, 1, 1], [[-4 / 3, -4 / 3], 11 / 3]),
+        ([1, 1, 0], [[3.0, -2.0], 5.0]),
+        ([0, 0, 0], [[0.0, 0.0], 0.0]),
+    ],
+    ids=str,
+)
+def test_clients_count_by_their_weights(weights, expected):
+    toolbox.assert_close(aggregate(mean(), weights), expected, 1e-6)
 
 
 def test_the_inner_sum_is_used():

@@ -22,22 +22,19 @@ def stepped(process, rounds, state=None, update=UPDATE, start=START):
     return history
 
 
-def test_one_step_goes_against_the_pseudo_gradient(model):
-    (after,) = stepped(gradient_step(model), 1)
-    toolbox.assert_close(after, [s - u for s, u in zip(START, UPDATE, strict=True)], 1e-6)
-
-
-def test_the_step_size_multiplies(model):
-    history = stepped(gradient_step(model, step_size=2.5), 2)
-    for number, after in enumerate(history, start=1):
-        toolbox.assert_close(after, [s - number * 2.5 * u for s, u in zip(START, UPDATE, strict=True)], 1e-6)
-
-
-def test_momentum_by_hand(model):
-    # Velocity u, 1.5 u, 1.75 u: the weights have gone 1, 2.5 and 4.25 steps of 0.1.
-    history = stepped(gradient_step(model, step_size=0.1, momentum=0.5), 3)
-    for steps, after in zip((1, 2.5, 4.25), history, strict=True):
-        toolbox.assert_close(after, [s - 0.1 * steps * u for s, u in zip(START, UPDATE, strict=True)], 1e-6)
+@pytest.mark.parametrize(
+    "settings, gone",
+    [
+        ({}, (1, 2)),
+        ({"step_size": 2.5}, (2.5, 5)),
+        # Velocity u, 1.5 u, 1.75 u: the weights have gone 1, 2.5 and 4.25 steps of 0.1.
+        ({"step_size": 0.1, "momentum": 0.5}, (0.1, 0.25, 0.425)),
+    ],
+    ids=str,
+)
+def test_steps_go_against_the_pseudo_gradient(model, settings, gone):
+    for steps, after in zip(gone, stepped(gradient_step(model, **settings), len(gone)), strict=True):
+        toolbox.assert_close(after, [s - steps * u for s, u in zip(START, UPDATE, strict=True)], 1e-6)
 
 
 @pytest.mark.parametrize("settings", [{"step_size": 0.0}, {"step_size": 0.0, "momentum": 0.9}])

@@ -27,6 +27,21 @@ def linear_model(width, num_classes, dropout=None, bags=False):
     return LocalModel(build, spec, num_classes, "classifier")
 
 
+def encoder_model(width=3, hidden=2, num_classes=4, dropout=None):
+    """LocalModel: x -> tanh encoder [hidden] -> classes; `dropout`: a rate, behind the encoder."""
+
+    def build():
+        x = tf.keras.Input([width], name="x")
+        features = tf.keras.layers.Dense(hidden, activation="tanh", name="encoder")(x)
+        if dropout is not None:
+            features = tf.keras.layers.Dropout(dropout)(features)
+        logits = tf.keras.layers.Dense(num_classes, name="classifier")(features)
+        return tf.keras.Model({"x": x}, {"logits": logits, "features": features})
+
+    spec = {"x": tf.TensorSpec([None, width], tf.float32), "y": tf.TensorSpec([None], tf.int32)}
+    return LocalModel(build, spec, num_classes, "classifier")
+
+
 def examples(num_examples, seed, width=3, num_classes=3):
     """(x, y) with labels that depend on x."""
     generator = np.random.default_rng(seed)

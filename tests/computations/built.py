@@ -1,0 +1,87 @@
+"""Algorithms of the conformance suites, each built once in a process, and rounds of them.
+
+The suite of the runtimes (tests/runtime/test_in_process_conformance.py) plays the same rounds.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import attrs
+
+from computations import algorithms
+from tests.computations import toolbox
+from tests.computations.cases import NUM_AT_SERVER, STEPS, case
+from tests.computations.toolbox import client, examples, model_weights, start_weights
+
+NAMES = algorithms.names()
+
+# A few epochs over small batches.
+ORDINARY = {"local_epochs": 2, "batch_size": 4}
+# All that is kept from round to round, in use.
+STATEFUL = {**ORDINARY, "server_momentum": 0.5, "noise_scale": 0.01, "learning_rate_decay": 0.5}
+# The round that is worked out in NumPy.
+WORKED_OUT = {"local_steps": STEPS, "batch_size": 50}
+
+DATA = [examples(n, seed=n) for n in (6, 15)]
+AT_SERVER = examples(NUM_AT_SERVER, seed=40)
+
+
+def options_of(name, **wanted):
+    """The algorithm's options with those of `wanted` that it has, and those that it cannot do without."""
+    kind = algorithms.find(name).options
+    known = {f.name for f in attrs.fields(kind)}
+    return kind(**{key: value for key, value in {**case(name).required, **wanted}.items() if key in known})
+
+
+@functools.lru_cache
+def model_of(bags):
+    """The softmax regression that the suites train."""
+    return toolbox.linear_model(3, 3, bags=bags)
+
+
+@functools.cache
+def _built(name, options):
+    return algorithms.find(name).build(model_of(case(name).bags), options)
+
+
+def build(name, **wanted):
+    """The algorithm with the options of `options_of`, built once in this process."""
+    return _built(name, options_of(name, **wanted))
+
+
+def begin(algorithm, start=None):
+    return algorithm.initialize(model_weights(*(start or start_weights())))
+
+
+def initial_client_states(algorithm, clients):
+    work = algorithm.client_work
+    if work.client_state_type is None:
+        return None
+    return [work.initial_client_state(c["examples"]) for c in clients]
+
+
+def clients_of_round(number):
+    return [client(x, y, seed=(number, k)) for k, (x, y) in enumerate(DATA)]
+
+
+def play(algorithm, state, rounds, clients_of_round, client_states=None, at_server=None):
+    """(state, client states, the metrics of each round) after these rounds; client states go from round to round.
+
+    An algorithm whose server holds examples of its own gets `at_server` (x, y), or those of the suite.
+    """
+    metrics = []
+    for number in rounds:
+        clients = clients_of_round(number)
+        if "triple" in algorithm.model.input_spec:
+            clients = [toolbox.in_bags(one, platform) for platform, one in enumerate(clients)]
+        rest = []
+        if algorithm.client_work.client_state_type is not None:
+            rest.append(client_states or initial_client_states(algorithm, clients))
+        if algorithm.server_type is not None:
+            rest.append(client(*(at_server or AT_SERVER), seed=(number, 77)))
+        output = algorithm.next(state, clients, *rest)
+        client_states = output.get("client_state")
+        state = output["state"]
+        metrics.append(output["metrics"])
+    return state, client_states, metrics
