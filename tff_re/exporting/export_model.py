@@ -170,7 +170,7 @@ def _check_arguments(model_name, inputs, labels, formats, quantise, tflite) -> K
     if model_name not in models.MODELS:
         raise ExportError(f"there is no model '{model_name}'; valid: {', '.join(models.MODELS)}")
     if not labels or len(set(labels)) != len(labels):
-        raise ExportError("label names are missing or stand twice; give each class a name of its own")
+        raise ExportError("label names are missing or duplicate; give each class a name of its own")
     if formats not in FORMATS:
         raise ExportError(f"there is no format '{formats}'; valid: {', '.join(FORMATS)}")
     if quantise is not None and quantise not in QUANTISED:

@@ -77,7 +77,7 @@ class BagKind(Kind):
     def details(self, experiment, weights, dev) -> dict[str, Any]:
         """`reading`: options of the task that say how a file of the data set is read."""
         options = experiment.recipe.task.options
-        given = {name: getattr(options, name) for name in ("head_kind", "tail_kind", "misplaced")}
+        given = {name: getattr(options, name, None) for name in ("head_kind", "tail_kind", "misplaced")}
         given = {name: value for name, value in given.items() if value is not None}
         return {"reading": given} if given else {}
 
