@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 from transformers import AutoTokenizer
 
 from computations.bag_evaluation import POOLINGS
@@ -16,6 +17,7 @@ from datasets.documents.encoding import DocumentEncoding
 from datasets.text import CharacterEncoding, Segmenter, Vocabulary, WordEncoding
 from datasets.text.relation_encoding import RelationEncoding, with_markers
 from datasets.text.word_tokenizer import word_tokenizer, word_vocabulary
+from tests.built_once import built_once
 from tests.documents_for_tests import marking_encoder
 from tests.models.encoders_for_tests import encoder
 from tff_re import models
@@ -129,14 +131,55 @@ def arguments(kind: str) -> dict[str, Any]:
     return _MADE[kind]()
 
 
+_factories: list[pytest.TempPathFactory] = []
+
+
+def share(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Says where exports are written; called before a test asks for one."""
+    _factories[:] = [tmp_path_factory]
+
+
+def written_once(name: str, write: Callable[[Path], object]) -> Path:
+    """The folder of an export that `write(folder)` writes, once in a test run. A test that changes it copies."""
+    place = built_once(_factories[0], "export of " + name, lambda folder: write(folder / "export"))
+    return place / "export"
+
+
 @functools.cache
 def export_of(kind: str) -> Path:
-    """The folder of an export of that kind with a SavedModel and its form in float16. A test that changes it copies."""
-    return export_model(
-        Path(_temporary().name) / kind.replace(" ", "-"), **arguments(kind), formats="saved_model", quantise="float16"
+    """The folder of an export of that kind with a SavedModel and its form in float16."""
+    return written_once(
+        kind, lambda folder: export_model(folder, **arguments(kind), formats="saved_model", quantise="float16")
     )
 
 
-@functools.cache
-def _temporary() -> tempfile.TemporaryDirectory:
-    return tempfile.TemporaryDirectory(prefix="exports")
+# What tests of several files look at
+
+
+def with_weights(model, weights):
+    """The Keras model with weights as `export_model` takes them."""
+    for group in ("trainable", "non_trainable"):
+        for variable, value in zip(getattr(model, f"{group}_variables"), getattr(weights, group), strict=True):
+            variable.assign(value)
+    return model
+
+
+def printed_by_the_card(folder: Path, *files: Path) -> list[tuple]:
+    """What the examples of a card print, one after the other; `files` have the names that the card has."""
+    printed: list[tuple] = []
+    places = {name: folder / name for name in ("model.keras", "saved_model", "labels.json")}
+    places.update({file.name: file for file in files} | {".": folder})
+    for block in (folder / "README.md").read_text("utf-8").split("```python\n")[1:]:
+        code = block.split("```")[0]
+        for name, place in places.items():
+            code = code.replace(f'"{name}"', repr(str(place)))
+        exec(code, {"print": lambda *values: printed.append(values)})
+    return printed
+
+
+def assert_without(folder: Path, *private: str) -> None:
+    """None of these strings is in a file of the folder."""
+    for file in (file for file in folder.rglob("*") if file.is_file()):
+        content = file.read_bytes()
+        for text in private:
+            assert text.encode() not in content, (file, text)

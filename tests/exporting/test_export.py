@@ -1,10 +1,9 @@
 """The exported model is the trained model, in the hands of people who have nothing but TensorFlow."""
 
 import errno
+import functools
 import json
 import os
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import attrs
@@ -13,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from datasets.text import CharacterEncoding, Segmenter, Vocabulary, WordEncoding
+from tests.exports_for_tests import assert_without, printed_by_the_card, with_weights, written_once
 from tff_re import models
 from tff_re.exporting import export_model as exporting
 from tff_re.exporting import places
@@ -76,71 +76,24 @@ def arguments(name="logistic_regression", kind="words", **changes):
 
 def expected_probabilities(arguments, texts):
     model = models.module(arguments["model_name"]).build(arguments["model_options"], arguments["inputs"], len(LABELS))
-    for group in ("trainable", "non_trainable"):
-        for variable, value in zip(
-            getattr(model, group + "_variables"), getattr(arguments["weights"], group), strict=True
-        ):
-            variable.assign(value)
+    model = with_weights(model, arguments["weights"])
     examples = {"x": texts} if arguments["encoding"] is None else {"tokens": arguments["encoding"].encode(texts)}
     return tf.nn.softmax(model(examples)["logits"]).numpy()
 
 
+KINDS = {"words": "logistic_regression", "characters": "lstm", "vectors": "logistic_regression"}
+
+
+@functools.cache
+def export_of(kind):
+    """(arguments, folder) of an export of that kind of input."""
+    given = arguments(KINDS[kind], kind)
+    return given, written_once(f"texts {kind}", functools.partial(export_model, **given))
+
+
 @pytest.fixture(scope="module")
-def exports(tmp_path_factory):
-    """Kind of input to (arguments, folder)."""
-    made = {}
-    for name, kind in (
-        ("logistic_regression", "words"),
-        ("lstm", "characters"),
-        ("logistic_regression", "vectors"),
-    ):
-        given = arguments(name, kind)
-        made[kind] = given, export_model(tmp_path_factory.mktemp(kind) / "export", **given)
-    return made
-
-
-FOREIGN = """
-import importlib.abc, json, sys
-class Refuse(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path, target=None):
-        if name.split(".")[0] in ("tff_re", "computations", "datasets", "tensorflow_federated"):
-            raise ImportError(name)
-sys.meta_path.insert(0, Refuse())
-import tensorflow as tf
-for folder, values in json.load(open(sys.argv[1], encoding="utf-8")):
-    model = tf.keras.models.load_model(folder + "/model.keras")
-    signature = tf.saved_model.load(folder + "/saved_model").signatures["serving_default"]
-    values = tf.constant(values)
-    (name,) = signature.structured_input_signature[1]
-    print(json.dumps([
-        model(values)["probabilities"].numpy().tolist(),
-        model.predict(values, verbose=0)["probabilities"].tolist(),
-        signature(**{name: values})["probabilities"].numpy().tolist(),
-    ]))
-"""
-
-
-def test_a_process_without_this_project_gets_the_trained_models_predictions(exports, tmp_path):
-    tasks, expected = [], []
-    for given, folder in exports.values():
-        encoding = given["encoding"]
-        values = np.eye(4, dtype=np.float32) if encoding is None else list(HARD_TEXTS)
-        sent = values.tolist() if encoding is None else [encoding.prepare(text) for text in values]
-        tasks.append([str(folder), sent])
-        expected.append(expected_probabilities(given, values))
-    (tmp_path / "tasks.json").write_text(json.dumps(tasks), "utf-8")
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", FOREIGN, str(tmp_path / "tasks.json")],
-        cwd=tmp_path,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    for line, right in zip(done.stdout.splitlines(), expected, strict=True):
-        for answer in json.loads(line):
-            np.testing.assert_allclose(answer, right, atol=1e-5)
+def exports():
+    return {kind: export_of(kind) for kind in KINDS}
 
 
 @pytest.mark.parametrize("kind", ["words", "characters"])
@@ -172,22 +125,14 @@ def test_what_is_written(exports):
     assert "0. 咳嗽" in card
 
 
-def test_neither_machine_paths_nor_probes_leave_the_house(exports):
+def test_neither_machine_paths_nor_probes_are_in_the_files(exports):
     for _, folder in exports.values():
-        for file in (f for f in folder.rglob("*") if f.is_file()):
-            for private in (str(folder.parent), os.path.dirname(models.__path__[0]), "宝宝咳嗽，发热"):
-                assert private.encode() not in file.read_bytes()
+        assert_without(folder, str(folder.parent), os.path.dirname(models.__path__[0]), "宝宝咳嗽，发热")
 
 
-@pytest.mark.parametrize("kind", ["words", "characters", "vectors"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_models_card_works_as_it_stands(exports, kind):
-    _, folder = exports[kind]
-    printed = []
-    for block in (folder / "README.md").read_text("utf-8").split("```python\n")[1:]:
-        code = block.split("```")[0]
-        for file in ("model.keras", "saved_model", "labels.json"):
-            code = code.replace(f'"{file}"', repr(str(folder / file)))
-        exec(code, {"print": lambda *values: printed.append(values)})
+    printed = printed_by_the_card(exports[kind][1])
     assert len(printed) == 2 and printed[0][0] == printed[1][0] in LABELS
 
 

@@ -7,8 +7,6 @@ import functools
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,13 +14,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.python.tools import saved_model_utils
-from transformers import AutoTokenizer, BertTokenizerFast
+from transformers import BertTokenizerFast
 
 from computations.bag_evaluation import POOLINGS
 from datasets.bags.loading import load_bags, load_unlabelled_bags
 from datasets.documents.loading import load_documents
 from datasets.encoding_files import document_encoding_from_json, relation_encoding_from_json
-from datasets.text.relation_encoding import RelationEncoding, with_markers
 from tests.bags_for_tests import (
     HIDDEN,
     data_folder,
@@ -33,7 +30,7 @@ from tests.bags_for_tests import (
     write_lines,
     write_pubtator,
 )
-from tests.exports_for_tests import drawn_weights
+from tests.exports_for_tests import arguments, assert_without, export_of, printed_by_the_card, with_weights
 from tests.models.encoders_for_tests import PIECES, a_copy, encoder
 from tests.upper_floors import command, refusal
 from tff_re import models
@@ -42,7 +39,6 @@ from tff_re.exporting.kinds.bags.predictor import BagPredictor
 from tff_re.exporting.kinds.documents.predictor import DocumentPredictor
 from tff_re.exporting.prediction import load_export
 from tff_re.exporting.predictors import PredictionError
-from tff_re.models.inputs import BagInput, HiddenRelationInput, RelationInput
 from tff_re.runs import finished as runs
 from tff_re.runs.evaluation import ServerEvaluator
 from tff_re.tasks.data_paths import DataPaths
@@ -146,28 +142,6 @@ def test_documents_of_a_file_get_the_training_processs_probabilities(made, judge
     assert predictor.threshold == pytest.approx(judged("documents").metrics["dev/threshold"], abs=1e-9)
 
 
-# By TensorFlow alone
-
-FOREIGN = """
-import importlib.abc, json, sys
-import numpy as np
-class Refuse(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path, target=None):
-        if name.split(".")[0] in (
-            "tff_re", "computations", "datasets", "transformers", "tokenizers", "tensorflow_federated",
-            "tensorflow_text",
-        ):
-            raise ImportError(name)
-sys.meta_path.insert(0, Refuse())
-import tensorflow as tf
-for folder, arrays in json.load(open(sys.argv[1], encoding="utf-8")):
-    signature = tf.saved_model.load(folder).signatures["serving_default"]
-    with np.load(arrays) as given:
-        answer = signature(**{name: tf.constant(given[name]) for name in given.files})
-    np.save(arrays + ".answer.npy", answer["probabilities"].numpy())
-"""
-
-
 def encoded_inputs(made, kind):
     """(inputs of the signature, what the training process makes of them)."""
     held_out = made(kind).run.experiment.prepared.held_out
@@ -175,26 +149,6 @@ def encoded_inputs(made, kind):
         return dict(held_out._bags["test"].arrays)
     arrays = held_out._documents["test"].encoded.arrays
     return {name: array for name, array in arrays.items() if name not in ("y", "pair_labels")}
-
-
-def test_a_process_with_tensorflow_alone_gets_the_training_processs_predictions(made, judged, tmp_path):
-    tasks = []
-    for kind in ("bags", "documents"):
-        np.savez(tmp_path / f"{kind}.npz", **encoded_inputs(made, kind))
-        tasks.append([str(made(kind).export / "saved_model"), str(tmp_path / f"{kind}.npz")])
-    (tmp_path / "tasks.json").write_text(json.dumps(tasks), "utf-8")
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", FOREIGN, str(tmp_path / "tasks.json")],
-        cwd=tmp_path,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    for kind in ("bags", "documents"):
-        answer = np.load(tmp_path / f"{kind}.npz.answer.npy")
-        np.testing.assert_allclose(answer, judged(kind).scores["test"], rtol=0, atol=1e-5)
 
 
 def signature_of(folder):
@@ -254,19 +208,11 @@ def test_bags_may_stand_in_any_order_but_none_is_left_out(made):
 
 @pytest.mark.parametrize("kind", ["bags", "documents"])
 def test_the_card_works_as_it_stands(made, kind, tmp_path):
-    export, printed = made(kind).export, []
-    files = {
-        "sentences.jsonl": write_lines(tmp_path / "given.jsonl", nyt10_lines(range(3))),
-        "documents.pubtator": write_pubtator(tmp_path / "given.pubtator", range(2)),
-    }
-    card = (export / "README.md").read_text("utf-8")
-    blocks = [block.split("```")[0] for block in card.split("```python\n")[1:]]
-    assert len(blocks) == 3
-    files.update({name: export / name for name in ("model.keras", "saved_model")})
-    for code in blocks:
-        for name, file in files.items():
-            code = code.replace(f'"{name}"', repr(str(file)))
-        exec(code.replace('"."', repr(str(export))), {"print": lambda *values: printed.append(values)})
+    sentences = write_lines(tmp_path / "sentences.jsonl", nyt10_lines(range(3)))
+    documents = write_pubtator(tmp_path / "documents.pubtator", range(2))
+    printed = printed_by_the_card(made(kind).export, sentences, documents)
+    card = (made(kind).export / "README.md").read_text("utf-8")
+    assert card.count("```python\n") == 3
     pairs = {"bags": 3, "documents": 6}[kind]
     shape = {"bags": (2, 3), "documents": (1, 2, 1)}[kind]
     assert len(printed) == pairs + 2 and printed[-2:] == [(shape,)] * 2
@@ -289,10 +235,7 @@ def test_what_is_written(made, kind):
     if kind == "bags":
         corpus = made(kind).run.experiment.prepared.held_out_corpora["test"]
         np.testing.assert_allclose(half.scores(corpus), load_export(export).scores(corpus), atol=1e-2)
-    for file in (file for file in export.rglob("*") if file.is_file()):
-        content = file.read_bytes()
-        for private in (str(encoder()), str(data_folder()), os.path.dirname(models.__path__[0]), "then Bonn"):
-            assert private.encode() not in content, (file, private)
+    assert_without(export, str(encoder()), str(data_folder()), os.path.dirname(models.__path__[0]), "then Bonn")
 
 
 @pytest.mark.parametrize("kind", ["bags", "documents"])
@@ -417,61 +360,29 @@ def test_damaged_encodings(made, tmp_path):
 # All poolings, and encoders with frozen layers
 
 
-def bag_arguments(kind, pooling):
-    """Arguments of export_model for a model with weights as training would have left them."""
-    if kind == "frozen":
-        tokenizer, size = with_markers(AutoTokenizer.from_pretrained(str(encoder())))
-        encoding = RelationEncoding(tokenizer, 16)
-        name, options = "sentence_encoder", models.module("sentence_encoder").Options(frozen_layers=1)
-        sentences = HiddenRelationInput(RelationInput(size, 16, str(encoder())), 16, 3)
-    else:
-        experiment = trained_bags.experiment
-        encoding, name, options = experiment.prepared.encoding, "pcnn", experiment.recipe.model.options
-        sentences = experiment.prepared.inputs
-    model = models.module(name).build(options, sentences, 3)
-    return {
-        "model_name": name,
-        "model_options": options,
-        "inputs": BagInput(sentences, pooling),
-        "label_names": ("NA", "/a/visits", "/b/likes"),
-        "weights": drawn_weights(model),
-        "encoding": encoding,
-        "details": {"run": "a"},
-    }
-
-
-trained_bags = SimpleNamespace()
-
-
 @pytest.mark.parametrize("pooling", sorted(set(POOLINGS) - {"max"}))
-def test_every_pooling(made, pooling, tmp_path):
-    trained_bags.experiment = made("bags").run.experiment
-    given = bag_arguments("pcnn", pooling)
-    folder = export_model(tmp_path / "e", **given, formats="saved_model")
+def test_every_pooling(pooling):
+    given, folder = arguments(f"bags, {pooling}"), export_of(f"bags, {pooling}")
     corpus = load_unlabelled_bags("nyt10", data_folder() / "nyt10" / "nyt10_test.txt")
     model = models.module("pcnn").build(given["model_options"], given["inputs"].sentences, 3)
-    for group in ("trainable", "non_trainable"):
-        values = getattr(given["weights"], group)
-        for variable, value in zip(getattr(model, f"{group}_variables"), values, strict=True):
-            variable.assign(value)
+    model = with_weights(model, given["weights"])
     order = [row for rows in corpus.bags.values() for row in rows]
     bag = np.repeat(np.arange(len(corpus.bags)), [len(rows) for rows in corpus.bags.values()])
     arrays = given["encoding"].encode([corpus.sentences[row] for row in order]).arrays
     logits = model({name: arrays[name] for name in given["inputs"].sentences.specs})["logits"]
+    assert np.ptp(logits.numpy(), axis=0).max() > 1e-3, "sentences are told apart"
     expected = POOLINGS[pooling](logits, tf.constant(bag, tf.int32), len(corpus.bags)).numpy()
     np.testing.assert_allclose(load_export(folder).scores(corpus), expected, atol=1e-5)
 
 
-def test_frozen_layers_stand_before_the_bags_model(tmp_path):
-    folder = export_model(tmp_path / "e", **bag_arguments("frozen", "max"), formats="saved_model")
+def test_frozen_layers_stand_before_the_bags_model():
     corpus = load_unlabelled_bags("nyt10", data_folder() / "nyt10" / "nyt10_test.txt")
-    scores = load_export(folder).scores(corpus)
+    scores = load_export(export_of("bags of frozen layers")).scores(corpus)
     assert scores.shape == (12, 3) and np.ptp(scores, axis=0).max() > 1e-3
 
 
-def test_another_encoding_than_the_models_is_refused(made, tmp_path):
-    trained_bags.experiment = made("bags").run.experiment
-    given = bag_arguments("pcnn", "max")
+def test_another_encoding_than_the_models_is_refused(tmp_path):
+    given = arguments("bags")
     for change in ({"encoding": None}, {"encoding": dataclasses.replace(given["encoding"], max_length=20)}):
         with pytest.raises(ExportError, match=r"its encoding|not the model's"):
             export_model(tmp_path / "e", **{**given, **change})

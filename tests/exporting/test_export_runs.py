@@ -19,6 +19,7 @@ import pytest
 from datasets.documents.scoring import NOTHING
 from datasets.errors import DataError
 from tests.bags_for_tests import share_all, trained
+from tests.built_once import built_once
 from tests.documents_for_tests import HIDDEN, document_table, train_table
 from tests.recipe_data_for_tests import data_folder
 from tests.upper_floors import command, consultations, refusal, text_recipe, write_json, write_recipe
@@ -50,8 +51,13 @@ def mixed(runtime, tmp_path_factory):
     """A run on documents in mixed precision, whose test split is a file, and its export."""
     folder = tmp_path_factory.mktemp("mixed")
     task = {"path": None, "test_path": None, "split": "train", "dev_split": "dev", "test_split": "test"}
-    training = {"rounds": 2, "client_fraction": 1.0}
-    table = document_table(task=task, model={"precision": "mixed_bfloat16", "frozen_layers": 1}, training=training)
+    table = document_table(
+        task=task,
+        model={"precision": "mixed_bfloat16", "frozen_layers": 1},
+        algorithm={"name": "fedavgs", "local_epochs": 1},
+        partition={"name": "iid", "num_clients": 2},
+        training={"rounds": 1, "client_fraction": 1.0},
+    )
     data_paths = DataPaths(data=data_folder())
     experiment, result = train_table(table, folder / "run", runtime, data_paths=data_paths)
     with pytest.MonkeyPatch.context() as patch:
@@ -201,8 +207,17 @@ def text_run():
         yield ["train", write_recipe(folder / "r.toml", table)]
 
 
-def test_a_run_that_may_not_be_written_is_exported_elsewhere(text_run, mine, capsys, tmp_path):
-    assert command(capsys, *text_run, "--out", tmp_path / "run").code == 0
+@pytest.fixture
+def run_of_texts(text_run, tmp_path_factory, tmp_path, capsys):
+    """A copy of its run."""
+
+    def train(folder):
+        assert command(capsys, *text_run, "--out", folder / "run").code == 0
+
+    return shutil.copytree(built_once(tmp_path_factory, "run of texts", train) / "run", tmp_path / "run")
+
+
+def test_a_run_that_may_not_be_written_is_exported_elsewhere(run_of_texts, mine, capsys, tmp_path):
     with read_only(tmp_path / "run") as run:
         before = contents(run)
         with pytest.raises(PermissionError):
@@ -217,8 +232,7 @@ def test_a_run_that_may_not_be_written_is_exported_elsewhere(text_run, mine, cap
     assert HIDDEN not in typed.out
 
 
-def test_what_is_wrong_with_such_a_run_names_its_own_folder(text_run, mine, capsys, tmp_path):
-    assert command(capsys, *text_run, "--out", tmp_path / "run").code == 0
+def test_what_is_wrong_with_such_a_run_names_its_own_folder(run_of_texts, mine, capsys, tmp_path):
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     (tmp_path / "run" / "checkpoints").mkdir()
     with read_only(tmp_path / "run") as run:
@@ -239,8 +253,7 @@ def test_errors_about_the_copy_of_a_run_name_the_run(tmp_path):
         assert str(caught.value) == str(raised(run / "partition.json"))
 
 
-def test_a_damaged_partition_of_such_a_run_names_its_own_folder(text_run, mine, capsys, tmp_path):
-    assert command(capsys, *text_run, "--out", tmp_path / "run").code == 0
+def test_a_damaged_partition_of_such_a_run_names_its_own_folder(run_of_texts, mine, capsys, tmp_path):
     (tmp_path / "run" / "partition.json").write_text("{")
     with read_only(tmp_path / "run") as run:
         refusal(command(capsys, "export", run, "--out", mine / "e"), f"tff-re: {run}/partition.json: ")
@@ -249,9 +262,10 @@ def test_a_damaged_partition_of_such_a_run_names_its_own_folder(text_run, mine, 
 # Equal to the byte
 
 
-def test_equal_runs_have_equal_keras_files(text_run, capsys, tmp_path):
+def test_equal_runs_have_equal_keras_files(run_of_texts, text_run, capsys, tmp_path):
+    run_of_texts.rename(tmp_path / "a")
+    assert command(capsys, *text_run, "--out", tmp_path / "b").code == 0
     for name in ("a", "b"):
-        assert command(capsys, *text_run, "--out", tmp_path / name).code == 0
         assert command(capsys, "export", tmp_path / name).code == 0
     for file in ("model.keras", "export/model.keras"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes(), file
@@ -273,11 +287,9 @@ def test_a_models_file_is_the_same_whatever_was_built_before(runtime, mixed, tmp
     for run in (trained(runtime, "lazy_mil"), mixed):
         save_keras(keras_model(run.experiment, run.result.weights), tmp_path / "again.keras")
         assert (tmp_path / "again.keras").read_bytes() == (run.folder / "model.keras").read_bytes()
-        first, second = (
-            runs.export_run(run.folder, tmp_path / name, True, DataPaths(data=data_folder()), "local", formats="keras")
-            for name in (f"a-{run.folder.name}", f"b-{run.folder.name}")
-        )
-        assert (first / "model.keras").read_bytes() == (second / "model.keras").read_bytes()
+    data_paths = DataPaths(data=data_folder())
+    again = runs.export_run(mixed.folder, tmp_path / "again", True, data_paths, "local", formats="keras")
+    assert (again / "model.keras").read_bytes() == (mixed.export / "model.keras").read_bytes()
 
 
 @pytest.mark.bfloat16

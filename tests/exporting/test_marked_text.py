@@ -76,7 +76,7 @@ def differing(mentions, *arguments) -> list[str]:
 @pytest.mark.parametrize("blind", [False, True])
 @pytest.mark.parametrize("kind", ["pieces", "words"])
 def test_hard_texts(kind, blind):
-    mentions = hard_mentions(300)
+    mentions = hard_mentions(200)
     assert not differing(mentions, kind, 24, blind)
     # Cut to the least length, and to one that all but the longest have.
     assert not differing(mentions, kind, 8, blind)
@@ -126,7 +126,7 @@ def mentions_of_any_text(draw):
 
 
 @given(mentions_of_any_text(), st.booleans())
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_any_text(mention, blind):
     assert not differing([mention], "pieces", 12, blind)
 

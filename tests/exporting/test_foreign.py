@@ -1,0 +1,132 @@
+"""The exports of every kind in a process that has nothing of this project: the trained models' predictions."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from datasets.bags.encoding import encode_bags
+from datasets.bags.loading import load_unlabelled_bags
+from tests import bags_for_tests, documents_for_tests
+from tests.exporting import test_export as texts
+from tests.exporting import test_export_relations as relations
+from tests.exports_for_tests import export_of
+from tff_re.exporting.prediction import load_export
+
+ROOT = Path(__file__).parents[2]
+
+FOREIGN = """
+import importlib.abc, json, sys
+refused = set("tff_re computations datasets transformers tokenizers tensorflow_federated tensorflow_text".split())
+class Refuse(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.split(".")[0] in refused:
+            raise ImportError(name)
+sys.meta_path.insert(0, Refuse())
+import tensorflow as tf
+for folder, signature, inputs, keras, with_text in json.load(open(sys.argv[1], encoding="utf-8")):
+    if with_text:
+        refused.discard("tensorflow_text")
+        import tensorflow_text
+    inputs = {name: tf.constant(value) for name, value in inputs.items()}
+    answer = tf.saved_model.load(folder + "/saved_model").signatures[signature](**inputs)["probabilities"]
+    answers = [answer.numpy().tolist()]
+    if keras:
+        model, (values,) = tf.keras.models.load_model(folder + "/model.keras"), inputs.values()
+        answers.append(model(values)["probabilities"].numpy().tolist())
+        answers.append(model.predict(values, verbose=0)["probabilities"].tolist())
+    print(json.dumps(answers))
+"""
+
+
+def close(answer, expected):
+    np.testing.assert_allclose(answer, expected, rtol=0, atol=1e-5)
+
+
+def text_tasks():
+    for kind in texts.KINDS:
+        given, folder = texts.export_of(kind)
+        encoding = given["encoding"]
+        values = np.eye(4, dtype=np.float32) if encoding is None else list(texts.HARD_TEXTS)
+        sent = values.tolist() if encoding is None else [encoding.prepare(text) for text in values]
+        expected = texts.expected_probabilities(given, values)
+        yield [str(folder), "serving_default", {given_name(folder): sent}, True, False], expected, close
+
+
+def given_name(folder):
+    return json.loads((folder / "export.json").read_text("utf-8"))["input"]["name"]
+
+
+def relation_tasks():
+    for kind in sorted(relations.FAST, key=lambda kind: kind == "pieces"):  # tensorflow-text is refused till then
+        expected = relations.trained_probabilities(kind)
+        assert np.ptp(expected, axis=0).max() > 1e-3, "texts are told apart"
+        for signature, inputs in relations.calls(kind):
+            task = [str(relations.export_of(kind)), signature, inputs, False, kind == "pieces"]
+            yield task, kind, lambda answer, kind: relations.assert_close(answer, kind)
+
+
+def encoded_tasks():
+    """Bags and documents, which are encoded outside of the graph."""
+    predictor = load_export(export_of("bags"))
+    corpus = load_unlabelled_bags("nyt10", bags_for_tests.data_folder() / "nyt10" / "nyt10_test.txt")
+    arrays = dict(encode_bags(corpus, predictor.encoding, label_names=predictor.labels)[0].arrays)
+    yield as_task("bags", arrays, predictor), predictor.scores(corpus), close
+    predictor = load_export(export_of("documents"))
+    corpus = predictor.read(documents_for_tests.data_folder() / "cdr" / "dev.pubtator")
+
+    def of_documents(answer, expected):
+        for rows, scores in zip(answer, expected, strict=True):
+            close(rows[: len(scores)], scores)
+
+    arrays = predictor.encoding.encode(corpus, corpus.samples).arrays
+    yield as_task("documents", arrays, predictor), predictor.scores(corpus), of_documents
+
+
+def as_task(kind, arrays, predictor):
+    inputs = {name: arrays[name].tolist() for name in predictor.description["arrays"]}
+    return [str(export_of(kind)), "serving_default", inputs, False, False]
+
+
+def foreign_answers_are_right(python, folder):
+    tasks = [*text_tasks(), *encoded_tasks(), *relation_tasks()]
+    (folder / "tasks.json").write_text(json.dumps([task for task, _, _ in tasks]), "utf-8")
+    done = subprocess.run(
+        [python, "-I", "-c", FOREIGN, str(folder / "tasks.json")],
+        cwd=folder,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    for line, (_, expected, check) in zip(done.stdout.splitlines(), tasks, strict=True):
+        for answer in json.loads(line):
+            check(answer, expected)
+
+
+def test_a_process_without_this_project_gets_the_trained_models_predictions(tmp_path):
+    foreign_answers_are_right(sys.executable, tmp_path)
+
+
+@pytest.mark.slow
+def test_an_environment_of_tensorflow_and_its_text_alone_gets_the_same(tmp_path):
+    uv = subprocess.run([ROOT / "scripts" / "find-uv"], cwd=ROOT, capture_output=True, text=True, check=True)
+    python = tmp_path / "fresh" / "bin" / "python"
+    packages = [f"{name}=={metadata.version(name)}" for name in ("tensorflow", "tensorflow-text")]
+    packages.append("setuptools<81")  # see docs/serving.md
+    version = ".".join(map(str, sys.version_info[:2]))
+    for words in (
+        ["venv", "--quiet", "--python", version, tmp_path / "fresh"],
+        ["pip", "install", "--quiet", "--python", python, *packages],
+    ):
+        done = subprocess.run([uv.stdout.strip(), *words], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    foreign_answers_are_right(python, tmp_path)
