@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import gc
-import json
 import os
 import signal
 import threading
@@ -529,29 +528,3 @@ def test_closing_ends_a_call_of_another_thread(tmp_path):
         time.sleep(0.5)
     thread.join(10)
     assert not thread.is_alive() and len(found) == 1
-
-
-def test_runtime_within_a_runtime_and_anew(runtime, tmp_path):
-    stack = tff.framework.get_context_stack()
-    outer = stack.current
-    assert outer is runtime.context
-    with open_runtime("in-process", log_path=tmp_path / "log") as inner:
-        context = inner.context
-        assert stack.current is context and inner.alive and double(2) == 4
-        with pytest.raises(RuntimeProblem, match="open already"):
-            inner.__enter__()
-        inner.restart()
-        assert stack.current is inner.context is not context and double(2) == 4
-    assert stack.current is outer and not inner.alive
-    for use in (lambda: inner.context, inner.restart, lambda: context.invoke(double, 1)):
-        with pytest.raises(RuntimeClosed):
-            use()
-
-
-def test_description_is_fit_for_json_and_options_are_checked(runtime, tmp_path):
-    description = runtime.describe()
-    assert json.loads(json.dumps(description)) == description
-    assert description["runtime"] == "in-process" and description["threads"] == THREADS and description["alive"]
-    for options in ({"threads": 0}, {"default_num_clients": -1}):
-        with pytest.raises(ValueError, match=next(iter(options))):
-            open_runtime("in-process", log_path=tmp_path / "log", **options)
