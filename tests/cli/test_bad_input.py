@@ -65,7 +65,7 @@ def refused_without_a_trace(capsys, tmp_path, arguments, *parts):
     [
         (lambda whole: None, ["corpus.json: no such file"]),
         (lambda whole: whole[:-3], ["corpus.json: line 1: byte ", "is not JSON", "repair the file or copy it again"]),
-        (lambda whole: whole.replace(b'"sentence_id": "3"', b"!", 1), ["corpus.json: line 1: byte 377: is not JSON"]),
+        (lambda whole: whole.replace(b'"sentence_id": "3"', b"!", 1), ["corpus.json: line 1: byte 491: is not JSON"]),
         (lambda whole: b"[]", ["corpus.json: the file is not an object"]),
         (lambda whole: b"{}", ["corpus.json: has no dialogues"]),
         (lambda whole: b"\xed\xa0\x80", ["corpus.json: ", "byte 0"]),
