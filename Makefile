@@ -15,7 +15,7 @@ export PYTHON V
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
-setup: ## make or renew .venv (2.9 GB; nothing happens where it is up to date)
+setup: ## make or renew .venv (2.9 GB; does nothing if it is up to date)
 	@scripts/setup-venv
 
 demo: setup ## train, compare and plot on the corpus that comes with the project, into runs/demo
@@ -56,14 +56,14 @@ lint: setup ## check style and format
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
 
-format: setup ## mend style and format where that can be done mechanically
+format: setup ## fix style and format automatically
 	$(python) -m ruff check --fix .
 	$(python) -m ruff format .
 
-lock: ## make requirements.lock anew from setup.cfg; ARGS=--upgrade takes newer versions
+lock: ## write requirements.lock from setup.cfg; ARGS=--upgrade takes newer versions
 	@scripts/update-lock $(ARGS)
 
-clean: ## remove caches and what builds leave (keeps runs/ and .venv)
+clean: ## remove caches and build files (keeps runs/ and .venv)
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './.venv/*' -not -path './.python/*' -not -path './.uv/*' -prune -exec rm -rf {} +
 

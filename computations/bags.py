@@ -15,7 +15,7 @@ from computations.errors import CompositionError
 from computations.local_model import LocalModel, zero_initialisers
 
 ABSENT = -1.0
-"""A probability that is none: below all others."""
+"""Marks a missing probability; lower than all others."""
 
 
 def label_probabilities(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""Bytes and JSON from files that nobody has checked yet, and files written whole or not at all."""
+"""Bytes and JSON from unchecked files, and files that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def write_atomically(path: PathLike, data: bytes) -> None:
         problem = error.strerror or type(error).__name__
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     if problem is not None:
-        remedy = "free some space and do it again" if full else "check the folder and its permissions"
+        remedy = "free some space and try again" if full else "check the folder and its permissions"
         raise DataError(f"cannot be written ({problem})", path=path, remedy=remedy)
 
 

@@ -1,4 +1,4 @@
-"""What the documents say is held to the code."""
+"""The documents agree with the code."""
 
 import re
 from pathlib import Path

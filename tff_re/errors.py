@@ -1,4 +1,4 @@
-"""Errors that a user can mend: one line that names the file or key and the remedy, exit code 2."""
+"""Errors that a user can correct: one line that names the file or key and the remedy, exit code 2."""
 
 
 class UserError(Exception):

@@ -205,7 +205,7 @@ def _last(cause: BaseException) -> str:
 
 
 def refuse_unread(options, needs: Mapping[str, tuple[str, tuple[str, ...]]]) -> None:
-    """Refuses keys that are set and would not be read, because of the choice made by another key.
+    """Refuses keys that are set but would not be read, because of the choice made by another key.
 
     Args:
       options: an attrs class or dataclass, at the end of its `__init__`.

@@ -20,7 +20,7 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
     where no client counts.
 
     float32 logits go through an inner sum, so that private and secure sums compose with them. Smaller forms travel as
-    they are and are widened in the sum.
+    they are and are converted to float32 in the sum.
     """
 
     NO_VOTES = 1e-6

@@ -5,7 +5,7 @@ The baselines suppress noise inside of a client's own bags (Appendix C, Algorith
 sentences; Lazy MIL selects one sentence a triple over all clients of the round (Algorithms 1 and 2) and counts clients
 by the selected ones (Eq. 5).
 
-`lazy_mil_alias` is a control of another sort: what the authors' released code does in place of that, and no client of a
+`lazy_mil_alias` is another kind of control: what the authors' released code does instead, and what no client of a
 federation can do.
 """
 
@@ -145,7 +145,7 @@ def lazy_mil(model, options):
     options=AliasOptions,
 )
 def lazy_mil_alias(model, options):
-    """no federation: what Lazy MIL selects is copied to every client of the round, and all train on all of it"""
+    """not a federated method: what Lazy MIL selects is copied to every client of the round, and all train on it"""
     if options.num_triples is None:
         raise CompositionError("lazy_mil_alias: the number of triples is not known; num_triples is not set")
     require_bags(model, "lazy_mil_alias")

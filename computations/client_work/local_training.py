@@ -121,7 +121,7 @@ def build_local_training(
     client_state_type = objective.client_state_type(model)
     if own_models:
         if client_state_type is not None:
-            raise ValueError(f"{type(objective).__name__} keeps something at the client, and so would own models")
+            raise ValueError(f"{type(objective).__name__} keeps client state, and so would own models")
         if channel is not None:
             raise ValueError(f"{type(objective).__name__} starts from the server's weights, own models do not")
         if selection is not None:

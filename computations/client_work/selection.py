@@ -22,7 +22,7 @@ from computations.local_model import LABEL, PLATFORM, TRIPLE, LocalModel, assign
 from computations.ranges import COUNT, require
 
 NOBODY = np.iinfo(np.int32).max
-"""In place of a platform's index."""
+"""Instead of a platform's index, where no platform has the triple."""
 
 BATCH = 256
 """Sentences at once where they are scored."""

@@ -103,7 +103,7 @@ def encode_bags(
         name = corpus.label_names[label]
         if name not in names:
             raise DataError(
-                f"relation number {label} is none of training's",
+                f"relation number {label} is not in the training corpus",
                 record=f"corpus {corpus.name}",
                 remedy="read both with the same relations",
             )

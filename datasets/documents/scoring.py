@@ -1,7 +1,7 @@
 """Precision, recall and F1 over document-level pairs, as the task's scorer counts (BioCreative V CDR).
 
 What counts is a relation of two identifiers in a document, once, however often they are mentioned. A stated relation
-whose entities are no candidates can be found by nobody and counts as missed.
+whose entities are not candidates cannot be found and counts as missed.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def test_the_table_has_the_values_of_the_chosen_rounds(compared, capsys):
     markdown = (compared.out / "comparison.md").read_text("utf-8")
     assert "| algorithm | test/auc chosen | test/auc final | test/auc chosen − NONE |" in markdown
     assert f"| {LAZY} | {100 * np.mean(values[LAZY]):.2f} ± {100 * np.std(values[LAZY], ddof=1):.2f} |" in markdown
-    assert "Chosen: in the round that is best on dev." in markdown and "Best: over the rounds" not in markdown
+    assert "Chosen: in the round with the best dev score." in markdown and "Best: over the rounds" not in markdown
     assert "comparison-precision-recall.png" in markdown
     text = " ".join(typed.out.split())
     assert "chosen" in text and HIDDEN not in typed.out + markdown

@@ -55,7 +55,7 @@ def test_a_round_that_was_chosen_stands_in_place_of_the_best(tmp_path):
     lines = comparison_markdown(rows, "A").splitlines()
     assert lines[0].startswith("| algorithm | test/auc chosen | test/auc final | test/auc chosen − A |")
     assert lines[3].startswith("| B | 60.00 ± 14.14 | 60.00 ± 14.14 | +45.00 ± 21.21 (2/2) |")
-    assert "Chosen: in the round that is best on dev." in lines[-1] and "Best:" not in lines[-1]
+    assert "Chosen: in the round with the best dev score." in lines[-1] and "Best:" not in lines[-1]
     comparison_csv(tmp_path / "t.csv", rows, "A")
     with open(tmp_path / "t.csv", newline="", encoding="utf-8") as file:
         record = list(csv.DictReader(file))[1]

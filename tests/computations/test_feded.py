@@ -351,7 +351,7 @@ def test_own_models_do_not_go_with_objectives_that_keep_something(model):
     from computations.client_work.optimizers import SGD
 
     parts = {"optimizer": SGD(0.1), "training": LocalTraining(), "client_update": Predictions(N), "own_models": True}
-    with pytest.raises(ValueError, match="ModelContrast keeps something at the client"):
+    with pytest.raises(ValueError, match="ModelContrast keeps client state"):
         build_local_training(model, objective=ModelContrast(), **parts)
 
 

@@ -272,7 +272,7 @@ def test_spoilt_files_are_written_anew_from_the_checkpoint(how, broken_off, caps
         spoil(tmp_path / name)
     repair(record, folder, 6)
     assert_same_files(tmp_path, broken_off, *names)
-    lines = [f"{tmp_path / name}: {reason}; written anew from the checkpoint of round 6" for name in names]
+    lines = [f"{tmp_path / name}: {reason}; restored from the checkpoint of round 6" for name in names]
     assert capsys.readouterr().err.splitlines() == [f"tff-re: {line}" for line in lines]
 
 
@@ -289,7 +289,7 @@ def test_a_run_with_spoilt_files_continues(undisturbed, broken_off, runtime, cap
     assert len(after) == 8 and after[:6] == before[:6]
     said, log = capsys.readouterr().err, (folder / "run.log").read_text("utf-8")
     for name in ("metrics.csv", "timings.csv"):
-        line = f"{folder / name}: was damaged; written anew from the checkpoint of round 6"
+        line = f"{folder / name}: was damaged; restored from the checkpoint of round 6"
         assert line in said and line in log
 
 
@@ -307,7 +307,7 @@ def test_what_clients_keep_is_written_anew_from_the_checkpoint(capsys, tmp_path)
         folder.client_states.write_text(spoilt, "utf-8")
         repair(record, folder, 2)
         assert folder.client_states.read_text("utf-8") == text
-        line = f"{folder.client_states}: {reason}; written anew from the checkpoint of round 2"
+        line = f"{folder.client_states}: {reason}; restored from the checkpoint of round 2"
         assert capsys.readouterr().err == f"tff-re: {line}\n"
     folder.client_states.write_text(later, "utf-8")
     repair(record, folder, 2)
@@ -367,7 +367,7 @@ def test_what_reads_a_run_mends_it_too(undisturbed, capsys, tmp_path):
     SPOILS["cut"][0](folder / "metrics.csv")
     typed = command(capsys, "evaluate", folder)
     assert typed.code == 0
-    assert typed.err == f"tff-re: {folder}/metrics.csv: lacked rows; written anew from the checkpoint of round 8\n"
+    assert typed.err == f"tff-re: {folder}/metrics.csv: lacked rows; restored from the checkpoint of round 8\n"
     assert (folder / "metrics.csv").read_bytes() == (undisturbed[0] / "metrics.csv").read_bytes()
 
 

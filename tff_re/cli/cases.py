@@ -26,7 +26,7 @@ def _pair(context, parameter, text):
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
 @click.option("--facts", type=click.IntRange(min=1), default=3, show_default=True, help="How many facts to show.")
 @click.option(
-    "--pair", callback=_pair, metavar="HEAD,TAIL", help="Identifiers of a pair of entities, in place of --facts."
+    "--pair", callback=_pair, metavar="HEAD,TAIL", help="Identifiers of one pair of entities; replaces --facts."
 )
 @click.option(
     "--sentences",

@@ -28,8 +28,8 @@ def _seeds(context, parameter, text):
 
 @click.command(epilog=options.example("python -m tff_re.run compare --suite flcmc-synthetic --out runs/table8"))
 @click.argument("recipes", nargs=-1)
-@click.option("--suite", help="A comparison that comes with the project, or a TOML file of one.")
-@click.option("--seeds", callback=_seeds, help="Seeds with commas between, in place of the suite's, e.g. 0,1,2.")
+@click.option("--suite", help="A shipped suite, or a TOML file of a suite.")
+@click.option("--seeds", callback=_seeds, help="Comma-separated seeds, e.g. 0,1,2; override the suite's.")
 @options.overrides
 @options.data
 @options.trust

@@ -55,13 +55,13 @@ overrides = click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE
 partition = path_option(
     "--partition", callback=lambda *given: _require_partition(given[-1]), help="Read the partition from this file."
 )
-resume = click.option("--resume", is_flag=True, help="Continue what is in the folder already.")
+resume = click.option("--resume", is_flag=True, help="Continue the run that is in the folder.")
 runtime = click.option(
     "--runtime", type=_RuntimeName(), default="local", show_default=True, help="Where computations run."
 )
-seed = click.option("--seed", type=click.IntRange(min=0), help="Seed, in place of the recipe's.")
+seed = click.option("--seed", type=click.IntRange(min=0), help="Seed; overrides the recipe's.")
 trust = click.option(
     "--trust",
     is_flag=True,
-    help="Read files that can run code (gensim's pickles, exports that were changed or are not of this project).",
+    help="Read files that can run code: pickles of gensim, exports that were changed or made elsewhere.",
 )

@@ -34,7 +34,9 @@ from tff_re.tasks.sizes import require_limits
 @click.option("--dataset", help="For bags and documents: the data set whose form the file has [default: the run's].")
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each text in place of a table.")
 @click.option("--show-text", is_flag=True, help="Show the texts beside their labels (they may be patients').")
-@click.option("--trust", is_flag=True, help="Load an export that was changed, or whose graph could do anything.")
+@click.option(
+    "--trust", is_flag=True, help="Load an export that was changed, or whose graph has operations that are not allowed."
+)
 def predict(export, texts, dataset, as_json, show_text, trust, **given):
     """Classify TEXTs (or the lines of a file or of standard input) with an exported model: label and probability.
 

@@ -23,10 +23,12 @@ from tff_re.runtime.tls import VARIABLES, Tls, chosen
         "python -m tff_re.run worker --check ward3:8000"
     )
 )
-@click.option("--port", type=click.IntRange(1, 65535), help="Where to listen.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on.")
 @click.option("--bind", metavar="ADDR", help="Address to listen on [default: with TLS 0.0.0.0, without it 127.0.0.1].")
-@click.option("--max-concurrent", type=click.IntRange(min=1), help="Clients side by side [default: as many as cores].")
-@options.path_option("--tls-cert", envvar=VARIABLES["cert"], help="Our certificate.")
+@click.option(
+    "--max-concurrent", type=click.IntRange(min=1), help="Clients computed at the same time [default: number of cores]."
+)
+@options.path_option("--tls-cert", envvar=VARIABLES["cert"], help="Certificate of this side (PEM).")
 @options.path_option("--tls-key", envvar=VARIABLES["key"], help="Its private key.")
 @options.path_option("--tls-ca", envvar=VARIABLES["ca"], help="CA certificate of the peers.")
 @click.option("--insecure", is_flag=True, help="No TLS, on all interfaces: whoever reaches the port can use it.")

@@ -225,7 +225,7 @@ def suite_of_recipes(names: tuple[str, ...], overrides: tuple[str, ...] = (), se
         for section in ("task", "partition", "model", "training", "evaluation"):
             if getattr(recipe, section) != getattr(first, section):
                 raise UserError(
-                    f"{recipe.source}: its [{section}] is not that of {first.source}; a comparison needs them alike"
+                    f"{recipe.source}: its [{section}] is not that of {first.source}; a comparison needs the same"
                 )
     _require_folders_apart([recipe.name for recipe in recipes], "the recipes")
     entries = tuple(

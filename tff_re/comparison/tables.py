@@ -281,7 +281,7 @@ def _note(rows: Sequence[ComparisonRow], baseline: str | None) -> str:
         parts.append(f"In percent: {', '.join(percent)}.")
     first = [
         text
-        for chosen, text in ((False, "Best: over the rounds."), (True, "Chosen: in the round that is best on dev."))
+        for chosen, text in ((False, "Best: over the rounds."), (True, "Chosen: in the round with the best dev score."))
         if chosen in {metric.chosen for metric in metrics.values()}
     ]
     parts += [*first, "Final: mean over the last tenth of the rounds."]

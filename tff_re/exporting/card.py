@@ -1,4 +1,4 @@
-"""The model card: what a stranger has to know before using an exported model."""
+"""The model card: what a user must know before using an exported model."""
 
 from __future__ import annotations
 

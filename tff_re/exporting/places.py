@@ -102,7 +102,7 @@ def seal(draft: Path) -> None:
             try:
                 check_graph(draft / name)
             except DataError as error:
-                print(f"note: {name} {error.reason}; predict and evaluate load it with --trust alone", file=sys.stderr)
+                print(f"note: {name} {error.reason}; predict and evaluate load it only with --trust", file=sys.stderr)
     write_digests(draft)
 
 

@@ -76,7 +76,7 @@ def documents_table(rows: Sequence[Mapping[str, Any]], max_clients: int = 30) ->
         cells = (f"{row['documents']:,}", *means, f"{row['positive_share']:.0%}", f"{row['entropy']:.2f}")
         table.add_row(Text(str(row["client"])), *cells)
     left_out = f" {len(rows) - len(shown)} more clients are not shown." if len(shown) < len(rows) else ""
-    table.caption = f"Entities, mentions and pairs of a document in the mean; structural entropy in the mean.{left_out}"
+    table.caption = f"Means per document: entities, mentions, pairs, structural entropy.{left_out}"
     return table
 
 

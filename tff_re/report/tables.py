@@ -39,7 +39,7 @@ def partition_table(statistics, max_clients: int = 30) -> Table:
             table.add_row(Text(str(row["client"])), *counts, f"{row['largest_share']:.0%}")
     table.caption = (
         f"Training samples of a client: {total['smallest']:,} to {total['largest']:,}, median {total['median']:,.0f}. "
-        f"Label skew {total['label_skew']:.3f} (0: all alike)."
+        f"Label skew {total['label_skew']:.3f} (0: all equal)."
     )
     return table
 

@@ -115,7 +115,7 @@ def require_same_run(record: RunRecord, folder: RunFolder, partition: str | None
 
 
 def repair(record: RunRecord, folder: RunFolder, round_num: int) -> None:
-    """Writes CSV files anew whose rows up to the checkpoint's round are not those of its record.
+    """Restores CSV files whose rows up to the checkpoint's round differ from its record.
 
     Raises:
       UserError: a file is damaged, and the folder may not be written.
@@ -131,10 +131,10 @@ def repair(record: RunRecord, folder: RunFolder, round_num: int) -> None:
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise
             raise UserError(
-                f"{path}: {reason}, and cannot be written anew from the checkpoint ({error.strerror}); make the folder "
+                f"{path}: {reason}, and cannot be restored from the checkpoint ({error.strerror}); make the folder "
                 "writable"
             ) from None
-        notice(f"{path}: {reason}; written anew from the checkpoint of round {round_num}")
+        notice(f"{path}: {reason}; restored from the checkpoint of round {round_num}")
 
 
 def begin_anew(folder: RunFolder) -> None:

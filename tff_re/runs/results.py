@@ -148,7 +148,7 @@ def read_history(folder: RunFolder) -> list[dict[str, float]]:
     rows = rows_up_to(text, "metrics", math.inf)
     if rows is None:
         raise UserError(
-            f"{folder.metrics}: is damaged; train with --resume writes it anew from the checkpoint, or put it back"
+            f"{folder.metrics}: is damaged; train with --resume restores it from the checkpoint, or put it back"
         )
     return [{name: float(value) for name, value in row.items()} for row in rows]
 

@@ -13,7 +13,7 @@ def install_signal_handlers() -> bool:
     nothing is changed outside the main thread, nor where SIGTERM has a handler or is ignored.
 
     Returns:
-      Whether the handler is now ours.
+      True if this handler is installed.
     """
     if threading.current_thread() is not threading.main_thread():
         return False

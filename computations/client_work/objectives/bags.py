@@ -46,7 +46,7 @@ class BagObjective(Objective):
 class AtLeastOne(BagObjective):
     """ONE (Zeng et al. 2015, Section 3.4): a bag is its sentence with the highest p(r|s) under the present weights.
 
-    Of equals the first.
+    On a tie, the first.
     """
 
     def shares(self, logits, labels, bags, num_bags):

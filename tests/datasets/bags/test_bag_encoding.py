@@ -89,7 +89,7 @@ def test_the_columns_are_those_of_training():
     held_out, _ = encode_bags(toy(), encoding(), label_names=names)
     assert held_out.labels.tolist() == [[1, 0, 0, 0], [0, 0, 1, 1], [0, 0, 1, 0]] and held_out.label_names == names
     assert refused(encode_bags, toy(), encoding(), label_names=names[:3]) == (
-        "corpus toy: relation number 1 is none of training's; read both with the same relations"
+        "corpus toy: relation number 1 is not in the training corpus; read both with the same relations"
     )
 
 

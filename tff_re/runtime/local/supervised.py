@@ -125,7 +125,7 @@ class Supervised:
         supervisor.stdout.close()
 
     def read_report(self) -> None:
-        """Takes in what the supervisor has reported since."""
+        """Reads what the supervisor has reported since the last call."""
         pipe = self._supervisor.stdout
         with self._report_lock:
             while not pipe.closed and (piece := pipe.read(4096)):  # None: nothing more at the moment
