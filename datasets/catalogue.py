@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from datasets.errors import DataError, named
+from datasets.errors import DataError, named, nearest
 from datasets.files import PathLike, with_or_without_gz
 from datasets.registry import Registry
 
@@ -96,10 +95,7 @@ def data_set(name: str, **entry):
 def find_data_set(name: str) -> DataSet:
     """The data set of a name. Raises DataError with the nearest name for an unknown one."""
     if name not in DATA_SETS:
-        nearest = difflib.get_close_matches(str(name), list(DATA_SETS), 1, cutoff=0.0)[0]
-        raise DataError(
-            "there is no such data set", record=named("data set", name), remedy=f'did you mean "{nearest}"?'
-        )
+        raise DataError("there is no such data set", record=named("data set", name), remedy=nearest(name, DATA_SETS))
     return DATA_SETS[name]
 
 

@@ -54,3 +54,14 @@ def named(kind: str, identifier: object, position: int | None = None) -> str:
     if _PLAIN_ID.fullmatch(str(identifier)):
         return f"{kind} {identifier}"
     return kind if position is None else f"{kind} number {position}"
+
+
+def nearest(name: str, valid) -> str:
+    """ "did you mean 'x'?" for the nearest valid name, else the list of the valid names."""
+    import difflib
+
+    valid = sorted(str(v) for v in valid)
+    close = difflib.get_close_matches(str(name), valid, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    return "valid: " + ", ".join(valid)

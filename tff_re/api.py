@@ -190,7 +190,7 @@ def export(
       UserError, DataError: there is no such run, its data are missing, or its model cannot be exported.
     """
     where = data_paths(data, trust)
-    from tff_re.runs.finished import export_run
+    from tff_re.exporting.export_run import export_run
 
     out = None if out is None else Path(out)
     options = {"formats": formats, "quantise": quantise, "tflite": tflite}

@@ -20,10 +20,9 @@ import numpy as np
 
 from datasets.documents.records import Document, EntityMention
 from datasets.errors import DataError
+from datasets.partition.structural_entropy import GRAPHS
 from datasets.relations.records import Span
 from datasets.relations.sentences import sentences_of_document
-
-GRAPHS = ("released_code", "edge_oriented")
 
 
 def sentences_of(document: Document) -> list[Span]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import ClassVar
 
 import attrs
 import numpy as np
 
-from datasets.errors import DataError, named
+from datasets.errors import DataError, named, nearest
 from datasets.partition.base import DrawThenApply, Sample
 
 
@@ -43,11 +42,10 @@ def field_values(samples: Sequence[Sample], field: str) -> list[str]:
     """
     names = sorted({name for sample in samples for name in sample.fields})
     if field not in names:
-        nearest = difflib.get_close_matches(field, names, 1, cutoff=0.0)
         raise DataError(
             "there is no such field",
             record=named("field", field),
-            remedy=f'did you mean "{nearest[0]}"?' if nearest else "the samples have no fields",
+            remedy=nearest(field, names) if names else "the samples have no fields",
         )
     for position, sample in enumerate(samples, 1):
         if field not in sample.fields:

@@ -8,12 +8,14 @@ from typing import ClassVar
 import attrs
 import numpy as np
 
-from datasets.documents.graph import GRAPHS
 from datasets.errors import DataError, named
 from datasets.partition.base import CLIENTS, DrawThenApply, Sample, client_names
 from datasets.ranges import one_of, require
 
 FORMS = ("paper", "released_code")
+
+GRAPHS = ("released_code", "edge_oriented")
+"""Graphs of a document that `datasets.documents.graph` makes."""
 
 RELEASED_CUTS = {
     "cdr": (6.0, 8.0, 10.0, 12.0, 14.0, 16.0, 18.0, 20.0, 22.0),

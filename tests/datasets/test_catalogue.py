@@ -51,7 +51,7 @@ def test_a_path_stands_in_for_the_catalogue(folder):
 @pytest.mark.parametrize(
     "arguments, expected",
     [
-        ({"name": "imcs"}, 'data set imcs: there is no such data set; did you mean "imcs_v2"?'),
+        ({"name": "imcs"}, "data set imcs: there is no such data set; did you mean 'imcs_v2'?"),
         ({"name": "synthetic"}, 'data set synthetic: holds no texts with a label; use it with task.name = "synthetic"'),
         ({"name": "imcs_v2", "split": "valid"}, "data set imcs_v2: has no such split (split valid); use one of train,"),
         (

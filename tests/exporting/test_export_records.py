@@ -35,11 +35,11 @@ from tests.models.encoders_for_tests import PIECES, a_copy, encoder
 from tests.upper_floors import command, refusal
 from tff_re import models
 from tff_re.exporting.export_model import ExportError, export_model
+from tff_re.exporting.export_run import export_run
 from tff_re.exporting.kinds.bags.predictor import BagPredictor
 from tff_re.exporting.kinds.documents.predictor import DocumentPredictor
 from tff_re.exporting.prediction import load_export
 from tff_re.exporting.predictors import PredictionError
-from tff_re.runs import finished as runs
 from tff_re.runs.evaluation import ServerEvaluator
 from tff_re.tasks.data_paths import DataPaths
 
@@ -87,7 +87,7 @@ def made(runtime, tmp_path_factory):
             run = SimpleNamespace(folder=folder / "run", experiment=experiment, result=result)
         with pytest.MonkeyPatch.context() as patch:
             share_all(patch, runtime)
-            export = runs.export_run(run.folder, folder / kind, False, DataPaths(), "local", quantise="float16")
+            export = export_run(run.folder, folder / kind, False, DataPaths(), "local", quantise="float16")
         return SimpleNamespace(run=run, export=export)
 
     return make

@@ -25,11 +25,11 @@ from tests.recipe_data_for_tests import data_folder
 from tests.upper_floors import command, consultations, refusal, text_recipe, write_json, write_recipe
 from tff_re.errors import UserError
 from tff_re.exporting.digests import write_digests
+from tff_re.exporting.export_run import export_run
 from tff_re.exporting.kinds.documents import threshold_in_words
 from tff_re.exporting.kinds.documents.form import DocumentForm
 from tff_re.exporting.prediction import load_export
 from tff_re.models.keras_files import save_keras
-from tff_re.runs import finished as runs
 from tff_re.runs.evaluation import ServerEvaluator
 from tff_re.runs.finished import _copied
 from tff_re.runs.results import keras_model
@@ -62,7 +62,7 @@ def mixed(runtime, tmp_path_factory):
     experiment, result = train_table(table, folder / "run", runtime, data_paths=data_paths)
     with pytest.MonkeyPatch.context() as patch:
         share_all(patch, runtime)
-        export = runs.export_run(folder / "run", None, False, data_paths, "local")
+        export = export_run(folder / "run", None, False, data_paths, "local")
     about = json.loads((export / "export.json").read_text("utf-8"))
     return SimpleNamespace(experiment=experiment, result=result, export=export, about=about, folder=folder / "run")
 
@@ -288,7 +288,7 @@ def test_a_models_file_is_the_same_whatever_was_built_before(runtime, mixed, tmp
         save_keras(keras_model(run.experiment, run.result.weights), tmp_path / "again.keras")
         assert (tmp_path / "again.keras").read_bytes() == (run.folder / "model.keras").read_bytes()
     data_paths = DataPaths(data=data_folder())
-    again = runs.export_run(mixed.folder, tmp_path / "again", True, data_paths, "local", formats="keras")
+    again = export_run(mixed.folder, tmp_path / "again", True, data_paths, "local", formats="keras")
     assert (again / "model.keras").read_bytes() == (mixed.export / "model.keras").read_bytes()
 
 

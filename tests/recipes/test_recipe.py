@@ -91,7 +91,7 @@ ALGORITHM, TRAINING, TASK = SYNTHETIC["algorithm"], SYNTHETIC["training"], SYNTH
         ({"task": {**TASK, "alpha": float("inf")}}, "'task.alpha' must be a finite number, got inf"),
         ({"task": {**TASK, "num_client": 3}}, "unknown key 'task.num_client'; did you mean 'num_clients'?"),
         ({"task": {"name": "symptom_classification", "test_share": 1.0}}, "'task.test_share' must be above 0 and bel"),
-        ({"task": {"name": "symptom_classification", "dataset": "mei"}}, 'no such data set; did you mean "mie"?'),
+        ({"task": {"name": "symptom_classification", "dataset": "mei"}}, "no such data set; did you mean 'mie'?"),
         ({"model": {"name": "logistic_regresion"}}, "there is no model 'logistic_regresion'; did you mean 'logistic_"),
         ({"model": "lstm"}, "[model] must be a table with a name, got 'lstm'"),
         ({"partition": {"name": "iidd"}}, "there is no partition 'iidd'; did you mean 'iid'?"),

@@ -114,7 +114,7 @@ def test_files_in_place_of_the_catalogues(folder):
 @pytest.mark.parametrize(
     "arguments, expected",
     [
-        ({"name": "nyt"}, 'data set nyt: there is no such data set; did you mean "'),
+        ({"name": "nyt"}, "data set nyt: there is no such data set; did you mean '"),
         ({"name": "pgr"}, 'data set pgr: holds no bags of sentences; use it with task.name = "sentence_relations"'),
         (
             {"name": "mirgene", "split": "dev"},

@@ -260,7 +260,7 @@ def test_the_message_names_the_split_that_is_there(folder):
 @pytest.mark.parametrize(
     "arguments, expected",
     [
-        ({"name": "chemprott"}, 'data set chemprott: there is no such data set; did you mean "chemprot"?'),
+        ({"name": "chemprott"}, "data set chemprott: there is no such data set; did you mean 'chemprot'?"),
         ({"name": "ade", "split": "dev"}, "data set ade: has no such split (split dev); use one of train"),
         ({"name": "pgr", "split": SECRET}, "data set pgr: has no such split (split); use one of train, test"),
         (
