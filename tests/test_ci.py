@@ -134,6 +134,6 @@ def test_what_was_skipped_is_told_whatever_fails(failing, told, tmp_path):
     done = subprocess.run([tmp_path / ".ci/run"], capture_output=True, text=True, env=environment)
     assert done.returncode == (0 if failing is None else 3), done.stderr
     assert done.stdout.count("told of skipped") == 1
-    assert ("could not be told" in done.stdout) == (told == "exit 1")
+    assert ("could not be made" in done.stdout) == (told == "exit 1")
     assert ("all passed" in done.stdout) == (failing is None)
     assert not list(tmp_path.glob("tmp.*"))

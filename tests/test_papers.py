@@ -113,4 +113,4 @@ def test_commands_name_what_is_shipped(page):
 def test_algorithms_are_registered(page):
     registered = "".join(p.read_text("utf-8") for p in (ROOT / "computations" / "algorithms").glob("*.py"))
     named = re.findall(r'name="(\w+)"', page.read_text("utf-8"))
-    assert not [name for name in named if f'"{name}"' not in registered]
+    assert not [name for name in named if f'"{name}"' not in registered.lower()]

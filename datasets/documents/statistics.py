@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import attrs
 import numpy as np
 
 from datasets.documents.corpus import DocumentCorpus
@@ -46,7 +47,8 @@ def document_statistics(partition: Partition, *corpora: DocumentCorpus) -> Docum
     Raises:
       DataError: the partition is not one of these corpora.
     """
-    form, graph = StructuralEntropy.form, StructuralEntropy.graph
+    defaults = attrs.fields(StructuralEntropy)
+    form, graph = defaults.form.default, defaults.graph.default
     if partition.partitioner == StructuralEntropy.name:
         # Partitions that were stored before there was a choice of graphs were made by the second one.
         form, graph = partition.options.get("form", form), partition.options.get("graph", "edge_oriented")

@@ -3,6 +3,7 @@
 import itertools
 import warnings
 
+import attrs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -85,7 +86,7 @@ def randomised(model, seed=1):
 
 def made(kind, form="build", max_length=LENGTH, vectors=None, **changed):
     module, options = KINDS[kind]
-    options = module.Options(**{**vars(options), **changed})
+    options = module.Options(**{**attrs.asdict(options), **changed})
     return randomised(getattr(module, form)(options, RelationInput(WORDS, max_length, vectors=vectors), CLASSES))
 
 

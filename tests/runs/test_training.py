@@ -361,8 +361,9 @@ def test_a_worker_that_dies_again_and_again_on_the_command_line(capsys, monkeypa
     real = LocalRuntime._open
 
     def open_and_die(runtime):
-        real(runtime)
+        context = real(runtime)
         os.kill(runtime.worker.pid, signal.SIGKILL)
+        return context
 
     monkeypatch.setattr(LocalRuntime, "_open", open_and_die)
     monkeypatch.setattr(training, "RESTARTS_IN_A_ROW", 1)
