@@ -434,11 +434,3 @@ def test_signal_handler_is_ours_only_where_there_was_none():
         assert caught.value.code == 143
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def test_import_is_light():
-    code = (
-        "import tff_re.runtime; tff_re.runtime.open_runtime('local', log_path='never-written');"
-        "print([m for m in ('tensorflow', 'tensorflow_federated', 'grpc', 'numpy') if m in sys.modules])"
-    )
-    assert _printed(code) == "[]"

@@ -213,13 +213,6 @@ def test_without_namespaces_it_is_refused(monkeypatch, port, tmp_path):
     assert not (tmp_path / "log").exists()
 
 
-def test_the_command_has_one_thread():
-    """Linux gives a user namespace to such a process only; root does not need one, and would not notice."""
-    modules = "tff_re.run, tff_re.cli.worker, tff_re.runtime.remote.serving"
-    code = f"import os, {modules}; print(len(os.listdir('/proc/self/task')))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1\n"
-
-
 def test_tls_is_demanded_of_everybody():
     text = configuration(7, 8000, ("own.pem", "ca.pem"))
     assert 'bind fd@7 ssl crt "own.pem" ca-file "ca.pem" verify required alpn h2' in text
