@@ -140,7 +140,7 @@ def test_dev_has_rounds_to_choose_from(name):
 
 
 ELSEWHERE = {
-    ("sentence_relations", "pcnn"): "tests/cli/test_predict_commands.py",
+    ("sentence_relations", "pcnn"): "tests/exporting/test_predict_commands.py",
     ("sentence_relations", "sentence_encoder"): "tests/runs/test_sentence_relations.py, tests/exporting",
     ("document_relations", "document_encoder"): "tests/exporting/test_export_runs.py",
 }
