@@ -9,7 +9,8 @@ from typing import Any
 
 
 class Registry(Mapping):
-    """Name -> entry, sorted by name. A file adds its entries when it is imported, and a look-up imports every file.
+    """Name -> entry, sorted by name. A file adds its entries when it is imported; a look-up of a name
+    that is not known yet imports every file, and so does going through the names.
 
     Args:
       kind: what the entries are, for messages.
@@ -33,7 +34,8 @@ class Registry(Mapping):
         del self._entries[name], self._modules[name]
 
     def __getitem__(self, name: str) -> Any:
-        self._import_all()
+        if name not in self._entries:
+            self._import_all()
         return self._entries[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -104,7 +104,7 @@ class Form:
 
     @staticmethod
     def whole(module: Any, options: Any, inputs: Any, model: tf.keras.Model) -> tf.keras.Model:
-        """A model with its weights, behind the layers that the clients have run already, if there are such."""
+        """A model with its weights, behind any frozen layers that the clients have run already."""
         return model
 
     def endpoints(self, core: Core) -> dict[str, Endpoint]:

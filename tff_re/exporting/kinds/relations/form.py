@@ -31,7 +31,7 @@ MOST_PROBES = 64
 
 
 def relation_input(inputs: RelationInput | HiddenRelationInput) -> RelationInput:
-    """What encoded sentences are, before frozen layers if there are such."""
+    """The form of encoded sentences, before any frozen layers."""
     return inputs.relation if isinstance(inputs, HiddenRelationInput) else inputs
 
 
