@@ -6,19 +6,49 @@ not, and that is the noise which multiple instance learning has to deal with.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from datasets.bags.records import NEGATIVE, BagCorpus, BagSentence, Pair
 from datasets.documents.records import Document, Fact
-from datasets.errors import DataError, named
-from datasets.relations.reading import Numbering, notes_of, trimmed
+from datasets.errors import DataError
+from datasets.files import PathLike
+from datasets.relations.reading import columns, lines_to_check, notes_of, trimmed
 from datasets.relations.records import Span
 from datasets.relations.sentences import sentences_of_document
 from datasets.seeds import generator
 
 Mentions = dict[str, list[Span]]
 """An entity's identifier to its spans."""
+
+
+def read_facts(path: PathLike) -> tuple[Fact, ...]:
+    """The facts of a table, compressed or not: a line is head's id, relation, tail's id between tabs; no header.
+
+    Blanks around a column are not part of it.
+
+    Raises:
+      DataError: a line with another number of columns, an empty column, a duplicate fact, or no fact.
+    """
+    facts: dict[Fact, int] = {}
+    for fail, line in lines_to_check(path):
+        row = [column.strip() for column in columns(line, 3, fail)]
+        for value, what in zip(row, ("head", "relation", "tail"), strict=True):
+            if not value:
+                raise fail(f"its {what} is empty", remedy="give head, relation and tail between tabs")
+        number = fail.keywords["line"]
+        first = facts.setdefault(Fact(*row), number)
+        if first != number:
+            raise fail(f"is the same fact as line {first}", remedy="remove one of them")
+    if not facts:
+        raise DataError("has no facts", path=path, remedy="give it at least one line")
+    return tuple(facts)
+
+
+def stated_facts(documents: Iterable[Document]) -> tuple[Fact, ...]:
+    """The facts that the documents' annotators state, each once, in the order of the documents."""
+    return tuple(dict.fromkeys(fact for document in documents for fact in document.facts))
 
 
 def align(
@@ -32,7 +62,6 @@ def align(
     seed: int = 0,
     split: str = "train",
     name: str = "aligned",
-    negative: str = NEGATIVE,
 ) -> BagCorpus:
     """The sentences that mention an entity of the head's kind and one of the tail's, with the facts of their pair.
 
@@ -42,7 +71,7 @@ def align(
     same span. Of an entity with itself there is no pair.
 
     Args:
-      documents: With mentions; their own facts are not looked at (`knowledge_base.stated_facts` gives them).
+      documents: With mentions; their own facts are not looked at (`stated_facts` gives them).
       facts: The knowledge base; None: there is none, and all pairs stand as negative.
       head_kind, tail_kind: The mentions' kinds, e.g. ``Chemical`` and ``Disease``; as types they are in lower case.
       relation_names: The relations in the order of the labels, without the negative: those of the facts in alphabetical
@@ -52,67 +81,53 @@ def align(
       seed: Of that draw.
       split: Part of the ids ``<name>-<split>-<document>/<n>``.
       name: The corpus's name.
-      negative: The relation of pairs without a fact.
 
     Raises:
-      DataError: an impossible rate, a document twice, a fact whose relation is not named, or documents in which no
+      DataError: an impossible rate, a sentence's id twice, a fact whose relation is not named, or documents in which no
         sentence mentions a fact's pair.
     """
     if isinstance(na_rate, bool) or not isinstance(na_rate, int | float) or not 0 < na_rate <= 1:
         raise DataError("na_rate is not a number above 0 and at most 1", remedy="use e.g. 0.5")
-    known_facts, facts = facts is not None, tuple(dict.fromkeys(facts or ()))
-    names = (negative, *(sorted({fact.relation for fact in facts}) if relation_names is None else relation_names))
-    known = _relations_of(facts, names)
-    counts, ids, sentences = Counter(), Numbering(), []
-    seen: set[str] = set()
+    stated = tuple(dict.fromkeys(facts or ()))
+    names = (NEGATIVE, *(sorted({fact.relation for fact in stated}) if relation_names is None else relation_names))
+    known = _relations_of(stated, names)
+    counts, sentences = Counter(), []
     for document in documents:
-        if document.document_id in seen:
-            raise DataError(
-                "duplicate document",
-                record=named("document", document.document_id),
-                remedy="give every document an id of its own",
-            )
-        seen.add(document.document_id)
+        number = itertools.count(1)
         for (first, last), heads, tails in _sentences(document, head_kind, tail_kind, counts):
-            for pair in _pairs(heads, tails, head_kind == tail_kind):
+            for pair in itertools.product(heads, tails):
+                if pair[0] == pair[1] and head_kind == tail_kind:
+                    continue
                 spans = _nearest(heads[pair[0]], tails[pair[1]])
                 if spans is None:
                     counts["times a sentence mentions a pair by one and the same span; left out"] += 1
                     continue
                 head, tail = ((start - first, end - first) for start, end in spans)
-                relations = known.get(pair, (negative,))
-                sentences.append(
-                    BagSentence(
-                        ids.next(f"{name}-{split}-{document.document_id}"),
-                        document.document_id,
-                        document.text[first:last],
-                        head,
-                        tail,
-                        head_kind.lower(),
-                        tail_kind.lower(),
-                        *pair,
-                        relations,
-                        names.index(relations[0]),
-                    )
-                )
+                sentence_id = f"{name}-{split}-{document.document_id}/{next(number)}"
+                place = document.document_id, document.text[first:last], head, tail
+                relations, types = known.get(pair, (NEGATIVE,)), (head_kind.lower(), tail_kind.lower())
+                label = names.index(relations[0])
+                sentences.append(BagSentence(sentence_id, *place, *types, *pair, relations, label))
     unrelated = list(dict.fromkeys(sentence.pair for sentence in sentences if sentence.label == 0))
-    dropped = _dropped(unrelated, na_rate, seed, name)
+    kept = max(1, round(na_rate * len(unrelated)))
+    order = generator(seed, "unrelated pairs", name).permutation(len(unrelated))
+    dropped = {unrelated[index] for index in order[kept:]}
     sentences = [sentence for sentence in sentences if sentence.pair not in dropped]
     mentioned = {sentence.pair for sentence in sentences}
-    found = sum((fact.head_id, fact.tail_id) in mentioned for fact in facts)
-    if known_facts and not found:
+    found = sum((fact.head_id, fact.tail_id) in mentioned for fact in stated)
+    if facts is not None and not found:
         raise DataError(
-            f"no sentence mentions the pair of any of the {len(facts)} facts",
+            f"no sentence mentions the pair of any of the {len(stated)} facts",
             record=f"corpus {name}",
             remedy=f"check the ids, and that facts lead from {head_kind} to {tail_kind}",
         )
     notes = (
         f"{len(documents)} documents give {len(sentences)} sentences of {len(mentioned)} pairs",
-        f"{found} of {len(facts)} facts have a sentence, {len(facts) - found} have none",
-        f"{len(unrelated) - len(dropped)} of {len(unrelated)} pairs without a fact are kept as {negative}",
+        f"{found} of {len(stated)} facts have a sentence, {len(stated) - found} have none",
+        f"{len(unrelated) - len(dropped)} of {len(unrelated)} pairs without a fact are kept as {NEGATIVE}",
         *notes_of(counts),
     )
-    return BagCorpus(name, tuple(sentences), names, negative, notes)
+    return BagCorpus(name, tuple(sentences), names, notes=notes)
 
 
 def _relations_of(facts: Iterable[Fact], names: Sequence[str]) -> dict[Pair, tuple[str, ...]]:
@@ -137,8 +152,7 @@ def _sentences(
     spans = [(span, mention) for span, mention in spans if span[0] < span[1]]
     placed = 0
     for first, last in sentences_of_document(document.text, document.title_length, [span for span, _ in spans]):
-        heads: Mentions = {}
-        tails: Mentions = {}
+        heads, tails = {}, {}
         for span, mention in spans:
             if first <= span[0] and span[1] <= last:
                 placed += 1
@@ -150,23 +164,11 @@ def _sentences(
     counts["mentions lie in no single sentence, or are blank"] += len(document.mentions) - placed
 
 
-def _pairs(heads: Mentions, tails: Mentions, same_kind: bool) -> list[Pair]:
-    return [(head, tail) for head in heads for tail in tails if head != tail or not same_kind]
-
-
 def _nearest(heads: Sequence[Span], tails: Sequence[Span]) -> tuple[Span, Span] | None:
     """The two different spans with the fewest characters between them; on a tie the leftmost."""
-    pairs = [(head, tail) for head in heads for tail in tails if head != tail]
-    return min(pairs, key=lambda pair: (_gap(*pair), *sorted(pair), pair), default=None)
 
+    def rank(pair):
+        (_, first_end), (second_start, _) = ordered = sorted(pair)
+        return max(0, second_start - first_end), ordered, pair
 
-def _gap(head: Span, tail: Span) -> int:
-    return max(0, max(head[0], tail[0]) - min(head[1], tail[1]))
-
-
-def _dropped(unrelated: Sequence[Pair], na_rate: float, seed: int, name: str) -> set[Pair]:
-    if not unrelated:
-        return set()
-    kept = max(1, round(na_rate * len(unrelated)))
-    order = generator(seed, "unrelated pairs", name).permutation(len(unrelated))
-    return {unrelated[index] for index in order[kept:]}
+    return min((pair for pair in itertools.product(heads, tails) if pair[0] != pair[1]), key=rank, default=None)

@@ -5,14 +5,11 @@ Its sentences are labelled by what its documents state; documents and facts of o
 
 from __future__ import annotations
 
-from datasets.bags.alignment import align
-from datasets.bags.knowledge_base import read_facts, stated_facts
+from datasets.bags.alignment import align, read_facts, stated_facts
 from datasets.bags.records import BagCorpus
 from datasets.catalogue import data_set
 from datasets.documents.pubtator import read_pubtator
 from datasets.files import PathLike
-
-RELATION = "CID"
 
 
 @data_set(
@@ -43,17 +40,8 @@ def read(
     documents = read_pubtator(path)
     facts, relation_names = None, None
     if labelled and knowledge_base is None:
-        facts, relation_names = stated_facts(documents), (RELATION,)
+        facts, relation_names = stated_facts(documents), ("CID",)
     elif labelled:
         facts = read_facts(knowledge_base)
-    return align(
-        documents,
-        facts,
-        head_kind=head_kind,
-        tail_kind=tail_kind,
-        relation_names=relation_names,
-        na_rate=na_rate,
-        seed=seed,
-        split=split,
-        name=name,
-    )
+    options = {"head_kind": head_kind, "tail_kind": tail_kind, "na_rate": na_rate, "seed": seed}
+    return align(documents, facts, relation_names=relation_names, split=split, name=name, **options)

@@ -45,7 +45,9 @@ def encode_bag_clients(
             remedy="build it with test_share = 0 and server_share = 0",
         )
     index_of = {sentence.sentence_id: index for index, sentence in enumerate(corpus.sentences)}
-    triples_of = _triples_by_pair(corpus)
+    triples_of: dict[Pair, list[int]] = {}
+    for number, (pair, _) in enumerate(corpus.triples):
+        triples_of.setdefault(corpus.pairs[pair], []).append(number)
     labels = np.array([label for _, label in corpus.triples], np.int32)
     clients, reports = [], []
     for platform, (client, samples) in enumerate(partition.clients.items()):
@@ -59,7 +61,8 @@ def encode_bag_clients(
         examples = {name: array if single else array[rows] for name, array in encoded.arrays.items()}
         examples |= {"y": labels[triple], "triple": triple, "platform": np.full(len(triple), platform, np.int32)}
         clients.append(ClientExamples(client, examples, {name: array[:0] for name, array in examples.items()}))
-    return FederatedExamples(tuple(clients), corpus.label_names), _sum(reports)
+    report = EncodingReport(*map(sum, zip(*map(dataclasses.astuple, reports), strict=True)))
+    return FederatedExamples(tuple(clients), corpus.label_names), report
 
 
 @dataclass(frozen=True)
@@ -112,15 +115,3 @@ def encode_bags(
     arrays = {**encoded.arrays, "bag": np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)}
     ids = tuple(sentence.sentence_id for sentence in sentences)
     return HeldOutBags(arrays, labels, corpus.pairs, ids, names), encoded.report
-
-
-def _triples_by_pair(corpus: BagCorpus) -> dict[Pair, list[int]]:
-    found: dict[Pair, list[int]] = {}
-    for number, (pair, _) in enumerate(corpus.triples):
-        found.setdefault(corpus.pairs[pair], []).append(number)
-    return found
-
-
-def _sum(reports: Sequence[EncodingReport]) -> EncodingReport:
-    names = [attribute.name for attribute in dataclasses.fields(EncodingReport)]
-    return EncodingReport(**{name: sum(getattr(report, name) for report in reports) for name in names})

@@ -13,13 +13,8 @@ def load_bags(
     *,
     path: PathLike | None = None,
     split: str = "train",
-    rel2id: PathLike | None = None,
-    misplaced: str | None = None,
-    knowledge_base: PathLike | None = None,
-    head_kind: str | None = None,
-    tail_kind: str | None = None,
-    na_rate: float | None = None,
     seed: int = 0,
+    **options,
 ) -> BagCorpus:
     """Reads the bags of a data set, see `datasets.catalogue.load`.
 
@@ -28,49 +23,26 @@ def load_bags(
       data_dir: The data folder; by default that of the environment variable TFF_RE_DATA.
       path: A file in place of the catalogue's; for an aligned data set documents of one's own in PubTator's form.
       split: One of the data set's splits; part of the sentences' ids.
-      rel2id: For nyt10 and mirgene: the file of relations; by default ``<name>_rel2id.json`` beside the split's file.
-      misplaced: For nyt10 and mirgene, see `nyt10.read_bags`; ``refuse`` by default.
-      knowledge_base: For cdr_aligned: a table of facts (`knowledge_base.read_facts`); by default the documents' own.
-      head_kind, tail_kind: For cdr_aligned: kinds of the mentions, Chemical and Disease by default.
-      na_rate: For cdr_aligned: the share of unrelated pairs that is kept, see `align`; 1 by default.
-      seed: Of that draw; for data sets that draw nothing it is of no effect.
+      seed: Of the draw by `na_rate`; for data sets that draw nothing it is of no effect.
+      **options: For nyt10 and mirgene (see `nyt10.read`) ``rel2id``, the file of relations, and ``misplaced``. For
+        cdr_aligned (see `alignment.align`) ``knowledge_base``, a table of facts in place of the documents' own,
+        ``head_kind``, ``tail_kind`` and ``na_rate``. None is the default.
 
     Raises:
       DataError: as `datasets.catalogue.load`.
     """
-    return load(
-        "bags",
-        name,
-        data_dir,
-        path=path,
-        split=split,
-        rel2id=rel2id,
-        misplaced=misplaced,
-        knowledge_base=knowledge_base,
-        head_kind=head_kind,
-        tail_kind=tail_kind,
-        na_rate=na_rate,
-        seed=seed if "seed" in find_data_set(name).options else None,
-    )
+    if "seed" in find_data_set(name).options:
+        options["seed"] = seed
+    return load("bags", name, data_dir, path=path, split=split, **options)
 
 
-def load_unlabelled_bags(
-    name: str,
-    path: PathLike,
-    *,
-    misplaced: str | None = None,
-    head_kind: str | None = None,
-    tail_kind: str | None = None,
-) -> BagCorpus:
+def load_unlabelled_bags(name: str, path: PathLike, **options) -> BagCorpus:
     """Reads sentences in a data set's form whose pairs' relations are to be predicted: all stand as negative.
 
-    Args:
-      name: A data set of bags of the catalogue. What lines of its file say of relations is not read.
-      path: The file.
-      misplaced, head_kind, tail_kind: As for `load_bags`.
+    What lines of the file say of relations is not read; the options are ``misplaced``, ``head_kind`` and ``tail_kind``
+    of `load_bags`.
 
     Raises:
       DataError: as `datasets.catalogue.load`, or a file without a sentence of a pair.
     """
-    options = {"misplaced": misplaced, "head_kind": head_kind, "tail_kind": tail_kind}
     return load("bags", name, path=path, split="given", labelled=False, **options)

@@ -8,36 +8,10 @@ authors' released program reads OpenNRE's JSON lines in which the entities may l
 from __future__ import annotations
 
 from datasets.bags import nyt10
-from datasets.bags.records import BagCorpus
+from datasets.bags.records import NEGATIVE, BagCorpus
 from datasets.catalogue import data_set
 from datasets.errors import DataError
 from datasets.files import PathLike
-
-TYPES = ("microRNA", "gene")
-
-
-def read_bags(
-    path: PathLike,
-    relations: PathLike | None,
-    *,
-    split: str = "train",
-    name: str = "mirgene",
-    misplaced: str = "refuse",
-) -> BagCorpus:
-    """The bags of a file, see `nyt10.read_bags`; two relations, head is the microRNA, tail the gene.
-
-    Raises:
-      DataError: as `nyt10.read_bags`, or other than two relations.
-    """
-    count = 2 if relations is None else len(nyt10.read_relation_names(relations))
-    if count != 2:
-        raise DataError(
-            f"has {count} relations", path=relations, remedy=f'give it two: "{nyt10.NEGATIVE}" and the regulation'
-        )
-    types = {"head_type": TYPES[0], "tail_type": TYPES[1]}
-    return nyt10.read_bags(
-        path, relations, split=split, name=name, misplaced=misplaced, pair_key="entity_pair", **types
-    )
 
 
 @data_set(
@@ -55,12 +29,22 @@ def read_bags(
 def read(
     path: PathLike,
     *,
-    name: str,
-    split: str,
+    name: str = "mirgene",
+    split: str = "train",
     labelled: bool = True,
     rel2id: PathLike | None = None,
     misplaced: str = "refuse",
 ) -> BagCorpus:
-    """The bags of a file, see `read_bags`; the relations' file is found as for `nyt10.read`."""
-    relations = nyt10.relations_file(path, name, labelled, rel2id)
-    return read_bags(path, relations, split=split, name=name, misplaced=misplaced)
+    """The bags of a file, see `nyt10.read`; two relations, head is the microRNA, tail the gene.
+
+    Raises:
+      DataError: as `nyt10.read`, or other than two relations.
+    """
+    options = {"labelled": labelled, "rel2id": rel2id, "misplaced": misplaced}
+    types = ("microRNA", "gene")
+    corpus = nyt10.read(path, name=name, split=split, types=types, pair_key="entity_pair", **options)
+    count = len(corpus.relation_names)
+    if labelled and count != 2:
+        remedy = f'give it two: "{NEGATIVE}" and the regulation'
+        raise DataError(f"its file of relations has {count}", path=path, remedy=remedy)
+    return corpus

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from datasets.errors import DataError, named
-from datasets.relations.records import Span, TwoArguments
+from datasets.relations.records import LabelledCorpus, Span, TwoArguments
 
 NEGATIVE = "NA"
 """The relation of a pair that the knowledge base does not relate (Riedel et al., 2010)."""
@@ -52,11 +52,10 @@ class BagSentence(TwoArguments):
     label: int
 
     def __post_init__(self):
-        self.check_arguments("sentence", self.sentence_id)
+        record = named("sentence", self.sentence_id)
+        self.check_arguments(record)
         if not self.relations:
-            raise DataError(
-                "its pair has no relation", record=named("sentence", self.sentence_id), remedy=f'use e.g. "{NEGATIVE}"'
-            )
+            raise DataError("its pair has no relation", record=record, remedy=f'use e.g. "{NEGATIVE}"')
 
     @property
     def sample_id(self) -> str:
@@ -75,7 +74,7 @@ class BagSentence(TwoArguments):
 
 
 @dataclass(frozen=True)
-class BagCorpus:
+class BagCorpus(LabelledCorpus):
     """Sentences of pairs of entities; all sentences of a pair are its bag. Partitioners take it as it is.
 
     Attributes:
@@ -98,43 +97,30 @@ class BagCorpus:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self):
-        record = f"corpus {self.name}"
-        if not self.sentences:
-            raise DataError("has no sentences", record=record, remedy="give it at least one")
-        label_of = {name: label for label, name in enumerate(self.relation_names)}
-        if len(label_of) != len(self.relation_names):
-            raise DataError("has a relation twice", record=record, remedy="name every relation once")
         if self.relation_names[:1] != (self.negative,):
-            raise DataError("its negative is not its first relation", record=record, remedy="put it first")
-        seen: set[str] = set()
-        relations_of: dict[Pair, tuple[str, ...]] = {}
-        for position, sentence in enumerate(self.sentences, 1):
-            problem = None
-            if sentence.sentence_id in seen:
-                problem = "duplicate id", "give every sentence an id of its own"
-            elif relations_of.setdefault(sentence.pair, sentence.relations) is not sentence.relations:
-                if relations_of[sentence.pair] != sentence.relations:
-                    problem = "another sentence of its pair has other relations", "give a bag's sentences the same ones"
+            raise DataError(
+                "its negative is not its first relation", record=f"corpus {self.name}", remedy="put it first"
+            )
+        for rows in self.bags.values():
+            relations = self.sentences[rows[0]].relations
+            other = next((row for row in rows if self.sentences[row].relations != relations), None)
+            if other is None:
+                row, problem = rows[0], self._problem(relations)
             else:
-                problem = self._problem(sentence.relations, label_of)
-            if problem is None and sentence.label != label_of[sentence.relations[0]]:
-                problem = (
-                    f"its label {sentence.label} is not that of its first relation",
-                    "use the relation's index in relation_names",
-                )
+                row = other
+                problem = "another sentence of its pair has other relations", "give a bag's sentences the same ones"
             if problem is not None:
-                where = named("sentence", sentence.sentence_id, position)
+                where = named("sentence", self.sentences[row].sentence_id, row + 1)
                 raise DataError(problem[0], record=where, remedy=problem[1])
-            seen.add(sentence.sentence_id)
+        self.check_samples("sentence")
 
-    def _problem(self, relations: tuple[str, ...], label_of: Mapping[str, int]) -> tuple[str, str] | None:
+    def _problem(self, relations: tuple[str, ...]) -> tuple[str, str] | None:
         """What is wrong with the relations of a pair, and the remedy."""
-        labels = [label_of.get(relation) for relation in relations]
-        if None in labels:
+        if not set(relations) <= set(self.relation_names):
             return "its pair has a relation that is none of the corpus's", "name it in relation_names"
-        if len(labels) > 1 and 0 in labels:
+        if len(relations) > 1 and self.negative in relations:
             return f"its pair has {self.negative} and another relation", f"leave {self.negative} out"
-        if labels != sorted(set(labels)):
+        if relations != tuple(sorted(set(relations), key=self.relation_names.index)):
             return "its pair has a relation twice or out of order", "give them once, in the order of relation_names"
         return None
 
@@ -142,16 +128,6 @@ class BagCorpus:
     def samples(self) -> tuple[BagSentence, ...]:
         """The sentences, under the name that partitioners know."""
         return self.sentences
-
-    @property
-    def label_names(self) -> tuple[str, ...]:
-        """The relations, under the name that partitioners know."""
-        return self.relation_names
-
-    @property
-    def positive_labels(self) -> tuple[int, ...]:
-        """The labels of all relations but the negative one."""
-        return tuple(range(1, len(self.relation_names)))
 
     @functools.cached_property
     def bags(self) -> dict[Pair, tuple[int, ...]]:
@@ -169,11 +145,10 @@ class BagCorpus:
     @functools.cached_property
     def triples(self) -> tuple[tuple[int, int], ...]:
         """(index into `pairs`, label) of every pair and each of its relations, the negative included, in order."""
-        label_of = {name: label for label, name in enumerate(self.relation_names)}
         return tuple(
-            (pair, label_of[relation])
-            for pair, indices in enumerate(self.bags.values())
-            for relation in self.sentences[indices[0]].relations
+            (pair, self.relation_names.index(relation))
+            for pair, rows in enumerate(self.bags.values())
+            for relation in self.sentences[rows[0]].relations
         )
 
     def describe(self) -> str:

@@ -9,26 +9,24 @@ Biomed. Inform. 45, 2012). Other data in this form are read with other options: 
 
 from __future__ import annotations
 
-import functools
-from collections import Counter
 from collections.abc import Mapping
 
 from datasets.catalogue import data_set
-from datasets.errors import DataError
 from datasets.files import PathLike
 from datasets.json_values import Fail
-from datasets.relations.reading import columns, notes_of, occurrences, one_of, read_lines, require_some
-from datasets.relations.records import NO_RELATION, RelationCorpus, RelationMention, Span
+from datasets.relations.reading import CorpusBuilder, columns, lines_to_check, occurrences, one_of
+from datasets.relations.records import NO_RELATION, RelationCorpus, Span
 
-HEADERS = (("index", "sentence", "label"), ("sentence", "label"))
+HEADERS = (["index", "sentence", "label"], ["sentence", "label"])
 
 RELATIONS = {"0": NO_RELATION, "1": "associated"}
 
 
-def read_pairs(
+def read(
     path: PathLike,
     *,
     name: str,
+    label: str = "relation",
     split: str = "train",
     head: str = "GENE",
     tail: str = "DISEASE",
@@ -43,53 +41,37 @@ def read_pairs(
     Args:
       path: The file.
       name: The corpus's name, e.g. ``gad``; in a cross-validation with the fold, e.g. ``gad-1``.
+      label: The form's one label choice.
       split: Part of the ids.
-      head: The head's placeholder without ``@`` and ``$``; in lower case it is the type.
-      tail: The tail's placeholder.
+      head, tail: The placeholders without ``@`` and ``$``; in lower case they are the types.
       relations: Label in the file to relation, in the order of the labels; ``no_relation`` is the negative.
 
     Raises:
       DataError: lines that differ in their number of columns, a placeholder that is missing or repeated, an unknown
         label, or a duplicate index.
     """
-    width = 0
+    found = CorpusBuilder(path, name, dict.fromkeys(relations.values()))
     documents: dict[str, str] = {}
-    per_document: Counter = Counter()
     indices: set[str] = set()
     known: set[tuple[str, str]] = set()
-    names = tuple(dict.fromkeys(relations.values()))
-    mentions, repeats = [], 0
-    for line, text in read_lines(path):
-        fail = functools.partial(DataError, path=path, line=line)
-        row = columns(text, width or (2, 3), fail)
+    width = 0
+    for position, (fail, line) in enumerate(lines_to_check(path)):
+        row = columns(line, width or (2, 3), fail)
         width = len(row)
-        if line == 1 and tuple(row) in HEADERS:
+        if position == 0 and row in HEADERS:
             continue
-        if width == 3:
-            if row[0] in indices:
-                raise fail("duplicate index", remedy="number the lines anew")
-            indices.add(row[0])
-        sentence, value = row[-2], row[-1]
+        *index, sentence, value = row
+        if indices.intersection(index):
+            raise fail("duplicate index", remedy="number the lines anew")
+        indices.update(index)
         spans = [_placeholder(sentence, kind, fail) for kind in (head, tail)]
         relation = relations[one_of(value, relations, "label", fail, column=width)]
         document = documents.setdefault(sentence, f"{name}-{split}-{len(documents) + 1:05d}")
-        per_document[document] += 1
-        repeats += (sentence, relation) in known
+        found.counts["duplicate lines are kept"] += (sentence, relation) in known
         known.add((sentence, relation))
-        mention_id = f"{document}/{per_document[document]}"
-        types = (head.lower(), tail.lower())
-        mentions.append(
-            RelationMention(mention_id, document, sentence, *spans, *types, relation, names.index(relation))
-        )
-    require_some(mentions, path)
-    contradictions = len(known) - len(documents)
-    notes = notes_of(
-        {
-            "duplicate lines are kept": repeats,
-            "sentences have several labels": contradictions,
-        }
-    )
-    return RelationCorpus(name, tuple(mentions), names, NO_RELATION if NO_RELATION in names else None, notes)
+        found.add(found.next_id(document), document, sentence, *spans, head.lower(), tail.lower(), relation)
+    found.counts["sentences have several labels"] = len(known) - len(documents)
+    return found.build()
 
 
 def _placeholder(sentence: str, kind: str, fail: Fail) -> Span:
@@ -98,11 +80,6 @@ def _placeholder(sentence: str, kind: str, fail: Fail) -> Span:
     if len(found) != 1:
         raise fail(f"{mark} occurs {len(found)} times in the sentence", remedy="mark each mention once")
     return found[0], found[0] + len(mark)
-
-
-def read(path: PathLike, *, name: str, label: str, split: str) -> RelationCorpus:
-    """The gene-disease pairs of a file, see `read_pairs`."""
-    return read_pairs(path, name=name, split=split)
 
 
 for _name, _title, _citation in (

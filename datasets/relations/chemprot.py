@@ -8,14 +8,13 @@ the two is the chemical is not told, so both have the type ``chemical or gene``.
 from __future__ import annotations
 
 import functools
-from collections import Counter
 
 from datasets.catalogue import data_set
 from datasets.errors import DataError
 from datasets.files import PathLike, read_json_lines
 from datasets.json_values import Fail, field, require
-from datasets.relations.reading import Numbering, notes_of, one_of, require_some, trimmed, without_marks
-from datasets.relations.records import RelationCorpus, RelationMention, Span
+from datasets.relations.reading import CorpusBuilder, one_of, trimmed, without_marks
+from datasets.relations.records import RelationCorpus, Span
 
 GROUPS = {
     "CPR:3": ("UPREGULATOR", "ACTIVATOR", "INDIRECT-UPREGULATOR"),
@@ -38,14 +37,22 @@ _MARKS = (("<< ", " >>"), ("[[ ", " ]]"))
 
 
 def class_names(classes: str) -> tuple[str, ...]:
-    """The five groups for ``groups``, the 13 relations for ``names``. Raises DataError for anything else."""
-    one_of(classes, CLASSES, "choice of classes", DataError)
-    return tuple(GROUPS) if classes == "groups" else tuple(GROUP_OF)
+    """The five groups for ``groups``, the 13 relations for ``names``."""
+    return tuple(GROUPS if classes == "groups" else GROUP_OF)
 
 
-def read_sentences(
-    path: PathLike, *, split: str = "train", classes: str = "groups", name: str = "chemprot"
-) -> RelationCorpus:
+@data_set(
+    "chemprot",
+    title="ChemProt, sentences",
+    kind="relations",
+    task="chemicals and proteins in a sentence: five groups of relations (CPR:3, 4, 5, 6, 9), or 13 names",
+    labels=CLASSES,
+    files={split: f"chemprot/{split}.jsonl" for split in ("train", "dev", "test")},
+    licence="none stated for the data",
+    citation=CITATION,
+    available_from="allenai/scibert on GitHub, data/text_classification/chemprot (.txt there: JSON lines)",
+)
+def read(path: PathLike, *, name: str = "chemprot", label: str = "groups", split: str = "train") -> RelationCorpus:
     """The pairs of a file in the sentence form, compressed or not; head is ``<< >>``, tail ``[[ ]]``.
 
     The form has no document ids. Lines of one sentence (without the marks) share the document
@@ -53,42 +60,29 @@ def read_sentences(
     may itself hold ``[[`` or ``>>`` (formulas; "a >> b"): a mark is the bracket with its blank, it opens once in the
     line, and closes where it first can. Marks may lie one in the other or cross (no published line has such): the
     mentions then overlap, and are counted. Duplicate lines, and pairs with several relations, are kept, as the
-    published counts are, and noted.
-
-    Args:
-      path: The file.
-      split: Part of the ids.
-      classes: ``groups`` (the five CPR classes of the task) or ``names`` (13 relations).
-      name: The corpus's name.
+    published counts are, and noted. The label choice is one of the five CPR classes of the task (``groups``) or of the
+    13 relations (``names``).
 
     Raises:
       DataError: a line is not an object with strings `text` and `label`, marks are missing, repeated or never closed,
         a mention is empty or has blanks at its ends, or the label is unknown.
     """
-    names = class_names(classes)
+    found = CorpusBuilder(path, name, class_names(label))
     sentences: dict[str, str] = {}
     relations: dict[tuple[str, Span, Span], set[str]] = {}
-    ids, counts, mentions = Numbering(), Counter(), []
     for line, value in read_json_lines(path):
         fail = functools.partial(DataError, path=path, line=line)
         require(value, dict, "it", fail)
         text, head, tail = _unmarked(field(value, "text", str, fail), fail)
         relation = one_of(field(value, "label", str, fail), GROUP_OF, '"label"', fail)
         before = relations.setdefault((text, head, tail), set())
-        counts["duplicate lines are kept"] += relation in before
+        found.counts["duplicate lines are kept"] += relation in before
         before.add(relation)
-        relation = GROUP_OF[relation] if classes == "groups" else relation
+        relation = GROUP_OF[relation] if label == "groups" else relation
         document = sentences.setdefault(text, f"{name}-{split}-{len(sentences) + 1:05d}")
-        label = names.index(relation)
-        mention = RelationMention(
-            ids.next(document), document, text, head, tail, MENTION_TYPE, MENTION_TYPE, relation, label
-        )
-        counts["pairs of overlapping mentions"] += mention.overlapping
-        mentions.append(mention)
-    require_some(mentions, path)
-    counts["pairs have several relations"] = sum(len(found) > 1 for found in relations.values())
-    notes = ("the marks follow the order in the sentence: which mention is the chemical is not told",)
-    return RelationCorpus(name, tuple(mentions), names, None, notes + notes_of(counts))
+        found.add(found.next_id(document), document, text, head, tail, MENTION_TYPE, MENTION_TYPE, relation)
+    found.counts["pairs have several relations"] = sum(len(several) > 1 for several in relations.values())
+    return found.build("the marks follow the order in the sentence: which mention is the chemical is not told")
 
 
 def _unmarked(text: str, fail: Fail) -> tuple[str, Span, Span]:
@@ -108,19 +102,3 @@ def _unmarked(text: str, fail: Fail) -> tuple[str, Span, Span]:
         if start == end or trimmed(plain, (start, end)) != (start, end):
             raise fail("a marked mention is empty or has blanks at its ends", remedy="mark the mention alone")
     return plain, head, tail
-
-
-@data_set(
-    "chemprot",
-    title="ChemProt, sentences",
-    kind="relations",
-    task="chemicals and proteins in a sentence: five groups of relations (CPR:3, 4, 5, 6, 9), or 13 names",
-    labels=CLASSES,
-    files={split: f"chemprot/{split}.jsonl" for split in ("train", "dev", "test")},
-    licence="none stated for the data",
-    citation=CITATION,
-    available_from="allenai/scibert on GitHub, data/text_classification/chemprot (.txt there: JSON lines)",
-)
-def read(path: PathLike, *, name: str, label: str, split: str) -> RelationCorpus:
-    """The pairs of a file in the sentence form, see `read_sentences`."""
-    return read_sentences(path, split=split, classes=label, name=name)

@@ -19,8 +19,8 @@ from datasets.errors import DataError, named
 from datasets.files import PathLike, beside
 from datasets.json_values import Fail
 from datasets.relations.chemprot import CITATION, CLASSES, GROUP_OF, GROUPS, class_names
-from datasets.relations.reading import Numbering, columns, notes_of, one_of, read_lines, require_some, span
-from datasets.relations.records import NO_RELATION, RelationCorpus, RelationMention, Span
+from datasets.relations.reading import CorpusBuilder, columns, lines_to_check, one_of, span
+from datasets.relations.records import NO_RELATION, RelationCorpus, Span
 from datasets.relations.sentences import sentences_of_document
 
 ENTITY_TYPES = {"CHEMICAL": "chemical", "GENE-Y": "gene", "GENE-N": "gene", "GENE": "gene"}
@@ -31,95 +31,98 @@ _RELEASE = re.compile(r"(.+)_(relations|gold_standard|relations_gs)\.tsv(\.gz)?"
 _ENTITY_ID = re.compile(r"T[0-9]{1,9}")
 _ARGUMENTS = (re.compile(r"Arg1:(\S+)"), re.compile(r"Arg2:(\S+)"))
 
+_PARTS = {"train": "training_relations", "dev": "development_relations", "test": "test_relations_gs"}
+_WITH_NEGATIVES = "_with_negatives"
+
 
 @dataclass(frozen=True)
-class Document:
+class _Document:
     """A title and an abstract with their mentions: id to type (``chemical`` or ``gene``) and span."""
 
     document_id: str
-    text: str = field(repr=False)
+    text: str
     title_length: int
-    mentions: dict[str, tuple[str, Span]] = field(default_factory=dict, repr=False)
+    mentions: dict[str, tuple[str, Span]] = field(default_factory=dict)
 
 
-def read_release(
-    abstracts: PathLike,
-    entities: PathLike,
-    relations: PathLike,
-    *,
-    split: str = "train",
-    classes: str = "groups",
-    negatives: bool = False,
-    name: str = "chemprot",
-) -> RelationCorpus:
-    """The chemical–gene pairs of the release, each in its sentence; head is the chemical, tail the gene.
+@data_set(
+    "chemprot_release",
+    title="ChemProt, the task's own files",
+    kind="relations",
+    task="chemicals and proteins in a sentence of an abstract: as chemprot; with negatives the unrelated pairs too",
+    labels=(*CLASSES, *(f"{classes}{_WITH_NEGATIVES}" for classes in CLASSES)),
+    files={split: f"chemprot_release/chemprot_{part}.tsv" for split, part in _PARTS.items()},
+    licence="for the task's participants, after registration",
+    citation=CITATION,
+    available_from="BioCreative VI, track 5; *_abstracts and *_entities (test: *_gs) belong beside each file "
+    "of relations",
+)
+def read(path: PathLike, *, name: str = "chemprot", label: str = "groups", split: str = "train") -> RelationCorpus:
+    """The chemical–gene pairs of a file of relations, with the two others of its split beside it, each in its sentence.
 
-    Sentences are found by `sentences_of_document`; a pair whose mentions lie in two sentences is left out and noted,
-    and so is a relation of a group that the task does not evaluate. A pair with several relations is a sample for each.
-    Mentions that overlap (a chemical within a gene's name, or the two crossing) are pairs as any others, and counted; a
-    duplicate relation is read once, and counted.
-
-    Args:
-      abstracts: ``*_abstracts.tsv``.
-      entities: ``*_entities.tsv``.
-      relations: ``*_relations.tsv``, or ``*_gold_standard.tsv``, which has groups alone.
-      split: Part of the ids ``<name>-<split>-<PMID>/<n>``; the documents are the PMIDs.
-      classes: ``groups`` (five) or ``names`` (13).
-      negatives: Whether the chemical–gene pairs of a sentence without an evaluated relation are samples of
-        ``no_relation`` (as in BLUE); FedCMC's data have none.
-      name: The corpus's name.
+    Head is the chemical, tail the gene. Sentences are found by `sentences_of_document`; a pair whose mentions lie in
+    two sentences is left out and noted, and so is a relation of a group that the task does not evaluate. A pair with
+    several relations is a sample for each. Mentions that overlap (a chemical within a gene's name, or the two crossing)
+    are pairs as any others, and counted; a duplicate relation is read once, and counted. The ids are
+    ``<name>-<split>-<PMID>/<n>``, the documents the PMIDs. The label choices are those of `chemprot`; behind them
+    ``_with_negatives`` makes the chemical–gene pairs of a sentence without an evaluated relation samples of
+    ``no_relation`` (as in BLUE; FedCMC's data have none).
 
     Raises:
       DataError: a malformed line, an unknown document, entity, type, group or relation, a mention that is not at its
         offsets, a duplicate document or entity, or a file whose last line has no end.
     """
-    names = ((NO_RELATION,) if negatives else ()) + class_names(classes)
-    documents = read_documents(abstracts, entities)
-    ids, counts, mentions = Numbering(), Counter(), []
-    listed = _relations(relations, documents, classes, counts)
+    classes, negatives = label.removesuffix(_WITH_NEGATIVES), label.endswith(_WITH_NEGATIVES)
+    found = CorpusBuilder(path, name, ((NO_RELATION,) if negatives else ()) + class_names(classes))
+    documents = _read_documents(_beside(path, "abstracts"), _beside(path, "entities"))
+    listed = _relations(path, documents, classes, found.counts)
     for document in documents.values():
         pairs: dict[tuple[str, str], list[str]] = {}
         for pair, relation in listed.get(document.document_id, ()):
-            counts["relations of groups that are not evaluated left out"] += relation is None
+            found.counts["relations of groups that are not evaluated left out"] += relation is None
             if relation is not None:
                 pairs.setdefault(pair, []).append(relation)
         together = _in_one_sentence(document)
-        counts["related pairs in two sentences left out"] += sum(len(pairs[p]) for p in pairs if p not in together)
-        counts["pairs have several relations"] += sum(len(pairs[p]) > 1 for p in pairs if p in together)
+        found.counts["related pairs in two sentences left out"] += sum(
+            len(relations) for pair, relations in pairs.items() if pair not in together
+        )
+        found.counts["pairs have several relations"] += sum(len(pairs[p]) > 1 for p in pairs if p in together)
         for pair, (start, end) in together.items():
+            types, spans = zip(*(document.mentions[mention] for mention in pair), strict=True)
+            spans = [(first - start, last - start) for first, last in spans]
             for relation in pairs.get(pair, [NO_RELATION] if negatives else []):
-                (head_type, head), (tail_type, tail) = (document.mentions[mention] for mention in pair)
-                mention = RelationMention(
-                    ids.next(f"{name}-{split}-{document.document_id}"),
-                    document.document_id,
-                    document.text[start:end],
-                    (head[0] - start, head[1] - start),
-                    (tail[0] - start, tail[1] - start),
-                    head_type,
-                    tail_type,
-                    relation,
-                    names.index(relation),
-                )
-                counts["pairs of overlapping mentions"] += mention.overlapping
-                mentions.append(mention)
-    require_some(mentions, relations)
-    return RelationCorpus(name, tuple(mentions), names, NO_RELATION if negatives else None, notes_of(counts))
+                mention_id = found.next_id(f"{name}-{split}-{document.document_id}")
+                found.add(mention_id, document.document_id, document.text[start:end], *spans, *types, relation)
+    return found.build()
 
 
-def read_documents(abstracts: PathLike, entities: PathLike) -> dict[str, Document]:
-    """The documents of the release by their PMID, in the file's order, with their mentions. Raises DataError."""
-    documents: dict[str, Document] = {}
-    for line, text in read_lines(abstracts, ended=True):
-        fail = functools.partial(DataError, path=abstracts, line=line)
-        document_id, title, abstract = columns(text, 3, fail)
+def _beside(relations: PathLike, kind: str) -> Path:
+    """The release's file of that kind beside its file of relations, with or without ``.gz``."""
+    match = _RELEASE.fullmatch(Path(relations).name)
+    if match is None:
+        raise DataError(
+            "is not named as the release names it",
+            path=relations,
+            remedy="use *_relations.tsv, *_relations_gs.tsv or *_gold_standard.tsv, with *_abstracts.tsv and "
+            "*_entities.tsv (or *_gs.tsv) beside it",
+        )
+    # The test split's tables end in _gs, its gold standard does not.
+    marks = ("_gs", "") if match[2] == "relations_gs" else ("", "_gs")
+    return beside(relations, *(f"{match[1]}_{kind}{mark}.tsv" for mark in marks))
+
+
+def _read_documents(abstracts: PathLike, entities: PathLike) -> dict[str, _Document]:
+    """The documents of the release by their PMID, in the file's order, with their mentions."""
+    documents: dict[str, _Document] = {}
+    for fail, line in lines_to_check(abstracts, ended=True):
+        document_id, title, abstract = columns(line, 3, fail)
         if not document_id.isdecimal():
             raise fail("has no PMID", remedy="start the line with the document's number")
         if document_id in documents:
             raise fail("duplicate document", record=named("document", document_id), remedy="remove one of them")
-        documents[document_id] = Document(document_id, f"{title}\t{abstract}", len(title))
-    for line, text in read_lines(entities, ended=True):
-        fail = functools.partial(DataError, path=entities, line=line)
-        row = columns(text, 6, fail)
+        documents[document_id] = _Document(document_id, f"{title}\t{abstract}", len(title))
+    for fail, line in lines_to_check(entities, ended=True):
+        row = columns(line, 6, fail)
         document = _document(row[0], documents, fail)
         if not _ENTITY_ID.fullmatch(row[1]):
             raise fail("column 2 is no entity's id", remedy="write T and a number")
@@ -134,21 +137,20 @@ def read_documents(abstracts: PathLike, entities: PathLike) -> dict[str, Documen
     return documents
 
 
-def _document(document_id: str, documents: dict[str, Document], fail: Fail) -> Document:
+def _document(document_id: str, documents: dict[str, _Document], fail: Fail) -> _Document:
     if document_id not in documents:
         raise fail("its document is not among the abstracts", remedy="give the three files of one split")
     return documents[document_id]
 
 
 def _relations(
-    path: PathLike, documents: dict[str, Document], classes: str, counts: Counter
+    path: PathLike, documents: dict[str, _Document], classes: str, counts: Counter
 ) -> dict[str, list[tuple[tuple[str, str], str | None]]]:
     """Document id to pairs (chemical, gene) and their class, None for a group that is not evaluated."""
     result: dict[str, list] = {}
     seen = set()
-    for line, text in read_lines(path, ended=True):
-        fail = functools.partial(DataError, path=path, line=line)
-        row = columns(text, (4, 6), fail)
+    for fail, line in lines_to_check(path, ended=True):
+        row = columns(line, (4, 6), fail)
         document = _document(row[0], documents, fail)
         group = one_of(row[1], ALL_GROUPS, "group", fail, column=2)
         relation = group if group in GROUPS else None
@@ -177,7 +179,7 @@ def _relations(
     return result
 
 
-def _argument(value: str, form: re.Pattern, number: int, kind: str, document: Document, fail: Fail) -> str:
+def _argument(value: str, form: re.Pattern, number: int, kind: str, document: _Document, fail: Fail) -> str:
     match = form.fullmatch(value.strip())
     if match is None or match[1] not in document.mentions:
         raise fail(f"argument {number} is no entity of its document", remedy=f"write Arg{number}: and the entity's id")
@@ -186,52 +188,13 @@ def _argument(value: str, form: re.Pattern, number: int, kind: str, document: Do
     return match[1]
 
 
-def _in_one_sentence(document: Document) -> dict[tuple[str, str], Span]:
+def _in_one_sentence(document: _Document) -> dict[tuple[str, str], Span]:
     """The chemical–gene pairs that share a sentence, and the sentence."""
     spans = [where for _, where in document.mentions.values()]
-    sentences = sentences_of_document(document.text, document.title_length, spans)
     result = {}
-    for start, end in sentences:
+    for start, end in sentences_of_document(document.text, document.title_length, spans):
         inside = {i: kind for i, (kind, (a, b)) in document.mentions.items() if start <= a and b <= end}
         for chemical in (i for i, kind in inside.items() if kind == "chemical"):
             for gene in (i for i, kind in inside.items() if kind == "gene"):
                 result[chemical, gene] = (start, end)
     return result
-
-
-_PARTS = {"train": "training_relations", "dev": "development_relations", "test": "test_relations_gs"}
-_WITH_NEGATIVES = "_with_negatives"
-
-
-@data_set(
-    "chemprot_release",
-    title="ChemProt, the task's own files",
-    kind="relations",
-    task="chemicals and proteins in a sentence of an abstract: as chemprot; with negatives the unrelated pairs too",
-    labels=(*CLASSES, *(f"{classes}{_WITH_NEGATIVES}" for classes in CLASSES)),
-    files={split: f"chemprot_release/chemprot_{part}.tsv" for split, part in _PARTS.items()},
-    licence="for the task's participants, after registration",
-    citation=CITATION,
-    available_from="BioCreative VI, track 5; *_abstracts and *_entities (test: *_gs) belong beside each file "
-    "of relations",
-)
-def read(path: PathLike, *, name: str, label: str, split: str) -> RelationCorpus:
-    """The pairs of the file of relations and the two others beside it, see `read_release`."""
-    tables = (_beside(path, kind) for kind in ("abstracts", "entities"))
-    classes, negatives = label.removesuffix(_WITH_NEGATIVES), label.endswith(_WITH_NEGATIVES)
-    return read_release(*tables, path, split=split, classes=classes, negatives=negatives, name=name)
-
-
-def _beside(relations: PathLike, kind: str) -> Path:
-    """The release's file of that kind beside its file of relations, with or without ``.gz``."""
-    match = _RELEASE.fullmatch(Path(relations).name)
-    if match is None:
-        raise DataError(
-            "is not named as the release names it",
-            path=relations,
-            remedy="use *_relations.tsv, *_relations_gs.tsv or *_gold_standard.tsv, with *_abstracts.tsv and "
-            "*_entities.tsv (or *_gs.tsv) beside it",
-        )
-    # The test split's tables end in _gs, its gold standard does not.
-    marks = ("_gs", "") if match[2] == "relations_gs" else ("", "_gs")
-    return beside(relations, *(f"{match[1]}_{kind}{mark}.tsv" for mark in marks))

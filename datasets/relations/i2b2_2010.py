@@ -8,30 +8,22 @@ are in lower case. The data are licensed; this was written to the published form
 
 from __future__ import annotations
 
-import functools
 import itertools
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from datasets.catalogue import data_set
 from datasets.errors import DataError, named
 from datasets.files import PathLike
 from datasets.json_values import Fail
-from datasets.relations.reading import Numbering, notes_of, one_of, read_lines, require_some
-from datasets.relations.records import NO_RELATION, RelationCorpus, RelationMention, Span
+from datasets.relations.reading import CorpusBuilder, lines_to_check, one_of, read_lines
+from datasets.relations.records import NO_RELATION, RelationCorpus, Span
 
 RELATIONS = {
-    "TrIP": ("treatment", "problem"),
-    "TrWP": ("treatment", "problem"),
-    "TrCP": ("treatment", "problem"),
-    "TrAP": ("treatment", "problem"),
-    "TrNAP": ("treatment", "problem"),
-    "TeRP": ("test", "problem"),
-    "TeCP": ("test", "problem"),
+    **dict.fromkeys(("TrIP", "TrWP", "TrCP", "TrAP", "TrNAP"), ("treatment", "problem")),
+    **dict.fromkeys(("TeRP", "TeCP"), ("test", "problem")),
     "PIP": ("problem", "problem"),
 }
 """The eight relations and the types of their two arguments."""
@@ -45,126 +37,80 @@ _RELATION = re.compile(rf'{_PLACE}\|\|r="([^"]*)"\|\|{_PLACE}\s*')
 _Place = tuple[int, int, int]  # line from 1, first and last word from 0
 
 
-@dataclass(frozen=True)
-class RecordFiles:
-    """The three files of a record; the record's id is the text file's name without its ending."""
+@data_set(
+    "i2b2_2010",
+    title="2010 i2b2/VA",
+    kind="relations",
+    task="problems, treatments and tests in a line of a clinical record: eight relations",
+    labels=("positives", "with_negatives"),
+    files={split: f"i2b2_2010/{split}" for split in ("train", "test")},
+    licence="by agreement with n2c2; no redistribution",
+    citation="Uzuner et al., 2010 i2b2/VA challenge on concepts, assertions, and relations, JAMIA 18, 2011",
+    available_from="n2c2 at Harvard Medical School; a split is a folder with txt, concept and rel, "
+    "or the release's own",
+)
+def read(path: PathLike, *, name: str = "i2b2_2010", label: str = "positives", split: str = "train") -> RelationCorpus:
+    """The related concept pairs of a split's records, each in its line; head and tail in the order of the relation.
 
-    text: Path
-    concepts: Path
-    relations: Path
+    Concepts that go over the end of a line, and relations with them or between two lines, are left out and noted. A
+    pair with several relations is a sample for each. With the label choice ``with_negatives`` the unlisted pairs of a
+    line are samples of ``no_relation``: treatment or test with problem, and problem with a later problem; FedCMC and
+    FedED classify the eight relations alone. The ids are ``<name>-<split>-<record>/<n>``; the documents are the
+    records, named as the text files without their ending.
 
-    @property
-    def record_id(self) -> str:
-        """E.g. ``record-13``."""
-        return self.text.name.removesuffix(".gz").removesuffix(".txt")
-
-
-def find_records(texts: PathLike, concepts: PathLike, relations: PathLike) -> tuple[RecordFiles, ...]:
-    """The records of three folders (``txt``, ``concept`` and ``rel`` in the release), sorted by id.
-
-    Raises:
-      DataError: a folder cannot be read, has no ``.txt`` file, or the ``.con`` or ``.rel`` file of a record is missing.
-    """
-    problem = None
-    try:
-        found = sorted(entry for entry in os.listdir(texts) if entry.endswith(".txt"))
-    except OSError as error:
-        problem = error.strerror or type(error).__name__
-    if problem is not None:
-        raise DataError(f"cannot be read ({problem})", path=texts, remedy="name the folder of the .txt files")
-    if not found:
-        raise DataError("has no .txt file", path=texts, remedy="name the folder of the .txt files")
-    result = []
-    for entry in found:
-        stem = entry.removesuffix(".txt")
-        files = RecordFiles(Path(texts, entry), Path(concepts, f"{stem}.con"), Path(relations, f"{stem}.rel"))
-        for path in (files.concepts, files.relations):
-            if not path.is_file():
-                raise DataError("no such file", path=path, remedy="every .txt file needs its .con and .rel file")
-        result.append(files)
-    return tuple(result)
-
-
-def find_split(folder: PathLike) -> tuple[RecordFiles, ...]:
-    """The records of a split, in a folder as the release has it.
-
-    A folder with ``txt``, ``concept`` and ``rel``; one with such folders in it (the training data's ``beth`` and
-    ``partners``); or ``reference_standard_for_test_data`` (``concepts``, ``rel``) with ``test_data``, the texts, beside
-    it.
+    `path` is a folder as the release has it: one with ``txt``, ``concept`` and ``rel``; one with such folders in it
+    (the training data's ``beth`` and ``partners``); or ``reference_standard_for_test_data`` (``concepts``, ``rel``)
+    with ``test_data``, the texts, beside it.
 
     Raises:
-      DataError: as `find_records`.
+      DataError: a folder without texts, a missing file, a malformed line, a place beyond the text, words that are not
+        those of the text, an unknown type or relation, an argument that is no concept or has the wrong type, or a
+        record, concept or relation twice.
     """
-    folder = Path(folder)
+    negatives = label == "with_negatives"
+    found = CorpusBuilder(path, name, ((NO_RELATION,) if negatives else ()) + tuple(RELATIONS))
+    seen = set()
+    for file, folder in _texts(Path(path)):
+        record = file.stem
+        if record in seen:
+            raise DataError("duplicate record", path=file, record=named("record", record))
+        seen.add(record)
+        lines = [line for _, line in read_lines(file)]
+        words = [[match.span() for match in re.finditer(r"\S+", line)] for line in lines]
+        concepts = _concepts(_concept_folder(folder) / f"{record}.con", lines, words, found.counts)
+        pairs = _relations(folder / "rel" / f"{record}.rel", lines, words, concepts, found.counts)
+        found.counts["pairs have several relations"] += sum(len(relations) > 1 for relations in pairs.values())
+        for pair, relations in (pairs | (_unlisted(concepts, pairs) if negatives else {})).items():
+            spans, types = [_span(place, words) for place in pair], [concepts[place] for place in pair]
+            for relation in relations:
+                mention_id = found.next_id(f"{name}-{split}-{record}")
+                found.add(mention_id, record, lines[pair[0][0] - 1], *spans, *types, relation)
+    return found.build()
+
+
+def _texts(folder: Path) -> Iterable[tuple[Path, Path]]:
+    """The texts of a split, and for each the folder in which its concepts and relations are."""
     inner = sorted(folder.iterdir()) if folder.is_dir() else []
     hospitals = [folder] if (folder / "txt").is_dir() else [path for path in inner if (path / "txt").is_dir()]
-    if hospitals:
-        return tuple(r for path in hospitals for r in find_records(path / "txt", _concept_folder(path), path / "rel"))
-    beside = folder.parent / "test_data"
-    texts = beside if (folder / "concepts").is_dir() and beside.is_dir() else folder / "txt"
-    return find_records(texts, _concept_folder(folder), folder / "rel")
+    folders = [(path / "txt", path) for path in hospitals]
+    if not folders:
+        beside = folder.parent / "test_data"
+        folders = [(beside if (folder / "concepts").is_dir() and beside.is_dir() else folder / "txt", folder)]
+    for texts, others in folders:
+        files = sorted(texts.glob("*.txt"))
+        if not files:
+            raise DataError("has no .txt file", path=texts, remedy="name the folder of txt, concept and rel")
+        yield from ((file, others) for file in files)
 
 
 def _concept_folder(folder: Path) -> Path:
     return folder / ("concepts" if (folder / "concepts").is_dir() else "concept")
 
 
-def read_records(
-    records: Iterable[RecordFiles], *, split: str = "train", negatives: bool = False, name: str = "i2b2_2010"
-) -> RelationCorpus:
-    """The related concept pairs of records, each in its line; head and tail in the order of the relation.
-
-    Concepts that go over the end of a line, and relations with them or between two lines, are left out and noted. A
-    pair with several relations is a sample for each.
-
-    Args:
-      records: From `find_records`; several folders' records may be joined if their ids differ.
-      split: Part of the ids ``<name>-<split>-<record>/<n>``; the documents are the records.
-      negatives: Whether the unlisted pairs of a line are samples of ``no_relation``: treatment or test with problem,
-        and problem with a later problem. FedCMC and FedED classify the eight relations alone.
-      name: The corpus's name.
-
-    Raises:
-      DataError: a malformed line, a place beyond the text, words that are not those of the text, an unknown type or
-        relation, an argument that is no concept or has the wrong type, or a record, concept or relation twice.
-    """
-    names = ((NO_RELATION,) if negatives else ()) + tuple(RELATIONS)
-    ids, counts, mentions, seen = Numbering(), Counter(), [], set()
-    path: PathLike = "the records"
-    for files in records:
-        path = files.text
-        if files.record_id in seen:
-            raise DataError("duplicate record", path=path, record=named("record", files.record_id))
-        seen.add(files.record_id)
-        lines = [text for _, text in read_lines(path)]
-        words = [[match.span() for match in re.finditer(r"\S+", text)] for text in lines]
-        concepts = _concepts(files.concepts, lines, words, counts)
-        pairs = _relations(files.relations, lines, words, concepts, counts)
-        counts["pairs have several relations"] += sum(len(relations) > 1 for relations in pairs.values())
-        for (one, other), relations in (pairs | (_unlisted(concepts, pairs) if negatives else {})).items():
-            for relation in relations:
-                mentions.append(
-                    RelationMention(
-                        ids.next(f"{name}-{split}-{files.record_id}"),
-                        files.record_id,
-                        lines[one[0] - 1],
-                        _span(one, words),
-                        _span(other, words),
-                        concepts[one],
-                        concepts[other],
-                        relation,
-                        names.index(relation),
-                    )
-                )
-    require_some(mentions, path)
-    return RelationCorpus(name, tuple(mentions), names, NO_RELATION if negatives else None, notes_of(counts))
-
-
 def _concepts(path: Path, lines: list[str], words: list[list[Span]], counts: Counter) -> dict[_Place, str]:
     """Place to type, without the concepts that go over the end of a line."""
     result: dict[_Place, str] = {}
-    for line, text in read_lines(path):
-        fail = functools.partial(DataError, path=path, line=line)
+    for fail, text in lines_to_check(path):
         match = _CONCEPT.fullmatch(text)
         if match is None:
             raise fail("is not a concept", remedy='write c="words" line:word line:word||t="type"')
@@ -183,8 +129,7 @@ def _relations(
     path: Path, lines: list[str], words: list[list[Span]], concepts: dict[_Place, str], counts: Counter
 ) -> dict[tuple[_Place, _Place], list[str]]:
     result: dict[tuple[_Place, _Place], list[str]] = {}
-    for line, text in read_lines(path):
-        fail = functools.partial(DataError, path=path, line=line)
+    for fail, text in lines_to_check(path):
         match = _RELATION.fullmatch(text)
         if match is None:
             raise fail("is not a relation", remedy='write c="words" place place||r="name"||c="words" place place')
@@ -237,20 +182,3 @@ def _unlisted(concepts: dict[_Place, str], pairs: Iterable[tuple[_Place, _Place]
         elif kinds[::-1] in RELATIONS.values():
             result[other, one] = [NO_RELATION]
     return result
-
-
-@data_set(
-    "i2b2_2010",
-    title="2010 i2b2/VA",
-    kind="relations",
-    task="problems, treatments and tests in a line of a clinical record: eight relations",
-    labels=("positives", "with_negatives"),
-    files={split: f"i2b2_2010/{split}" for split in ("train", "test")},
-    licence="by agreement with n2c2; no redistribution",
-    citation="Uzuner et al., 2010 i2b2/VA challenge on concepts, assertions, and relations, JAMIA 18, 2011",
-    available_from="n2c2 at Harvard Medical School; a split is a folder with txt, concept and rel, "
-    "or the release's own",
-)
-def read(path: PathLike, *, name: str, label: str, split: str) -> RelationCorpus:
-    """The pairs of a folder, see `find_split` and `read_records`."""
-    return read_records(find_split(path), split=split, negatives=label == "with_negatives", name=name)

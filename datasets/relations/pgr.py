@@ -7,27 +7,15 @@ or uncertain (U), and writes ``TRUE`` and ``FALSE`` in a part of its lines.
 
 from __future__ import annotations
 
-import functools
-
 from datasets.catalogue import data_set
 from datasets.errors import DataError
 from datasets.files import PathLike
-from datasets.relations.reading import Numbering, columns, notes_of, one_of, read_lines, require_some, span
-from datasets.relations.records import NO_RELATION, RelationCorpus, RelationMention
+from datasets.relations.reading import CorpusBuilder, columns, lines_to_check, one_of, span
+from datasets.relations.records import NO_RELATION, RelationCorpus
 
-HEADER = (
-    "FILE_ID",
-    "SENTENCE",
-    "GENE",
-    "PHENOTYPE",
-    "GENE_ID",
-    "PHENOTYPE_ID",
-    "GENE_START_POSITION",
-    "GENE_END_POSITION",
-    "PHENOTYPE_START_POSITION",
-    "PHENOTYPE_END_POSITION",
-    "RELATION",
-)
+_POSITIONS = tuple(f"{what}_{end}_POSITION" for what in ("GENE", "PHENOTYPE") for end in ("START", "END"))
+
+HEADER = ("FILE_ID", "SENTENCE", "GENE", "PHENOTYPE", "GENE_ID", "PHENOTYPE_ID", *_POSITIONS, "RELATION")
 
 CONFIRMATION = "CONFIRMATION"
 """How the twelfth column's name begins; the letters and their meaning follow it."""
@@ -42,84 +30,6 @@ MISPLACED_SHARE = 0.01
 """A file with a larger share of mentions that are not at their offsets is refused: its offsets count something else."""
 
 
-def read_pairs(path: PathLike, *, split: str = "train", confirmed: bool = False, name: str = "pgr") -> RelationCorpus:
-    """The pairs of a file of PGR, compressed or not; head is the gene, tail the phenotype, the document `FILE_ID`.
-
-    A mention is compared with the sentence at its offsets. The published training file has two lines (of 4,083) whose
-    gene does not stand in the sentence at all: such lines are left out and noted, unless they are more than one in a
-    hundred. Duplicate lines (40 in that file) are kept, as the published counts are, and noted; hold out whole
-    documents and they do not leak.
-
-    Args:
-      path: The file.
-      split: Part of the ids.
-      confirmed: Whether of a file with the curators' column only the lines that they call correct (C) are kept. A
-        training file without that column is kept whole, and the notes say so.
-      name: The corpus's name.
-
-    Raises:
-      DataError: another header, a file other than for training that lacks the column which `confirmed` needs, a line
-        with another number of columns, offsets that are no numbers or lie beyond the sentence, a relation that is
-        neither True nor False (so spelled, or in capitals), an unknown confirmation, the same pair as True and False,
-        or too many mentions that are not at their offsets.
-    """
-    ids, mentions, misplaced = Numbering(), [], []
-    seen: dict[tuple, int] = {}
-    lines = read_lines(path)
-    header = next(lines, (1, ""))[1].split("\t")
-    more = [name.partition(" ")[0] for name in header[len(HEADER) :]]
-    if tuple(header[: len(HEADER)]) != HEADER or more not in ([], [CONFIRMATION]):
-        raise DataError(
-            "is not the header of PGR", path=path, line=1, remedy="give the eleven or twelve columns their names"
-        )
-    curated, unconfirmed = bool(more), 0
-    if confirmed and not curated and split != "train":
-        raise DataError(
-            'has no column CONFIRMATION, which the label choice "confirmed" needs',
-            path=path,
-            line=1,
-            remedy='give PGR\'s test file, or use the label choice "relation"',
-        )
-    for line, text in lines:
-        fail = functools.partial(DataError, path=path, line=line)
-        row = columns(text, len(header), fail)
-        document, sentence = row[0], row[1]
-        label = _LABEL_OF[one_of(row[10], _LABEL_OF, "RELATION", fail, column=11)]
-        unsure = curated and one_of(row[11], CONFIRMATIONS, "CONFIRMATION", fail, column=12) != "C"
-        if not document.strip():
-            raise fail("has no FILE_ID", remedy="name the document")
-        head = span(row[6], row[7], "gene", len(sentence), fail)
-        tail = span(row[8], row[9], "phenotype", len(sentence), fail)
-        wrong = [what for what, at, surface in (("gene", head, row[2]), ("phenotype", tail, row[3]))
-                 if sentence[slice(*at)] != surface]  # fmt: skip
-        if wrong:
-            misplaced.append(fail(f"the {wrong[0]} is not at its offsets", remedy="repair the offsets"))
-            continue
-        if seen.setdefault((document, sentence, head, tail), label) != label:
-            raise fail("the same pair is given as True and as False", remedy="remove one of them")
-        mention_id = ids.next(f"{name}-{split}-{document}")
-        if confirmed and unsure:
-            unconfirmed += 1
-            continue
-        mentions.append(
-            RelationMention(mention_id, document, sentence, head, tail, "gene", "phenotype", RELATIONS[label], label)
-        )
-    if len(misplaced) > MISPLACED_SHARE * (len(mentions) + unconfirmed + len(misplaced)):
-        raise misplaced[0]
-    require_some(mentions, path)
-    where = ", ".join(str(error.line) for error in misplaced)
-    notes = notes_of(
-        {
-            f"lines left out, a mention is not at its offsets (lines {where})": len(misplaced),
-            "duplicate lines are kept": len(mentions) + unconfirmed - len(seen),
-            "lines left out, the curators do not call them correct": unconfirmed,
-        }
-    )
-    if confirmed and not curated:
-        notes += ("no column CONFIRMATION: all lines are kept",)
-    return RelationCorpus(name, tuple(mentions), RELATIONS, NO_RELATION, notes)
-
-
 @data_set(
     "pgr",
     title="PGR",
@@ -131,6 +41,66 @@ def read_pairs(path: PathLike, *, split: str = "train", confirmed: bool = False,
     citation="Sousa et al., A Silver Standard Corpus of Human Phenotype-Gene Relations, NAACL 2019",
     available_from="lasigeBioTM/PGR on GitHub",
 )
-def read(path: PathLike, *, name: str, label: str, split: str) -> RelationCorpus:
-    """The pairs of a file, see `read_pairs`."""
-    return read_pairs(path, split=split, confirmed=label == "confirmed", name=name)
+def read(path: PathLike, *, name: str = "pgr", label: str = "relation", split: str = "train") -> RelationCorpus:
+    """The pairs of a file of PGR, compressed or not; head is the gene, tail the phenotype, the document `FILE_ID`.
+
+    A mention is compared with the sentence at its offsets. The published training file has two lines (of 4,083) whose
+    gene does not stand in the sentence at all: such lines are left out and noted, unless they are more than one in a
+    hundred. Duplicate lines (40 in that file) are kept, as the published counts are, and noted; hold out whole
+    documents and they do not leak. With the label choice ``confirmed`` only the lines of a file with the curators'
+    column that they call correct (C) are kept; a training file without that column is kept whole, and the notes say so.
+
+    Raises:
+      DataError: another header, a file other than for training that lacks the column which ``confirmed`` needs, a line
+        with another number of columns, offsets that are no numbers or lie beyond the sentence, a relation that is
+        neither True nor False (so spelled, or in capitals), an unknown confirmation, the same pair as True and False,
+        or too many mentions that are not at their offsets.
+    """
+    confirmed, found, misplaced = label == "confirmed", CorpusBuilder(path, name, RELATIONS), []
+    seen: dict[tuple, int] = {}
+    lines = lines_to_check(path)
+    header_fail, first = next(lines, (None, ""))
+    header = first.split("\t")
+    more = [column.partition(" ")[0] for column in header[len(HEADER) :]]
+    if tuple(header[: len(HEADER)]) != HEADER or more not in ([], [CONFIRMATION]):
+        remedy = "give the eleven or twelve columns their names"
+        raise DataError("is not the header of PGR", path=path, line=1, remedy=remedy)
+    if confirmed and not more and split != "train":
+        raise header_fail(
+            'has no column CONFIRMATION, which the label choice "confirmed" needs',
+            remedy='give PGR\'s test file, or use the label choice "relation"',
+        )
+    unconfirmed = 0
+    for fail, line in lines:
+        row = columns(line, len(header), fail)
+        document, sentence = row[0], row[1]
+        label = _LABEL_OF[one_of(row[10], _LABEL_OF, "RELATION", fail, column=11)]
+        correct = not more or one_of(row[11], CONFIRMATIONS, "CONFIRMATION", fail, column=12) == "C"
+        if not document.strip():
+            raise fail("has no FILE_ID", remedy="name the document")
+        head = span(row[6], row[7], "gene", len(sentence), fail)
+        tail = span(row[8], row[9], "phenotype", len(sentence), fail)
+        wrong = [what for what, at, surface in (("gene", head, row[2]), ("phenotype", tail, row[3]))
+                 if sentence[slice(*at)] != surface]  # fmt: skip
+        if wrong:
+            misplaced.append(fail(f"the {wrong[0]} is not at its offsets", remedy="repair the offsets"))
+            continue
+        if seen.setdefault((document, sentence, head, tail), label) != label:
+            raise fail("the same pair is given as True and as False", remedy="remove one of them")
+        mention_id = found.next_id(f"{name}-{split}-{document}")
+        if correct or not confirmed:
+            found.add(mention_id, document, sentence, head, tail, "gene", "phenotype", RELATIONS[label])
+        else:
+            unconfirmed += 1
+    placed = len(found.mentions) + unconfirmed
+    if len(misplaced) > MISPLACED_SHARE * (placed + len(misplaced)):
+        raise misplaced[0]
+    where = ", ".join(str(error.line) for error in misplaced)
+    found.counts.update(
+        {
+            f"lines left out, a mention is not at its offsets (lines {where})": len(misplaced),
+            "duplicate lines are kept": placed - len(seen),
+            "lines left out, the curators do not call them correct": unconfirmed,
+        }
+    )
+    return found.build(*(["no column CONFIRMATION: all lines are kept"] if confirmed and not more else []))

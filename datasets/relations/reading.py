@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datasets.errors import DataError
 from datasets.files import PathLike, decode, read_bytes
 from datasets.json_values import Fail
-from datasets.relations.records import Span
+from datasets.relations.records import NO_RELATION, RelationCorpus, RelationMention, Span
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
@@ -39,6 +40,12 @@ def read_lines(path: PathLike, *, ended: bool = False) -> Iterator[tuple[int, st
     for number, data in enumerate(lines, 1):
         yield number, decode(data, path, line=number, byte=byte).removesuffix("\r")
         byte += len(data) + 1
+
+
+def lines_to_check(path: PathLike, *, ended: bool = False) -> Iterator[tuple[Fail, str]]:
+    """The lines of `read_lines`, each behind what builds its error, which names the file and the line."""
+    for number, line in read_lines(path, ended=ended):
+        yield functools.partial(DataError, path=path, line=number), line
 
 
 def columns(line: str, counts: int | Sequence[int], fail: Fail, separator: str = "\t") -> list[str]:
@@ -71,14 +78,8 @@ def span(start: str, end: str, what: str, length: int, fail: Fail) -> Span:
 def one_of(value: str, known: Iterable[str], what: str, fail: Fail, *, column: int | None = None) -> str:
     """The value if it is known; raises `fail`'s error otherwise.
 
-    The error names the place, not the value: columns may be shifted, and the value then is a piece of a patient's text.
-
-    Args:
-      value: Of a file.
-      known: What it may be.
-      what: What it is.
-      fail: Builds the error for the line.
-      column: Its column, from 1.
+    The error names the place (`what`, and its column from 1), not the value: columns may be shifted, and the value
+    then is a piece of a patient's text.
     """
     known = tuple(known)
     if value not in known:
@@ -89,21 +90,13 @@ def one_of(value: str, known: Iterable[str], what: str, fail: Fail, *, column: i
 
 def occurrences(part: str, text: str) -> list[int]:
     """Where `part` starts in `text`, overlapping ones included."""
-    found, start = [], text.find(part)
-    while start >= 0:
-        found.append(start)
-        start = text.find(part, start + 1)
-    return found
+    return [match.start() for match in re.finditer(f"(?={re.escape(part)})", text)]
 
 
 def trimmed(text: str, where: Span) -> Span:
-    """The span without the blanks at its ends; empty if there is nothing else."""
-    start, end = where
-    while start < end and text[start].isspace():
-        start += 1
-    while start < end and text[end - 1].isspace():
-        end -= 1
-    return start, end
+    """The span without the blanks at its ends; start >= end if there is nothing else."""
+    part = text[slice(*where)]
+    return where[0] + len(part) - len(part.lstrip()), where[1] - len(part) + len(part.rstrip())
 
 
 def without_marks(text: str, marks: Sequence[Span]) -> tuple[str, list[int]]:
@@ -123,19 +116,31 @@ def notes_of(counts: Mapping[str, int]) -> tuple[str, ...]:
     return tuple(f"{count} {what}" for what, count in counts.items() if count)
 
 
-class Numbering:
-    """Ids ``<document>/<n>``, n from 1 in each document."""
+class CorpusBuilder:
+    """Makes a corpus of the `mentions` that a reader finds; `counts` become its notes (see `notes_of`)."""
 
-    def __init__(self):
-        self._count = Counter()
+    def __init__(self, path: PathLike, name: str, relation_names: Sequence[str], negative: str = NO_RELATION):
+        self.counts = Counter()
+        self._path, self._name, self._names = path, name, tuple(relation_names)
+        self._negative = negative if negative in self._names else None
+        self.mentions: list[RelationMention] = []
+        self._ids = Counter()
 
-    def next(self, document: str) -> str:
-        """The next id in the document."""
-        self._count[document] += 1
-        return f"{document}/{self._count[document]}"
+    def next_id(self, document: str) -> str:
+        """The id ``<document>/<n>``, n from 1 in each document."""
+        self._ids[document] += 1
+        return f"{document}/{self._ids[document]}"
 
+    def add(self, *attributes) -> RelationMention:
+        """Adds a mention of these attributes, in the order of `RelationMention`'s, the label by the relation."""
+        mention = RelationMention(*attributes, self._names.index(attributes[-1]))
+        self.counts["pairs of overlapping mentions"] += mention.overlapping
+        self.mentions.append(mention)
+        return mention
 
-def require_some(mentions: Sequence, path: PathLike) -> None:
-    """Raises DataError for a file that gave no mentions."""
-    if not mentions:
-        raise DataError("gives no pair of mentions", path=path, remedy="give it at least one")
+    def build(self, *notes: str) -> RelationCorpus:
+        """The corpus, with these notes before those of the counts. Raises DataError if there are no mentions."""
+        if not self.mentions:
+            raise DataError("gives no pair of mentions", path=self._path, remedy="give it at least one")
+        notes += notes_of(self.counts)
+        return RelationCorpus(self._name, tuple(self.mentions), self._names, self._negative, notes)

@@ -37,19 +37,54 @@ class TwoArguments:
         """Whether the two spans share a character."""
         return self.head[0] < self.tail[1] and self.tail[0] < self.head[1]
 
-    def check_arguments(self, kind: str, identifier: str) -> None:
+    def check_arguments(self, record: str) -> None:
         """Raises DataError, which names the record, for a span that is empty or beyond the text, or an empty type."""
         for what, (start, end), its_type in (("head", self.head, self.head_type), ("tail", self.tail, self.tail_type)):
+            problem = None
             if not 0 <= start < end <= len(self.text):
-                raise DataError(
-                    f"its {what} {start}:{end} is empty or lies beyond the text of {len(self.text)} characters",
-                    record=named(kind, identifier),
-                    remedy="give 0 <= start < end <= length",
-                )
-            if not its_type.strip():
-                raise DataError(
-                    f"its {what} has no type", record=named(kind, identifier), remedy=f'use e.g. "{UNKNOWN_TYPE}"'
-                )
+                problem = f"its {what} {start}:{end} is empty or lies beyond the text of {len(self.text)} characters"
+            elif not its_type.strip():
+                problem = f"its {what} has no type"
+            if problem is not None:
+                remedy = f'give 0 <= start < end <= length, and a type, e.g. "{UNKNOWN_TYPE}"'
+                raise DataError(problem, record=record, remedy=remedy)
+
+
+class LabelledCorpus:
+    """What corpora of relations share, and partitioners take: `samples` with unique ids, `relation_names`, `negative`.
+
+    `relation_names` are the classes in the order of the labels; `negative` is the one that means "none of them", which
+    micro-F1 leaves out, or None; `fields["relation"]` of a sample is the relation of its label.
+    """
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The classes, under the name that partitioners know."""
+        return self.relation_names
+
+    @property
+    def positive_labels(self) -> tuple[int, ...]:
+        """The labels that micro-F1 counts: all but the negative one."""
+        return tuple(label for label, name in enumerate(self.relation_names) if name != self.negative)
+
+    def check_samples(self, kind: str) -> None:
+        """Raises DataError, which names the sample by its kind, for what the corpora's docstrings say."""
+        record = f"corpus {self.name}"
+        if not self.samples:
+            raise DataError(f"has no {kind}s", record=record, remedy="give it at least one")
+        if len(set(self.relation_names)) != len(self.relation_names):
+            raise DataError("has a relation twice", record=record, remedy="name every relation once")
+        if self.negative is not None and self.negative not in self.relation_names:
+            raise DataError("its negative is none of its relations", record=record, remedy="name it among them")
+        seen = set()
+        for position, sample in enumerate(self.samples, 1):
+            where = named(kind, sample.sample_id, position)
+            if sample.sample_id in seen:
+                raise DataError("duplicate id", record=where, remedy=f"give every {kind} an id of its own")
+            seen.add(sample.sample_id)
+            if self.relation_names[sample.label : sample.label + 1] != (sample.fields["relation"],):
+                problem = f"its label {sample.label} is not that of its relation"
+                raise DataError(problem, record=where, remedy="use the relation's index in relation_names")
 
 
 @dataclass(frozen=True)
@@ -85,7 +120,7 @@ class RelationMention(TwoArguments):
     label: int
 
     def __post_init__(self):
-        self.check_arguments("mention", self.mention_id)
+        self.check_arguments(named("mention", self.mention_id))
 
     @property
     def sample_id(self) -> str:
@@ -99,14 +134,14 @@ class RelationMention(TwoArguments):
 
 
 @dataclass(frozen=True)
-class RelationCorpus:
+class RelationCorpus(LabelledCorpus):
     """Samples of one relation classification; partitioners and `build_partition` take it as it is.
 
     Attributes:
       name: The corpus, e.g. ``chemprot``.
       mentions: At least one, with unique ids.
       relation_names: The classes, in the order of the labels; the negative one, if there is one, first.
-      negative: The class that means "none of the relations", which micro-F1 leaves out; None if every sample has one.
+      negative: The class that means "none of the relations"; None if every sample has one.
       notes: What a report has to say about the corpus, such as samples left out or duplicates.
 
     Raises:
@@ -120,38 +155,9 @@ class RelationCorpus:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self):
-        record = f"corpus {self.name}"
-        if not self.mentions:
-            raise DataError("has no mentions", record=record, remedy="give it at least one")
-        if len(set(self.relation_names)) != len(self.relation_names):
-            raise DataError("has a relation twice", record=record, remedy="name every relation once")
-        if self.negative is not None and self.negative not in self.relation_names:
-            raise DataError("its negative is none of its relations", record=record, remedy="name it among them")
-        seen = set()
-        for position, mention in enumerate(self.mentions, 1):
-            where = named("mention", mention.mention_id, position)
-            if mention.mention_id in seen:
-                raise DataError("duplicate id", record=where, remedy="give every mention an id of its own")
-            seen.add(mention.mention_id)
-            known = 0 <= mention.label < len(self.relation_names)
-            if not known or self.relation_names[mention.label] != mention.relation:
-                raise DataError(
-                    f"its label {mention.label} is not that of its relation",
-                    record=where,
-                    remedy="use the relation's index in relation_names",
-                )
+        self.check_samples("mention")
 
     @property
     def samples(self) -> tuple[RelationMention, ...]:
         """The mentions, under the name that partitioners know."""
         return self.mentions
-
-    @property
-    def label_names(self) -> tuple[str, ...]:
-        """The classes, under the name that partitioners know."""
-        return self.relation_names
-
-    @property
-    def positive_labels(self) -> tuple[int, ...]:
-        """The labels that micro-F1 counts: all but the negative one."""
-        return tuple(label for label, name in enumerate(self.relation_names) if name != self.negative)

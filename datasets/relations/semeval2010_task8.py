@@ -6,7 +6,6 @@ The task's own text, blocks of four lines: ``number TAB "sentence with <e1> </e1
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Sequence
 
@@ -14,8 +13,8 @@ from datasets.catalogue import data_set
 from datasets.errors import DataError
 from datasets.files import PathLike
 from datasets.json_values import Fail
-from datasets.relations.reading import one_of, read_lines, require_some, trimmed, without_marks
-from datasets.relations.records import UNKNOWN_TYPE, RelationCorpus, RelationMention, Span
+from datasets.relations.reading import CorpusBuilder, lines_to_check, one_of, trimmed, without_marks
+from datasets.relations.records import UNKNOWN_TYPE, RelationCorpus, Span
 
 NEGATIVE = "Other"
 
@@ -37,36 +36,39 @@ _KEY = re.compile(rf"[0-9]{{1,9}}\t({'|'.join((NEGATIVE, *RELATIONS))})(\(e[12],
 _SENTENCE = re.compile(r'([0-9]{1,9})\t"(.*)"[ \t]*')
 
 
-def read_sentences(
-    path: PathLike, *, split: str = "train", directed: bool = True, name: str = "semeval2010_task8"
+@data_set(
+    "semeval2010_task8",
+    title="SemEval-2010 Task 8",
+    kind="relations",
+    task="nominals in a general sentence: nine relations, directed or not, or Other",
+    labels=("directed", "undirected"),
+    files={split: f"semeval2010_task8/{split}.txt" for split in ("train", "test")},
+    licence="Creative Commons Attribution 3.0",
+    citation="Hendrickx et al., SemEval-2010 Task 8, 2010",
+    available_from="the task's TRAIN_FILE.TXT and TEST_FILE_FULL.TXT",
+)
+def read(
+    path: PathLike, *, name: str = "semeval2010_task8", label: str = "directed", split: str = "train"
 ) -> RelationCorpus:
     """The sentences of a file with labels, compressed or not; head is e1, tail e2; the negative is ``Other``.
 
-    These are the task's ``TRAIN_FILE.TXT`` and ``TEST_FILE_FULL.TXT``.
-
-    The task has neither documents nor types: a sentence is its own document, a mention's type is ``entity``.
-
-    Args:
-      path: The file.
-      split: Part of the ids ``<name>-<split>-<number>``.
-      directed: 19 classes, each relation in both directions; otherwise 10, and head and tail stay e1 and e2.
-      name: The corpus's name.
+    These are the task's ``TRAIN_FILE.TXT`` and ``TEST_FILE_FULL.TXT``. The task has neither documents nor types: a
+    sentence, ``<name>-<split>-<number>``, is its own document, a mention's type is ``entity``. The label choice
+    ``directed`` has 19 classes, each relation in both directions; ``undirected`` 10, and head and tail stay e1 and e2.
 
     Raises:
       DataError: a block that is not of the form, a duplicate number, marks that are missing, repeated or never
         closed, an empty mention, an unknown label, or a file with sentences alone or labels alone.
     """
-    names = DIRECTED if directed else (NEGATIVE, *RELATIONS)
+    found = CorpusBuilder(path, name, DIRECTED if label == "directed" else (NEGATIVE, *RELATIONS), NEGATIVE)
     seen: dict[str, int] = {}
-    mentions = []
-    lines = list(read_lines(path))
+    lines = list(lines_to_check(path))
     while lines and not lines[-1][1]:
         lines.pop()
-    _require_both([text for _, text in lines[:2]], path)
+    _require_both([line for _, line in lines[:2]], path)
     for first in range(0, len(lines), 4):
-        block = lines[first : first + 4]
-        at = [functools.partial(DataError, path=path, line=line) for line, _ in block]
-        match = _SENTENCE.fullmatch(block[0][1])
+        at, block = zip(*lines[first : first + 4], strict=True)
+        match = _SENTENCE.fullmatch(block[0])
         if match is None:
             raise at[0]('is not number, tab, "sentence"', remedy="a block is sentence, label, comment, empty line")
         if len(block) < 3:
@@ -74,21 +76,16 @@ def read_sentences(
         number = match[1]
         if number in seen:
             raise at[0](f"duplicate number {number}, also in line {seen[number]}", remedy="number them anew")
-        seen[number] = block[0][0]
+        seen[number] = first + 1
         text, head, tail = _unmarked(match[2], at[0])
-        relation = one_of(block[1][1], DIRECTED, "label", at[1])
-        if not block[2][1].startswith("Comment:"):
+        relation = one_of(block[1], DIRECTED, "label", at[1])
+        if not block[2].startswith("Comment:"):
             raise at[2]("is not a comment", remedy='write "Comment:"')
-        if len(block) == 4 and block[3][1]:
+        if len(block) == 4 and block[3]:
             raise at[3]("is not empty", remedy="separate the blocks by an empty line")
-        relation = relation if directed else relation.partition("(")[0]
-        mention_id = f"{name}-{split}-{number}"
-        label = names.index(relation)
-        mentions.append(
-            RelationMention(mention_id, mention_id, text, head, tail, UNKNOWN_TYPE, UNKNOWN_TYPE, relation, label)
-        )
-    require_some(mentions, path)
-    return RelationCorpus(name, tuple(mentions), names, NEGATIVE)
+        relation = relation if label == "directed" else relation.partition("(")[0]
+        found.add(*(f"{name}-{split}-{number}",) * 2, text, head, tail, UNKNOWN_TYPE, UNKNOWN_TYPE, relation)
+    return found.build()
 
 
 def _require_both(first: Sequence[str], path: PathLike) -> None:
@@ -114,19 +111,3 @@ def _unmarked(text: str, fail: Fail) -> tuple[str, Span, Span]:
         if start >= end:
             raise fail(f"the mention {what} is empty or ends before it starts", remedy="mark each mention once")
     return plain, head, tail
-
-
-@data_set(
-    "semeval2010_task8",
-    title="SemEval-2010 Task 8",
-    kind="relations",
-    task="nominals in a general sentence: nine relations, directed or not, or Other",
-    labels=("directed", "undirected"),
-    files={split: f"semeval2010_task8/{split}.txt" for split in ("train", "test")},
-    licence="Creative Commons Attribution 3.0",
-    citation="Hendrickx et al., SemEval-2010 Task 8, 2010",
-    available_from="the task's TRAIN_FILE.TXT and TEST_FILE_FULL.TXT",
-)
-def read(path: PathLike, *, name: str, label: str, split: str) -> RelationCorpus:
-    """The sentences of a file, see `read_sentences`."""
-    return read_sentences(path, split=split, directed=label == "directed", name=name)

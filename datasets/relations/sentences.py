@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from datasets.relations.reading import trimmed
 from datasets.relations.records import Span
 
 # A sentence ends at . ? or ! (and what closes after it), where blanks and a capital, a digit or a bracket follow.
@@ -18,12 +19,8 @@ _ABBREVIATION = re.compile(
 def split_sentences(text: str, mentions: Sequence[Span] = ()) -> list[Span]:
     """The sentences of a text as spans without the blanks around them.
 
-    A full stop after a single capital or a common abbreviation ends nothing, nor does one inside of a mention, with
-    which annotators told that the sentence goes on.
-
-    Args:
-      text: A paragraph.
-      mentions: Spans of annotated mentions, which no boundary may cut.
+    A full stop after a single capital or a common abbreviation ends nothing, nor does one inside of a mention (a
+    span), with which annotators told that the sentence goes on.
     """
     result, start = [], 0
     for match in _BOUNDARY.finditer(text):
@@ -35,22 +32,14 @@ def split_sentences(text: str, mentions: Sequence[Span] = ()) -> list[Span]:
         result.append((start, end))
         start = following
     result.append((start, len(text)))
-    stripped = []
-    for first, last in result:
-        part = text[first:last]
-        if part.strip():
-            left = len(part) - len(part.lstrip())
-            stripped.append((first + left, first + len(part.rstrip())))
-    return stripped
+    spans = (trimmed(text, span) for span in result)
+    return [span for span in spans if span[0] < span[1]]
 
 
 def sentences_of_document(text: str, title_length: int, mentions: Sequence[Span] = ()) -> list[Span]:
     """The sentences of a title and an abstract that one character separates, as spans in the whole text.
 
-    Args:
-      text: Title, one character, abstract.
-      title_length: Where the title ends; no sentence goes on beyond it.
-      mentions: As for `split_sentences`, spans in the whole text.
+    No sentence goes on beyond the title's end. `mentions` are as for `split_sentences`, spans in the whole text.
     """
     start = title_length + 1
     after = split_sentences(text[start:], [(first - start, last - start) for first, last in mentions])

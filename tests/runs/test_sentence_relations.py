@@ -369,7 +369,7 @@ def test_in_bfloat16_with_frozen_layers_runs_repeat(train_file, runtime, tmp_pat
 
 
 def test_a_client_without_training_samples_is_tested_and_not_trained(train_file, runtime, tmp_path):
-    order = [m.mention_id for m in chemprot.read_sentences(train_file).mentions]
+    order = [m.mention_id for m in chemprot.read(train_file).mentions]
     clients = {
         "a": ClientSamples(tuple(order[:12]), tuple(order[12:14])),
         "b": ClientSamples((), tuple(order[14:18])),
@@ -404,7 +404,7 @@ def test_impossible_numbers_of_clients(train_file):
 
 
 def test_without_any_training_sample_nothing_is_built(train_file, tmp_path):
-    order = tuple(m.mention_id for m in chemprot.read_sentences(train_file).mentions)
+    order = tuple(m.mention_id for m in chemprot.read(train_file).mentions)
     write_partition(Partition("iid", {}, 0, {"a": ClientSamples((), order)}), tmp_path / "p.json")
     recipe = resolve(table(train_file), "r.toml")
     with pytest.raises(UserError, match="no client has training examples"):

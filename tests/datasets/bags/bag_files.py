@@ -7,26 +7,18 @@ from datasets.bags.records import BagCorpus, BagSentence
 REL2ID = {"NA": 0, "born in": 1, "lives in": 2}
 
 
-def sentence(
-    number, pair=("h", "t"), relations=("NA",), names=("NA", "born in", "lives in"), text="Ann of Bonn", **more
-):
-    options = {"head": (0, 3), "tail": (7, 11), **more}
-    return BagSentence(
-        f"s{number}",
-        f"d{number}",
-        text,
-        options["head"],
-        options["tail"],
-        "person",
-        "place",
-        *pair,
-        tuple(relations),
-        more.get("label", names.index(relations[0]) if relations and relations[0] in names else 0),
-    )
+NAMES = tuple(REL2ID)
 
 
-def corpus(*sentences, names=("NA", "born in", "lives in"), name="toy", **more):
-    return BagCorpus(name, tuple(sentences), names, **more)
+def sentence(number, pair=("h", "t"), relations=("NA",), text="Ann of Bonn", head=(0, 3), tail=(7, 11), label=None):
+    if label is None:
+        label = NAMES.index(relations[0]) if relations and relations[0] in NAMES else 0
+    types = ("person", "place")
+    return BagSentence(f"s{number}", f"d{number}", text, head, tail, *types, *pair, tuple(relations), label)
+
+
+def corpus(*sentences, names=NAMES, name="toy"):
+    return BagCorpus(name, tuple(sentences), names)
 
 
 def entity(name, start, end=None, identifier=None):

@@ -6,7 +6,7 @@ from bag_files import corpus, sentence
 from datasets_for_tests import refused
 
 from datasets.bags.encoding import encode_bag_clients, encode_bags
-from datasets.partition import ClientSamples, Iid, Partition, build_partition
+from datasets.partition import ClientSamples, Partition
 from datasets.text.relation_encoding import RelationEncoding
 from datasets.text.vocabulary import Vocabulary
 from datasets.text.word_tokenizer import SPECIAL, word_tokenizer
@@ -53,14 +53,6 @@ def test_the_rows_of_the_clients():
     assert (report.mentions, report.cut, report.middle_cut) == (5, 1, 1), (
         "each sentence once, the cut ones of all clients"
     )
-
-
-def test_a_partition_of_the_sentences_gives_every_triple_as_often_as_there_are_sentences():
-    toy_corpus = toy()
-    federated, _ = encode_bag_clients(toy_corpus, build_partition(toy_corpus, Iid(3), test_share=0.0), encoding())
-    rows = federated.pooled("train")
-    assert np.bincount(rows["triple"]).tolist() == [2, 2, 2, 1]
-    assert [toy_corpus.triples[t][1] for t in rows["triple"]] == rows["y"].tolist()
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ from datasets_for_tests import refused
 
 from datasets.bags.loading import load_bags, load_unlabelled_bags
 from datasets.bags.selection import without_pairs
-from datasets.dialogues.loading import load_corpus
-from datasets.relations.loading import load_relations
 
 DOCUMENT = """1|t|Aspirin and gout.
 1|a|Aspirin gives ulcer. Rash with ulcer and aspirin.
@@ -34,27 +32,22 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_by_name(folder, monkeypatch):
-    assert load_bags("nyt10", folder).describe() == "1 sentences, 1 pairs of entities, 1 facts"
+def test_by_name(folder):
+    assert load_bags("nyt10", folder).pairs == (("id of Ann", "id of Bonn"),)
     dev = load_bags("nyt10", folder, split="dev")
     assert [s.sentence_id for s in dev.sentences] == ["nyt10-dev-1", "nyt10-dev-2"]
     assert load_bags("mirgene", folder, split="test").name == "mirgene"
-    monkeypatch.setenv("TFF_RE_DATA", str(folder))
-    assert load_bags("nyt10").pairs == (("id of Ann", "id of Bonn"),)
 
 
 def test_cdr_is_aligned_with_its_own_facts(folder):
     corpus = load_bags("cdr_aligned", folder)
+    pairs = (("C1", "D3"), ("C1", "D1"), ("C1", "D2"), ("C1", "D1"))
     assert [(s.sentence_id, s.pair, s.relations) for s in corpus.sentences] == [
-        ("cdr_aligned-train-1/1", ("C1", "D3"), ("NA",)),
-        ("cdr_aligned-train-1/2", ("C1", "D1"), ("CID",)),
-        ("cdr_aligned-train-1/3", ("C1", "D2"), ("NA",)),
-        ("cdr_aligned-train-1/4", ("C1", "D1"), ("CID",)),
+        (f"cdr_aligned-train-1/{n}", pair, ("CID",) if "D1" in pair else ("NA",)) for n, pair in enumerate(pairs, 1)
     ]
-    assert len(load_bags("cdr_aligned", folder, na_rate=0.5).pairs) == 2
-    assert {load_bags("cdr_aligned", folder, na_rate=0.5, seed=s).pairs[0] for s in range(9)} == {
-        ("C1", "D3"),
-        ("C1", "D1"),
+    assert {load_bags("cdr_aligned", folder, na_rate=0.5, seed=s).pairs for s in range(9)} == {
+        (pairs[0], pairs[1]),
+        (pairs[1], pairs[2]),
     }
 
 
@@ -103,40 +96,21 @@ def test_documents_and_a_knowledge_base_of_ones_own(folder):
 def test_files_in_place_of_the_catalogues(folder):
     path, relations = write_bags(folder / "own", line(relation="x"), rel2id={"NA": 0, "x": 1}, name="any", split="t")
     assert load_bags("nyt10", path=path, rel2id=relations).relation_names == ("NA", "x")
-    assert (
-        refused(load_bags, "nyt10", path=path) == f"{path.parent / 'nyt10_rel2id.json'}: no such file; check the path"
-    )
-    wrong = write_bags(folder / "own", line(tail=entity("Bonn", 3)), line(), name="nyt10")[0]
+    assert refused(load_bags, "nyt10", path=path) == f"{folder}/own/nyt10_rel2id.json: no such file; check the path"
+    wrong = write_bags(folder / "own", line(tail=entity("Bonn", 3)), line())[0]
     assert len(load_bags("nyt10", path=wrong, misplaced="leave_out").sentences) == 1
-    assert refused(load_bags, "nyt10", path=wrong).startswith(f"{wrong}: line 1: entity t: its name is not at")
 
 
 @pytest.mark.parametrize(
     "arguments, expected",
     [
-        ({"name": "nyt"}, "data set nyt: there is no such data set; did you mean '"),
         ({"name": "pgr"}, 'data set pgr: holds no bags of sentences; use it with task.name = "sentence_relations"'),
-        (
-            {"name": "mirgene", "split": "dev"},
-            "data set mirgene: has no such split (split dev); use one of train, test",
-        ),
-        ({"name": "mirgene"}, "{d}/mirgene/mirgene_train.txt: no such file (nor with .gz); the split test is there"),
         ({"name": "nyt10", "na_rate": 0.5}, "data set nyt10: has no use for na_rate; leave na_rate out"),
         ({"name": "cdr_aligned", "rel2id": "x"}, "data set cdr_aligned: has no use for rel2id; leave rel2id out"),
-        ({"name": "cdr_aligned", "na_rate": 0}, "na_rate is not a number above 0 and at most 1"),
-        ({"name": "cdr_aligned", "head_kind": "Gene"}, "corpus cdr_aligned: no sentence mentions the pair of any of"),
     ],
 )
 def test_what_cannot_be_loaded(folder, arguments, expected):
     assert refused(load_bags, data_dir=folder, **arguments).startswith(expected.format(d=folder))
-
-
-@pytest.mark.parametrize("name", ["nyt10", "mirgene", "cdr_aligned"])
-def test_other_loaders_refuse_bags(folder, name):
-    assert refused(load_relations, name, folder).startswith(f"data set {name}: holds no pairs of mentions; use it with")
-    assert refused(load_corpus, name, folder) == (
-        f'data set {name}: holds no texts with a label; use it with task.name = "bag_relations"'
-    )
 
 
 @pytest.mark.real_data

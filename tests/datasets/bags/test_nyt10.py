@@ -1,4 +1,3 @@
-import gzip
 import json
 
 import pytest
@@ -13,7 +12,7 @@ from datasets.text.relation_layout import as_text, marked
 
 
 def read(folder, *lines, rel2id=REL2ID, **options):
-    return nyt10.read_bags(*write_bags(folder, *lines, rel2id=rel2id), **options)
+    return nyt10.read(write_bags(folder, *lines, rel2id=rel2id)[0], **options)
 
 
 def test_lines_of_a_pair_with_two_relations_are_one_sentence(tmp_path):
@@ -31,40 +30,19 @@ def test_lines_of_a_pair_with_two_relations_are_one_sentence(tmp_path):
     assert corpus.sentences[0].pair == ("id of Ann", "id of Bonn") and corpus.relation_names == tuple(REL2ID)
 
 
-def test_other_positions_in_the_same_text_are_another_sentence(tmp_path):
+def test_what_is_the_same_and_what_is_not(tmp_path):
     text = "Ann of Bonn , Ann"
     lines = [line(text, head=entity("Ann", start), tail=entity("Bonn", 7)) for start in (0, 14)]
-    assert [s.head for s in read(tmp_path, *lines).sentences] == [(0, 3), (14, 17)]
-
-
-def test_a_related_pair_that_also_stands_as_unrelated_is_related(tmp_path):
+    assert [s.head for s in read(tmp_path, *lines).sentences] == [(0, 3), (14, 17)], "other positions"
+    head = {"id": "1", "name": "New_York", "pos": [0, 9]}
+    tail = {"id": "2", "name": "STRASSE", "pos": [15, 21]}
+    one = line("new  york near Straße", head=head, tail=tail)
+    assert read(tmp_path, one).sentences[0].head_text == "new  york", "case, underscores and blanks"
     corpus = read(tmp_path, line("Ann, Bonn", "NA", tail=entity("Bonn", 5)), line())
     assert {s.relations for s in corpus.sentences} == {("born in",)}
     assert corpus.notes == ("1 pairs have a relation and NA; they are taken as related",)
-
-
-def test_relations_are_numbered_by_the_file_and_the_negative_is_first(tmp_path):
     corpus = read(tmp_path, line(relation="b"), rel2id={"b": 9, "NA": 7, "a": 0})
     assert corpus.relation_names == ("NA", "a", "b") and corpus.sentences[0].label == 2
-
-
-def test_a_name_may_differ_in_case_underscores_and_blanks(tmp_path):
-    text = "new  york near Straße"
-    head = {"id": "1", "name": "New_York", "pos": [0, 9]}
-    tail = {"id": "2", "name": "STRASSE", "pos": [15, 21]}
-    assert read(tmp_path, line(text, head=head, tail=tail)).sentences[0].head_text == "new  york"
-
-
-def test_compressed(tmp_path):
-    path, relations = write_bags(tmp_path, line(), line("Ann or Bonn", tail=entity("Bonn", 7)))
-    packed = tmp_path / "packed.gz"
-    packed.write_bytes(gzip.compress(path.read_bytes()))
-    assert nyt10.read_bags(packed, relations) == nyt10.read_bags(path, relations)
-    packed.write_bytes(gzip.compress(path.read_bytes())[:-9])
-    assert (
-        refused(nyt10.read_bags, packed, relations)
-        == f"{packed}: the gzip file is truncated; copy or download it again"
-    )
 
 
 BROKEN = [
@@ -98,8 +76,8 @@ BROKEN = [
 
 @pytest.mark.parametrize("broken, expected", BROKEN)
 def test_a_malformed_line_is_named(tmp_path, broken, expected):
-    path, relations = write_bags(tmp_path, line(), broken, line())
-    message = refused(nyt10.read_bags, path, relations)
+    path, _ = write_bags(tmp_path, line(), broken, line())
+    message = refused(nyt10.read, path)
     assert message.startswith(f"{path}: line 2: ") and expected in message
 
 
@@ -115,11 +93,6 @@ def test_misplaced_entities_left_out_are_counted(tmp_path):
     assert 'line 1: entity h: "pos" is not a list' in refused(read, tmp_path, malformed, misplaced="leave_out")
 
 
-def test_an_empty_file(tmp_path):
-    path, relations = write_bags(tmp_path)
-    assert refused(nyt10.read_bags, path, relations) == f"{path}: has no sentences; give it at least one line"
-
-
 @pytest.mark.parametrize(
     "rel2id, expected",
     [
@@ -132,21 +105,22 @@ def test_an_empty_file(tmp_path):
 )
 def test_a_malformed_file_of_relations(tmp_path, rel2id, expected):
     path, relations = write_bags(tmp_path, line(), rel2id=rel2id)
-    assert refused(nyt10.read_bags, path, relations).startswith(f"{relations}: {expected}")
+    assert refused(nyt10.read, path).startswith(f"{relations}: {expected}")
 
 
 def test_mirgene_has_two_relations_and_may_name_pairs_by_a_key(tmp_path):
+    def write(*lines, rel2id=("NA", "regulates")):
+        return write_bags(tmp_path, *lines, rel2id={name: n for n, name in enumerate(rel2id)}, name="mirgene")[0]
+
     nameless = {"name": "Ann", "pos": [0, 3]}, {"name": "Bonn", "pos": [10, 14]}
-    named = line(relation="regulates", head=nameless[0], tail=nameless[1], entity_pair="Ann#Bonn")
-    path, relations = write_bags(tmp_path, named, line(relation="NA"), rel2id={"NA": 0, "regulates": 1}, name="mirgene")
-    corpus = mirgene.read_bags(path, relations)
+    named = line("Ann is of Bonn .", "regulates", *nameless, entity_pair="Ann#Bonn")
+    corpus = mirgene.read(write(named, line(relation="NA")))
     assert corpus.pairs == (("Ann#Bonn", "Ann#Bonn"), ("id of Ann", "id of Bonn"))
     assert corpus.sentences[0].sentence_id == "mirgene-train-1" and corpus.sentences[0].head_type == "microRNA"
+    path = write(named, rel2id=("NA", "regulates", "other"))
+    assert refused(mirgene.read, path).startswith(f"{path}: its file of relations has 3; give it two")
     del named["entity_pair"]
-    path, relations = write_bags(tmp_path, named, rel2id={"NA": 0, "regulates": 1}, name="mirgene")
-    assert refused(mirgene.read_bags, path, relations).startswith(f'{path}: line 1: has no "entity_pair"')
-    path, relations = write_bags(tmp_path, named, name="mirgene")
-    assert refused(mirgene.read_bags, path, relations).startswith(f"{relations}: has 3 relations; give it two")
+    assert refused(mirgene.read, write(named)).startswith(f'{path}: line 1: has no "entity_pair"')
 
 
 NAMES = st.text("abÉ頭𝄞 -", min_size=1, max_size=5).filter(str.strip)
@@ -159,15 +133,14 @@ def bag_lines(draw):
     for _ in range(draw(st.integers(1, 8))):
         head, tail = draw(NAMES), draw(NAMES)
         before, between, after = (draw(st.text('xyz é\n\\"', max_size=4)) for _ in range(3))
-        text = before + head + between + tail + after
-        start = len(before) + len(head) + len(between)
         pair = f"H{draw(st.integers(0, 2))}", f"T{draw(st.integers(0, 2))}"
-        relations = relations_of.setdefault(
-            pair, draw(st.sampled_from([("NA",), ("born in",), ("born in", "lives in")]))
+        drawn = draw(st.sampled_from([("NA",), ("born in",), ("born in", "lives in")]))
+        entities = (
+            entity(head, len(before), identifier=pair[0]),
+            entity(tail, len(before + head + between), identifier=pair[1]),
         )
-        for relation in relations:
-            entities = entity(head, len(before), None, pair[0]), entity(tail, start, None, pair[1])
-            lines.append(line(text, relation, *entities))
+        for relation in relations_of.setdefault(pair, drawn):
+            lines.append(line(before + head + between + tail + after, relation, *entities))
     return relations_of, lines
 
 
@@ -200,9 +173,9 @@ def test_a_line_that_is_changed_anywhere_is_read_or_refused_by_its_number(tmp_pa
         del target[key]
     else:
         target[key] = data.draw(VALUES)
-    path, relations = write_bags(tmp_path_factory.mktemp("t"), line(), line(), changed)
+    path, _ = write_bags(tmp_path_factory.mktemp("t"), line(), line(), changed)
     try:
-        corpus = nyt10.read_bags(path, relations)
+        corpus = nyt10.read(path)
     except DataError as error:
         assert error.path == str(path) and error.line == 3 and error.remedy
     else:
@@ -211,10 +184,10 @@ def test_a_line_that_is_changed_anywhere_is_read_or_refused_by_its_number(tmp_pa
 
 @given(st.binary(max_size=40))
 def test_any_bytes_give_a_corpus_or_a_data_error(tmp_path_factory, data):
-    path, relations = write_bags(tmp_path_factory.mktemp("t"), line())
+    path, _ = write_bags(tmp_path_factory.mktemp("t"), line())
     path.write_bytes(path.read_bytes() + data)
     try:
-        nyt10.read_bags(path, relations)
+        nyt10.read(path)
     except DataError as error:
         assert error.line is not None and error.line >= 2
 
@@ -228,8 +201,6 @@ def test_any_bytes_give_a_corpus_or_a_data_error(tmp_path_factory, data):
     ],
 )
 def test_older_forms_are_named(tmp_path, first, problem):
-    path = tmp_path / "train.txt"
-    path.write_text(first + "\n", "utf-8")
-    (tmp_path / "nyt10_rel2id.json").write_text('{"NA": 0}')
-    text = refused(nyt10.read_bags, path, tmp_path / "nyt10_rel2id.json")
+    path, _ = write_bags(tmp_path, first)
+    text = refused(nyt10.read, path)
     assert text.startswith(f"{path}: line 1: {problem}") and text.endswith("download_nyt10.sh there gets")

@@ -20,19 +20,16 @@ CONCEPTS = (
 
 
 def record(folder, relations=(f'{DRUG}||r="TrAP"||{RASH}',), concepts=CONCEPTS, name="record-1"):
-    folders = [folder / part for part in ("txt", "concept", "rel")]
-    for part in folders:
-        part.mkdir(exist_ok=True)
-    write(folders[0] / f"{name}.txt", *TEXT)
-    write(folders[1] / f"{name}.con", *concepts)
-    write(folders[2] / f"{name}.rel", *relations)
-    return i2b2.find_records(*folders)
+    for part, ending, lines in (("txt", "txt", TEXT), ("concept", "con", concepts), ("rel", "rel", relations)):
+        write(folder / part / f"{name}.{ending}", *lines)
+    return folder
 
 
 def test_records(tmp_path):
     record(tmp_path)
+    over = (*CONCEPTS, 'c="scan . x" 2:11 3:0||t="test"')
     both = (f'{DRUG}||r="TrAP"||{RASH}', f'{DRUG}||r="TrCP"||{RASH}', f'{PAIN}||r="PIP"||{RASH}')
-    corpus = i2b2.read_records(record(tmp_path, both, name="record-2"))
+    corpus = i2b2.read(record(tmp_path, both, over, name="record-2"))
     assert shown(corpus) == [
         ("i2b2_2010-train-record-1/1", "Nystatin powder", "a Perianal rash", "TrAP"),
         ("i2b2_2010-train-record-2/1", "Nystatin powder", "a Perianal rash", "TrAP"),
@@ -41,12 +38,16 @@ def test_records(tmp_path):
     assert corpus.mentions[0].text == TEXT[1] and corpus.mentions[0].document_id == "record-1"
     assert (corpus.mentions[0].head_type, corpus.mentions[0].tail_type) == ("treatment", "problem")
     assert corpus.relation_names == tuple(i2b2.RELATIONS) and corpus.negative is None
-    assert set(corpus.notes) == {"1 relations that are not within a line left out", "1 pairs have several relations"}
+    assert set(corpus.notes) == {
+        "1 concepts over the end of a line left out",
+        "1 relations that are not within a line left out",
+        "1 pairs have several relations",
+    }
 
 
 def test_negatives(tmp_path):
     two = (*CONCEPTS, 'c="given" 2:3 2:3||t="problem"')
-    corpus = i2b2.read_records(record(tmp_path, concepts=two), negatives=True)
+    corpus = i2b2.read(record(tmp_path, concepts=two), label="with_negatives")
     assert [m[1:] for m in shown(corpus)] == [
         ("Nystatin powder", "a Perianal rash", "TrAP"),
         ("Nystatin powder", "given", "no_relation"),
@@ -57,9 +58,22 @@ def test_negatives(tmp_path):
     assert corpus.negative == "no_relation" and len(corpus.relation_names) == 9
 
 
-def test_a_concept_over_two_lines_is_left_out(tmp_path):
-    over = (*CONCEPTS, 'c="scan . x" 2:11 3:0||t="test"')
-    assert i2b2.read_records(record(tmp_path, concepts=over)).notes == ("1 concepts over the end of a line left out",)
+def test_the_folders_of_the_release(tmp_path):
+    training = tmp_path / "concept_assertion_relation_training_data"
+    for hospital, name in (("beth", "record-1"), ("partners", "record-2")):
+        record(training / hospital, name=name)
+    assert [m.document_id for m in i2b2.read(training).mentions] == ["record-1", "record-2"]
+    record(training / "partners", name="record-1")
+    assert "record record-1: duplicate record" in refused(i2b2.read, training)
+    standard = record(tmp_path / "reference_standard_for_test_data", name="0001")
+    (standard / "txt").rename(tmp_path / "test_data")
+    (standard / "concept").rename(standard / "concepts")
+    assert shown(i2b2.read(standard, split="test"))[0][0] == "i2b2_2010-test-0001/1"
+    (standard / "rel" / "0001.rel").unlink()
+    assert refused(i2b2.read, standard).startswith(f"{standard}/rel/0001.rel: no such file")
+    for folder in (standard, tmp_path / "none"):
+        (tmp_path / "test_data" / "0001.txt").unlink(missing_ok=True)
+        assert "has no .txt file; name the folder of txt, concept and rel" in refused(i2b2.read, folder)
 
 
 @pytest.mark.parametrize(
@@ -90,19 +104,7 @@ def test_a_concept_over_two_lines_is_left_out(tmp_path):
         ({"relations": (f'{DRUG}||r="TeRP"||{RASH}',)}, "rel/record-1.rel: line 1: argument 1 is no test"),
         ({"relations": (f'{DRUG}||r="TrAP"||c="was" 2:2 2:2',)}, "rel/record-1.rel: line 1: argument 2 is no problem"),
         ({"relations": (f'{DRUG}||r="TrAP"||{RASH}',) * 2}, "rel/record-1.rel: line 2: duplicate relation"),
-        ({"relations": ()}, "txt/record-1.txt: gives no pair of mentions"),
     ],
 )
 def test_malformed_records(tmp_path, changes, expected):
-    assert refused(i2b2.read_records, record(tmp_path, **changes)).startswith(f"{tmp_path}/{expected}")
-
-
-def test_missing_files(tmp_path):
-    files = record(tmp_path)
-    assert "duplicate record" in refused(i2b2.read_records, files * 2)
-    files[0].relations.unlink()
-    folders = [tmp_path / part for part in ("txt", "concept", "rel")]
-    assert refused(i2b2.find_records, *folders).startswith(f"{tmp_path}/rel/record-1.rel: no such file")
-    assert "has no .txt file" in refused(i2b2.find_records, tmp_path, *folders[1:])
-    assert "cannot be read" in refused(i2b2.find_records, tmp_path / "none", *folders[1:])
-    assert "gives no pair" in refused(i2b2.read_records, ())
+    assert refused(i2b2.read, record(tmp_path, **changes)).startswith(f"{tmp_path}/{expected}")

@@ -1,6 +1,6 @@
 import pytest
 from hypothesis import given
-from relation_mentions import mention, mentions
+from relation_files import mention, mentions
 
 from datasets.text.relation_layout import as_text, blinded, marked
 

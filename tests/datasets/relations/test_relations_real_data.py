@@ -4,62 +4,47 @@ from collections import Counter
 
 import pytest
 
-from datasets.relations import ade, chemprot, pgr
-from datasets.relations import semeval2010_task8 as semeval
+from datasets.relations.loading import load_relations
 
 pytestmark = pytest.mark.real_data
 
+ORDER = "the marks follow the order in the sentence: which mention is the chemical is not told"
+ADE_NOTES = (
+    "2 mentions with blanks at their ends, which are left out of them",
+    "93 pairs of overlapping mentions",
+    "141 pairs that their sentence does not list are negatives",
+)
+NAMED = "2044 pairs of annotated names in sentences without an adverse effect are negatives"
+PGR_NOTES = (
+    "2 lines left out, a mention is not at its offsets (lines 1126, 1127)",
+    "40 duplicate lines are kept",
+)
+GROUPS = tuple(f"CPR:{n}" for n in (3, 4, 5, 6, 9))
+TRAIN, DEV = (
+    dict(zip(GROUPS, counts, strict=True)) for counts in ((777, 2260, 170, 235, 727), (552, 1103, 116, 199, 457))
+)
 
-def relations_of(corpus):
-    return dict(Counter(m.relation for m in corpus.mentions))
 
-
-def test_chemprot(data_dir):
-    expected = {
-        "train": {"CPR:3": 777, "CPR:4": 2260, "CPR:5": 170, "CPR:6": 235, "CPR:9": 727},
-        "dev": {"CPR:3": 552, "CPR:4": 1103, "CPR:5": 116, "CPR:6": 199, "CPR:9": 457},
-    }
-    notes = {
-        "train": ("25 pairs have several relations",),
-        "dev": ("2 duplicate lines are kept", "15 pairs have several relations"),
-    }
-    for split, size in (("train", 4169), ("dev", 2427)):
-        path = data_dir / "chemprot" / f"{split}.jsonl.gz"
-        corpus = chemprot.read_sentences(path, split=split)
-        assert len(corpus.mentions) == size and relations_of(corpus) == expected[split]
-        assert corpus.notes[1:] == notes[split]
-        names = relations_of(chemprot.read_sentences(path, split=split, classes="names"))
-        assert (
-            names["INHIBITOR"] == {"train": 1642, "dev": 812}[split] and len(names) == {"train": 13, "dev": 12}[split]
-        )
+@pytest.mark.parametrize(
+    "name, label, split, size, relations, counts, notes",
+    [
+        ("chemprot", "groups", "train", 4169, 5, TRAIN, (ORDER, "25 pairs have several relations")),
+        (
+            *("chemprot", "groups", "dev", 2427, 5, DEV),
+            (ORDER, "2 duplicate lines are kept", "15 pairs have several relations"),
+        ),
+        ("chemprot", "names", "train", 4169, 13, {"INHIBITOR": 1642}, (ORDER, "25 pairs have several relations")),
+        ("pgr", "relation", "train", 4081, 2, {"no_relation": 2638, "true": 1443}, PGR_NOTES),
+        ("ade", "with_negatives", "train", 5688, 2, {"adverse_effect": 5547, "no_relation": 141}, ADE_NOTES),
+        ("ade", "with_negative_sentences", "train", 5547 + 141 + 2044, 2, {}, (*ADE_NOTES, NAMED)),
+        ("semeval2010_task8", "directed", "train", 8000, 19, {"Other": 1410, "Entity-Destination(e2,e1)": 1}, ()),
+        ("semeval2010_task8", "undirected", "train", 8000, 10, {"Cause-Effect": 1003}, ()),
+    ],
+)
+def test_counts(data_dir, name, label, split, size, relations, counts, notes):
+    corpus = load_relations(name, data_dir, label=label, split=split)
+    found = Counter(m.relation for m in corpus.mentions)
+    assert (len(corpus.mentions), len(found), corpus.notes) == (size, relations, notes)
+    assert counts.items() <= found.items()
+    if name == "chemprot":
         assert not any(m.overlapping or m.head > m.tail for m in corpus.mentions)
-
-
-def test_pgr(data_dir):
-    corpus = pgr.read_pairs(data_dir / "pgr" / "train.tsv.gz")
-    assert relations_of(corpus) == {"no_relation": 2638, "true": 1443}
-    assert len(corpus.mentions) + 2 == 4083
-    assert corpus.notes == (
-        "2 lines left out, a mention is not at its offsets (lines 1126, 1127)",
-        "40 duplicate lines are kept",
-    )
-
-
-def test_ade(data_dir):
-    corpus = ade.read_pairs(data_dir / "ade" / "DRUG-AE.rel.gz")
-    assert relations_of(corpus) == {"adverse_effect": 5547, "no_relation": 141}
-    assert corpus.notes == (
-        "2 mentions with blanks at their ends, which are left out of them",
-        "93 pairs of overlapping mentions",
-        "141 pairs that their sentence does not list are negatives",
-    )
-    both = ade.read_pairs(data_dir / "ade" / "DRUG-AE.rel.gz", negative_sentences=data_dir / "ade" / "ADE-NEG.txt.gz")
-    assert Counter(m.relation for m in both.mentions) == {"adverse_effect": 5547, "no_relation": 141 + 2044}
-
-
-def test_semeval(data_dir):
-    path = data_dir / "semeval2010_task8" / "train.txt.gz"
-    corpus = semeval.read_sentences(path)
-    assert len(corpus.mentions) == 8000 and len(relations_of(corpus)) == 19
-    assert relations_of(corpus)["Other"] == 1410 and relations_of(corpus)["Entity-Destination(e2,e1)"] == 1
-    assert relations_of(semeval.read_sentences(path, directed=False))["Cause-Effect"] == 1003
