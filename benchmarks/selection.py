@@ -189,10 +189,14 @@ def _few(platforms: list[dict[str, np.ndarray]], sizes: Sizes) -> list[dict[str,
 
 
 def _platforms(sizes: Sizes) -> list[dict[str, np.ndarray]]:
-    from datasets.bags.planted_arrays import planted_arrays
-    from datasets.bags.planted_plan import PlantedOptions
+    from datasets.bags.encoding import encode_bag_clients
+    from datasets.bags.planted import planted
+    from datasets.partition import Iid, build_partition
+    from datasets.text.relation_encoding import RelationEncoding
+    from datasets.text.vocabulary import Vocabulary
+    from datasets.text.word_tokenizer import SPECIAL, word_tokenizer
 
-    options = PlantedOptions(
+    made = planted(
         sizes.bags,
         noise_rate=0.4,
         num_sentences=sizes.sentences,
@@ -200,9 +204,11 @@ def _platforms(sizes: Sizes) -> list[dict[str, np.ndarray]]:
         num_triples=sizes.triples,
         unrelated_share=0.9,
     )
-    made = planted_arrays(options, sizes.platforms, max_length=sizes.length)
+    partition = build_partition(made.corpus, Iid(sizes.platforms), seed=0, test_share=0.0)
+    encoding = RelationEncoding(word_tokenizer(Vocabulary((*made.words, *SPECIAL))), sizes.length)
+    examples, _ = encode_bag_clients(made.corpus, partition, encoding)
     generator = np.random.default_rng(0)
-    platforms = [client.train for client in made.examples.clients]
+    platforms = [client.train for client in examples.clients]
     for arrays in platforms:
         # 6 stand beside the words: markers, [CLS] and [SEP]. The spread is half the mean.
         lengths = 6 + generator.gamma(4, sizes.words / 4, len(arrays["y"])).astype(np.int64)

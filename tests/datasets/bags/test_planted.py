@@ -1,19 +1,8 @@
-import collections
-
-import attrs
 import numpy as np
 import pytest
 from datasets_for_tests import refused
 
-from datasets.bags.encoding import encode_bag_clients
 from datasets.bags.planted import planted
-from datasets.bags.planted_arrays import LONGEST, planted_arrays
-from datasets.bags.planted_plan import PlantedOptions, draw_plan
-from datasets.bags.selection import set_bags_apart
-from datasets.partition import Iid, build_partition
-from datasets.text.relation_encoding import RelationEncoding
-from datasets.text.vocabulary import Vocabulary
-from datasets.text.word_tokenizer import SPECIAL, word_tokenizer
 
 
 def related(made):
@@ -49,12 +38,8 @@ def test_at_least_one_true_sentence_of_each_relation():
     positions = [i for i, s in enumerate(made.corpus.sentences) if s.label and made.truth[s.sentence_id]]
     assert abs(np.mean(positions) / 3000 - 0.5) < 0.1, "true ones do not stand first"
     first = [rows[0] for rows in made.corpus.bags.values() if len(rows) > 3]
-    assert (
-        np.mean(
-            [made.truth[made.corpus.sentences[row].sentence_id] for row in first if made.corpus.sentences[row].label]
-        )
-        < 0.5
-    )
+    first = [made.corpus.sentences[row] for row in first]
+    assert np.mean([made.truth[s.sentence_id] for s in first if s.label]) < 0.5
 
 
 def test_sizes_and_their_law():
@@ -74,50 +59,25 @@ def test_the_seed_makes_the_corpus_and_the_grammar_stays():
     other = planted(50, 0.5, seed=2)
     assert other.corpus != made.corpus and other.words == made.words
     assert len(set(made.words)) == len(made.words)
-
-
-def test_a_cue_tells_its_relation_and_nothing_else_does():
-    made = planted(400, 0.4, num_sentences=4000, num_relations=3)
-    relations_of = {}
     for s in made.corpus.sentences:
-        cue = [word for word in s.text.split() if len(word) == 6]
-        assert len(cue) == 2, "a cue is two words of three syllables"
-        relations_of.setdefault(tuple(cue), set()).add(made.expressed[s.sentence_id])
-    assert all(len(stated) == 1 for stated in relations_of.values())
-    assert len(relations_of) == 4 * 3 + 4 * 3
-    for s in made.corpus.sentences[:200]:
         assert (s.head_text, s.tail_text) == s.pair and len(s.head_text) == 8
 
 
-def cue_of(text):
-    return tuple(word for word in text.split() if len(word) == 6)
-
-
-def test_more_cues_are_shown_less_often():
-    few, many = (planted(400, 0.4, num_sentences=4000, num_relations=3, cues=cues) for cues in (4, 40))
-    counts = [collections.Counter(cue_of(s.text) for s in made.corpus.sentences) for made in (few, many)]
-    assert [len(one) for one in counts] == [4 * 3 * 2, 40 * 3 * 2]
-    assert few.corpus.bags == many.corpus.bags and few.expressed == many.expressed, "only the words differ"
-
-
-def test_shared_words_tell_nothing_alone():
-    made = planted(400, 0.4, num_sentences=4000, num_relations=3, cues=20, cues_of_word=6)
+@pytest.mark.parametrize("cues, cues_of_word", [(4, 1), (40, 1), (20, 6)])
+def test_a_cue_tells_its_relation_and_nothing_else_does(cues, cues_of_word):
+    few = planted(400, 0.4, num_sentences=4000, num_relations=3)
+    made = planted(400, 0.4, num_sentences=4000, num_relations=3, cues=cues, cues_of_word=cues_of_word)
+    assert few.corpus.bags == made.corpus.bags and few.expressed == made.expressed, "only the words differ"
     relations_of, relations_of_word = {}, {}
     for s in made.corpus.sentences:
-        cue = cue_of(s.text)
-        relations_of.setdefault(cue, set()).add(made.expressed[s.sentence_id])
-        for word in cue:
-            relations_of_word.setdefault(word, set()).add(made.expressed[s.sentence_id])
-    assert len(relations_of) == 120 and all(len(stated) == 1 for stated in relations_of.values())
-    assert len(relations_of_word) == 2 * 120 / 6
-    assert np.mean([len(stated) > 1 for stated in relations_of_word.values()]) > 0.9
-    assert len({(second, first) for first, second in relations_of} & set(relations_of)) == 0
-
-
-def test_parts_keep_their_truth():
-    made = planted(60, 0.5)
-    for part in set_bags_apart(made.corpus, 0.2, seed=0):
-        assert all(s.sentence_id in made.truth for s in part.sentences)
+        first, second = cue = tuple(word for word in s.text.split() if len(word) == 6)
+        for found, key in ((relations_of, cue), (relations_of_word, first), (relations_of_word, second)):
+            found.setdefault(key, set()).add(made.expressed[s.sentence_id])
+    assert len(relations_of) == 2 * cues * 3 and all(len(stated) == 1 for stated in relations_of.values())
+    assert len(relations_of_word) == 2 * len(relations_of) / cues_of_word
+    assert not {(second, first) for first, second in relations_of} & relations_of.keys()
+    shared = np.mean([len(stated) > 1 for stated in relations_of_word.values()])
+    assert shared > 0.9 if cues_of_word > 1 else shared == 0, "a shared word tells nothing alone"
 
 
 @pytest.mark.parametrize(
@@ -152,39 +112,3 @@ def test_one_relation_and_all_relations():
     every = planted(10, 1.0, num_relations=3, num_triples=10 + 2 * 5, at_least_one=False)
     assert {s.relations for s in related(every)} == {("relation 1", "relation 2", "relation 3")}
     assert {every.expressed[s.sentence_id] for s in related(every)} == {"NA"}, "there is no other relation to state"
-
-
-def test_the_arrays_are_those_of_the_texts():
-    options = PlantedOptions(40, 0.5, num_sentences=200, num_relations=3, num_triples=60, seed=5)
-    fast = planted_arrays(options, 7, max_length=LONGEST + 3)
-    made = planted(**attrs.asdict(options))
-    encoding = RelationEncoding(word_tokenizer(Vocabulary((*made.words, *SPECIAL))), LONGEST + 3)
-    partition = build_partition(made.corpus, Iid(7), seed=5, test_share=0.0)
-    slow, report = encode_bag_clients(made.corpus, partition, encoding)
-    assert report.cut == 0 and fast.examples.label_names == slow.label_names
-    relation_of = made.corpus.relation_names
-    for one, two, truth in zip(fast.examples.clients, slow.clients, fast.truth, strict=True):
-        assert one.client_id == two.client_id and one.train.keys() == two.train.keys()
-        for name, array in two.train.items():
-            np.testing.assert_array_equal(one.train[name], array, name, strict=True)
-        held = partition.clients[one.client_id].train
-        sentences = {s.sentence_id: s for s in made.corpus.sentences}
-        stated = [made.expressed[i] for i in held for _ in sentences[i].relations]
-        assert truth.tolist() == [relation_of[y] == word for y, word in zip(one.train["y"], stated, strict=True)]
-    assert fast.num_triples == len(made.corpus.triples) == 60
-    assert fast.vocabulary_size == len(Vocabulary((*made.words, *SPECIAL)))
-
-
-def test_arrays_that_cannot_be():
-    options = PlantedOptions(10, 0.5)
-    assert refused(planted_arrays, options, 2, max_length=25) == "max_length is smaller than 26; use at least 26"
-    assert refused(planted_arrays, options, 31).startswith("31 clients cannot share 30 samples")
-
-
-def test_a_plan_of_the_size_of_nyt10_is_quickly_drawn():
-    options = PlantedOptions(
-        251_928, 0.5, num_sentences=466_876, num_relations=52, num_triples=290_000, unrelated_share=0.94
-    )
-    plan = draw_plan(options)
-    assert len(plan.bag) == 466_876 and sum(map(len, plan.labels)) == 290_000
-    assert len(np.unique(plan.bag)) == 251_928
