@@ -1,5 +1,3 @@
-import dataclasses
-
 import numpy as np
 import pytest
 from bag_files import corpus, sentence
@@ -27,8 +25,8 @@ def toy():
     )
 
 
-def encoding(**options):
-    return RelationEncoding(word_tokenizer(Vocabulary((*WORDS, *SPECIAL))), 10, **options)
+def encoding():
+    return RelationEncoding(word_tokenizer(Vocabulary((*WORDS, *SPECIAL))), 10)
 
 
 def partition(*clients, server=()):
@@ -83,8 +81,3 @@ def test_the_columns_are_those_of_training():
     assert refused(encode_bags, toy(), encoding(), label_names=names[:3]) == (
         "corpus toy: relation number 1 is not in the training corpus; read both with the same relations"
     )
-
-
-def test_blinding_and_the_layout_are_the_encodings():
-    held_out, _ = encode_bags(toy(), dataclasses.replace(encoding(), blind=True))
-    assert held_out.arrays["input_ids"][0].tolist() == [5, 7, 1, 8, 3, 9, 1, 10, 6, 0], "types are unknown words here"

@@ -19,6 +19,7 @@ DOCUMENT = """1|t|Aspirin and gout.
 1	CID	C1	D1
 
 """
+OWN = "cdr/train.pubtator"
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def folder(tmp_path, monkeypatch):
     write_bags(tmp_path / "nyt10", line(), line("Ann , Bonn", tail=entity("Bonn", 6)), split="val")
     write_bags(tmp_path / "mirgene", line(relation="r"), rel2id={"NA": 0, "r": 1}, name="mirgene", split="test")
     (tmp_path / "cdr").mkdir()
-    (tmp_path / "cdr" / "train.pubtator").write_text(DOCUMENT)
+    (tmp_path / OWN).write_text(DOCUMENT)
     return tmp_path
 
 
@@ -63,12 +64,10 @@ def test_bags_whose_relations_are_to_be_predicted(folder):
         ]
         assert corpus.relation_names == ("NA",) and corpus.pairs == (("id of Ann", "id of Bonn"),)
     labelled = load_bags("cdr_aligned", folder)
-    corpus = load_unlabelled_bags("cdr_aligned", folder / "cdr" / "train.pubtator")
+    corpus = load_unlabelled_bags("cdr_aligned", folder / OWN)
     assert corpus.pairs == labelled.pairs and {s.relations for s in corpus.sentences} == {("NA",)}
     assert [s.text for s in corpus.sentences] == [s.text for s in labelled.sentences]
-    turned = load_unlabelled_bags(
-        "cdr_aligned", folder / "cdr" / "train.pubtator", head_kind="Disease", tail_kind="Chemical"
-    )
+    turned = load_unlabelled_bags("cdr_aligned", folder / OWN, head_kind="Disease", tail_kind="Chemical")
     assert {head for head, _ in turned.pairs} == {"D1", "D2", "D3"}
     assert "holds no bags" in refused(load_unlabelled_bags, "pgr", path)
     assert "given.jsonl" in refused(load_unlabelled_bags, "cdr_aligned", path)
@@ -77,14 +76,8 @@ def test_bags_whose_relations_are_to_be_predicted(folder):
 def test_documents_and_a_knowledge_base_of_ones_own(folder):
     table = folder / "kb.tsv"
     table.write_text("D1\twith\tD2\nD2\tafter\tD1\nD9\tafter\tD8\n")
-    corpus = load_bags(
-        "cdr_aligned",
-        path=folder / "cdr" / "train.pubtator",
-        knowledge_base=table,
-        head_kind="Disease",
-        tail_kind="Disease",
-        split="own",
-    )
+    kinds = {"head_kind": "Disease", "tail_kind": "Disease"}
+    corpus = load_bags("cdr_aligned", path=folder / OWN, knowledge_base=table, split="own", **kinds)
     assert corpus.relation_names == ("NA", "after", "with")
     assert [(s.sentence_id, s.pair, s.relations) for s in corpus.sentences] == [
         ("cdr_aligned-own-1/1", ("D2", "D1"), ("after",)),

@@ -5,8 +5,6 @@ from datasets_for_tests import refused
 from datasets.bags.selection import set_bags_apart, without_pairs
 from datasets.errors import DataError
 from datasets.partition import Iid, build_partition, label_counts
-from datasets.relations.records import RelationMention
-from datasets.text.relation_layout import as_text, blinded, marked
 
 A, B, C = ("a", "x"), ("b", "x"), ("c", "y")
 BOTH = ("born in", "lives in")
@@ -23,6 +21,7 @@ def test_bags_pairs_and_triples_in_the_order_of_the_sentences():
     assert toy_corpus.pairs == (B, A, C)
     assert toy_corpus.bags == {B: (0, 2), A: (1, 4), C: (3,)}
     assert toy_corpus.triples == ((0, 0), (1, 1), (1, 2), (2, 2))
+    assert "Ann" not in repr(toy_corpus) and "Ann" not in repr(toy_corpus.sentences[0])
     assert toy_corpus.describe() == "5 sentences, 3 pairs of entities, 3 facts"
     assert toy_corpus.positive_labels == (1, 2) and toy_corpus.label_names == ("NA", "born in", "lives in")
 
@@ -35,19 +34,10 @@ def test_partitioners_take_sentences():
     assert toy_corpus.samples[1].fields == {"relation": "born in", "head_type": "person", "tail_type": "place"}
 
 
-def test_layouts_read_a_bag_sentence_as_a_relation_mention():
-    one = sentence(1)
-    same = RelationMention("s1", "d1", one.text, one.head, one.tail, "person", "place", "NA", 0)
-    assert marked(one) == marked(same) and blinded(one) == blinded(same)
-    assert as_text(marked(one)) == "<e1> Ann </e1> of <e2> Bonn </e2>"
-    assert "Ann" not in repr(one) and "Ann" not in repr(toy())
-
-
 @pytest.mark.parametrize(
     "make, expected",
     [
         (lambda: sentence(1, head=(0, 12)), "sentence s1: its head 0:12 is empty or lies beyond the text of 11"),
-        (lambda: sentence(1, tail=(3, 3)), "sentence s1: its tail 3:3 is empty"),
         (lambda: sentence(1, relations=()), "sentence s1: its pair has no relation"),
         (lambda: corpus(), "corpus toy: has no sentences"),
         (lambda: corpus(sentence(1), names=("NA", "NA")), "corpus toy: has a relation twice"),
@@ -56,7 +46,6 @@ def test_layouts_read_a_bag_sentence_as_a_relation_mention():
         (lambda: corpus(sentence(1, relations=["eats"])), "sentence s1: its pair has a relation that is none of the"),
         (lambda: corpus(sentence(1, relations=["NA", "born in"])), "sentence s1: its pair has NA and another relation"),
         (lambda: corpus(sentence(1, relations=BOTH[::-1])), "sentence s1: its pair has a relation twice or out of"),
-        (lambda: corpus(sentence(1, relations=["NA", "NA"])), "sentence s1: its pair has NA and another relation"),
         (lambda: corpus(sentence(1), sentence(2, relations=BOTH)), "sentence s2: another sentence of its pair has"),
         (lambda: corpus(sentence(1, relations=BOTH, label=2)), "sentence s1: its label 2 is not that of its rel"),
     ],

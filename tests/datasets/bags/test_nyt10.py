@@ -52,21 +52,16 @@ BROKEN = [
     (json.dumps({"token": ["Ann"], "relation": "NA"}), 'has tokens and no text; give the text as "text"'),
     (json.dumps({"relation": "NA"}), 'has no "text"; add the key "text"'),
     (line(text=" \t"), "its bag is empty here: the text is blank; give the sentence"),
-    (line(text=7), '"text" is not a string'),
     (line(relation="eats"), "its relation is not in the file of relations; add it there, or correct the line"),
-    (line(relation=["NA"]), '"relation" is not a string'),
     ({key: value for key, value in line().items() if key != "relation"}, 'has no "relation"'),
     ({key: value for key, value in line().items() if key != "t"}, 'has no "t"'),
-    (line(head="Ann"), '"h" is not an object'),
     (line(head={"name": "Ann", "pos": [0, 3]}), 'entity h: has no "id"'),
     (line(tail={"id": "", "name": "Bonn", "pos": [10, 14]}), 'entity t: "id" is not an id'),
     (line(head={"id": "1", "pos": [0, 3]}), 'entity h: has no "name"'),
     (line(head={"id": "1", "name": "Ann"}), 'entity h: has no "pos"'),
-    (line(head={"id": "1", "name": "Ann", "pos": [[0], [3]]}), 'entity h: "pos" is not two whole numbers'),
     (line(head={"id": "1", "name": "Ann", "pos": [0, True]}), 'entity h: "pos" is not two whole numbers'),
     (line(head={"id": "1", "name": "Ann", "pos": [0, 1, 3]}), 'entity h: "pos" is not two whole numbers'),
     (line(tail=entity("Bonn", 10, 17)), "entity t: its position 10:17 is empty or lies beyond the text"),
-    (line(tail=entity("Bonn", 10, 10)), "entity t: its position 10:10 is empty or lies"),
     (line(head=entity("Ann", -3, 3)), "entity h: its position -3:3 is empty or lies"),
     (line(tail=entity("Bonn", 9, 13)), "entity t: its name is not at its position; correct"),
     (line(head=entity(SECRET, 0, 3)), "entity h: its name is not at its position"),
@@ -182,25 +177,11 @@ def test_a_line_that_is_changed_anywhere_is_read_or_refused_by_its_number(tmp_pa
         assert corpus.sentences[0].head_text == "Ann"
 
 
-@given(st.binary(max_size=40))
-def test_any_bytes_give_a_corpus_or_a_data_error(tmp_path_factory, data):
-    path, _ = write_bags(tmp_path_factory.mktemp("t"), line())
-    path.write_bytes(path.read_bytes() + data)
-    try:
-        nyt10.read(path)
-    except DataError as error:
-        assert error.line is not None and error.line >= 2
-
-
-@pytest.mark.parametrize(
-    "first, problem",
-    [
+def test_older_forms_are_named(tmp_path):
+    for first, problem in (
         (f"m.01\tm.02\tann\tbonn\t/people/born\t{SECRET} ann bonn . ###END###", "is NYT10's older form (columns"),
         (f'[{{"sentence": "{SECRET}"}}]', "is one JSON list, OpenNRE's older form"),
-        ("[", "is one JSON list, OpenNRE's older form"),
-    ],
-)
-def test_older_forms_are_named(tmp_path, first, problem):
-    path, _ = write_bags(tmp_path, first)
-    text = refused(nyt10.read, path)
-    assert text.startswith(f"{path}: line 1: {problem}") and text.endswith("download_nyt10.sh there gets")
+    ):
+        path, _ = write_bags(tmp_path, first)
+        text = refused(nyt10.read, path)
+        assert text.startswith(f"{path}: line 1: {problem}") and text.endswith("download_nyt10.sh there gets")

@@ -50,7 +50,6 @@ def test_pgr_leaves_a_few_misplaced_mentions_out(tmp_path):
         (row(gs=-1), "the gene's start is not a whole number of at least 0"),
         (row(ge="１"), "the gene's end is not a whole number"),
         (row(pe=900), "the phenotype 18:900 is empty or lies beyond the text of 24 characters"),
-        (row(pe=0), "the phenotype 18:0 is empty"),
         (row(relation="False"), "the same pair is given as True and as False"),
     ],
 )
@@ -107,9 +106,7 @@ def test_not_utf8(tmp_path):
 def pair(sentence, effect, drug, start=100, effect_nth=0, drug_nth=0, document="7"):
     places = []
     for part, nth in ((effect, effect_nth), (drug, drug_nth)):
-        at = -1
-        for _ in range(nth + 1):
-            at = sentence.index(part, at + 1)
+        at = [i for i in range(len(sentence)) if sentence.startswith(part, i)][nth]
         places.append((part, str(start + at), str(start + at + len(part))))
     return "|".join([document, sentence, *places[0], *places[1]])
 
@@ -206,7 +203,6 @@ def test_ade_tells_a_sentence_from_its_repetition_in_the_document(tmp_path):
         ("7|A rash|rash|2|7|A|0|1", "the effect's offsets do not fit its length"),
         ("7|A rash|rash|2|6|A|x|1", "the drug's start is not a whole number"),
         ("7|A rash||2|2|A|0|1", "the effect's offsets do not fit its length"),
-        ("7|A rash|rash|3|7|A|0|1", "the mentions are not in the sentence at the distance of their offsets"),
         (f"7|{SECRET}|rash|3|7|A|0|1", "the mentions are not in the sentence at the distance of their offsets"),
         (pair("A rash", "rash", "A"), "is the same pair as line 1"),
     ],

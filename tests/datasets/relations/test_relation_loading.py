@@ -5,7 +5,6 @@ from datasets_for_tests import refused, write_gz
 from relation_files import shown, write
 
 from datasets.catalogue import DATA_SETS
-from datasets.dialogues.loading import load_corpus
 from datasets.relations import pgr
 from datasets.relations.loading import load_relations
 
@@ -115,13 +114,7 @@ def test_splits(tmp_path, name):
     assert len(set(ids)) == len(ids), "an official split needs ids that differ"
 
 
-def test_what_cannot_be_loaded(tmp_path):
-    expected = 'data set mie: holds no pairs of mentions; use it with task.name = "symptom_classification"'
-    assert refused(load_relations, "mie", tmp_path) == expected
-    expected = 'data set pgr: holds no texts with a label; use it with task.name = "sentence_relations"'
-    assert refused(load_corpus, "pgr", tmp_path) == expected
+def test_the_message_names_the_split_that_is_there(tmp_path):
     put_split(tmp_path, "i2b2_2010", "train")
     expected = f"{tmp_path}/i2b2_2010/test: no such file (nor with .gz); the split train is there; or put it there"
     assert refused(load_relations, "i2b2_2010", tmp_path, split="test").startswith(expected)
-    (tmp_path / "t").mkdir()
-    assert refused(load_relations, "pgr", path=tmp_path / "t").startswith(f"{tmp_path}/t: cannot be read (Is a direct")

@@ -45,8 +45,10 @@ SENTENCES = tuple(f'{number}\t"{SECRET} <e1>a</e1> <e2>b</e2>."' for number in (
         (block()[:6], "line 6: the last block is cut off"),
         (("", ""), "gives no pair"),
         (SENTENCES, "has sentences and no labels, as the task's TEST_FILE.txt; give TEST_FILE_FULL.TXT"),
-        (("8001\tMessage-Topic", "8002\tOther"), "has labels and no sentences, as the task's TEST_FILE_KEY.TXT; give"),
-        (("8001\tMessage-Topic(e2,e1)", "8002\tOther"), "has labels and no sentences, as the task's"),
+        (
+            ("8001\tMessage-Topic(e2,e1)", "8002\tOther"),
+            "has labels and no sentences, as the task's TEST_FILE_KEY.TXT; give",
+        ),
     ],
 )
 def test_malformed_semeval(tmp_path, lines, expected):
