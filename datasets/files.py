@@ -12,63 +12,48 @@ import secrets
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from datasets.errors import DataError
 
 PathLike = str | os.PathLike
 
-_BOM = b"\xef\xbb\xbf"
-_GZIP = b"\x1f\x8b"
-_UNREADABLE = (OSError, EOFError, zlib.error)
+
+@contextlib.contextmanager
+def opened(path: PathLike) -> Iterator[BinaryIO]:
+    """The file's bytes as a stream, decompressed if it is a gzip file (known by its first two bytes, not by its name).
+
+    Raises:
+      DataError: the file is missing, unreadable, or a damaged or truncated gzip file (where the damage is reached).
+    """
+    try:
+        with open(path, "rb") as file, contextlib.ExitStack() as unpacked:
+            packed = file.peek(2)[:2] == b"\x1f\x8b"
+            yield unpacked.enter_context(gzip.GzipFile(fileobj=file)) if packed else file
+    except (OSError, EOFError, zlib.error) as error:
+        raise _unreadable(error, path) from None
 
 
 def read_bytes(path: PathLike) -> bytes:
-    """The file's bytes, decompressed if it is a gzip file (known by its first two bytes, not by its name).
-
-    Raises:
-      DataError: the file is missing, unreadable, or a damaged or truncated gzip file.
-    """
-    problem = None
-    try:
-        with open(path, "rb") as file:
-            data = file.read()
-        if data[:2] == _GZIP:
-            data = gzip.decompress(data)
-    except _UNREADABLE as error:
-        problem = _reason(error)
-    if problem is not None:
-        raise DataError(problem[0], path=path, remedy=problem[1])
-    return data
+    """The file's bytes, decompressed if it is a gzip file. Raises DataError as `opened`."""
+    with opened(path) as stream:
+        return stream.read()
 
 
 def read_byte_lines(path: PathLike) -> Iterator[bytes]:
-    """The lines of a file one after the other, each with its line feed, compressed or not, without holding the file.
-
-    Raises:
-      DataError: as `read_bytes`, a damaged file where the damage is reached.
-    """
-    problem = None
-    try:
-        with open(path, "rb") as file:
-            packed = file.peek(2)[:2] == _GZIP
-            with gzip.GzipFile(fileobj=file) if packed else contextlib.nullcontext(file) as lines:
-                yield from lines
-    except _UNREADABLE as error:
-        problem = _reason(error)
-    if problem is not None:
-        raise DataError(problem[0], path=path, remedy=problem[1])
+    """The lines of a file, each with its line feed, without holding the file. Raises DataError as `opened`."""
+    with opened(path) as stream:
+        yield from stream
 
 
-def _reason(error: Exception) -> tuple[str, str]:
-    """What is wrong with a file that cannot be read, and the remedy."""
+def _unreadable(error: Exception, path: PathLike) -> DataError:
     if isinstance(error, FileNotFoundError):
-        return "no such file", "check the path"
-    if isinstance(error, EOFError):
-        return "the gzip file is truncated", "copy or download it again"
-    if isinstance(error, gzip.BadGzipFile | zlib.error):
-        return "the gzip file is damaged", "copy or download it again"
-    return f"cannot be read ({error.strerror or type(error).__name__})", "check the path and its permissions"
+        return DataError("no such file", path=path, remedy="check the path")
+    if isinstance(error, EOFError | gzip.BadGzipFile | zlib.error):
+        what = "truncated" if isinstance(error, EOFError) else "damaged"
+        return DataError(f"the gzip file is {what}", path=path, remedy="copy or download it again")
+    reason = f"cannot be read ({error.strerror or type(error).__name__})"
+    return DataError(reason, path=path, remedy="check the path and its permissions")
 
 
 def sha256_of(path: PathLike) -> str:
@@ -77,32 +62,20 @@ def sha256_of(path: PathLike) -> str:
     Raises:
       DataError: the file is missing or unreadable.
     """
-    digest, problem = hashlib.sha256(), None
+    digest = hashlib.sha256()
     try:
         with open(path, "rb") as file:
             while piece := file.read(1 << 20):
                 digest.update(piece)
     except OSError as error:
-        problem = _reason(error)
-    if problem is not None:
-        raise DataError(problem[0], path=path, remedy=problem[1])
+        raise _unreadable(error, path) from None
     return digest.hexdigest()
-
-
-def compressed(path: PathLike) -> bool:
-    """Whether a file is a gzip file, known by its first two bytes. Raises OSError."""
-    with open(path, "rb") as file:
-        return file.read(2) == _GZIP
 
 
 def decode(data: bytes, path: PathLike | None = None, *, line: int = 1, byte: int = 0) -> str:
     """UTF-8 bytes as text; a leading byte order mark is dropped.
 
-    Args:
-      data: The bytes.
-      path: The file, for messages.
-      line: The line of the file at which `data` starts.
-      byte: The offset in the file at which `data` starts.
+    `path` names the file in messages, `line` and `byte` the place in it at which `data` starts.
 
     Raises:
       DataError: the bytes are not UTF-8, with the byte's offset.
@@ -126,14 +99,8 @@ def decode(data: bytes, path: PathLike | None = None, *, line: int = 1, byte: in
 def parse_json(data: bytes, path: PathLike | None = None, *, line: int = 1, byte: int = 0) -> Any:
     """The value of one JSON text, strictly: no NaN, no key twice in an object, no lone surrogate.
 
-    Args:
-      data: UTF-8 bytes.
-      path: The file, for messages.
-      line: The line of the file at which `data` starts.
-      byte: The offset in the file at which `data` starts.
-
     Raises:
-      DataError: for anything that is not JSON, with line and byte where they are known.
+      DataError: for anything that is not JSON, with line and byte where they are known. Arguments as for `decode`.
     """
     text = decode(data, path, line=line, byte=byte)
     problem, at = None, None
@@ -158,7 +125,7 @@ def parse_json(data: bytes, path: PathLike | None = None, *, line: int = 1, byte
     if at is None:
         where = {} if byte == 0 and line == 1 else {"line": line}
     else:
-        offset = len(text[:at].encode("utf-8")) + (len(_BOM) if data.startswith(_BOM) else 0)
+        offset = len(text[:at].encode("utf-8")) + (3 if data.startswith(b"\xef\xbb\xbf") else 0)
         where = {"line": line + text.count("\n", 0, at), "byte": byte + offset}
     raise DataError(problem, path=path, remedy="repair the file or copy it again", **where)
 
@@ -190,15 +157,13 @@ def write_atomically(path: PathLike, data: bytes) -> None:
     Raises:
       DataError: the folder is missing or cannot be written.
     """
-    problem = None
     try:
         replace_file(path, data)
     except OSError as error:
-        problem = error.strerror or type(error).__name__
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    if problem is not None:
         remedy = "free some space and try again" if full else "check the folder and its permissions"
-        raise DataError(f"cannot be written ({problem})", path=path, remedy=remedy)
+        reason = f"cannot be written ({error.strerror or type(error).__name__})"
+        raise DataError(reason, path=path, remedy=remedy) from None
 
 
 def replace_file(path: PathLike, data: bytes) -> None:

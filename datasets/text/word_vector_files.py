@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import gzip
+import itertools
+import os
 import re
 import zlib
 
 import numpy as np
 
 from datasets.errors import DataError
-from datasets.files import PathLike, compressed
+from datasets.files import PathLike, opened, read_byte_lines
 from datasets.text.word_vectors import WordVectors
 
 _SAMPLE = 1 << 20
@@ -38,7 +40,9 @@ def load_word_vectors(path: PathLike, *, trust: bool = False) -> WordVectors:
       DataError: the file is missing, damaged, of no known format, of another width or number than its first line says,
         or a pickle without `trust`.
     """
-    first, sample, size = _peek(path)
+    with opened(path) as stream:
+        first, sample = stream.readline(64), stream.read(_SAMPLE)
+        size = None if isinstance(stream, gzip.GzipFile) else os.path.getsize(path)
     if first[:1] == b"\x80":
         if not trust:
             raise DataError(
@@ -65,12 +69,7 @@ def load_word_vectors(path: PathLike, *, trust: bool = False) -> WordVectors:
         vectors = _read_binary(path, count, width, None if size is None else size - len(first))
     else:
         vectors = _read_text(path, count, width)
-    _require_plausible(vectors, path)
-    return vectors
-
-
-def _require_plausible(vectors: WordVectors, path: PathLike) -> None:
-    """Refuses components that no word vectors have: those of a file that is read in another format than its own."""
+    # A file that is read in another format than its own.
     largest = float(np.abs(vectors.values).max())
     if not _LEAST <= largest <= _GREATEST:
         raise DataError(
@@ -78,27 +77,7 @@ def _require_plausible(vectors: WordVectors, path: PathLike) -> None:
             path=path,
             remedy="the file is damaged or in another format; copy or download it again",
         )
-
-
-def _peek(path: PathLike) -> tuple[bytes, bytes, int | None]:
-    """The first line, the beginning of what follows, and the file's size in bytes (None if it is compressed)."""
-    problem = None
-    try:
-        with open(path, "rb") as raw:
-            is_compressed = compressed(path)
-            stream = gzip.GzipFile(fileobj=raw) if is_compressed else raw
-            first = stream.readline(64)
-            sample = stream.read(_SAMPLE)
-            size = None if is_compressed else raw.seek(0, 2)
-    except FileNotFoundError:
-        problem = ("no such file", "check the path")
-    except EOFError:
-        problem = ("the gzip file is truncated", "copy or download it again")
-    except (OSError, zlib.error):
-        problem = ("cannot be read", "check the path, its permissions and the file")
-    if problem is not None:
-        raise DataError(problem[0], path=path, remedy=problem[1])
-    return first, sample, size
+    return vectors
 
 
 def _is_text(sample: bytes) -> bool:
@@ -122,32 +101,29 @@ def _is_number(part: bytes) -> bool:
 
 def _read_text(path: PathLike, count: int, width: int) -> WordVectors:
     # gensim's own reader takes a row that is too short and fills it up with its last number.
-    opened = gzip.open if compressed(path) else open
     fail = functools.partial(DataError, path=path)
     words: dict[str, int] = {}
     rows, number, problem = [], 1, None
     try:
-        with opened(path, "rb") as file:
-            file.readline()
-            for number, line in enumerate(file, 2):
-                parts = line.rstrip(b" \r\n").rsplit(b" ", width)
-                if len(parts) != width + 1 or not line.endswith(b"\n"):
-                    problem = f"is not a word, {width} numbers and a line feed"
-                    break
-                word = parts[0].decode("utf-8")
-                if b" " in parts[0] and _is_number(parts[0].rpartition(b" ")[2]):
-                    problem = f"has more than the {width} numbers that the first line says"
-                    break
-                if any(map(_is_control, word)):
-                    problem = "has a word with a control character"
-                    break
-                if word not in words:
-                    words[word] = number
-                    rows.append(np.array([float(part) for part in parts[1:]], np.float32))
+        for number, line in enumerate(itertools.islice(read_byte_lines(path), 1, None), 2):
+            parts = line.rstrip(b" \r\n").rsplit(b" ", width)
+            if len(parts) != width + 1 or not line.endswith(b"\n"):
+                problem = f"is not a word, {width} numbers and a line feed"
+                break
+            word = parts[0].decode("utf-8")
+            if b" " in parts[0] and _is_number(parts[0].rpartition(b" ")[2]):
+                problem = f"has more than the {width} numbers that the first line says"
+                break
+            if any(map(_is_control, word)):
+                problem = "has a word with a control character"
+                break
+            if word not in words:
+                words[word] = number
+                rows.append(np.array([float(part) for part in parts[1:]], np.float32))
+    except DataError:
+        raise
     except ValueError:
         problem = f"is not a word in UTF-8 and {width} numbers"
-    except (EOFError, OSError, zlib.error):
-        problem = "cannot be read on from here"
     if problem is not None:
         raise fail(problem, line=number, remedy="copy or download the file again, or repair the line")
     if number - 1 != count:
