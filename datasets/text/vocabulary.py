@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from datasets.errors import DataError
-from datasets.files import parse_json
 
-PADDING_ID = 0
 OUT_OF_VOCABULARY_ID = 1
 FIRST_WORD_ID = 2
 
@@ -96,19 +93,3 @@ class Vocabulary:
 
     def __getstate__(self):
         return {"words": self.words}
-
-    def to_json(self) -> str:
-        """A JSON list of the words, in the order of their ids."""
-        return json.dumps(list(self.words), ensure_ascii=False)
-
-    @classmethod
-    def from_json(cls, text: str) -> Vocabulary:
-        """The vocabulary that `to_json` wrote. Raises DataError for anything else."""
-        return cls.from_value(parse_json(text.encode("utf-8", "surrogatepass")))
-
-    @classmethod
-    def from_value(cls, value) -> Vocabulary:
-        """The vocabulary of a parsed JSON list. Raises DataError for anything else."""
-        if not isinstance(value, list):
-            raise DataError("the vocabulary is not a list of words", remedy="write it with to_json")
-        return cls(tuple(value))

@@ -1,11 +1,9 @@
 import gzip
 import json
-import logging
 import os
 import pickle
 import subprocess
 import sys
-import tempfile
 
 import numpy as np
 import pytest
@@ -65,13 +63,6 @@ def test_jieba_is_quiet_and_its_shared_cache_is_not_touched(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["jieba.cache"] and planted.read_bytes() == b"planted"
 
 
-def test_the_global_jieba_is_left_alone():
-    import jieba
-
-    Segmenter(("喉骨软化症状",)).segment(["喉骨软化症状"])
-    assert not jieba.dt.initialized and tempfile.gettempdir() and logging.getLogger("jieba")
-
-
 def test_vocabulary_order_and_thresholds():
     clients = {"a": [["x", "y", "x"], ["z"]], "b": [["y", "w"]], "c": [["z", "", "[UNK]"]]}
     assert Vocabulary.build(clients).words == ("x", "y", "z", "w")
@@ -91,15 +82,6 @@ def test_vocabularies_refuse_what_is_no_word():
     for words in (("a", "a"), ("",), ("[UNK]",), (3,)):
         with pytest.raises(DataError, match=r"word with id [23]: is no word, a reserved word or a duplicate"):
             Vocabulary(words)
-    for text in ("{}", "[1]", "[", '["a", "a"]', '"a"'):
-        with pytest.raises(DataError):
-            Vocabulary.from_json(text)
-
-
-@given(st.lists(st.text(min_size=1, max_size=3).filter(lambda w: w != "[UNK]"), unique=True, max_size=8))
-def test_vocabularies_are_read_as_they_were_written(words):
-    v = Vocabulary(tuple(w for w in words if w.encode("utf-8", "replace").decode() == w))
-    assert Vocabulary.from_json(v.to_json()) == v and pickle.loads(pickle.dumps(v)).ids(v.words) == v.ids(v.words)
 
 
 @given(st.lists(st.text("咳嗽 a\n😀é", max_size=8), min_size=1, max_size=5), st.integers(1, 6))
@@ -125,10 +107,6 @@ def test_words():
     assert sorted(ids[0].tolist()) == [0, 2, 3, 4] and ids[1].tolist() == [1] * 4
     assert not ids[2].any() and not ids[3].any() and ids[4].all()
     assert encoding.prepare(TEXTS[0]) == "宝宝 咳嗽三天 了" and encoding.prepare("") == ""
-    # What an exported model does: split the prepared text at blanks and look the words up.
-    for text in TEXTS:
-        looked_up = encoding.vocabulary.ids(encoding.prepare(text).split(" "))[:4] if encoding.prepare(text) else []
-        assert encoding.encode([text])[0][: len(looked_up)].tolist() == looked_up
     again = encoding_from_json(encoding.to_json())
     assert again == encoding and np.array_equal(again.encode(TEXTS), ids[:4])
     assert encoding.describe() == "words: 3 in the vocabulary, 4 a text, 1 added to the dictionary"
@@ -145,13 +123,13 @@ def test_encodings_refuse():
         {"encoding": "bytes"},
         {"version": 2},
         {"vocabulary": "a"},
+        {"vocabulary": [1]},
         {"max_length": "3"},
         {"added_words": None},
         {"added_words": [1]},
     ):
         with pytest.raises(DataError):
             encoding_from_json(json.dumps({**good, **change}))
-    assert "the encoding is not one of characters" in refused(CharacterEncoding.from_json, json.dumps(good))
 
 
 VECTORS = WordVectors(("咳嗽", "发热", "宝宝"), np.arange(6, dtype=np.float32).reshape(3, 2) / 4, "test")
@@ -171,38 +149,6 @@ def test_word2vec_formats(tmp_path, binary):
             continue
         with pytest.raises(DataError, match=f"^{path}: "):
             load_word_vectors(path)
-
-
-def test_words_that_stand_twice(tmp_path):
-    path = tmp_path / "v"
-    path.write_bytes(b"3 1\na 1\nb 2\na 3\n")
-    read = load_word_vectors(path)
-    assert read.words == ("a", "b") and read.values.tolist() == [[1], [2]]
-    assert read.notes == ("1 words occur more than once in the file; their first vector counts",)
-
-
-def test_compressed_word2vec_text(tmp_path):
-    path = tmp_path / "vectors.txt.gz"
-    VECTORS.save(path)
-    assert path.read_bytes()[:2] == b"\x1f\x8b"
-    assert load_word_vectors(path).words == VECTORS.words
-
-
-def test_what_is_no_word_vectors(tmp_path):
-    path = tmp_path / "v"
-    for content, reason in (
-        (b"", "line 1: does not start with the number of words and their width"),
-        (b"the 0.1 0.2\n", "line 1: does not start with the number of words and their width"),
-        (b"0 2\n", "line 1: has no vectors"),
-        (b"5 2\na 1 2\n", "is too short for 5 vectors of width 2"),
-        (b"2 2\na 1 2\nb 1 x\n", "line 3: is not a word in UTF-8 and 2 numbers"),
-        (b"2 2\na 1 2\nb 1\n", "line 3: is not a word, 2 numbers and a line feed"),
-        (b"1 2\na 1 2\nb 1 2\n", "has 2 vectors where its first line says 1"),
-        (b"1 2\na nan 2\n", "a vector holds NaN or infinity"),
-    ):
-        path.write_bytes(content)
-        assert refused(load_word_vectors, path).startswith(f"{path}: {reason}")
-    assert "no such file" in refused(load_word_vectors, tmp_path / "none")
 
 
 class Bomb:
@@ -244,16 +190,35 @@ def test_the_matrix_for_a_vocabulary():
     many = VECTORS.matrix_for(Vocabulary((*(f"w{i}" for i in range(3000)), "发热")))[2:-1]
     assert many.std() == pytest.approx(VECTORS.values.std(), rel=0.05) and abs(many.mean()) < 0.03
     assert VECTORS.coverage(vocabulary) == 0.5
+    assert refused(VECTORS.matrix_for, Vocabulary(("fever", "cough"))) == (
+        "test: has a vector for none of the 2 words of the vocabulary; "
+        "use vectors of the texts' language, cut and spelled like them, or none (they are learned then)"
+    )
     assert refused(VECTORS.matrix_for, vocabulary, 100) == (
         "test: its vectors have 2 components, not 100; ask for a width of 2 or use other vectors"
     )
 
 
-def test_vectors_of_no_word_of_the_vocabulary():
-    assert refused(VECTORS.matrix_for, Vocabulary(("fever", "cough"))) == (
-        "test: has a vector for none of the 2 words of the vocabulary; "
-        "use vectors of the texts' language, cut and spelled like them, or none (they are learned then)"
-    )
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", "line 1: does not start with the number of words and their width"),
+        (b"the 0.1 0.2\n", "line 1: does not start with the number of words and their width"),
+        (b"0 2\n", "line 1: has no vectors"),
+        (b"5 2\na 1 2\n", "is too short for 5 vectors of width 2"),
+        (b"1 2\na 1 2\nb 1 2\n", "has 2 vectors where its first line says 1"),
+        (b"3 2\n. . . 1 2\n2010 3 4\n2010 5 6\n", (". . .", "2010")),
+    ],
+)
+def test_small_files(tmp_path, content, expected):
+    path = tmp_path / "v"
+    path.write_bytes(content)
+    if isinstance(expected, str):
+        assert refused(load_word_vectors, path).startswith(f"{path}: {expected}")
+        return
+    read = load_word_vectors(path)
+    assert read.words == expected and read.values.tolist() == [[1, 2], [3, 4]]
+    assert read.notes == ("1 words occur more than once in the file; their first vector counts",)
 
 
 def rows(count=40, width=8):
@@ -317,38 +282,18 @@ def test_components_that_no_vectors_have(tmp_path, scale, binary):
         load_word_vectors(path)
 
 
-def test_words_with_blanks_and_words_that_are_numbers(tmp_path):
-    path = tmp_path / "vectors.txt"
-    path.write_bytes(b"3 2\n. . . 1 2\n2010 3 4\n1e5 5 6\n")
-    assert load_word_vectors(path).words == (". . .", "2010", "1e5")
-
-
-TRAIN = """
-import sys
-from datasets.text import train_word_vectors
-v = train_word_vectors([["a", "b", "c", "d"], ["d", "e", "a"]] * 20, width=8, seed=3)
-sys.stdout.write(repr(v.words) + v.values.tobytes().hex())
-"""
-
-
-def test_trained_vectors_do_not_depend_on_the_hash_seed():
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", TRAIN],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.getcwd()},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(outputs) == 1 and outputs.pop().startswith("('")
-
-
 def test_training_word_vectors():
     sentences = [["a", "b", "c"], ["a", "d"]] * 10
-    one, same, other = (train_word_vectors(sentences, width=4, seed=s) for s in (0, 0, 1))
-    np.testing.assert_array_equal(one.values, same.values)
+    one, other = (train_word_vectors(sentences, width=4, seed=s) for s in (0, 1))
+    program = "from datasets.text import *; v = train_word_vectors([['a', 'b', 'c'], ['a', 'd']] * 10, width=4, seed=0)"
+    elsewhere = subprocess.run(
+        [sys.executable, "-c", f"{program}; print(*v.words, v.values.tobytes().hex())"],
+        env={**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.getcwd()},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert elsewhere.stdout.split() == [*one.words, one.values.tobytes().hex()], "whatever the seed of Python's hash"
     assert not np.array_equal(one.values, other.values) and one.width == 4 and set(one.words) == set("abcd")
     for bad in ({"sentences": []}, {"sentences": sentences, "min_count": 99}, {"sentences": sentences, "width": 0}):
         with pytest.raises(DataError, match=r"no word is left|smaller than 1"):

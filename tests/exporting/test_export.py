@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from datasets.text import CharacterEncoding, Segmenter, Vocabulary, WordEncoding
+from datasets.text import CharacterEncoding, Segmenter, Vocabulary, WordEncoding, encoding_from_json
 from tests.exports_for_tests import assert_without, printed_by_the_card, with_weights, written_once
 from tff_re import models
 from tff_re.exporting import export_model as exporting
@@ -112,7 +112,7 @@ def test_what_is_written(exports):
         ["README.md", "SHA256SUMS", "encoding.json", "export.json", "labels.json", "model.keras", "saved_model"]
     )
     assert json.loads((folder / "labels.json").read_text("utf-8")) == list(LABELS)
-    assert WordEncoding.from_json((folder / "encoding.json").read_text("utf-8")) == given["encoding"]
+    assert encoding_from_json((folder / "encoding.json").read_text("utf-8")) == given["encoding"]
     description = json.loads((folder / "export.json").read_text("utf-8"))
     assert description["model_options"] == attrs.asdict(given["model_options"])
     assert description["input"] == {"name": "text", "kind": "words", "max_length": 6, "vocabulary": 13}
