@@ -140,21 +140,24 @@ def _character_table(normalizer_form: str) -> CharacterTable:
         **{name: options[name] for name in ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")}
     )
     splitter = pre_tokenizers.BertPreTokenizer()
-
-    @functools.cache
-    def kind_of(character: str) -> int:
-        words = [word for word, _ in splitter.pre_tokenize_str(f"a{character}a")]
-        return {1: LETTER, 2: BLANK, 3: ALONE}[len(words)]
-
     numbers: dict[tuple, int] = {(): 0}
     entries = np.zeros(CODE_POINTS, np.int32)
-    for code in range(CODE_POINTS):
-        if 0xD800 <= code < 0xE000:  # halves of surrogate pairs stand in no text
+    for start in range(0, CODE_POINTS, PAGE):
+        if 0xD800 <= start < 0xE000:  # halves of surrogate pairs stand in no text
             continue
-        found = [(ord(c) - code, kind_of(c)) for c in normalizer.normalize_str(chr(code))]
-        # Which blank it is does not matter: all Chinese characters share an entry.
-        entry = tuple((0 if kind == BLANK else difference, kind) for difference, kind in found)
-        entries[code] = numbers.setdefault(entry, len(numbers))
+        codes = range(start, start + PAGE)
+        between = "\u2603" if 0x2603 not in codes else "\u2705"  # a symbol of another page, which stays as it is
+        normalized = normalizer.normalize_str(between.join(map(chr, codes))).split(between)
+        if not any(normalized):
+            continue
+        # Each character between two letters: in one word with them, in none, or a third one.
+        words = splitter.pre_tokenize_str("".join(f"a{c}a " for made in normalized for c in made))
+        kinds = iter(np.bincount([place // 4 for _, (place, _) in words]).tolist())
+        for code, made in zip(codes, normalized, strict=True):
+            found = [(ord(c) - code, {1: LETTER, 2: BLANK, 3: ALONE}[next(kinds)]) for c in made]
+            # Which blank it is does not matter: all Chinese characters share an entry.
+            entry = tuple((0 if kind == BLANK else difference, kind) for difference, kind in found)
+            entries[code] = numbers.setdefault(entry, len(numbers))
     shift, kind = np.zeros((2, len(numbers), _LONGEST), np.int32)
     for entry, number in numbers.items():
         for place, (difference, character_kind) in enumerate(entry):
