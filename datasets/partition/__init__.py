@@ -1,21 +1,18 @@
-"""Which client holds which samples: one partitioner a file."""
+"""Which client holds which samples."""
 
 from __future__ import annotations
 
 from datasets.partition.base import ClientSamples, Partition, Partitioner, Sample
 from datasets.partition.build import build_partition
-from datasets.partition.by_field import ByField
+from datasets.partition.by_field import ByField, Natural
 from datasets.partition.dirichlet import Dirichlet
-from datasets.partition.iid import Iid
-from datasets.partition.natural import Natural
-from datasets.partition.quantity import Quantity
+from datasets.partition.sizes import Iid, Quantity
 from datasets.partition.split import hold_out
 from datasets.partition.statistics import LabelCounts, label_counts
 from datasets.partition.storage import read_partition, write_partition
 from datasets.partition.structural_entropy import StructuralEntropy
 
 PARTITIONERS = {cls.name: cls for cls in (Natural, ByField, Iid, Dirichlet, Quantity, StructuralEntropy)}
-
 
 __all__ = [
     "PARTITIONERS",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -25,31 +25,21 @@ class Sample(Protocol):
     fields: Mapping[str, str]
 
 
-class Partitioner(Protocol):
+class Partitioner:
     """A way to give samples to clients: a frozen attrs class of options.
 
     Attributes:
       name: The partitioner's name in recipes and partition files.
     """
 
-    name: str
+    name: ClassVar[str]
 
     def draw(self, samples: Sequence[Sample], rng: np.random.Generator) -> Any:
         """What is random about the clients themselves, such as their shares; drawn once, from the training samples."""
 
     def apply(self, drawn: Any, samples: Sequence[Sample], rng: np.random.Generator) -> dict[str, list[int]]:
-        """Gives every sample (by its index) to exactly one client; a client may go without."""
-
-    def assign(self, samples: Sequence[Sample], rng: np.random.Generator) -> dict[str, list[int]]:
-        """`draw` and `apply` in one."""
-
-
-class DrawThenApply:
-    """The `assign` that all partitioners share."""
-
-    def assign(self, samples: Sequence[Sample], rng: np.random.Generator) -> dict[str, list[int]]:
-        """Gives every sample to exactly one client: client id to indices of samples, in increasing order."""
-        return self.apply(self.draw(samples, rng), samples, rng)
+        """Client id to indices of samples, increasing: every sample goes to one client; a client may go without."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -103,15 +93,10 @@ class Partition:
                 holder[sample_id] = number
 
     def check_against(self, *corpora) -> None:
-        """Checks that the partition gives out all samples of these corpora, and no others.
-
-        Raises:
-          DataError: naming the first sample that is unknown or missing.
-        """
+        """Raises DataError, which names a sample, unless it gives out all samples of these corpora, and no others."""
         known = dict.fromkeys(sample.sample_id for corpus in corpora for sample in corpus.samples)
-        given = dict.fromkeys(
-            (*self.server, *(i for client in self.clients.values() for i in client.train + client.test))
-        )
+        at_clients = (i for client in self.clients.values() for i in client.train + client.test)
+        given = dict.fromkeys((*self.server, *at_clients))
         for wrong, reason in (
             ([i for i in given if i not in known], "is not in the corpus"),
             ([i for i in known if i not in given], "is held by no client"),

@@ -7,8 +7,7 @@ import attrs
 from datasets.dialogues.records import TextCorpus
 from datasets.errors import DataError
 from datasets.partition.base import ClientSamples, Partition, Partitioner
-from datasets.partition.server_samples import draw_server_samples
-from datasets.partition.split import check_test_share, hold_out
+from datasets.partition.split import check_test_share, draw_server_samples, hold_out
 from datasets.seeds import generator
 
 
@@ -59,7 +58,7 @@ def build_partition(
             clients[client] = ClientSamples(*hold_out(client, samples, test_share, seed=seed, unit=test_unit))
     else:
         split = {"split": "official"}
-        require_same_task(corpus, dev_corpus)
+        _require_same_task(corpus, dev_corpus)
         dev_rng = generator(seed, "partition of the dev corpus", partitioner.name)
         dev_assigned = partitioner.apply(drawn, dev_corpus.samples, dev_rng)
         for client in dict.fromkeys([*assigned, *dev_assigned]):
@@ -84,25 +83,16 @@ def build_partition(
     return Partition(partitioner.name, options, int(seed), kept, tuple(notes), server)
 
 
-def require_same_task(corpus: TextCorpus, dev_corpus: TextCorpus) -> None:
+def _require_same_task(corpus: TextCorpus, dev_corpus: TextCorpus) -> None:
     """Raises DataError unless the two corpora have the same classes in the same order, and no sample id in common."""
     unknown = [name for name in dev_corpus.label_names if name not in corpus.label_names]
-    if unknown:
-        raise DataError(
-            f"{len(unknown)} of its classes never occur in the training corpus",
-            record=f"dev corpus {dev_corpus.name}",
-            remedy="read it with the training corpus's label_names",
-        )
-    if corpus.label_names != dev_corpus.label_names:
-        raise DataError(
-            "its classes are in another order than the training corpus's",
-            record=f"dev corpus {dev_corpus.name}",
-            remedy="read it with the training corpus's label_names",
-        )
     common = {s.sample_id for s in corpus.samples} & {s.sample_id for s in dev_corpus.samples}
-    if common:
-        raise DataError(
-            f"{len(common)} samples are in the training corpus as well",
-            record=f"dev corpus {dev_corpus.name}",
-            remedy="use disjoint splits",
-        )
+    problem, remedy = None, "read it with the training corpus's label_names"
+    if unknown:
+        problem = f"{len(unknown)} of its classes never occur in the training corpus"
+    elif corpus.label_names != dev_corpus.label_names:
+        problem = "its classes are in another order than the training corpus's"
+    elif common:
+        problem, remedy = f"{len(common)} samples are in the training corpus as well", "use disjoint splits"
+    if problem:
+        raise DataError(problem, record=f"dev corpus {dev_corpus.name}", remedy=remedy)

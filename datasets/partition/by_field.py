@@ -1,19 +1,29 @@
-"""A client is a value of a field."""
+"""A client is a document, or a value of a field: nothing is random."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
 import attrs
 import numpy as np
 
 from datasets.errors import DataError, named, nearest
-from datasets.partition.base import DrawThenApply, Sample
+from datasets.partition.base import Partitioner, Sample
 
 
 @attrs.frozen
-class ByField(DrawThenApply):
+class Natural(Partitioner):
+    """Every document (a dialogue, say) is a client and holds its own samples: FLCMC's clients (Section 3.4.3)."""
+
+    name: ClassVar[str] = "natural"
+
+    def apply(self, drawn: None, samples: Sequence[Sample], rng: np.random.Generator) -> dict[str, list[int]]:
+        return grouped([sample.document_id for sample in samples])
+
+
+@attrs.frozen
+class ByField(Partitioner):
     """All samples with the same value of a field are one client, e.g. a hospital for each diagnosis.
 
     Attributes:
@@ -23,15 +33,16 @@ class ByField(DrawThenApply):
     field: str
     name: ClassVar[str] = "by_field"
 
-    def draw(self, samples: Sequence[Sample], rng: np.random.Generator) -> None:
-        """Nothing is random."""
-
     def apply(self, drawn: None, samples: Sequence[Sample], rng: np.random.Generator) -> dict[str, list[int]]:
-        """Value to indices of samples; raises DataError if a sample does not have the field."""
-        clients: dict[str, list[int]] = {}
-        for index, value in enumerate(field_values(samples, self.field)):
-            clients.setdefault(value, []).append(index)
-        return clients
+        return grouped(field_values(samples, self.field))
+
+
+def grouped(values: Sequence[Hashable]) -> dict[Hashable, list[int]]:
+    """Value to where it stands."""
+    found: dict[Hashable, list[int]] = {}
+    for index, value in enumerate(values):
+        found.setdefault(value, []).append(index)
+    return found
 
 
 def field_values(samples: Sequence[Sample], field: str) -> list[str]:
@@ -42,16 +53,10 @@ def field_values(samples: Sequence[Sample], field: str) -> list[str]:
     """
     names = sorted({name for sample in samples for name in sample.fields})
     if field not in names:
-        raise DataError(
-            "there is no such field",
-            record=named("field", field),
-            remedy=nearest(field, names) if names else "the samples have no fields",
-        )
+        remedy = nearest(field, names) if names else "the samples have no fields"
+        raise DataError("there is no such field", record=named("field", field), remedy=remedy)
     for position, sample in enumerate(samples, 1):
         if field not in sample.fields:
-            raise DataError(
-                f"has no {field}",
-                record=named("sample", sample.sample_id, position),
-                remedy="complete the data or use another partitioner",
-            )
+            record = named("sample", sample.sample_id, position)
+            raise DataError(f"has no {field}", record=record, remedy="complete the data or use another partitioner")
     return [sample.fields[field] for sample in samples]

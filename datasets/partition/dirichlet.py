@@ -11,13 +11,13 @@ import numpy as np
 
 from datasets.apportion import by_cumulative_shares
 from datasets.errors import DataError
-from datasets.partition.base import ALPHA, CLIENTS, DrawThenApply, Sample, client_names, dirichlet_shares
-from datasets.partition.by_field import field_values
+from datasets.partition.base import ALPHA, CLIENTS, Partitioner, Sample, client_names, dirichlet_shares
+from datasets.partition.by_field import field_values, grouped
 from datasets.ranges import one_of
 
 
 @attrs.frozen
-class Dirichlet(DrawThenApply):
+class Dirichlet(Partitioner):
     """For each class c, p_c ~ Dir_K(alpha), and client k gets the share p_{k,c} of what belongs to the class.
 
     Attributes:
@@ -41,7 +41,9 @@ class Dirichlet(DrawThenApply):
 
     def apply(self, drawn, samples: Sequence[Sample], rng: np.random.Generator) -> dict[str, list[int]]:
         """Client id to indices of samples; raises DataError for a class that was not drawn for."""
-        units = self._units(samples)
+        units = [[index] for index in range(len(samples))]
+        if self.unit == "document":
+            units = list(grouped([sample.document_id for sample in samples]).values())
         members: dict[Hashable, list[list[int]]] = {}
         classes = self._classes(samples)
         for indices in units:
@@ -55,23 +57,10 @@ class Dirichlet(DrawThenApply):
                     f"a class of the dev corpus ({self.by}) never occurs in the training corpus",
                     remedy="partition with natural or by_field, or hold out a test share instead",
                 )
-            order = rng.permutation(len(members[c]))
-            start = 0
-            for client, count in zip(names, by_cumulative_shares(len(order), drawn[c]), strict=True):
-                for position in order[start : start + count]:
-                    clients[client].extend(members[c][position])
-                start += count
+            ends = np.cumsum(by_cumulative_shares(len(members[c]), drawn[c]))
+            for client, part in zip(names, np.split(rng.permutation(len(members[c])), ends[:-1]), strict=True):
+                clients[client].extend(index for position in part for index in members[c][position])
         return {client: sorted(indices) for client, indices in clients.items()}
 
-    def _units(self, samples: Sequence[Sample]) -> list[list[int]]:
-        if self.unit == "sample":
-            return [[index] for index in range(len(samples))]
-        documents: dict[str, list[int]] = {}
-        for index, sample in enumerate(samples):
-            documents.setdefault(sample.document_id, []).append(index)
-        return list(documents.values())
-
     def _classes(self, samples: Sequence[Sample]) -> list:
-        if self.by == "label":
-            return [sample.label for sample in samples]
-        return field_values(samples, self.by)
+        return [sample.label for sample in samples] if self.by == "label" else field_values(samples, self.by)

@@ -13,14 +13,7 @@ from datasets.partition.base import Partition
 
 @dataclass(frozen=True)
 class LabelCounts:
-    """Numbers of samples.
-
-    Attributes:
-      clients: Client ids, K of them.
-      label_names: The classes, C of them.
-      train: int64 [K, C].
-      test: int64 [K, C].
-    """
+    """Numbers of samples of K clients and C classes: `train` and `test` are int64 [K, C]."""
 
     clients: tuple[str, ...] = field(repr=False)
     label_names: tuple[str, ...]
@@ -67,15 +60,7 @@ class LabelCounts:
 
 
 def label_counts(partition: Partition, *corpora: TextCorpus) -> LabelCounts:
-    """Counts the labels of each client.
-
-    Args:
-      partition: The partition.
-      *corpora: The corpus, and the dev corpus if the split is the official one.
-
-    Raises:
-      DataError: the partition is not one of these corpora.
-    """
+    """Counts the labels of each client; raises DataError if the partition is not one of these corpora."""
     partition.check_against(*corpora)
     label_of = {sample.sample_id: sample.label for corpus in corpora for sample in corpus.samples}
     shape = (len(partition.clients), len(corpora[0].label_names))

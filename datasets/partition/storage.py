@@ -34,12 +34,7 @@ def write_partition(partition: Partition, path: PathLike) -> None:
 
 
 def read_partition(path: PathLike, *corpora: TextCorpus) -> Partition:
-    """Reads a partition and checks it against the corpora that it was made for.
-
-    Args:
-      path: The file.
-      *corpora: The corpus, and the dev corpus if the split is the official one; without any the samples' ids are not
-        checked.
+    """Reads a partition and checks it against the corpora that it was made for, if any are given.
 
     Raises:
       DataError: the file is missing, no partition or of another version, a client has no samples, or a sample is
@@ -55,32 +50,24 @@ def read_partition(path: PathLike, *corpora: TextCorpus) -> Partition:
     for number, (client, samples) in enumerate(field(value, "clients", dict, fail).items(), 1):
         at_client = functools.partial(fail, record=named("client", client, number))
         require(samples, dict, "it", at_client)
-        clients[client] = ClientSamples(_ids(samples, "train", at_client), _ids(samples, "test", at_client))
-    notes = field(value, "notes", list, fail)
-    for note in notes:
-        require(note, str, "a note", fail)
+        clients[client] = ClientSamples(*(_strings(samples, split, at_client) for split in ("train", "test")))
     try:
         partition = Partition(
             field(value, "partitioner", str, fail),
             field(value, "options", dict, fail),
             field(value, "seed", int, fail),
             clients,
-            tuple(notes),
-            _ids(value, "server", fail) if "server" in value else (),
+            _strings(value, "notes", fail),
+            _strings(value, "server", fail) if "server" in value else (),
         )
         if corpora:
             partition.check_against(*corpora)
     except DataError as error:
-        raise (
-            error
-            if error.path is not None
-            else DataError(error.reason, path=path, record=error.record, remedy=error.remedy)
-        ) from None
+        if error.path is not None:
+            raise
+        raise fail(error.reason, record=error.record, remedy=error.remedy) from None
     return partition
 
 
-def _ids(samples: dict, split: str, fail: Fail) -> tuple[str, ...]:
-    ids = field(samples, split, list, fail)
-    for sample_id in ids:
-        require(sample_id, str, f'an id in "{split}"', fail)
-    return tuple(ids)
+def _strings(record: dict, key: str, fail: Fail) -> tuple[str, ...]:
+    return tuple(require(item, str, f'an item of "{key}"', fail) for item in field(record, key, list, fail))

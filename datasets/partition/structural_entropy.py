@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 
 from datasets.errors import DataError, named
-from datasets.partition.base import CLIENTS, DrawThenApply, Sample, client_names
+from datasets.partition.base import CLIENTS, Partitioner, Sample, client_names
 from datasets.ranges import one_of, require
 
 FORMS = ("paper", "released_code")
@@ -39,12 +39,11 @@ def structural_entropy(degrees: Sequence[int], form: str = "paper") -> float:
     require(one_of(FORMS), form=form)
     if not len(degrees):
         raise DataError("a graph has no nodes", remedy="give every document a sentence")
+    log, counts = np.log2, np.asarray(degrees, np.float64)
     if form == "paper":
-        shares = np.unique(np.asarray(degrees), return_counts=True)[1] / len(degrees)
-        return float(-(shares * np.log(shares)).sum()) + 0.0
-    shares = np.asarray(degrees, np.float64) / len(degrees)
-    shares = shares[shares > 0]
-    return float(-(shares * np.log2(shares)).sum()) + 0.0
+        log, counts = np.log, np.unique(degrees, return_counts=True)[1]
+    shares = counts[counts > 0] / len(degrees)
+    return float(-(shares * log(shares)).sum()) + 0.0
 
 
 def entropies(samples: Sequence[Sample], form: str = "paper", graph: str = "released_code") -> np.ndarray:
@@ -68,7 +67,7 @@ def entropies(samples: Sequence[Sample], form: str = "paper", graph: str = "rele
 
 
 @attrs.frozen
-class StructuralEntropy(DrawThenApply):
+class StructuralEntropy(Partitioner):
     """The range of the structural entropy is cut into K parts, and a document goes to the client of its part.
 
     The range is that of the training samples; what lies beyond it (of a dev corpus) goes to the first or last client.
@@ -91,22 +90,16 @@ class StructuralEntropy(DrawThenApply):
 
     def __attrs_post_init__(self):
         if self.form == "paper":
-            if self.cuts is not None:
-                raise DataError(
-                    "the paper's form has no fixed cuts", remedy='leave cuts out, or form = "released_code"'
-                )
-            return
+            if self.cuts is None:
+                return
+            raise DataError("the paper's form has no fixed cuts", remedy='leave cuts out, or form = "released_code"')
         if self.graph != "released_code":
             raise DataError("the released cuts are for the released graph", remedy='leave graph out, or form = "paper"')
         if self.cuts not in RELEASED_CUTS:
-            raise DataError(
-                "the released form needs the cuts of a corpus", remedy=f"use cuts = one of {', '.join(RELEASED_CUTS)}"
-            )
-        if self.num_clients != len(RELEASED_CUTS[self.cuts]) + 1:
-            raise DataError(
-                f"the released cuts are for {len(RELEASED_CUTS[self.cuts]) + 1} clients",
-                remedy='use as many, or form = "paper"',
-            )
+            remedy = f"use cuts = one of {', '.join(RELEASED_CUTS)}"
+            raise DataError("the released form needs the cuts of a corpus", remedy=remedy)
+        if self.num_clients != 10:
+            raise DataError("the released cuts are for 10 clients", remedy='use as many, or form = "paper"')
 
     def draw(self, samples: Sequence[Sample], rng: np.random.Generator) -> np.ndarray:
         """Where the parts meet, float64 [K - 1], increasing; nothing is random."""
@@ -117,8 +110,8 @@ class StructuralEntropy(DrawThenApply):
 
     def apply(self, drawn: np.ndarray, samples: Sequence[Sample], rng: np.random.Generator) -> dict[str, list[int]]:
         """Client id to indices of samples; the clients stand in the order of the entropy."""
-        clients: dict[str, list[int]] = {client: [] for client in client_names(self.num_clients)}
-        names = list(clients)
+        names = client_names(self.num_clients)
+        clients: dict[str, list[int]] = {client: [] for client in names}
         # The released code's parts include their upper bound; the paper says of none which part a bound is in.
         values = entropies(samples, self.form, self.graph)
         for index, part in enumerate(np.digitize(values, drawn, right=self.form == "released_code")):

@@ -2,24 +2,21 @@
 
 import json
 
-import numpy as np
 import pytest
 from datasets_for_tests import corpus, refused
 from hypothesis import given
 from hypothesis import strategies as st
 
 from datasets.errors import DataError
-from datasets.federated import ClientExamples, FederatedExamples
 from datasets.partition import (
     ClientSamples,
     Dirichlet,
-    Iid,
     Partition,
     build_partition,
     read_partition,
     write_partition,
 )
-from datasets.partition.server_samples import draw_server_samples
+from datasets.partition.split import draw_server_samples
 
 labels_of_many = st.lists(st.integers(0, 2), min_size=4, max_size=60)
 RULE = Dirichlet(3, 1.0)  # a client may go without
@@ -51,13 +48,8 @@ def test_no_client_has_what_the_server_has(labels, share, seed, stratified):
 @given(st.integers(2, 400), st.sampled_from([0.01, 0.2, 0.5, 0.99]), st.integers(0, 9))
 def test_the_share_is_rounded_and_leaves_one_on_each_side(count, share, seed):
     ids = draw_server_samples(toy([0] * count).samples, share, seed=seed)
-    assert len(ids) == len(set(ids)) == min(count - 1, max(1, round(share * count)))
-    assert ids == draw_server_samples(toy([0] * count).samples, share, seed=seed)
-
-
-def test_other_seeds_draw_others():
-    samples = toy([0, 1] * 50).samples
-    assert draw_server_samples(samples, 0.2, seed=1) != draw_server_samples(samples, 0.2, seed=2)
+    assert len(ids) == min(count - 1, max(1, round(share * count)))
+    assert ids == tuple(sorted(set(ids), key=lambda i: int(i[1:]))), "in the order of the samples"
 
 
 @given(st.lists(st.integers(2, 40), min_size=1, max_size=3), st.sampled_from([0.05, 0.2, 0.6]), st.integers(0, 9))
@@ -71,36 +63,19 @@ def test_stratified_classes_are_in_proportion(sizes, share, seed):
         assert abs(found - share * size) <= 1.5
 
 
-def test_order_is_that_of_the_samples():
-    samples = toy([0, 1] * 20).samples
-    place = {s.sample_id: i for i, s in enumerate(samples)}
-    places = [place[i] for i in draw_server_samples(samples, 0.5, seed=4)]
-    assert places == sorted(places)
-
-
-def test_a_share_of_nothing_is_nothing():
-    assert draw_server_samples(toy([0, 1]).samples, 0, seed=0) == ()
-    partition = build_partition(toy([0, 1, 0, 1]), Iid(2), seed=0, test_share=0.5)
-    assert partition.server == () and "server_share" not in partition.options
-
-
 @pytest.mark.parametrize(
     ("labels", "options", "complaint"),
     [
         ([0], {}, "need two training samples"),
+        *(([0, 1, 0], {"share": share}, "the test share is not") for share in (-0.1, 1.0, True, "0.2")),
         ([0] * 30 + [1], {"stratified": True}, 'none of class "rare"; leave the class out'),
         ([0] * 300 + [1] * 2, {}, 'none of class "rare"; set server_stratified = true'),
     ],
 )
 def test_what_the_server_cannot_have(labels, options, complaint):
     with pytest.raises(DataError, match=complaint):
-        draw_server_samples(toy(labels).samples, 0.1, seed=0, label_names=("common", "rare", "never"), **options)
-
-
-@pytest.mark.parametrize("share", [-0.1, 1.0, True, "0.2"])
-def test_impossible_shares(share):
-    with pytest.raises(DataError):
-        draw_server_samples(toy([0, 1, 0]).samples, share, seed=0)
+        options = {"share": 0.1, "label_names": ("common", "rare", "never"), **options}
+        draw_server_samples(toy(labels).samples, seed=0, **options)
 
 
 def a_partition(**changes):
@@ -123,27 +98,3 @@ def test_files_name_the_servers_samples(tmp_path):
     write_partition(a_partition(server=()), path)
     assert "server" not in json.loads(path.read_text("utf-8")), "files without are as they were"
     assert read_partition(path) == a_partition(server=())
-
-
-def test_a_corpus_has_to_have_them(tmp_path):
-    samples = toy([0, 1, 0, 1])
-    ids = [s.sample_id for s in samples.samples]
-    clients = {"a": ClientSamples(tuple(ids[:2]), ())}
-    path = tmp_path / "p.json"
-    write_partition(a_partition(clients=clients, server=tuple(ids[2:])), path)
-    assert read_partition(path, samples).server == tuple(ids[2:])
-    write_partition(a_partition(clients=clients, server=("elsewhere", *ids[2:])), path)
-    assert "is not in the corpus" in refused(read_partition, path, samples)
-    write_partition(a_partition(clients=clients, server=(ids[2],)), path)
-    assert "is held by no client" in refused(read_partition, path, samples)
-
-
-def arrays(count, width=3):
-    return {"x": np.zeros([count, width], np.float32), "y": np.zeros([count], np.int32)}
-
-
-def test_the_servers_examples_have_the_clients_form():
-    client = ClientExamples("a", arrays(2), arrays(0))
-    assert len(FederatedExamples((client,), ("c",), arrays(4)).server["y"]) == 4
-    assert "its arrays differ" in refused(FederatedExamples, (client,), ("c",), arrays(4, width=2))
-    assert "the server: has no examples" in refused(FederatedExamples, (client,), ("c",), arrays(0))

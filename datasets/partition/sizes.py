@@ -1,4 +1,4 @@
-"""Clients of different sizes and the same distribution."""
+"""Clients are random samples of the whole, of equal sizes or of different ones."""
 
 from __future__ import annotations
 
@@ -10,12 +10,37 @@ import numpy as np
 
 from datasets.apportion import by_cumulative_shares
 from datasets.errors import DataError
-from datasets.partition.base import ALPHA, CLIENTS, DrawThenApply, Sample, client_names, dirichlet_shares
+from datasets.partition.base import ALPHA, CLIENTS, Partitioner, Sample, client_names, dirichlet_shares
 from datasets.ranges import whole_number
 
 
 @attrs.frozen
-class Quantity(DrawThenApply):
+class Iid(Partitioner):
+    """Samples are shuffled and dealt out: the clients' sizes differ by one at most.
+
+    Attributes:
+      num_clients: K, at least 1 and at most the number of training samples.
+    """
+
+    num_clients: int = attrs.field(validator=CLIENTS)
+    name: ClassVar[str] = "iid"
+
+    def draw(self, samples: Sequence[Sample], rng: np.random.Generator) -> None:
+        """Nothing; raises DataError if there are more clients than samples."""
+        if self.num_clients > len(samples):
+            raise DataError(
+                f"{self.num_clients} clients cannot share {len(samples)} samples",
+                remedy=f"use at most {len(samples)} clients",
+            )
+
+    def apply(self, drawn: None, samples: Sequence[Sample], rng: np.random.Generator) -> dict[str, list[int]]:
+        order = rng.permutation(len(samples))
+        names = client_names(self.num_clients)
+        return {client: sorted(order[k :: self.num_clients].tolist()) for k, client in enumerate(names)}
+
+
+@attrs.frozen
+class Quantity(Partitioner):
     """The clients' shares of the samples are p ~ Dir_K(alpha); which samples they get is random (Li et al., ICDE 2022).
 
     Attributes:
@@ -41,10 +66,7 @@ class Quantity(DrawThenApply):
         return (self.min_size + by_cumulative_shares(left, shares)) / len(samples)
 
     def apply(self, drawn: np.ndarray, samples: Sequence[Sample], rng: np.random.Generator) -> dict[str, list[int]]:
-        """Client id to indices of samples."""
-        order = rng.permutation(len(samples))
         ends = np.cumsum(by_cumulative_shares(len(samples), drawn))
-        parts = np.split(order, ends[:-1])
-        return {
-            client: sorted(part.tolist()) for client, part in zip(client_names(self.num_clients), parts, strict=True)
-        }
+        parts = np.split(rng.permutation(len(samples)), ends[:-1])
+        names = client_names(self.num_clients)
+        return {client: sorted(part.tolist()) for client, part in zip(names, parts, strict=True)}
