@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -120,11 +120,8 @@ def load(
     """
     found = find_data_set(name)
     if found.kind != kind:
-        raise DataError(
-            f"holds no {KINDS[kind][0]}",
-            record=f"data set {name}",
-            remedy=f'use it with task.name = "{KINDS[found.kind][1]}"',
-        )
+        remedy = f'use it with task.name = "{KINDS[found.kind][1]}"'
+        raise DataError(f"holds no {KINDS[kind][0]}", record=f"data set {name}", remedy=remedy)
     if "label" in options:
         options["label"] = label_choice(found, options["label"])
     given = {option: value for option, value in options.items() if value is not None}
@@ -156,15 +153,15 @@ def split_file(name: str, split: str, data_dir: PathLike | None = None) -> Path:
             record=f"data set {name}",
             remedy=f"use one of {', '.join(found.files)}" if found.files else "it is generated",
         )
-    others = [other for other in found.files if other != split and _is_there(name, found.files[other], data_dir)]
-    return locate(name, found.files[split], data_dir, others)
+    return locate(name, found.files[split], data_dir)
 
 
 def files_there(name: str, data_dir: PathLike | None = None) -> dict[str, bool]:
     """The files of a data set, as the catalogue names them, and whether they are there."""
     found = find_data_set(name)
     files = list(found.files.values()) + ([found.vocabulary] if found.vocabulary else [])
-    return {file: _is_there(name, file, data_dir) for file in files}
+    root = _root(name, data_dir)
+    return {file: bool(root and with_or_without_gz(root / file)) for file in files}
 
 
 def _root(name: str, data_dir: PathLike | None) -> Path | None:
@@ -175,32 +172,17 @@ def _root(name: str, data_dir: PathLike | None) -> Path | None:
     return Path(folder) if folder else None
 
 
-def _is_there(name: str, file: str, data_dir: PathLike | None) -> bool:
-    root = _root(name, data_dir)
-    return root is not None and with_or_without_gz(root / file) is not None
-
-
-def locate(name: str, file: str, data_dir: PathLike | None, others: Sequence[str] = ()) -> Path:
-    """A file of a data set, with or without ``.gz``. Raises DataError, which names it, if it is not there.
-
-    Args:
-      name: The data set.
-      file: As the catalogue names it.
-      data_dir: The data folder.
-      others: Splits that are there, for the message.
-    """
-    root = _root(name, data_dir)
+def locate(name: str, file: str, data_dir: PathLike | None) -> Path:
+    """A file of a data set, with or without ``.gz``. Raises DataError, which names it, if it is not there."""
+    root, found = _root(name, data_dir), find_data_set(name)
     remedy = f"--data DIR or the environment variable {ENVIRONMENT_VARIABLE}"
     if root is None:
-        raise DataError(
-            f"needs the file {file} in a data folder, and none is given",
-            record=f"data set {name}",
-            remedy=f"name the folder by {remedy}",
-        )
-    path = with_or_without_gz(root / file)
-    if path is not None:
+        reason = f"needs the file {file} in a data folder, and none is given"
+        raise DataError(reason, record=f"data set {name}", remedy=f"name the folder by {remedy}")
+    if path := with_or_without_gz(root / file):
         return path
-    remedy = f"put it there ({find_data_set(name).available_from}), or name another folder by {remedy}"
-    if others:
+    remedy = f"put it there ({found.available_from}), or name another folder by {remedy}"
+    others = [split for split, other in found.files.items() if with_or_without_gz(root / other)]
+    if others and file != found.vocabulary:
         remedy = f"the split {' or '.join(others)} is there; or {remedy}"
     raise DataError("no such file (nor with .gz)", path=root / file, remedy=remedy)

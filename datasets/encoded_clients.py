@@ -9,7 +9,7 @@ import numpy as np
 
 from datasets.dialogues.records import TextCorpus
 from datasets.errors import DataError
-from datasets.federated import ClientExamples, Examples, FederatedExamples
+from datasets.federated import FederatedExamples, given_out
 from datasets.partition import Partition
 from datasets.relations.records import RelationCorpus
 from datasets.text.encoding import TextEncoding
@@ -40,18 +40,13 @@ def encode_partition(
 ) -> FederatedExamples:
     """The clients' examples, `tokens` int32 [n, max_length] and `y` int32 [n]; every text is encoded once.
 
-    Args:
-      corpora: The corpus, or the corpus and the dev corpus if the split is the official one.
-      partition: A partition of them.
-      encoding: From texts to ids.
-
     Raises:
       DataError: the partition is not one of these corpora, or they differ in their classes.
     """
     corpora = (corpora,) if isinstance(corpora, TextCorpus) else tuple(corpora)
-    _check(corpora, partition)
-    tokens = encoding.encode([sample.text for corpus in corpora for sample in corpus.samples])
-    return _give_out(corpora, partition, {"tokens": tokens})
+    samples = _samples(corpora, partition)
+    arrays = {"tokens": encoding.encode([sample.text for sample in samples]), "y": _labels(samples)}
+    return given_out(partition, samples, arrays, corpora[0].label_names)
 
 
 def encode_relations(
@@ -61,44 +56,22 @@ def encode_relations(
 
     A client's test examples are sorted by their length, because evaluation pads a batch to its longest text.
 
-    Args:
-      corpora: The corpus, or the corpus and the corpus of test samples.
-      partition: A partition of them.
-      encoding: From pairs of mentions to arrays.
-
     Raises:
       DataError: the partition is not one of these corpora, or they differ in their classes.
     """
     corpora = (corpora,) if isinstance(corpora, RelationCorpus) else tuple(corpora)
-    _check(corpora, partition)
-    encoded = encoding.encode([mention for corpus in corpora for mention in corpus.mentions])
-    lengths = encoded.arrays["attention_mask"].sum(axis=1)
-    return _give_out(corpora, partition, encoded.arrays, order_test_by=lengths), encoded.report
+    mentions = _samples(corpora, partition)
+    encoded = encoding.encode(mentions)
+    lengths, arrays = encoded.arrays["attention_mask"].sum(axis=1), {**encoded.arrays, "y": _labels(mentions)}
+    return given_out(partition, mentions, arrays, corpora[0].label_names, lengths), encoded.report
 
 
-def _check(corpora: Sequence[TextCorpus | RelationCorpus], partition: Partition) -> None:
+def _samples(corpora: Sequence[TextCorpus | RelationCorpus], partition: Partition) -> list:
     partition.check_against(*corpora)
     if len({corpus.label_names for corpus in corpora}) != 1:
         raise DataError("the corpora differ in their classes", remedy="read them with the same label_names")
+    return [sample for corpus in corpora for sample in corpus.samples]
 
 
-def _give_out(corpora, partition: Partition, arrays: Examples, order_test_by: np.ndarray | None = None):
-    """FederatedExamples of arrays whose rows are all samples of the corpora, one corpus after the other."""
-    samples = [sample for corpus in corpora for sample in corpus.samples]
-    arrays = {**arrays, "y": np.array([sample.label for sample in samples], np.int32)}
-    row_of = {sample.sample_id: row for row, sample in enumerate(samples)}
-
-    def examples(sample_ids: Sequence[str], order_by: np.ndarray | None = None) -> Examples:
-        rows = np.array([row_of[sample_id] for sample_id in sample_ids], np.int64)
-        if order_by is not None:
-            rows = rows[np.argsort(order_by[rows], kind="stable")]
-        return {name: array[rows] for name, array in arrays.items()}
-
-    return FederatedExamples(
-        tuple(
-            ClientExamples(client, examples(ids.train), examples(ids.test, order_test_by))
-            for client, ids in partition.clients.items()
-        ),
-        corpora[0].label_names,
-        examples(partition.server) if partition.server else None,
-    )
+def _labels(samples: Sequence[Any]) -> np.ndarray:
+    return np.array([sample.label for sample in samples], np.int32)

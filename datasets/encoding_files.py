@@ -9,7 +9,6 @@ from typing import Any
 from datasets.documents.encoding import DocumentEncoding
 from datasets.errors import DataError
 from datasets.text.relation_encoding import RelationEncoding
-from datasets.text.stored_tokenizer import tokenizer_from_json, tokenizer_to_json
 
 VERSION = 1
 
@@ -45,7 +44,7 @@ def relation_encoding_from_json(text: str) -> RelationEncoding:
     _check(types is None or _all_strings(types, dict), '"type_texts" is not an object of strings')
     _check(isinstance(value["unit"], str), '"unit" is not a string')
     return RelationEncoding(
-        tokenizer_from_json(value),
+        _tokenizer(value),
         value["max_length"],
         blind=value["blind"],
         markers=tuple(value["markers"]),
@@ -58,11 +57,34 @@ def document_encoding_from_json(text: str) -> DocumentEncoding:
     """What `document_encoding_to_json` wrote. Raises DataError for anything else."""
     value = _value(text, DOCUMENTS, ("marker", "longest"))
     _check(isinstance(value["marker"], str), '"marker" is not a string')
-    return DocumentEncoding(tokenizer_from_json(value), longest=value["longest"], marker=value["marker"])
+    return DocumentEncoding(_tokenizer(value), longest=value["longest"], marker=value["marker"])
 
 
 def _text(value: Mapping[str, Any], tokenizer: Any) -> str:
-    return json.dumps({**value, "version": VERSION, **tokenizer_to_json(tokenizer)}, ensure_ascii=False)
+    """With all that makes the ids of a fast tokenizer of `transformers`: `tokenizer` as the library `tokenizers` writes
+    it (`tokenizer.json`), and `special`, names such as `cls_token` to the pieces."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise DataError("the tokenizer is not a fast one and cannot be stored", remedy="use a fast tokenizer")
+    special = {
+        name: [str(piece) for piece in value] if isinstance(value, list | tuple) else str(value)
+        for name, value in tokenizer.special_tokens_map.items()
+    }
+    stored = {**value, "version": VERSION, "special": special, "tokenizer": json.loads(backend.to_str())}
+    return json.dumps(stored, ensure_ascii=False)
+
+
+def _tokenizer(value: Mapping[str, Any]) -> Any:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    problem = None
+    try:
+        backend = Tokenizer.from_str(json.dumps(value["tokenizer"], ensure_ascii=False))
+        return PreTrainedTokenizerFast(tokenizer_object=backend, **value["special"])
+    except Exception as error:  # whatever a damaged file makes of the tokenizers library
+        problem = type(error).__name__
+    raise DataError(f"is not the JSON of a tokenizer ({problem})", remedy="export the model again")
 
 
 def _check(good: bool, reason: str) -> None:

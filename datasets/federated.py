@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -71,14 +73,39 @@ class FederatedExamples:
 
     def pooled(self, split: str) -> Examples:
         """The examples of all clients in one, in the clients' order; `split` is ``train`` or ``test``."""
-        if split not in SPLITS:
-            raise DataError("unknown split", record=named("split", split), remedy=f"use {' or '.join(SPLITS)}")
         parts = [getattr(client, split) for client in self.clients]
         return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 
     def size(self, split: str) -> int:
         """The number of examples of a split over all clients."""
         return sum(len(getattr(client, split)["y"]) for client in self.clients)
+
+
+def given_out(
+    partition: Any, samples: Sequence[Any], arrays: Examples, label_names: tuple[str, ...], order_test_by=None
+) -> FederatedExamples:
+    """The rows of arrays [n, ...] at the clients (and the server) that a `datasets.partition.Partition` names.
+
+    Args:
+      partition: Of the samples.
+      samples: n of them, in the order of the rows.
+      arrays: With the labels.
+      label_names: The classes.
+      order_test_by: [n]; a client's test examples are sorted by it, their lengths: evaluation pads to the longest.
+    """
+    row_of = {sample.sample_id: row for row, sample in enumerate(samples)}
+
+    def examples(sample_ids: Sequence[str], order_by: np.ndarray | None = None) -> Examples:
+        rows = np.array([row_of[sample_id] for sample_id in sample_ids], np.int64)
+        if order_by is not None:
+            rows = rows[np.argsort(order_by[rows], kind="stable")]
+        return {name: array[rows] for name, array in arrays.items()}
+
+    clients = (
+        ClientExamples(client, examples(ids.train), examples(ids.test, order_test_by))
+        for client, ids in partition.clients.items()
+    )
+    return FederatedExamples(tuple(clients), label_names, examples(partition.server) if partition.server else None)
 
 
 def _check(examples: Examples, num_classes: int, record: str) -> int:

@@ -46,9 +46,7 @@ def read_consultations(path: PathLike, *, split: str = "train") -> tuple[Consult
     A consultation may occur more than once in the file with different annotations (seven do in the release's
     training split); the same record twice is refused.
 
-    Args:
-      path: JSON lines, or the release's text.
-      split: Which of the release's splits; JSON lines hold one.
+    `split` says which of the release's splits; JSON lines hold one.
 
     Raises:
       DataError: the file is missing, a line is not JSON, the release's text lacks the split or is not a list of
@@ -122,38 +120,25 @@ def self_reports(
 ) -> TextCorpus:
     """One sample a consultation: the self report, labelled with its disease; fields: `disease`.
 
-    The document is the consultation's id; the sample's is ``<consult_id>/<n>``, n = 1 for its first record.
-
-    Args:
-      consultations: As read by `read_consultations`.
-      label_names: The classes; for a dev split those of the training split. By default the diseases that occur,
-        sorted.
-      name: The corpus's name.
-      path: The file, for messages.
+    The document is the consultation's id; the sample's is ``<consult_id>/<n>``, n = 1 for its first record. The classes
+    are `label_names` (for a dev split those of the training split), by default the diseases that occur, sorted.
 
     Raises:
       DataError: a disease that is not in `label_names`.
     """
-    names = tuple(label_names) if label_names is not None else tuple(sorted({c.disease for c in consultations}))
+    names = tuple(sorted({c.disease for c in consultations}) if label_names is None else label_names)
     samples, count = [], Counter()
-    for consultation in consultations:
-        count[consultation.consult_id] += 1
-        if consultation.disease not in names:
+    for one in consultations:
+        count[one.consult_id] += 1
+        if one.disease not in names:
             raise DataError(
                 "its disease is none of the training split's classes",
                 path=path,
-                record=named("consultation", consultation.consult_id),
+                record=named("consultation", one.consult_id),
                 remedy="train on data with this disease, or remove the consultation",
             )
-        samples.append(
-            LabelledText(
-                f"{consultation.consult_id}/{count[consultation.consult_id]}",
-                consultation.consult_id,
-                consultation.self_report,
-                names.index(consultation.disease),
-                {"disease": consultation.disease},
-            )
-        )
+        sample_id, fields = f"{one.consult_id}/{count[one.consult_id]}", {"disease": one.disease}
+        samples.append(LabelledText(sample_id, one.consult_id, one.self_report, names.index(one.disease), fields))
     repeated = sum(n > 1 for n in count.values())
     notes = (f"{repeated} consultations occur more than once in the file",) if repeated else ()
     return TextCorpus(name, tuple(samples), names, notes)

@@ -60,11 +60,8 @@ def read_dialogues(path: PathLike) -> tuple[Dialogue, ...]:
     if not content:
         raise DataError("has no dialogues", path=path, remedy="give it at least one dialogue")
     if not any(_labelled(value) for value in content.values()):
-        raise DataError(
-            "has sentences without labels, as the test file that is given out",
-            path=path,
-            remedy="use the train or dev file; predict takes its sentences as lines of text",
-        )
+        remedy = "use the train or dev file; predict takes its sentences as lines of text"
+        raise DataError("has sentences without labels, as the test file that is given out", path=path, remedy=remedy)
     return tuple(_dialogue(key, value, n, path) for n, (key, value) in enumerate(content.items(), 1))
 
 
@@ -84,45 +81,31 @@ def read_symptom_vocabulary(path: PathLike) -> tuple[str, ...]:
     Raises:
       DataError: the header is another, or a line is empty or holds a blank or a comma.
     """
-    lines = [line.strip() for line in decode(read_bytes(path), path).split("\n")]
-    if lines[-1] == "":
-        lines.pop()
-    if not lines or lines[0] != "norm":
+    lines = [line.strip() for line in decode(read_bytes(path), path).rstrip().split("\n")]
+    if lines[0] != "norm":
         raise DataError('the header is not "norm"', path=path, line=1, remedy='make "norm" the first line')
     for number, word in enumerate(lines[1:], 2):
         if not word or "," in word or len(word.split()) != 1:
-            raise DataError(
-                "is not one symptom name",
-                path=path,
-                line=number,
-                remedy="write one name a line, without blanks and commas",
-            )
+            remedy = "write one name a line, without blanks and commas"
+            raise DataError("is not one symptom name", path=path, line=number, remedy=remedy)
     return tuple(dict.fromkeys(lines[1:]))
 
 
 def labelled_sentences(
-    dialogues: Sequence[Dialogue],
-    label: str = "symptom_presence",
-    *,
-    name: str = "imcs_v2",
-    path: PathLike | None = None,
+    dialogues: Sequence[Dialogue], label: str, *, name: str = "imcs_v2", path: PathLike | None = None
 ) -> TextCorpus:
     """One sample a sentence; its document is the dialogue, its fields are `diagnosis` (where known) and `speaker`.
 
     Args:
       dialogues: As read by `read_dialogues`.
-      label: `symptom_presence` (0: the sentence states no symptom, 1: it states one), `symptom_type` (0 absent,
-        1 present, 2 unclear; sentences without a symptom or with symptoms of several types are left out, and counted
-        in the notes) or `dialogue_act` (the 16 IMCS intents).
-      name: The corpus's name.
-      path: The file, for messages.
+      label: One of `LABELS`: `symptom_presence` (0: the sentence states no symptom, 1: it states one), `symptom_type`
+        (0 absent, 1 present, 2 unclear; sentences without a symptom or with symptoms of several types are left out, and
+        counted in the notes) or `dialogue_act` (the 16 IMCS intents).
 
     Raises:
-      DataError: an unknown label choice, or dialogues without the labels asked for.
+      DataError: dialogues without the labels asked for.
     """
-    if label not in LABELS:
-        raise DataError("unknown label choice", record=named("label", label), remedy=f"use one of {', '.join(LABELS)}")
-    samples, without, mixed, empty = [], 0, 0, 0
+    samples, without, mixed = [], 0, 0
     for dialogue in dialogues:
         for utterance in dialogue.utterances:
             types = set(utterance.symptom_type)
@@ -135,15 +118,18 @@ def labelled_sentences(
             else:
                 without, mixed = without + (not types), mixed + bool(types)
                 continue
-            empty += not utterance.text.strip()
-            samples.append(_sample(dialogue, utterance, value))
+            fields = {"speaker": utterance.speaker}
+            if dialogue.diagnosis is not None:
+                fields["diagnosis"] = dialogue.diagnosis
+            sample_id = f"{dialogue.example_id}/{utterance.sentence_id}"
+            samples.append(LabelledText(sample_id, dialogue.example_id, utterance.text, value, fields))
     if not samples:
         raise DataError(f"has no sentences with the label {label}", path=path, remedy="choose another label")
     notes = []
     if without or mixed:
         notes.append(f"{without} sentences without a symptom left out")
         notes.append(f"{mixed} sentences with symptoms of several types left out")
-    if empty:
+    if empty := sum(not sample.text.strip() for sample in samples):
         notes.append(f"{empty} sentences hold no text")
     label_names = {
         "symptom_presence": ("no_symptom", "symptom"),
@@ -153,19 +139,11 @@ def labelled_sentences(
     return TextCorpus(name, tuple(samples), label_names, tuple(notes))
 
 
-def _sample(dialogue: Dialogue, utterance: Utterance, label: int) -> LabelledText:
-    fields = {"speaker": utterance.speaker}
-    if dialogue.diagnosis is not None:
-        fields["diagnosis"] = dialogue.diagnosis
-    sample_id = f"{dialogue.example_id}/{utterance.sentence_id}"
-    return LabelledText(sample_id, dialogue.example_id, utterance.text, label, fields)
-
-
 def _act(dialogue: Dialogue, utterance: Utterance, path: PathLike | None) -> int:
-    if utterance.dialogue_act in DIALOGUE_ACTS:
+    if utterance.dialogue_act is not None:
         return DIALOGUE_ACTS.index(utterance.dialogue_act)
     raise DataError(
-        "has no dialogue act" if utterance.dialogue_act is None else "its dialogue act is none of the 16 IMCS intents",
+        "has no dialogue act",
         path=path,
         record=named("sentence", f"{dialogue.example_id}/{utterance.sentence_id}"),
         remedy="choose the label symptom_presence or symptom_type, or a file with dialogue acts",
@@ -185,9 +163,8 @@ def _dialogue(example_id: str, value: Any, position: int, path: PathLike) -> Dia
     for number, sentence in enumerate(sentences, 1):
         utterance = _utterance(sentence, functools.partial(fail, record=f"{record}, sentence number {number}"))
         if utterance.sentence_id in seen:
-            raise fail(
-                f"sentence number {number} repeats the id of another", remedy="give every sentence an id of its own"
-            )
+            reason = f"sentence number {number} repeats the id of another"
+            raise fail(reason, remedy="give every sentence an id of its own")
         seen.add(utterance.sentence_id)
         utterances.append(utterance)
     return Dialogue(
@@ -210,9 +187,8 @@ def _utterance(sentence: Any, fail: Fail) -> Utterance:
     norms = field(sentence, "symptom_norm", list, fail)
     types = field(sentence, "symptom_type", list, fail)
     if len(norms) != len(types):
-        raise fail(
-            f"has {len(norms)} symptom names but {len(types)} symptom types", remedy="give every symptom one type"
-        )
+        reason = f"has {len(norms)} symptom names but {len(types)} symptom types"
+        raise fail(reason, remedy="give every symptom one type")
     for norm in norms:
         require(norm, str, "a symptom name", fail)
     text = field(sentence, "sentence", str, fail)

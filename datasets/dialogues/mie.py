@@ -15,7 +15,7 @@ from dataclasses import field as data_field
 from datasets.catalogue import data_set
 from datasets.dialogues import imcs_v2
 from datasets.dialogues.records import LabelledText, TextCorpus
-from datasets.errors import DataError, named
+from datasets.errors import DataError
 from datasets.files import PathLike, read_json
 from datasets.json_values import field, require
 
@@ -76,17 +76,8 @@ def read_windows(path: PathLike, *, split: str = "dev") -> tuple[Window, ...]:
 def labelled_windows(windows: Sequence[Window], label: str = "symptom_mentioned", *, name="mie_windows") -> TextCorpus:
     """One sample a window: its utterances that are not empty, joined by line feeds; its document is the dialogue.
 
-    Args:
-      windows: As read by `read_windows`.
-      label: `symptom_mentioned`, `test_mentioned`, `surgery_mentioned` or `general_information_mentioned`: 1 if the
-        window has a fact of that category.
-      name: The corpus's name.
-
-    Raises:
-      DataError: an unknown label choice.
+    `label` is one of `CATEGORIES`: 1 if the window has a fact of that category.
     """
-    if label not in CATEGORIES:
-        raise DataError("unknown label choice", record=named("label", label), remedy=f"use one of {', '.join(LABELS)}")
     samples = tuple(
         LabelledText(
             window.window_id,

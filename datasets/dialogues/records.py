@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -80,18 +81,13 @@ class TextCorpus:
     def __post_init__(self):
         if not self.samples:
             raise DataError("has no samples", record=f"corpus {self.name}", remedy="give it at least one sample")
-        seen = set()
+        seen, classes = set(), len(self.label_names)
         for position, sample in enumerate(self.samples, 1):
+            fail = functools.partial(DataError, record=named("sample", sample.sample_id, position))
             if sample.sample_id in seen:
-                raise DataError(
-                    "duplicate id in the corpus",
-                    record=named("sample", sample.sample_id, position),
-                    remedy="give every sample an id of its own",
-                )
+                raise fail("duplicate id in the corpus", remedy="give every sample an id of its own")
             seen.add(sample.sample_id)
-            if not 0 <= sample.label < len(self.label_names):
-                raise DataError(
-                    f"its label {sample.label} is none of the {len(self.label_names)} classes",
-                    record=named("sample", sample.sample_id, position),
-                    remedy=f"use 0 to {len(self.label_names) - 1}",
+            if not 0 <= sample.label < classes:
+                raise fail(
+                    f"its label {sample.label} is none of the {classes} classes", remedy=f"use 0 to {classes - 1}"
                 )

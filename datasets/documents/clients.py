@@ -11,7 +11,7 @@ from datasets.documents.corpus import LABEL_NAMES, DocumentCorpus
 from datasets.documents.encoding import DocumentEncoding, EncodedDocuments
 from datasets.documents.scoring import GoldFacts, gold_facts
 from datasets.errors import DataError
-from datasets.federated import ClientExamples, Examples, FederatedExamples
+from datasets.federated import FederatedExamples, given_out
 from datasets.partition import Partition
 
 
@@ -40,12 +40,6 @@ def encode_document_clients(
 
     All arrays have the same widths. A client's test examples are sorted by their length.
 
-    Args:
-      corpora: The corpus, or the corpora that the partition gives out.
-      partition: A partition of them.
-      encoding: From documents to arrays.
-      held_out: Name to the documents at the server.
-
     Raises:
       DataError: the partition is not one of these corpora, the corpora differ in their relations, a held-out document
         stands among the clients' as well, or one that the encoding refuses.
@@ -58,27 +52,11 @@ def encode_document_clients(
         raise DataError("the corpora differ in their relations", remedy="read them with the same rule")
     _check_apart(corpora, held_out)
     encoded = encoding.encode_together(everything)
-    samples = [sample for corpus in corpora for sample in corpus.samples]
     arrays = {
         name: np.concatenate([part.arrays[name] for part in encoded[: len(corpora)]]) for name in encoded[0].arrays
     }
-    lengths = arrays["attention_mask"].sum(axis=1)
-    row_of = {sample.sample_id: row for row, sample in enumerate(samples)}
-
-    def examples(sample_ids: Sequence[str], *, by_length: bool = False) -> Examples:
-        rows = np.array([row_of[sample_id] for sample_id in sample_ids], np.int64)
-        if by_length:
-            rows = rows[np.argsort(lengths[rows], kind="stable")]
-        return {name: array[rows] for name, array in arrays.items()}
-
-    federated = FederatedExamples(
-        tuple(
-            ClientExamples(client, examples(ids.train), examples(ids.test, by_length=True))
-            for client, ids in partition.clients.items()
-        ),
-        LABEL_NAMES,
-        examples(partition.server) if partition.server else None,
-    )
+    samples, lengths = [sample for corpus in corpora for sample in corpus.samples], arrays["attention_mask"].sum(axis=1)
+    federated = given_out(partition, samples, arrays, LABEL_NAMES, lengths)
     kept = {
         name: HeldOutDocuments(name, _by_length(part), gold_facts(corpus))
         for (name, corpus), part in zip(held_out.items(), encoded[len(corpora) :], strict=True)
@@ -101,6 +79,5 @@ def _check_apart(corpora: Sequence[DocumentCorpus], held_out: dict[str, Document
 
 def _by_length(encoded: EncodedDocuments) -> EncodedDocuments:
     order = np.argsort(encoded.lengths, kind="stable")
-    return EncodedDocuments(
-        {name: array[order] for name, array in encoded.arrays.items()}, tuple(encoded.pairs[row] for row in order)
-    )
+    arrays = {name: array[order] for name, array in encoded.arrays.items()}
+    return EncodedDocuments(arrays, tuple(encoded.pairs[row] for row in order))

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from datasets.documents.graph import GRAPHS, node_degrees, sentences_of
+from datasets.documents.graph import adjacency, sentences_of
 from datasets.documents.records import Document, EntityMention
 from datasets.errors import DataError, named
+from datasets.partition.structural_entropy import GRAPHS
 
 LABEL_NAMES = ("unrelated", "related")
 """The classes of documents, for statistics: without and with a positive pair."""
@@ -48,28 +49,12 @@ class DocumentSample:
       document: The text, its mentions and facts.
       entities: In the order of their first mentions.
       pairs: In the order of heads, then tails; a document may have none.
-
-    Raises:
-      DataError: a pair of an entity that there is not or with itself, or a pair twice.
     """
 
     sample_id: str
     document: Document
     entities: tuple[DocumentEntity, ...] = field(repr=False)
     pairs: tuple[DocumentPair, ...] = field(repr=False)
-
-    def __post_init__(self):
-        seen = set()
-        for pair in self.pairs:
-            key = (pair.head, pair.tail)
-            known = all(0 <= index < len(self.entities) for index in key)
-            if not known or pair.head == pair.tail or key in seen:
-                raise DataError(
-                    "duplicate pair" if key in seen else "a pair is not one of two of its entities",
-                    record=named("document", self.document_id),
-                    remedy="build the pairs with document_corpus",
-                )
-            seen.add(key)
 
     @property
     def document_id(self) -> str:
@@ -88,10 +73,10 @@ class DocumentSample:
 
     @cached_property
     def degrees(self) -> Mapping[str, tuple[int, ...]]:
-        """Name of a document graph -> the degrees of its nodes, for `structural_entropy`; see `node_degrees`."""
+        """Name of a document graph -> how many edges leave each node, for `structural_entropy`; see `adjacency`."""
         entities, sentences = [entity.mentions for entity in self.entities], sentences_of(self.document)
         pairs = [(pair.head, pair.tail) for pair in self.pairs]
-        return {graph: node_degrees(entities, sentences, pairs, graph) for graph in GRAPHS}
+        return {g: tuple(adjacency(entities, sentences, pairs, g).sum(axis=1).tolist()) for g in GRAPHS}
 
     def pair_ids(self, pair: DocumentPair) -> tuple[str, str, str]:
         """Document, head and tail: what the evaluation compares with the gold."""
@@ -109,7 +94,7 @@ class DocumentCorpus:
       notes: What a report has to say about the corpus.
 
     Raises:
-      DataError: no samples, an id or relation twice, or a pair with a label outside of `relation_names`.
+      DataError: no samples, or an id twice.
     """
 
     name: str
@@ -118,24 +103,14 @@ class DocumentCorpus:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self):
-        record = f"corpus {self.name}"
         if not self.samples:
-            raise DataError("has no documents", record=record, remedy="give it at least one")
-        if not self.relation_names or len(set(self.relation_names)) != len(self.relation_names):
-            raise DataError("has no relation, or one twice", record=record, remedy="name every relation once")
+            raise DataError("has no documents", record=f"corpus {self.name}", remedy="give it at least one")
         seen = set()
         for position, sample in enumerate(self.samples, 1):
-            where = named("document", sample.document_id, position)
             if sample.sample_id in seen:
+                where = named("document", sample.document_id, position)
                 raise DataError("duplicate id", record=where, remedy="give every document an id of its own")
             seen.add(sample.sample_id)
-            if any(not 0 <= label < len(self.relation_names) for pair in sample.pairs for label in pair.labels):
-                raise DataError("a pair's label is no relation", record=where, remedy="use the index of relation_names")
-
-    @property
-    def documents(self) -> tuple[Document, ...]:
-        """The documents of the samples."""
-        return tuple(sample.document for sample in self.samples)
 
     @property
     def label_names(self) -> tuple[str, ...]:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, field
 
 import numpy as np
 
 from datasets.documents.corpus import DocumentCorpus, DocumentSample
 from datasets.errors import DataError, named
 from datasets.federated import Examples
+from datasets.ranges import require, whole_number
 from datasets.text.relation_encoding import Tokenizer, tokenized
 
 MARKER = "*"
+
+_Row = tuple[list[int], list[tuple[int, int]]]
+"""The ids of a document, and for each mention (marker's place, entity)."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +37,11 @@ def identified_pairs(samples: Sequence[DocumentSample]) -> tuple[tuple[PairId, .
 
 @dataclass(frozen=True)
 class Widths:
-    """The fixed widths of the arrays of some documents: their maxima, each at least 1.
+    """The fixed widths L, M and P of the arrays of some documents: their maxima, each at least 1."""
 
-    Attributes:
-      pieces: L, word pieces with markers, [CLS] and [SEP].
-      mentions: M, a composite mention once for each entity.
-      pairs: P.
-    """
-
-    pieces: int = 1
-    mentions: int = 1
-    pairs: int = 1
+    pieces: int
+    mentions: int
+    pairs: int
 
 
 @dataclass(frozen=True)
@@ -65,10 +63,7 @@ class EncodedDocuments:
 
     def notes(self) -> tuple[str, ...]:
         """What a report has to say: the documents' lengths."""
-        lengths = self.lengths
-        if not len(lengths):
-            return ()
-        longer = int((lengths > 512).sum())
+        lengths, longer = self.lengths, int((self.lengths > 512).sum())
         return (
             f"documents of {int(np.median(lengths))} pieces in the median, {int(lengths.max())} at most, "
             f"{longer} of {len(lengths)} longer than 512",
@@ -106,10 +101,8 @@ class DocumentEncoding:
                 f'the tokenizer does not know the marker of mentions, "{self.marker}"',
                 remedy="use an encoder that has it in its vocabulary, as BERT's have",
             )
-        if self.longest is not None and (
-            isinstance(self.longest, bool) or not isinstance(self.longest, int) or self.longest < 3
-        ):
-            raise DataError("longest is not a whole number of at least 3", remedy="use e.g. 4096, or None")
+        if self.longest is not None:
+            require(whole_number(3), longest=self.longest)
 
     def describe(self) -> str:
         """The encoding in a few words."""
@@ -127,40 +120,35 @@ class DocumentEncoding:
           holds, 0 for padding;
         - ``y`` [D]: the document's label, 1 if it has a positive pair.
 
-        Args:
-          corpus: Tells R.
-          samples: Some documents; the corpus's by default.
-          widths: L, M and P; the documents' own maxima by default.
+        `samples` are the corpus's by default, `widths` the documents' own maxima.
 
         Raises:
-          DataError: a document longer than `longest`, or wider than `widths`.
+          DataError: a document longer than `longest`.
         """
         samples = corpus.samples if samples is None else samples
-        return self._arrays(samples, [self._document(*parts) for parts in self._pieces(samples)], corpus, widths)
+        return self._arrays(corpus, samples, self._rows(samples), widths)
 
     def encode_together(self, corpora: Sequence[DocumentCorpus]) -> tuple[EncodedDocuments, ...]:
         """Each corpus's documents, all with the same widths: the maxima over the corpora. Raises DataError."""
-        rows = [[self._document(*parts) for parts in self._pieces(corpus.samples)] for corpus in corpora]
-        own = [_widths(corpus.samples, mine) for corpus, mine in zip(corpora, rows, strict=True)]
-        widths = Widths(*(max(getattr(w, name) for w in own) for name in ("pieces", "mentions", "pairs")))
-        return tuple(
-            self._arrays(corpus.samples, mine, corpus, widths) for corpus, mine in zip(corpora, rows, strict=True)
-        )
+        made = [(corpus, corpus.samples, self._rows(corpus.samples)) for corpus in corpora]
+        widths = Widths(*map(max, zip(*(astuple(_widths(samples, rows)) for _, samples, rows in made), strict=True)))
+        return tuple(self._arrays(*one, widths) for one in made)
 
-    def _pieces(self, samples: Sequence[DocumentSample]) -> Iterator[tuple[DocumentSample, list[int], list[list[int]]]]:
-        """Each sample with the places where its text is cut and the pieces of the stretches."""
+    def _rows(self, samples: Sequence[DocumentSample]) -> list[_Row]:
         cuts = [_boundaries(sample) for sample in samples]
-        stretches = [
-            sample.document.text[a:b] for sample, places in zip(samples, cuts, strict=True) for a, b in _between(places)
+        texts = [
+            sample.document.text[a:b]
+            for sample, places in zip(samples, cuts, strict=True)
+            for a, b in itertools.pairwise(places)
         ]
-        ids = tokenized(self.tokenizer, stretches)
-        for sample, places in zip(samples, cuts, strict=True):
-            yield sample, places, [next(ids) for _ in _between(places)]
+        ids = tokenized(self.tokenizer, texts)
+        return [
+            self._document(sample, places, list(itertools.islice(ids, len(places) - 1)))
+            for sample, places in zip(samples, cuts, strict=True)
+        ]
 
-    def _document(
-        self, sample: DocumentSample, places: Sequence[int], stretches: Sequence[Sequence[int]]
-    ) -> tuple[list[int], list[tuple[int, int]]]:
-        """The ids of a document, and for each mention (marker's place, entity)."""
+    def _document(self, sample: DocumentSample, places: Sequence[int], stretches: Sequence[Sequence[int]]) -> _Row:
+        """A document whose text is cut at these places, from the pieces of the stretches between them."""
         marker = self.tokenizer.convert_tokens_to_ids(self.marker)
         mentions = [(entity, m) for entity, e in enumerate(sample.entities) for m in e.mentions]
         starts, ends = {m.start for _, m in mentions}, {m.end for _, m in mentions}
@@ -181,13 +169,8 @@ class DocumentEncoding:
             )
         return ids, [(marked[m.start], entity) for entity, m in mentions]
 
-    def _arrays(self, samples, rows, corpus: DocumentCorpus, widths: Widths | None) -> EncodedDocuments:
-        needed = _widths(samples, rows)
-        widths = needed if widths is None else widths
-        for name in ("pieces", "mentions", "pairs"):
-            if getattr(needed, name) > getattr(widths, name):
-                raise DataError(f"a document has {getattr(needed, name)} {name}", remedy="raise the widths")
-        size = len(samples)
+    def _arrays(self, corpus: DocumentCorpus, samples, rows: Sequence[_Row], widths: Widths | None) -> EncodedDocuments:
+        widths, size = _widths(samples, rows) if widths is None else widths, len(rows)
         arrays = {
             "input_ids": np.full((size, widths.pieces), self.tokenizer.pad_token_id, np.int32),
             "attention_mask": np.zeros((size, widths.pieces), np.int32),
@@ -214,13 +197,6 @@ def _boundaries(sample: DocumentSample) -> list[int]:
     return sorted({0, len(sample.document.text), *inner})
 
 
-def _between(places: Sequence[int]) -> list[tuple[int, int]]:
-    return list(itertools.pairwise(places))
-
-
-def _widths(samples: Sequence[DocumentSample], rows) -> Widths:
-    return Widths(
-        max((len(ids) for ids, _ in rows), default=1),
-        max((len(mentions) for _, mentions in rows), default=0) or 1,
-        max((len(sample.pairs) for sample in samples), default=0) or 1,
-    )
+def _widths(samples: Sequence[DocumentSample], rows: Sequence[_Row]) -> Widths:
+    pieces, mentions = (max(map(len, column)) for column in zip(*rows, strict=True))
+    return Widths(pieces, max(1, mentions), max(1, *(len(sample.pairs) for sample in samples)))

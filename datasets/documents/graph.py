@@ -3,7 +3,8 @@
 Nodes: entities, mentions (a composite mention is a node for each entity) and sentences. Edges: MM, two mentions in a
 sentence; ME, a mention and its entity; MS, a mention and its sentence; ES, an entity and a sentence with a mention of
 it; SS, two sentences; EE, two entities. The paper names no edges; it points to edge-oriented relation extraction
-(Christopoulou et al., EMNLP 2019). Two forms, `GRAPHS`:
+(Christopoulou et al., EMNLP 2019). Two forms, `GRAPHS` of
+`datasets.partition.structural_entropy`:
 
 - ``released_code``: the graph of FedLCC's program. SS joins neighbouring sentences only, and a directed edge EE goes
   from the head to the tail of every candidate pair, related or not; it counts for its head alone.
@@ -19,8 +20,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from datasets.documents.records import Document, EntityMention
-from datasets.errors import DataError
-from datasets.partition.structural_entropy import GRAPHS
 from datasets.relations.records import Span
 from datasets.relations.sentences import sentences_of_document
 
@@ -50,13 +49,8 @@ def adjacency(
       entities: The mentions of each entity.
       sentences: The document's sentences.
       pairs: Head and tail of each candidate pair, as indices of `entities`.
-      graph: One of `GRAPHS`.
-
-    Raises:
-      DataError: an unknown graph.
+      graph: ``released_code`` or ``edge_oriented``.
     """
-    if graph not in GRAPHS:
-        raise DataError("unknown document graph", remedy=f"use {' or '.join(GRAPHS)}")
     owner = np.array([e for e, mentions in enumerate(entities) for _ in mentions], np.int64)
     place = np.array([sentence_index(m, sentences) for mentions in entities for m in mentions], np.int64)
     belongs = owner[None, :] == np.arange(len(entities))[:, None]  # [entities, mentions]
@@ -70,21 +64,12 @@ def adjacency(
         between_sentences = distance == 1
     else:
         between_sentences = distance > 0
-    blocks = [
-        [between_entities, belongs, named_in],
-        [belongs.T, place[:, None] == place[None, :], within],
-        [named_in.T, within.T, between_sentences],
-    ]
-    result = np.block(blocks)
+    result = np.block(
+        [
+            [between_entities, belongs, named_in],
+            [belongs.T, place[:, None] == place[None, :], within],
+            [named_in.T, within.T, between_sentences],
+        ]
+    )
     np.fill_diagonal(result, False)
     return result
-
-
-def node_degrees(
-    entities: Sequence[Sequence[EntityMention]],
-    sentences: Sequence[Span],
-    pairs: Sequence[tuple[int, int]],
-    graph: str = "released_code",
-) -> tuple[int, ...]:
-    """The degree of every node of `adjacency`: how many edges leave it."""
-    return tuple(adjacency(entities, sentences, pairs, graph).sum(axis=1).tolist())

@@ -18,16 +18,7 @@ def load_documents(
 ) -> DocumentCorpus:
     """Reads the documents of a data set, with their candidate pairs, see `datasets.catalogue.load`.
 
-    The split is part of the documents' ids.
-
-    Args:
-      name: A document-level data set of the catalogue: ``cdr``, ``chr`` or ``gda``.
-      data_dir: The data folder; by default that of the environment variable TFF_RE_DATA.
-      path: A file in place of the catalogue's.
-      label: One of the data set's label choices; the first one by default. ``chr`` has ``both`` and ``once`` (see
-        `PairRule`).
-      split: One of the data set's splits.
-      mesh_tree: For ``cdr``, a file of MeSH (see `read_mesh_tree`): negative pairs that are hypernyms of a positive
-        one are left out, and the notes say so; None: all pairs are kept.
+    The split is part of the documents' ids. With `mesh_tree`, a file of MeSH (see `read_mesh_tree`), negative pairs of
+    ``cdr`` that are hypernyms of a positive one are left out, and the notes say so.
     """
     return load("documents", name, data_dir, path=path, label=label, split=split, mesh_tree=mesh_tree)

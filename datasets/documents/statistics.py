@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import attrs
 import numpy as np
 
-from datasets.documents.corpus import DocumentCorpus
+from datasets.documents.corpus import DocumentCorpus, DocumentSample
 from datasets.partition.base import Partition
 from datasets.partition.structural_entropy import StructuralEntropy, entropies
 
@@ -16,7 +17,8 @@ ROW = (
     *("client", "documents", "entities", "mentions", "pairs", "positive", "positive_share"),
     *("entropy", "entropy_least", "entropy_greatest"),
 )
-"""The columns of `client_rows`."""
+"""Of a client's training documents: `mentions` count a composite one once for each entity; `positive_share` is
+positive / pairs, `entropy` the mean structural entropy; all 0 for a client that has no pairs or documents."""
 
 BINS = 20
 """Of the histogram in `document_statistics`: two for each of ten clients whose parts of the range are equal."""
@@ -27,7 +29,7 @@ class DocumentStatistics:
     """How training documents spread over K clients.
 
     Attributes:
-      rows: A row a client, see `client_rows`.
+      rows: A row a client, with the columns `ROW`.
       histogram: int64 [K, B], each client's documents in bins of the structural entropy.
       edges: float64 [B + 1], of the bins.
       form, graph: Of the entropy.
@@ -52,53 +54,30 @@ def document_statistics(partition: Partition, *corpora: DocumentCorpus) -> Docum
     if partition.partitioner == StructuralEntropy.name:
         # Partitions that were stored before there was a choice of graphs were made by the second one.
         form, graph = partition.options.get("form", form), partition.options.get("graph", "edge_oriented")
-    rows = client_rows(partition, *corpora, form=form, graph=graph)
-    samples = [sample for corpus in corpora for sample in corpus.samples]
-    value_of = dict(zip((sample.sample_id for sample in samples), entropies(samples, form, graph), strict=True))
-    by_client = [np.array([value_of[i] for i in ids.train]) for ids in partition.clients.values()]
-    edges = np.histogram_bin_edges(np.concatenate(by_client), BINS)
-    counts = [np.histogram(values, edges)[0] for values in by_client]
-    return DocumentStatistics(tuple(rows), np.array(counts, np.int64), edges, form, graph)
-
-
-def client_rows(
-    partition: Partition, *corpora: DocumentCorpus, form: str = "paper", graph: str = "released_code"
-) -> list[dict[str, Any]]:
-    """A row a client, of its training documents: the columns `ROW`.
-
-    `documents`, `entities`, `mentions` (a composite one once for each entity), candidate `pairs` and `positive` ones
-    are counts; `positive_share` is positive / pairs, `entropy` the mean structural entropy of form and graph,
-    `entropy_least` and `entropy_greatest` its range; all 0 for a client that has no pairs or documents.
-
-    Raises:
-      DataError: the partition is not one of these corpora, or an unknown form or graph.
-    """
     partition.check_against(*corpora)
-    samples = [sample for corpus in corpora for sample in corpus.samples]
-    index_of = {sample.sample_id: index for index, sample in enumerate(samples)}
-    values = entropies(samples, form, graph)
-    rows = []
-    for client, ids in partition.clients.items():
-        indices = [index_of[sample_id] for sample_id in ids.train]
-        mine = [samples[index] for index in indices]
-        pairs = [pair for sample in mine for pair in sample.pairs]
-        positive = sum(bool(pair.labels) for pair in pairs)
-        rows.append(
-            dict(
-                zip(
-                    ROW,
-                    (
-                        client,
-                        len(mine),
-                        sum(len(sample.entities) for sample in mine),
-                        sum(len(entity.mentions) for sample in mine for entity in sample.entities),
-                        len(pairs),
-                        positive,
-                        positive / len(pairs) if pairs else 0.0,
-                        *(float(of(values[indices])) if indices else 0.0 for of in (np.mean, np.min, np.max)),
-                    ),
-                    strict=True,
-                )
-            )
-        )
-    return rows
+    samples = {sample.sample_id: sample for corpus in corpora for sample in corpus.samples}
+    value_of = dict(zip(samples, entropies(list(samples.values()), form, graph), strict=True))
+    by_client = {
+        client: ([samples[i] for i in ids.train], np.array([value_of[i] for i in ids.train]))
+        for client, ids in partition.clients.items()
+    }
+    edges = np.histogram_bin_edges(np.concatenate([values for _, values in by_client.values()]), BINS)
+    counts = [np.histogram(values, edges)[0] for _, values in by_client.values()]
+    rows = tuple(_row(client, *held) for client, held in by_client.items())
+    return DocumentStatistics(rows, np.array(counts, np.int64), edges, form, graph)
+
+
+def _row(client: str, samples: Sequence[DocumentSample], values: np.ndarray) -> dict[str, Any]:
+    pairs = [pair for sample in samples for pair in sample.pairs]
+    positive = sum(bool(pair.labels) for pair in pairs)
+    row = (
+        client,
+        len(samples),
+        sum(len(sample.entities) for sample in samples),
+        sum(len(entity.mentions) for sample in samples for entity in sample.entities),
+        len(pairs),
+        positive,
+        positive / len(pairs) if pairs else 0.0,
+        *(float(of(values)) if len(values) else 0.0 for of in (np.mean, np.min, np.max)),
+    )
+    return dict(zip(ROW, row, strict=True))

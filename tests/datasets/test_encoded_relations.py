@@ -1,13 +1,10 @@
 import random
 
 import numpy as np
-import pytest
 from datasets_for_tests import refused
 
-from datasets.dialogues.loading import load_corpus
 from datasets.encoded_clients import encode_relations, training_texts
-from datasets.errors import DataError
-from datasets.partition import ByField, ClientSamples, Dirichlet, Iid, Natural, Partition, build_partition
+from datasets.partition import ClientSamples, Iid, Natural, Partition, build_partition
 from datasets.relations.records import RelationCorpus, RelationMention
 from datasets.text.relation_encoding import RelationEncoding
 from datasets.text.relation_layout import as_text, blinded
@@ -59,16 +56,20 @@ def check_rows(federated, partition, encoding, *corpora):
 
 
 def test_every_client_gets_its_own_rows():
-    whole = corpus(60)
-    partition = build_partition(whole, Dirichlet(num_clients=5, alpha=0.5), test_share=0.3)
+    whole = corpus(40)
+    ids = [m.mention_id for m in whole.mentions]
+    clients = {
+        "a": ClientSamples((ids[2], ids[0]), ()),
+        "b": ClientSamples((), (ids[3], ids[1])),
+        "c": ClientSamples(tuple(ids[4:20]), tuple(ids[20:])),
+    }
+    partition = Partition("natural", {}, 0, clients)
     encoding = encoding_of(whole)
     federated, report = encode_relations(whole, partition, encoding)
     check_rows(federated, partition, encoding, whole)
-    assert federated.label_names == NAMES
-    assert federated.size("train") + federated.size("test") == 60
-    rows = {tuple(row) for split in ("train", "test") for row in federated.pooled(split)["input_ids"]}
-    assert len(rows) == 60, "no row is given out twice"
-    assert (report.mentions, report.cut) == (60, 0) and report.notes() == ()
+    assert federated.label_names == NAMES and federated.clients[0].test["input_ids"].shape == (0, 30)
+    assert (report.mentions, report.cut, report.notes()) == (40, 0, ())
+    assert list(training_texts(partition, whole)) == ["a", "c"]
 
 
 def test_the_official_split():
@@ -78,31 +79,6 @@ def test_the_official_split():
     federated, report = encode_relations((train, test), partition, encoding)
     check_rows(federated, partition, encoding, train, test)
     assert (federated.size("train"), federated.size("test"), report.mentions) == (20, 31, 51)
-
-
-def test_only_the_test_rows_are_sorted():
-    whole = corpus(40)
-    some = [m.mention_id for m in whole.mentions]
-    partition = Partition("natural", {}, 0, {"a": ClientSamples(tuple(some[:20]), tuple(some[20:]))})
-    federated, _ = encode_relations(whole, partition, encoding_of(whole))
-    client = federated.clients[0]
-    train, test = (examples["attention_mask"].sum(axis=1).tolist() for examples in (client.train, client.test))
-    words = [len(m.text.split()) + 6 for m in whole.mentions]  # two special words, four markers
-    assert train == words[:20] != sorted(words[:20])
-    assert test == sorted(words[20:]) != words[20:]
-
-
-def test_clients_with_one_of_the_two_splits():
-    whole = corpus(4)
-    ids = [m.mention_id for m in whole.mentions]
-    clients = {"a": ClientSamples((ids[2], ids[0]), ()), "b": ClientSamples((), (ids[3], ids[1]))}
-    partition = Partition("natural", {}, 0, clients)
-    encoding = encoding_of(whole)
-    federated, _ = encode_relations(whole, partition, encoding)
-    check_rows(federated, partition, encoding, whole)
-    assert [(len(c.train["y"]), len(c.test["y"])) for c in federated.clients] == [(2, 0), (0, 2)]
-    assert federated.clients[0].test["input_ids"].shape == (0, 30)
-    assert list(training_texts(partition, whole)) == ["a"]
 
 
 def test_the_report_counts_what_the_limit_cut():
@@ -124,17 +100,12 @@ def test_a_partition_of_another_corpus_is_refused():
         ((train, test), "sample test-0: is held by no client, nor are 3 others"),
     ):
         assert refused(encode_relations, wrong, partition, encoding).startswith(expected)
-    with pytest.raises(DataError, match="sample train-0: is not in the corpus"):
-        training_texts(partition, test, text_of=lambda mention: mention.text)
-
-
-def test_corpora_of_different_classes_are_refused():
-    train, test = corpus(3), corpus(3, "test", names=("no_relation", "inhibits"))
-    clients = {
-        "a": ClientSamples(tuple(m.mention_id for m in train.mentions), tuple(m.mention_id for m in test.mentions))
-    }
-    with pytest.raises(DataError, match="the corpora differ in their classes; read them with the same label_names"):
-        encode_relations((train, test), Partition("natural", {}, 0, clients), encoding_of(train, test))
+    assert "sample train-0: is not in the corpus" in refused(training_texts, partition, test)
+    fewer = corpus(4, "test", names=NAMES[:2])
+    partition = build_partition(train, Natural(), dev_corpus=test)
+    assert refused(encode_relations, (train, fewer), partition, encoding) == (
+        "the corpora differ in their classes; read them with the same label_names"
+    )
 
 
 def test_training_texts():
@@ -147,28 +118,3 @@ def test_training_texts():
     seen = training_texts(partition, whole, text_of=lambda mention: as_text(blinded(mention), ("", "", "", "")))
     for client, samples in partition.clients.items():
         assert seen[client] == [" ".join(["drug", "gene", *mention_of[i].text.split()[2:]]) for i in samples.train]
-
-
-def test_training_texts_of_a_text_corpus():
-    train = load_corpus("shipped")
-    partition = build_partition(train, ByField(field="diagnosis"))
-    lengths = training_texts(partition, train, text_of=lambda sample: str(len(sample.text)))
-    texts = training_texts(partition, train)
-    assert lengths == {client: [str(len(text)) for text in some] for client, some in texts.items()}
-
-
-def test_the_vocabulary_of_clients_that_train():
-    """From the clients' training texts to the arrays: a word that one client alone holds is unknown."""
-    whole = corpus(30)
-    partition = build_partition(whole, Iid(num_clients=3), test_share=0.2)
-    texts = training_texts(partition, whole)
-    vocabulary = word_vocabulary(texts, min_clients=2)
-    encoding = RelationEncoding(word_tokenizer(vocabulary), 30)
-    federated, _ = encode_relations(whole, partition, encoding)
-    assert not any(word.startswith(("drug", "gene")) for word in vocabulary.words), "each names one sample"
-    pooled = federated.pooled("train")
-    assert (pooled["input_ids"][pooled["head_mask"] == 1] == 1).all()
-    assert pooled["input_ids"].max() < len(vocabulary)
-    held = {word: sum(any(word in text.split() for text in some) for some in texts.values()) for word in WORDS}
-    assert {word for word, count in held.items() if count > 1} == set(vocabulary.words) & set(WORDS)
-    assert any(count < 2 for count in held.values()), "otherwise nothing is tried here"

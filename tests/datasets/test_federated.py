@@ -15,7 +15,11 @@ def test_pooling_and_sizes():
     )
     assert federated.pooled("train")["y"].tolist() == [0, 1, 1] and federated.pooled("test")["y"].tolist() == [0]
     assert (federated.size("train"), federated.size("test")) == (3, 1)
-    assert "unknown split" in refused(federated.pooled, "dev")
+    server = FederatedExamples(federated.clients, ("n", "p"), examples(0, 0)).server
+    assert server["y"].tolist() == [0, 0]
+    wide = examples(0, x=np.zeros((1, 3), np.float32))
+    assert "its arrays differ" in refused(FederatedExamples, federated.clients, ("n", "p"), wide)
+    assert "the server: has no examples" in refused(FederatedExamples, federated.clients, ("n", "p"), examples())
 
 
 NAN = np.array([[0, np.nan]], np.float32)

@@ -2,8 +2,6 @@ import json
 
 import pytest
 from datasets_for_tests import SECRET, dialogue, message, sentence, write_gz, write_json
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from datasets.dialogues.imcs_v2 import DIALOGUE_ACTS, labelled_sentences, read_dialogues, read_symptom_vocabulary
 from datasets.errors import DataError
@@ -72,6 +70,7 @@ NO_ID = '"sentence_id" is not an id; make it a string that is not empty'
         ({"symptom_type": [True]}, UNKNOWN_TYPE),
         ({"symptom_type": []}, "has 1 symptom names but 0 symptom types; give every symptom one type"),
         ({"symptom_norm": ""}, '"symptom_norm" is not a list; make it a list'),
+        ({"symptom_norm": [None]}, "a symptom name is not a string; make it a string"),
         ({"speaker": SECRET}, "unknown speaker; use 患者 or 医生"),
         ({"dialogue_act": SECRET}, UNKNOWN_ACT),
         ({"sentence": 5}, '"sentence" is not a string; make it a string'),
@@ -89,10 +88,6 @@ def test_duplicates(path):
     assert text == (
         f"{path}: dialogue 7: sentence number 2 repeats the id of another; give every sentence an id of its own"
     )
-    one = json.dumps(dialogue(), ensure_ascii=False)
-    path.write_text(f'{{"7": {one}, "7": {one}}}', encoding="utf-8")
-    with pytest.raises(DataError, match="an object has the same key twice"):
-        read_dialogues(path)
 
 
 def labelled(path, label, *sentences, **more):
@@ -103,11 +98,7 @@ def test_symptom_presence(path):
     corpus = labelled(
         path, "symptom_presence", sentence(1), sentence(2, " ", (), ()), sentence(3, types=("0",)), diagnosis="肺炎"
     )
-    assert [(s.sample_id, s.document_id, s.label) for s in corpus.samples] == [
-        ("7/1", "7", 1),
-        ("7/2", "7", 0),
-        ("7/3", "7", 1),
-    ]
+    assert [(s.sample_id, s.label) for s in corpus.samples] == [("7/1", 1), ("7/2", 0), ("7/3", 1)]
     assert corpus.label_names == ("no_symptom", "symptom")
     assert corpus.samples[0].fields == {"diagnosis": "肺炎", "speaker": "患者"}
     assert corpus.notes == ("1 sentences hold no text",)
@@ -140,8 +131,6 @@ def test_dialogue_act(path):
     with pytest.raises(DataError) as caught:
         labelled(path, "dialogue_act", sentence(dialogue_act=""))
     assert message(caught.value).startswith("sentence 7/1: has no dialogue act; choose the label symptom_presence")
-    with pytest.raises(DataError, match="unknown label choice"):
-        labelled(path, "mood", sentence())
 
 
 def test_symptom_vocabulary(tmp_path):
@@ -159,28 +148,6 @@ def test_symptom_vocabulary(tmp_path):
         with pytest.raises(DataError) as caught:
             read_symptom_vocabulary(path)
         assert expected in message(caught.value)
-
-
-WHOLE = json.dumps({"7": dialogue(sentence(1), sentence(2)), "8": dialogue()}, ensure_ascii=False).encode()
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
-@given(st.data())
-def test_a_mutated_file_is_read_or_refused(tmp_path, data):
-    mutated = bytearray(WHOLE)
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(mutated) - 1))
-        end = data.draw(st.integers(at, min(len(mutated), at + 30)))
-        mutated[at:end] = data.draw(st.sampled_from([b"", b"null", b"[]", b'"', b"1", b"{}", b"\xff", b"\\u00d8"]))
-        if not mutated:
-            break
-    file = tmp_path / "mutated.json"
-    file.write_bytes(bytes(mutated))
-    try:
-        for d in read_dialogues(file):
-            assert d.utterances
-    except DataError as error:
-        message(error)
 
 
 def test_the_test_file_without_labels(tmp_path):

@@ -32,7 +32,6 @@ def test_windows(tmp_path):
     ]
     for label, expected in zip(mie.LABELS, ([1, 1, 0], [0, 1, 0], [0, 0, 0], [0, 0, 0]), strict=True):
         assert [s.label for s in mie.labelled_windows(windows, label).samples] == expected
-    assert "unknown label choice" in refused(mie.labelled_windows, windows, "mood")
 
 
 @pytest.mark.parametrize(
@@ -136,7 +135,7 @@ def test_the_released_text_has_both_splits(tmp_path):
     for split in ("train", "test"):
         (tmp_path / "dxy" / f"{split}.jsonl").write_bytes(path.read_bytes())
     found = load_corpus("dxy", tmp_path, split="test")
-    assert found.label_names == ("小儿腹泻", "肺炎") and len(found.samples) == 1
+    assert found.label_names == ("小儿腹泻", "肺炎") and len(found.samples) == 1, "the classes of the training split"
 
 
 NO_LIST = "{p}: line 1: its records are not a list as Python writes it; copy or download"
@@ -161,10 +160,3 @@ def test_malformed_released_text(tmp_path, content, expected):
     path = tmp_path / "v2.txt"
     path.write_text(content, encoding="utf-8")
     assert refused(dxy.read_consultations, path).startswith(expected.format(p=path))
-
-
-def test_the_test_split_of_mie(tmp_path):
-    (tmp_path / "mie").mkdir()
-    write_json(tmp_path / "mie" / "test.windows.json", [[window("患者:你好")]])
-    corpus = load_corpus("mie_windows", tmp_path, split="test")
-    assert corpus.samples[0].sample_id == "mie-test-000/1"

@@ -158,14 +158,14 @@ def test_the_contrast_counts_from_the_second_round_on(runtime, tmp_path):
 
 
 def test_clients_hold_documents_by_their_entropy_and_the_server_those_to_judge_by():
-    from datasets.documents.statistics import client_rows
+    from datasets.documents.statistics import document_statistics
 
     prepared = prepare(document_table())
     assert prepared.held_out.splits == ("dev", "test") and prepared.held_out.criterion == "f1"
     assert sum(len(client.train["y"]) for client in prepared.examples.clients) == 12
     assert not any(len(client.test["y"]) for client in prepared.examples.clients)
     corpus = load_documents("cdr", data_folder(), path=data_folder() / "cdr" / "train.pubtator")
-    values = [row["entropy"] for row in client_rows(prepared.partition, corpus)]
+    values = [row["entropy"] for row in document_statistics(prepared.partition, corpus).rows]
     assert values == sorted(values) and len(set(values)) == len(values) == 3
     assert any(note == "training: 12 documents, 10 positive and 17 negative pairs, 12 of them in one sentence" for note
                in prepared.notes)  # fmt: skip

@@ -86,7 +86,7 @@ def documents_png(path: str | os.PathLike, rows: Sequence[Mapping[str, Any]]) ->
 
     Args:
       path: The PNG file.
-      rows: As `datasets.documents.statistics.client_rows` gives them, at least one.
+      rows: As `datasets.documents.statistics.DocumentStatistics` has them, at least one.
 
     Returns:
       The files written.

@@ -2,11 +2,8 @@ import gzip
 
 import pytest
 
-from datasets.catalogue import DATA_SETS
-from datasets.dialogues.loading import load_corpus
 from datasets.documents.loading import load_documents
 from datasets.errors import DataError
-from datasets.relations.loading import load_relations
 
 LINES = {
     "cdr": (
@@ -39,10 +36,6 @@ def test_by_name(tmp_path, name, pairs):
     assert made.samples[0].sample_id == f"{name}-train-1"
     file = tmp_path / name / "train.pubtator.gz"
     assert load_documents(name, path=file, split="dev").samples[0].sample_id == f"{name}-dev-1"
-    assert DATA_SETS[name].kind == "documents" and not DATA_SETS[name].relations
-    for load in (load_corpus, load_relations):
-        with pytest.raises(DataError, match=f"data set {name}: holds"):
-            load(name, tmp_path)
 
 
 def test_choices(tmp_path):

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datasets.dialogues.records import LabelledText, TextCorpus
-from datasets.documents.graph import GRAPHS, adjacency, node_degrees, sentence_index, sentences_of
-from datasets.documents.statistics import ROW, client_rows, document_statistics
+from datasets.documents.graph import adjacency, sentences_of
+from datasets.documents.statistics import ROW, document_statistics
 from datasets.errors import DataError
 from datasets.partition import StructuralEntropy, build_partition, read_partition, write_partition
-from datasets.partition.structural_entropy import RELEASED_CUTS, entropies, structural_entropy
+from datasets.partition.structural_entropy import GRAPHS, entropies, structural_entropy
 
 
 def small():
@@ -42,14 +42,14 @@ def test_the_graph_of_a_small_document(graph):
     edges |= {"C1 D1"} if graph == "released_code" else {"s u", "u s"}
     matrix = adjacency(entities, sentences, [(0, 1)], graph)
     assert {f"{names[i]} {names[j]}" for i, j in np.argwhere(matrix)} == edges
-    assert sample.degrees[graph] == node_degrees(entities, sentences, [(0, 1)], graph) == DEGREES[graph]
+    assert sample.degrees[graph] == DEGREES[graph]
 
 
 def test_an_unrelated_candidate_pair_has_an_edge_and_no_other_pair_has():
     mentions = [("x", 0, "C1"), ("y", 0, "D1"), ("z", 0, "D2"), ("w", 0, "C2")]
     sample = corpus(document("1", "x y.", "Also z and w.", mentions, facts=[("C1", "D1")])).samples[0]
     assert [sample.entities[pair.head].entity_id for pair in sample.pairs] == ["C1", "C1", "C2", "C2"]
-    without = node_degrees([entity.mentions for entity in sample.entities], sentences_of(sample.document), [])
+    without = adjacency([entity.mentions for entity in sample.entities], sentences_of(sample.document), []).sum(axis=1)
     added = np.subtract(sample.degrees["released_code"], without)
     assert dict(zip((entity.entity_id for entity in sample.entities), added, strict=False)) == {
         "C1": 2,
@@ -105,12 +105,6 @@ def test_the_released_parts_include_their_upper_bound():
         assert (0 in given_out["client-0"]) == (bound == values[0]) and 1 in given_out["client-0"]
 
 
-def test_mentions_are_in_the_sentence_in_which_they_begin():
-    some = document("1", "A b", "c d. E f.", [("b c", 0, "C1"), ("E", 0, "C2")])
-    sentences = sentences_of(some)
-    assert [sentence_index(mention, sentences) for mention in some.mentions] == [0, 2]
-
-
 @st.composite
 def corpora(draw, name="toy", split="train"):
     """Documents of some sentences, each with mentions of a few entities."""
@@ -147,7 +141,7 @@ def test_every_document_goes_to_the_client_of_its_part(made, partitioner):
     if partitioner.form == "paper" and high > low:
         width = (high - low) / partitioner.num_clients
         assert all(max(r) - min(r) <= width * (1 + 1e-9) for r in ranges)
-    rows = client_rows(partition, made, form=partitioner.form, graph=partitioner.graph)
+    rows = document_statistics(partition, made).rows
     total = made.counts()
     for column in ("documents", "entities", "mentions", "pairs", "positive"):
         assert sum(row[column] for row in rows) == total[column]
@@ -157,12 +151,6 @@ def test_every_document_goes_to_the_client_of_its_part(made, partitioner):
     for row, one, counts in zip(rows, ranges, found.histogram, strict=True):
         assert (row["entropy_least"], row["entropy_greatest"]) == (min(one), max(one))
         np.testing.assert_array_equal(counts, np.histogram(one, found.edges)[0])
-
-
-@given(corpora(), corpora(split="dev"))
-def test_dev_documents_follow_the_training_range(made, dev):
-    partition = build_partition(made, StructuralEntropy(3), dev_corpus=dev)
-    assert {i for c in partition.clients.values() for i in c.test} == {s.sample_id for s in dev.samples}
 
 
 def test_parts_without_documents_are_left_out_and_noted(tmp_path):
@@ -177,7 +165,7 @@ def test_parts_without_documents_are_left_out_and_noted(tmp_path):
     write_partition(partition, path)
     assert read_partition(path, made) == partition and partition.options["form"] == "paper"
     assert partition.options["graph"] == "edge_oriented"
-    (row,) = [row for row in client_rows(partition, made, graph="edge_oriented") if row["positive"]]
+    (row,) = [row for row in document_statistics(partition, made).rows if row["positive"]]
     assert tuple(row) == ROW and (row["documents"], row["entities"], row["mentions"], row["pairs"]) == (2, 8, 9, 1)
     assert row in document_statistics(partition, made).rows
     stored = dict(partition.options)
@@ -185,12 +173,6 @@ def test_parts_without_documents_are_left_out_and_noted(tmp_path):
     assert row in document_statistics(dataclasses.replace(partition, options=stored), made).rows
     assert [row["entropy_least"], row["entropy_greatest"]] == pytest.approx([values[1], values[0]])
     assert row["positive_share"] == 1.0 and row["entropy"] == pytest.approx((values[0] + values[1]) / 2)
-
-
-def test_released_cuts():
-    for cuts in RELEASED_CUTS.values():
-        assert len(cuts) == 9 and np.allclose(np.diff(cuts), cuts[1] - cuts[0])
-    assert [(cuts[0], cuts[-1]) for cuts in RELEASED_CUTS.values()] == [(6, 22), (3.5, 15.5), (4.8, 27.2)]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,81 @@
+"""CDR, CHR and GDA: relations of chemicals, diseases and genes in whole abstracts, in PubTator's form."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from datasets.catalogue import data_set
+from datasets.documents.corpus import DocumentCorpus
+from datasets.documents.mesh import read_mesh_tree
+from datasets.documents.pairs import UNRELATED, PairRule, document_corpus
+from datasets.documents.pubtator import read_pubtator
+from datasets.files import PathLike
+from datasets.relations.reading import notes_of
+
+
+def _read(path: PathLike, rule: PairRule, *, tree_numbers=None, notes=(), name: str, split: str, **form: str):
+    """The documents with their candidate pairs; `form` are options of `read_pubtator`, the others as there and in
+    `document_corpus`."""
+    tally: Counter[str] = Counter()
+    kinds = (rule.head_kind, rule.tail_kind)
+    documents = read_pubtator(path, kinds=dict.fromkeys(kinds), relations=rule.relation_names, tally=tally, **form)
+    counts = (*notes_of(tally), *notes)
+    return document_corpus(documents, rule, name=name, split=split, tree_numbers=tree_numbers, notes=counts)
+
+
+def _files(name: str) -> dict[str, str]:
+    return {split: f"{name}/{split}.pubtator" for split in ("train", "dev", "test")}
+
+
+@data_set(
+    "cdr",
+    title="CDR, whole abstracts",
+    kind="documents",
+    task="chemicals and diseases in an abstract: does the chemical induce the disease",
+    labels=("relation",),
+    files=_files("cdr"),
+    licence="none stated for the data",
+    citation="Li et al., BioCreative V CDR task corpus, Database 2016",
+    available_from="BioCreative V, track 3: CDR_TrainingSet.PubTator.txt, CDR_DevelopmentSet and CDR_TestSet",
+)
+def read_cdr(path: PathLike, *, name: str, label: str, split: str, mesh_tree: PathLike | None = None) -> DocumentCorpus:
+    """The documents of a file; with a file of MeSH without negative pairs that are hypernyms of a positive one."""
+    tree_numbers = None if mesh_tree is None else read_mesh_tree(mesh_tree)
+    notes = ("no hypernym filtering: all negative pairs are kept",) if mesh_tree is None else ()
+    rule = PairRule("Chemical", "Disease", ("CID",))
+    return _read(path, rule, tree_numbers=tree_numbers, notes=notes, name=name, split=split)
+
+
+@data_set(
+    "chr",
+    title="CHR, whole abstracts",
+    kind="documents",
+    task="chemicals in an abstract: does the first react to the second; unrelated pairs in both directions, or once",
+    labels=UNRELATED,
+    files=_files("chr"),
+    licence="Creative Commons Attribution 4.0 (annotations, NaCTeM)",
+    citation="Sahu et al., Inter-sentence Relation Extraction with Document-level Graph Convolutional Neural Network, "
+    "ACL 2019",
+    available_from="the National Centre for Text Mining, Manchester: nactem.ac.uk/CHR",
+)
+def read_chr(path: PathLike, *, name: str, label: str, split: str) -> DocumentCorpus:
+    """The documents of a file; the label says which unrelated pairs are candidates, see `PairRule`."""
+    rule = PairRule("ChemMet", "ChemMet", ("React",), label)
+    return _read(path, rule, joined="aliases", name=name, split=split)
+
+
+@data_set(
+    "gda",
+    title="GDA, whole abstracts",
+    kind="documents",
+    task="genes and diseases in an abstract: associated or not",
+    labels=("relation",),
+    files=_files("gda"),
+    licence="none stated for the data",
+    citation="Wu et al., RENET: A Deep Learning Approach for Extracting Gene-Disease Associations, RECOMB 2019",
+    available_from="alexwuhkucs/renet on Bitbucket, turned into PubTator form; the published split is in "
+    "fenchri/edge-oriented-graph on GitHub",
+)
+def read_gda(path: PathLike, *, name: str, label: str, split: str) -> DocumentCorpus:
+    """The documents of a file."""
+    return _read(path, PairRule("Gene", "Disease", ("GDA",)), separators="|;,", name=name, split=split)
