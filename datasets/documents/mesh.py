@@ -32,8 +32,14 @@ def read_mesh_tree(path: PathLike) -> dict[str, tuple[str, ...]]:
       DataError: the file cannot be read, has neither form, or a line of the table or a record is malformed.
     """
     lines = list(read_lines(path))
-    if next((content for _, content in lines if content.strip()), "") == "*NEWRECORD":
-        return _records(lines, path)
+    records = next((content for _, content in lines if content.strip()), "") == "*NEWRECORD"
+    found = _records(lines, path) if records else _table(lines, path)
+    if not found:
+        raise DataError("has no descriptor with a tree number", path=path, remedy=_REMEDY)
+    return {descriptor: tuple(dict.fromkeys(numbers)) for descriptor, numbers in found.items()}
+
+
+def _table(lines: Sequence[tuple[int, str]], path: PathLike) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for line, content in lines:
         if not content.strip():
@@ -45,34 +51,31 @@ def read_mesh_tree(path: PathLike) -> dict[str, tuple[str, ...]]:
             found.setdefault(descriptors[0], []).append(numbers[0])
         elif line > 1 or descriptors or numbers:
             raise DataError("is not a descriptor and a tree number", path=path, line=line, remedy=_REMEDY)
-    if not found:
-        raise DataError("has no descriptor with a tree number", path=path, remedy=_REMEDY)
-    return {descriptor: tuple(dict.fromkeys(numbers)) for descriptor, numbers in found.items()}
+    return found
 
 
-def _records(lines: Sequence[tuple[int, str]], path: PathLike) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
+def _records(lines: Sequence[tuple[int, str]], path: PathLike) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
     numbers: list[str] = []
     descriptor, begun = None, 0
     for line, content in [*lines, (len(lines) + 1, "*NEWRECORD")]:
-        fail = functools.partial(DataError, path=path, line=line)
+        fail = functools.partial(DataError, path=path, line=line, remedy=_REMEDY)
         key, _, value = content.partition(" = ")
+        value = value.strip()
         if content.strip() == "*NEWRECORD":
             if begun and descriptor is None:
-                raise DataError("the record has no identifier (UI)", path=path, line=begun, remedy=_REMEDY)
+                raise fail("the record has no identifier (UI)", line=begun)
             if descriptor is not None and numbers:
-                found[descriptor] = tuple(numbers)
+                found[descriptor] = numbers
             descriptor, numbers, begun = None, [], line
         elif key == "MN":
-            if not _TREE_NUMBER.fullmatch(value.strip()):
-                raise fail("is not a tree number", remedy=_REMEDY)
-            numbers.append(value.strip())
+            if not _TREE_NUMBER.fullmatch(value):
+                raise fail("is not a tree number")
+            numbers.append(value)
         elif key == "UI":
-            if not _DESCRIPTOR.fullmatch(value.strip()) or descriptor is not None:
-                raise fail("is not the record's descriptor", remedy=_REMEDY)
-            descriptor = value.strip()
-    if not found:
-        raise DataError("has no descriptor with a tree number", path=path, remedy=_REMEDY)
+            if not _DESCRIPTOR.fullmatch(value) or descriptor is not None:
+                raise fail("is not the record's descriptor")
+            descriptor = value
     return found
 
 

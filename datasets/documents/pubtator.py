@@ -18,6 +18,7 @@ document no relation with a part of an identifier. A cut between two lines canno
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -29,8 +30,6 @@ from datasets.json_values import Fail
 from datasets.relations.reading import columns, one_of, read_lines, span
 
 NO_IDENTIFIER = "-1"
-
-JOINED = ("entities", "aliases")
 
 _Place = tuple[int, int, str, tuple[str, ...]]  # start, end, type, identifiers sorted
 _Statement = tuple[str, tuple[str, ...], tuple[str, ...]]  # relation, identifiers of both sides sorted
@@ -64,15 +63,11 @@ def read_pubtator(
       tally: Gets the counts, from a description (for `notes_of`) to a number.
 
     Raises:
-      DataError: an unknown option; a file without documents, or cut within a line; a block without title or abstract,
+      DataError: a file without documents, or cut within a line; a block without title or abstract,
         with lines of two documents, or with an id that an earlier one has; a line with another number of columns;
         offsets beyond the text; a mention that is not at its offsets; a composite mention with more or fewer parts than
         identifiers; an unknown type or relation; a relation without an identifier, or with several that are entities.
     """
-    if joined not in JOINED:
-        raise DataError("unknown reading of joined identifiers", remedy=f"use {' or '.join(JOINED)}")
-    if not separators:
-        raise DataError("there is no separator of identifiers", remedy='use "|"')
     split = functools.partial(_identifiers, pattern=re.compile(f"[{re.escape(separators)}]"))
     tally = Counter() if tally is None else tally
     documents: dict[str, Document] = {}
@@ -112,11 +107,8 @@ def read_pubtator(
         else:
             tally["mentions name several entities"] += sum(len(ids) > 1 for ids in mentions.values())
             name_of = {ids[0]: ids[0] for ids in sides}
-        facts = tuple(
-            dict.fromkeys(
-                Fact(name_of[head[0]], relation, name_of[tail[0]]) for (relation, *_), (head, tail) in stated.items()
-            )
-        )
+        named_sides = ((name_of[h[0]], relation, name_of[t[0]]) for (relation, *_), (h, t) in stated.items())
+        facts = tuple(Fact(*one) for one in dict.fromkeys(named_sides))
         mentioned = {entity_id for ids in mentions.values() for entity_id in ids}
         tally["relations name an entity that the document does not mention"] += sum(
             fact.head_id not in mentioned or fact.tail_id not in mentioned for fact in facts
@@ -131,38 +123,28 @@ def read_pubtator(
 
 def _blocks(path: PathLike) -> Iterator[list[tuple[int, str]]]:
     """The lines of each document with their numbers; blank lines separate."""
-    block: list[tuple[int, str]] = []
-    for line, content in read_lines(path, ended=True):
-        if content.strip():
-            block.append((line, content))
-        elif block:
-            yield block
-            block = []
-    if block:
-        yield block
+    for blank, block in itertools.groupby(read_lines(path, ended=True), lambda line: not line[1].strip()):
+        if not blank:
+            yield list(block)
 
 
 def _title_and_abstract(block: Sequence[tuple[int, str]], path: PathLike) -> tuple[str, str, str]:
     """Document id, title and abstract from the first two lines of a block."""
     parts = []
-    for mark, what, line, content in (
-        ("t", "title", *block[0]),
-        ("a", "abstract", *(block[1] if len(block) > 1 else (block[0][0], ""))),
-    ):
+    for mark, what, (line, content) in zip("ta", ("title", "abstract"), (*block, (block[0][0], ""))[:2], strict=True):
         match = _TEXT.fullmatch(content)
         if match is None or match[2] != mark:
-            raise DataError(
-                f"the document has no {what}", path=path, line=line, remedy="begin it with id|t|title and id|a|abstract"
-            )
+            remedy = "begin it with id|t|title and id|a|abstract"
+            raise DataError(f"the document has no {what}", path=path, line=line, remedy=remedy)
         parts.append((match[1], match[3]))
     (document_id, title), (second_id, abstract) = parts
-    line = block[1][0]
+    fail = functools.partial(DataError, path=path, line=block[1][0])
     if not document_id.strip():
-        raise DataError("the document has no id", path=path, line=block[0][0], remedy="begin its lines with one")
+        raise fail("the document has no id", line=block[0][0], remedy="begin its lines with one")
     if second_id != document_id:
-        raise DataError("the document's id changes", path=path, line=line, remedy="give title and abstract one id")
+        raise fail("the document's id changes", remedy="give title and abstract one id")
     if not title.strip() and not abstract.strip():
-        raise DataError("the document has no text", path=path, line=line, remedy="leave it out")
+        raise fail("the document has no text", remedy="leave it out")
     return document_id, title, abstract
 
 
@@ -186,10 +168,8 @@ def _annotation(
         raise fail("the mention is not at its offsets", remedy="repair the offsets")
     ids = split(row[5], fail)
     if len(row) == 7 and len(ids) != len(row[6].split("|")):
-        raise fail(
-            f"a composite mention of {len(row[6].split('|'))} parts has {len(ids)} identifiers",
-            remedy=f"give a part each, {NO_IDENTIFIER} for none",
-        )
+        reason = f"a composite mention of {len(row[6].split('|'))} parts has {len(ids)} identifiers"
+        raise fail(reason, remedy=f"give a part each, {NO_IDENTIFIER} for none")
     ids = tuple(dict.fromkeys(i for i in ids if i != NO_IDENTIFIER))
     return (start, end, kind, tuple(sorted(ids))), ids
 
@@ -214,10 +194,8 @@ def _require_whole(last: Sequence[Sequence[str]], mentioned: Collection[str], fa
     """Refuses a document's last relation if it names no mention's identifier, but the beginning of one."""
     for identifier in (i for ids in last for i in ids if i not in mentioned):
         if any(whole.startswith(identifier) for whole in mentioned):
-            raise fail(
-                "the relation names the beginning of an identifier: the line is cut",
-                remedy="copy or download the file again",
-            )
+            reason = "the relation names the beginning of an identifier: the line is cut"
+            raise fail(reason, remedy="copy or download the file again")
 
 
 def _merged(lists: Sequence[Sequence[str]]) -> dict[str, str]:

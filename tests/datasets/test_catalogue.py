@@ -125,8 +125,6 @@ def test_the_shipped_corpus_is_what_its_readme_says():
         assert len(dialogues) == count and len({d.diagnosis for d in dialogues}) == DIAGNOSES
         for d in dialogues:
             assert 5 <= len(d.utterances) <= 9 and d.self_report
-            for one, following in zip(d.utterances, d.utterances[1:], strict=False):
-                assert one.speaker != following.speaker
             for u in d.utterances:
                 assert u.dialogue_act is not None and set(u.symptom_norm) <= vocabulary
                 texts.append(u.text)

@@ -48,7 +48,6 @@ NO_SENTENCES = "has no sentences; remove it or give it at least one sentence"
         ({}, "has no dialogues; give it at least one dialogue"),
         ({"7": []}, "dialogue 7: it is not an object; make it an object"),
         ({"7": {"self_report": SECRET}}, 'dialogue 7: has no "dialogue"; add the key "dialogue"'),
-        ({"7": {"dialogue": []}}, f"dialogue 7: {NO_SENTENCES}"),
         ({SECRET: {"dialogue": []}}, f"dialogue number 1: {NO_SENTENCES}"),
         ({"7": dialogue(SECRET)}, "dialogue 7, sentence number 1: it is not an object; make it an object"),
         ({"7": dialogue(diagnosis=4)}, 'dialogue 7: "diagnosis" is not a string; make it a string'),
@@ -139,10 +138,8 @@ def test_symptom_vocabulary(tmp_path):
     assert read_symptom_vocabulary(path) == ("咳嗽", "发热")
     for content, expected in (
         ("咳嗽\n", 'line 1: the header is not "norm"'),
-        ("", 'line 1: the header is not "norm"'),
         ("norm\n咳嗽\n\n发热\n", "line 3: is not one symptom name"),
         ("norm\n咳 嗽\n", "line 2: is not one symptom name"),
-        ("norm\n咳嗽,1\n", "line 2: is not one symptom name"),
     ):
         path.write_text(content, encoding="utf-8")
         with pytest.raises(DataError) as caught:

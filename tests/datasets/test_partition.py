@@ -4,7 +4,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from datasets_for_tests import corpus, refused
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from datasets.errors import DataError
@@ -20,6 +20,7 @@ from datasets.partition import (
     read_partition,
     write_partition,
 )
+from datasets.partition.split import draw_server_samples
 from datasets.seeds import generator
 
 partitioners = st.one_of(
@@ -93,11 +94,15 @@ def test_the_official_split_tests_on_the_dev_corpus(toy, dev, partitioner, seed)
 
 
 @settings(max_examples=30)
-@given(corpora(), partitioners, st.integers(0, 99))
-def test_partitions_are_read_as_they_were_written(tmp_path_factory, toy, partitioner, seed):
+@given(corpora(), partitioners, st.sampled_from([0, 0.2]))
+def test_partitions_are_read_as_they_were_written(tmp_path_factory, toy, partitioner, share):
     path = tmp_path_factory.mktemp("p") / "partition.json"
-    partition = build_partition(toy, partitioner, seed=seed)
+    try:
+        partition = build_partition(toy, partitioner, server_share=share)
+    except DataError:  # a class that the server would have no sample of, or too few samples
+        assume(False)
     write_partition(partition, path)
+    assert ("server" in json.loads(path.read_text("utf-8"))) == bool(share), "files without are as they were"
     back = read_partition(path, toy)
     assert back == partition and list(back.clients) == list(partition.clients)
     assert b"text" not in path.read_bytes()
@@ -159,11 +164,7 @@ def test_hold_out_depends_on_nothing_but_seed_client_and_samples():
     "partitioner, options, expected",
     [
         (Iid(4), {}, "4 clients cannot share 3 samples; use at most 3 clients"),
-        (
-            Quantity(2, 1.0, 2),
-            {},
-            "2 clients with 2 samples each cannot share 3 samples; use fewer clients or a smaller",
-        ),
+        (Quantity(2, 1.0, 2), {}, "2 clients with 2 samples each cannot share 3 samples; use fewer clients or"),
         (ByField("wards"), {}, "field wards: there is no such field; did you mean 'ward'?"),
         (Dirichlet(2, 1.0, by="diagnosis"), {}, "field diagnosis: there is no such field; valid: "),
         (Natural(), {"test_share": 1.0}, "the test share is not a number of at least 0 and below 1; use e.g. 0.1"),
@@ -189,18 +190,15 @@ def test_impossible_options():
 def test_dev_corpora_that_do_not_fit():
     toy = corpus([0, 1, 1])
     for dev, expected in (
-        (
-            corpus([0], names=("a", "b", "z"), prefix="t"),
-            "dev corpus toy: 1 of its classes never occur in the training",
-        ),
+        (corpus([0], names=("a", "b", "z"), prefix="t"), "dev corpus toy: 1 of its classes never occur in the"),
         (corpus([0], names=("b", "a", "c"), prefix="t"), "dev corpus toy: its classes are in another order"),
         (corpus([0]), "dev corpus toy: 1 samples are in the training corpus as well; use disjoint splits"),
     ):
         assert refused(build_partition, toy, Natural(), dev_corpus=dev).startswith(expected)
-    with pytest.raises(DataError, match=r"a class of the dev corpus \(label\) never occurs in the training corpus"):
-        build_partition(toy, Dirichlet(2, 1.0), dev_corpus=corpus([2], prefix="t"))
-    with pytest.raises(DataError, match="both a test share and a dev corpus"):
-        build_partition(toy, Natural(), test_share=0.1, dev_corpus=corpus([0], prefix="t"))
+    dev = corpus([2], prefix="t")
+    assert "both a test share and a dev corpus" in refused(
+        build_partition, toy, Natural(), test_share=0, dev_corpus=dev
+    )
 
 
 def test_official_clients_of_one_side_are_kept_and_noted():
@@ -224,14 +222,14 @@ def test_official_clients_of_one_side_are_kept_and_noted():
         (lambda v: v.update(clients={}), "the partition has no clients; give it at least one"),
         (lambda v: v.pop("seed"), 'has no "seed"; add the key "seed"'),
         (lambda v: v["clients"]["d1"].update(train=[1], test=[]), 'client d1: an item of "train" is not a string; '),
-        (
-            lambda v: v["clients"]["d1"].update(train=[], test=[]),
-            "client number 2: has no samples; leave the client out",
-        ),
+        (lambda v: v["clients"]["d1"].update(train=[], test=[]), "client number 2: has no samples; leave the client"),
         (lambda v: v["clients"]["d1"].update(train=["s0"]), "sample s0: is held by two clients; give every sample"),
         (lambda v: v["clients"]["d1"].update(test=["s1"]), "sample s1: is held twice by one client; give every sample"),
         (lambda v: v["clients"]["d1"].update(train=["s9"]), "sample s9: is not in the corpus; use the corpus and the"),
-        (lambda v: v["clients"].pop("d1"), "sample s1: is held by no client, nor are 1 others; use the corpus and"),
+        (lambda v: v["clients"].pop("d1"), "sample s1: is held by no client; use the corpus and the label choice"),
+        (lambda v: v.update(server=["s1"]), "sample s1: is held by the server and a client; give every"),
+        (lambda v: v.update(server=["s9", "s9"]), "the server holds a sample twice"),
+        (lambda v: v.update(server=["s9"]), "sample s9: is not in the corpus"),
     ],
 )
 def test_partition_files_are_checked(tmp_path, change, expected):
@@ -240,8 +238,6 @@ def test_partition_files_are_checked(tmp_path, change, expected):
     write_partition(build_partition(toy, Natural()), path)
     value = json.loads(path.read_text())
     change(value)
-    if "d1" not in value["clients"] and expected.startswith("sample s1"):
-        value["clients"].pop("d2")
     path.write_text(json.dumps(value))
     assert refused(read_partition, path, toy).startswith(f"{path}: {expected}")
 
@@ -256,3 +252,60 @@ def test_label_counts():
     summary = counts.summary()
     # |(2/3,1/3,0) − (1/3,1/6,1/2)| / 2 = 1/2, and the same for the other client
     assert summary["label_skew"] == pytest.approx(0.5) and summary["classes"] == 1.5 and summary["median"] == 3
+
+
+# What the server holds.
+
+
+@given(
+    st.lists(st.integers(0, 2), min_size=4, max_size=60),
+    st.sampled_from([0.05, 0.2, 0.5, 0.9]),
+    st.integers(0, 2**40),
+    st.booleans(),
+)
+def test_no_client_has_what_the_server_has(labels, share, seed, stratified):
+    samples, options = corpus(labels), {"seed": seed, "server_share": share, "server_stratified": stratified}
+    try:
+        partition = build_partition(samples, Dirichlet(3, 1.0), **options)
+    except DataError as error:
+        chosen_all = {c for c in labels if labels.count(c) > 1} if stratified else set()
+        assert "the server's examples have none of class" in str(error) and chosen_all != set(labels)
+        return
+    at_clients = [i for c in partition.clients.values() for i in c.train + c.test]
+    assert sorted([*at_clients, *partition.server]) == sorted(s.sample_id for s in samples.samples)
+    assert partition == build_partition(samples, Dirichlet(3, 1.0), **options)
+    assert partition.options["server_share"] == share
+    assert f"the server holds {len(partition.server)} of {len(labels)} training samples" in partition.notes[-1]
+
+
+@given(st.integers(2, 400), st.sampled_from([0.01, 0.2, 0.5, 0.99]), st.integers(0, 9))
+def test_the_share_is_rounded_and_leaves_one_on_each_side(count, share, seed):
+    ids = draw_server_samples(corpus([0] * count).samples, share, seed=seed)
+    assert len(ids) == min(count - 1, max(1, round(share * count)))
+    assert ids == tuple(sorted(set(ids), key=lambda i: int(i[1:]))), "in the order of the samples"
+
+
+@given(st.lists(st.integers(2, 40), min_size=1, max_size=3), st.sampled_from([0.05, 0.2, 0.6]), st.integers(0, 9))
+def test_stratified_classes_are_in_proportion(sizes, share, seed):
+    labels = [c for c, size in enumerate(sizes) for _ in range(size)]
+    samples = corpus(labels).samples
+    chosen = set(draw_server_samples(samples, share, seed=seed, stratified=True))
+    for c, size in enumerate(sizes):
+        found = sum(s.label == c and s.sample_id in chosen for s in samples)
+        assert 1 <= found < size or size == 1
+        assert abs(found - share * size) <= 1.5
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "complaint"),
+    [
+        ([0], {}, "need two training samples"),
+        *(([0, 1, 0], {"share": share}, "the test share is not") for share in (-0.1, 1.0, True, "0.2")),
+        ([0] * 30 + [1], {"stratified": True}, 'none of class "rare"; leave the class out'),
+        ([0] * 300 + [1] * 2, {}, 'none of class "rare"; set server_stratified = true'),
+    ],
+)
+def test_what_the_server_cannot_have(labels, options, complaint):
+    with pytest.raises(DataError, match=complaint):
+        options = {"share": 0.1, "label_names": ("common", "rare", "never"), **options}
+        draw_server_samples(corpus(labels).samples, seed=0, **options)

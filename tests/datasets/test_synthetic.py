@@ -86,22 +86,21 @@ def test_sizes_and_seeds():
 @pytest.mark.parametrize(
     "options, reason",
     [
-        ({"alpha": -1, "beta": 0}, "alpha must be a finite number of at least 0, got -1"),
-        ({"alpha": float("nan"), "beta": 0}, "alpha must be a finite number of at least 0, got nan"),
-        ({"alpha": 0, "beta": 0, "num_clients": 0}, "num_clients must be a whole number of at least 1, got 0"),
-        ({"alpha": 0, "beta": 0, "num_classes": 1}, "num_classes must be a whole number of at least 2, got 1"),
-        ({"alpha": 0, "beta": 0, "sizes": [5]}, "sizes is not one number"),
-        ({"alpha": 0, "beta": 0, "total_train": 100}, "only one of total_train and total_test"),
-        ({"alpha": 0, "beta": 0, "total_train": 10, "total_test": 10}, "smaller than the number of clients"),
-        ({"alpha": 0, "beta": 0, "total_train": 90, "total_test": 90, "max_size": 9}, "totals are given together"),
-        ({"alpha": 0, "beta": 0, "max_size": 1}, "max_size is 1"),
-        ({"alpha": 0, "beta": 0, "spread": "x"}, "spread must be one of"),
-        ({"alpha": 0, "beta": 0, "seed": -1}, "the seed is not"),
+        ({"alpha": -1}, "alpha must be a finite number of at least 0, got -1"),
+        ({"num_clients": 0}, "num_clients must be a whole number of at least 1, got 0"),
+        ({"num_classes": 1}, "num_classes must be a whole number of at least 2, got 1"),
+        ({"sizes": [5]}, "sizes is not one number"),
+        ({"total_train": 100}, "only one of total_train and total_test"),
+        ({"total_train": 10, "total_test": 10}, "smaller than the number of clients"),
+        ({"total_train": 90, "total_test": 90, "max_size": 9}, "totals are given together"),
+        ({"max_size": 1}, "max_size is 1"),
+        ({"spread": "x"}, "spread must be one of"),
+        ({"seed": -1}, "the seed is not"),
     ],
 )
 def test_impossible_options(options, reason):
     with pytest.raises(DataError, match=reason):
-        generate(**options)
+        generate(**{"alpha": 0, "beta": 0, **options})
 
 
 def test_apportionment():

@@ -1,22 +1,16 @@
-import numpy as np
 import pytest
 from datasets_for_tests import refused
 from hypothesis import given
 from hypothesis import strategies as st
 
 from datasets.errors import DataError
-from datasets.relations.records import RelationMention
 from datasets.text import Vocabulary
-from datasets.text.relation_encoding import RelationEncoding, with_markers
+from datasets.text.relation_encoding import with_markers
 from datasets.text.relation_layout import MARKERS
 from datasets.text.word_tokenizer import SPECIAL, split_words, word_tokenizer, word_vocabulary
 
 CLIENTS = {"a": ["Aspirin blocks COX-1.", "Aspirin!"], "b": ["aspirin helps"]}
 WORDS = ("aspirin", "!", "-", ".", "1", "blocks", "cox", "helps")
-
-
-def mention(text, head, tail):
-    return RelationMention("m/1", "m", text, head, tail, "drug", "gene", "x", 0)
 
 
 def ids(tokenizer, text):
@@ -62,29 +56,6 @@ def some():
 def test_vocabulary_and_tokenizer_see_the_same_words(some, text):
     vocabulary, tokenizer = some
     assert ids(tokenizer, text) == vocabulary.ids(split_words([text])[0])
-
-
-def test_an_example_by_hand():
-    tokenizer = word_tokenizer(word_vocabulary(CLIENTS))
-    encoding = RelationEncoding(tokenizer, 14)
-    encoded = encoding.encode(
-        [mention("Aspirin blocks COX-1?", (0, 7), (15, 20)), mention("[CLS] aspirin", (0, 5), (6, 13))]
-    )
-    arrays = encoded.arrays
-    assert {key: (array.dtype, array.shape) for key, array in arrays.items()} == {
-        **dict.fromkeys(("input_ids", "attention_mask", "head_mask", "tail_mask"), (np.dtype(np.int32), (2, 14))),
-        **dict.fromkeys(("head_start", "tail_start"), (np.dtype(np.int32), (2,))),
-    }
-    # aspirin 2, - 4, 1 6, blocks 7, cox 8; [CLS] 10, [SEP] 11, markers 12 to 15; "?", "[", "]" and "cls" are unknown
-    assert arrays["input_ids"].tolist() == [
-        [10, 12, 2, 13, 7, 14, 8, 4, 6, 15, 1, 11, 0, 0],
-        [10, 12, 1, 1, 1, 13, 14, 2, 15, 11, 0, 0, 0, 0],
-    ]
-    assert arrays["attention_mask"].tolist() == [[1] * 12 + [0] * 2, [1] * 10 + [0] * 4]
-    assert arrays["head_mask"].tolist() == [[0, 0, 1] + [0] * 11, [0, 0, 1, 1, 1] + [0] * 9]
-    assert arrays["tail_mask"].tolist() == [[0] * 6 + [1, 1, 1] + [0] * 5, [0] * 7 + [1] + [0] * 6]
-    assert arrays["head_start"].tolist() == [1, 1] and arrays["tail_start"].tolist() == [5, 6]
-    assert encoded.report.notes() == ()
 
 
 @pytest.mark.parametrize("words", [("aspirin",), ("aspirin", "[CLS]", "[SEP]", *MARKERS[:3]), (*SPECIAL, "aspirin")])

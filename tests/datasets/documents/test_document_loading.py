@@ -43,14 +43,6 @@ def test_choices(tmp_path):
     assert [(p.head, p.tail, p.labels) for p in made.samples[0].pairs] == [(0, 1, (0,)), (0, 2, ()), (1, 2, ())]
     folder(tmp_path, "cdr")
     assert "no hypernym filtering: all negative pairs are kept" in load_documents("cdr", tmp_path).notes
-    mesh = tmp_path / "mesh.tsv"
-    mesh.write_text("D000002\tC10.100\nD000003\tC10\n")
-    filtered = load_documents("cdr", tmp_path, mesh_tree=mesh)
-    assert filtered.counts()["pairs"] == 1
-    assert filtered.notes == (
-        "hypernym filtering with 2 descriptors of MeSH",
-        "1 negative pairs left out as hypernyms of a positive pair (MeSH tree)",
-    )
 
 
 def test_what_is_refused(tmp_path):

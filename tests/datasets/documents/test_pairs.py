@@ -105,7 +105,6 @@ def test_hypernyms_are_left_out():
 def test_what_does_not_fit_is_refused():
     assert "document 7: states a relation that is unknown here" in refused(corpus, worked(), rule=CHR)
     assert "corpus toy: has no documents" in refused(DocumentCorpus, "toy", (), ("CID",))
-    assert "unknown choice of unrelated pairs" in refused(PairRule, "a", "b", ("r",), "twice")
     (sample,) = corpus(worked()).samples
     assert "duplicate id" in refused(DocumentCorpus, "toy", (sample, sample), ("CID",))
 

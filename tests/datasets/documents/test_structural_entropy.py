@@ -6,14 +6,13 @@ from collections import Counter
 import numpy as np
 import pytest
 from datasets_for_tests import refused
-from documents_for_tests import corpus, document, worked
+from documents_for_tests import corpus, document
 from hypothesis import given
 from hypothesis import strategies as st
 
 from datasets.dialogues.records import LabelledText, TextCorpus
 from datasets.documents.graph import adjacency, sentences_of
 from datasets.documents.statistics import ROW, document_statistics
-from datasets.errors import DataError
 from datasets.partition import StructuralEntropy, build_partition, read_partition, write_partition
 from datasets.partition.structural_entropy import GRAPHS, entropies, structural_entropy
 
@@ -181,23 +180,13 @@ def test_parts_without_documents_are_left_out_and_noted(tmp_path):
         ({"num_clients": 0}, "num_clients"),
         ({"num_clients": 3, "form": "other"}, "form must be one of"),
         ({"num_clients": 3, "cuts": "cdr"}, "no fixed cuts"),
-        ({"num_clients": 10, "form": "released_code"}, "needs the cuts"),
         ({"num_clients": 10, "form": "released_code", "cuts": "ade"}, "needs the cuts"),
         ({"num_clients": 9, "form": "released_code", "cuts": "chr"}, "for 10 clients"),
         ({"num_clients": 3, "graph": "other"}, "graph must be one of"),
-        (
-            {"num_clients": 10, "form": "released_code", "cuts": "cdr", "graph": "edge_oriented"},
-            "for the released graph",
-        ),
+        ({"num_clients": 10, "form": "released_code", "graph": "edge_oriented"}, "for the released graph"),
     ],
 )
 def test_impossible_options(options, reason):
-    with pytest.raises(DataError, match=reason):
-        StructuralEntropy(**options)
-
-
-def test_samples_without_a_graph_are_refused():
-    texts = TextCorpus("toy", (LabelledText("s0", "d0", "x", 0), LabelledText("s1", "d1", "y", 0)), ("a",))
+    assert reason in refused(StructuralEntropy, **options)
+    texts = TextCorpus("toy", (LabelledText("s0", "d0", "x", 0),), ("a",))
     assert "sample s0: has no document graph" in refused(build_partition, texts, StructuralEntropy(2), test_share=0.0)
-    assert "form must be one of" in refused(entropies, corpus(worked()).samples, "other")
-    assert "no nodes" in refused(structural_entropy, ())
