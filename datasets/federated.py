@@ -120,7 +120,6 @@ def _check(examples: Examples, num_classes: int, record: str) -> int:
         if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
             raise DataError(f'"{key}" holds NaN or infinity', record=record, remedy="repair or remove these examples")
     if len(labels) and (labels.min() < 0 or labels.max() >= num_classes):
-        raise DataError(
-            f"a label lies outside of the {num_classes} classes", record=record, remedy=f"use 0 to {num_classes - 1}"
-        )
+        reason = f"a label lies outside of the {num_classes} classes"
+        raise DataError(reason, record=record, remedy=f"use 0 to {num_classes - 1}")
     return len(labels)

@@ -37,13 +37,10 @@ _LABEL = re.compile(rf"({'|'.join(CATEGORIES.values())}):([^:\s]+)-状态:({'|'.
 
 @dataclass(frozen=True)
 class Window:
-    """Five utterances of a dialogue and what they tell.
+    """Five utterances ``speaker:sentence`` of a dialogue (empty before it starts) and what they tell.
 
-    Attributes:
-      window_id: ``mie-<split>-<dialogue>/<window>``; dialogues count from 000, windows from 1.
-      dialogue_id: ``mie-<split>-<dialogue>``.
-      utterances: Five strings ``speaker:sentence``, or empty before the dialogue starts.
-      facts: Triples (category, item, state), e.g. (症状, 头晕, 阳性).
+    The ids are ``mie-<split>-<dialogue>/<window>`` and ``mie-<split>-<dialogue>``; dialogues count from 000, windows
+    from 1. `facts` are triples (category, item, state), e.g. (症状, 头晕, 阳性).
     """
 
     window_id: str

@@ -12,7 +12,7 @@ from datasets.documents.corpus import DocumentCorpus, DocumentSample
 from datasets.errors import DataError, named
 from datasets.federated import Examples
 from datasets.ranges import require, whole_number
-from datasets.text.relation_encoding import Tokenizer, tokenized
+from datasets.text.relation_encoding import Tokenizer, check_tokenizer, tokenized
 
 MARKER = "*"
 
@@ -93,14 +93,8 @@ class DocumentEncoding:
     marker: str = MARKER
 
     def __post_init__(self):
-        for name in ("cls_token_id", "sep_token_id", "pad_token_id", "unk_token_id"):
-            if getattr(self.tokenizer, name, None) is None:
-                raise DataError(f"the tokenizer has no {name}", remedy="use the tokenizer of a BERT or DistilBERT")
-        if self.tokenizer.convert_tokens_to_ids(self.marker) in (None, self.tokenizer.unk_token_id):
-            raise DataError(
-                f'the tokenizer does not know the marker of mentions, "{self.marker}"',
-                remedy="use an encoder that has it in its vocabulary, as BERT's have",
-            )
+        remedy = "use an encoder that has it in its vocabulary, as BERT's have"
+        check_tokenizer(self.tokenizer, {self.marker: f'marker of mentions, "{self.marker}"'}, remedy)
         if self.longest is not None:
             require(whole_number(3), longest=self.longest)
 

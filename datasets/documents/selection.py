@@ -7,6 +7,7 @@ import dataclasses
 from datasets.documents.corpus import DocumentCorpus
 from datasets.errors import DataError
 from datasets.partition.split import check_test_share, test_count
+from datasets.ranges import require, whole_number
 from datasets.seeds import generator
 
 
@@ -36,8 +37,7 @@ def subset(corpus: DocumentCorpus, size: int, *, seed: int) -> DocumentCorpus:
     Raises:
       DataError: a size that is not a whole number of at least 1.
     """
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise DataError("the size of a subset is not a whole number of at least 1", remedy="use e.g. 100")
+    require(whole_number(1), size=size)
     total = len(corpus.samples)
     if size >= total:
         return corpus

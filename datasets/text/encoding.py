@@ -11,6 +11,7 @@ import numpy as np
 
 from datasets.errors import DataError
 from datasets.files import parse_json
+from datasets.ranges import require, whole_number
 from datasets.text.segmentation import Segmenter
 from datasets.text.vocabulary import Vocabulary
 
@@ -32,8 +33,7 @@ class TextEncoding:
     """What is wrong with a word that is no piece, and the remedy."""
 
     def __post_init__(self):
-        if isinstance(self.max_length, bool) or not isinstance(self.max_length, int) or self.max_length < 1:
-            raise DataError("max_length is not a whole number of at least 1", remedy="use e.g. 40")
+        require(whole_number(1), max_length=self.max_length)
         for number, word in enumerate(self.vocabulary.words, 2):
             if not self.is_piece(word):
                 raise DataError(self.no_piece[0], record=f"word with id {number}", remedy=self.no_piece[1])

@@ -51,6 +51,16 @@ def with_markers(tokenizer: Any, markers: Sequence[str] = MARKERS) -> tuple[Any,
     return result, len(result)
 
 
+def check_tokenizer(tokenizer: Any, markers: Mapping[str, str], remedy: str) -> None:
+    """Raises DataError for a tokenizer without a special piece or a marker (marker -> what messages call it)."""
+    for name in ("cls_token_id", "sep_token_id", "pad_token_id", "unk_token_id"):
+        if getattr(tokenizer, name, None) is None:
+            raise DataError(f"the tokenizer has no {name}", remedy="use the tokenizer of a BERT or DistilBERT")
+    for marker, shown in markers.items():
+        if tokenizer.convert_tokens_to_ids(marker) in (None, tokenizer.unk_token_id):
+            raise DataError(f"the tokenizer does not know the {shown}", remedy=remedy)
+
+
 @dataclass(frozen=True)
 class EncodingReport:
     """What the length limit did to the texts.
@@ -123,15 +133,8 @@ class RelationEncoding:
             raise DataError(f"max_length is not a whole number of at least {MIN_LENGTH}", remedy="use e.g. 128")
         if len(set(self.markers)) != len(MARKERS):
             raise DataError(f"there are not {len(MARKERS)} different markers", remedy=f"use {' '.join(MARKERS)}")
-        for name in ("cls_token_id", "sep_token_id", "pad_token_id", "unk_token_id"):
-            if getattr(self.tokenizer, name, None) is None:
-                raise DataError(f"the tokenizer has no {name}", remedy="use the tokenizer of a BERT or DistilBERT")
-        for marker in self.markers:
-            if self.tokenizer.convert_tokens_to_ids(marker) in (None, self.tokenizer.unk_token_id):
-                raise DataError(
-                    f"the tokenizer does not know the {named('marker', marker.strip('<>'))}",
-                    remedy="add the markers with with_markers",
-                )
+        shown = {marker: named("marker", marker.strip("<>")) for marker in self.markers}
+        check_tokenizer(self.tokenizer, shown, remedy="add the markers with with_markers")
 
     def describe(self) -> str:
         """The encoding in a few words."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -21,8 +22,7 @@ class Part:
     Attributes:
       text: The stretch; empty for a marker.
       marker: Index into the markers, `NO_MARKER` for a stretch of text.
-      head: Whether the part lies in the head (markers are no part of a mention).
-      tail: Whether it lies in the tail.
+      head, tail: Whether the part lies in the head, in the tail (markers are no part of a mention).
     """
 
     text: str = field(repr=False)
@@ -62,9 +62,7 @@ def blinded(mention: RelationMention, type_texts: Mapping[str, str] | None = Non
     Mentions that overlap in any way are replaced together: what either of them covers gives way to both types, the one
     that starts first first (on a tie the head), so that nothing of a mention's words remains.
 
-    Args:
-      mention: The two mentions.
-      type_texts: What to write for a type, e.g. ``{"gene": "@GENE$"}``; a type that is not there is written as it is.
+    `type_texts` says what to write for a type, e.g. ``{"gene": "@GENE$"}``; one that is not there is written as it is.
     """
     arguments = [(mention.head, mention.head_type, 0), (mention.tail, mention.tail_type, 1)]
     arguments.sort(key=lambda argument: (argument[0][0], argument[2]))
@@ -82,13 +80,16 @@ def blinded(mention: RelationMention, type_texts: Mapping[str, str] | None = Non
 
 def as_text(parts: list[Part], markers: tuple[str, ...] = MARKERS) -> str:
     """The parts as one string, markers between blanks: for encoders of words, and for people."""
-    pieces = (markers[part.marker] if part.marker != NO_MARKER else part.text for part in parts)
-    return " ".join(piece.strip() for piece in pieces if piece.strip())
+    return " ".join(piece.strip() for piece in _spelled(parts, markers) if piece.strip())
 
 
 def with_inline_markers(mention: RelationMention, markers: tuple[str, ...] = MARKERS) -> str:
     """The text with the markers in it and nothing else changed; `from_inline_markers` finds the spans again."""
-    return "".join(markers[part.marker] if part.marker != NO_MARKER else part.text for part in marked(mention))
+    return "".join(_spelled(marked(mention), markers))
+
+
+def _spelled(parts: list[Part], markers: tuple[str, ...]) -> list[str]:
+    return [markers[part.marker] if part.marker != NO_MARKER else part.text for part in parts]
 
 
 def from_inline_markers(
@@ -105,13 +106,12 @@ def from_inline_markers(
                 f"holds the marker {marker} {text.count(marker)} times",
                 remedy="write it as a <e1>head</e1> and a <e2>tail</e2>, or give the spans",
             )
-    places = sorted((text.index(marker), marker) for marker in markers)
-    at, plain = {}, text
-    for place, marker in reversed(places):
-        plain = plain[:place] + plain[place + len(marker) :]
-    removed = 0
-    for place, marker in places:
-        at[marker] = place - removed
-        removed += len(marker)
-    head, tail = (at[markers[0]], at[markers[1]]), (at[markers[2]], at[markers[3]])
-    return RelationMention("text", "text", plain, head, tail, head_type, tail_type, NO_RELATION, 0)
+    at, plain = {}, ""
+    for piece in re.split(f"({'|'.join(map(re.escape, markers))})", text):
+        if piece in markers:
+            at[piece] = len(plain)
+        else:
+            plain += piece
+    head_start, head_end, tail_start, tail_end = (at[marker] for marker in markers)
+    spans = (head_start, head_end), (tail_start, tail_end)
+    return RelationMention("text", "text", plain, *spans, head_type, tail_type, NO_RELATION, 0)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from datasets.errors import DataError
+from datasets.ranges import require, whole_number
 
 OUT_OF_VOCABULARY_ID = 1
 FIRST_WORD_ID = 2
@@ -60,10 +61,9 @@ class Vocabulary:
         Raises:
           DataError: an impossible option, or no word is left.
         """
-        if min_count < 1 or min_clients < 1:
-            raise DataError("min_count or min_clients is smaller than 1", remedy="use at least 1")
-        if max_size is not None and max_size <= FIRST_WORD_ID:
-            raise DataError(f"max_size is {max_size}", remedy=f"use at least {FIRST_WORD_ID + 1}")
+        require(whole_number(1), min_count=min_count, min_clients=min_clients)
+        if max_size is not None:
+            require(whole_number(FIRST_WORD_ID + 1), max_size=max_size)
         counts, holders = Counter(), Counter()
         for texts in clients.values():
             of_client = Counter(word for words in texts for word in words)

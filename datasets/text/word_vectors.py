@@ -10,6 +10,7 @@ import numpy as np
 
 from datasets.errors import DataError
 from datasets.files import PathLike
+from datasets.ranges import require, whole_number
 from datasets.seeds import generator
 from datasets.text.vocabulary import OUT_OF_VOCABULARY_ID, Vocabulary
 
@@ -73,16 +74,15 @@ class WordVectors:
                 path=self.source,
                 remedy="use vectors of the texts' language, cut and spelled like them, or none (they are learned then)",
             )
-        row_of = {word: row for row, word in enumerate(self.words)}
+        vector_of = dict(zip(self.words, self.values, strict=True))
         result = np.zeros((len(vocabulary), self.width), np.float32)
         result[OUT_OF_VOCABULARY_ID] = self.values.mean(axis=0)
         spread = float(self.values.std())
         for word, number in zip(vocabulary.words, vocabulary.ids(vocabulary.words), strict=True):
-            row = row_of.get(word)
-            if row is None:
-                result[number] = spread * generator(seed, "word vector", word).standard_normal(self.width)
+            if word in vector_of:
+                result[number] = vector_of[word]
             else:
-                result[number] = self.values[row]
+                result[number] = spread * generator(seed, "word vector", word).standard_normal(self.width)
         return result
 
     def save(self, path: PathLike, *, binary: bool = False) -> None:
@@ -120,8 +120,7 @@ def train_word_vectors(
     """
     from gensim.models import Word2Vec
 
-    if min(width, window, min_count, epochs) < 1:
-        raise DataError("an option of the word vectors is smaller than 1", remedy="use at least 1")
+    require(whole_number(1), width=width, window=window, min_count=min_count, epochs=epochs)
     sentences = [list(sentence) for sentence in sentences]
     model = Word2Vec(
         vector_size=width,
