@@ -3,7 +3,3 @@
 `pubtator` (CDR, CHR, GDA) reads `Document` records; a malformed line is refused with file, line and reason, and what is
 irregular in the published files themselves is counted in notes.
 """
-
-from datasets.documents.records import Document, EntityMention, Fact
-
-__all__ = ["Document", "EntityMention", "Fact"]

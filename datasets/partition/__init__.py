@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datasets.partition.base import ClientSamples, Partition, Partitioner, Sample
+from datasets.partition.base import ClientSamples, Partition, Sample
 from datasets.partition.build import build_partition
 from datasets.partition.by_field import ByField, Natural
 from datasets.partition.dirichlet import Dirichlet
@@ -23,7 +23,6 @@ __all__ = [
     "LabelCounts",
     "Natural",
     "Partition",
-    "Partitioner",
     "Quantity",
     "Sample",
     "StructuralEntropy",
