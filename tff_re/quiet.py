@@ -11,7 +11,7 @@ import warnings
 
 
 def be_quiet() -> None:
-    """Silences the libraries' start-up messages; later errors are still shown."""
+    """Later errors are still shown."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -20,20 +20,15 @@ def be_quiet() -> None:
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     logging.getLogger("absl").setLevel(logging.ERROR)
     # A filter, because TensorFlow sets its level itself when it is imported at a prompt or in a notebook.
-    logging.getLogger("tensorflow").addFilter(_is_error)
+    logging.getLogger("tensorflow").addFilter(lambda record: record.levelno >= logging.ERROR)
     atexit.unregister(_drop_default_context)  # once, however often this is called: it looks through the whole heap
     atexit.register(_drop_default_context)
-
-
-def _is_error(record: logging.LogRecord) -> bool:
-    return record.levelno >= logging.ERROR
 
 
 def _drop_default_context() -> None:
     """TFF's own default context prints a traceback where the interpreter's end frees it and it never had a worker."""
     tff = sys.modules.get("tensorflow_federated")
-    framework = getattr(tff, "framework", None)  # None after an import that failed
-    if framework is None:
+    if (framework := getattr(tff, "framework", None)) is None:  # also after an import that failed
         return
 
     class NoContext(framework.SyncContext):

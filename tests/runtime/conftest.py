@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from tff_re.runtime.local import supervised
+from tff_re.runtime.local.worker import reserve_port
 from tff_re.runtime.tls import Tls
 
 _MARK = "TFF_RE_RUNTIME_TEST"
@@ -48,6 +49,11 @@ class Processes:
         return wait_until(lambda: not any(map(self.alive, pids)), seconds)
 
 
+def free_port():
+    with reserve_port() as keeper:
+        return keeper.getsockname()[1]
+
+
 def wait_until(condition, seconds):
     deadline = time.monotonic() + seconds
     while not condition():
@@ -59,7 +65,7 @@ def wait_until(condition, seconds):
 
 def supervisor_without_namespaces(folder):
     """Path of a copy of `supervisor.py` to whom the machine refuses a network of its own."""
-    for name in ("supervisor.py", "forwarder.py", "private_network.py"):
+    for name in ("supervisor.py", "private_network.py"):
         shutil.copy(supervised._SUPERVISOR.with_name(name), folder)
     with open(folder / "private_network.py", "a") as module:
         module.write("\n\ndef _enter():\n    return 'not on this machine'\n")

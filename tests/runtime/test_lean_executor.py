@@ -12,7 +12,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import executor_pb2
 
-from tff_re.runtime.local.lean_executor import LARGE_BYTES, LeanExecutor, fill
+from tff_re.runtime.local.worker_context import LARGE_BYTES, LeanExecutor, fill
 
 WEIGHTS = tff.learning.models.ModelWeights([np.ones([2, 3], np.float32), np.zeros([0], np.float32)], [])
 WEIGHTS_TYPE = tff.types.to_type(

@@ -22,7 +22,7 @@ from tff_re.runtime import RuntimeProblem, WorkerStartFailed, install_signal_han
 from tff_re.runtime.connection import check_worker
 from tff_re.runtime.local import supervised
 from tff_re.runtime.local import worker as worker_module
-from tff_re.runtime.local.forwarder import Forwarder
+from tff_re.runtime.local.supervisor import Forwarder
 from tff_re.runtime.local.worker import Worker
 
 

@@ -14,7 +14,7 @@ from tff_re.runtime import RuntimeProblem
 from tff_re.runtime.connection import check_worker
 from tff_re.runtime.local.worker import reserve_port
 from tff_re.runtime.remote import serving
-from tff_re.runtime.remote.proxy import configuration, find_proxy
+from tff_re.runtime.remote.serving import configuration, find_proxy
 from tff_re.runtime.tls import Tls
 
 _ENTER = "from tff_re.runtime.local.private_network import enter_private_network as e; r = e(); print(r or '', end='')"

@@ -11,11 +11,7 @@ _FORM = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """(host, port) of `HOST:PORT`; an IPv6 address is in brackets.
-
-    Raises:
-      UnknownRuntime: it is not of that form.
-    """
+    """(host, port) of `HOST:PORT`, an IPv6 address in brackets; raises UnknownRuntime for another form."""
     found = _FORM.fullmatch(text)
     if not found or not 0 < int(found["port"]) < 65536:
         raise UnknownRuntime(
@@ -25,11 +21,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def parse_addresses(text: str) -> tuple[str, ...]:
-    """The addresses of `HOST:PORT,HOST:PORT`, each as `HOST:PORT`.
-
-    Raises:
-      UnknownRuntime: there is none, one is malformed, or one is a duplicate.
-    """
+    """The addresses of `HOST:PORT,HOST:PORT`; raises UnknownRuntime for none, a malformed one, or a duplicate."""
     if not text.strip():
         raise UnknownRuntime("the runtime 'remote' needs the workers' addresses: remote:HOST:PORT,HOST:PORT")
     addresses = []

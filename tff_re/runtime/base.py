@@ -1,4 +1,4 @@
-"""What all runtimes share: opening and closing, being TFF's default context, and the errors around that.
+"""What all runtimes share: opening and closing, being TFF's default context, and the signal that ends a command.
 
 Importing this module imports neither TensorFlow nor TensorFlow Federated; entering a runtime does.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import abc
 import os
+import signal
+import threading
 from importlib import metadata
 from pathlib import Path
 from typing import Self
@@ -18,10 +20,8 @@ class Runtime(abc.ABC):
     """Where computations run. While it is open, its context is TFF's default in the thread that opened it.
 
     The default that was there before is back after the block. Where that is TFF's own, a call to a computation then
-    starts a worker that nobody stops.
-
-    TFF keeps a default context for each thread. Entering sets that of the entering thread; another thread calls
-    `tff.framework.set_default_context(runtime.context)`.
+    starts a worker that nobody stops. Another thread calls `tff.framework.set_default_context(runtime.context)`, since
+    TFF keeps a default for each.
 
     Inside the `with` block a call to a computation raises `ComputationFailed` for an error within the computation, and
     `WorkerDied` if the worker it needs has ended or ends meanwhile; `restart()` helps then.
@@ -81,8 +81,6 @@ class Runtime(abc.ABC):
     def restart(self) -> None:
         """Begins anew, as after `WorkerDied`; the object stays the same. For the thread that entered the runtime.
 
-        What a call returned before is plain Python and stays good.
-
         Raises:
           RuntimeClosed: if the runtime is not open.
           WorkerStartFailed: as on entering. The runtime stays open, and `restart()` may be tried again.
@@ -98,26 +96,17 @@ class Runtime(abc.ABC):
 
     @property
     def context(self):
-        """The `tff.framework.SyncContext` of the open runtime.
-
-        Raises:
-          RuntimeClosed: if the runtime is not open.
-        """
+        """The `tff.framework.SyncContext` of the open runtime; raises RuntimeClosed if it is not open."""
         if self._context is None:
             raise RuntimeClosed("this runtime is not open")
         return self._context
 
     def describe(self) -> dict:
         """What a run's record and `doctor` tell about this runtime; fit for JSON."""
-        return {
-            "runtime": self.name,
-            "alive": self.alive,
-            **self._details(),
-            "tensorflow_federated": metadata.version("tensorflow-federated"),
-        }
+        version = metadata.version("tensorflow-federated")
+        return {"runtime": self.name, "alive": self.alive, **self._details(), "tensorflow_federated": version}
 
     def _start(self) -> None:
-        """Makes a context and TFF's default of it."""
         import tensorflow_federated as tff
 
         try:
@@ -164,3 +153,22 @@ def execution_context(executor_factory):
         transform_args=tff.tensorflow.transform_args,
         transform_result=tff.tensorflow.transform_result,
     )
+
+
+def install_signal_handlers() -> bool:
+    """Makes SIGTERM raise `SystemExit(143)`, so that `finally` blocks, context managers and `atexit` functions run.
+
+    For the command line to call, once, at its start. A program that uses us as a library keeps its own handlers:
+    nothing is changed outside the main thread, nor where SIGTERM has a handler or is ignored; then it returns False.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _raise_system_exit)
+    return signal.getsignal(signal.SIGTERM) is _raise_system_exit
+
+
+def _raise_system_exit(number, frame):
+    # A second SIGTERM must not interrupt the cleanup that the first one began.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit(128 + number)

@@ -6,8 +6,6 @@ these names. A *step* is one such call, a part of the argument, or a part of the
 Steps are grouped in *stages*, cut at the aggregations. Stage 0 is all that clients compute before the server knows
 anything of them; an aggregation of stage s collects what the clients computed up to stage s; a step at the clients that
 needs an aggregate of stage s belongs to stage s + 1. Aggregations that do not depend on one another share a stage.
-
-Importing this module imports TensorFlow Federated, which takes seconds.
 """
 
 from __future__ import annotations
@@ -100,18 +98,12 @@ def compiled_form(function: fw.ComputationBuildingBlock) -> CompiledForm:
     if parameter is not None:
         definitions.update((path, part) for part, path in parts(parameter))
     definitions.update(body.locals)
-    result = []
-    for number, (part, _) in enumerate(parts(body.result)):
-        result.append(f"part {number} of the result")
-        definitions[result[-1]] = part
+    result = {f"part {number} of the result": part for number, (part, _) in enumerate(parts(body.result))}
+    definitions.update(result)
     name_of_parameter = None if parameter is None else parameter.name
-    needs = {
-        name: () if isinstance(name, tuple) else free_names(expression, name_of_parameter)
-        for name, expression in definitions.items()
-    }
-    wanted = reachable(definitions, result, needs)
+    needs = {n: () if isinstance(n, tuple) else free_names(e, name_of_parameter) for n, e in definitions.items()}
     steps, over = {}, {}  # over: how many stages are over when a step's value is known
-    for name in wanted:
+    for name in reachable(definitions, result, needs):
         expression = definitions[name]
         aggregates = _takes_clients_to_server(expression)
         stage = max((over[need] for need in needs[name]), default=0)
@@ -155,15 +147,8 @@ def packed(type_signature: tff.Type, values: Iterator):
 
 
 def reachable(definitions: Iterable[Name], roots: Iterable[Name], needs: dict[Name, Iterable[Name]]) -> list[Name]:
-    """Those of some definitions that the roots need, roots included, in the same order.
-
-    Args:
-      definitions: names; each refers to earlier ones only.
-      roots: names of those that are wanted.
-      needs: by name, what the definition refers to.
-    """
-    wanted = set(roots)
-    names = list(definitions)
+    """Those definitions that the roots need, in order; one refers to earlier ones only, which are its `needs`."""
+    wanted, names = set(roots), list(definitions)
     for name in reversed(names):
         if name in wanted:
             wanted.update(needs[name])
@@ -177,14 +162,11 @@ def free_names(expression, parameter: str | None = None) -> tuple[Name, ...]:
 
 def selected_path(expression, parameter: str | None) -> tuple[int, ...] | None:
     """The places of the part of the argument that an expression selects; None if it is no such selection."""
-    if parameter is None:
-        return None
-    if isinstance(expression, fw.Reference):
-        return () if expression.name == parameter else None
-    if isinstance(expression, fw.Selection):
-        path = selected_path(expression.source, parameter)
-        return None if path is None else (*path, expression.as_index())
-    return None
+    path = ()
+    while isinstance(expression, fw.Selection):
+        path = (expression.as_index(), *path)
+        expression = expression.source
+    return path if isinstance(expression, fw.Reference) and expression.name == parameter else None
 
 
 def _references(expression, parameter: str | None, bound: frozenset[str] = frozenset()) -> Iterator[Name]:

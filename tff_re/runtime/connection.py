@@ -18,17 +18,11 @@ _OPTIONS = [
 # With an empty message it frees nothing. Written out here because TFF's own messages would import TensorFlow.
 _NOTHING_TO_DO = "/tensorflow_federated.v0.ExecutorGroup/Dispose"
 _PAUSE_SECONDS = 0.1
-_LOOK_SECONDS = 1.0
-SILENCE = "no answer"
-_NO_ANSWER = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+_SILENCE = "no answer"
 
 
 def open_channel(address: str, tls: Tls | None) -> grpc.Channel:
-    """A channel to `HOST:PORT`; nothing is sent yet.
-
-    Raises:
-      RuntimeProblem: a file of `tls` cannot be read.
-    """
+    """A channel to `HOST:PORT`; nothing is sent yet. Raises RuntimeProblem if a file of `tls` cannot be read."""
     if tls is None:
         return grpc.insecure_channel(address, _OPTIONS)
     files = tls.contents()
@@ -44,8 +38,8 @@ def why_no_answer(channel: grpc.Channel, seconds: float) -> str | None:
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
             return "a program that is not a TensorFlow Federated worker listens there"
         if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return SILENCE
-        if error.code() in _NO_ANSWER:
+            return _SILENCE
+        if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
             return " ".join((error.details() or error.code().name).split())
         # Any other error comes from a worker: it misses the name of an executor.
     return None
@@ -56,7 +50,7 @@ def connect(address: str, tls: Tls | None, seconds: float) -> grpc.Channel | str
 
     Every attempt is a channel of its own: one that could not connect waits for up to 20 s before it tries again.
     """
-    deadline, told = time.monotonic() + seconds, SILENCE
+    deadline, told = time.monotonic() + seconds, _SILENCE
     while True:
         channel = open_channel(address, tls)
         try:
@@ -67,9 +61,9 @@ def connect(address: str, tls: Tls | None, seconds: float) -> grpc.Channel | str
         if reason is None:
             return channel
         channel.close()
-        if tls is not None and (refusal := why_refused(*parse_address(address), tls, _LOOK_SECONDS)):
+        if tls is not None and (refusal := why_refused(*parse_address(address), tls, 1.0)):
             return refusal  # waiting would not help
-        told = told if reason == SILENCE else reason
+        told = told if reason == _SILENCE else reason
         if time.monotonic() + _PAUSE_SECONDS > deadline:
             return told
         time.sleep(_PAUSE_SECONDS)
@@ -78,7 +72,4 @@ def connect(address: str, tls: Tls | None, seconds: float) -> grpc.Channel | str
 def check_worker(address: str, tls: Tls | None, seconds: float) -> str | None:
     """None if a worker answers within `seconds`, else what happened instead."""
     found = connect(address, tls, seconds)
-    if isinstance(found, str):
-        return found
-    found.close()
-    return None
+    return found if isinstance(found, str) else found.close()

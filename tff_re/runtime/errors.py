@@ -19,16 +19,12 @@ class WorkerDied(RuntimeProblem):
     Attributes:
       pid: the process id that the worker had.
       log_path: the file with the worker's output.
-      exit_code: the worker's exit code, or None.
-      signal_number: the signal that killed the worker, or None.
+      exit_code, signal_number: its exit code, or the signal that killed it; None if not known.
     """
 
     def __init__(self, message, *, pid, log_path, exit_code=None, signal_number=None):
         super().__init__(message)
-        self.pid = pid
-        self.log_path = log_path
-        self.exit_code = exit_code
-        self.signal_number = signal_number
+        self.pid, self.log_path, self.exit_code, self.signal_number = pid, log_path, exit_code, signal_number
 
 
 class RuntimeClosed(RuntimeProblem):
@@ -39,11 +35,7 @@ class RuntimeClosed(RuntimeProblem):
 
 
 class ComputationFailed(RuntimeProblem):
-    """A computation raised an error; the worker goes on.
-
-    Attributes:
-      code: the name of the gRPC status, such as `"INVALID_ARGUMENT"`.
-    """
+    """A computation raised an error; the worker goes on. `code` names the gRPC status, as `"INVALID_ARGUMENT"`."""
 
     def __init__(self, message, *, code):
         super().__init__(message)

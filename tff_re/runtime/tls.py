@@ -18,7 +18,7 @@ from tff_re.runtime.errors import RuntimeProblem
 VARIABLES = {"cert": "TFF_RE_TLS_CERT", "key": "TFF_RE_TLS_KEY", "ca": "TFF_RE_TLS_CA"}
 # OpenSSL's codes: issuer not found, self-signed, self-signed in the chain, issuer not found locally, unverifiable leaf.
 _UNKNOWN_AUTHORITY = (2, 18, 19, 20, 21)
-_EXPIRED, _NOT_YET_VALID = 10, 9
+_UNTIMELY = {10: "has expired; get a new one signed", 9: "is not valid yet; check this machine's clock"}
 # TLS alerts with which a worker's proxy refuses a certificate, by the end of OpenSSL's name.
 _ALERTS = {
     "CERTIFICATE_EXPIRED": "it has expired",
@@ -40,11 +40,7 @@ class Tls:
     ca: Path
 
     def contents(self) -> dict[str, bytes]:
-        """What is in the files, by `cert`, `key` and `ca`.
-
-        Raises:
-          RuntimeProblem: one of them cannot be read or is not PEM, or other users may read the key.
-        """
+        """What is in the files; raises RuntimeProblem if one is no readable PEM file or others may use the key."""
         found = {}
         for name in VARIABLES:
             path = getattr(self, name)
@@ -65,9 +61,6 @@ class Tls:
 
         The standard library reads no certificate, but verifies one: ours does a handshake in memory, at the end at
         which it is used, since its extended key usage may allow no other.
-
-        Args:
-          as_client: whether it is for connecting to workers and not for serving.
 
         Raises:
           RuntimeProblem: see `contents`; or certificate and key do not go together, or the certificate is not valid
@@ -100,43 +93,32 @@ class Tls:
                     end.do_handshake()
             return ends[as_client].getpeercert()["notAfter"]
         except ssl.SSLCertVerificationError as error:
-            if error.verify_code == _EXPIRED:
-                raise RuntimeProblem(f"TLS, cert: {self.cert}: has expired; get a new one signed") from None
-            if error.verify_code == _NOT_YET_VALID:
-                raise RuntimeProblem(f"TLS, cert: {self.cert}: is not valid yet; check this machine's clock") from None
-            raise RuntimeProblem(f"TLS, cert: {self.cert}: {error.verify_message}") from None
+            what = _UNTIMELY.get(error.verify_code, error.verify_message)
+            raise RuntimeProblem(f"TLS, cert: {self.cert}: {what}") from None
         except ssl.SSLError as error:
             raise RuntimeProblem(f"TLS: {self.cert}: OpenSSL cannot use it ({error.reason})") from None
 
 
 def chosen(**given: Path | None) -> Tls | None:
-    """Tls of `cert`, `key` and `ca`, or None where none of them is given.
-
-    Raises:
-      RuntimeProblem: some are given and others are not.
-    """
+    """Tls of `cert`, `key` and `ca`, None where none is given; raises RuntimeProblem where only some are."""
     missing = [name for name in VARIABLES if not given.get(name)]
     if len(missing) == len(VARIABLES):
         return None
     if missing:
-        options = ", ".join(f"--tls-{name} ({VARIABLES[name]})" for name in missing)
-        raise RuntimeProblem(
-            f"TLS needs a certificate, its key and the CA certificate of the peers; missing: {options}"
-        )
+        named = ", ".join(f"--tls-{name} ({VARIABLES[name]})" for name in missing)
+        raise RuntimeProblem(f"TLS needs a certificate, its key and the CA certificate of the peers; missing: {named}")
     return Tls(**{name: Path(given[name]) for name in VARIABLES})
 
 
-def from_environment(environment: Mapping[str, str] | None = None) -> Tls | None:
+def from_environment(environment: Mapping[str, str] = os.environ) -> Tls | None:
     """`chosen` of the variables TFF_RE_TLS_CERT, TFF_RE_TLS_KEY and TFF_RE_TLS_CA."""
-    environment = os.environ if environment is None else environment
     return chosen(**{name: environment.get(variable) or None for name, variable in VARIABLES.items()})
 
 
 def why_refused(host: str, port: int, tls: Tls, seconds: float) -> str | None:
-    """Why we refuse the worker's certificate, or the worker ours; None if neither does, or if it does not answer.
+    """Why we refuse the worker's certificate, or the worker ours, which gRPC does not say; None if neither does.
 
-    gRPC says only that there is no connection. With TLS 1.3 a worker checks our certificate after the handshake, so
-    that its alert comes in place of an answer.
+    With TLS 1.3 a worker checks our certificate after the handshake, so that its alert comes in place of an answer.
     """
     import ssl
 
@@ -158,9 +140,8 @@ def why_refused(host: str, port: int, tls: Tls, seconds: float) -> str | None:
         reason = error.reason or ""
         if reason == "WRONG_VERSION_NUMBER":
             return "the worker does not use TLS"
-        for name, words in _ALERTS.items():
-            if reason.endswith(f"ALERT_{name}"):
-                return f"the worker refuses our certificate {tls.cert}: {words}"
+        if words := _ALERTS.get(reason.partition("ALERT_")[2]):
+            return f"the worker refuses our certificate {tls.cert}: {words}"
     except OSError:
         pass
     return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import tensorflow as tf
 
 
@@ -11,13 +13,8 @@ def gpu_names() -> list[str]:
 
 
 def prepare_gpus() -> list[str]:
-    """Lets TensorFlow take a GPU's memory as it needs it, not all at the start; the names of the GPUs.
-
-    A process that has computed on a GPU before keeps what it chose then.
-    """
+    """Lets TensorFlow take a GPU's memory as it needs it, not all at the start; the names of the GPUs."""
     for gpu in tf.config.list_physical_devices("GPU"):
-        try:
+        with contextlib.suppress(RuntimeError):  # it is in use already, and keeps what was chosen then
             tf.config.experimental.set_memory_growth(gpu, True)
-        except RuntimeError:  # it is in use already
-            break
     return gpu_names()

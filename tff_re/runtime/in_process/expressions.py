@@ -27,11 +27,7 @@ Expression = Callable[[Scope], object]
 
 
 class UnknownIntrinsic(RuntimeProblem):
-    """A computation uses what this runtime cannot do.
-
-    Attributes:
-      uri: the intrinsic's name, such as `"federated_secure_sum"`.
-    """
+    """A computation uses what this runtime cannot do; `uri` is the intrinsic's name."""
 
     def __init__(self, uri: str):
         known = ", ".join(sorted(["federated_aggregate", *_INTRINSICS]))
@@ -44,25 +40,12 @@ class Expressions:
     """Makes Python functions of the building blocks of one computation, and collects its leaves."""
 
     def __init__(self, parameter: str | None):
-        """
-        Args:
-          parameter: what the blocks call the argument, whose parts stand in scopes by their places (`Name`).
-        """
+        """`parameter` is what the blocks call the argument, whose parts stand in scopes by their places (`Name`)."""
         self._parameter = parameter
-        self._leaves: dict[bytes, Leaf] = {}
-
-    @property
-    def leaves(self) -> list[Leaf]:
-        """Each TensorFlow computation once."""
-        return list(self._leaves.values())
+        self.leaves: dict[bytes, Leaf] = {}  # each TensorFlow computation once
 
     def of(self, block: fw.ComputationBuildingBlock) -> Expression:
-        """The value of a block in a scope.
-
-        Raises:
-          UnknownIntrinsic: the block uses one that this runtime does not have.
-          RuntimeProblem: it holds something else that this runtime cannot do.
-        """
+        """The value of a block in a scope; raises RuntimeProblem for what this runtime cannot do."""
         path = selected_path(block, self._parameter)
         if path is not None:
             return _argument(block.type_signature, path)
@@ -87,7 +70,8 @@ class Expressions:
             constant = tf.constant(block.value, tf.as_dtype(block.type_signature.dtype.type))
             return lambda scope: constant
         if isinstance(block, fw.CompiledComputation):
-            leaf = self._leaf(block)
+            key = block.proto.SerializeToString(deterministic=True)
+            leaf = self.leaves[key] = self.leaves.get(key) or import_leaf(block)
             return lambda scope: functools.partial(leaf, scope[CANCELLATION])
         if isinstance(block, fw.Intrinsic):
             if block.uri not in _INTRINSICS:
@@ -110,12 +94,6 @@ class Expressions:
 
         return compute
 
-    def _leaf(self, block: fw.CompiledComputation) -> Leaf:
-        key = block.proto.SerializeToString(deterministic=True)
-        if key not in self._leaves:
-            self._leaves[key] = import_leaf(block)
-        return self._leaves[key]
-
 
 def _argument(type_signature: tff.Type, path: tuple[int, ...]) -> Expression:
     """Reads a part of the argument, or puts a structure of parts together."""
@@ -125,29 +103,21 @@ def _argument(type_signature: tff.Type, path: tuple[int, ...]) -> Expression:
     return lambda scope: tuple(member(scope) for member in members)
 
 
-def _same(argument):
-    return argument
-
-
 def _call(argument):
     function, value = argument
     return function(value)
 
 
-def _call_without_argument(function):
-    return function(None)
-
-
 # Where a value is decides when it is computed (`execution.Plan`), not how. An aggregation is the plan's own.
 _INTRINSICS = {
     "federated_apply": _call,
-    "federated_broadcast": _same,
-    "federated_eval_at_clients": _call_without_argument,
-    "federated_eval_at_server": _call_without_argument,
+    "federated_broadcast": lambda value: value,
+    "federated_eval_at_clients": lambda function: function(None),
+    "federated_eval_at_server": lambda function: function(None),
     "federated_map": _call,
     "federated_map_all_equal": _call,
-    "federated_value_at_clients": _same,
-    "federated_value_at_server": _same,
-    "federated_zip_at_clients": _same,
-    "federated_zip_at_server": _same,
+    "federated_value_at_clients": lambda value: value,
+    "federated_value_at_server": lambda value: value,
+    "federated_zip_at_clients": lambda value: value,
+    "federated_zip_at_server": lambda value: value,
 }

@@ -15,9 +15,10 @@ from collections.abc import Iterator
 import tensorflow as tf
 import tensorflow_federated as tff
 from tensorflow.python.eager import cancellation, context, execute
+from tensorflow.python.ops import script_ops
+from tensorflow_federated.python.core.impl.utils.tensorflow_utils import extract_tensor_names_from_binding
 
 from tff_re.runtime.errors import ComputationFailed, RuntimeProblem
-from tff_re.runtime.in_process.graph_defs import keeps_state, made_unique, reduced
 
 _numbers = itertools.count()
 
@@ -48,11 +49,7 @@ class Cancellation:
 
     @contextlib.contextmanager
     def managed(self) -> Iterator[cancellation.CancellationManager]:
-        """TensorFlow's own for one leaf: it cannot be used after an error.
-
-        Raises:
-          RuntimeProblem: the reason, if cancelled.
-        """
+        """TensorFlow's own for one leaf: it cannot be used after an error. Raises the reason if cancelled."""
         manager = cancellation.CancellationManager()
         with self._lock:
             self.check()
@@ -69,6 +66,9 @@ class Cancellation:
             raise self._reason
 
 
+_CODES = {code: name for name, code in vars(tf.errors).items() if name.isupper() and isinstance(code, int)}
+
+
 class Leaf:
     """A TensorFlow computation, imported when it is first called and once more for each call at the same time.
 
@@ -76,17 +76,11 @@ class Leaf:
     state have one copy.
     """
 
-    def __init__(self, proto, name: str):
-        """
-        Args:
-          proto: the serialized computation, a `tensorflow` one.
-          name: for messages.
-        """
-        self.name = name
-        self._proto = proto.tensorflow
+    def __init__(self, proto):
+        self._proto = proto
         self._graph_def = tf.compat.v1.GraphDef()
         self._proto.graph_def.Unpack(self._graph_def)
-        self._exclusive = keeps_state(self._graph_def)
+        self._exclusive = _keeps_state(self._graph_def)
         self._lock = threading.Lock()
         self._idle: list[_Copy] = []
         self.copies = 0
@@ -94,9 +88,7 @@ class Leaf:
     def __call__(self, cancelled: Cancellation, argument=None):
         """The value for an argument; each call is the first one as far as the variables are concerned.
 
-        Raises:
-          ComputationFailed: TensorFlow raised an error.
-          RuntimeProblem: the call was cancelled, for this reason.
+        Raises ComputationFailed for TensorFlow's errors, and the reason if the call was cancelled.
         """
         copy = self._take()
         try:
@@ -104,8 +96,10 @@ class Leaf:
                 return copy(manager, argument)
         except tf.errors.OpError as error:
             cancelled.check()
+            # Without the names that this module gave.
+            message = re.sub(r"^(\{\{function_node \S*\}\} ?)+| \[Op:\S*\]$", "", " ".join(error.message.split()))
             raise ComputationFailed(
-                f"a computation failed in this process: {_message(error)}", code=_code(error)
+                f"a computation failed in this process: {message}", code=_CODES.get(error.error_code, "UNKNOWN")
             ) from error
         finally:
             if self._exclusive:
@@ -132,12 +126,11 @@ class _Copy:
 
     def __init__(self, proto, graph_def: tf.compat.v1.GraphDef):
         suffix = f"_in_process_{next(_numbers)}"
-        graph_def = made_unique(graph_def, suffix)
-        self._given = _tensor_names(proto.parameter)
-        self._result = proto.result
-        wanted = list(dict.fromkeys(_tensor_names(proto.result)))
+        graph_def = _made_unique(graph_def, suffix)
+        self._given = _tensor_names(proto.parameter) if proto.HasField("parameter") else []
+        self._wanted, self._result = _tensor_names(proto.result), proto.result
         # An argument that is handed on as it is needs no graph.
-        self._computed = [name for name in wanted if name not in self._given]
+        self._computed = [name for name in dict.fromkeys(self._wanted) if name not in self._given]
         self._token = tf.constant(suffix) if proto.session_token_tensor_name else None
         given = [*self._given, proto.session_token_tensor_name] if self._token is not None else self._given
         specs = _specs(graph_def, given)
@@ -149,9 +142,7 @@ class _Copy:
         self._variables = [node for node in graph_def.node if node.op == "VarHandleOp"]
 
     def __call__(self, manager, argument):
-        arguments = _flat(argument) if self._given else []
-        if len(arguments) != len(self._given):
-            raise AssertionError(f"{len(arguments)} tensors for {len(self._given)} parameters")
+        arguments = tf.nest.flatten(argument) if self._given else []
         named = dict(zip(self._given, arguments, strict=True))
         if self._main is not None:
             if self._token is not None:
@@ -160,7 +151,7 @@ class _Copy:
                 _run(self._initialize, [], 1, manager)
             results = _run(self._main, [arguments[place] for place in self._places], len(self._computed), manager)
             named.update(zip(self._computed, results, strict=True))
-        return _bound(self._result, named)
+        return _bound(self._result, (named[name] for name in self._wanted))
 
     def close(self) -> None:
         for node in self._variables:
@@ -176,7 +167,7 @@ class _Copy:
 def _function(graph_def, operation: str | None, given: list[str], wanted: list[str], specs):
     """A function of tensors from a graph: gives the tensors that are wanted, or runs an operation and gives True."""
     nodes = [operation] if operation else [_node(name) for name in wanted]
-    part = reduced(graph_def, nodes, map(_node, given))
+    part = _reduced(graph_def, sorted(set(nodes)), set(map(_node, given)))
     needed = {_tensor(name) for node in part.node for name in node.input}
 
     def body(*tensors):
@@ -199,13 +190,9 @@ def _run(function, arguments: list[tf.Tensor], num_results: int, manager) -> lis
 
 
 def _specs(graph_def, given: list[str]) -> dict[str, tf.TensorSpec]:
-    nodes = {node.name: node for node in graph_def.node}
-    found = {}
-    for name in given:
-        node = nodes.get(_node(name))
-        if node is not None:
-            found[name] = tf.TensorSpec(tf.TensorShape(node.attr["shape"].shape), node.attr["dtype"].type)
-    return found
+    nodes = {node.name: node.attr for node in graph_def.node}
+    found = {name: nodes[_node(name)] for name in given if _node(name) in nodes}
+    return {n: tf.TensorSpec(tf.TensorShape(a["shape"].shape), a["dtype"].type) for n, a in found.items()}
 
 
 def _node(name: str) -> str:
@@ -217,49 +204,104 @@ def _tensor(name: str) -> str:
 
 
 def _tensor_names(binding) -> list[str]:
-    """The tensors of a structure, depth first."""
-    kind = binding.WhichOneof("binding")
-    if kind == "tensor":
-        return [_tensor(binding.tensor.tensor_name)]
-    if kind == "sequence":
-        return [_tensor(binding.sequence.variant_tensor_name)]
-    if kind == "struct":
-        return [name for element in binding.struct.element for name in _tensor_names(element)]
-    return []
+    return [_tensor(name) for name in extract_tensor_names_from_binding(binding)]
 
 
-def _bound(binding, named: dict[str, tf.Tensor]):
-    """The value with the structure of a binding."""
+def _bound(binding, tensors: Iterator[tf.Tensor]):
+    """The value with the structure of a binding, from its tensors, depth first."""
     if binding.WhichOneof("binding") == "struct":
-        return tuple(_bound(element, named) for element in binding.struct.element)
-    (name,) = _tensor_names(binding)
-    return named[name]
-
-
-def _flat(value) -> list[tf.Tensor]:
-    if isinstance(value, tuple):
-        return [tensor for member in value for tensor in _flat(member)]
-    return [value]
-
-
-def _code(error: tf.errors.OpError) -> str:
-    names = {value: name for name, value in vars(tf.errors).items() if name.isupper() and isinstance(value, int)}
-    return names.get(error.error_code, "UNKNOWN")
-
-
-def _message(error: tf.errors.OpError) -> str:
-    # Without the names that this module gave.
-    return re.sub(r"^(\{\{function_node \S*\}\} ?)+| \[Op:\S*\]$", "", " ".join(error.message.split()))
+        return tuple(_bound(element, tensors) for element in binding.struct.element)
+    return next(tensors)
 
 
 def import_leaf(block: tff.framework.CompiledComputation) -> Leaf:
-    """The leaf of a compiled computation.
-
-    Raises:
-      RuntimeProblem: it is not a TensorFlow one.
-    """
-    proto = block.proto
-    kind = proto.WhichOneof("computation")
+    """The leaf of a compiled computation; raises RuntimeProblem if it is not a TensorFlow one."""
+    kind = block.proto.WhichOneof("computation")
     if kind != "tensorflow":
         raise RuntimeProblem(f"the runtime 'in-process' runs TensorFlow computations, not {kind}; use 'local'")
-    return Leaf(proto, block.name)
+    return Leaf(block.proto.tensorflow)
+
+
+@contextlib.contextmanager
+def kept_python_functions() -> Iterator[None]:
+    """Keeps the Python functions (`tf.py_function`) that computations built in the block call.
+
+    TensorFlow keeps them as long as the graph that they were written into, which TFF throws away once serialized.
+    """
+    registry, kept = script_ops._py_funcs, []
+    insert = registry.insert
+
+    def keep(function):
+        kept.append(function)
+        return insert(function)
+
+    registry.insert = keep
+    try:
+        yield
+    finally:
+        if registry.insert is keep:
+            registry.insert = insert
+
+
+_ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
+"""TensorFlow's shared name for a resource that is made anew by every execution of its operation."""
+
+
+def _nodes_of(graph_def: tf.compat.v1.GraphDef) -> Iterator[tf.compat.v1.NodeDef]:
+    yield from graph_def.node
+    for function in graph_def.library.function:
+        yield from function.node_def
+
+
+def _keeps_state(graph_def: tf.compat.v1.GraphDef) -> bool:
+    """Whether a run changes what another run at the same time could see: variables, tables, queues, the positions of
+    random generators."""
+    return any("shared_name" in node.attr or "seed2" in node.attr for node in _nodes_of(graph_def))
+
+
+def _made_unique(graph_def: tf.compat.v1.GraphDef, suffix: str) -> tf.compat.v1.GraphDef:
+    """A copy with the suffix in the names of all its functions and of all that it shares by name.
+
+    TensorFlow numbers functions in each process from zero, so two graphs may both bring a `__inference_step_12`, which
+    are not the same; and two copies of a graph in one process would share their variables.
+    """
+    copy = tf.compat.v1.GraphDef()
+    copy.CopyFrom(graph_def)
+    names = {function.signature.name: function.signature.name + suffix for function in copy.library.function}
+    for function in copy.library.function:
+        function.signature.name = names[function.signature.name]
+    for gradient in copy.library.gradient:
+        gradient.function_name = names.get(gradient.function_name, gradient.function_name)
+        gradient.gradient_func = names.get(gradient.gradient_func, gradient.gradient_func)
+    for node in _nodes_of(copy):
+        node.op = names.get(node.op, node.op)
+        for attribute in node.attr.values():
+            for function in (attribute.func, *attribute.list.func):
+                if function.name in names:
+                    function.name = names[function.name]
+        if "shared_name" in node.attr:
+            shared = node.attr["shared_name"].s.decode()
+            own = node.name if shared in ("", _ANONYMOUS) else shared
+            node.attr["shared_name"].s = (own + suffix).encode()
+    return copy
+
+
+def _reduced(graph_def: tf.compat.v1.GraphDef, wanted: list[str], given: set[str]) -> tf.compat.v1.GraphDef:
+    """The part of a graph that some nodes need, without the placeholders that a caller gives and the waiting for them.
+
+    In a function, other than in a session, each node with a side effect is run, needed or not.
+    """
+    graph_def = tf.compat.v1.graph_util.extract_sub_graph(graph_def, wanted)
+    kept = [node for node in graph_def.node if node.name not in given]
+    del graph_def.node[:]
+    graph_def.node.extend(kept)
+    for node in graph_def.node:
+        inputs = [name for name in node.input if not (name.startswith("^") and name[1:] in given)]
+        del node.input[:]
+        node.input.extend(inputs)
+        if "_class" in node.attr:  # on which nodes' devices it wants to be
+            places = node.attr["_class"].list.s
+            there = [place for place in places if place.decode().removeprefix("loc:@") not in given]
+            del places[:]
+            places.extend(there)
+    return graph_def

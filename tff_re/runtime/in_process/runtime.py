@@ -1,7 +1,4 @@
-"""The runtime that computes in the Python process itself, with its TensorFlow.
-
-Importing this module imports neither TensorFlow nor TensorFlow Federated; entering the runtime does.
-"""
+"""The runtime `in-process`. Importing this module imports neither TensorFlow nor TensorFlow Federated."""
 
 from __future__ import annotations
 
@@ -15,12 +12,9 @@ from tff_re.runtime.base import Runtime
 class InProcessRuntime(Runtime):
     """TFF's default execution context computes in this process while this is open.
 
-        with InProcessRuntime("runs/first/worker.log") as runtime:
-            learning_process.next(state, client_datasets)
-
     A GPU is used where TensorFlow sees one. All of TensorFlow's operations work inside of computations: those of
     tensorflow-text too, and `tf.py_function` in computations that are built while this is open (or in a block of
-    `python_functions.kept_python_functions()`); the local worker has neither.
+    `leaves.kept_python_functions()`); the local worker has neither.
     """
 
     name = "in-process"
@@ -32,7 +26,7 @@ class InProcessRuntime(Runtime):
           log_path: as for every runtime; nothing is started here that would write to it.
           threads: how many clients are computed side by side; None: as many as there are usable cores, or two where
             there is a GPU, whose memory they share.
-          default_num_clients: the number of clients where the arguments of a computation do not tell it.
+          default_num_clients: as for every runtime.
 
         Raises:
           ValueError: if `threads` is below 1 or `default_num_clients` below 0.
@@ -47,7 +41,7 @@ class InProcessRuntime(Runtime):
     def _open(self):
         from tff_re.runtime.in_process.devices import prepare_gpus
         from tff_re.runtime.in_process.interpreter import InProcessContext
-        from tff_re.runtime.in_process.python_functions import kept_python_functions
+        from tff_re.runtime.in_process.leaves import kept_python_functions
 
         if self._context is None:  # no restart, after which the Python functions have to be there still
             self._gpus = prepare_gpus()

@@ -13,9 +13,6 @@ import tree
 from tensorflow_federated.python.core.impl.compiler import array
 from tensorflow_federated.python.core.impl.utils import tensorflow_utils
 
-_LEAST_BYTES = 4096
-"""Smaller arrays are copied sooner than looked up."""
-
 
 class Values:
     """Converts values in both directions and recognises arrays that it returned before.
@@ -28,19 +25,14 @@ class Values:
         self._given_out: dict[int, tuple[weakref.ref, tf.Tensor]] = {}
 
     def take(self, value, type_spec: tff.Type):
-        """A caller's value as one for leaves.
-
-        Raises:
-          TypeError: the value is not of the type.
-        """
+        """A caller's value as one for leaves; raises TypeError if it is not of the type."""
         if isinstance(type_spec, tff.FederatedType):
             return self.take(value, type_spec.member)
         if isinstance(type_spec, tff.StructType):
-            members = [member for _, member in tff.structure.to_elements(tff.structure.from_container(value))]
-            types = [member for _, member in tff.structure.to_elements(type_spec)]
-            if len(members) != len(types):
+            members = list(tff.structure.from_container(value))
+            if len(members) != len(type_spec):
                 raise TypeError(f"a value of {len(members)} elements cannot be of type {type_spec}")
-            return tuple(map(self.take, members, types))
+            return tuple(map(self.take, members, type_spec))
         if isinstance(type_spec, tff.SequenceType):
             return _take_sequence(value, type_spec)
         if isinstance(type_spec, tff.TensorType):
@@ -53,24 +45,20 @@ class Values:
             return self.give(value, type_spec.member)
         if isinstance(type_spec, tff.StructType):
             types = tff.structure.to_elements(type_spec)
-            return tff.structure.Struct(
-                [(name, self.give(member, kind)) for (name, kind), member in zip(types, value, strict=True)]
-            )
+            return tff.structure.Struct([(n, self.give(v, kind)) for (n, kind), v in zip(types, value, strict=True)])
         if isinstance(type_spec, tff.SequenceType):
-            return dataset(value, type_spec.element)
+            structure = tff.types.type_conversions.type_to_tf_structure(type_spec.element)
+            return tf.data.experimental.from_variant(value, structure)
         if value.dtype == tf.string or not value.shape.rank:
             return value.numpy()
         shown = np.asarray(value)
-        if shown.nbytes >= _LEAST_BYTES:
-            self._remember(shown, value)
+        if shown.nbytes >= 4096:  # smaller arrays are copied sooner than looked up
+            key = id(shown)
+            self._given_out[key] = (weakref.ref(shown, lambda _: self._given_out.pop(key, None)), value)
         return shown
 
     def close(self) -> None:
         self._given_out.clear()
-
-    def _remember(self, shown: np.ndarray, tensor: tf.Tensor) -> None:
-        key = id(shown)
-        self._given_out[key] = (weakref.ref(shown, lambda _: self._given_out.pop(key, None)), tensor)
 
     def _take_tensor(self, value, type_spec: tff.TensorType) -> tf.Tensor:
         dtype = type_spec.dtype.type
@@ -102,19 +90,10 @@ class Values:
         return tf.convert_to_tensor(value, tf.as_dtype(dtype))
 
 
-def dataset(variant: tf.Tensor, element: tff.Type) -> tf.data.Dataset:
-    """The data set that a variant tensor holds."""
-    return tf.data.experimental.from_variant(variant, tff.types.type_conversions.type_to_tf_structure(element))
-
-
-def variant_of(elements: list, element: tff.Type) -> tf.Tensor:
-    """A data set of elements as callers have them, as a variant tensor."""
-    return tf.data.experimental.to_variant(tensorflow_utils.make_data_set_from_elements(None, elements, element))
-
-
 def _take_sequence(value, type_spec: tff.SequenceType) -> tf.Tensor:
     if isinstance(value, list):
-        return variant_of(value, type_spec.element)
+        value = tensorflow_utils.make_data_set_from_elements(None, value, type_spec.element)
+        return tf.data.experimental.to_variant(value)
     if not isinstance(value, tf.data.Dataset):
         raise TypeError(f"a {type(value).__name__} cannot be of type {type_spec}")
     found = tff.SequenceType(tff.types.tensorflow_to_type(value.element_spec))

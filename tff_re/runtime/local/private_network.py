@@ -30,7 +30,6 @@ def enter_private_network() -> str | None:
 
 
 def _tried_by_a_child() -> str | None:
-    """What `_enter` returns in a child that ends at once; a child that reports nothing was killed by the attempt."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -49,9 +48,7 @@ def _tried_by_a_child() -> str | None:
 
 def _enter() -> str | None:
     # In a user namespace root would lose its right to other users' files, the worker's program perhaps among them.
-    if _enter_with(_CLONE_NEWNET) is None:
-        return None
-    return _enter_with(_CLONE_NEWUSER | _CLONE_NEWNET)
+    return _enter_with(_CLONE_NEWNET) and _enter_with(_CLONE_NEWUSER | _CLONE_NEWNET)
 
 
 def _enter_with(flags: int) -> str | None:
@@ -60,9 +57,10 @@ def _enter_with(flags: int) -> str | None:
         if ctypes.CDLL(None, use_errno=True).unshare(flags) != 0:
             return os.strerror(ctypes.get_errno())
         if flags & _CLONE_NEWUSER:
-            _write("/proc/self/setgroups", "deny")
-            _write("/proc/self/uid_map", f"{user} {user} 1")
-            _write("/proc/self/gid_map", f"{group} {group} 1")
+            maps = (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1"))
+            for name, text in maps:
+                with open(f"/proc/self/{name}", "w") as file:
+                    file.write(text)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
             request = struct.pack(_INTERFACE_REQUEST, b"lo", 0)
             up = struct.unpack(_INTERFACE_REQUEST, fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request))[1] | _IFF_UP
@@ -76,15 +74,7 @@ def others_can_reach_us() -> bool:
     """Whether this machine has a network interface that is up and is not the loopback."""
     import psutil
 
-    addresses, states = psutil.net_if_addrs(), psutil.net_if_stats()
+    up = {name for name, state in psutil.net_if_stats().items() if state.isup}
+    there = [address for name, own in psutil.net_if_addrs().items() if name in up for address in own]
     inet = (socket.AF_INET, socket.AF_INET6)
-    for name, own in addresses.items():
-        up = name in states and states[name].isup
-        if up and any(a.family in inet and not a.address.startswith("127.") and a.address != "::1" for a in own):
-            return True
-    return False
-
-
-def _write(path: str, text: str) -> None:
-    with open(path, "w") as file:
-        file.write(text)
+    return any(a.family in inet and not a.address.startswith("127.") and a.address != "::1" for a in there)

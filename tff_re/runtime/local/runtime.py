@@ -37,12 +37,8 @@ class LocalRuntime(Runtime):
         """Prepares a runtime; see `Runtime`.
 
         Args:
-          log_path: a file to which the worker's output is appended.
-          max_concurrent_computation_calls: how many clients are computed side by side; None: as many as there are
-            usable cores.
-          default_num_clients: the number of clients where the arguments of a computation do not tell it.
-          environment: environment variables for the worker, such as `TF_NUM_INTRAOP_THREADS`.
-          start_timeout: seconds that the worker may take to start.
+          log_path, default_num_clients: as for every runtime.
+          max_concurrent_computation_calls, environment, start_timeout: see `Worker`.
 
         Raises:
           ValueError: if `max_concurrent_computation_calls` is below 1 or `default_num_clients` below 0.
@@ -55,30 +51,30 @@ class LocalRuntime(Runtime):
             environment=environment,
             start_timeout=start_timeout,
         )
-        self._worker = self._make_worker()
+        self.worker = self._make_worker()
         self._channel = None
 
-    @property
-    def worker(self) -> Worker:
-        """The worker process, for those who want to look at it."""
-        return self._worker
-
     def _answers(self) -> bool:
-        return self._worker.alive
+        return self.worker.alive
 
     def _open(self):
         from tff_re.runtime.local import worker_context
 
-        self._worker.start()
-        if self._worker.why_exposed is not None:
-            _tell(exposure(self._worker.why_exposed))
-        context, self._channel = worker_context.connect(self._worker, default_num_clients=self._default_num_clients)
+        self.worker.start()
+        if self.worker.why_exposed is not None:
+            line = exposure(self.worker.why_exposed)
+            # Not as a warning: a run's log takes information too, and without one logging would print a second line.
+            _log.info(line)
+            if line not in _told:
+                _told.add(line)
+                print(f"tff-re: {line}", file=sys.stderr)
+        context, self._channel = worker_context.connect(self.worker, default_num_clients=self._default_num_clients)
         return context
 
     def _close(self) -> None:
         # The worker first: a call that is still under way in TFF's thread ends with it, and the context waits for that
         # thread.
-        self._worker.stop()
+        self.worker.stop()
         if self._channel is not None:
             self._channel.close()
             self._channel = None
@@ -86,18 +82,18 @@ class LocalRuntime(Runtime):
     def _restart(self) -> None:
         self._close()
         # Not the same `Worker` started again: what is left of the old context must find its own worker dead.
-        self._worker = self._make_worker()
+        self.worker = self._make_worker()
         self._start()
 
     def _details(self) -> dict:
         return {
-            "worker_pid": self._worker.pid,
-            "private": self._worker.private,
-            "why_exposed": self._worker.why_exposed,
-            "max_concurrent_computation_calls": self._worker.max_concurrent_computation_calls,
+            "worker_pid": self.worker.pid,
+            "private": self.worker.private,
+            "why_exposed": self.worker.why_exposed,
+            "max_concurrent_computation_calls": self.worker.max_concurrent_computation_calls,
             "default_num_clients": self._default_num_clients,
-            "worker_environment": dict(self._worker.environment),
-            "log": str(self._worker.log_path),
+            "worker_environment": dict(self.worker.environment),
+            "log": str(self.worker.log_path),
         }
 
 
@@ -107,11 +103,3 @@ def exposure(reason: str) -> str:
         "everybody on this machine and its network can reach the worker while it runs: this machine allows no network "
         f"namespace ({reason}); --runtime in-process has no worker"
     )
-
-
-def _tell(line: str) -> None:
-    # Not as a warning: a run's log takes information too, and where there is none, logging would print a second line.
-    _log.info(line)
-    if line not in _told:
-        _told.add(line)
-        print(f"tff-re: {line}", file=sys.stderr)

@@ -28,10 +28,7 @@ class Supervised:
     """
 
     def __init__(self, title: str, log_path: str | os.PathLike):
-        """Args:
-        title: what the program is called in errors.
-        log_path: a file to which the program's output is appended; its folder is made if need be.
-        """
+        """`title` names the program in errors; its output is appended to `log_path`, whose folder is made if needed."""
         self.title = title
         self.log_path = pathlib.Path(log_path).absolute()
         self.pid: int | None = None
@@ -39,7 +36,7 @@ class Supervised:
         self.why_exposed: str | None = None  # why the machine gave it no network of its own, where that was asked for
         self.stopped = False  # whether it was we who ended it
         self._supervisor: subprocess.Popen | None = None
-        self._report = b""
+        self._report, self._outcome = b"", (None, None)
         self._report_lock = threading.Lock()
         self._owner: int | None = None
 
@@ -63,11 +60,9 @@ class Supervised:
           files: descriptors of open files that the program gets under the same numbers.
           behind: (path of a Unix socket, port): the program gets a network of its own, and what comes to the socket is
             passed on to that port of its loopback. `why_exposed` tells where the machine did not allow it.
-
-        Raises:
-          WorkerStartFailed: it cannot be started.
         """
-        self.pid, self._report, self.stopped, self.why_exposed = None, b"", False, None
+        self.pid, self.why_exposed, self.stopped = None, None, False
+        self._report, self._outcome = b"", (None, None)
         self._owner = os.getpid()
         path, port = behind or ("", 0)
         try:
@@ -91,19 +86,14 @@ class Supervised:
     def stop(self, timeout: float = 5.0) -> None:
         """Ends the program and waits for its end; does nothing if it does not run, or in a forked child of its owner.
 
-        Args:
-          timeout: after how many seconds the supervisor itself is killed, and the program with it.
+        After `timeout` seconds the supervisor itself is killed, and the program with it.
         """
-        if self._supervisor is None or os.getpid() != self._owner:
-            return
-        if self._supervisor.poll() is None:
-            self.stopped = True
-        self.end(timeout)
+        if os.getpid() == self._owner:
+            self.stopped |= self.alive
+            self.end(timeout)
 
     def wait_for_end(self, seconds: float) -> bool:
         """Waits up to so many seconds for the program to end by itself; returns whether it has ended."""
-        if self._supervisor is None:
-            return True
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._supervisor.wait(seconds)
         return not self.alive
@@ -134,17 +124,15 @@ class Supervised:
             kind, _, rest = line.partition(" ")
             if kind == "exposed":
                 self.why_exposed = rest
-            if kind == "started":
+            elif kind == "started":
                 self.pid = int(rest)
+            else:
+                self._outcome = kind, int(rest)
 
     def outcome(self) -> tuple[str | None, int | None]:
         """("exited", code), ("killed", signal) or (None, None) if it is not known."""
         self.read_report()
-        for line in self._report.decode().splitlines():
-            kind, _, number = line.partition(" ")
-            if kind in ("exited", "killed"):
-                return kind, int(number)
-        return None, None
+        return self._outcome
 
     def how_it_ended(self) -> str:
         """The outcome in words."""

@@ -32,7 +32,6 @@ LIFELINE, REPORT, LOG = 0, 1, 2
 PR_SET_PDEATHSIG = 1
 # Only for the case that the parent is gone and the lifeline is not; everything else wakes us at once.
 PARENT_CHECK_SECONDS = 0.5
-LISTENS_CHECK_SECONDS = 0.02
 
 
 def main() -> None:
@@ -48,7 +47,7 @@ def main() -> None:
     forwarder = forward(path, port) if path else None
     child = start(command)
     say(REPORT, f"started {child}")
-    say(LOG, f"{stamp()} supervisor: process {child} started: {' '.join(command)}")
+    log(f"process {child} started: {' '.join(command)}")
 
     ending = False
     while True:
@@ -65,7 +64,7 @@ def main() -> None:
             files.append(forwarder)
         elif forwarder:
             forwarder.begin()
-            seconds = LISTENS_CHECK_SECONDS
+            seconds = 0.02
         readable, _, _ = select.select(files, [], [], seconds)
         if forwarder in readable:
             forwarder.work()
@@ -74,11 +73,13 @@ def main() -> None:
         if signals in readable and any(number != signal.SIGCHLD for number in os.read(signals, 64)):
             ending = True
 
-    if path:
-        remove(path)
+    if path:  # the parent may be unable to
+        for take_away, name in ((os.unlink, path), (os.rmdir, os.path.dirname(path))):
+            with contextlib.suppress(OSError):
+                take_away(name)
     code = os.waitstatus_to_exitcode(status)
     outcome = f"exited {code}" if code >= 0 else f"killed {-code}"
-    say(LOG, f"{stamp()} supervisor: process {child} {outcome}{' as asked' if ending else ''}")
+    log(f"process {child} {outcome}{' as asked' if ending else ''}")
     say(REPORT, outcome)
     os._exit(0)
 
@@ -86,27 +87,17 @@ def main() -> None:
 def forward(path: str, port: int):
     """Moves into a network of our own and makes the socket; None where the machine does not allow it."""
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # at the end: the standard library goes first
-    from forwarder import Forwarder
     from private_network import enter_private_network
 
     if reason := enter_private_network():
         say(REPORT, f"exposed {reason}")
-        say(LOG, f"{stamp()} supervisor: no network of its own: {reason}")
+        log(f"no network of its own: {reason}")
         return None
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)
-    try:
-        listener.bind(path)
-    finally:
-        os.umask(mask)
+    listener.bind(path)
+    os.umask(mask)
     return Forwarder(listener, port)
-
-
-def remove(path: str) -> None:
-    """Removes the socket and its folder, which the parent may be unable to."""
-    for take_away, name in ((os.unlink, path), (os.rmdir, os.path.dirname(path))):
-        with contextlib.suppress(OSError):
-            take_away(name)
 
 
 def start(command: list) -> int:
@@ -127,8 +118,12 @@ def start(command: list) -> int:
         os.dup2(LOG, 1)  # so the program holds neither the report nor the lifeline
         os.execv(command[0], command)
     except BaseException as error:
-        say(LOG, f"{stamp()} supervisor: cannot run {command[0]}: {error}")
+        log(f"cannot run {command[0]}: {error}")
     os._exit(127)
+
+
+def log(line: str) -> None:
+    say(LOG, f"{time.strftime('%Y-%m-%d %H:%M:%S')} supervisor: {line}")
 
 
 def say(file: int, line: str) -> None:
@@ -137,8 +132,110 @@ def say(file: int, line: str) -> None:
         os.write(file, (line + "\n").encode("utf-8", "replace"))
 
 
-def stamp() -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S")
+_HOST = "127.0.0.1"
+# More than a socket holds, so that all that has come is passed on at once.
+_PIECE_BYTES = 2**20
+_IN, _OUT = select.EPOLLIN, select.EPOLLOUT
+
+
+class _End:
+    """One end of a connection, and what is still to be written to it."""
+
+    def __init__(self, stream: socket.socket):
+        stream.setblocking(False)
+        self.stream = stream
+        self.other = None
+        self.pending = memoryview(b"")
+        self.waits_for = 0  # events
+
+
+class Forwarder:
+    """Passes on what comes to a Unix socket, and the answers: the way into a worker's own network."""
+
+    def __init__(self, listener: socket.socket, port: int):
+        """`listener` is bound and does not listen yet; `port` is the program's on the loopback."""
+        self._listener, self._port = listener, port
+        self._epoll = select.epoll()
+        self._ends: dict[int, _End] = {}
+        self._piece = memoryview(bytearray(_PIECE_BYTES))
+        self.listening = False
+
+    def fileno(self) -> int:
+        """Readable when there is something for `work` to do."""
+        return self._epoll.fileno()
+
+    def begin(self) -> None:
+        """Listens if the program does, so that who gets a connection gets the program."""
+        with contextlib.suppress(OSError):
+            socket.create_connection((_HOST, self._port), timeout=1).close()
+            self._listener.setblocking(False)
+            self._listener.listen()
+            self._epoll.register(self._listener, _IN)
+            self.listening = True
+
+    def work(self) -> None:
+        """Passes on what has come. An error of a connection ends that connection and no other."""
+        listener = self._listener.fileno()
+        # The listener last: a new connection may get the number of one that was closed in this turn, and then the
+        # events of that one would be taken for its own.
+        for file, events in sorted(self._epoll.poll(0), key=lambda event: event[0] == listener):
+            if file == listener:
+                with contextlib.suppress(OSError):
+                    self._accept()
+            elif file in self._ends:  # not closed by an earlier event of this turn
+                end = self._ends[file]
+                try:
+                    self._serve(end, events)
+                except BlockingIOError:
+                    pass
+                except OSError:
+                    self._close(end)
+
+    def _accept(self) -> None:
+        outside, _ = self._listener.accept()
+        try:
+            inside = socket.create_connection((_HOST, self._port), timeout=1)
+            inside.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError:
+            outside.close()
+            raise
+        one, other = _End(outside), _End(inside)
+        one.other, other.other = other, one
+        for end in (one, other):
+            self._ends[end.stream.fileno()] = end
+            self._wait(end)
+
+    def _serve(self, end: _End, events: int) -> None:
+        """Writes to an end what waits for it, then reads from it unless what it sent before still waits."""
+        if events & _OUT:
+            end.pending = end.pending[end.stream.send(end.pending) :]
+        if events & select.EPOLLERR:
+            raise OSError(end.stream.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR), "the connection broke")
+        if events & ~_OUT and not end.other.pending:
+            count = end.stream.recv_into(self._piece)
+            if not count:
+                raise OSError("closed by its peer")
+            sent = 0
+            with contextlib.suppress(BlockingIOError):
+                sent = end.other.stream.send(self._piece[:count])
+            end.other.pending = memoryview(bytes(self._piece[sent:count]))
+        self._wait(end)
+        self._wait(end.other)
+
+    def _wait(self, end: _End) -> None:
+        events = (0 if end.other.pending else _IN) | (_OUT if end.pending else 0)
+        if events and end.waits_for:
+            self._epoll.modify(end.stream, events)
+        elif events:
+            self._epoll.register(end.stream, events)
+        elif end.waits_for:  # registered for nothing, it would be told of a hang-up again and again
+            self._epoll.unregister(end.stream)
+        end.waits_for = events
+
+    def _close(self, end: _End) -> None:
+        for one in (end, end.other):
+            del self._ends[one.stream.fileno()]
+            one.stream.close()  # epoll forgets what is closed
 
 
 if __name__ == "__main__":

@@ -15,17 +15,9 @@ from collections.abc import Mapping
 from tff_re.runtime.errors import RuntimeProblem, WorkerDied, WorkerStartFailed
 from tff_re.runtime.local.supervised import Supervised
 
-_POLL_SECONDS = 0.02
 _PORT_ATTEMPTS = 4
-# The largest that fits the 32 bits in which gRPC holds it; the worker's own default, 10000, does not.
-_MAX_MESSAGE_MEGABYTES = 2047
-_LONGEST_SOCKET_PATH = 107  # bytes, that Linux allows
+_CORES = len(os.sched_getaffinity(0))  # that this process may use: in a container or a batch job not all
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "1", "GRPC_VERBOSITY": "ERROR"}
-
-
-def usable_cores() -> int:
-    """The number of cores that this process may use (fewer than the machine has, in a container or a batch job)."""
-    return len(os.sched_getaffinity(0))
 
 
 # TensorFlow's allocator for oneDNN never gives memory back, and doubles what it has when that is used up. The C
@@ -36,16 +28,12 @@ _GIVE_MEMORY_BACK = {
     "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1",
     "MALLOC_MMAP_THRESHOLD_": str(2**23),
     "MALLOC_TRIM_THRESHOLD_": str(2**26),
-    "MALLOC_ARENA_MAX": str(2 * usable_cores()),
+    "MALLOC_ARENA_MAX": str(2 * _CORES),
 }
 
 
 def find_worker_binary() -> pathlib.Path:
-    """Path of the worker in the installed tensorflow-federated, which is not imported.
-
-    Raises:
-      WorkerStartFailed: if tensorflow-federated, or the worker in it, is not installed or may not be executed.
-    """
+    """Path of the worker in the installed tensorflow-federated, which is not imported; WorkerStartFailed if none is."""
     spec = importlib.util.find_spec("tensorflow_federated")
     if spec is None or not spec.submodule_search_locations:
         raise WorkerStartFailed("tensorflow-federated is not installed in this Python environment")
@@ -58,8 +46,7 @@ def find_worker_binary() -> pathlib.Path:
 class Worker(Supervised):
     """One worker process on this machine, which never outlives us.
 
-    It ends with `stop()`, with the `with` block, at Python's exit, and when this process is killed in whatever way; see
-    `Supervised`.
+    It ends with `stop()`, with the `with` block, at Python's exit, and when this process is killed in whatever way.
 
     The worker offers no choice of address: it listens on all network interfaces, without authentication, and whoever
     reaches its port can run TensorFlow operations as this user, reading and writing files among them. So it gets a
@@ -68,7 +55,6 @@ class Worker(Supervised):
     `why_exposed` gives the reason, which the caller has to show to the user.
 
     With a `port` it has no network of its own: `tff_re.runtime.remote.serving` makes one for it.
-
     Usable from several threads once it is started; a forked child may not use or stop its parent's worker.
     """
 
@@ -87,20 +73,17 @@ class Worker(Supervised):
           log_path: a file to which the worker's output is appended; its folder is made if need be.
           max_concurrent_computation_calls: how many clients the worker computes side by side; None: as many as there
             are usable cores.
-          environment: environment variables for the worker on top of ours, such as `TF_NUM_INTRAOP_THREADS`,
-            `OMP_NUM_THREADS` or `TF_CPP_MIN_LOG_LEVEL` (1 unless given here: no mere information in the log). Those
-            that say how it allocates memory (`_GIVE_MEMORY_BACK`) hold unless given here or in ours.
+          environment: environment variables for the worker on top of ours, such as `TF_NUM_INTRAOP_THREADS` or
+            `TF_CPP_MIN_LOG_LEVEL`; they take precedence over `_QUIET` and `_GIVE_MEMORY_BACK`.
           start_timeout: after how many seconds a worker that is not listening counts as failed.
           port: where it listens, on all interfaces of the network that this process is in; None: a private worker.
 
         Raises:
-          ValueError: if `max_concurrent_computation_calls` is below 1, or `port` is not a port.
+          ValueError: if `max_concurrent_computation_calls` is below 1.
         """
-        calls = usable_cores() if max_concurrent_computation_calls is None else max_concurrent_computation_calls
+        calls = _CORES if max_concurrent_computation_calls is None else max_concurrent_computation_calls
         if calls < 1:
             raise ValueError(f"max_concurrent_computation_calls must be at least 1, not {calls}")
-        if port is not None and not 0 < port < 65536:
-            raise ValueError(f"a port must be between 1 and 65535, not {port}")
         super().__init__("worker", log_path)
         self.max_concurrent_computation_calls = calls
         self.port = self._fixed_port = port
@@ -162,52 +145,43 @@ class Worker(Supervised):
                 alone.bind(("", self._fixed_port))
             return reserve_port(self._fixed_port)
         except OSError as error:
-            raise WorkerStartFailed(
-                f"port {self._fixed_port} is not available: {error.strerror}; choose another"
-            ) from error
-
-    def stop(self, timeout: float = 5.0) -> None:
-        """See Supervised."""
-        super().stop(timeout)
-        if os.getpid() == self._owner:
-            atexit.unregister(self.stop)
+            reason = f"port {self._fixed_port} is not available: {error.strerror}; choose another"
+            raise WorkerStartFailed(reason) from error
 
     def end(self, timeout: float = 5.0) -> None:
         """See Supervised."""
         super().end(timeout)
+        atexit.unregister(self.stop)
         if self._socket is not None:  # the supervisor does it, unless it was killed
-            remove_socket(self._socket)
+            with contextlib.suppress(OSError):
+                os.unlink(self._socket)
+            with contextlib.suppress(OSError):
+                os.rmdir(os.path.dirname(self._socket))
 
     def death(self) -> WorkerDied:
         """The error that says how the worker, which must have ended, ended."""
         kind, number = self.outcome()
+        exit_code, signal_number = (number, None) if kind == "exited" else (None, number)
         message = f"the TFF worker (process {self.pid}) {self.how_it_ended()}; its output is in {self.log_path}"
-        if kind == "killed" and number == signal.SIGKILL:
+        if signal_number == signal.SIGKILL:
             message += (
                 "; SIGKILL often means that memory ran out: take smaller batches, a smaller model, or fewer clients "
                 f"side by side (max_concurrent_computation_calls is {self.max_concurrent_computation_calls})"
             )
-        return WorkerDied(
-            message,
-            pid=self.pid,
-            log_path=self.log_path,
-            exit_code=number if kind == "exited" else None,
-            signal_number=number if kind == "killed" else None,
-        )
+        where = {"pid": self.pid, "log_path": self.log_path}
+        return WorkerDied(message, **where, exit_code=exit_code, signal_number=signal_number)
 
     def _spawn(self, binary: pathlib.Path, port: int) -> None:
         self.port = port
-        command = [
-            str(binary),
-            f"--port={port}",
-            f"--max_concurrent_computation_calls={self.max_concurrent_computation_calls}",
-            f"--grpc_max_message_length_megabytes={_MAX_MESSAGE_MEGABYTES}",
-        ]
+        calls = f"--max_concurrent_computation_calls={self.max_concurrent_computation_calls}"
+        # The largest that fits the 32 bits in which gRPC holds it; the worker's own default, 10000, does not.
+        length = "--grpc_max_message_length_megabytes=2047"
         unless_in_ours = {name: value for name, value in _GIVE_MEMORY_BACK.items() if name not in os.environ}
         behind = None
         if self._fixed_port is None:
-            self._socket = make_socket_folder()
+            self._socket = _make_socket_folder()
             behind = (self._socket, port)
+        command = [str(binary), f"--port={port}", calls, length]
         self.spawn(command, {**unless_in_ours, **_QUIET, **self.environment}, behind=behind)
 
     def _wait_until_listening(self, deadline: float) -> bool:
@@ -222,21 +196,15 @@ class Worker(Supervised):
                     attempt.connect(self._socket if self.private else ("127.0.0.1", self.port))
                     return self.alive
             if time.monotonic() > deadline:
-                raise WorkerStartFailed(
-                    f"the worker was not listening after {self._start_timeout:g} s; see {self.log_path}"
-                )
-            time.sleep(_POLL_SECONDS)
+                after = f"{self._start_timeout:g} s"
+                raise WorkerStartFailed(f"the worker was not listening after {after}; see {self.log_path}")
+            time.sleep(0.02)
         return False
 
 
-def make_socket_folder() -> str:
-    """Makes a folder for this user alone; returns the path in it for a Unix socket.
-
-    Not in XDG_RUNTIME_DIR: that folder goes when its user logs out, and runs go on (nohup, tmux).
-
-    Raises:
-      WorkerStartFailed: no folder for temporary files can be written to, or their paths are too long.
-    """
+def _make_socket_folder() -> str:
+    """Makes a folder for this user alone; returns the path in it for a Unix socket."""
+    # Not in XDG_RUNTIME_DIR: that folder goes when its user logs out, and runs go on (nohup, tmux).
     reason = "no folder for temporary files"
     for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp")):
         try:
@@ -245,27 +213,18 @@ def make_socket_folder() -> str:
             reason = f"{parent}: {error.strerror}"
             continue
         path = os.path.join(folder, "worker")
-        if len(os.fsencode(path)) <= _LONGEST_SOCKET_PATH:
+        if len(os.fsencode(path)) <= 107:  # Linux allows no more
             return path
         os.rmdir(folder)
         reason = f"{parent}: the path is too long"
     raise WorkerStartFailed(f"no folder for the worker's socket ({reason}); set TMPDIR to another folder")
 
 
-def remove_socket(path: str) -> None:
-    """Removes a socket and its folder, if they exist."""
-    with contextlib.suppress(OSError):
-        os.unlink(path)
-    with contextlib.suppress(OSError):
-        os.rmdir(os.path.dirname(path))
-
-
 def reserve_port(port: int = 0) -> socket.socket:
     """Finds a free port (or takes the given one) and returns a socket that keeps it until closed.
 
-    The socket shares its port (SO_REUSEPORT), as the worker's does, so the worker can take the port while it is kept
-    from everybody else. Without that, two workers started in the same moment might share one port, without any error,
-    and each get half of the calls.
+    The socket shares its port (SO_REUSEPORT) with the worker alone. Without it two workers started in the same moment
+    might share one port, without any error, and each get half of the calls.
     """
     keeper = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

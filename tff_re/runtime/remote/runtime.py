@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import os
 import time
@@ -49,8 +48,7 @@ class RemoteRuntime(Runtime):
         Args:
           log_path: named in errors; what the workers print is in their own logs.
           addresses: `HOST:PORT,HOST:PORT`, or a sequence of `HOST:PORT`.
-          tls: our certificates; None: those that the environment names (`tff_re.runtime.tls`), or no TLS where it names
-            none.
+          tls: our certificates; None: those that the environment names (`tff_re.runtime.tls`), or none.
           connect_timeout: seconds in which every worker has to answer at the beginning.
           restart_timeout: seconds in which one has to come back where all were lost.
           patience: seconds after which a worker that has not answered is asked whether it is there; it has as long to
@@ -77,16 +75,13 @@ class RemoteRuntime(Runtime):
 
     def _open(self):
         from tff_re.runtime.remote.spreading import SpreadingFactory, Workers
-        from tff_re.runtime.remote.staged_form import staged_form
         from tff_re.runtime.remote.worker import RemoteWorker
 
-        connected = []
-        for address in self.addresses:
-            worker = RemoteWorker(address, self._tls, patience=self._patience)
+        connected = [RemoteWorker(address, self._tls, patience=self._patience) for address in self.addresses]
+        for worker in connected:
             self._opened.callback(worker.close)
-            connected.append(worker)
         self._workers = Workers(connected, self._log_path)
-        return execution_context(SpreadingFactory(self._workers, functools.lru_cache(maxsize=64)(staged_form)))
+        return execution_context(SpreadingFactory(self._workers))
 
     def _close(self) -> None:
         if self._workers is not None:
@@ -118,18 +113,13 @@ class RemoteRuntime(Runtime):
         }
 
     def require_answers(self) -> None:
-        """Raises WorkerStartFailed unless every worker answers in time, RuntimeProblem if our certificate or key is not
-        fit for use; imports neither TensorFlow nor TFF."""
+        """WorkerStartFailed unless every worker answers in time; RuntimeProblem if our files are not fit for use."""
         from tff_re.runtime.connection import check_worker
 
         if self._tls is not None:
             self._tls.check(as_client=True)
-
-        def check(address):
-            return check_worker(address, self._tls, self._connect_timeout)
-
         with ThreadPoolExecutor(len(self.addresses)) as threads:
-            reasons = list(threads.map(check, self.addresses))
+            reasons = threads.map(lambda a: check_worker(a, self._tls, self._connect_timeout), self.addresses)
         for address, reason in zip(self.addresses, reasons, strict=True):
             if reason is not None:
                 port = parse_address(address)[1]

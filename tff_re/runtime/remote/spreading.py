@@ -3,8 +3,6 @@
 Clients are divided into *groups*, as many as there are workers at the beginning, in their order and as evenly as
 possible. A group is computed by one worker, and groups are merged in their order, whichever worker computed them. So a
 worker that is lost changes no number: another one computes its groups, from the same values.
-
-Importing this module imports TensorFlow Federated, which takes seconds.
 """
 
 from __future__ import annotations
@@ -22,8 +20,9 @@ from tensorflow_federated.python.core.impl.executors.executor_value_base import 
 
 from tff_re.runtime.compiled_form import one_for_each_client, packed
 from tff_re.runtime.errors import RuntimeClosed, WorkerDied
-from tff_re.runtime.remote.staged_form import ARGUMENT, SERVER_RESULT, ClientResult, Stage, StagedForm, merged
-from tff_re.runtime.remote.worker import RemoteWorker, Session, WorkerLost, message
+from tff_re.runtime.local.worker_context import fill
+from tff_re.runtime.remote.staged_form import ARGUMENT, SERVER_RESULT, ClientResult, Stage, merged, staged_form
+from tff_re.runtime.remote.worker import RemoteWorker, Session, WorkerLost
 
 _log = logging.getLogger("tff_re.runtime")
 
@@ -51,12 +50,7 @@ class Workers:
                 _log.warning("the worker %s answers again and takes part", worker.address)
 
     def for_group(self, group: int) -> RemoteWorker:
-        """The group's own worker, or one of the others where that is lost.
-
-        Raises:
-          WorkerDied: all are lost.
-          RuntimeClosed: the runtime is closed.
-        """
+        """The group's own worker, or one of the others where that is lost; WorkerDied if all are, or RuntimeClosed."""
         if self.closed:
             raise RuntimeClosed()
         own = self.all[group % len(self.all)]
@@ -94,9 +88,9 @@ class _Group:
     def do(self, step: Callable[[Session], None]) -> None:
         """Adds a step and does it."""
         self.plan(step)
-        self.ask(lambda session: None)
+        self.ask()
 
-    def ask(self, question: Callable[[Session], Any]):
+    def ask(self, question: Callable[[Session], Any] = lambda session: None):
         """Does the steps that are left, then returns what `question` gives."""
         while True:
             worker = self._session.worker if self._session else self._workers.for_group(self._number)
@@ -115,9 +109,8 @@ class _Group:
                 self._session = None
                 self._losses += 1
                 if self._losses > _MOST_LOSSES:
-                    raise self._workers.all_lost(
-                        f"workers were lost {self._losses} times for the same clients"
-                    ) from None
+                    what = f"workers were lost {self._losses} times for the same clients"
+                    raise self._workers.all_lost(what) from None
 
     def close(self) -> None:
         if self._session is not None:
@@ -145,8 +138,8 @@ class Given(ExecutorValue):
 class SpreadingExecutor(Executor):
     """What TFF's context calls a computation through; spreads it when it is called."""
 
-    def __init__(self, workers: Workers, form_of: Callable[[tff.Computation], StagedForm], clients: int):
-        self._workers, self._form_of, self._clients = workers, form_of, clients
+    def __init__(self, workers: Workers, clients: int):
+        self._workers, self._clients = workers, clients
 
     def close(self) -> None:
         pass
@@ -165,11 +158,11 @@ class SpreadingExecutor(Executor):
         computation, result_type = comp.value, comp.type_signature.result
         self._workers.look_again()
         if self._clients and arg is not None:
-            return Given(_spread(self._workers, self._form_of(computation), arg, self._clients), result_type)
+            return Given(_spread(self._workers, computation, arg, self._clients), result_type)
         group = _Group(self._workers, 0, self._clients)
         try:
             if arg is not None:
-                group.plan(_Arguments(comp.type_signature.parameter, arg).sending(0, self._clients))
+                group.plan(_sending(comp.type_signature.parameter, arg)(0, self._clients))
             proto = tff.framework.serialize_computation(computation)
             group.do(lambda session: session.run_whole(proto, ARGUMENT if arg is not None else None, SERVER_RESULT))
             value = group.ask(lambda session: session.fetch(SERVER_RESULT))
@@ -178,12 +171,12 @@ class SpreadingExecutor(Executor):
             group.close()
 
 
-def _spread(workers: Workers, form: StagedForm, argument: Given, clients: int):
-    """The result of a staged form."""
+def _spread(workers: Workers, computation: tff.Computation, argument: Given, clients: int):
+    form = staged_form(computation)
     count = min(len(workers.all), clients)
     bounds = [clients * number // count for number in range(count + 1)]
     groups = [_Group(workers, number, bounds[number + 1] - bounds[number]) for number in range(count)]
-    arguments = _Arguments(form.parameter_type, argument)
+    sending = _sending(form.parameter_type, argument)
     with ThreadPoolExecutor(count, thread_name_prefix="tff-re-group") as threads:
 
         def everywhere(task, among=groups):
@@ -194,7 +187,7 @@ def _spread(workers: Workers, form: StagedForm, argument: Given, clients: int):
 
         try:
             for number, group in enumerate(groups):
-                group.plan(arguments.sending(bounds[number], bounds[number + 1]))
+                group.plan(sending(bounds[number], bounds[number + 1]))
             for number, stage in enumerate(form.stages):
                 _aggregate(groups, everywhere, stage, number, form.groups_need(number))
             if form.at_clients is not None:
@@ -208,14 +201,12 @@ def _spread(workers: Workers, form: StagedForm, argument: Given, clients: int):
 
 
 def _aggregate(groups: list[_Group], everywhere, stage: Stage, number: int, all_need_it: bool) -> None:
-    """Runs a stage for all groups and merges their partials in the first one; sends the aggregates to all if they need
-    them."""
+    """Runs a stage for all groups and merges their partials in the first; sends the aggregates to who needs them."""
 
     def work(group):
         group.do(lambda session: session.run(stage.work))
-        if group is groups[0]:  # its own partials stay where they are
-            return group.ask(lambda session: None)
-        return group.ask(lambda session: session.fetch(Stage.PARTIALS))
+        if group is not groups[0]:  # whose own partials stay where they are
+            return group.ask(lambda session: session.fetch(Stage.PARTIALS))
 
     _, *partials = everywhere(work)
 
@@ -233,7 +224,7 @@ def _aggregate(groups: list[_Group], everywhere, stage: Stage, number: int, all_
             group.plan(lambda session: session.send(merged(number), aggregates))
 
 
-def _gather(form: StagedForm, groups: list[_Group], everywhere):
+def _gather(form, groups: list[_Group], everywhere):
     """The result, from where its parts are."""
     values = []
     for part, type_signature in zip(form.result, form.part_types, strict=True):
@@ -246,31 +237,33 @@ def _gather(form: StagedForm, groups: list[_Group], everywhere):
     return packed(form.result_type, iter(values))
 
 
-class _Arguments:
-    """The arguments of a computation as messages; what all groups get is made once."""
+def _sending(type_signature: tff.Type, argument: Given) -> Callable[[int, int], Callable[[Session], None]]:
+    """Gives, for clients from `first` up to `last`, a step that sends what they get; common messages are made once."""
+    apart = isinstance(type_signature, tff.StructType) and isinstance(argument.value, list)
+    parts = argument.value if apart else [argument]
+    common = {
+        place: _message(part.value, part.type_signature)
+        for place, part in enumerate(parts)
+        if not tff.types.contains(part.type_signature, one_for_each_client)
+    }
 
-    def __init__(self, type_signature: tff.Type, argument: Given):
-        self._type, self._argument = type_signature, argument
-        self._made: dict[int, executor_pb2.Value] = {}
-        self._lock = threading.Lock()
+    def messages(first, last):
+        for place, part in enumerate(parts):
+            if place in common:
+                yield common[place]
+            else:
+                yield _message(_share(part.value, part.type_signature, first, last), part.type_signature)
 
-    def sending(self, first: int, last: int) -> Callable[[Session], None]:
-        """A step that sends what the clients from `first` up to `last` get."""
-        if isinstance(self._type, tff.StructType) and isinstance(self._argument.value, list):
-            names = [name for name, _ in tff.structure.to_elements(self._type)]
-            given = self._argument.value
-            return lambda session: session.send_struct(
-                ARGUMENT, [(name, self._message(g, first, last)) for name, g in zip(names, given, strict=True)]
-            )
-        return lambda session: session.send(ARGUMENT, self._message(self._argument, first, last))
+    if not apart:
+        return lambda *clients: lambda session: session.send(ARGUMENT, *messages(*clients))
+    names = tff.structure.name_list_with_nones(type_signature)
+    return lambda *clients: lambda session: session.send_struct(ARGUMENT, zip(names, messages(*clients), strict=True))
 
-    def _message(self, given: Given, first: int, last: int) -> executor_pb2.Value:
-        if tff.types.contains(given.type_signature, one_for_each_client):
-            return message(_share(given.value, given.type_signature, first, last), given.type_signature)
-        with self._lock:
-            if id(given) not in self._made:
-                self._made[id(given)] = message(given.value, given.type_signature)
-            return self._made[id(given)]
+
+def _message(value, type_signature: tff.Type) -> executor_pb2.Value:
+    result = executor_pb2.Value()
+    fill(result, value, type_signature)
+    return result
 
 
 def _share(value, type_signature: tff.Type, first: int, last: int):
@@ -278,21 +271,20 @@ def _share(value, type_signature: tff.Type, first: int, last: int):
     if one_for_each_client(type_signature):
         return value[first:last]
     if isinstance(type_signature, tff.StructType):
-        elements = tff.structure.to_elements(tff.structure.from_container(value))
         types = tff.structure.to_elements(type_signature)
-        members = [(n, _share(v, t, first, last)) for (n, t), (_, v) in zip(types, elements, strict=True)]
-        return tff.structure.Struct(members)
+        members = zip(types, tff.structure.from_container(value), strict=True)
+        return tff.structure.Struct([(name, _share(v, t, first, last)) for (name, t), v in members])
     return value
 
 
 class SpreadingFactory(tff.framework.ExecutorFactory):
     """Makes a SpreadingExecutor for a call; what is kept between calls is kept by the workers."""
 
-    def __init__(self, workers: Workers, form_of: Callable[[tff.Computation], StagedForm]):
-        self._workers, self._form_of = workers, form_of
+    def __init__(self, workers: Workers):
+        self._workers = workers
 
     def create_executor(self, cardinalities) -> SpreadingExecutor:
-        return SpreadingExecutor(self._workers, self._form_of, cardinalities.get(tff.CLIENTS, 0))
+        return SpreadingExecutor(self._workers, cardinalities.get(tff.CLIENTS, 0))
 
     def clean_up_executor(self, cardinalities) -> None:
-        del cardinalities
+        pass

@@ -7,10 +7,12 @@ what stays at clients is computed a second time after it. The staged form allows
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import tensorflow_federated as tff
+from tensorflow_federated.python.core.impl.compiler import building_block_factory as factory
 
 from computations.errors import CompositionError
 from tff_re.runtime.compiled_form import CompiledForm, Name, Step, compiled_form, free_names
@@ -47,11 +49,9 @@ class Stage:
     Attributes:
       work: for a group of clients; its first output, `partials`, are the group's aggregates, not reported yet, at the
         server; its second one, where there is one, the bundle `kept(stage)`.
-      partials_type: type of `partials`.
     """
 
     work: Program
-    partials_type: tff.Type
     _merging: tuple[tuple[fw.ComputationBuildingBlock, fw.ComputationBuildingBlock], ...]
 
     PARTIALS = "partials"
@@ -59,11 +59,12 @@ class Stage:
     def merge(self, groups: int) -> Program:
         """From the groups' partials, inputs `partials 0`, `partials 1`, …, in this order, to what is aggregated."""
         names = tuple(f"{self.PARTIALS} {group}" for group in range(groups))
-        parameter = fw.Reference("inputs", tff.StructType([self.partials_type] * groups))
+        parameter = fw.Reference("inputs", tff.StructType([self.work.body.type_signature.result[0]] * groups))
         combined = []
         for place, (merge, report) in enumerate(self._merging):
             partials = [fw.Selection(fw.Selection(parameter, index=g), index=place) for g in range(groups)]
-            combined.append(_at_server(_fold(merge, report, groups), partials))
+            together = factory.create_federated_zip(fw.Struct(partials))
+            combined.append(factory.create_federated_apply(_fold(merge, report, groups), together))
         body = fw.Lambda(parameter.name, parameter.type_signature, fw.Struct([fw.Struct(combined)]))
         return Program(names, ("merged",), body)
 
@@ -103,12 +104,11 @@ class StagedForm:
         return any(merged(stage) in program.inputs for program in later)
 
 
+@functools.lru_cache(maxsize=64)  # as many as `native_form` keeps
 def staged_form(computation: tff.Computation) -> StagedForm:
     """The staged form of a computation in its native form (`computations.native_form`).
 
-    Raises:
-      CompositionError: values of clients reach the server in another way than by a `federated_aggregate`, so that
-        groups of clients cannot be computed apart.
+    Raises CompositionError where values of clients reach the server in another way than by a `federated_aggregate`.
     """
     return _Cutter(compiled_form(computation.to_building_block())).cut()
 
@@ -117,12 +117,9 @@ class _Cutter:
     def __init__(self, form: CompiledForm):
         if form.parameter is None:
             raise CompositionError("only a computation with arguments can be computed in groups of clients")
-        for step in form.steps.values():
-            if step.aggregates and step.expression.function.uri != fw.FEDERATED_AGGREGATE.uri:
-                raise CompositionError(
-                    f"{step.expression.function.uri} needs all clients in one place; groups of them cannot be "
-                    "computed apart"
-                )
+        for uri in (step.expression.function.uri for step in form.steps.values() if step.aggregates):
+            if uri != fw.FEDERATED_AGGREGATE.uri:
+                raise CompositionError(f"{uri} needs all clients in one place; groups of them cannot be computed apart")
         self._form = form
         self._aggregations = [form.aggregations(stage) for stage in range(form.stages)]
         self._kept = [form.kept(stage) for stage in range(form.stages + 1)]
@@ -131,30 +128,30 @@ class _Cutter:
         form, steps = self._form, self._form.steps
         last = form.stages
         at_server = [name for name in form.result if not steps[name].per_client]
-        result = []
-        for name in form.result:
+
+        def place(name):
+            if not steps[name].per_client:
+                return at_server.index(name)
             stage = steps[name].stage
-            here = steps[name].per_client
-            result.append(ClientResult(kept(stage), self._kept[stage].index(name)) if here else at_server.index(name))
+            return ClientResult(kept(stage), self._kept[stage].index(name))
+
         return StagedForm(
             parameter_type=form.parameter.type_signature,
             result_type=form.result_type,
             stages=tuple(self._stage(number) for number in range(last)),
             at_clients=self._program(last, [self._bundle(last)]) if self._kept[last] else None,
             at_server=self._program(last + 1, [(SERVER_RESULT, self._references(at_server))]) if at_server else None,
-            result=tuple(result),
+            result=tuple(map(place, form.result)),
             part_types=tuple(steps[name].type_signature for name in form.result),
         )
 
     def _stage(self, number: int) -> Stage:
         calls = [step.expression for step in self._aggregations[number]]
-        partials = [_partial(call) for call in calls]
-        outputs = [(Stage.PARTIALS, partials)]
+        outputs = [(Stage.PARTIALS, [_partial(call) for call in calls])]
         if self._kept[number]:
             outputs.append(self._bundle(number))
         merging = tuple(tuple(map(self._function, (call.argument[3], call.argument[4]))) for call in calls)
-        types = tff.StructType([partial.type_signature for partial in partials])
-        return Stage(self._program(number, outputs), types, merging)
+        return Stage(self._program(number, outputs), merging)
 
     def _function(self, expression):
         """What an aggregation merges or reports by."""
@@ -197,10 +194,9 @@ class _Cutter:
                 for other in step.needs:
                     add(other)
 
-        for _, expressions in outputs:
-            for expression in expressions:
-                for name in free_names(expression, parameter.name):
-                    add(name)
+        for expression in (expression for _, expressions in outputs for expression in expressions):
+            for name in free_names(expression, parameter.name):
+                add(name)
         bundles = tuple(sorted(types))
         inputs = fw.Reference("inputs", tff.StructType([types[bundle] for bundle in bundles]))
         locals_ = []
@@ -219,11 +215,8 @@ class _Cutter:
 def _partial(call: fw.Call) -> fw.Call:
     """An aggregation that does not report: it gives a group's sums, to be merged with those of other groups."""
     value, zero, accumulate, merge, _ = call.argument
-    sums = merge.type_signature.result
-    identity = fw.Lambda("sums", sums, fw.Reference("sums", sums))
-    argument = fw.Struct([value, zero, accumulate, merge, identity])
-    signature = tff.FunctionType(argument.type_signature, tff.FederatedType(sums, tff.SERVER))
-    return fw.Call(fw.Intrinsic(call.function.uri, signature), argument)
+    identity = factory.create_identity(merge.type_signature.result)
+    return factory.create_federated_aggregate(value, zero, accumulate, merge, identity)
 
 
 def _fold(merge, report, count: int) -> fw.Lambda:
@@ -234,15 +227,3 @@ def _fold(merge, report, count: int) -> fw.Lambda:
     for number in range(1, count):
         total = fw.Call(merge, fw.Struct([total, fw.Selection(parameter, index=number)]))
     return fw.Lambda(parameter.name, parameter.type_signature, fw.Call(report, total))
-
-
-def _at_server(function: fw.Lambda, values: list) -> fw.Call:
-    """A function of several values at the server."""
-    members = tff.StructType([v.type_signature.member for v in values])
-    together = fw.Struct(values)
-    zip_type = tff.FunctionType(together.type_signature, tff.FederatedType(members, tff.SERVER))
-    zipped = fw.Call(fw.Intrinsic(fw.FEDERATED_ZIP_AT_SERVER.uri, zip_type), together)
-    argument = fw.Struct([function, zipped])
-    result = tff.FederatedType(function.type_signature.result, tff.SERVER)
-    apply_type = tff.FunctionType(argument.type_signature, result)
-    return fw.Call(fw.Intrinsic(fw.FEDERATED_APPLY.uri, apply_type), argument)
