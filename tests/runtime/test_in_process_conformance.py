@@ -7,10 +7,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from computations import algorithms
 from tests.computations import toolbox
-from tests.computations.cases import case
-from tests.computations.test_conformance import NAMES, STATEFUL, begin, clients_of_round, options_of, play
+from tests.computations.built import NAMES, STATEFUL, begin, build, clients_of_round, play
 from tff_re.runtime import open_runtime
 
 TOLERANCE = {"rtol": 1e-6, "atol": 5e-7}
@@ -36,16 +34,16 @@ def three_clients(number):
     return [*clients_of_round(number), toolbox.client(np.where(np.arange(3) == 1, np.nan, x), y, seed=(0, 9))]
 
 
-REPRESENTATIVES = {"fedavg", "fedcmc", "feded", "fedpap", "lazy_mil", "mil_att_ra", "moon", "scaffold"}
+REPRESENTATIVES = {"fedcmc", "feded", "fedpap", "lazy_mil", "scaffold"}
 """One for each number of stages, for states of clients and of the server, for examples at the server and for bags."""
 
 
+@pytest.mark.xdist_group("conformance of the parts")  # which builds the same
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in REPRESENTATIVES else pytest.mark.slow) for n in NAMES]
 )
 def test_two_rounds_are_those_of_the_worker(contexts, name):
-    model = toolbox.linear_model(3, 3, bags=case(name).bags)
-    algorithm = algorithms.find(name).build(model, options_of(name, **STATEFUL, num_clients=3))
+    algorithm = build(name, **STATEFUL, num_clients=3)
     outcomes = {}
     for which, context in contexts.items():
         tff.framework.set_default_context(context)

@@ -8,7 +8,6 @@ import itertools
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import executor_pb2
 
@@ -42,14 +41,6 @@ def test_the_message_is_that_of_tff(value, type_spec):
     assert ours.SerializeToString(deterministic=True) == tff.framework.serialize_value(value, type_spec)[
         0
     ].SerializeToString(deterministic=True)
-
-
-def test_a_dataset_is_left_to_tff():
-    type_spec = tff.FederatedType(tff.SequenceType(np.int64), tff.CLIENTS)
-    ours = executor_pb2.Value()
-    fill(ours, [tf.data.Dataset.range(3)], type_spec)
-    (dataset,), _ = tff.framework.deserialize_value(ours, type_spec)
-    assert list(dataset) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ import traceback
 
 import numpy as np
 import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
 
 from tests.runtime.conftest import supervisor_without_namespaces
 from tff_re.runtime import (
@@ -28,64 +30,34 @@ from tff_re.runtime.local import supervised
 
 
 @pytest.fixture(scope="module")
-def tff():
-    return pytest.importorskip("tensorflow_federated")
-
-
-@pytest.fixture(scope="module")
-def tf(tff):
-    return pytest.importorskip("tensorflow")
-
-
-@pytest.fixture(scope="module")
-def runtime(tmp_path_factory, processes, tff):
+def runtime(tmp_path_factory, processes):
     """One runtime for all tests; a test that kills its worker restarts it."""
-    log_path = tmp_path_factory.mktemp("runtime") / "worker.log"
-    with open_runtime("local", log_path=log_path, environment={"TF_CPP_MIN_LOG_LEVEL": "0"}) as runtime:
+    with open_runtime("local", log_path=tmp_path_factory.mktemp("runtime") / "worker.log") as runtime:
         yield runtime
 
 
-@pytest.fixture(scope="module")
-def total(tff):
-    """The sum over the clients."""
-
-    @tff.federated_computation(tff.FederatedType(np.float32, tff.CLIENTS))
-    def total(values):
-        return tff.federated_sum(values)
-
-    return total
+@tff.federated_computation(tff.FederatedType(np.float32, tff.CLIENTS))
+def total(values):
+    return tff.federated_sum(values)
 
 
-@pytest.fixture(scope="module")
-def count(tff, tf):
+@tff.tensorflow.computation(np.int64)
+def count(n):
     """Counts up to n in the worker, 300,000 steps a second or so."""
-
-    @tff.tensorflow.computation(np.int64)
-    def count(n):
-        return tf.while_loop(lambda i: i < n, lambda i: i + 1, [tf.constant(0, tf.int64)])[0]
-
-    return count
+    return tf.while_loop(lambda i: i < n, lambda i: i + 1, [tf.constant(0, tf.int64)])[0]
 
 
-@pytest.fixture(scope="module")
-def checked(tff, tf):
-    """Returns its argument if that is positive, else fails."""
-
-    @tff.tensorflow.computation(np.int32)
-    def checked(x):
-        with tf.control_dependencies([tf.debugging.assert_positive(x, message="not positive")]):
-            return tf.identity(x)
-
-    return checked
+@tff.tensorflow.computation(np.int32)
+def checked(x):
+    with tf.control_dependencies([tf.debugging.assert_positive(x, message="not positive")]):
+        return tf.identity(x)
 
 
-def test_two_numbers_of_clients_in_one_context(runtime, total):
+def test_numbers_of_clients_in_one_context(runtime):
     for _ in range(2):
         assert total([np.float32(i) for i in range(10)]) == 45
         assert total([np.float32(i) for i in range(30)]) == 435
 
-
-def test_no_clients_are_inferred_where_there_is_no_argument(runtime, tff):
     @tff.federated_computation()
     def ones():
         return tff.federated_sum(tff.federated_value(1, tff.CLIENTS))
@@ -93,7 +65,7 @@ def test_no_clients_are_inferred_where_there_is_no_argument(runtime, tff):
     assert ones() == 0
 
 
-def test_error_in_a_computation_surfaces_and_the_worker_lives(runtime, checked, tff):
+def test_error_in_a_computation_surfaces_and_the_worker_lives(runtime):
     pid = runtime.worker.pid
     with pytest.raises(ComputationFailed, match="not positive") as caught:
         checked(-1)
@@ -110,29 +82,7 @@ def test_error_in_a_computation_surfaces_and_the_worker_lives(runtime, checked, 
     assert runtime.alive and runtime.worker.pid == pid
 
 
-def test_incompatible_shapes_in_a_computation_surface(runtime, tff, tf):
-    vector = tff.TensorType(np.float32, [None])
-
-    @tff.tensorflow.computation(vector, vector)
-    def inner(x, y):
-        return tf.tensordot(x, y, 1)
-
-    assert inner(np.ones(3, np.float32), np.ones(3, np.float32)) == 3
-    with pytest.raises(ComputationFailed, match="incompatible"):
-        inner(np.ones(3, np.float32), np.ones(4, np.float32))
-
-
-def test_log_gets_what_the_worker_prints(runtime, tff, tf):
-    @tff.tensorflow.computation(np.int32)
-    def shout(x):
-        with tf.control_dependencies([tf.print("shouted in the worker")]):
-            return tf.identity(x)
-
-    assert shout(1) == 1
-    assert "shouted in the worker" in runtime.worker.log_path.read_text()
-
-
-def test_worker_killed_while_idle(runtime, total):
+def test_worker_killed_while_idle(runtime):
     values = [np.float32(i / 7) for i in range(10)]
     before = total(values)
     pid = runtime.worker.pid
@@ -151,44 +101,21 @@ def test_worker_killed_while_idle(runtime, total):
     assert total(values) == before
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_worker_killed_in_the_middle_of_a_call(runtime, count, number):
+def test_worker_killed_in_the_middle_of_a_call(runtime):
     assert count(3) == 3
-    timer = threading.Timer(0.5, os.kill, (runtime.worker.pid, number))
-    timer.start()
+    threading.Timer(0.2, os.kill, (runtime.worker.pid, signal.SIGSEGV)).start()
     begin = time.monotonic()
-    with pytest.raises(WorkerDied, match=number.name) as caught:
+    with pytest.raises(WorkerDied, match="SIGSEGV") as caught:
         count(10**12)
     assert time.monotonic() - begin < 5
-    assert caught.value.signal_number == number
+    assert caught.value.signal_number == signal.SIGSEGV
 
     runtime.restart()
     assert count(5) == 5
 
 
-def test_restart_of_a_living_runtime(runtime, total, processes):
-    pid = runtime.worker.pid
-    runtime.restart()
-    assert not processes.alive(pid)
-    assert len(processes.running()) == 2
-    assert total([np.float32(1)]) == 1
-
-
-def test_context_for_another_thread(runtime, total, tff):
-    results = []
-
-    def work():
-        tff.framework.set_default_context(runtime.context)
-        results.append(total([np.float32(2)] * 3))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join(20)
-    assert results == [6]
-
-
 @pytest.mark.parametrize("name", ["local", "in-process"])
-def test_a_runtime_within_a_runtime_restarted_closed_and_opened_again(name, runtime, total, tmp_path, tff):
+def test_a_runtime_within_a_runtime_restarted_closed_and_opened_again(name, runtime, tmp_path):
     stack = tff.framework.get_context_stack()
     outer, ones = stack.current, [np.float32(1)] * 2
     with open_runtime(name, log_path=tmp_path / "inner.log", default_num_clients=1) as inner:
@@ -213,21 +140,16 @@ def test_a_runtime_within_a_runtime_restarted_closed_and_opened_again(name, runt
     assert description["runtime"] == name and description["alive"] and description["default_num_clients"] == 1
 
 
-def test_exception_within_the_block_ends_the_worker(tmp_path, runtime, processes):
-    with pytest.raises(KeyError), LocalRuntime(tmp_path / "worker.log") as inner:
-        raise KeyError("from the block")
-    assert processes.wait_until_gone(inner.worker.pid, inner.worker.supervisor_pid, seconds=0)
-
-
-def test_interrupted_call_does_not_hold_up_the_closing(tmp_path, runtime, count):
+def test_interrupted_call_does_not_hold_up_the_closing(tmp_path, runtime, processes):
     begin = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), LocalRuntime(tmp_path / "worker.log"):
+    with pytest.raises(KeyboardInterrupt), LocalRuntime(tmp_path / "worker.log") as inner:
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         count(10**12)
     assert time.monotonic() - begin < 5
+    assert processes.wait_until_gone(inner.worker.pid, inner.worker.supervisor_pid, seconds=0)
 
 
-def test_an_exposed_worker_is_told_of_once(runtime, total, tmp_path, monkeypatch, caplog, capfd):
+def test_an_exposed_worker_is_told_of_once(runtime, tmp_path, monkeypatch, caplog, capfd):
     monkeypatch.setattr(supervised, "_SUPERVISOR", supervisor_without_namespaces(tmp_path))
     monkeypatch.setattr(local, "_told", set())
     with caplog.at_level(logging.INFO, "tff_re"):
@@ -255,7 +177,7 @@ def test_unknown_name_and_options(tmp_path):
             open_runtime(name, log_path=tmp_path / "log", **options)
 
 
-def test_no_thread_stays_in_grpc_while_nothing_is_asked(runtime, total):
+def test_no_thread_stays_in_grpc_while_nothing_is_asked(runtime):
     """Python's end can break one off in the middle of C++, and the process then ends with SIGABRT."""
     assert total([np.float32(1), np.float32(2)]) == 3
     files = {

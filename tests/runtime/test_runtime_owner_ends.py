@@ -11,6 +11,8 @@ import time
 
 import pytest
 
+from tests.runtime.conftest import wait_until
+
 _PROGRAM = pathlib.Path(__file__).with_name("worker_owner.py")
 _ROOT = pathlib.Path(__file__).parents[2]
 
@@ -19,9 +21,8 @@ class Owner:
     """A running `worker_owner.py`."""
 
     def __init__(self, folder, kind, ending, command=()):
-        self.record = folder / f"{len(os.listdir(folder))}.json"
-        self._output = self.record.with_suffix(".output")
-        program = [sys.executable, str(_PROGRAM), kind, ending, str(self.record.with_suffix(".log")), str(self.record)]
+        self.record, self._output = folder / "record.json", folder / "output"
+        program = [sys.executable, str(_PROGRAM), kind, ending, str(folder / "log"), str(self.record)]
         with open(self._output, "wb") as output:
             self.process = subprocess.Popen(
                 [*command, *program],
@@ -33,10 +34,6 @@ class Owner:
             )
 
     @property
-    def output(self):
-        return self._output.read_text()
-
-    @property
     def tidied(self):
         return self.record.with_name(self.record.name + ".tidied").exists()
 
@@ -44,11 +41,9 @@ class Owner:
     def pids(self):
         return json.loads(self.record.read_text())
 
-    def wait_until_up(self, seconds=90):
-        deadline = time.monotonic() + seconds
-        while not self.record.exists():
-            assert self.process.poll() is None and time.monotonic() < deadline, self.output
-            time.sleep(0.02)
+    def wait_until_up(self):
+        up = wait_until(lambda: self.record.exists() or self.process.poll() is not None, 90)
+        assert up and self.record.exists(), self._output.read_text()
         return self
 
     def assert_worker_gone(self, processes):
@@ -56,12 +51,10 @@ class Owner:
         if self.pids["socket"].startswith("/"):
             assert not pathlib.Path(self.pids["socket"]).parent.exists()
 
-    def end(self):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        if self.process.stdout:
-            self.process.stdout.close()
+
+def kill_all(group):
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -69,47 +62,21 @@ def start(tmp_path, processes):
     """Starts an owner; ends it with the test."""
     with contextlib.ExitStack() as stack:
 
-        def start_owner(kind, ending, command=()):
-            owner = Owner(tmp_path, kind, ending, command)
-            stack.callback(owner.end)
+        def start_owner(*arguments):
+            owner = Owner(tmp_path, *arguments)
+            stack.enter_context(owner.process)
+            stack.callback(kill_all, owner.process.pid)
             return owner
 
         yield start_owner
 
 
-@pytest.fixture(scope="module")
-def runtimes(tmp_path_factory, processes):
-    """One owner of a whole runtime for each ending, started side by side, since each imports TensorFlow.
-
-    To the supervisor, SIGKILL to the owner is the same whether it has a runtime or, as below, a worker alone.
-    """
-    folder = tmp_path_factory.mktemp("owners")
-    with contextlib.ExitStack() as stack:
-        owners = {}
-        for name, ending, command in [
-            ("pipeline", "raise", ["sh", "-c", '{ "$@"; echo "status $?"; } | cat', "sh"]),
-            ("SIGINT", "call", []),
-            ("SIGTERM", "call", []),
-        ]:
-            owners[name] = Owner(folder, "runtime", ending, command)
-            stack.callback(owners[name].end)
-        yield owners
-
-
-def test_runtime_after_unhandled_exception_in_a_pipeline(runtimes, processes):
-    owner = runtimes["pipeline"]
-    output, _ = owner.process.communicate(timeout=90)  # ends only if no process holds the pipe any more
-    assert output == b"up\nstatus 1\n"
-    assert owner.output.count("Traceback") == 1 and "RuntimeError: as ordered" in owner.output
-    owner.assert_worker_gone(processes)
-
-
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 143)])
-def test_runtime_after_signal_in_the_middle_of_a_call(runtimes, processes, number, status):
-    owner = runtimes[number.name].wait_until_up()
+def test_a_runtime_in_a_pipeline_after_sigterm_in_the_middle_of_a_call(start, processes):
+    owner = start("runtime", "call", ["sh", "-c", '{ "$@"; echo "status $?"; } | cat', "sh"]).wait_until_up()
     time.sleep(0.5)  # it says so just before the call
-    os.killpg(owner.process.pid, number)
-    assert owner.process.wait(10) == status
+    os.kill(owner.pids["owner"], signal.SIGTERM)
+    output, _ = owner.process.communicate(timeout=20)  # ends only if no process holds the pipe any more
+    assert output == b"up\nstatus 143\n"
     owner.assert_worker_gone(processes)
     assert owner.tidied
 

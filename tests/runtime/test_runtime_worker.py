@@ -112,6 +112,9 @@ def test_nothing_is_left_of_its_socket(private, killed, processes):
         assert private.wait_for_end(5)
         if killed == "worker":
             assert not folder.exists()
+        else:
+            assert processes.wait_until_gone(private.pid)
+            assert not private.alive and "supervisor" in str(private.death())
     private.stop()
     assert not folder.exists()
 
@@ -200,16 +203,8 @@ def test_a_new_connection_gets_no_event_of_a_closed_one(tmp_path):
 def test_forwarding_costs_no_time_while_nothing_comes(private):
     before = sum(psutil.Process(private.supervisor_pid).cpu_times()[:2])
     with connected(private):
-        time.sleep(1)
+        time.sleep(0.4)
     assert sum(psutil.Process(private.supervisor_pid).cpu_times()[:2]) - before < 0.1
-
-
-def test_without_namespaces_it_runs_and_tells_why(no_namespaces, tmp_path):
-    with Worker(tmp_path / "worker.log") as worker:
-        assert worker.alive and not worker.private and worker.why_exposed == "not on this machine"
-        assert worker.address == f"127.0.0.1:{worker.port}"
-        connected(worker).close()
-    assert "no network of its own: not on this machine" in worker.log_path.read_text()
 
 
 def _printed(code, *arguments):
@@ -264,14 +259,6 @@ def test_a_folder_for_temporary_files_with_a_long_path_or_a_strange_name(name, u
         assert not os.listdir(folder)
 
 
-def test_a_bare_worker_keeps_its_port(tmp_path):
-    with worker_module.reserve_port() as keeper:
-        port = keeper.getsockname()[1]
-    with Worker(tmp_path / "worker.log", port=port) as worker:
-        assert not worker.private and worker.address == f"127.0.0.1:{port}"
-        connected(worker).close()
-
-
 def test_start_stop_and_start_again(worker, processes):
     """The log gets the output, and is appended to."""
     pids = set()
@@ -319,20 +306,13 @@ def test_killed_worker_is_told_by_signal(worker, processes):
     assert not worker.stopped
 
 
-def test_worker_dies_with_its_supervisor(worker, processes):
-    os.kill(worker.supervisor_pid, signal.SIGKILL)
-    assert processes.wait_until_gone(worker.pid)
-    assert not worker.alive
-    assert "supervisor" in str(worker.death())
-
-
 def test_outlives_the_thread_that_started_it(tmp_path):
     worker = Worker(tmp_path / "worker.log")
     thread = threading.Thread(target=worker.start)
     thread.start()
     thread.join()
     try:
-        assert not worker.wait_for_end(0.7)
+        assert not worker.wait_for_end(0.2)
     finally:
         worker.stop()
 
@@ -365,15 +345,8 @@ def test_takes_another_port_if_the_first_is_taken(no_namespaces, tmp_path, monke
     taken = socket.socket()
     taken.bind(("", 0))
 
-    class Reservation:
-        def getsockname(self):
-            return taken.getsockname()
-
-        def close(self):
-            pass
-
     reserve = worker_module.reserve_port
-    reservations = [Reservation()]
+    reservations = [types.SimpleNamespace(getsockname=taken.getsockname, close=lambda: None)]
     monkeypatch.setattr(worker_module, "reserve_port", lambda: reservations.pop() if reservations else reserve())
     with taken, Worker(tmp_path / "worker.log") as worker:
         assert worker.port != taken.getsockname()[1]

@@ -23,13 +23,11 @@ def test_a_certificate_that_is_valid(certificates):
         assert certificates["client"].check(as_client=as_client).endswith(" GMT")
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o644])
+@pytest.mark.parametrize("mode", [0o620, 0o604])
 def test_a_key_that_others_may_use(copy, mode):
     copy.key.chmod(mode)
     for use in (copy.check, copy.contents, lambda: open_channel("localhost:1", copy)):
-        with pytest.raises(
-            RuntimeProblem, match=rf"{copy.key}: other users may use it \(mode {mode:04o}\); chmod 600 "
-        ):
+        with pytest.raises(RuntimeProblem, match=rf"other users may use it \(mode {mode:04o}\); chmod 600 {copy.key}"):
             use()
     copy.key.chmod(0o400)
     assert copy.check()
@@ -83,20 +81,17 @@ def test_a_certificate_for_one_end(usage, as_client, copy, certificates):
         copy.check(as_client=as_client)
 
 
-def test_a_key_of_another_certificate(copy, certificates):
+def test_files_that_do_not_go_together_or_cannot_be_read(copy, certificates):
+    key, cert = copy.key.read_bytes(), copy.cert.read_text()
     shutil.copy(certificates["worker"].key, copy.key)
     with pytest.raises(RuntimeProblem, match=r"client\.key: is not the key of .*client\.pem"):
         copy.check()
-
-
-def test_a_key_with_a_password_asks_nobody(copy):
+    copy.key.write_bytes(key)
     secret = ["openssl", "ec", "-in", copy.key, "-out", copy.key, "-aes128", "-passout", "pass:secret"]
     subprocess.run(secret, check=True, capture_output=True)
-    with pytest.raises(RuntimeProblem, match="OpenSSL cannot use them"):
+    with pytest.raises(RuntimeProblem, match="OpenSSL cannot use them"):  # and asks nobody for a password
         copy.check()
-
-
-def test_a_file_that_is_cut(copy):
-    copy.cert.write_text(copy.cert.read_text()[:200])
+    copy.key.write_bytes(key)
+    copy.cert.write_text(cert[:200])
     with pytest.raises(RuntimeProblem, match="OpenSSL cannot use them"):
         copy.check()

@@ -6,13 +6,15 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import psutil
 import pytest
+import tensorflow_federated as tff
 
+from tests.runtime.conftest import free_port
 from tests.upper_floors import Process, command, refusal
-from tff_re.runtime import RuntimeProblem
+from tff_re.runtime import RemoteRuntime, RuntimeProblem, WorkerStartFailed
 from tff_re.runtime.connection import check_worker
-from tff_re.runtime.local.worker import reserve_port
 from tff_re.runtime.remote import serving
 from tff_re.runtime.remote.serving import configuration, find_proxy
 from tff_re.runtime.tls import Tls
@@ -31,8 +33,7 @@ def guard():
 
 @pytest.fixture
 def port():
-    with reserve_port() as keeper:
-        return keeper.getsockname()[1]
+    return free_port()
 
 
 @pytest.fixture
@@ -57,64 +58,43 @@ def options(tls):
     return "--tls-cert", tls.cert, "--tls-key", tls.key, "--tls-ca", tls.ca
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_of_a_guarded_worker(number, guard, started, port, capsys, tmp_path):
     process, line = started("--port", port, "--max-concurrent", 3)
     assert f"127.0.0.1, port {port}" in line and "3 clients side by side" in line
     assert (tmp_path / "runs" / f"worker-{port}.log").exists()
     assert command(capsys, "worker", "--check", f"localhost:{port}").out == f"a worker answers at localhost:{port}\n"
     typed = process.end(number)  # looks that nothing is left
-    assert typed.code == {signal.SIGINT: 0, signal.SIGTERM: 143, signal.SIGKILL: -9}[number] and not typed.err
+    assert typed.code == {signal.SIGINT: 0, signal.SIGKILL: -9}[number] and not typed.err
     refusal(command(capsys, "worker", "--check", f"localhost:{port}", "--timeout", "0.3"), f"localhost:{port}", "0.3 s")
 
 
-def test_a_guarded_worker_listens_nowhere_else(guard, started, port):
+def test_a_guarded_worker_listens_nowhere_else(guard, started, port, certificates):
     process, _ = started("--port", port)
     listening, deadline = [], time.monotonic() + 10
     while not listening and time.monotonic() < deadline:  # a look at /proc can miss a process that is just replaced
         mine = {p.pid for p in process.workers()} | {process.popen.pid}
         listening = [c for c in psutil.net_connections("tcp") if c.pid in mine and c.status == psutil.CONN_LISTEN]
     assert {(c.laddr.ip, c.laddr.port) for c in listening} == {("127.0.0.1", port)}
-    for address in others_of_this_machine():
+    addresses = [a.address for own in psutil.net_if_addrs().values() for a in own if a.family == socket.AF_INET]
+    for address in [a for a in addresses if not a.startswith("127.")]:
         with pytest.raises(OSError), socket.create_connection((address, port), timeout=1):
             pass
+    assert check_worker(f"localhost:{port}", certificates["client"], 20) == "the worker does not use TLS"
 
 
-def others_of_this_machine():
-    addresses = [a for own in psutil.net_if_addrs().values() for a in own if a.family == socket.AF_INET]
-    return [a.address for a in addresses if not a.address.startswith("127.")]
-
-
-def test_mutual_tls(guard, started, port, certificates):
+def test_mutual_tls(guard, started, port, certificates, tmp_path):
     process, line = started("--port", port, *options(certificates["worker"]))
     assert "0.0.0.0" in line and "mutual TLS" in line
-    assert check_worker(f"localhost:{port}", certificates["client"], 20) is None
-    assert check_worker(f"localhost:{port}", None, 0.5)
-    # Who presents no certificate gets nowhere, even with the right authority.
-    bare = [
-        "openssl",
-        "s_client",
-        "-connect",
-        f"localhost:{port}",
-        "-CAfile",
-        str(certificates["client"].ca),
-        "-tls1_2",
-    ]
-    assert "alert" in subprocess.run(bare, input="", capture_output=True, text=True).stderr
-    process.end(signal.SIGTERM)
-
-
-def test_a_run_through_tls(guard, started, port, certificates, tmp_path):
-    tff = pytest.importorskip("tensorflow_federated")
-    import numpy as np
-
-    from tff_re.runtime import RemoteRuntime
-
-    started("--port", port, *options(certificates["worker"]))
     total = tff.federated_computation(tff.federated_sum, tff.FederatedType(np.int32, tff.CLIENTS))
     with RemoteRuntime(tmp_path / "log", addresses=f"localhost:{port}", tls=certificates["client"]) as runtime:
         assert total([1, 2, 3]) == 6
         assert runtime.describe()["tls"]
+    assert check_worker(f"localhost:{port}", None, 0.2)
+    # Who presents no certificate gets nowhere, even with the right authority.
+    bare = ["openssl", "s_client", "-tls1_2", "-CAfile", certificates["client"].ca, "-connect", f"localhost:{port}"]
+    assert "alert" in subprocess.run(bare, input="", capture_output=True, text=True).stderr
+    process.end(signal.SIGTERM)
 
 
 def test_a_worker_that_dies_is_started_again(guard, started, port):
@@ -137,12 +117,6 @@ def test_a_port_that_is_taken(guard, capsys, port, tmp_path):
     with socket.create_server(("127.0.0.1", port)):
         process = Process("worker", "--port", port, "--log", tmp_path / "log")
         refusal(process.end(), f"127.0.0.1, port {port}: Address already in use")
-
-
-def test_certificate_and_key_that_do_not_go_together(guard, certificates, port, tmp_path):
-    mixed = Tls(certificates["worker"].cert, certificates["client"].key, certificates["worker"].ca)
-    process = Process("worker", "--port", port, "--log", tmp_path / "log", *options(mixed))
-    refusal(process.end(), f"{mixed.key}: is not the key of {mixed.cert}")
 
 
 def test_a_worker_looks_at_its_own_certificate(guard, certificates, port, tmp_path):
@@ -169,11 +143,6 @@ def test_a_client_is_told_what_is_wrong_with_which_certificate(guard, started, p
     refusal(command(capsys, "worker", "--check", here, *options(stranger)), str(stranger.cert), "it is not signed")
     expired = certificates["expired"]
     refusal(command(capsys, "worker", "--check", here, *options(expired)), f"{expired.cert}: has expired")
-
-
-def test_a_client_with_tls_of_a_worker_without(guard, started, port, certificates):
-    started("--port", port)
-    assert check_worker(f"localhost:{port}", certificates["client"], 20) == "the worker does not use TLS"
 
 
 @pytest.mark.parametrize(
@@ -204,8 +173,6 @@ def test_without_a_proxy_a_machine_that_others_reach_is_refused(monkeypatch):
 
 
 def test_without_namespaces_it_is_refused(monkeypatch, port, tmp_path):
-    from tff_re.runtime import WorkerStartFailed
-
     monkeypatch.setattr(serving, "_guarded", lambda *arguments: True)
     monkeypatch.setattr(serving, "enter_private_network", lambda: "Operation not permitted")
     with pytest.raises(WorkerStartFailed, match=r"no network namespace \(Operation not permitted\).*--insecure"):

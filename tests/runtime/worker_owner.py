@@ -21,26 +21,19 @@ def main():
 
     install_signal_handlers()
     if kind == "runtime":
-        runtime = open_runtime("local", log_path=log)
-        runtime.__enter__()
+        worker = open_runtime("local", log_path=log).__enter__().worker
         endless = build_endless()
-        worker = runtime.worker
     else:
         worker = Worker(log)
         worker.start()
-    pids = {
-        "worker": worker.pid,
-        "supervisor": worker.supervisor_pid,
-        "child": None,
-        "socket": worker.address.removeprefix("unix:"),
-    }
+    pids = {"owner": os.getpid(), "worker": worker.pid, "supervisor": worker.supervisor_pid}
     if ending == "fork":
         pids["child"] = os.fork()  # inherits our end of the supervisor's lifeline
         if not pids["child"]:
             time.sleep(60)
             os._exit(0)
     with open(record + ".new", "w") as file:
-        json.dump(pids, file)
+        json.dump({**pids, "socket": worker.address.removeprefix("unix:")}, file)
     os.rename(record + ".new", record)
     print("up", flush=True)
     try:
