@@ -42,12 +42,7 @@ def at_server(kind):
     return tff.FederatedType(kind, tff.SERVER)
 
 
-def computation(*types):
-    return lambda function: tff.tensorflow.computation(function, *types)
-
-
-def federated(*types):
-    return lambda function: tff.federated_computation(function, *types)
+computation, federated = tff.tensorflow.computation, tff.federated_computation
 
 
 @computation(np.int32)

@@ -138,14 +138,6 @@ def parts(expression, path: tuple[int, ...] = ()) -> Iterator[tuple[fw.Computati
         yield from parts(part, (*path, index))
 
 
-def packed(type_signature: tff.Type, values: Iterator):
-    """The structure of a type, from its parts in the order of `parts`."""
-    if not isinstance(type_signature, tff.StructType):
-        return next(values)
-    elements = tff.structure.to_elements(type_signature)
-    return tff.structure.Struct([(name, packed(member, values)) for name, member in elements])
-
-
 def reachable(definitions: Iterable[Name], roots: Iterable[Name], needs: dict[Name, Iterable[Name]]) -> list[Name]:
     """Those definitions that the roots need, in order; one refers to earlier ones only, which are its `needs`."""
     wanted, names = set(roots), list(definitions)

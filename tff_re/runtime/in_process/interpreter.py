@@ -16,7 +16,7 @@ import tensorflow_federated as tff
 from tensorflow_federated.python.core.impl.executors.cardinalities_utils import infer_cardinalities
 
 from computations.native_form import native_form
-from tff_re.runtime.compiled_form import CompiledForm, Name, Step, compiled_form, packed
+from tff_re.runtime.compiled_form import CompiledForm, Name, Step, compiled_form
 from tff_re.runtime.errors import ComputationFailed, RuntimeClosed, RuntimeProblem
 from tff_re.runtime.in_process.expressions import CANCELLATION, Expression, Expressions, Scope, UnknownIntrinsic
 from tff_re.runtime.in_process.leaves import Cancellation
@@ -72,10 +72,8 @@ class Plan:
         computed = [step for step in form.steps.values() if not step.given and not step.aggregates]
         self.expressions: dict[Name, Expression] = {step.name: made.of(step.expression) for step in computed}
         self.steps: list[Step | Pass] = []
-        waiting = [step for step in form.steps.values() if not step.per_client and not step.aggregates]
         for stage in range(form.stages + 1):
-            self.steps += [step for step in waiting if step.stage <= stage]
-            waiting = [step for step in waiting if step.stage > stage]
+            self.steps += [s for s in form.steps.values() if s.stage == stage and not (s.per_client or s.aggregates)]
             if form.at_clients(stage) or form.aggregations(stage):
                 self.steps.append(_pass(form, stage, made))
         self.leaves = list(made.leaves.values())
@@ -151,7 +149,7 @@ class Execution:
             for name in dropped:
                 self._server.pop(name, None)
         form = self.plan.form
-        return packed(form.result_type, (self._part(form.steps[name]) for name in form.result))
+        return tff.structure.pack_sequence_as(form.result_type, [self._part(form.steps[name]) for name in form.result])
 
     def _part(self, step: Step):
         if step.per_client:

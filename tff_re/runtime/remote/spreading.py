@@ -18,7 +18,7 @@ from tensorflow_federated.proto.v0 import executor_pb2
 from tensorflow_federated.python.core.impl.executors.executor_base import Executor
 from tensorflow_federated.python.core.impl.executors.executor_value_base import ExecutorValue
 
-from tff_re.runtime.compiled_form import one_for_each_client, packed
+from tff_re.runtime.compiled_form import one_for_each_client
 from tff_re.runtime.errors import RuntimeClosed, WorkerDied
 from tff_re.runtime.local.worker_context import fill
 from tff_re.runtime.remote.staged_form import ARGUMENT, SERVER_RESULT, ClientResult, Stage, merged, staged_form
@@ -234,7 +234,7 @@ def _gather(form, groups: list[_Group], everywhere):
             shares = [groups[0].ask(lambda session, p=part: session.fetch(SERVER_RESULT, p))]
         read = [tff.framework.deserialize_value(share, type_signature)[0] for share in shares]
         values.append([member for share in read for member in share] if isinstance(part, ClientResult) else read[0])
-    return packed(form.result_type, iter(values))
+    return tff.structure.pack_sequence_as(form.result_type, values)
 
 
 def _sending(type_signature: tff.Type, argument: Given) -> Callable[[int, int], Callable[[Session], None]]:
