@@ -1,4 +1,7 @@
-"""However the process that started a worker ends, the worker and its supervisor are gone soon after."""
+"""However the process that started a worker ends, the worker and its supervisor are gone soon after.
+
+A whole run that is ended in the midst of a call is in tests/cli/test_bad_input.py.
+"""
 
 import contextlib
 import json
@@ -7,7 +10,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -20,14 +22,13 @@ _ROOT = pathlib.Path(__file__).parents[2]
 class Owner:
     """A running `worker_owner.py`."""
 
-    def __init__(self, folder, kind, ending, command=()):
+    def __init__(self, folder, ending):
         self.record, self._output = folder / "record.json", folder / "output"
-        program = [sys.executable, str(_PROGRAM), kind, ending, str(folder / "log"), str(self.record)]
         with open(self._output, "wb") as output:
             self.process = subprocess.Popen(
-                [*command, *program],
+                [sys.executable, _PROGRAM, ending, folder / "log", self.record],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE if command else output,
+                stdout=output,
                 stderr=output,
                 env={**os.environ, "PYTHONPATH": str(_ROOT)},
                 start_new_session=True,  # as a terminal has: Ctrl-C goes to a process group
@@ -62,8 +63,8 @@ def start(tmp_path, processes):
     """Starts an owner; ends it with the test."""
     with contextlib.ExitStack() as stack:
 
-        def start_owner(*arguments):
-            owner = Owner(tmp_path, *arguments)
+        def start_owner(ending):
+            owner = Owner(tmp_path, ending)
             stack.enter_context(owner.process)
             stack.callback(kill_all, owner.process.pid)
             return owner
@@ -71,34 +72,24 @@ def start(tmp_path, processes):
         yield start_owner
 
 
-def test_a_runtime_in_a_pipeline_after_sigterm_in_the_middle_of_a_call(start, processes):
-    owner = start("runtime", "call", ["sh", "-c", '{ "$@"; echo "status $?"; } | cat', "sh"]).wait_until_up()
-    time.sleep(0.5)  # it says so just before the call
-    os.kill(owner.pids["owner"], signal.SIGTERM)
-    output, _ = owner.process.communicate(timeout=20)  # ends only if no process holds the pipe any more
-    assert output == b"up\nstatus 143\n"
-    owner.assert_worker_gone(processes)
-    assert owner.tidied
-
-
 @pytest.mark.parametrize("ending", ["return", "raise"])
 def test_worker_after_the_end_of_the_program(start, processes, ending):
-    owner = start("worker", ending)
+    owner = start(ending)
     assert owner.process.wait(10) == (1 if ending == "raise" else 0)
     owner.assert_worker_gone(processes)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_worker_after_signal(start, processes, number):
-    owner = start("worker", "sleep").wait_until_up()
+    owner = start("sleep").wait_until_up()
     os.killpg(owner.process.pid, number)
-    owner.process.wait(10)
+    assert owner.process.wait(10) == (143 if number == signal.SIGTERM else -number)
     owner.assert_worker_gone(processes)
     assert owner.tidied == (number in (signal.SIGINT, signal.SIGTERM))
 
 
 def test_worker_whose_owner_is_killed_while_a_forked_child_of_it_lives(start, processes):
-    owner = start("worker", "fork").wait_until_up()
+    owner = start("fork").wait_until_up()
     owner.process.kill()
     owner.process.wait(10)
     owner.assert_worker_gone(processes)
