@@ -96,7 +96,7 @@ def sentences() -> list[RelationMention]:
 
 def _seconds(signatures, batch: int, rounds: int) -> tuple[float, float]:
     """(seconds a sentence from text to probabilities, seconds a sentence of the tokenizer alone)."""
-    from tff_re.exporting.kinds.relations.predictor import span_inputs
+    from tff_re.exporting.kinds.relations import span_inputs
 
     given = sentences()
     groups = [given[start : start + batch] for start in range(0, len(given), batch)]

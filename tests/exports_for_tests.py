@@ -10,29 +10,51 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
+from tensorflow.python.tools import saved_model_utils
 from transformers import AutoTokenizer
 
 from computations.bag_evaluation import POOLINGS
 from datasets.documents.encoding import DocumentEncoding
+from datasets.relations.records import RelationMention
 from datasets.text import CharacterEncoding, Segmenter, Vocabulary, WordEncoding
 from datasets.text.relation_encoding import RelationEncoding, with_markers
+from datasets.text.relation_layout import MARKERS
 from datasets.text.word_tokenizer import word_tokenizer, word_vocabulary
 from tests.built_once import built_once
 from tests.documents_for_tests import marking_encoder
-from tests.models.encoders_for_tests import encoder
+from tests.models.encoders_for_tests import WIDTH, encoder
+from tests.relations_for_tests import hard_mentions
 from tff_re import models
 from tff_re.exporting.export_model import export_model
 from tff_re.models.inputs import BagInput, DenseInput, DocumentInput, HiddenRelationInput, RelationInput, TokenInput
 
-LABELS = ("NA", "inhibits", "binds")
+LABELS = ("no_relation", "inhibits", "binds")
+TEXT_LABELS = ("咳嗽", "发热", "无")
 LENGTH = 16
+
+# Plain sentences and hard ones; those that spell a marker out cannot be written with markers in them.
+MENTIONS = [
+    RelationMention("s1", "d", "the drug inhibits the gene .", (4, 8), (22, 26), "drug", "gene", "inhibits", 1),
+    RelationMention("s2", "d", "gene binds drug", (11, 15), (0, 4), "drug", "gene", "binds", 2),
+    *(m for m in hard_mentions(60, seed=5) if not any(marker in m.text for marker in MARKERS)),
+]
+
+
+def _known(kind="words") -> dict[str, Any]:
+    """The class is that of the one word (or vector element) of two classes, and the third without any."""
+    kernel, bias = np.array([[9, 0, 0], [0, 9, 0]], np.float32), np.array([0, 0, 1], np.float32)
+    vectors = np.array([[0, 0], [0, 0], [1, 0], [0, 1]], np.float32)
+    weights = [kernel, bias] if kind == "vectors" else [vectors, kernel, bias]
+    given = {"label_names": TEXT_LABELS, "weights": SimpleNamespace(trainable=weights, non_trainable=[])}
+    return {**_texts(kind=kind), **given}
 
 
 def _texts(name="logistic_regression", kind="words", **options) -> dict[str, Any]:
     if kind == "vectors":
         return _arguments(name, options, DenseInput(2), None)
     if kind == "words":
-        encoding = WordEncoding(Vocabulary(("咳嗽", "发热")), 5, Segmenter(("咳嗽",)))
+        encoding = WordEncoding(Vocabulary(("咳嗽", "发热")), 5, Segmenter(("咳嗽", "发热")))
     else:
         encoding = CharacterEncoding(Vocabulary(("咳", "热")), 5)
     return _arguments(name, {"embedding_width": 2, **options}, TokenInput(4, 5), encoding)
@@ -41,18 +63,20 @@ def _texts(name="logistic_regression", kind="words", **options) -> dict[str, Any
 def _relations(name="pcnn", kind="bert", pooling=None, blind=False, **options) -> dict[str, Any]:
     """Of sentences, or with a pooling of bags; with `frozen_layers` behind these."""
     if name == "sentence_encoder":
-        tokenizer, size = with_markers(AutoTokenizer.from_pretrained(str(encoder(kind))))
-        inputs = RelationInput(size, LENGTH, str(encoder(kind)))
+        folder = str(encoder(kind, layers=1))
+        tokenizer, size = with_markers(AutoTokenizer.from_pretrained(folder))
+        inputs = RelationInput(size, LENGTH, folder)
         encoding = RelationEncoding(tokenizer, LENGTH, blind=blind)
         if options.get("frozen_layers"):
-            inputs = HiddenRelationInput(inputs, 16, 3)
+            inputs = HiddenRelationInput(inputs, WIDTH, 3)
     else:
-        vocabulary = word_vocabulary({"a": ["the drug inhibits binds gene . a b"]}, min_clients=1)
+        vocabulary = word_vocabulary({"a": ["the drug inhibits binds gene é . 日 a b"]}, min_clients=1)
         encoding = RelationEncoding(word_tokenizer(vocabulary), LENGTH, blind=blind, unit="words")
         inputs = RelationInput(len(vocabulary), LENGTH)
         options = {"embedding_width": 5, **options}
     if pooling is None:
-        return _arguments(name, options, inputs, encoding)
+        details = {"run": "a", "recipe": "small", "metrics": {"test": {"micro_f1": 0.5}}}
+        return {**_arguments(name, options, inputs, encoding), "details": details, "probes": MENTIONS}
     given = _arguments(name, options, BagInput(inputs, pooling), encoding)
     return {**given, "label_names": ("NA", "/a/visits", "/b/likes"), "details": {"run": "a", "dataset": "nyt10"}}
 
@@ -95,9 +119,7 @@ def _arguments(name, options, inputs, encoding) -> dict[str, Any]:
 
 _WITH_ENCODER = {"name": "sentence_encoder"}
 _MADE = {
-    "words": lambda: _texts(),
-    "characters": lambda: _texts(kind="characters"),
-    "vectors": lambda: _texts(kind="vectors"),
+    **{kind: functools.partial(_known, kind) for kind in ("words", "characters", "vectors")},
     "word presence": lambda: _texts(features="word_presence"),
     "lstm of words": lambda: _texts("lstm", units=3),
     "relations of words": lambda: _relations(filters=4),
@@ -145,12 +167,20 @@ def written_once(name: str, write: Callable[[Path], object]) -> Path:
     return place / "export"
 
 
+FORMS = {
+    "word pieces": {"formats": "both"},
+    "frozen layers": {"formats": "both", "quantise": "float16"},
+    "blinded relations of words": {"formats": "both", "quantise": "float16", "tflite": True},
+    "lstm of relations": {"formats": "saved_model"},
+}
+"""Of kinds that have others than a SavedModel and its form in float16."""
+
+
 @functools.cache
 def export_of(kind: str) -> Path:
-    """The folder of an export of that kind with a SavedModel and its form in float16."""
-    return written_once(
-        kind, lambda folder: export_model(folder, **arguments(kind), formats="saved_model", quantise="float16")
-    )
+    """The folder of an export of that kind."""
+    forms = FORMS.get(kind, {"formats": "saved_model", "quantise": "float16"})
+    return written_once(kind, lambda folder: export_model(folder, **arguments(kind), **forms))
 
 
 # What tests of several files look at
@@ -162,6 +192,18 @@ def with_weights(model, weights):
         for variable, value in zip(getattr(model, f"{group}_variables"), getattr(weights, group), strict=True):
             variable.assign(value)
     return model
+
+
+def signature_of(folder: Path, name: str = "serving_default") -> tuple[dict, dict]:
+    """What a server reads of a signature: the inputs and the outputs, name -> (type, shape)."""
+    graph = saved_model_utils.get_meta_graph_def(str(folder), "serve")
+    return tuple(
+        {
+            key: (tf.dtypes.as_dtype(tensor.dtype).name, [d.size for d in tensor.tensor_shape.dim])
+            for key, tensor in tensors.items()
+        }
+        for tensors in (graph.signature_def[name].inputs, graph.signature_def[name].outputs)
+    )
 
 
 def printed_by_the_card(folder: Path, *files: Path) -> list[tuple]:

@@ -12,8 +12,8 @@ __version__ = "0.1.0"
 """The version of this project, read by setup.cfg and by `tff-re --version`."""
 
 _PLACES = {
-    "BagPredictor": "tff_re.exporting.kinds.bags.predictor",
-    "DocumentPredictor": "tff_re.exporting.kinds.documents.predictor",
+    "BagPredictor": "tff_re.exporting.kinds.bags",
+    "DocumentPredictor": "tff_re.exporting.kinds.documents",
     "Prediction": "tff_re.exporting.predictors",
     "Predictor": "tff_re.exporting.predictors",
     "UserError": "tff_re.errors",

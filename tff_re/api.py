@@ -14,7 +14,7 @@ from tff_re.tasks.sizes import require_limits
 if TYPE_CHECKING:
     from tff_re.comparison.report import Report
     from tff_re.comparison.suite import Suite
-    from tff_re.exporting.scoring import CorpusScore, Score
+    from tff_re.exporting.predictors import Score
     from tff_re.runs.experiment import Experiment
     from tff_re.runs.training import Result, RoundReport
     from tff_re.tasks.data_paths import DataPaths
@@ -199,7 +199,7 @@ def export(
 
 def score(
     export: PathLike, file: PathLike, *, dataset: str | None = None, label: str | None = None, trust: bool = False
-) -> Score | CorpusScore:
+) -> Score:
     """Scores an exported model on a file that one of the readers reads.
 
     Args:

@@ -12,33 +12,27 @@ from hypothesis import strategies as st
 
 from datasets.errors import DataError
 from datasets.text.relation_layout import MARKERS
-from tests import exports_for_tests
 from tests.bags_for_tests import data_folder as bags_folder
 from tests.documents_for_tests import data_folder as documents_folder
-from tests.exporting import test_export_relations
-from tests.exports_for_tests import LABELS
+from tests.exports_for_tests import LABELS, export_of
 from tff_re.errors import UserError
 from tff_re.exporting import prediction
-from tff_re.exporting.kinds import kinds
-from tff_re.exporting.kinds.documents.predictor import DocumentPredictor
+from tff_re.exporting.kinds import KINDS as KINDS_OF_INPUT
+from tff_re.exporting.kinds.documents import DocumentPredictor
 from tff_re.exporting.prediction import load_export
 from tff_re.exporting.predictors import PredictionError
 
 FILES = ("export.json", "labels.json", "encoding.json")
 _SIGNATURE = prediction._signature
 
+RELATIONS = "blinded relations of words"
 WORDS = "<e1>drug</e1> binds <e2>gene</e2>"
-
-
-def export_of(kind):
-    """Of relations: blinded ones, of words."""
-    return test_export_relations.export_of("pcnn") if kind == "relations" else exports_for_tests.export_of(kind)
 
 
 @functools.cache
 def signature_of(kind):
     source = json.loads(text_of(kind, "export.json"))["input"]
-    return _SIGNATURE(export_of(kind) / "saved_model", kinds()[source["kind"]], source)
+    return _SIGNATURE(export_of(kind) / "saved_model", KINDS_OF_INPUT[source["kind"]], source)
 
 
 @functools.cache
@@ -94,7 +88,7 @@ def prepare(kind, folder):
     return folder
 
 
-KINDS = ("words", "characters", "vectors", "relations", "bags", "documents")
+KINDS = ("words", "characters", "vectors", RELATIONS, "bags", "documents")
 
 
 @pytest.mark.parametrize("kind", [*KINDS[:5], pytest.param("documents", marks=pytest.mark.slow)])
@@ -103,7 +97,7 @@ def test_any_value_of_any_other_type(kind, tmp_path, monkeypatch):
     assert use(kind, folder, monkeypatch)
     everywhere = {name: list(places(json.loads(text_of(kind, name)))) for name in FILES}
 
-    @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.data())
     def edit(data):
         name = data.draw(st.sampled_from(FILES))
@@ -121,6 +115,10 @@ def test_any_value_of_any_other_type(kind, tmp_path, monkeypatch):
 
 
 EDITS = (
+    ("words", "export.json", (), [], "export.json: is not the description of an export"),
+    ("words", "export.json", ("input",), None, '"input" is not an object'),
+    ("words", "encoding.json", (), {}, "encoding.json: is not the JSON of an encoding"),
+    ("words", "encoding.json", (), None, "encoding.json: does not fit export.json"),
     ("words", "export.json", ("classes",), True, '"classes" is not a whole number'),
     ("words", "export.json", ("classes",), 2, "has not one label for each class (3 for 2)"),
     ("words", "export.json", ("input", "name"), ["text"], '"name" is not a string'),
@@ -137,21 +135,24 @@ EDITS = (
     ("words", "labels.json", (), [*LABELS[:2], ""], "labels.json: is not a list of labels"),
     ("vectors", "export.json", ("input", "width"), "2", '"width" is not a whole number'),
     ("vectors", "export.json", ("input", "width"), 3, "the vectors have shape (1, 2); the model takes [n, 3]"),
-    ("relations", "export.json", ("input", "markers"), None, '"markers" is not a list'),
+    (RELATIONS, "export.json", ("input", "markers"), None, '"markers" is not a list'),
     (
-        "relations",
+        RELATIONS,
         "export.json",
         ("input", "markers"),
         list(MARKERS[:3]),
         "list of 4 different strings",
     ),
-    ("relations", "export.json", ("input", "blind"), "no", '"input.blind" is neither true nor false'),
-    ("relations", "export.json", ("input", "blind"), False, "takes head, head_type, tail"),
+    (RELATIONS, "export.json", ("input", "blind"), "no", '"input.blind" is neither true nor false'),
+    (RELATIONS, "export.json", ("input", "blind"), False, "takes head, head_type, tail"),
     ("bags", "export.json", ("arrays",), DELETED, 'has no "arrays"'),
     ("bags", "export.json", ("arrays",), ["bag", "bag"], '"arrays" is not a list of different strings'),
     ("bags", "export.json", ("details", "reading"), {"path": "/etc/passwd"}, '"details.reading" has more than strings'),
     ("bags", "encoding.json", ("markers",), 4, '"markers" is not a list of strings'),
     ("bags", "encoding.json", ("blind",), "x", '"blind" is neither true nor false'),
+    ("documents", "encoding.json", (), {}, "is not the JSON of an encoding of documents"),
+    ("documents", "encoding.json", ("marker",), DELETED, 'has no "marker"'),
+    ("documents", "encoding.json", ("tokenizer",), 3, "is not the JSON of a tokenizer"),
 )
 
 
@@ -165,5 +166,5 @@ def test_an_edit_is_named(kind, name, place, new, message, tmp_path, monkeypatch
 
 
 def test_a_threshold_of_infinity_which_json_has_not():
-    predictor = DocumentPredictor(None, ["CID"], None, {"details": {"threshold": None}})
+    predictor = DocumentPredictor(None, ["CID"], None, {"input": {"kind": "documents"}, "details": {"threshold": None}})
     assert predictor.threshold == math.inf

@@ -11,74 +11,39 @@ import zipfile
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.tools import saved_model_utils
 from tokenizers import normalizers
 from transformers import AutoTokenizer
 
-from datasets.relations.records import RelationMention
 from datasets.text.relation_encoding import RelationEncoding, with_markers
 from datasets.text.relation_layout import MARKERS, with_inline_markers
-from datasets.text.word_tokenizer import word_tokenizer, word_vocabulary
-from tests.exports_for_tests import assert_without, drawn_weights, printed_by_the_card, with_weights, written_once
+from tests.exports_for_tests import (
+    LABELS,
+    LENGTH,
+    MENTIONS,
+    arguments,
+    assert_without,
+    export_of,
+    printed_by_the_card,
+    signature_of,
+    with_weights,
+)
 from tests.models.encoders_for_tests import encoder
-from tests.relations_for_tests import hard_mentions
 from tff_re import models
 from tff_re.exporting.export_model import ExportError, export_model
-from tff_re.exporting.kinds.relations.predictor import span_inputs
+from tff_re.exporting.kinds.relations import span_inputs
 from tff_re.exporting.prediction import load_export
 from tff_re.exporting.predictors import PredictionError
-from tff_re.models.inputs import HiddenRelationInput, RelationInput
 
-LABELS = ("no_relation", "inhibits", "binds")
-LENGTH = 24
-FAST = ("pieces", "pcnn", "lstm")
+PIECES, BLIND, LSTM = FAST = ("word pieces", "blinded relations of words", "lstm of relations")
 # A model of bags behind frozen layers is in the fast suite.
-KINDS = (*FAST, pytest.param("frozen", marks=pytest.mark.slow))
-
-# Plain sentences and hard ones; those that spell a marker out cannot be written with markers in them.
-MENTIONS = [
-    RelationMention("s1", "d", "the drug inhibits the gene .", (4, 8), (22, 26), "drug", "gene", "inhibits", 1),
-    RelationMention("s2", "d", "gene binds drug", (11, 15), (0, 4), "drug", "gene", "binds", 2),
-    *(m for m in hard_mentions(60, seed=5) if not any(marker in m.text for marker in MARKERS)),
-]
+KINDS = (*FAST, pytest.param("frozen layers", marks=pytest.mark.slow))
 SECRET = "Mrs Miller"
 
 
 def assert_close(found, kind):
     """Within 1e-5 of the trained model; behind frozen layers half of the texts are, see HALF_TOLERANCE."""
     difference = np.abs(np.asarray(found) - trained_probabilities(kind)[: len(found)]).max(axis=1)
-    assert difference.max() <= (1e-3 if kind == "frozen" else 1e-5) and np.median(difference) <= 1e-5, kind
-
-
-@functools.cache
-def parts(kind):
-    """(model, options, inputs, encoding) of a small model."""
-    if kind in ("pieces", "frozen"):
-        tokenizer, size = with_markers(AutoTokenizer.from_pretrained(str(encoder())))
-        relation = RelationInput(size, LENGTH, str(encoder()))
-        options = models.module("sentence_encoder").Options(frozen_layers=int(kind == "frozen"))
-        inputs = HiddenRelationInput(relation, 16, 3) if kind == "frozen" else relation
-        return "sentence_encoder", options, inputs, RelationEncoding(tokenizer, LENGTH)
-    vocabulary = word_vocabulary({"a": ["the drug inhibits binds gene é . 日 a b"]}, min_clients=1)
-    sizes = {"pcnn": {"filters": 7}, "lstm": {"units": 6}}[kind]
-    options = models.module(kind).Options(embedding_width=5, **sizes)
-    encoding = RelationEncoding(word_tokenizer(vocabulary), LENGTH, blind=kind == "pcnn", unit="words")
-    return kind, options, RelationInput(len(vocabulary), LENGTH), encoding
-
-
-def arguments(kind, **changes):
-    name, options, inputs, encoding = parts(kind)
-    return {
-        "model_name": name,
-        "model_options": options,
-        "inputs": inputs,
-        "label_names": LABELS,
-        "weights": drawn_weights(models.module(name).build(options, inputs, len(LABELS))),
-        "encoding": encoding,
-        "details": {"run": "a", "recipe": "small", "metrics": {"test": {"micro_f1": 0.5}}},
-        "probes": MENTIONS,
-        **changes,
-    }
+    assert difference.max() <= (1e-3 if kind == "frozen layers" else 1e-5) and np.median(difference) <= 1e-5, kind
 
 
 @functools.cache
@@ -89,30 +54,14 @@ def trained_probabilities(kind):
     module = models.module(given["model_name"])
     model = with_weights(module.build(options, inputs, len(LABELS)), given["weights"])
     arrays = given["encoding"].encode(MENTIONS).arrays
-    if kind == "frozen":
+    if kind == "frozen layers":
         arrays = module.precompute(options, inputs.relation, inputs.seed)[1](arrays)
     return tf.nn.softmax(model({name: arrays[name] for name in inputs.specs})["logits"]).numpy()
 
 
-FORMS_OF = {"pcnn": {"quantise": "float16", "tflite": True}, "lstm": {"formats": "saved_model"}}
-
-
-@functools.cache
-def export_of(kind):
-    """The folder of a kind's export; made once in a session, when it is first asked for."""
-    write = functools.partial(export_model, **arguments(kind), **FORMS_OF.get(kind, {}))
-    return written_once(f"relations {kind}", write)
-
-
-@pytest.fixture(scope="module")
-def exports():
-    """Kind to the folder of its export."""
-    return export_of
-
-
 def calls(kind):
     """(signature, inputs as JSON has them): a batch by markers, the batch by spans, a text alone."""
-    blind = parts(kind)[3].blind
+    blind = arguments(kind)["encoding"].blind
     spans = {name: np.asarray(value).tolist() for name, value in span_inputs(MENTIONS, blind).items()}
     marked = {name: value for name, value in spans.items() if name not in ("head", "tail")}
     marked["text"] = [with_inline_markers(mention) for mention in MENTIONS]
@@ -121,8 +70,8 @@ def calls(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_predictor_gives_the_trained_models_predictions(exports, kind):
-    predictor, expected = load_export(exports(kind)), trained_probabilities(kind)
+def test_the_predictor_gives_the_trained_models_predictions(kind):
+    predictor, expected = load_export(export_of(kind)), trained_probabilities(kind)
     assert_close(predictor.probabilities(MENTIONS), kind)
     types = [{"head_type": m.head_type, "tail_type": m.tail_type} for m in MENTIONS]
     spans = [{"text": m.text, "head": list(m.head), "tail": list(m.tail)} for m in MENTIONS]
@@ -132,63 +81,30 @@ def test_the_predictor_gives_the_trained_models_predictions(exports, kind):
     if predictor.blind:
         marked = [{"text": text, **kinds} for text, kinds in zip(marked, types, strict=True)]
     assert [p.label for p in predictor.predict(marked)] == [LABELS[i] for i in expected.argmax(axis=1)]
-    assert predictor.takes_relations and predictor.blind == (kind == "pcnn")
+    assert predictor.blind == (kind == BLIND)
 
 
-@pytest.mark.parametrize("kind", ["pieces", "pcnn", pytest.param("frozen", marks=pytest.mark.slow)])
-def test_the_keras_model_takes_encoded_inputs(exports, kind):
-    model = tf.keras.models.load_model(exports(kind) / "model.keras", compile=False)
-    arrays = {name: tf.constant(array) for name, array in parts(kind)[3].encode(MENTIONS).arrays.items()}
-    assert_close(model(arrays)["probabilities"].numpy(), kind)
-
-
-# TensorFlow Serving
-
-
-def served(folder, request: str) -> str:
-    """What TensorFlow Serving makes of a request in row format, after the documentation of its REST API."""
-    body = json.loads(request)
-    signatures = tf.saved_model.load(str(folder / "saved_model")).signatures
-    columns = {name: [row[name] for row in body["instances"]] for name in body["instances"][0]}
-    signature = signatures[body.get("signature_name", "serving_default")]
-    (answer,) = signature(**{name: tf.constant(value) for name, value in columns.items()}).values()
-    return json.dumps({"predictions": answer.numpy().tolist()})
-
-
-def test_requests_in_the_form_of_tensorflow_serving(exports):
-    one = {"text": "<e1>drug</e1> inhibits <e2>gene</e2>"}
-    answer = json.loads(served(exports("pieces"), json.dumps({"instances": [one, one]})))["predictions"]
-    assert np.shape(answer) == (2, 3) and sum(answer[0]) == pytest.approx(1, 1e-5)
-    np.testing.assert_allclose(answer[0], answer[1], atol=1e-6)
-    by_spans = {"text": "drug inhibits gene", "head": [0, 4], "tail": [14, 18]}
-    request = json.dumps({"signature_name": "spans", "instances": [by_spans]})
-    np.testing.assert_allclose(json.loads(served(exports("pieces"), request))["predictions"], answer[:1], atol=1e-6)
-
-
-def test_the_signatures_as_a_server_reads_them(exports):
-    graph = saved_model_utils.get_meta_graph_def(str(exports("pcnn") / "saved_model"), "serve")
-
-    def form(tensors):
-        return {
-            name: (tf.dtypes.as_dtype(tensor.dtype).name, [d.size for d in tensor.tensor_shape.dim])
-            for name, tensor in tensors.items()
-        }
-
+def test_the_signatures_as_a_server_reads_them():
     text = {name: ("string", [-1]) for name in ("text", "head_type", "tail_type")}
-    spans = {"head": ("int32", [-1, 2]), "tail": ("int32", [-1, 2])}
-    inputs = {name: form(graph.signature_def[name].inputs) for name in ("serving_default", "spans", "encode")}
-    assert inputs == {"serving_default": text, "spans": {**text, **spans}, "encode": {**text, **spans}}
-    arrays = {name: ("int32", [-1, *spec.shape[1:]]) for name, spec in parts("pcnn")[2].specs.items()}
-    assert form(graph.signature_def["encoded"].inputs) == arrays == form(graph.signature_def["encode"].outputs)
-    for name in ("serving_default", "spans", "encoded"):
-        assert form(graph.signature_def[name].outputs) == {"probabilities": ("float32", [-1, 3])}
+    spans = {**text, "head": ("int32", [-1, 2]), "tail": ("int32", [-1, 2])}
+    arrays = {name: ("int32", [-1, *spec.shape[1:]]) for name, spec in arguments(BLIND)["inputs"].specs.items()}
+    probabilities = {"probabilities": ("float32", [-1, 3])}
+    assert {
+        name: signature_of(export_of(BLIND) / "saved_model", name)
+        for name in ("serving_default", "spans", "encoded", "encode")
+    } == {
+        "serving_default": (text, probabilities),
+        "spans": (spans, probabilities),
+        "encoded": (arrays, probabilities),
+        "encode": (spans, arrays),
+    }
 
 
 # What lies in the folder
 
 
-def test_what_is_written(exports):
-    folder = exports("pcnn")
+def test_what_is_written():
+    folder = export_of(BLIND)
     description = json.loads((folder / "export.json").read_text("utf-8"))
     assert description["input"]["kind"] == "relation_words" and description["input"]["blind"]
     encoding = json.loads((folder / "encoding.json").read_text("utf-8"))
@@ -197,12 +113,12 @@ def test_what_is_written(exports):
     assert "| test | micro\\_f1 | 0.5000 |" in card and "head_type" in card and "0. no\\_relation" in card
 
 
-def test_smaller_forms_stand_beside_with_size_and_accuracy(exports):
-    folder = exports("pcnn")
+def test_smaller_forms_stand_beside_with_size_and_accuracy():
+    folder = export_of(BLIND)
     forms = json.loads((folder / "export.json").read_text("utf-8"))["forms"]
     assert set(forms) == {"model.keras", "saved_model", "saved_model_float16", "model.tflite"}
     labels = np.array([mention.label for mention in MENTIONS])
-    accuracy = float((trained_probabilities("pcnn").argmax(axis=1) == labels).mean())
+    accuracy = float((trained_probabilities(BLIND).argmax(axis=1) == labels).mean())
     for name, form in forms.items():
         assert form["examples"] == len(MENTIONS)
         assert form["accuracy"] == pytest.approx(accuracy, abs=0.05), name
@@ -213,47 +129,48 @@ def test_smaller_forms_stand_beside_with_size_and_accuracy(exports):
     card = (folder / "README.md").read_text("utf-8")
     assert f"| `saved_model_float16` | {forms['saved_model_float16']['bytes'] / 1e6:.2f} MB | " in card
     half = load_export(folder, "saved_model_float16")
-    np.testing.assert_allclose(half.probabilities(MENTIONS), trained_probabilities("pcnn"), atol=1e-2)
+    np.testing.assert_allclose(half.probabilities(MENTIONS), trained_probabilities(BLIND), atol=1e-2)
     with pytest.raises(PredictionError, match=r"saved_model_float16: is not there; export the model with it"):
-        load_export(exports("lstm"), "saved_model_float16")
+        load_export(export_of(LSTM), "saved_model_float16")
 
 
-def test_weights_in_float16_are_stored_so(exports):
-    loaded = tf.saved_model.load(str(exports("pcnn") / "saved_model_float16"))
+def test_weights_in_float16_are_stored_so():
+    loaded = tf.saved_model.load(str(export_of(BLIND) / "saved_model_float16"))
     (half,) = (part for part in loaded.resources if hasattr(part, "weights"))
     assert {weight.dtype for weight in half.weights} == {tf.float16} and len(half.weights) >= 3
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["pieces", "frozen", "lstm"])
+@pytest.mark.parametrize("kind", [PIECES, "frozen layers", LSTM])
 def test_smaller_forms_of_the_other_models(kind, tmp_path):
     folder = export_model(tmp_path / "e", **arguments(kind), quantise="float16", tflite=True)
     forms = json.loads((folder / "export.json").read_text("utf-8"))["forms"]
     assert forms["saved_model_float16"]["difference"] < 1e-2 and forms["model.tflite"]["difference"] < 0.1
 
 
-def test_one_format_alone(exports, tmp_path):
-    folder = export_model(tmp_path / "a", **arguments("lstm"), formats="keras")
+def test_one_format_alone(tmp_path):
+    folder = export_model(tmp_path / "a", **arguments(BLIND), formats="keras")
     assert not (folder / "saved_model").exists() and "serving_default" not in (folder / "README.md").read_text("utf-8")
     with pytest.raises(PredictionError, match="saved_model: is not there; export the model with it"):
         load_export(folder)
-    folder = exports("lstm")
+    folder = export_of(LSTM)
     assert not (folder / "model.keras").exists() and "Keras" not in (folder / "README.md").read_text("utf-8")
     assert load_export(folder).predict(["<e1>a</e1> <e2>b</e2>"])
 
 
-@pytest.mark.parametrize("kind", ["pieces", "pcnn"])
-def test_the_card_works_as_it_stands(exports, kind):
-    printed = printed_by_the_card(exports(kind))
+@pytest.mark.parametrize("kind", [PIECES, BLIND])
+def test_the_card_works_as_it_stands(kind):
+    printed = printed_by_the_card(export_of(kind))
     assert len(printed) == 2 and printed[0][0] == printed[1][0] in LABELS
     assert printed[0][1] == pytest.approx(printed[1][1], abs=1e-3)
 
 
-def test_neither_machine_paths_nor_sentences_are_in_the_files(exports):
+def test_neither_machine_paths_nor_sentences_are_in_the_files():
     for kind in FAST:
-        assert_without(exports(kind), str(encoder()), os.path.dirname(models.__path__[0]), "inhibits the gene")
-    config = zipfile.ZipFile(exports("pieces") / "model.keras").read("config.json").decode()
-    assert str(encoder().parent) not in config
+        private = str(encoder(layers=1)), os.path.dirname(models.__path__[0]), "inhibits the gene"
+        assert_without(export_of(kind), *private)
+    config = zipfile.ZipFile(export_of(PIECES) / "model.keras").read("config.json").decode()
+    assert str(encoder(layers=1).parent) not in config
 
 
 # What cannot be exported
@@ -262,24 +179,19 @@ def test_neither_machine_paths_nor_sentences_are_in_the_files(exports):
 def test_what_does_not_fit_is_refused(tmp_path):
     def refused(match, **changes):
         with pytest.raises(ExportError, match=match) as caught:
-            export_model(tmp_path / "export", **arguments("lstm", **changes))
+            export_model(tmp_path / "export", **{**arguments(LSTM), **changes})
         assert "\n" not in str(caught.value) and list(tmp_path.iterdir()) == []
 
-    @dataclasses.dataclass(frozen=True)
-    class BagInput:
-        pass
-
-    inputs = parts("lstm")[2]
+    inputs = arguments(LSTM)["inputs"]
     refused("needs its encoding", encoding=None)
     refused("not the model's", inputs=dataclasses.replace(inputs, max_length=30))
     refused("not the model's", inputs=dataclasses.replace(inputs, vocabulary_size=5))
     refused("there is no format 'onnx'", formats="onnx")
     refused("no quantised form 'int4'", quantise="int4")
-    refused("models of BagInput cannot be exported yet", inputs=BagInput())
 
 
 def test_a_weight_beyond_float16_is_refused(tmp_path):
-    given = arguments("lstm")
+    given = arguments(BLIND)
     given["weights"].trainable[0][0, 0] = 1e6
     with pytest.raises(ExportError, match="beyond the range of float16"):
         export_model(tmp_path / "export", **given, quantise="float16")
@@ -287,9 +199,9 @@ def test_a_weight_beyond_float16_is_refused(tmp_path):
 
 
 def test_a_tokenizer_that_the_graph_cannot_be_is_refused(tmp_path):
-    tokenizer, _ = with_markers(AutoTokenizer.from_pretrained(str(encoder())))
+    tokenizer, _ = with_markers(AutoTokenizer.from_pretrained(str(encoder(layers=1))))
     tokenizer.backend_tokenizer.normalizer = normalizers.NFC()
-    given = arguments("pieces", encoding=RelationEncoding(tokenizer, LENGTH))
+    given = {**arguments(PIECES), "encoding": RelationEncoding(tokenizer, LENGTH)}
     with pytest.raises(ExportError, match="with its tokenizer in the graph: the tokenizer's normalizer is NFC"):
         export_model(tmp_path / "export", **given)
 
@@ -302,16 +214,16 @@ def test_another_encoding_than_the_graphs_is_found(tmp_path, monkeypatch):
 
     monkeypatch.setattr(RelationEncoding, "encode", of_longer_texts)
     with pytest.raises(ExportError, match="encodes a probe text otherwise") as caught:
-        export_model(tmp_path / "export", **arguments("lstm"))
+        export_model(tmp_path / "export", **arguments(BLIND), formats="saved_model")
     assert "gene" not in str(caught.value) and list(tmp_path.iterdir()) == []
 
 
 # The predictor's errors
 
 
-def test_a_bad_text_does_not_stop_the_others(exports):
+def test_a_bad_text_does_not_stop_the_others():
     good = "<e1>drug</e1> binds <e2>gene</e2>"
-    predictor = load_export(exports("lstm"))
+    predictor = load_export(export_of(LSTM))
     bad = {
         "holds the marker <e1> 0 times": SECRET,
         "holds the marker <e2> 2 times": f"{good} {SECRET} <e2>",
@@ -332,8 +244,3 @@ def test_a_bad_text_does_not_stop_the_others(exports):
     with pytest.raises(PredictionError, match="text number 2 holds the marker <e1> 0 times"):
         predictor.predict([good, SECRET])
     assert predictor.predict([]) == []
-
-
-def test_a_blinded_model_needs_types(exports):
-    (error,) = load_export(exports("pcnn")).predict_each(["<e1>a</e1> <e2>b</e2>"])
-    assert "has no head_type and tail_type" in str(error)

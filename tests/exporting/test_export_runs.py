@@ -11,31 +11,25 @@ import stat
 import tempfile
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from datasets.documents.scoring import NOTHING
 from datasets.errors import DataError
-from tests.bags_for_tests import share_all, trained
-from tests.built_once import built_once
-from tests.documents_for_tests import HIDDEN, document_table, train_table
-from tests.recipe_data_for_tests import data_folder
-from tests.upper_floors import command, consultations, refusal, text_recipe, write_json, write_recipe
+from tests.bags_for_tests import share_all, train_table
+from tests.documents_for_tests import HIDDEN
+from tests.upper_floors import command, consultations, refusal, text_recipe, write_json
 from tff_re.errors import UserError
-from tff_re.exporting.digests import write_digests
-from tff_re.exporting.export_run import export_run
 from tff_re.exporting.kinds.documents import threshold_in_words
-from tff_re.exporting.kinds.documents.form import DocumentForm
 from tff_re.exporting.prediction import load_export
 from tff_re.models.keras_files import save_keras
 from tff_re.runs.evaluation import ServerEvaluator
 from tff_re.runs.finished import _copied
 from tff_re.runs.results import keras_model
-from tff_re.tasks.data_paths import DataPaths
 
 NOBODY = 65534
+
+pytestmark = pytest.mark.xdist_group("exports of runs")
 
 
 @pytest.fixture(autouse=True)
@@ -46,31 +40,15 @@ def _built_once(monkeypatch, runtime):
 # Precision
 
 
-@pytest.fixture(scope="module")
-def mixed(runtime, tmp_path_factory):
-    """A run on documents in mixed precision, whose test split is a file, and its export."""
-    folder = tmp_path_factory.mktemp("mixed")
-    task = {"path": None, "test_path": None, "split": "train", "dev_split": "dev", "test_split": "test"}
-    table = document_table(
-        task=task,
-        model={"precision": "mixed_bfloat16", "frozen_layers": 1},
-        algorithm={"name": "fedavgs", "local_epochs": 1},
-        partition={"name": "iid", "num_clients": 2},
-        training={"rounds": 1, "client_fraction": 1.0},
-    )
-    data_paths = DataPaths(data=data_folder())
-    experiment, result = train_table(table, folder / "run", runtime, data_paths=data_paths)
-    with pytest.MonkeyPatch.context() as patch:
-        share_all(patch, runtime)
-        export = export_run(folder / "run", None, False, data_paths, "local")
-    about = json.loads((export / "export.json").read_text("utf-8"))
-    return SimpleNamespace(experiment=experiment, result=result, export=export, about=about, folder=folder / "run")
+@pytest.fixture
+def mixed(run_of_documents):
+    return run_of_documents
 
 
 @pytest.mark.bfloat16
-def test_an_export_computes_in_float32_and_says_how_far_that_is_from_the_run(mixed, capsys):
+def test_an_export_computes_in_float32_and_says_how_far_that_is_from_the_run(mixed):
     forms, precision = mixed.about["forms"], mixed.about["precision"]
-    assert max(form["difference"] for form in forms.values()) <= 1e-5
+    assert max(forms[name]["difference"] for name in ("model.keras", "saved_model")) <= 1e-5
     assert mixed.about["model_options"]["precision"] == "float32"
     scores = ServerEvaluator(mixed.experiment)(mixed.result.weights).scores["test"]
     corpus = mixed.experiment.prepared.held_out_corpora["test"]
@@ -88,8 +66,8 @@ def test_an_export_computes_in_float32_and_says_how_far_that_is_from_the_run(mix
 
 
 @pytest.mark.bfloat16
-def test_both_precisions_scores_are_on_the_card(mixed, capsys):
-    """The run's are those of its metrics.csv; the export's are those of the export on the test file."""
+def test_both_precisions_scores_are_on_the_card(mixed):
+    """The run's are those of its metrics.csv; the export's are those that its server has in float32."""
     details = mixed.about["details"]
     judged = mixed.result.server_evaluation.metrics
     for split in ("dev", "test"):
@@ -97,23 +75,12 @@ def test_both_precisions_scores_are_on_the_card(mixed, capsys):
         assert details["metrics"][split] == pytest.approx(own)
         assert details["exported_metrics"][split].keys() == own.keys()
     assert details["threshold"] == details["exported_metrics"]["dev"]["threshold"]
-    typed = command(capsys, "evaluate", mixed.export, "--file", data_folder() / "cdr" / "test.pubtator")
-    for name in ("f1", "precision", "recall"):
-        value = f"{details['exported_metrics']['test'][name]:.4f}"
-        assert value in typed.out.split(f" {name} ")[1].split("\n")[0], name
+    assert details["exported_metrics"]["test"]["f1"] == mixed.judged.metrics["test/f1"]
     card = (mixed.export / "README.md").read_text("utf-8")
     assert "| examples | metric | the run, in mixed\\_bfloat16 | exported, in float32 |" in card
     both = [details[key]["test"]["f1"] for key in ("metrics", "exported_metrics")]
     assert f"| test | f1 | {both[0]:.4f} | {both[1]:.4f} |" in card
     assert "on 12 documents of the run a probability differs by up to" in card
-
-
-@pytest.mark.bfloat16
-def test_a_form_that_is_another_function_is_still_refused(mixed, runtime, capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(DocumentForm, "tolerance", 1e-12)
-    typed = command(capsys, "export", mixed.folder, "--out", tmp_path / "e", "--data", data_folder())
-    refusal(typed, "gives other predictions than the trained model in float32 (by up to ")
-    assert not (tmp_path / "e").exists()
 
 
 def test_what_the_card_says_of_thresholds():
@@ -122,36 +89,15 @@ def test_what_the_card_says_of_thresholds():
     assert threshold_in_words(None) == "a threshold of your choice on"
 
 
-# Thresholds of exports made before
-
-
 @pytest.mark.bfloat16
-def test_a_threshold_that_is_a_score_itself_is_still_read(mixed, tmp_path):
-    """Exports of earlier versions have one of dev's scores."""
-    folder = shutil.copytree(mixed.export, tmp_path / "e")
-    predictor = load_export(folder)
+def test_a_score_at_the_threshold_is_predicted(mixed, monkeypatch):
+    """Exports of earlier versions have one of dev's scores as their threshold."""
+    predictor = load_export(mixed.export)
     corpus = mixed.experiment.prepared.held_out_corpora["test"]
     probabilities = [prediction.probability for prediction in predictor.predict(corpus)]
-    for threshold in (max(probabilities), 1.0):
-        about = {**mixed.about, "details": {**mixed.about["details"], "threshold": threshold}}
-        (folder / "export.json").write_text(json.dumps(about), "utf-8")
-        write_digests(folder)
-        found = load_export(folder).predict(corpus)
-        assert [bool(prediction.labels) for prediction in found] == [value >= threshold for value in probabilities]
-
-
-@pytest.mark.bfloat16
-def test_scores_moved_by_a_step_of_float32_are_predicted_alike(mixed, monkeypatch):
-    """As the same export on another processor gives them."""
-    predictor = load_export(mixed.export)
-    corpus = mixed.experiment.prepared.held_out_corpora["dev"]
-    scores = predictor.scores(corpus)
-    expected = [prediction.labels for prediction in predictor.predict(corpus)]
-    assert any(expected)
-    for bound in (0, 1):
-        moved = [np.nextafter(own, np.float32(bound)) for own in scores]
-        monkeypatch.setattr(predictor, "scores", lambda corpus, moved=moved: moved)
-        assert [prediction.labels for prediction in predictor.predict(corpus)] == expected
+    monkeypatch.setitem(predictor._details, "threshold", max(probabilities))
+    found = [bool(prediction.labels) for prediction in predictor.predict(corpus)]
+    assert found == [value == max(probabilities) for value in probabilities]
 
 
 # Run folders that may not be written
@@ -199,22 +145,17 @@ def contents(folder: Path) -> dict:
 
 
 @pytest.fixture(scope="module")
-def text_run():
-    """What is typed to train a tiny LSTM on texts, but for --out."""
+def text_run(runtime):
     with open_to_all(0o755) as folder:
         table = text_recipe(write_json(folder / "corpus.json", consultations()))
-        table["model"] = {"name": "lstm", "units": 4, "embedding_width": 4}
-        yield ["train", write_recipe(folder / "r.toml", table)]
+        train_table(table, folder / "run", runtime)
+        yield folder / "run"
 
 
 @pytest.fixture
-def run_of_texts(text_run, tmp_path_factory, tmp_path, capsys):
-    """A copy of its run."""
-
-    def train(folder):
-        assert command(capsys, *text_run, "--out", folder / "run").code == 0
-
-    return shutil.copytree(built_once(tmp_path_factory, "run of texts", train) / "run", tmp_path / "run")
+def run_of_texts(text_run, tmp_path):
+    """A copy of a run on texts."""
+    return shutil.copytree(text_run, tmp_path / "run")
 
 
 def test_a_run_that_may_not_be_written_is_exported_elsewhere(run_of_texts, mine, capsys, tmp_path):
@@ -230,14 +171,6 @@ def test_a_run_that_may_not_be_written_is_exported_elsewhere(run_of_texts, mine,
     for name in ("model.keras", "labels.json", "encoding.json", "recipe.toml", "environment.json"):
         assert (mine / "e" / name).read_bytes() == (tmp_path / "e" / name).read_bytes(), name
     assert HIDDEN not in typed.out
-
-
-def test_what_is_wrong_with_such_a_run_names_its_own_folder(run_of_texts, mine, capsys, tmp_path):
-    shutil.rmtree(tmp_path / "run" / "checkpoints")
-    (tmp_path / "run" / "checkpoints").mkdir()
-    with read_only(tmp_path / "run") as run:
-        refusal(command(capsys, "export", run, "--out", mine / "e"), f"{run}: has no checkpoint yet")
-    assert not (mine / "e").exists()
 
 
 def test_errors_about_the_copy_of_a_run_name_the_run(tmp_path):
@@ -262,34 +195,16 @@ def test_a_damaged_partition_of_such_a_run_names_its_own_folder(run_of_texts, mi
 # Equal to the byte
 
 
-def test_equal_runs_have_equal_keras_files(run_of_texts, text_run, capsys, tmp_path):
-    run_of_texts.rename(tmp_path / "a")
-    assert command(capsys, *text_run, "--out", tmp_path / "b").code == 0
-    for name in ("a", "b"):
-        assert command(capsys, "export", tmp_path / name).code == 0
-    for file in ("model.keras", "export/model.keras"):
-        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes(), file
-        with zipfile.ZipFile(tmp_path / "a" / file) as archive:
-            assert archive.testzip() is None
-            assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
-            assert "date_saved" not in json.loads(archive.read("metadata.json"))
-    assert "shared_object_id" in (config := _config(tmp_path / "a" / "model.keras")) and '": 14' not in config
-
-
-def _config(path: Path) -> str:
-    with zipfile.ZipFile(path) as archive:
-        return archive.read("config.json").decode()
-
-
 @pytest.mark.bfloat16
-def test_a_models_file_is_the_same_whatever_was_built_before(runtime, mixed, tmp_path):
+def test_a_models_file_is_the_same_whatever_was_built_before(run_of_bags, mixed, tmp_path):
     """Keras numbers the layers of all models of a process."""
-    for run in (trained(runtime, "lazy_mil"), mixed):
+    for run in (run_of_bags, mixed):
         save_keras(keras_model(run.experiment, run.result.weights), tmp_path / "again.keras")
         assert (tmp_path / "again.keras").read_bytes() == (run.folder / "model.keras").read_bytes()
-    data_paths = DataPaths(data=data_folder())
-    again = export_run(mixed.folder, tmp_path / "again", True, data_paths, "local", formats="keras")
-    assert (again / "model.keras").read_bytes() == (mixed.export / "model.keras").read_bytes()
+    with zipfile.ZipFile(tmp_path / "again.keras") as archive:
+        assert archive.testzip() is None
+        assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+        assert "date_saved" not in json.loads(archive.read("metadata.json"))
 
 
 @pytest.mark.bfloat16

@@ -8,19 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tests.upper_floors import command, refusal
 from tff_re import api, models
 from tff_re.exporting import kinds
+from tff_re.exporting.card import file_uses
 from tff_re.exporting.export_model import ExportError, export_model
-from tff_re.exporting.forms import Endpoint, Form, Probes, softmax_of
 from tff_re.exporting.kind import Kind
-from tff_re.exporting.layout import DEFAULT_SIGNATURE
+from tff_re.exporting.kinds.vectors.form import VectorForm
 from tff_re.exporting.prediction import load_export
-from tff_re.exporting.predictors import CorpusPredictor, PredictionError
-from tff_re.exporting.scoring import CorpusScore
-from tff_re.exporting.uses import FileUse, file_uses
+from tff_re.exporting.predictors import CorpusPredictor, PredictionError, Score
 from tff_re.models.inputs import DenseInput
 
 LABELS = ("dry", "wet")
@@ -30,25 +27,12 @@ class RainInput(DenseInput):
     """Rain of so many days."""
 
 
-class RainForm(Form):
+class RainForm(VectorForm):
     inputs = (RainInput,)
 
     def __init__(self, trained, plain, inputs, encoding, probes):
-        self.source = {"name": "rain", "kind": "rain", "days": inputs.width}
-        self.encoding_json = "null"
-        x = tf.keras.Input([inputs.width], name="x")
-        probabilities = tf.keras.layers.Softmax()(plain({"x": x})["logits"])
-        self.keras_model = tf.keras.Model(x, {"probabilities": probabilities})
-        self.core = self.small_core = softmax_of(plain)
-        self.core_specs, self.resources, self._trained = inputs.specs, [plain], softmax_of(trained)
-
-    def endpoints(self, core):
-        spec = tf.TensorSpec([None, self.source["days"]], tf.float32, "rain")
-        return {DEFAULT_SIGNATURE: Endpoint(lambda rain: {"probabilities": core({"x": rain})}, (spec,))}
-
-    def probes(self):
-        x = np.eye(self.source["days"], dtype=np.float32)
-        return Probes({"x": x}, x, {DEFAULT_SIGNATURE: {"rain": x}}, self._trained({"x": tf.constant(x)}).numpy())
+        super().__init__(trained, plain, inputs, encoding, probes)
+        self.source = {"name": "x", "kind": "rain", "days": inputs.width}
 
 
 class RainPredictor(CorpusPredictor):
@@ -56,7 +40,7 @@ class RainPredictor(CorpusPredictor):
 
     def predict_file(self, path, *, dataset=None):
         rows = [line.split(",") for line in path.read_text("utf-8").splitlines()]
-        found = self._function(rain=np.array([row[2:] for row in rows], np.float32))
+        found = self._function(x=np.array([row[2:] for row in rows], np.float32))
         return [
             (place, own, self.labels[row.argmax()], row.max())
             for (place, own, *_), row in zip(rows, found, strict=True)
@@ -67,7 +51,7 @@ class RainPredictor(CorpusPredictor):
 
     def score(self, file, dataset=None, label=None):
         right = [own == found for _, own, found, _ in self.predict_file(file)]
-        return CorpusScore(f"{len(right)} places", {"accuracy": float(np.mean(right))})
+        return Score(f"{len(right)} places", {"accuracy": float(np.mean(right))})
 
 
 class RainKind(Kind):
@@ -81,13 +65,13 @@ class RainKind(Kind):
         return None
 
     def uses(self, description):
-        return file_uses(description, FileUse("rain.csv", "prediction", "what falls", "x", "places", ("a",), "Rain."))
+        given = {"file": "rain.csv", "shown": "prediction", "answer": "what falls", "arrays": "x", "shape": "places"}
+        return file_uses(description, layers=("a",), explanation="Rain.", **given)
 
 
 @pytest.fixture
 def rain(monkeypatch):
-    monkeypatch.setattr(kinds, "_KINDS", kinds.kinds())
-    kinds.register(RainKind())
+    monkeypatch.setitem(kinds.KINDS, "rain", RainKind())
 
 
 def export(folder):
@@ -113,18 +97,15 @@ def test_a_further_kind_goes_all_the_way(rain, tmp_path, capsys):
     file = tmp_path / "rain.csv"
     file.write_text("here,wet,1,0,3\nthere,wet,0,0,0\n", "utf-8")
     predictor = load_export(folder, "saved_model_float16")
-    assert isinstance(predictor, RainPredictor) and [found[2] for found in predictor.predict_file(file)] == [
-        "wet",
-        "dry",
-    ]
+    assert isinstance(predictor, RainPredictor)
+    assert [found[2] for found in predictor.predict_file(file)] == ["wet", "dry"]
     assert api.score(folder, file).metrics == {"accuracy": 0.5}
     typed = command(capsys, "predict", folder, "--file", file)
     assert typed.code == 0 and "│ there │ dry" in typed.out and "│ place │ label │" in typed.out.replace("┃", "│")
     refusal(command(capsys, "predict", folder, "a text"), "the model takes tables of rain, not texts")
     assert "rain.csv: 2 places" in " ".join(command(capsys, "evaluate", folder, "--file", file).out.split())
-    (folder / "export.json").write_text(
-        json.dumps({**json.loads((folder / "export.json").read_text()), "input": {"kind": "rain", "name": "x"}})
-    )
+    about = json.loads((folder / "export.json").read_text())
+    (folder / "export.json").write_text(json.dumps({**about, "input": {"kind": "rain", "name": "x"}}))
     with pytest.raises(PredictionError, match=r'export\.json: has no "input.days"; add it'):
         load_export(folder)
 
@@ -132,5 +113,3 @@ def test_a_further_kind_goes_all_the_way(rain, tmp_path, capsys):
 def test_a_kind_that_is_not_registered_is_refused(tmp_path):
     with pytest.raises(ExportError, match="models of RainInput cannot be exported yet"):
         export(tmp_path / "e")
-    with pytest.raises(ValueError, match="there is a kind 'words' already"):
-        kinds.register(kinds.kinds()["words"])

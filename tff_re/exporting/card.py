@@ -3,15 +3,89 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from tff_re.exporting.forms import MEASURES
-from tff_re.exporting.kind import Kind
+from tff_re.exporting.layout import (
+    DEFAULT_SIGNATURE,
+    ENCODING_FILE,
+    FLOAT16_FOLDER,
+    KERAS_FILE,
+    LABELS_FILE,
+    SAVED_MODEL_FOLDER,
+    TFLITE_FILE,
+)
+
+if TYPE_CHECKING:
+    from tff_re.exporting.kind import Kind
+
+MEASURES = {"accuracy": "accuracy", "f1": "F1"}
+"""What a form is measured by -> its name for readers."""
 
 _HEAD = """# {title}
 
 A model trained by federated learning with tff-re {version}. For research; not a medical device, and not to be used for
 decisions about patients.
+"""
+
+_USE = """## Use with {title}
+
+```python
+import json
+import tensorflow as tf
+{before}model = {load}
+labels = json.load(open("{labels}", encoding="utf-8"))
+probabilities = {call}({example})["probabilities"].numpy()
+print(labels[probabilities[0].argmax()], probabilities[0].max())
+```
+
+{explanation}
+"""
+
+_TFLITE = (
+    "`{file}` takes the encoded inputs of one text ({names}; {encoding_file} says how they are made) and gives its "
+    "probabilities; its weights are stored in 8 bits. It may need an interpreter with TensorFlow's own operations "
+    "(Flex), as TensorFlow's is.\n"
+)
+
+_FLOAT16 = "`{half}/` has the {what} of `{whole}/`; its weights are stored in 16 bits and computed with in 32.\n"
+
+_FILES_PREDICTOR = """## Use with tff-re
+
+```python
+import tff_re
+predictor = tff_re.load_export(".")
+for prediction in predictor.predict_file("{file}"):
+    print({shown})
+```
+
+`predict_file` reads a file in the form of the data set of the run, encodes it with the tokenizer in `{encoding}` and
+gives {answer}. On the command line: `python -m tff_re.run predict EXPORT --file FILE`.
+"""
+
+_FILES_SAVED_MODEL = """## Use with TensorFlow alone
+
+```python
+import tensorflow as tf
+model = tf.saved_model.load("{folder}")
+{arrays}
+probabilities = model.signatures["{signature}"](**arrays)["probabilities"].numpy()
+print(probabilities.shape)  # {shape}
+```
+
+{explanation}
+"""
+
+_FILES_KERAS = """## Use with Keras
+
+```python
+import tensorflow as tf
+import {layers}  # the model's layers
+model = tf.keras.models.load_model("{keras_file}")
+{arrays}
+probabilities = model(arrays)["probabilities"].numpy()
+print(probabilities.shape)  # {shape}
+```
 """
 
 
@@ -23,56 +97,52 @@ def card(description: Mapping[str, Any], labels: Sequence[str], kind: Kind) -> s
       labels: the classes.
       kind: of the inputs.
     """
-    details = description["details"]
-    parts = [_HEAD.format(title=_plain(details.get("recipe") or description["model"]), version=_version(description))]
-    facts = [("model", description["model"])]
-    facts += [(key, value) for key, value in details.items() if isinstance(value, str | int | float)]
-    parts.append("\n".join(f"- {_plain(key)}: {_plain(value)}" for key, value in facts) + "\n")
-    for title in ("data", "training", "privacy", "limits"):
-        if lines := details.get(title):
-            parts.append(_section(title.capitalize(), lines))
-    precision = description.get("precision")
-    parts.append(_metrics(details.get("metrics"), details.get("exported_metrics"), precision))
-    parts.append(_forms(description.get("forms")))
-    parts.append(_precision(precision))
-    parts += kind.uses(description)
+    details, precision = description["details"], description.get("precision")
+    title, version = details.get("recipe") or description["model"], description["versions"]["tff-re"]
+    facts = {"model": description["model"]}
+    facts |= {key: value for key, value in details.items() if isinstance(value, str | int | float)}
+    parts = [
+        _HEAD.format(title=_plain(title), version=version),
+        "\n".join(f"- {_plain(key)}: {_plain(value)}" for key, value in facts.items()) + "\n",
+        *(_section(key, details[key]) for key in ("data", "training", "privacy", "limits") if details.get(key)),
+        _metrics(details.get("metrics"), details.get("exported_metrics"), precision),
+        _forms(description.get("forms")),
+        _precision(precision),
+        *kind.uses(description),
+    ]
     names = "\n".join(f"{number}. {_plain(label)}" for number, label in enumerate(labels))
     parts.append(f"## Classes\n\nNumbers are places in `probabilities`.\n\n{names}")
     return "\n".join(part for part in parts if part)
 
 
-def _version(description: Mapping[str, Any]) -> str:
-    return description["versions"]["tff-re"]
-
-
 def _section(title: str, lines: Mapping[str, Any] | Sequence[str]) -> str:
     if isinstance(lines, Mapping):
         lines = [f"{key}: {value}" for key, value in lines.items() if value is not None]
-    return f"## {title}\n\n" + "\n".join(f"- {_plain(line)}" for line in lines) + "\n"
+    return f"## {title.capitalize()}\n\n" + "\n".join(f"- {_plain(line)}" for line in lines) + "\n"
 
 
-def _metrics(metrics: Any, exported: Any = None, precision: Mapping[str, Any] | None = None) -> str:
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> str:
+    """A table in Markdown; so many columns hold words, the others numbers."""
+    lines = [head, [":--"] * words + ["--:"] * (len(head) - words), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _metrics(metrics: Any, exported: Any, precision: Mapping[str, Any] | None) -> str:
     """The run's metrics; beside them those of the exported model where that computes in another precision."""
     if not isinstance(metrics, Mapping) or not metrics:
         return ""
-    own, theirs = _by_name(metrics), _by_name(exported if isinstance(exported, Mapping) else {})
-    if not theirs or precision is None:
-        rows = [f"| {_plain(split)} | {_plain(name)} | {_plain(value)} |" for (split, name), value in own.items()]
-        return "\n".join(["## Metrics", "", "| examples | metric | value |", "| :-- | :-- | --: |", *rows, ""])
-    rows = []
-    for split, name in own | theirs:
-        values = " | ".join("" if (split, name) not in of else _plain(of[split, name]) for of in (own, theirs))
-        rows.append(f"| {_plain(split)} | {_plain(name)} | {values} |")
-    head = f"| examples | metric | the run, in {_plain(precision['trained'])} | exported, in {precision['exported']} |"
-    return "\n".join(["## Metrics", "", head, "| :-- | :-- | --: | --: |", *rows, ""])
+    columns, head = [_by_name(metrics)], ["value"]
+    if precision is not None and isinstance(exported, Mapping) and exported:
+        columns.append(_by_name(exported))
+        head = [f"the run, in {_plain(precision['trained'])}", f"exported, in {precision['exported']}"]
+    names = dict.fromkeys(name for column in columns for name in column)
+    rows = [[*map(_plain, name), *(_plain(column.get(name, "")) for column in columns)] for name in names]
+    return "## Metrics\n\n" + _table(["examples", "metric", *head], rows, 2)
 
 
 def _by_name(metrics: Mapping[str, Any]) -> dict[tuple[str, str], Any]:
-    found = {}
-    for split, values in metrics.items():
-        values = values if isinstance(values, Mapping) else {"": values}
-        found.update({(split, name): value for name, value in values.items()})
-    return found
+    splits = {split: values if isinstance(values, Mapping) else {"": values} for split, values in metrics.items()}
+    return {(split, name): value for split, values in splits.items() for name, value in values.items()}
 
 
 def _precision(precision: Mapping[str, Any] | None) -> str:
@@ -91,15 +161,83 @@ def _forms(forms: Any) -> str:
     if not forms:
         return ""
     measure = next((key for form in forms.values() for key in MEASURES if key in form), "accuracy")
-    rows = []
-    for name, form in forms.items():
-        value, difference = (_number(form.get(key)) for key in (measure, "difference"))
-        rows.append(f"| `{name}` | {form['bytes'] / 1e6:.2f} MB | {value} | {difference} |")
     called = MEASURES[measure]
+    rows = [
+        [f"`{name}`", f"{form['bytes'] / 1e6:.2f} MB", *(_number(form.get(key)) for key in (measure, "difference"))]
+        for name, form in forms.items()
+    ]
     measured = next((f"{form['examples']} test {form['unit']}" for form in forms.values() if measure in form), "")
     note = f"The {called} is that on {measured} of the run; " if measured else ""
-    head = [f"| form | size | {called} | largest difference of a probability |", "| :-- | --: | --: | --: |"]
-    return "\n".join(["## Forms", "", *head, *rows, "", f"{note}differences are to the trained model in float32.", ""])
+    table = _table(["form", "size", called, "largest difference of a probability"], rows, 1)
+    return f"## Forms\n\n{table}\n{note}differences are to the trained model in float32.\n"
+
+
+@dataclass(frozen=True)
+class Use:
+    """How a form of a model that gives one class to each example is called.
+
+    Attributes:
+      example: the arguments of the call.
+      explanation: what these are.
+      before: lines before the model is loaded; None: there is no example to run.
+    """
+
+    example: str
+    explanation: str
+    before: str | None = ""
+
+
+def uses(description: Mapping[str, Any], saved_model: Use, keras: Use) -> list[str]:
+    """The sections on use of a model that gives one class to each example.
+
+    Args:
+      description: what export.json holds.
+      saved_model, keras: how these forms are called.
+    """
+    forms, parts = description["forms"], []
+    called = f'model.signatures["{DEFAULT_SIGNATURE}"]'
+    for name, title, loader, call, use in (
+        (SAVED_MODEL_FOLDER, "TensorFlow alone", "tf.saved_model.load", called, saved_model),
+        (KERAS_FILE, "Keras", "tf.keras.models.load_model", "model", keras),
+    ):
+        if name in forms and use.before is None:
+            parts.append(f"## Use with {title}\n\n{use.explanation}\n")
+        elif name in forms:
+            load = f'{loader}("{name}")'
+            parts.append(_USE.format(title=title, load=load, call=call, labels=LABELS_FILE, **vars(use)))
+    parts += _float16(forms, "signatures")
+    if TFLITE_FILE in forms:
+        names = ", ".join(description["arrays"])
+        parts.append(_TFLITE.format(file=TFLITE_FILE, names=names, encoding_file=ENCODING_FILE))
+    return parts
+
+
+def file_uses(description: Mapping[str, Any], *, layers: Sequence[str], explanation: str, **use: str) -> list[str]:
+    """The sections on use of a model that takes files of a data set, and arrays where it is called without tff-re.
+
+    Args:
+      description: what export.json holds.
+      layers: modules of this project with the layers of model.keras.
+      explanation: what the arrays are.
+      use: `file`, a file's name; `shown`, the arguments of `print` for a prediction; `answer`, what predictions are, in
+        words; `arrays`, lines that make `arrays`, inputs by name; `shape`, of the probabilities, in words.
+    """
+    forms, parts = description["forms"], []
+    if SAVED_MODEL_FOLDER in forms:
+        parts.append(_FILES_PREDICTOR.format(encoding=ENCODING_FILE, **use))
+        given = {"folder": SAVED_MODEL_FOLDER, "signature": DEFAULT_SIGNATURE, "explanation": explanation}
+        parts.append(_FILES_SAVED_MODEL.format(**given, **use))
+    if KERAS_FILE in forms:
+        parts.append(_FILES_KERAS.format(keras_file=KERAS_FILE, layers=", ".join(layers), **use))
+        if SAVED_MODEL_FOLDER not in forms:
+            parts.append(explanation + "\n")
+    return parts + _float16(forms, "signature")
+
+
+def _float16(forms: Mapping[str, Any], what: str) -> list[str]:
+    if FLOAT16_FOLDER not in forms:
+        return []
+    return [_FLOAT16.format(half=FLOAT16_FOLDER, what=what, whole=SAVED_MODEL_FOLDER)]
 
 
 def _number(value: Any) -> str:

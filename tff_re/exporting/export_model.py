@@ -5,6 +5,7 @@ An exported model is the trained weights computed in float32, whatever the preci
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import math
@@ -22,7 +23,7 @@ from tff_re import __version__, models
 from tff_re.exporting import places
 from tff_re.exporting.card import card
 from tff_re.exporting.checks import difference_of_precisions, verified
-from tff_re.exporting.forms import TOLERANCE, Form, write_saved_model
+from tff_re.exporting.forms import Form, write_saved_model
 from tff_re.exporting.kind import Kind
 from tff_re.exporting.kinds import kind_of
 from tff_re.exporting.layout import (
@@ -41,8 +42,6 @@ from tff_re.exporting.places import ExportError
 from tff_re.exporting.quantised import write_tflite
 from tff_re.models.keras_files import forget_layer_names, save_keras
 from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD
-
-__all__ = ["FORMATS", "QUANTISED", "TOLERANCE", "ExportError", "export_model", "in_float32"]
 
 FORMATS = ("both", "keras", "saved_model")
 QUANTISED = ("float16",)
@@ -78,11 +77,9 @@ def export_model(
 ) -> Path:
     """Writes a trained model as `model.keras`, as a SavedModel and as the JSON files that explain them.
 
-    What the SavedModel takes is said by the form of each kind of input (`tff_re.exporting.kinds`): texts of words
-    joined by blanks (`encoding.prepare`), untouched texts, marked sentences, vectors, encoded sentences with their
-    bags, encoded documents. All give {"probabilities": float32 [B, C]}, documents [D, P, R]. The written files are
-    loaded again and compared with the trained model, computed in float32, before they take their place; a failed
-    export leaves the folder as it was.
+    What the SavedModel takes is said by the form of each kind of input (`tff_re.exporting.kinds`). All give
+    {"probabilities": float32 [B, C]}, documents [D, P, R]. The written files are loaded again and compared with the
+    trained model, computed in float32, before they take their place; a failed export leaves the folder as it was.
 
     Args:
       folder: Where to write; its parent has to exist.
@@ -138,7 +135,7 @@ def export_model(
             "format": FORMAT,
             "format_version": FORMAT_VERSIONS[-1],
             "model": model_name,
-            "model_options": _json_value(_options(options), "model_options"),
+            "model_options": _options(options),
             "input": dict(form.source),
             "arrays": list(form.core_specs),
             "classes": len(labels),
@@ -188,24 +185,22 @@ def _models(form_of: type[Form], model_name, options, inputs, classes: int, weig
     """[the model as it was trained, its plain form]; both take what raw text is encoded to."""
     module = models.module(model_name)
     forget_layer_names()
-    found = []
-    for form, model in zip(("trained", "plain"), form_of.models(module, options, inputs, classes), strict=True):
+    found = form_of.models(module, options, inputs, classes)
+    for form, model in zip(("trained", "plain"), found, strict=True):
         _assign(model, weights, form)
-        found.append(model)
     return [form_of.whole(module, options, inputs, model) for model in found]
 
 
 def _assign(model: tf.keras.Model, weights, form: str) -> None:
-    for group, variables, values in (
-        ("trainable", model.trainable_variables, list(weights.trainable)),
-        ("non-trainable", model.non_trainable_variables, list(weights.non_trainable)),
-    ):
+    for group in ("trainable", "non_trainable"):
+        variables, values = getattr(model, f"{group}_variables"), list(getattr(weights, group))
         if len(variables) != len(values):
             raise ExportError(
-                f"{len(values)} {group} weights for {len(variables)} of the {form} model; pass this model's weights"
+                f"{len(values)} {group.replace('_', '-')} weights for {len(variables)} of the {form} model; pass this "
+                "model's weights"
             )
-        for variable, value in zip(variables, values, strict=True):
-            value, name = np.asarray(value), variable.name.removesuffix(":0")
+        for variable, value in zip(variables, map(np.asarray, values), strict=True):
+            name = variable.name.removesuffix(":0")
             if value.shape != tuple(variable.shape):
                 raise ExportError(
                     f"weight {name} has shape {value.shape}, the {form} model needs {tuple(variable.shape)}; "
@@ -217,11 +212,11 @@ def _assign(model: tf.keras.Model, weights, form: str) -> None:
 
 
 def _options(options: Any) -> Any:
-    """The model's options; of an encoder's folder its last part."""
+    """The model's options as JSON values; of an encoder's folder its last part."""
     fields = attrs.asdict(options) if attrs.has(type(options)) else options
     if isinstance(fields, dict) and isinstance(fields.get("encoder"), str) and os.path.exists(fields["encoder"]):
         fields["encoder"] = Path(fields["encoder"]).name
-    return fields
+    return _json_value(fields, "model_options")
 
 
 def _json_value(value: Any, name: str) -> Any:
@@ -244,8 +239,6 @@ def _json_value(value: Any, name: str) -> Any:
 def _versions() -> dict[str, str]:
     versions = {"tff-re": __version__, "python": platform.python_version()}
     for package in _PACKAGES:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return versions

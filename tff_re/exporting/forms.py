@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tff_re.exporting.layout import DEFAULT_SIGNATURE
 from tff_re.exporting.places import ExportError
-from tff_re.exporting.quantised import Core, HalfCore
+from tff_re.exporting.quantised import Core, HalfCore, signature_of
 from tff_re.models.text_layers import forget_initial_values
 
 TOLERANCE = 1e-5
@@ -24,28 +25,9 @@ the rounding error of a sum, which depends on the batch, decides for one of them
 
 
 @dataclass(frozen=True)
-class Endpoint:
-    """A signature of the SavedModel.
-
-    Attributes:
-      function: tensors in the order of `specs` -> outputs by name.
-      specs: named TensorSpecs.
-    """
-
-    function: Callable
-    specs: tuple[tf.TensorSpec, ...]
-
-
-@dataclass(frozen=True)
 class Probes:
-    """Inputs whose predictions are known.
-
-    Attributes:
-      arrays: encoded inputs, as a core takes them.
-      keras: what model.keras takes.
-      calls: signature -> its inputs by name.
-      expected: probabilities of the trained model, float32 [n, C].
-    """
+    """Inputs as a core takes them (`arrays`), as model.keras does (`keras`), for each signature by name (`calls`), and
+    the trained model's probabilities for them, float32 [n, C] (`expected`)."""
 
     arrays: Mapping[str, np.ndarray] = field(repr=False)
     keras: Any = field(repr=False)
@@ -53,12 +35,9 @@ class Probes:
     expected: np.ndarray = field(repr=False)
 
 
-MEASURES = {"accuracy": "accuracy", "f1": "F1"}
-"""What a form is measured by -> its name for readers."""
-
-
 class Form:
-    """A model's exported form. A kind of input has a subclass, see `tff_re.exporting.kind.Kind.form`.
+    """A model's exported form. A kind of input has a subclass (`Kind.form`), which is made of two Keras models with the
+    trained weights, as it was trained and its plain form; the model's inputs; their encoding; and samples, or none.
 
     Attributes:
       inputs: the classes of `tff_re.models.inputs` whose models it takes.
@@ -69,7 +48,7 @@ class Form:
       core_specs: its inputs.
       small_core: the same function for TFLite, which wants few kinds of operations.
       for_tflite: whether TFLite, which takes one text of a fixed size, can take the model.
-      measure: what quantised forms are measured by, one of MEASURES.
+      measure: what quantised forms are measured by, a key of `card.MEASURES`.
       unit: what it is measured on, in words; `sample_unit`: what its samples are.
       at_once: so many of these are read at once; None: all.
       tolerance: of the difference between a written form's probabilities and the trained model's.
@@ -107,9 +86,9 @@ class Form:
         """A model with its weights, behind any frozen layers that the clients have run already."""
         return model
 
-    def endpoints(self, core: Core) -> dict[str, Endpoint]:
-        """The signatures of a SavedModel around a core, the default one first."""
-        raise NotImplementedError
+    def endpoints(self, core: Core) -> dict[str, Callable]:
+        """The signatures of a SavedModel around a core, the default one first: one of the core's arrays."""
+        return {DEFAULT_SIGNATURE: signature_of(core, self.core_specs)}
 
     def halved(self) -> tuple[Core, tf.Module]:
         """The core with weights in float16, and what holds these. Raises ExportError where a weight is too large."""
@@ -141,7 +120,6 @@ class Form:
           labels: the classes' names.
           threshold: from which on a relation of a document's pair counts as predicted.
         """
-        del labels, threshold
         true = np.array([sample.label for sample in samples])
         return float((probabilities.argmax(axis=-1) == true).mean()), len(true)
 
@@ -172,17 +150,24 @@ def stock(model: tf.keras.Model) -> tf.keras.Model:
     return model
 
 
-def write_saved_model(folder: Path, endpoints: Mapping[str, Endpoint], resources: Sequence[Any]) -> None:
-    """A SavedModel of the endpoints' functions alone, without the training graph of every layer."""
+def require_same(found: Mapping[str, Any], own: Mapping[str, np.ndarray], what: str) -> None:
+    """Raises ExportError where an encoding that was written gives other arrays than that of the training."""
+    for name, array in own.items():
+        if not np.array_equal(found[name], array):
+            raise ExportError(
+                f"{what} encodes a probe text otherwise than the training tokenizer ({name}); the tokenizer is not "
+                "exportable"
+            )
+
+
+def write_saved_model(folder: Path, signatures: Mapping[str, Callable], resources: Sequence[Any]) -> None:
+    """A SavedModel of the signatures' functions alone, without the training graph of every layer."""
     module = tf.Module()
-    signatures = {
-        name: tf.function(endpoint.function, input_signature=endpoint.specs, autograph=False).get_concrete_function()
-        for name, endpoint in endpoints.items()
-    }
     module.resources = [part for resource in resources for part in _parts(resource)]
     # Without gradients: nobody trains these, and a HalfCore's graph lacks the weights that custom gradients captured.
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-    tf.saved_model.save(module, os.fspath(folder), signatures=signatures, options=options)
+    functions = {name: function.get_concrete_function() for name, function in signatures.items()}
+    tf.saved_model.save(module, os.fspath(folder), signatures=functions, options=options)
 
 
 def _parts(resource: Any) -> list[Any]:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from datasets.errors import DataError
+from tff_re.exporting.layout import REMEDY
 from tff_re.exporting.operations import CHECKPOINT_OPERATIONS, OPERATIONS
 
 MODEL_FILE, FINGERPRINT_FILE = "saved_model.pb", "fingerprint.pb"
 VARIABLES = ("variables/variables.index", "variables/variables.data-00000-of-00001")
 
-_DAMAGED = "export the model again or copy the whole folder"
 _FOREIGN = "pass --trust (trust=True) if you know where it comes from: such a graph can do what you can"
 
 # Of the object graph: what the loader makes of it is a plain object, a variable, a table or a function of the graph.
@@ -25,10 +25,10 @@ _CHECKPOINT_ATTRIBUTES = {"_construction_context", "_input_shapes"}
 def check_files(folder: Path) -> None:
     """Raises DataError where a file is missing that every SavedModel of ours has, or one is no protocol buffer."""
     if not (folder / MODEL_FILE).is_file():
-        raise DataError(f"holds no {MODEL_FILE}", path=folder, remedy=_DAMAGED)
+        raise DataError(f"holds no {MODEL_FILE}", path=folder, remedy=REMEDY)
     for name in VARIABLES:
         if not (folder / name).is_file():
-            raise DataError(f"holds no {name}", path=folder, remedy=_DAMAGED)
+            raise DataError(f"holds no {name}", path=folder, remedy=REMEDY)
     if (folder / FINGERPRINT_FILE).exists():
         from tensorflow.core.protobuf.fingerprint_pb2 import FingerprintDef
 
@@ -45,7 +45,7 @@ def check_graph(folder: Path) -> None:
 
     model = _parsed(SavedModel(), folder / MODEL_FILE)
     if len(model.meta_graphs) != 1 or not model.meta_graphs[0].HasField("object_graph_def"):
-        raise DataError("is not a SavedModel of TensorFlow 2", path=folder / MODEL_FILE, remedy=_DAMAGED)
+        raise DataError("is not a SavedModel of TensorFlow 2", path=folder / MODEL_FILE, remedy=REMEDY)
     for what in _foreign(model.meta_graphs[0]):
         raise DataError(f"{what}, which no export of this project has", path=folder / MODEL_FILE, remedy=_FOREIGN)
 
@@ -61,7 +61,7 @@ def _parsed(message, path: Path):
         problem = f"cannot be read ({error.strerror or type(error).__name__})"
     except (DecodeError, RecursionError):
         problem = "is damaged: it is not a protocol buffer of TensorFlow"
-    raise DataError(problem, path=path, remedy=_DAMAGED)
+    raise DataError(problem, path=path, remedy=REMEDY)
 
 
 def _foreign(meta_graph) -> Iterator[str]:
@@ -87,12 +87,12 @@ def _foreign(meta_graph) -> Iterator[str]:
             yield "calls the functions that save and restore the variables from elsewhere"
         if name not in functions:
             yield "calls a function that it does not hold"
+    held = []
     for name, function in functions.items():
-        known = OPERATIONS
-        if name in of_saver and set(function.attr) <= _CHECKPOINT_ATTRIBUTES:
-            known = OPERATIONS | CHECKPOINT_OPERATIONS
-        yield from (_operation(node.op) for node in function.node_def if node.op not in known)
-    yield from (_operation(node.op) for node in graph.node if node.op not in OPERATIONS)
+        saves = name in of_saver and set(function.attr) <= _CHECKPOINT_ATTRIBUTES
+        held += [n.op for n in function.node_def if not (saves and n.op in CHECKPOINT_OPERATIONS)]
+    held += [node.op for node in graph.node]
+    yield from (f"holds the operation {_plain(name)}" for name in held if name not in OPERATIONS)
     if meta_graph.asset_file_def:
         yield "reads files (assets)"
     for node in objects.nodes:
@@ -119,10 +119,6 @@ def _loaded(objects) -> list[str]:
         if node.HasField("bare_concrete_function"):
             names.append(node.bare_concrete_function.concrete_function_name)
     return names
-
-
-def _operation(name: str) -> str:
-    return f"holds the operation {_plain(name)}"
 
 
 def _plain(name: str) -> str:

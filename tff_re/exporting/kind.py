@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,11 +18,12 @@ if TYPE_CHECKING:  # TensorFlow takes seconds to import, and a prediction needs 
 
 
 class Kind:
-    """A kind of input. Each has a subclass, of which `tff_re.exporting.kinds.register` takes an instance.
+    """A kind of input. Each has a subclass, an instance of which is in `tff_re.exporting.kinds.KINDS`.
 
     Attributes:
       names: what `input.kind` of export.json can be.
       predictor: the class that `load_export` makes.
+      form_name: the `Form` in the kind's `form.py`.
       signature: the SavedModel's signature that the predictor calls.
       of_mentions: whether a model classifies the relation of two mentions that are given.
       cut: where texts that are too long are cut.
@@ -31,6 +33,7 @@ class Kind:
 
     names: tuple[str, ...]
     predictor: type[ExportedModel]
+    form_name: str
     signature: str = DEFAULT_SIGNATURE
     of_mentions: bool = False
     cut: str = "at the end"
@@ -40,7 +43,7 @@ class Kind:
     @property
     def form(self) -> type[Form]:
         """What is written of a model. Imported when it is asked for."""
-        raise NotImplementedError
+        return getattr(importlib.import_module(f"{type(self).__module__}.form"), self.form_name)
 
     # Reading an export
 
@@ -64,17 +67,11 @@ class Kind:
     def import_operations(self, source: Mapping[str, Any]) -> None:
         """Imports the packages whose operations the graph has."""
 
-    # The model card
+    # Writing one
 
     def uses(self, description: Mapping[str, Any]) -> list[str]:
-        """The card's sections on use, in Markdown.
-
-        Args:
-          description: what export.json holds.
-        """
+        """The card's sections on use, in Markdown, of what export.json holds."""
         raise NotImplementedError
-
-    # The export of a run
 
     def details(self, experiment: Experiment, weights: Any, dev: Mapping[str, float] | None) -> dict[str, Any]:
         """What only this kind adds to `details` of export.json.

@@ -8,64 +8,48 @@ connection, starts a process or calls Python. An operation that a new form needs
 
 from __future__ import annotations
 
-_ARITHMETIC = """
+_GROUPS = {
+    "arithmetic": """
 Abs AddN AddV2 ArgMax BatchMatMulV2 BiasAdd Bincount BitwiseAnd Cast Ceil Conv2D Cos Cumsum DenseBincount
 DepthwiseConv2dNative DivNoNan Einsum Erf Exp FloorDiv FloorMod Log MatMul Max Maximum Mean Min Minimum Mul Neg Pow Prod
 RealDiv Relu Rsqrt Sigmoid Sign Sin Softmax Softplus Sqrt SquaredDifference Sub Sum Tanh TopKV2 UnsortedSegmentMax
 UnsortedSegmentSum
-"""
-
-_COMPARISONS = """
+""",
+    "comparisons": """
 All Any Equal Greater GreaterEqual Less LessEqual LogicalAnd LogicalNot LogicalOr NotEqual SelectV2 Where
-"""
-
-_SHAPES = """
+""",
+    "shapes": """
 BroadcastTo ConcatV2 Const EnsureShape ExpandDims Fill GatherNd GatherV2 Identity IdentityN InvertPermutation
 MatrixDiagV3 OneHot OnesLike Pack Pad PadV2 Placeholder RaggedGather RaggedTensorToTensor Range Reshape ScatterNd Shape
 Size Slice Split Squeeze StopGradient StridedSlice Tile Transpose ZerosLike
-"""
-
-_STRINGS = """
+""",
+    "strings": """
 FastWordpieceTokenizeWithOffsets StringSplitV2 StringStrip UnicodeDecode UnicodeEncode
-"""
-
-_CONTROL_FLOW = """
+""",
+    "control flow": """
 Assert If NoOp PartitionedCall StatefulPartitionedCall StatelessWhile While
-"""
-
-_VARIABLES_AND_TABLES = """
+""",
+    "variables and tables": """
 HashTableV2 LookupTableFindV2 LookupTableImportV2 ReadVariableOp ResourceGather VarHandleOp
-"""
-
-_LISTS = """
+""",
+    "lists": """
 EmptyTensorList TensorListConcatV2 TensorListElementShape TensorListFromTensor TensorListGetItem TensorListLength
 TensorListPopBack TensorListPushBack TensorListReserve TensorListSetItem TensorListStack
-"""
-
-# Keras keeps the gradient of its LSTM beside the forward function; nobody calls it.
-_GRADIENTS = """
+""",
+    # Keras keeps the gradient of its LSTM beside the forward function; nobody calls it.
+    "gradients": """
 BiasAddGrad BroadcastGradientArgs ConcatOffset CudnnRNNBackpropV3 CudnnRNNV3 OptionalFromValue OptionalGetValue
 OptionalNone SigmoidGrad StridedSliceGrad TanhGrad
-"""
+""",
+}
+
+OPERATIONS = frozenset(name for group in _GROUPS.values() for name in group.split())
+"""What a graph may hold."""
 
 _CHECKPOINTS = """
 AssignVariableOp DisableCopyOnRead MergeV2Checkpoints RestoreV2 SaveV2 Select ShardedFilename StaticRegexFullMatch
 StringJoin
 """
-
-_GROUPS = (
-    _ARITHMETIC,
-    _COMPARISONS,
-    _SHAPES,
-    _STRINGS,
-    _CONTROL_FLOW,
-    _VARIABLES_AND_TABLES,
-    _LISTS,
-    _GRADIENTS,
-)
-
-OPERATIONS = frozenset(name for group in _GROUPS for name in group.split())
-"""What a graph may hold."""
 
 CHECKPOINT_OPERATIONS = frozenset(_CHECKPOINTS.split())
 """What else the two functions hold that save and restore the variables. TensorFlow writes them into every SavedModel;

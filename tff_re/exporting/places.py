@@ -20,6 +20,10 @@ from tff_re.exporting.digests import write_digests
 from tff_re.exporting.graph import check_graph
 from tff_re.exporting.layout import DESCRIPTION_FILE, FLOAT16_FOLDER, FORMAT, SAVED_MODEL_FOLDER
 
+NEEDED = "a model of {} needs its encoding; pass the one it was trained with"
+MISFIT = "the encoding's vocabulary or length is not the model's; pass the one it was trained with"
+"""Why a model is not exported with an encoding."""
+
 
 class ExportError(UserError):
     """A model cannot be exported, or its exported form is not the model that was trained."""
@@ -31,26 +35,17 @@ def check_place(folder: Path, details: Mapping[str, Any], overwrite: bool) -> No
         raise ExportError(f"{folder.parent}: no such folder; create it first")
     if not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir())):
         return
-    older = read_description(folder)
-    if older is None:
+    try:
+        older = json.loads((folder / DESCRIPTION_FILE).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        older = None
+    if not isinstance(older, dict) or older.get("format") != FORMAT:
         raise ExportError(f"{folder}: exists and is not an export of this project; choose another folder")
     if not overwrite:
         raise ExportError(f"{folder}: holds an export already; choose another folder or ask to overwrite it")
-    if _run(older.get("details")) != _run(details):
+    known = older.get("details")
+    if (known.get("run") if isinstance(known, dict) else None) != details.get("run"):
         raise ExportError(f"{folder}: holds the export of another run; choose another folder or remove it")
-
-
-def _run(details: Any) -> Any:
-    return details.get("run") if isinstance(details, Mapping) else None
-
-
-def read_description(folder: Path) -> dict[str, Any] | None:
-    """The contents of an export's export.json; None where there is no export."""
-    try:
-        value = json.loads((folder / DESCRIPTION_FILE).read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) and value.get("format") == FORMAT else None
 
 
 @contextlib.contextmanager

@@ -1,7 +1,8 @@
-"""Exported models loaded again, after a look at what is loaded."""
+"""Exported models loaded again, after a look at what is loaded: people edit its files, and they come from elsewhere."""
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -11,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from datasets.errors import DataError
-from tff_re.exporting.description import read_description, read_encoding, read_labels
+from datasets.files import read_json
+from datasets.json_values import field, optional_string, require
 from tff_re.exporting.digests import DIGESTS_FILE, check_digests
 from tff_re.exporting.graph import check_files, check_graph
-from tff_re.exporting.kinds import kinds
+from tff_re.exporting.kinds import KINDS
 from tff_re.exporting.layout import (
     DESCRIPTION_FILE,
     ENCODING_FILE,
     FLOAT16_FOLDER,
+    FORMAT,
+    FORMAT_VERSIONS,
     LABELS_FILE,
     REMEDY,
     SAVED_MODEL_FOLDER,
@@ -65,10 +69,12 @@ def _load(folder: Path, form: str, trust: bool) -> ExportedModel:
         raise PredictionError(f"{folder}: no such folder; give the folder of an exported model")
     if not (folder / DESCRIPTION_FILE).exists():
         raise PredictionError(f"{folder}: holds no {DESCRIPTION_FILE}; give the folder of an exported model")
-    description = read_description(folder)
-    kind = kinds()[description["input"]["kind"]]
-    labels = read_labels(folder, description["classes"])
-    encoding = read_encoding(folder, kind, description["input"])
+    description = _description(folder)
+    kind = KINDS[description["input"]["kind"]]
+    labels = _labels(folder, description["classes"])
+    path = folder / ENCODING_FILE
+    fail = functools.partial(DataError, path=path, remedy=REMEDY)
+    encoding = kind.encoding(read_json(path), description["input"], fail)
     if not (folder / form).is_dir() and form not in (description.get("forms") or {}):
         raise PredictionError(f"{folder / form}: is not there; export the model with it (--format, --quantise)")
     if not trust:
@@ -83,6 +89,44 @@ def _load(folder: Path, form: str, trust: bool) -> ExportedModel:
     signature = _signature(folder / form, kind, description["input"])
     function = _function(signature, folder / form, kind.signature_inputs(description), description["classes"])
     return kind.predictor(function, labels, encoding, description)
+
+
+def _description(folder: Path) -> dict[str, Any]:
+    """export.json, every value in it that is used being of its type."""
+    path = folder / DESCRIPTION_FILE
+    value, fail = read_json(path), functools.partial(DataError, path=path)
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise fail("is not the description of an export", remedy=REMEDY)
+    if type(value.get("format_version")) is not int or value["format_version"] not in FORMAT_VERSIONS:
+        raise fail("is of another version of the format", remedy="load it with the tff-re that wrote it")
+    if field(value, "classes", int, fail) < 1:
+        raise fail('"classes" is not at least 1', remedy=REMEDY)
+    source = field(value, "input", dict, fail)
+    if field(source, "kind", str, fail) not in KINDS:
+        raise fail(f'"input.kind" is none of {", ".join(KINDS)}', remedy=REMEDY)
+    field(source, "name", str, fail)
+    if source.get("max_length") is not None:
+        require(source["max_length"], int, '"input.max_length"', fail)
+    for key in ("forms", "details"):
+        if value.get(key) is not None:
+            require(value[key], dict, f'"{key}"', fail)
+    for key in ("dataset", "label"):
+        optional_string(value.get("details") or {}, key, fail)
+    KINDS[source["kind"]].check(value, fail)
+    return value
+
+
+def _labels(folder: Path, classes: int) -> list[str]:
+    """labels.json: a name for each class."""
+    path = folder / LABELS_FILE
+    value, fail = read_json(path), functools.partial(DataError, path=path, remedy=REMEDY)
+    if not isinstance(value, list) or not value or not all(isinstance(label, str) and label for label in value):
+        raise fail("is not a list of labels")
+    if len(value) != classes:
+        raise fail(f"has not one label for each class ({len(value)} for {classes})")
+    if len(set(value)) != len(value):
+        raise fail("has a label twice")
+    return value
 
 
 def _signature(folder: Path, kind: Kind, source: dict[str, Any]) -> Any:

@@ -12,9 +12,6 @@ import numpy as np
 
 from datasets.catalogue import find_data_set
 from tff_re.errors import UserError
-from tff_re.exporting.scoring import CorpusScore, Score
-
-BATCH_SIZE = 256
 
 
 class PredictionError(UserError):
@@ -36,51 +33,75 @@ class Prediction:
     probabilities: dict[str, float] = field(repr=False)
 
 
+@dataclass(frozen=True)
+class Score:
+    """Result of scoring an exported model on a file.
+
+    Attributes:
+      size: what was scored, in words: so many samples; so many bags, or documents, of so many facts.
+      metrics: `classification_metrics`; of bags `ranking_metrics`; of documents `pair_metrics` at the export's
+        threshold, which is among them.
+      examples: so many samples; this and what follows is None for bags and documents.
+      confusion: int64 [C, C], rows are the file's labels, columns the predictions, both in the order of `labels`.
+      trivial: the metrics of models that give every example one class, see `trivial_metrics`.
+      labels: the export's classes.
+      positive_labels: those that micro-F1 and macro-F1 count; None: all.
+    """
+
+    size: str
+    metrics: dict[str, float]
+    examples: int | None = None
+    confusion: np.ndarray | None = None
+    trivial: dict[str, dict[str, float]] | None = None
+    labels: tuple[str, ...] | None = None
+    positive_labels: tuple[int, ...] | None = None
+
+    def title(self, name: str) -> str:
+        """What was scored, in words; `name` is the file's."""
+        return f"{name}: {self.size}"
+
+
 class ExportedModel:
     """An exported model with its labels and its encoding.
 
     Attributes:
+      takes: what it classifies, in words.
+      data_sets: the kind of the data sets that it can be scored on; None: of none.
       takes_files: whether it takes files of a data set (`predict_file`) in place of texts.
+      kind: what it takes, `input.kind` of export.json.
+      dataset: the data set of the run; None where the run made its examples up.
     """
 
+    takes: ClassVar[str]
+    data_sets: ClassVar[str | None] = None
     takes_files: ClassVar[bool] = False
 
     def __init__(
         self, function: Callable[..., np.ndarray], labels: Sequence[str], encoding: Any, description: dict[str, Any]
     ):
         """`function` maps a batch, by the names of the model's inputs, to probabilities."""
-        self.labels = tuple(labels)
-        self.encoding = encoding
-        self.description = description
-        self._function = function
+        self.labels, self.encoding, self.description = tuple(labels), encoding, description
+        self._function, self._details = function, description.get("details") or {}
+        self.kind, self.dataset = description["input"]["kind"], self._details.get("dataset")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.description.get('model')}, {len(self.labels)} classes)"
 
-    @property
-    def kind(self) -> str:
-        """What the model takes: `input.kind` of export.json."""
-        return self.description["input"]["kind"]
-
-    @property
-    def dataset(self) -> str | None:
-        """The data set of the run; None where the run made its examples up."""
-        return self._details.get("dataset")
-
-    @property
-    def _details(self) -> dict[str, Any]:
-        return self.description.get("details") or {}
-
-    def score(self, file: Path, dataset: str | None = None, label: str | None = None) -> Score | CorpusScore:
+    def score(self, file: Path, dataset: str | None = None, label: str | None = None) -> Score:
         """Scores the model on a file; see `tff_re.score`."""
-        raise NotImplementedError
-
-    def _data_set_name(self, dataset: str | None) -> str:
-        """The data set to read a file as: the one that is asked for, or the run's. Raises UserError."""
-        name = dataset or self.dataset
-        if name is None:
+        if dataset is None:
+            dataset, label = self.dataset, label or self._details.get("label")
+        if dataset is None:
             raise UserError("the export does not say what data set it was trained on; give --dataset")
-        return name
+        if find_data_set(dataset).kind != self.data_sets:
+            raise UserError(
+                f"the model takes {self.takes}, the data set '{dataset}' has others; choose another --dataset"
+            )
+        return self._score(file, dataset, label)
+
+    def _score(self, file: Path, dataset: str, label: str | None) -> Score:
+        """`score` of a file of the kind's own data sets."""
+        raise NotImplementedError
 
     def _named(self, row: np.ndarray) -> dict[str, float]:
         """Label -> probability."""
@@ -88,17 +109,16 @@ class ExportedModel:
 
 
 class Predictor(ExportedModel):
-    """An exported model that gives one class to each text or feature vector."""
+    """An exported model that gives one class to each text or feature vector.
 
-    takes: ClassVar[str] = "texts"
-    """What is classified, in words."""
-    data_sets: ClassVar[str | None] = "texts"
-    """The kind of the data sets that it can be scored on; None: of none."""
+    Attributes:
+      batch_size: so many are classified at once.
+      blind: whether it reads the mentions' types in place of the mentions.
+    """
 
-    takes_relations = False
-    """Whether it classifies the relation of two mentions in a text."""
+    takes, data_sets = "texts", "texts"
+    batch_size: ClassVar[int] = 256
     blind = False
-    """Whether it reads the mentions' types in place of the mentions."""
 
     def predict(self, texts: Sequence[Any]) -> list[Prediction]:
         """The prediction for each raw text; an empty text is answered too, by what the model says about no words.
@@ -144,13 +164,9 @@ class Predictor(ExportedModel):
         rows = [list(prediction.probabilities.values()) for prediction in self.predict(texts)]
         return np.array(rows, np.float32).reshape(-1, len(self.labels))
 
-    def score(self, file: Path, dataset: str | None = None, label: str | None = None) -> Score:
-        if dataset is None:
-            dataset, label = self._data_set_name(None), label or self._details.get("label")
-        if find_data_set(dataset).kind != self.data_sets:
-            raise UserError(
-                f"the model takes {self.takes}, the data set '{dataset}' has others; choose another --dataset"
-            )
+    def _score(self, file: Path, dataset: str, label: str | None) -> Score:
+        from tff_re.tasks.metrics import classification_metrics, trivial_metrics  # scikit-learn is slow to import
+
         corpus, examples = self._examples(file, dataset, label)
         number = {name: i for i, name in enumerate(self.labels)}
         foreign = [name for name in corpus.label_names if name not in number]
@@ -160,7 +176,13 @@ class Predictor(ExportedModel):
                 f"({', '.join(self.labels)}); choose --dataset and --label as they were in training"
             )
         own = np.array([number[corpus.label_names[sample.label]] for sample in corpus.samples])
-        return Score.of(self.probabilities(examples), own, self.labels, self._positive_labels(corpus))
+        found, positive = self.probabilities(examples), self._positive_labels(corpus)
+        confusion = np.zeros([len(self.labels)] * 2, np.int64)
+        np.add.at(confusion, (own, found.argmax(axis=1)), 1)
+        loss = -np.log(np.maximum(found[np.arange(len(own)), own], np.finfo(np.float32).tiny)).sum()
+        metrics = classification_metrics({"examples": len(own), "loss": loss, "confusion": confusion}, positive)
+        trivial = trivial_metrics(confusion.sum(axis=1), positive)
+        return Score(f"{len(own)} samples", metrics, len(own), confusion, trivial, self.labels, positive)
 
     def _read(self, text: Any) -> Any:
         """What the model takes for a text, or the error; without the text's number, which the caller knows."""
@@ -177,13 +199,17 @@ class Predictor(ExportedModel):
         """The signature's inputs for a batch of prepared texts."""
         return {self.description["input"]["name"]: values}
 
-    def _rows(self, values: Sequence[Any]) -> list[np.ndarray]:
-        """The probabilities of prepared texts, [C] each."""
-        return in_batches(lambda batch: self._function(**self._inputs(batch)), values, BATCH_SIZE)
+    @staticmethod
+    def _length(value: Any) -> int:
+        """By which prepared texts are put side by side: a batch is as wide as its longest."""
+        return 0
 
     def _predictions(self, values: Sequence[Any]) -> list[Prediction]:
+        def run(batch):
+            return self._function(**self._inputs(batch))
+
         found = []
-        for row in self._rows(values):
+        for row in in_batches(run, values, self.batch_size, self._length):
             best = int(np.argmax(row))
             found.append(Prediction(self.labels[best], float(row[best]), self._named(row)))
         return found
@@ -201,13 +227,11 @@ class CorpusPredictor(ExportedModel):
     """An exported model that takes files of a data set in place of texts.
 
     Attributes:
-      takes: what a file has, in words.
       columns: the headings of a table of predictions.
       numbers: those of columns of numbers.
     """
 
     takes_files = True
-    takes: ClassVar[str]
     columns: ClassVar[tuple[str, ...]]
     numbers: ClassVar[tuple[str, ...]]
 
@@ -223,32 +247,12 @@ class CorpusPredictor(ExportedModel):
         """A prediction as a row of a table with `columns`."""
         raise NotImplementedError
 
-    def score(self, file: Path, dataset: str | None = None, label: str | None = None) -> CorpusScore:
-        name = self._data_set_name(dataset)
-        if find_data_set(name).kind != self.kind:
-            raise UserError(f"the model takes {self.kind}, the data set '{name}' has others; choose another --dataset")
-        return self._score(file, dataset, label)
-
-    def _score(self, file: Path, dataset: str | None, label: str | None) -> CorpusScore:
-        """`score` of a file of the kind's own data sets."""
-        raise NotImplementedError
-
 
 def in_batches(
-    run: Callable[[list[Any]], Sequence[np.ndarray]],
-    items: Sequence[Any],
-    size: int,
-    length: Callable[[Any], int] | None = None,
+    run: Callable[[list[Any]], Sequence[np.ndarray]], items: Sequence[Any], size: int, length: Callable[[Any], int]
 ) -> list[np.ndarray]:
-    """What a function of a batch gives for each item, in the items' order.
-
-    Args:
-      run: up to `size` items -> a result for each.
-      length: of an item. Items of like length are put side by side then, because a batch is as wide as its longest.
-    """
-    order = list(range(len(items)))
-    if length is not None:
-        order.sort(key=lambda i: length(items[i]))
+    """What `run`, of up to `size` items, gives for each item, in the items' order; a batch has items of like length."""
+    order = sorted(range(len(items)), key=lambda i: length(items[i]))
     found: list[Any] = [None] * len(items)
     for start in range(0, len(order), size):
         chosen = order[start : start + size]

@@ -18,6 +18,16 @@ Core = Callable[[Mapping[str, tf.Tensor]], tf.Tensor]
 """Encoded inputs by name -> probabilities, float32 [B, C]."""
 
 
+def signature_of(core: Core, specs: Mapping[str, tf.TensorSpec]) -> Callable[..., dict[str, tf.Tensor]]:
+    """A signature of a SavedModel around a core, with inputs of its names."""
+
+    def serve(*arrays):
+        return {"probabilities": core(dict(zip(specs, arrays, strict=True)))}
+
+    named = [tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in specs.items()]
+    return tf.function(serve, input_signature=named, autograph=False)
+
+
 class HalfCore(tf.Module):
     """A core whose weights are stored in float16; they are cast to float32 before they are used."""
 
@@ -26,12 +36,14 @@ class HalfCore(tf.Module):
         ExportError: a weight is beyond the range of float16.
         """
         super().__init__(name="half")
-        frozen = _frozen(core, specs)
+        concrete = signature_of(core, specs).get_concrete_function()
+        frozen = convert_variables_to_constants_v2(concrete, lower_control_flow=False)
         self._graph = frozen.graph.as_graph_def()
-        self._inputs = {tensor.op.name: name for tensor, name in zip(frozen.inputs, _names(frozen, specs), strict=True)}
+        if len(frozen.inputs) != len(specs):
+            raise ExportError("the model's inputs changed where its weights were taken out; leave --quantise out")
+        self._inputs = {tensor.op.name: name for tensor, name in zip(frozen.inputs, specs, strict=True)}  # in order
         self._output = frozen.outputs[0].name
-        self.weights: list[tf.Variable] = []
-        self._weight_names: list[str] = []
+        self.weights, self._weight_names = [], []
         for node in self._graph.node:
             if node.op != "Const" or node.attr["dtype"].type != tf.float32.as_datatype_enum:
                 continue
@@ -65,8 +77,8 @@ def write_tflite(path: Path, core: Core, specs: Mapping[str, tf.TensorSpec]) -> 
     Raises:
       ExportError: TFLite has no operations for the model.
     """
-    one = {name: tf.TensorSpec([1, *spec.shape[1:]], spec.dtype, name) for name, spec in specs.items()}
-    concrete = _concrete(core, one)
+    one = {name: tf.TensorSpec([1, *spec.shape[1:]], spec.dtype) for name, spec in specs.items()}
+    concrete = signature_of(core, one).get_concrete_function()
     converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], concrete.graph)
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
     problem = None
@@ -101,25 +113,3 @@ def tflite_core(path: Path) -> Callable[[Mapping[str, np.ndarray]], np.ndarray]:
         return np.stack(rows)
 
     return run
-
-
-def _concrete(core: Core, specs: Mapping[str, tf.TensorSpec]):
-    names = list(specs)
-
-    def function(*arrays):
-        return core(dict(zip(names, arrays, strict=True)))
-
-    named = [tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in specs.items()]
-    return tf.function(function, autograph=False).get_concrete_function(*named)
-
-
-def _frozen(core: Core, specs: Mapping[str, tf.TensorSpec]):
-    return convert_variables_to_constants_v2(_concrete(core, specs), lower_control_flow=False)
-
-
-def _names(frozen, specs: Mapping[str, tf.TensorSpec]) -> list[str]:
-    """The names of the inputs that are left; freezing keeps their order."""
-    found = [tensor.op.name for tensor in frozen.inputs]
-    if len(found) != len(specs):
-        raise ExportError("the model's inputs changed where its weights were taken out; leave --quantise out")
-    return list(specs)

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from datasets.encoding_files import relation_encoding_from_json
-from datasets.json_values import Fail, field, require
-from tff_re.exporting.kind import Kind, check_strings, checked_encoding
-from tff_re.exporting.kinds.bags.predictor import BagPredictor
-from tff_re.exporting.layout import ENCODING_FILE, REMEDY
-from tff_re.exporting.uses import FileUse, file_uses
+import numpy as np
 
-_READING = ("misplaced", "head_kind", "tail_kind")
+from datasets import json_values
+from datasets.bags.encoding import encode_bags
+from datasets.bags.loading import load_bags, load_unlabelled_bags
+from datasets.bags.records import BagCorpus
+from datasets.encoding_files import relation_encoding_from_json
+from datasets.json_values import Fail
+from datasets.text.relation_encoding import RelationEncoding
+from tff_re.errors import UserError
+from tff_re.exporting.card import file_uses
+from tff_re.exporting.kind import Kind, check_strings, checked_encoding
+from tff_re.exporting.layout import ENCODING_FILE, REMEDY
+from tff_re.exporting.predictors import CorpusPredictor, Score
+
+SENTENCES_AT_ONCE = 256
+
+OWN_FORM = "nyt10"
+"""The form of a file of bags where the run's sentences were made up."""
+
+_READING = ("head_kind", "tail_kind", "misplaced")
 
 _ARRAYS = """ones = tf.ones([3, {length}], tf.int32)
 arrays = dict(input_ids=ones, attention_mask=ones, head_mask=ones, tail_mask=ones)
@@ -27,9 +43,104 @@ one sentence has that sentence's own. `{encoding}` has the tokenizer (`tokenizer
 and all else that makes the arrays. Texts are encoded outside, so that the model needs nothing but TensorFlow."""
 
 
+@dataclass(frozen=True)
+class BagPrediction:
+    """What the model says about a pair of entities.
+
+    Attributes:
+      head_id, tail_id: identifiers of the pair.
+      sentences: so many mention it in the file.
+      label: the relation with the highest score, "no relation" aside: scores rank facts, the most certain first.
+      probability: its score.
+      probabilities: relation to score, in the order of the labels, "no relation" included. With some methods they do
+        not sum to one.
+    """
+
+    head_id: str
+    tail_id: str
+    sentences: int
+    label: str
+    probability: float
+    probabilities: dict[str, float] = field(repr=False)
+
+
+class BagPredictor(CorpusPredictor):
+    """An exported model of bags: all sentences that mention a pair of entities say together how it is related."""
+
+    takes, data_sets = "bags of sentences", "bags"
+    columns = ("head", "tail", "sentences", "label", "probability")
+    numbers = ("sentences", "probability")
+    encoding: RelationEncoding
+
+    def predict_file(self, path: str | os.PathLike, *, dataset: str | None = None) -> list[BagPrediction]:
+        """The prediction for each pair of entities in a file.
+
+        Args:
+          path: a file in the data set's form: JSON lines for nyt10 and mirgene, whose `relation` is not read and may be
+            missing; PubTator's for cdr_aligned.
+          dataset: a data set of bags; the run's if not given.
+
+        Raises:
+          DataError: the file is missing or malformed. A bag without one of its sentences would have another score, so
+            nothing of such a file is answered.
+        """
+        name = dataset or self.dataset or OWN_FORM
+        return self.predict(load_unlabelled_bags(name, path, **self._reading(name)))
+
+    def predict(self, corpus: BagCorpus) -> list[BagPrediction]:
+        """The prediction for each bag of a corpus, in the order of `corpus.pairs`."""
+        found = []
+        for (pair, rows), scores in zip(corpus.bags.items(), self.scores(corpus), strict=True):
+            best = 1 + int(np.argmax(scores[1:]))
+            own = self.labels[best], float(scores[best]), self._named(scores)
+            found.append(BagPrediction(*pair, len(rows), *own))
+        return found
+
+    def cells(self, prediction: BagPrediction) -> tuple[str, ...]:
+        ids = prediction.head_id, prediction.tail_id
+        return (*ids, str(prediction.sentences), prediction.label, f"{prediction.probability:.4f}")
+
+    def scores(self, corpus: BagCorpus) -> np.ndarray:
+        """p(relation | bag), float32 [B, C]: bags in the order of `corpus.pairs`, relations in that of `labels`."""
+        bags, _ = encode_bags(_unlabelled(corpus), self.encoding, label_names=self.labels)
+        bag, parts = bags.arrays["bag"], []
+        for first, last in _groups(np.bincount(bag, minlength=len(bags.pairs)), SENTENCES_AT_ONCE):
+            rows = slice(*np.searchsorted(bag, [first, last]))
+            given = {name: bags.arrays[name][rows] for name in self.description["arrays"]}
+            given["bag"] = given["bag"] - first
+            parts.append(self._function(**given))
+        return np.concatenate(parts)
+
+    def _reading(self, dataset: str) -> dict[str, str]:
+        """How the run read that data set: options of `load_bags`; none where it was not the run's."""
+        return dict(self._details.get("reading") or {}) if dataset == self.dataset else {}
+
+    def _score(self, file: Path, dataset: str, label: str | None) -> Score:
+        from tff_re.tasks.ranking_metrics import ranking_metrics  # scikit-learn is slow to import
+
+        if label not in (None, self._details.get("label")):
+            raise UserError(f"the data set '{dataset}' has no label choices; leave --label out")
+        corpus = load_bags(dataset, path=file, split="given", **self._reading(dataset))
+        foreign = [name for name in corpus.relation_names if name not in self.labels]
+        if foreign:
+            raise UserError(
+                f"{file}: {len(foreign)} of its {len(corpus.relation_names)} relations are not among the model's "
+                f"{len(self.labels)}; choose a file and --dataset as in training"
+            )
+        true = np.zeros([len(corpus.pairs), len(self.labels)], bool)
+        for pair, relation in corpus.triples:
+            true[pair, self.labels.index(corpus.relation_names[relation])] = True
+        facts = int(true[:, 1:].sum())
+        if not facts:
+            raise UserError(
+                f"{file}: none of its {len(true)} pairs is related, so that there is no recall; give another"
+            )
+        metrics = ranking_metrics(self.scores(corpus)[:, 1:], true[:, 1:])
+        return Score(f"{len(true)} bags, {facts} facts", metrics)
+
+
 class BagKind(Kind):
-    names = ("bags",)
-    predictor = BagPredictor
+    names, predictor, form_name = ("bags",), BagPredictor, "BagForm"
     of_mentions = True
     cut = "around the mentions"
     limits = (
@@ -37,18 +148,12 @@ class BagKind(Kind):
         "it learnt what a knowledge base says of pairs, which their sentences need not state",
     )
 
-    @property
-    def form(self):
-        from tff_re.exporting.kinds.bags.form import BagForm
-
-        return BagForm
-
     def check(self, description: Mapping[str, Any], fail: Fail) -> None:
-        check_strings(field(description, "arrays", list, fail), '"arrays"', fail)
+        check_strings(json_values.field(description, "arrays", list, fail), '"arrays"', fail)
         reading = (description.get("details") or {}).get("reading")
         if reading is None:
             return
-        for key, value in require(reading, dict, '"details.reading"', fail).items():
+        for key, value in json_values.require(reading, dict, '"details.reading"', fail).items():
             if key not in _READING or not isinstance(value, str):
                 raise fail(f'"details.reading" has more than strings at {", ".join(_READING)}', remedy=REMEDY)
 
@@ -60,26 +165,42 @@ class BagKind(Kind):
 
     def uses(self, description: Mapping[str, Any]) -> list[str]:
         source = description["input"]
+        length, pooling = source["max_length"], source["pooling"]
         own = () if source["stock"] else (f"tff_re.models.{description['model']}",)
-        use = FileUse(
+        return file_uses(
+            description,
             file="sentences.jsonl",
             shown="prediction.head_id, prediction.tail_id, prediction.label, prediction.probability",
             answer="for each pair of entities the relation with the highest score, and the scores of all",
-            arrays=_ARRAYS.format(length=source["max_length"]),
+            arrays=_ARRAYS.format(length=length),
             shape="bags, relations",
             layers=("tff_re.models.bag_layers", *own),
-            explanation=_EXPLANATION.format(
-                length=source["max_length"], pooling=source["pooling"], encoding=ENCODING_FILE
-            ),
+            explanation=_EXPLANATION.format(length=length, pooling=pooling, encoding=ENCODING_FILE),
         )
-        return file_uses(description, use)
 
     def details(self, experiment, weights, dev) -> dict[str, Any]:
         """`reading`: options of the task that say how a file of the data set is read."""
         options = experiment.recipe.task.options
-        given = {name: getattr(options, name, None) for name in ("head_kind", "tail_kind", "misplaced")}
+        given = {name: getattr(options, name, None) for name in _READING}
         given = {name: value for name, value in given.items() if value is not None}
         return {"reading": given} if given else {}
 
     def tested_on(self, corpus) -> str:
         return f"{len(corpus.pairs)} bags of {len(corpus.sentences)} sentences at the server"
+
+
+def _unlabelled(corpus: BagCorpus) -> BagCorpus:
+    """The corpus, whose relations may be others than the model's: they are not looked at."""
+    sentences = tuple(replace(sentence, relations=(corpus.negative,), label=0) for sentence in corpus.sentences)
+    return replace(corpus, sentences=sentences, relation_names=(corpus.negative,))
+
+
+def _groups(sizes: np.ndarray, most: int) -> list[tuple[int, int]]:
+    """Ranges of bags that have at most so many sentences together; a larger bag is alone."""
+    found, first, count = [], 0, 0
+    for bag, size in enumerate(sizes):
+        if count and count + size > most:
+            found.append((first, bag))
+            first, count = bag, 0
+        count += int(size)
+    return [*found, (first, len(sizes))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -11,10 +11,10 @@ from computations.inference import forward
 from datasets.bags.records import BagSentence
 from datasets.encoding_files import relation_encoding_from_json, relation_encoding_to_json
 from datasets.text.relation_encoding import RelationEncoding
-from tff_re.exporting.forms import HALF_TOLERANCE, Core, Endpoint, Form, Probes, traced_once
+from tff_re.exporting.forms import HALF_TOLERANCE, Core, Form, Probes, require_same, traced_once
 from tff_re.exporting.kinds.relations.form import behind_frozen_layers, relation_input
 from tff_re.exporting.layout import DEFAULT_SIGNATURE
-from tff_re.exporting.places import ExportError
+from tff_re.exporting.places import MISFIT, NEEDED, ExportError
 from tff_re.exporting.quantised import HalfCore
 from tff_re.models.bag_layers import BagPooling
 from tff_re.models.inputs import BagInput
@@ -38,14 +38,7 @@ class BagForm(Form):
     unit, sample_unit = "bags", "sentences"
     at_once = None
 
-    def __init__(
-        self,
-        trained: tf.keras.Model,
-        plain: tf.keras.Model,
-        inputs: BagInput,
-        encoding: RelationEncoding,
-        probes: Sequence[BagSentence],
-    ):
+    def __init__(self, trained, plain, inputs, encoding, probes):
         relation = relation_input(inputs.sentences)
         if relation is not inputs.sentences:
             self.tolerance = HALF_TOLERANCE
@@ -75,12 +68,10 @@ class BagForm(Form):
     @staticmethod
     def check(inputs: BagInput, encoding) -> None:
         if not isinstance(encoding, RelationEncoding):
-            raise ExportError("a model of bags needs its encoding; pass the one it was trained with")
+            raise ExportError(NEEDED.format("bags"))
         relation = relation_input(inputs.sentences)
         if relation.max_length != encoding.max_length or relation.vocabulary_size < len(encoding.tokenizer):
-            raise ExportError(
-                "the encoding's vocabulary or length is not the model's; pass the one it was trained with"
-            )
+            raise ExportError(MISFIT)
 
     @staticmethod
     def models(module, options, inputs: BagInput, classes: int) -> tuple[tf.keras.Model, tf.keras.Model]:
@@ -109,20 +100,14 @@ class BagForm(Form):
         half = HalfCore(self._logits, specs)
         return self._core_of(half), half
 
-    def endpoints(self, core: Core) -> dict[str, Endpoint]:
-        names = list(self.core_specs)
-
-        def serve(*arrays):
-            given = dict(zip(names, arrays, strict=True))
-            sizes = tf.math.bincount(given[BAG])
-            missing = tf.squeeze(tf.where(tf.equal(sizes, 0)), -1)
+    def endpoints(self, core: Core) -> dict[str, Callable]:
+        def without_gaps(given):
+            missing = tf.squeeze(tf.where(tf.equal(tf.math.bincount(given[BAG]), 0)), -1)
             problem = ["bags without a sentence; their numbers:", missing]
             with tf.control_dependencies([tf.debugging.Assert(tf.equal(tf.size(missing), 0), problem)]):
-                given = {name: tf.identity(array) for name, array in given.items()}
-            return {"probabilities": core(given)}
+                return core({name: tf.identity(array) for name, array in given.items()})
 
-        specs = tuple(tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in self.core_specs.items())
-        return {DEFAULT_SIGNATURE: Endpoint(serve, specs)}
+        return super().endpoints(without_gaps)
 
     def probes(self) -> Probes:
         arrays = self.arrays(self._probes)
@@ -131,12 +116,7 @@ class BagForm(Form):
 
     def check_ids(self, keras_model, signatures) -> None:
         stored = relation_encoding_from_json(self.encoding_json).encode(self._probes).arrays
-        for name, array in self._encoding.encode(self._probes).arrays.items():
-            if not np.array_equal(stored[name], array):
-                raise ExportError(
-                    f"the stored tokenizer encodes a probe text otherwise than the training's ({name}); it is not "
-                    "exportable"
-                )
+        require_same(stored, self._encoding.encode(self._probes).arrays, "the stored tokenizer")
 
     def arrays(self, samples: Sequence[BagSentence]) -> dict[str, np.ndarray]:
         arrays = self._encoding.encode(samples).arrays
@@ -149,7 +129,6 @@ class BagForm(Form):
 
     def graded(self, probabilities, samples, labels, threshold) -> tuple[float, int]:
         """A bag counts as right where its most likely relation is one of its own."""
-        del threshold
         own = {sample.pair: sample.relations for sample in samples}
         right = [labels[best] in names for best, names in zip(probabilities.argmax(-1), own.values(), strict=True)]
         return float(np.mean(right)), len(right)

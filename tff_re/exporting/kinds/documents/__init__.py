@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from datasets.documents.scoring import NOTHING
+from datasets import json_values
+from datasets.documents.corpus import DocumentCorpus
+from datasets.documents.encoding import DocumentEncoding, identified_pairs
+from datasets.documents.loading import load_documents
+from datasets.documents.scoring import NOTHING, gold_facts
 from datasets.encoding_files import document_encoding_from_json
-from datasets.json_values import Fail, field
+from datasets.json_values import Fail
 from tff_re.errors import UserError
+from tff_re.exporting.card import file_uses
 from tff_re.exporting.kind import Kind, check_strings, checked_encoding
-from tff_re.exporting.kinds.documents.predictor import DocumentPredictor
 from tff_re.exporting.layout import ENCODING_FILE, REMEDY
-from tff_re.exporting.uses import FileUse, file_uses
+from tff_re.exporting.predictors import CorpusPredictor, Score, in_batches
+
+DOCUMENTS_AT_ONCE = 4
 
 _ARRAYS = """arrays = dict.fromkeys(("input_ids", "attention_mask"), tf.ones([1, 8], tf.int32))
 arrays.update(mention_place=tf.constant([[1, 4, 6]]), mention_entity=tf.constant([[0, 1, 0]]))
@@ -31,25 +41,115 @@ from {threshold}. `{encoding}` has the tokenizer (`tokenizer` is what the
 library tokenizers reads) and the marker. Texts are encoded outside, so that the model needs nothing but TensorFlow."""
 
 
+@dataclass(frozen=True)
+class PairPrediction:
+    """What the model says about two entities of a document.
+
+    Attributes:
+      document_id, head_id, tail_id: identifiers.
+      labels: the relations whose probability reaches the export's threshold; often none.
+      probability: the highest of all relations.
+      probabilities: relation to probability, each on its own.
+    """
+
+    document_id: str
+    head_id: str
+    tail_id: str
+    labels: tuple[str, ...]
+    probability: float
+    probabilities: dict[str, float] = field(repr=False)
+
+
+class DocumentPredictor(CorpusPredictor):
+    """An exported model of documents: which relations every pair of their entities has."""
+
+    takes, data_sets = "documents with their entities", "documents"
+    columns = ("document", "head", "tail", "label", "probability")
+    numbers = ("probability",)
+    encoding: DocumentEncoding
+
+    @property
+    def threshold(self) -> float:
+        """The probability from which on a relation is predicted; the run's dev documents chose it. Infinity, for which
+        JSON has null, where no probability found a stated relation."""
+        value = self._details["threshold"]
+        return math.inf if value is None else float(value)
+
+    def predict_file(
+        self, path: str | os.PathLike, *, dataset: str | None = None, label: str | None = None
+    ) -> list[PairPrediction]:
+        """The prediction for each candidate pair of each document of a file in PubTator's form.
+
+        Args:
+          path: the file. Its relations, if it has any, are not looked at by the model.
+          dataset: a data set of documents, which says of what kinds a pair's entities are; the run's if not given.
+          label: one of the data set's label choices; the run's if not given.
+
+        Raises:
+          DataError: the file is missing or malformed.
+        """
+        return self.predict(self.read(path, dataset=dataset, label=label))
+
+    def read(self, path: str | os.PathLike, *, dataset: str | None = None, label: str | None = None) -> DocumentCorpus:
+        """The documents of a file with their candidate pairs. Raises DataError."""
+        if dataset is None:
+            dataset, label = self.dataset, label or self._details.get("label")
+        return load_documents(dataset, path=path, label=label, split="given")
+
+    def predict(self, corpus: DocumentCorpus) -> list[PairPrediction]:
+        """The prediction for each candidate pair, document after document."""
+        found = []
+        for sample, scores in zip(corpus.samples, self.scores(corpus), strict=True):
+            for pair, row in zip(sample.pairs, scores, strict=True):
+                probabilities = self._named(row)
+                labels = tuple(label for label, value in probabilities.items() if value >= self.threshold)
+                found.append(PairPrediction(*sample.pair_ids(pair), labels, float(row.max()), probabilities))
+        return found
+
+    def cells(self, prediction: PairPrediction) -> tuple[str, ...]:
+        ids = prediction.document_id, prediction.head_id, prediction.tail_id
+        return (*ids, ", ".join(prediction.labels) or "-", f"{prediction.probability:.4f}")
+
+    def scores(self, corpus: DocumentCorpus) -> list[np.ndarray]:
+        """For each document float32 [P, R]: the probability of each relation of each of its pairs."""
+
+        def run(samples: list[Any]) -> np.ndarray:
+            arrays = self.encoding.encode(corpus, samples).arrays
+            return self._function(**{name: arrays[name] for name in self.description["arrays"]})
+
+        found = in_batches(run, corpus.samples, DOCUMENTS_AT_ONCE, lambda sample: len(sample.document.text))
+        return [scores[: len(sample.pairs)] for sample, scores in zip(corpus.samples, found, strict=True)]
+
+    def _score(self, file: Path, dataset: str, label: str | None) -> Score:
+        from tff_re.tasks.pair_metrics import pair_metrics  # TensorFlow is slow to import
+
+        corpus = self.read(file, dataset=dataset, label=label)
+        if corpus.relation_names != self.labels:
+            raise UserError(
+                f"{file}: its relations ({', '.join(corpus.relation_names)}) are not the model's "
+                f"({', '.join(self.labels)}); choose another --dataset"
+            )
+        pairs = identified_pairs(corpus.samples)
+        scores = np.zeros([len(pairs), max(map(len, pairs), default=0), len(self.labels)], np.float32)
+        for row, found in zip(scores, self.scores(corpus), strict=True):
+            row[: len(found)] = found
+        gold = gold_facts(corpus)
+        metrics = pair_metrics(scores, pairs, gold, self.threshold)
+        return Score(f"{len(pairs)} documents, {len(gold)} facts", {**metrics, "threshold": self.threshold})
+
+
 class DocumentKind(Kind):
-    names = ("documents",)
-    predictor = DocumentPredictor
+    names, predictor, form_name = ("documents",), DocumentPredictor, "DocumentForm"
     of_mentions = True
     probability = "sigmoid"
 
-    @property
-    def form(self):
-        from tff_re.exporting.kinds.documents.form import DocumentForm
-
-        return DocumentForm
-
     def check(self, description: Mapping[str, Any], fail: Fail) -> None:
-        check_strings(field(description, "arrays", list, fail), '"arrays"', fail)
+        check_strings(json_values.field(description, "arrays", list, fail), '"arrays"', fail)
         details = description.get("details") or {}
         if "threshold" not in details:
             raise fail('has no "details.threshold"', remedy=REMEDY)
-        value = details["threshold"]  # null is infinity, which JSON has not: no relation is predicted
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not _finite(value)):
+        value = 0.0 if details["threshold"] is None else details["threshold"]  # null is infinity, which JSON has not
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
             raise fail('"details.threshold" is no number', remedy=REMEDY)
 
     def encoding(self, value: Any, source: Mapping[str, Any], fail: Fail) -> Any:
@@ -60,7 +160,8 @@ class DocumentKind(Kind):
 
     def uses(self, description: Mapping[str, Any]) -> list[str]:
         threshold = threshold_in_words(description["details"].get("threshold"))
-        use = FileUse(
+        return file_uses(
+            description,
             file="documents.pubtator",
             shown="prediction.document_id, prediction.head_id, prediction.tail_id, prediction.labels",
             answer="for each pair of entities of each document the relations whose probability reaches the threshold",
@@ -69,14 +170,12 @@ class DocumentKind(Kind):
             layers=(f"tff_re.models.{description['model']}",),
             explanation=_EXPLANATION.format(threshold=threshold, encoding=ENCODING_FILE),
         )
-        return file_uses(description, use)
 
     def details(self, experiment, weights, dev) -> dict[str, Any]:
-        """`threshold`: the probability from which on a relation is predicted, the best on dev.
+        """`threshold`: the probability from which on a relation is predicted, the best on dev for the exported model.
 
-        It is chosen by the scores of the exported model, not read from metrics.csv: the run's may be another
-        precision's, and a run of an earlier version has one of the scores itself as its threshold, which rounding can
-        miss.
+        Not that of metrics.csv: the run's may be another precision's, and a run of an earlier version has one of the
+        scores itself as its threshold, which rounding can miss.
         """
         from tff_re.tasks.held_out import DEV
         from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD
@@ -102,10 +201,3 @@ def threshold_in_words(value: float | None) -> str:
     if value >= NOTHING:
         return f"{value:g} on, so that none is: the run's dev documents state nothing that the model could find"
     return f"{value:.6g} on, a threshold chosen on the run's dev documents, midway between two of their scores"
-
-
-def _finite(value: float) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # a whole number of hundreds of digits
-        return False

@@ -13,9 +13,9 @@ from datasets.documents.pairs import PairRule, document_corpus
 from datasets.documents.records import Document, EntityMention
 from datasets.documents.scoring import gold_facts, score_pairs
 from datasets.encoding_files import document_encoding_from_json, document_encoding_to_json
-from tff_re.exporting.forms import Core, Endpoint, Form, Probes, traced_once
+from tff_re.exporting.forms import Form, Probes, require_same, traced_once
 from tff_re.exporting.layout import DEFAULT_SIGNATURE
-from tff_re.exporting.places import ExportError
+from tff_re.exporting.places import MISFIT, NEEDED, ExportError
 from tff_re.models.document_layers import PairProbabilities
 from tff_re.models.inputs import DocumentInput
 
@@ -40,14 +40,7 @@ class DocumentForm(Form):
     measure, unit, sample_unit = "f1", "documents", "documents"
     at_once = 4
 
-    def __init__(
-        self,
-        trained: tf.keras.Model,
-        plain: tf.keras.Model,
-        inputs: DocumentInput,
-        encoding: DocumentEncoding,
-        probes: Sequence[DocumentSample],
-    ):
+    def __init__(self, trained, plain, inputs, encoding, probes):
         self._encoding, self._inputs, self._trained = encoding, inputs, trained
         self._probes = list(probes[:MOST_PROBES]) or _made_up(inputs.num_relations)
         self.source = {
@@ -68,22 +61,13 @@ class DocumentForm(Form):
     @staticmethod
     def check(inputs: DocumentInput, encoding) -> None:
         if not isinstance(encoding, DocumentEncoding):
-            raise ExportError("a model of documents needs its encoding; pass the one it was trained with")
+            raise ExportError(NEEDED.format("documents"))
         if inputs.vocabulary_size < len(encoding.tokenizer):
-            raise ExportError("the encoding's vocabulary is not the model's; pass the one it was trained with")
+            raise ExportError(MISFIT)
 
     @staticmethod
     def models(module, options, inputs: DocumentInput, classes: int) -> tuple[tf.keras.Model, tf.keras.Model]:
         return module.build(options, inputs, classes), module.of_any_size(options, inputs)
-
-    def endpoints(self, core: Core) -> dict[str, Endpoint]:
-        names = list(self.core_specs)
-
-        def serve(*arrays):
-            return {"probabilities": core(dict(zip(names, arrays, strict=True)))}
-
-        specs = tuple(tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in self.core_specs.items())
-        return {DEFAULT_SIGNATURE: Endpoint(serve, specs)}
 
     def probes(self) -> Probes:
         arrays = self.arrays(self._probes)
@@ -97,12 +81,7 @@ class DocumentForm(Form):
 
     def check_ids(self, keras_model, signatures) -> None:
         stored = self._encoded(document_encoding_from_json(self.encoding_json), self._probes).arrays
-        for name, array in self._encoded(self._encoding, self._probes).arrays.items():
-            if not np.array_equal(stored[name], array):
-                raise ExportError(
-                    f"the stored tokenizer encodes a probe text otherwise than the training's ({name}); it is not "
-                    "exportable"
-                )
+        require_same(stored, self._encoded(self._encoding, self._probes).arrays, "the stored tokenizer")
 
     def arrays(self, samples: Sequence[DocumentSample]) -> dict[str, np.ndarray]:
         arrays = self._encoded(self._encoding, samples).arrays
@@ -122,14 +101,9 @@ class DocumentForm(Form):
         return encoding.encode(DocumentCorpus("probes", tuple(samples), relations), widths=widths)
 
     def _widths(self) -> Widths:
-        needed = self.arrays(self._probes)
-        own = Widths(*(needed[name].shape[1] for name in ("input_ids", "mention_place", "pair_head")))
-        inputs = self._inputs
-        return Widths(
-            max(own.pieces, inputs.max_length),
-            max(own.mentions, inputs.max_mentions),
-            max(own.pairs, inputs.max_pairs),
-        )
+        needed, inputs = self.arrays(self._probes), self._inputs
+        own = (needed[name].shape[1] for name in ("input_ids", "mention_place", "pair_head"))
+        return Widths(*map(max, own, (inputs.max_length, inputs.max_mentions, inputs.max_pairs)))
 
 
 def _without_labels(model: tf.keras.Model, names: Sequence[str], relations: int) -> tf.keras.Model:

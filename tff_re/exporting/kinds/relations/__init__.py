@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from datasets.errors import DataError
 from datasets.json_values import Fail, field
+from datasets.relations.loading import load_relations
+from datasets.relations.records import UNKNOWN_TYPE, RelationMention
+from datasets.text.relation_layout import from_inline_markers
+from tff_re.exporting.card import Use, uses
 from tff_re.exporting.kind import Kind, check_strings
-from tff_re.exporting.kinds.relations.predictor import RelationPredictor
+from tff_re.exporting.kinds.texts import string_of
 from tff_re.exporting.layout import DESCRIPTION_FILE, KERAS_FILE, REMEDY, SAVED_MODEL_FOLDER
-from tff_re.exporting.uses import Use, uses
+from tff_re.exporting.predictors import PredictionError, Predictor
 
 PIECES, WORDS = "relation_pieces", "relation_words"
 
@@ -41,18 +49,57 @@ _SPANS = "head=tf.constant([[0, 7]]), tail=tf.constant([[17, 22]])"
 _IMPORT_TEXT = "import tensorflow_text  # the SavedModel's tokenizer is made of its operations\n"
 
 
+class RelationPredictor(Predictor):
+    """An exported model of sentence relations."""
+
+    takes, data_sets = "two mentions in a text", "relations"
+    batch_size = 32
+
+    @property
+    def blind(self) -> bool:
+        """Whether it reads the mentions' types in place of the mentions."""
+        return bool(self.description["input"].get("blind"))
+
+    def _prepared(self, text: Any) -> RelationMention:
+        if isinstance(text, RelationMention):
+            return text
+        given = text if isinstance(text, Mapping) else {}
+        plain = string_of(text)
+        types = tuple(given.get(name) for name in ("head_type", "tail_type"))
+        if self.blind and not all(isinstance(kind, str) and kind.strip() for kind in types):
+            raise PredictionError("has no head_type and tail_type, which the model reads for the mentions; give them")
+        types = [kind if isinstance(kind, str) and kind.strip() else UNKNOWN_TYPE for kind in types]
+        if not any(name in given for name in ("head", "tail")):
+            problem = None
+            try:
+                return from_inline_markers(plain, *types, markers=tuple(self.description["input"]["markers"]))
+            except DataError as error:
+                problem = _reason(error)
+            raise PredictionError(problem)
+        spans = [_span(given.get(name), name, len(plain)) for name in ("head", "tail")]
+        return RelationMention("text", "text", plain, *spans, *types, "", 0)
+
+    def _inputs(self, values: Sequence[RelationMention]) -> dict[str, Any]:
+        return span_inputs(values, self.blind)
+
+    @staticmethod
+    def _length(value: RelationMention) -> int:
+        return len(value.text)
+
+    def _examples(self, file: Path, dataset: str, label: str | None) -> tuple[Any, Sequence[Any]]:
+        corpus = load_relations(dataset, path=file, label=label, split="given")
+        return corpus, corpus.samples
+
+    def _positive_labels(self, corpus: Any) -> tuple[int, ...]:
+        left_out = {name for i, name in enumerate(corpus.label_names) if i not in set(corpus.positive_labels)}
+        return tuple(i for i, name in enumerate(self.labels) if name not in left_out)
+
+
 class RelationKind(Kind):
-    names = (PIECES, WORDS)
-    predictor = RelationPredictor
+    names, predictor, form_name = (PIECES, WORDS), RelationPredictor, "RelationForm"
     signature = "spans"
     of_mentions = True
     cut = "around the mentions"
-
-    @property
-    def form(self):
-        from tff_re.exporting.kinds.relations.form import RelationForm
-
-        return RelationForm
 
     def check(self, description: Mapping[str, Any], fail: Fail) -> None:
         source = description["input"]
@@ -92,3 +139,35 @@ class RelationKind(Kind):
             before if SAVED_MODEL_FOLDER in description["forms"] else None,
         )
         return uses(description, saved_model, keras)
+
+
+def span_inputs(mentions: Sequence[RelationMention], blind: bool) -> dict[str, Any]:
+    """The inputs of the signature `spans` by name."""
+    inputs: dict[str, Any] = {
+        "text": [mention.text for mention in mentions],
+        "head": np.array([mention.head for mention in mentions], np.int32).reshape(-1, 2),
+        "tail": np.array([mention.tail for mention in mentions], np.int32).reshape(-1, 2),
+    }
+    if blind:
+        inputs["head_type"] = [mention.head_type for mention in mentions]
+        inputs["tail_type"] = [mention.tail_type for mention in mentions]
+    return inputs
+
+
+def _span(value: Any, name: str, length: int) -> tuple[int, int]:
+    good = (
+        isinstance(value, Sequence)
+        and len(value) == 2
+        and all(isinstance(place, int) and not isinstance(place, bool) for place in value)
+        and 0 <= value[0] < value[1] <= length
+    )
+    if not good:
+        raise PredictionError(
+            f'has no span "{name}" in its {length} characters; give [start, end] with 0 <= start < end <= length'
+        )
+    return value[0], value[1]
+
+
+def _reason(error: DataError) -> str:
+    reason = "has a mention that is empty" if error.record else error.reason
+    return f"{reason}; {error.remedy}" if error.remedy else reason

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,12 @@ from datasets.relations.records import RelationMention
 from datasets.text.relation_encoding import RelationEncoding
 from datasets.text.relation_layout import with_inline_markers
 from datasets.text.tokenizer_tables import TokenizerTables, tables_of
-from tff_re.exporting.forms import HALF_TOLERANCE, Core, Endpoint, Form, Probes, softmax_of, traced_once
+from tff_re.exporting.forms import HALF_TOLERANCE, Core, Form, Probes, require_same, softmax_of, traced_once
 from tff_re.exporting.in_graph.marked_text import MarkedText
-from tff_re.exporting.kinds.relations import PIECES, WORDS
-from tff_re.exporting.kinds.relations.predictor import span_inputs
+from tff_re.exporting.kinds.relations import PIECES, WORDS, span_inputs
 from tff_re.exporting.layout import DEFAULT_SIGNATURE
-from tff_re.exporting.places import ExportError
+from tff_re.exporting.places import MISFIT, NEEDED, ExportError
+from tff_re.exporting.quantised import signature_of
 from tff_re.models.inputs import HiddenRelationInput, RelationInput
 from tff_re.models.text_layers import forget_initial_values, is_stock
 
@@ -56,14 +56,7 @@ class RelationForm(Form):
     inputs = (RelationInput, HiddenRelationInput)
     whole = staticmethod(behind_frozen_layers)
 
-    def __init__(
-        self,
-        trained: tf.keras.Model,
-        plain: tf.keras.Model,
-        inputs: RelationInput | HiddenRelationInput,
-        encoding: RelationEncoding,
-        probes: Sequence[RelationMention],
-    ):
+    def __init__(self, trained, plain, inputs, encoding, probes):
         relation, tables = relation_input(inputs), _tables(encoding)
         if relation is not inputs:
             self.tolerance = HALF_TOLERANCE
@@ -94,44 +87,33 @@ class RelationForm(Form):
     @staticmethod
     def check(inputs: RelationInput | HiddenRelationInput, encoding) -> None:
         if not isinstance(encoding, RelationEncoding):
-            raise ExportError("a model of sentence relations needs its encoding; pass the one it was trained with")
+            raise ExportError(NEEDED.format("sentence relations"))
         relation, tables = relation_input(inputs), _tables(encoding)
         largest = max(int(tables.ids.max()), *tables.marker_ids)
         if relation.max_length != encoding.max_length or relation.vocabulary_size <= largest:
-            raise ExportError(
-                "the encoding's vocabulary or length is not the model's; pass the one it was trained with"
-            )
+            raise ExportError(MISFIT)
 
-    @property
-    def _type_specs(self) -> tuple[tf.TensorSpec, ...]:
-        names = ("head_type", "tail_type") if self._encoding.blind else ()
-        return tuple(tf.TensorSpec([None], tf.string, name) for name in names)
-
-    def endpoints(self, core: Core) -> dict[str, Endpoint]:
+    def endpoints(self, core: Core) -> dict[str, Callable]:
         text = tf.TensorSpec([None], tf.string, "text")
-        spans = tuple(tf.TensorSpec([None, 2], tf.int32, name) for name in ("head", "tail"))
-        names = list(self.core_specs)
+        names = ("head_type", "tail_type") if self._encoding.blind else ()
+        types = [tf.TensorSpec([None], tf.string, name) for name in names]
+        with_spans = [text, *(tf.TensorSpec([None, 2], tf.int32, name) for name in ("head", "tail")), *types]
         from_spans = traced_once(self._marked_text.from_spans)
 
+        @tf.function(input_signature=[text, *types], autograph=False)
         def serve(text, *types):
             return {"probabilities": core(self._marked_text.from_markers(text, types))}
 
+        @tf.function(input_signature=with_spans, autograph=False)
         def serve_spans(text, head, tail, *types):
             return {"probabilities": core(from_spans(text, head, tail, types))}
 
-        def serve_encoded(*arrays):
-            return {"probabilities": core(dict(zip(names, arrays, strict=True)))}
-
-        def only_encode(text, head, tail, *types):
+        @tf.function(input_signature=with_spans, autograph=False)
+        def encode(text, head, tail, *types):
             return from_spans(text, head, tail, types)
 
-        arrays = tuple(tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in self.core_specs.items())
-        return {
-            DEFAULT_SIGNATURE: Endpoint(serve, (text, *self._type_specs)),
-            "spans": Endpoint(serve_spans, (text, *spans, *self._type_specs)),
-            "encoded": Endpoint(serve_encoded, arrays),
-            "encode": Endpoint(only_encode, (text, *spans, *self._type_specs)),
-        }
+        of_arrays = signature_of(core, self.core_specs)
+        return {DEFAULT_SIGNATURE: serve, "spans": serve_spans, "encoded": of_arrays, "encode": encode}
 
     def probes(self) -> Probes:
         # Evenly over all; each kind of made-up text is among them.
@@ -145,18 +127,12 @@ class RelationForm(Form):
         return Probes(arrays, arrays, {DEFAULT_SIGNATURE: inline, "spans": calls, "encoded": arrays}, expected)
 
     def check_ids(self, keras_model, signatures) -> None:
-        encode = None if signatures is None else signatures["encode"]
-        if encode is None:
+        if signatures is None:
             return
         for start in range(0, len(self._probes), BATCH):
             part = self._probes[start : start + BATCH]
-            found = encode(**{name: tf.constant(value) for name, value in self._inputs(part).items()})
-            for name, array in self.arrays(part).items():
-                if not np.array_equal(found[name].numpy(), array):
-                    raise ExportError(
-                        "the exported graph encodes a probe text otherwise than the training tokenizer "
-                        f"({name}); the tokenizer is not exportable"
-                    )
+            found = signatures["encode"](**{name: tf.constant(value) for name, value in self._inputs(part).items()})
+            require_same(found, self.arrays(part), "the exported graph")
 
     def arrays(self, samples: Sequence[RelationMention]) -> dict[str, np.ndarray]:
         arrays = self._encoding.encode(samples).arrays

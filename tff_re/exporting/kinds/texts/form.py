@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tff_re.exporting.forms import Core, Endpoint, Form, Probes, softmax_of, stock
+from tff_re.exporting.forms import Core, Form, Probes, softmax_of, stock
 from tff_re.exporting.layout import DEFAULT_SIGNATURE
-from tff_re.exporting.places import ExportError
+from tff_re.exporting.places import MISFIT, NEEDED, ExportError
 from tff_re.models.inputs import TokenInput
 
 _SPLITS = {"words": "whitespace", "characters": "character"}
@@ -26,7 +26,7 @@ class TextForm(Form):
 
     inputs = (TokenInput,)
 
-    def __init__(self, trained: tf.keras.Model, plain: tf.keras.Model, inputs: TokenInput, encoding, probes):
+    def __init__(self, trained, plain, inputs, encoding, probes):
         self._trained, self._encoding, self._probes = trained, encoding, list(probes)
         self.source = {
             "name": "text",
@@ -59,12 +59,10 @@ class TextForm(Form):
     @staticmethod
     def check(inputs: TokenInput, encoding) -> None:
         if encoding is None:
-            raise ExportError("a model of texts needs its encoding; pass the one it was trained with")
+            raise ExportError(NEEDED.format("texts"))
         words = encoding.vocabulary.words
         if inputs.max_length != encoding.max_length or inputs.vocabulary_size != len(words) + 2:
-            raise ExportError(
-                "the encoding's vocabulary or length is not the model's; pass the one it was trained with"
-            )
+            raise ExportError(MISFIT)
         # Keras would take '[UNK]' for a word of its own and shift all ids after it.
         if len(set(words)) != len(words) or any(word in _RESERVED for word in words):
             raise ExportError("the vocabulary holds a word twice, an empty one or '[UNK]'; build it without them")
@@ -72,11 +70,12 @@ class TextForm(Form):
         if any(word.endswith("\x00") for word in words):
             raise ExportError("the vocabulary holds a word that ends with NUL; remove NUL characters from the texts")
 
-    def endpoints(self, core: Core) -> dict[str, Endpoint]:
+    def endpoints(self, core: Core) -> dict[str, Callable]:
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")], autograph=False)
         def serve(text):
             return {"probabilities": core({"tokens": tf.cast(self._to_ids(text), tf.int32)})}
 
-        return {DEFAULT_SIGNATURE: Endpoint(serve, (tf.TensorSpec([None], tf.string, "text"),))}
+        return {DEFAULT_SIGNATURE: serve}
 
     def probes(self) -> Probes:
         texts, ids = self._texts_and_ids()
@@ -86,18 +85,16 @@ class TextForm(Form):
     def check_ids(self, keras_model, signatures) -> None:
         layer = self._to_ids if keras_model is None else keras_model.get_layer("ids")
         texts, ids = self._texts_and_ids()
-        problem = None
-        if not np.array_equal(layer(tf.constant(texts)).numpy(), ids):
-            problem = "a probe text"
         words = self._encoding.vocabulary.words
-        for start in range(0, len(words), 2048):
-            part = words[start : start + 2048]
-            if not np.array_equal(layer(tf.constant(part)).numpy()[:, 0], np.arange(start + 2, start + 2 + len(part))):
-                problem = "a word of the vocabulary"
-        if problem is not None:
-            raise ExportError(
-                f"the exported graph gives {problem} other ids than the encoding; the encoding is not exportable"
-            )
+        known = [layer(tf.constant(words[i : i + 2048])).numpy()[:, 0] for i in range(0, len(words), 2048)]
+        for what, found, own in (
+            ("a probe text", layer(tf.constant(texts)).numpy(), ids),
+            ("a word of the vocabulary", np.concatenate(([], *known)), np.arange(2, len(words) + 2)),
+        ):
+            if not np.array_equal(found, own):
+                raise ExportError(
+                    f"the exported graph gives {what} other ids than the encoding; the encoding is not exportable"
+                )
 
     def arrays(self, samples: Sequence[Any]) -> dict[str, np.ndarray]:
         return {"tokens": self._encoding.encode([sample.text for sample in samples])}

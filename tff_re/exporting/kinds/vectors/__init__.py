@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from datasets.json_values import Fail, field
+from tff_re.exporting.card import Use, uses
 from tff_re.exporting.kind import Kind
-from tff_re.exporting.kinds.vectors.predictor import VectorPredictor
 from tff_re.exporting.layout import DESCRIPTION_FILE, REMEDY
-from tff_re.exporting.uses import Use, uses
+from tff_re.exporting.predictors import Prediction, PredictionError, Predictor
+
+
+class VectorPredictor(Predictor):
+    """An exported model of feature vectors."""
+
+    takes, data_sets = "feature vectors", None
+
+    def predict_each(self, texts: Sequence[Any]) -> list[Prediction | PredictionError]:
+        raise PredictionError("the model takes feature vectors, not texts; use predict_vectors")
+
+    def predict_vectors(self, x: np.ndarray) -> list[Prediction]:
+        x, width = np.asarray(x, np.float32), self.description["input"]["width"]
+        if x.ndim != 2 or x.shape[1] != width:
+            raise PredictionError(f"the vectors have shape {x.shape}; the model takes [n, {width}]")
+        return self._predictions(x)
 
 
 class VectorKind(Kind):
-    names = ("vectors",)
-    predictor = VectorPredictor
-
-    @property
-    def form(self):
-        from tff_re.exporting.kinds.vectors.form import VectorForm
-
-        return VectorForm
+    names, predictor, form_name = ("vectors",), VectorPredictor, "VectorForm"
 
     def check(self, description: Mapping[str, Any], fail: Fail) -> None:
         if field(description["input"], "width", int, fail) < 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from tff_re.exporting.forms import Core, Endpoint, Form, Probes, softmax_of, stock
+from tff_re.exporting.forms import Form, Probes, softmax_of, stock
 from tff_re.exporting.layout import DEFAULT_SIGNATURE
 from tff_re.exporting.places import ExportError
 from tff_re.models.inputs import DenseInput
@@ -16,7 +16,7 @@ class VectorForm(Form):
 
     inputs = (DenseInput,)
 
-    def __init__(self, trained: tf.keras.Model, plain: tf.keras.Model, inputs: DenseInput, encoding, probes):
+    def __init__(self, trained, plain, inputs, encoding, probes):
         self._width, self._trained = inputs.width, trained
         self.source = {"name": "x", "kind": "vectors", "width": inputs.width}
         self.encoding_json = "null"
@@ -30,12 +30,6 @@ class VectorForm(Form):
     def check(inputs: DenseInput, encoding) -> None:
         if encoding is not None:
             raise ExportError("a model of feature vectors has no text encoding; pass encoding=None")
-
-    def endpoints(self, core: Core) -> dict[str, Endpoint]:
-        def serve(x):
-            return {"probabilities": core({"x": x})}
-
-        return {DEFAULT_SIGNATURE: Endpoint(serve, (tf.TensorSpec([None, self._width], tf.float32, "x"),))}
 
     def probes(self) -> Probes:
         x = np.random.default_rng(0).standard_normal([16, self._width]).astype(np.float32)
