@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
-from tensorflow.python.tools import saved_model_utils
 from transformers import AutoTokenizer
 
 from computations.bag_evaluation import POOLINGS
@@ -192,18 +190,6 @@ def with_weights(model, weights):
         for variable, value in zip(getattr(model, f"{group}_variables"), getattr(weights, group), strict=True):
             variable.assign(value)
     return model
-
-
-def signature_of(folder: Path, name: str = "serving_default") -> tuple[dict, dict]:
-    """What a server reads of a signature: the inputs and the outputs, name -> (type, shape)."""
-    graph = saved_model_utils.get_meta_graph_def(str(folder), "serve")
-    return tuple(
-        {
-            key: (tf.dtypes.as_dtype(tensor.dtype).name, [d.size for d in tensor.tensor_shape.dim])
-            for key, tensor in tensors.items()
-        }
-        for tensors in (graph.signature_def[name].inputs, graph.signature_def[name].outputs)
-    )
 
 
 def printed_by_the_card(folder: Path, *files: Path) -> list[tuple]:

@@ -14,13 +14,7 @@ from computations.bag_evaluation import POOLINGS
 from datasets.bags.loading import load_bags, load_unlabelled_bags
 from tests.bags_for_tests import HIDDEN, data_folder, nyt10_lines, share_all, write_lines
 from tests.documents_for_tests import write_documents
-from tests.exports_for_tests import (
-    arguments,
-    assert_without,
-    export_of,
-    printed_by_the_card,
-    with_weights,
-)
+from tests.exports_for_tests import arguments, assert_without, export_of, printed_by_the_card, with_weights
 from tests.models.encoders_for_tests import encoder
 from tests.recipe_data_for_tests import data_folder as recipe_data_folder
 from tests.upper_floors import command, refusal
@@ -219,24 +213,20 @@ def test_what_does_not_fit_is_refused(made, capsys, tmp_path):
     bags, documents = made("bags").export, made("documents").export
     refusal(command(capsys, "predict", bags, "Ann visits Bonn"), "takes bags of sentences, not texts", "--file alone")
     refusal(command(capsys, "predict", documents), "takes documents with their entities, not texts")
-    file = BAGS
-    refusal(command(capsys, "predict", bags, "--file", file, "--head-type", "x"), "are for texts")
-    refusal(command(capsys, "predict", bags, "--file", file, "--dataset", "cdr"), "data set cdr: holds no bags")
-    refusal(command(capsys, "predict", documents, "--file", file), "nyt10_test.txt")
+    refusal(command(capsys, "predict", bags, "--file", BAGS, "--head-type", "x"), "are for texts")
+    refusal(command(capsys, "predict", bags, "--file", BAGS, "--dataset", "cdr"), "data set cdr: holds no bags")
+    refusal(command(capsys, "predict", documents, "--file", BAGS), "nyt10_test.txt")
     refusal(command(capsys, "predict", bags, "--file", tmp_path / "none"), f"{tmp_path / 'none'}: no such file")
     broken = tmp_path / "broken.jsonl"
     broken.write_text(json.dumps({"text": HIDDEN, "h": {}}) + "\n", "utf-8")
     assert HIDDEN not in refusal(command(capsys, "predict", bags, "--file", broken), "broken.jsonl: line 1")
-    refusal(
-        command(capsys, "evaluate", bags, "--file", file, "--dataset", "cdr"),
-        "takes bags of sentences, the data set 'cdr'",
-    )
-    refusal(command(capsys, "evaluate", bags, "--file", file, "--label", "x"), "has no label choices")
+    typed = command(capsys, "evaluate", bags, "--file", BAGS, "--dataset", "cdr")
+    refusal(typed, "takes bags of sentences, the data set 'cdr'")
+    refusal(command(capsys, "evaluate", bags, "--file", BAGS, "--label", "x"), "has no label choices")
     (tmp_path / "nyt10_rel2id.json").write_text(json.dumps({"NA": 0, "/c/other": 1}), "utf-8")
     other = tmp_path / "other.jsonl"
-    other.write_text(
-        "".join(json.dumps({**line, "relation": "/c/other"}) + "\n" for line in nyt10_lines(range(2))), "utf-8"
-    )
+    lines = [json.dumps({**line, "relation": "/c/other"}) + "\n" for line in nyt10_lines(range(2))]
+    other.write_text("".join(lines), "utf-8")
     refusal(command(capsys, "evaluate", bags, "--file", other), "1 of its 2 relations are not among the model's 3")
     none = write_lines(tmp_path / "more" / "none.jsonl", nyt10_lines(range(0, 9, 3)))
     refusal(command(capsys, "evaluate", bags, "--file", none), "none of its 3 pairs is related")

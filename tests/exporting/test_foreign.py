@@ -59,11 +59,11 @@ def text_tasks():
         values = np.eye(4, dtype=np.float32) if encoding is None else list(texts.HARD_TEXTS)
         sent = values.tolist() if encoding is None else [encoding.prepare(text) for text in values]
         expected = texts.expected_probabilities(given, values)
-        yield [str(folder), "serving_default", {given_name(folder): sent}, True, False], expected, close
-
-
-def given_name(folder):
-    return json.loads((folder / "export.json").read_text("utf-8"))["input"]["name"]
+        yield (
+            [str(folder), "serving_default", {"x" if encoding is None else "text": sent}, True, False],
+            expected,
+            close,
+        )
 
 
 def relation_tasks():

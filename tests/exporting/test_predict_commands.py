@@ -28,11 +28,6 @@ def exported():
     return export_of("lstm of relations")
 
 
-@pytest.fixture(scope="module")
-def blind():
-    return export_of("blinded relations of words")
-
-
 def rows(text):
     return [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if line.startswith("│")]
 
@@ -66,9 +61,8 @@ def test_bad_lines_do_not_stop_the_others(capsys, exported, tmp_path, monkeypatc
     typed = command(capsys, "predict", exported, "--file", path, "--json")
     assert refusal(typed, f"{path}: line 2 holds the marker <e1> 0 times", "(and 2 more)")
     found = [json.loads(line) for line in typed.out.splitlines()]
-    assert [("label" in value, value["line"]) for value in found] == [
-        (True, 1), (False, 2), (False, 3), (False, 4), (True, 5)
-    ]  # fmt: skip
+    assert [value["line"] for value in found] == [1, 2, 3, 4, 5]
+    assert ["label" in value for value in found] == [True, False, False, False, True]
     assert "is not UTF-8 at byte 3" in found[2]["error"]
     assert SECRET not in typed.out + typed.err
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes()), "utf-8"))
@@ -97,7 +91,8 @@ def test_bad_json_lines(capsys, exported, tmp_path):
         assert reason in found["error"]
 
 
-def test_types_for_a_blinded_model(capsys, blind, tmp_path):
+def test_types_for_a_blinded_model(capsys, tmp_path):
+    blind = export_of("blinded relations of words")
     refusal(command(capsys, "predict", blind, GOOD), "text number 1 has no head_type and tail_type")
     typed = command(capsys, "predict", blind, GOOD, "--head-type", "drug", "--tail-type", "gene", "--json")
     own = {"text": GOOD, "head_type": "drug", "tail_type": "gene"}
