@@ -463,7 +463,7 @@ def test_an_interrupted_write_leaves_no_complaint_behind(place, tmp_path, monkey
         asyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGINT)
         await asyncio.sleep(5)
 
-    monkeypatch.setattr(records._metrics, "release", release)
+    monkeypatch.setattr(records._managers["metrics"], "release", release)
     with pytest.raises(KeyboardInterrupt):
         records.release(1, {"a": 1.0}, {"b": 2.0})
     records.close()

@@ -39,10 +39,7 @@ class Records:
     """The files that a run writes while it trains. A kill at any moment leaves none half-written."""
 
     def __init__(self, folder: RunFolder, partition: str | None = None):
-        """Args:
-        folder: the run's.
-        partition: its digest, see `partition_digest`.
-        """
+        """`partition` is its digest, see `partition_digest`."""
         self._folder, self._partition = folder, partition
         self._loop = asyncio.new_event_loop()
         self._client_states: list[list[str]] | None = None
@@ -54,19 +51,13 @@ class Records:
             str(folder.checkpoints), prefix=_PREFIX, keep_total=2, keep_first=False
         )
 
-    # The files are opened when a round is written: files of an earlier run may have to be repaired first.
-
     @functools.cached_property
-    def _metrics(self):
-        return _csv(self._folder.metrics)
-
-    @functools.cached_property
-    def _timings(self):
-        return _csv(self._folder.timings)
-
-    @functools.cached_property
-    def _tensorboard(self):
-        return tff.program.TensorBoardReleaseManager(str(self._folder.tensorboard))
+    def _managers(self) -> dict:
+        """Opened when a round is written: files of an earlier run may have to be repaired first."""
+        mode = tff.program.CSVSaveMode.WRITE  # through a temporary file, so that a kill leaves the old rows
+        of_csv = functools.partial(tff.program.CSVFileReleaseManager, save_mode=mode, key_fieldname="round")
+        opened = {name: of_csv(str(getattr(self._folder, name))) for name in ("metrics", "timings")}
+        return {**opened, "tensorboard": tff.program.TensorBoardReleaseManager(str(self._folder.tensorboard))}
 
     def close(self) -> None:
         """Closes the event loop."""
@@ -78,14 +69,14 @@ class Records:
         Raises:
           UserError: a file was damaged during training.
         """
-        with translated(self._folder.path):
-            for name, values in (("metrics", metrics), ("timings", timings)):
-                try:
-                    self._run(getattr(self, f"_{name}").release(OrderedDict(sorted(values.items())), round_num))
-                except (ValueError, KeyError, TypeError, csv.Error):  # of reading the rows before
-                    require_undamaged(self._folder, name)
-                    raise
-            self._run(self._tensorboard.release(OrderedDict(sorted({**metrics, **timings}.items())), round_num))
+        released = {"metrics": metrics, "timings": timings, "tensorboard": {**metrics, **timings}}
+        with _translated(self._folder.path):
+            try:
+                for name, values in released.items():
+                    self._run(self._managers[name].release(OrderedDict(sorted(values.items())), round_num))
+            except (ValueError, KeyError, TypeError, csv.Error):  # of reading the rows before
+                require_undamaged(self._folder)
+                raise
 
     def release_client_states(
         self, round_num: int, label_names: Sequence[str], states: Mapping[str, Mapping[str, np.ndarray]]
@@ -101,19 +92,20 @@ class Records:
           UserError: the file, of the run before --resume, is not one of these classes.
         """
         if self._client_states is None:
-            self._client_states = _read_rows(self._folder, label_names) if self._folder.client_states.exists() else []
-        self._client_states = [row for row in self._client_states if int(row[0]) < round_num]
-        for client, values in states.items():
-            for name, value in values.items():
-                # NumPy writes a float32 as the shortest number that reads back as the same.
-                self._client_states.append([str(round_num), client, name, *map(str, np.asarray(value, np.float32))])
+            self._client_states = _read_rows(self._folder, label_names)
+        self._client_states = [row for row in self._client_states if int(row[0]) < round_num] + [
+            # NumPy writes a float32 as the shortest number that reads back as the same.
+            [str(round_num), client, name, *map(str, np.asarray(value, np.float32))]
+            for client, values in states.items()
+            for name, value in values.items()
+        ]
         rows = [[*_STATE_COLUMNS, *label_names], *self._client_states]
         write_text(self._folder.client_states, csv_text(rows))
 
     def save(self, round_num: int, program_state: OrderedDict) -> None:
         """Writes the checkpoint of a round, with a record of the files that a resume relies on."""
         record = record_of(self._folder, self._partition).packed()
-        with translated(self._folder.path):
+        with _translated(self._folder.path):
             self._run(self._states.save(OrderedDict(program_state, **{_RECORD: record}), round_num))
 
     def load_latest(self, structure: OrderedDict, *, resume: bool = True):
@@ -181,11 +173,6 @@ class Records:
             asyncio._set_running_loop(outer)
 
 
-def _csv(path: Path):
-    mode = tff.program.CSVSaveMode.WRITE  # through a temporary file, so that a kill leaves the old rows
-    return tff.program.CSVFileReleaseManager(str(path), save_mode=mode, key_fieldname="round")
-
-
 def read_client_states(folder: RunFolder, label_names: Sequence[str]) -> dict[str, dict[int, dict[str, np.ndarray]]]:
     """What a run recorded of its clients: name -> round -> client id -> float32 [C]; empty if it recorded nothing.
 
@@ -193,22 +180,22 @@ def read_client_states(folder: RunFolder, label_names: Sequence[str]) -> dict[st
       UserError: the file is damaged, or its columns are not these classes.
     """
     states: dict[str, dict[int, dict[str, np.ndarray]]] = {}
-    if folder.client_states.exists():
-        for round_num, client, name, *values in _read_rows(folder, label_names):
-            states.setdefault(name, {}).setdefault(int(round_num), {})[client] = np.array(values, np.float32)
+    for round_num, client, name, *values in _read_rows(folder, label_names):
+        states.setdefault(name, {}).setdefault(int(round_num), {})[client] = np.array(values, np.float32)
     return states
 
 
 def _read_rows(folder: RunFolder, label_names: Sequence[str]) -> list[list[str]]:
-    """Rows of client_states.csv below its heading."""
-    columns = [*_STATE_COLUMNS, *label_names]
+    """Rows of client_states.csv below its heading; none where there is no such file."""
     remedy = "remove it and the folder's checkpoints, then train with --resume"
     try:
         with open(folder.client_states, newline="", encoding="utf-8") as file:
             heading, *rows = list(csv.reader(file)) or [[]]
+    except FileNotFoundError:
+        return []
     except (UnicodeDecodeError, csv.Error):
         raise UserError(f"{folder.client_states}: is not a CSV file in UTF-8; {remedy}") from None
-    if heading != columns:
+    if heading != [*_STATE_COLUMNS, *label_names]:
         raise UserError(f"{folder.client_states}: its columns are not those of this run's classes; {remedy}")
     for number, row in enumerate(rows, 2):
         try:
@@ -219,7 +206,7 @@ def _read_rows(folder: RunFolder, label_names: Sequence[str]) -> list[list[str]]
 
 
 @contextlib.contextmanager
-def translated(folder: Path):
+def _translated(folder: Path):
     """TensorFlow's own errors for a full disk, as UserError with the remedy."""
     try:
         yield

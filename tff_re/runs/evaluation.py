@@ -33,13 +33,9 @@ class Evaluation:
 
 
 class Evaluator:
-    """Evaluates the weights of a round on one split; keeps the arranged examples between rounds."""
+    """Evaluates the weights of a round on one split, `test` or `train`; keeps the arranged examples between rounds."""
 
     def __init__(self, experiment: Experiment, split: str):
-        """Args:
-        experiment: what is evaluated.
-        split: `test` or `train`.
-        """
         self._computation = experiment.evaluation
         self._measures = experiment.prepared.measures
         self._ids, self._examples = arranged(experiment, split)
@@ -50,11 +46,7 @@ class Evaluator:
         return not self._ids
 
     def __call__(self, weights) -> Evaluation:
-        """Runs in the current execution context.
-
-        Args:
-          weights: ModelWeights.
-        """
+        """Of ModelWeights, in the current execution context."""
         per_client = self._computation(weights, self._examples)
         total = {name: np.sum([np.asarray(c[name]) for c in per_client], axis=0) for name in per_client[0]}
         metrics, quality = self._measures.metrics(total), self._measures.quality
@@ -78,12 +70,9 @@ class ServerEvaluation:
 
 
 class ServerEvaluator:
-    """Evaluates the weights of a round on the examples at the server; see `tff_re.tasks.held_out`."""
+    """Evaluates the weights of a round on the examples that the task holds at the server; see `HeldOut`."""
 
     def __init__(self, experiment: Experiment):
-        """Args:
-        experiment: one whose task holds examples at the server.
-        """
         self._held_out, self._computation = experiment.prepared.held_out, experiment.scoring
         self._examples = {split: self._held_out.examples(experiment.model, split) for split in self._held_out.splits}
 
@@ -93,11 +82,7 @@ class ServerEvaluator:
         return f"{DEV}/{self._held_out.criterion}" if DEV in self._held_out.splits else None
 
     def __call__(self, weights) -> ServerEvaluation:
-        """Runs in the current execution context.
-
-        Args:
-          weights: ModelWeights.
-        """
+        """Of ModelWeights, in the current execution context."""
         scores = {split: np.asarray(self._computation(weights, own)) for split, own in self._examples.items()}
         return ServerEvaluation(self._held_out.metrics(scores), scores)
 
@@ -106,35 +91,24 @@ class SelectionEvaluator:
     """How often a model selects sentences that state their relation, where that is known (made-up bags)."""
 
     def __init__(self, experiment: Experiment):
-        """Args:
-        experiment: one whose task knows which sentences state their relation.
-        """
         self._computation = experiment.selection
         _, self._examples = arranged(experiment, "train")
         self._truth = [known for known in experiment.prepared.truth if len(known)]
 
     def __call__(self, weights) -> dict[str, float]:
-        """Runs in the current execution context; of the rows of related pairs:
-
-        - `selection/true_share`: the share that is true;
-        - `selection/precision_alone`: that of the rows which each platform selects by itself, as ONE does;
-        - `selection/precision_across`: that of the rows which all platforms select together, as Lazy MIL does.
-
-        Args:
-          weights: ModelWeights.
-        """
-        everything = [np.ones(len(known), bool) for known in self._truth]
-        alone = [self._computation(weights, [examples])[0] for examples in self._examples]
-        across = self._computation(weights, self._examples)
-        return {
-            "selection/true_share": self._precision(everything),
-            "selection/precision_alone": self._precision(alone),
-            "selection/precision_across": self._precision(across),
+        """The share that is true, in the current execution context, of the rows of related pairs (`true_share`), of
+        those which each platform selects by itself, as ONE does (`precision_alone`), and of those which all platforms
+        select together, as Lazy MIL does (`precision_across`)."""
+        selected = {
+            "true_share": [np.ones(len(known), bool) for known in self._truth],
+            "precision_alone": [self._computation(weights, [examples])[0] for examples in self._examples],
+            "precision_across": self._computation(weights, self._examples),
         }
-
-    def _precision(self, selected: list[np.ndarray]) -> float:
-        of_pairs = np.concatenate([known[rows] for known, rows in zip(self._truth, selected, strict=True)])
-        return float((of_pairs == 1).sum() / max((of_pairs >= 0).sum(), 1))
+        shares = {}
+        for name, rows in selected.items():
+            of_pairs = np.concatenate([known[chosen] for known, chosen in zip(self._truth, rows, strict=True)])
+            shares[f"selection/{name}"] = float((of_pairs == 1).sum() / max((of_pairs >= 0).sum(), 1))
+        return shares
 
 
 def metric_names(experiment: Experiment) -> set[str]:
@@ -159,10 +133,6 @@ def recorded_of_train(names: Iterable[str]) -> list[str]:
 
 def arranged(experiment: Experiment, split: str) -> tuple[list[str], list[OrderedDict]]:
     """(ids, examples in the model's order) of the clients that have examples of a split."""
-    ids, values = [], []
-    for client in experiment.prepared.examples.clients:
-        own = getattr(client, split)
-        if len(own["y"]):
-            ids.append(client.client_id)
-            values.append(experiment.model.arrange(own))
-    return ids, values
+    own = {client.client_id: getattr(client, split) for client in experiment.prepared.examples.clients}
+    own = {client: experiment.model.arrange(examples) for client, examples in own.items() if len(examples[LABEL])}
+    return list(own), list(own.values())

@@ -20,7 +20,6 @@ from computations.local_model import LocalModel
 from computations.traffic import Traffic, round_traffic
 from tff_re import tasks
 from tff_re.errors import UserError
-from tff_re.models.inputs import HiddenRelationInput
 from tff_re.recipes.reading import Recipe
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.data_paths import DataPaths
@@ -68,7 +67,7 @@ class ExperimentBuilder:
     _computations: dict = field(default_factory=dict)
 
     def build(self, recipe: Recipe, *, trains: bool = True) -> Experiment:
-        """An Experiment of a recipe.
+        """An Experiment of a resolved recipe.
 
         Args:
           recipe: resolved.
@@ -81,7 +80,10 @@ class ExperimentBuilder:
         prepared = self.prepare(recipe)
         trainable = sum(len(client.train["y"]) > 0 for client in prepared.examples.clients)
         sampled = _clients_per_round(recipe, trainable)
-        prepared = self._behind_frozen_layers(recipe, prepared)
+        behind = (recipe.task, recipe.partition, recipe.seed, recipe.model)
+        if behind not in self._prepared:
+            self._prepared[behind] = _of(recipe, prepared.precomputed, recipe.model, recipe.seed)
+        prepared = self._prepared[behind]
         model = _of(recipe, prepared.local_model, recipe.model)
         of = f"{recipe.source}: model '{recipe.model.name}'"
         require_room_for_model(_of(recipe, _weight_bytes, recipe, model), of, trains=trains)
@@ -102,21 +104,13 @@ class ExperimentBuilder:
         evaluation = self._computations[(recipe.model, form)]
         return Experiment(recipe, prepared, model, algorithm, evaluation, traffic, sampled, scoring, selection)
 
-    def _behind_frozen_layers(self, recipe: Recipe, prepared: Prepared) -> Prepared:
-        key = (recipe.task, recipe.partition, recipe.seed, recipe.model)
-        if key not in self._prepared:
-            self._prepared[key] = _of(recipe, prepared.precomputed, recipe.model, recipe.seed)
-        return self._prepared[key]
-
     def prepare(self, recipe: Recipe) -> Prepared:
         """The task's data for the recipe's seed."""
         key = (recipe.task, recipe.partition, recipe.seed)
         if key not in self._prepared:
             self._prepared.clear()  # one seed at a time is in use, and the data may be large
-            prepare = tasks.module(recipe.task.name).prepare
-            self._prepared[key] = _of(
-                recipe, prepare, recipe.task.options, recipe.partition.options, recipe.seed, self.data_paths
-            )
+            arguments = recipe.task.options, recipe.partition.options, recipe.seed, self.data_paths
+            self._prepared[key] = _of(recipe, tasks.module(recipe.task.name).prepare, *arguments)
         return self._prepared[key]
 
 
@@ -188,16 +182,11 @@ def _with_counts(recipe: Recipe, trainable: int, prepared: Prepared):
     if not hasattr(options, "num_server_examples"):
         return options
     server = prepared.examples.server
-    if server is None and not hasattr(recipe.task.options, "server_share"):
-        raise UserError(
-            f"{recipe.source}: {recipe.algorithm.name} needs labelled examples at the server, which the task "
-            f"'{recipe.task.name}' does not have; choose another algorithm.name"
-        )
     if server is None:
-        raise UserError(
-            f"{recipe.source}: {recipe.algorithm.name} needs labelled examples at the server; set task.server_share, "
-            "e.g. to 0.2"
-        )
+        remedy = "; set task.server_share, e.g. to 0.2"
+        if not hasattr(recipe.task.options, "server_share"):
+            remedy = f", which the task '{recipe.task.name}' does not have; choose another algorithm.name"
+        raise UserError(f"{recipe.source}: {recipe.algorithm.name} needs labelled examples at the server{remedy}")
     held = len(server["y"])
     if options.num_server_examples not in (None, held):
         raise UserError(
@@ -215,7 +204,7 @@ def _client_model(recipe: Recipe, prepared: Prepared) -> LocalModel:
             f"{recipe.source}: {recipe.algorithm.name} combines the clients' weights, so that all have one model; "
             "leave [client_model] out, or use feded"
         )
-    if isinstance(prepared.inputs, HiddenRelationInput):
+    if "hidden" in prepared.inputs.specs:
         raise UserError(f"{recipe.source}: [client_model] does not go with model.frozen_layers; set that to 0")
     return _of(recipe, prepared.local_model, recipe.client_model)
 
@@ -232,7 +221,6 @@ def _form(prepared: Prepared) -> tuple:
     """The sizes that the computations depend on; they do not depend on values."""
     inputs = prepared.inputs
     vectors = getattr(inputs, "vectors", None)
-    fields = [f.name for f in dataclasses.fields(inputs) if f.compare and f.name != "vectors"]
-    sizes = tuple((name, getattr(inputs, name)) for name in fields)
+    sizes = tuple(getattr(inputs, f.name) for f in dataclasses.fields(inputs) if f.compare and f.name != "vectors")
     beside = (*sorted(prepared.beside), None if prepared.truth is None else prepared.num_triples)
     return (type(inputs).__name__, sizes, None if vectors is None else vectors.shape, len(prepared.label_names), beside)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import fcntl
 import os
 import shutil
@@ -17,7 +16,7 @@ from datasets.errors import DataError
 from tff_re.errors import UserError
 from tff_re.recipes.reading import load
 from tff_re.runs.experiment import Experiment, ExperimentBuilder
-from tff_re.runs.folder import RunFolder, writing
+from tff_re.runs.folder import READ_ONLY, RunFolder, writing
 from tff_re.runs.training import final_weights
 from tff_re.runtime import Runtime, open_runtime
 from tff_re.tasks.data_paths import DataPaths
@@ -64,24 +63,17 @@ def open_run(
             yield FinishedRun(builder, experiment, folder, weights, done), runtime
 
 
-LOCK = ".lock"
-"""The file that `RunFolder.locked` locks."""
-
-
-_READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
-
-
 def may_be_written(path: Path) -> bool:
     """Whether a run's folder, its lock and its log may be written; other errors are left to the writer."""
     folder = RunFolder(path)
     try:
         with tempfile.TemporaryFile(dir=path):
             pass
-        for file in (path / LOCK, folder.log):
+        for file in (folder.lock, folder.log):
             if file.exists():
                 file.open("ab").close()
     except OSError as error:
-        return error.errno not in _READ_ONLY
+        return error.errno not in READ_ONLY
     return True
 
 
@@ -94,11 +86,12 @@ def _copied(path: Path) -> Iterator[Path]:
 
     UserError, DataError and OSError raised inside the context name the run's file in place of the copy's.
     """
+    lock = RunFolder(path).lock
     with tempfile.TemporaryDirectory(prefix="tff-re-") as name, contextlib.ExitStack() as stack:
         copy = Path(name)
         try:
-            if (path / LOCK).exists():
-                fcntl.flock(stack.enter_context((path / LOCK).open("rb")), fcntl.LOCK_SH | fcntl.LOCK_NB)
+            if lock.exists():
+                fcntl.flock(stack.enter_context(lock.open("rb")), fcntl.LOCK_SH | fcntl.LOCK_NB)
             _copy_run(path, copy)
         except BlockingIOError:
             raise UserError(f"{path}: another process is working in this folder; wait for its end") from None
@@ -107,30 +100,16 @@ def _copied(path: Path) -> Iterator[Path]:
         try:
             yield copy
         except (UserError, DataError, OSError) as error:  # the user does not know the copy
-            if str(copy) not in str(error):
-                raise
-            raise _named_after(error, copy, path) from None
-
-
-def _named_after(error: UserError | DataError | OSError, copy: Path, path: Path) -> Exception:
-    """The error with the path of the run's folder in place of its copy's."""
-
-    def changed(text):
-        return text.replace(str(copy), str(path)) if isinstance(text, str) else text
-
-    if isinstance(error, OSError):
-        if error.filename is not None:
-            error.filename = changed(os.fsdecode(error.filename))
-        return error
-    if isinstance(error, UserError):
-        return UserError(changed(str(error)))
-    parts = {name: changed(getattr(error, name)) for name in ("path", "line", "byte", "record", "remedy")}
-    return DataError(changed(error.reason), **parts)
+            for name in ("filename", *vars(error)):
+                if isinstance(value := getattr(error, name, None), str | os.PathLike):
+                    setattr(error, name, os.fspath(value).replace(str(copy), str(path)))
+            error.args = tuple(arg.replace(str(copy), str(path)) if isinstance(arg, str) else arg for arg in error.args)
+            raise
 
 
 def _copy_run(path: Path, copy: Path) -> None:
     for file in path.iterdir():
-        if file.is_file() and file.name != LOCK and file.suffix not in (".keras", ".log"):
+        if file.is_file() and file.name != ".lock" and file.suffix not in (".keras", ".log"):
             shutil.copyfile(file, copy / file.name)
     checkpoints = RunFolder(copy).checkpoints
     checkpoints.mkdir()

@@ -14,15 +14,10 @@ from datasets.files import replace_file
 from tff_re.errors import UserError
 
 PACKAGES = (
-    "tensorflow",
-    "tensorflow-federated",
-    "keras",
-    "tensorflow-text",
-    "transformers",
-    "jieba",
-    "gensim",
-    "numpy",
+    *("tensorflow", "tensorflow-federated", "keras", "tensorflow-text"),
+    *("transformers", "jieba", "gensim", "numpy"),
 )
+READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -41,7 +36,7 @@ def writing(folder: Path):
             raise UserError(
                 f"{folder}: no room left to write ({error.strerror}); free some space, then continue with --resume"
             ) from None
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        if error.errno in READ_ONLY:
             raise UserError(f"{error.filename or folder}: may not be written ({error.strerror})") from None
         raise
 
@@ -65,33 +60,30 @@ def make_private_folder(path: Path) -> None:
     Raises:
       UserError: a part of its path is a file.
     """
-    for parent in path.parents:
-        if parent.exists():
-            if not parent.is_dir():
-                raise UserError(f"{parent}: is a file, not a folder; give --out another place")
-            break
+    parent = next((parent for parent in path.parents if parent.exists()), Path())
+    if not parent.is_dir():
+        raise UserError(f"{parent}: is a file, not a folder; give --out another place")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)
 
 
-class RunFolder:
-    """Paths of a run.
+FILES = (
+    *("recipe.toml", "environment.json", "partition.json", "metrics.csv", "timings.csv"),
+    *("clients.csv", "classes.csv", "confusion.csv"),  # of the last evaluation
+    "client_states.csv",  # of algorithms whose client states are recorded
+    "precision_recall.csv",  # of tasks that rank
+    *("summary.json", "digests.json", "tensorboard", "checkpoints", "plots", "model.keras", "export"),
+)
 
-    recipe.toml, environment.json, partition.json, metrics.csv, timings.csv, clients.csv, classes.csv,
-    confusion.csv, client_states.csv (algorithms whose client states are recorded), precision_recall.csv
-    (tasks that rank), summary.json, digests.json, run.log,
-    tensorboard/, checkpoints/, plots/, model.keras, export/.
-    """
+
+class RunFolder:
+    """Paths of a run: its own, and those of `FILES` as attributes, such as `metrics`."""
 
     def __init__(self, path: str | os.PathLike):
         self.path = Path(path)
         self.usual_mask = 0o077  # of permissions outside of `locked`
-
-    def __getattr__(self, name: str) -> Path:
-        try:
-            return self.path / _FILES[name]
-        except KeyError:
-            raise AttributeError(name) from None
+        self.lock, self.log = self.path / ".lock", self.path / "run.log"
+        vars(self).update({Path(name).stem: self.path / name for name in FILES})
 
     def begin(self, recipe_toml: str, *, resume: bool) -> None:
         """Takes the folder for a run.
@@ -126,7 +118,7 @@ class RunFolder:
         """Keeps a second process out of the folder; files written inside are this user's alone."""
         from filelock import FileLock, Timeout
 
-        lock = FileLock(self.path / ".lock", mode=0o600)
+        lock = FileLock(self.lock, mode=0o600)
         with permissions() as self.usual_mask:
             try:
                 lock.acquire(timeout=0)
@@ -145,28 +137,6 @@ class RunFolder:
             raise UserError(f"{self.path}: no such folder")
         if not self.recipe.exists():
             raise UserError(f"{self.path}: holds no run (recipe.toml is missing)")
-
-
-_FILES = {
-    "recipe": "recipe.toml",
-    "environment": "environment.json",
-    "partition": "partition.json",
-    "metrics": "metrics.csv",
-    "timings": "timings.csv",
-    "classes": "classes.csv",
-    "clients": "clients.csv",
-    "confusion": "confusion.csv",
-    "client_states": "client_states.csv",
-    "precision_recall": "precision_recall.csv",
-    "summary": "summary.json",
-    "digests": "digests.json",
-    "log": "run.log",
-    "tensorboard": "tensorboard",
-    "checkpoints": "checkpoints",
-    "plots": "plots",
-    "model": "model.keras",
-    "export": "export",
-}
 
 
 def environment() -> dict:

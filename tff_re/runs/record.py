@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import errno
 import hashlib
 import io
 import json
@@ -26,7 +25,7 @@ from datasets.errors import DataError
 from datasets.files import sha256_of
 from datasets.partition import Partition
 from tff_re.errors import UserError
-from tff_re.runs.folder import RunFolder, write_text
+from tff_re.runs.folder import READ_ONLY, RunFolder, write_text
 
 _log = logging.getLogger(__name__)
 
@@ -37,9 +36,6 @@ AT_THE_END = (*BY_ROUND, "partition", "clients", "classes", "confusion", "precis
 """Files whose digests a finished run has in digests.json."""
 
 _MARK = "tff-re run record 1"
-
-_DIGITS = 18
-"""The most digits of a round's number."""
 
 
 @dataclass(frozen=True)
@@ -75,26 +71,21 @@ class RunRecord:
 
 def record_of(folder: RunFolder, partition: str | None) -> RunRecord:
     """The record of a run's folder as it is now. Raises OSError, or UserError for a file that is not UTF-8."""
-    files = {}
-    for name in BY_ROUND:
-        path: Path = getattr(folder, name)
-        if path.exists():
-            text = _text(path)
-            if text is None:
-                raise _damaged_meanwhile(path)
-            files[name] = text
+    files = {name: _text(getattr(folder, name)) for name in BY_ROUND if getattr(folder, name).exists()}
+    if None in files.values():
+        require_undamaged(folder)
     return RunRecord(_digest(folder.recipe), partition, files)
 
 
-def require_undamaged(folder: RunFolder, name: str) -> None:
+def require_undamaged(folder: RunFolder) -> None:
     """Raises UserError where a file of BY_ROUND was damaged during training."""
-    path: Path = getattr(folder, name)
-    if path.exists() and rows_up_to(_text(path), name, math.inf) is None:
-        raise _damaged_meanwhile(path) from None
+    for path in _damaged(folder):
+        raise UserError(f"{path}: was damaged during training; continue with --resume, which repairs it") from None
 
 
-def _damaged_meanwhile(path: Path) -> UserError:
-    return UserError(f"{path}: was damaged during training; continue with --resume, which repairs it")
+def _damaged(folder: RunFolder) -> list[Path]:
+    there = {name: path for name in BY_ROUND if (path := getattr(folder, name)).exists()}
+    return [path for name, path in there.items() if rows_up_to(_text(path), name, math.inf) is None]
 
 
 def partition_digest(partition: Partition | None) -> str | None:
@@ -128,7 +119,7 @@ def repair(record: RunRecord, folder: RunFolder, round_num: int) -> None:
         try:
             write_text(path, text)
         except OSError as error:
-            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            if error.errno not in READ_ONLY:
                 raise
             raise UserError(
                 f"{path}: {reason}, and cannot be restored from the checkpoint ({error.strerror}); make the folder "
@@ -139,11 +130,9 @@ def repair(record: RunRecord, folder: RunFolder, round_num: int) -> None:
 
 def begin_anew(folder: RunFolder) -> None:
     """Removes damaged CSV files where there is no checkpoint: training starts at round 1, without their rows."""
-    for name in BY_ROUND:
-        path = getattr(folder, name)
-        if path.exists() and rows_up_to(_text(path), name, math.inf) is None:
-            path.unlink()
-            notice(f"{path}: was damaged; there is no checkpoint yet, so training begins with round 1")
+    for path in _damaged(folder):
+        path.unlink()
+        notice(f"{path}: was damaged; there is no checkpoint yet, so training begins with round 1")
 
 
 def require_rounds(folder: RunFolder, round_num: int) -> None:
@@ -192,28 +181,18 @@ def rows_up_to(text: str | None, name: str, round_num: float) -> list[dict[str, 
         return None
     if heading[:1] != ["round"] or len(set(heading)) != len(heading):
         return None
-    found, before = [], 0
-    once = name != "client_states"  # which has a row for each client and value
-    for row in rows:
-        # Python refuses to convert thousands of digits.
-        if len(row) != len(heading) or not row[0].isdecimal() or len(row[0]) > _DIGITS:
+    # Python refuses to convert thousands of digits.
+    if not all(len(row) == len(heading) and row[0].isdecimal() and len(row[0]) < 19 for row in rows):
+        return None
+    if name != "client_states":  # which has a row for each client and value
+        try:
+            numbers = [[float(cell or "nan") for cell in row] for row in rows]
+        except ValueError:
             return None
-        if once and int(row[0]) != before + 1:
+        if [row[0] for row in numbers] != list(range(1, len(rows) + 1)):
             return None
-        before = int(row[0])
-        if once and not all(cell == "" or _number(cell) for cell in row):
-            return None
-        if before <= round_num:
-            found.append({key: cell for key, cell in zip(heading, row, strict=True) if cell != ""})
-    return found
-
-
-def _number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    upto = (row for row in rows if int(row[0]) <= round_num)
+    return [{key: cell for key, cell in zip(heading, row, strict=True) if cell != ""} for row in upto]
 
 
 def write_digests(folder: RunFolder) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 from computations.local_model import assign_weights
 from tff_re import models
 from tff_re.errors import UserError
-from tff_re.models.inputs import HiddenRelationInput
 from tff_re.models.keras_files import forget_layer_names, save_keras
 from tff_re.models.text_layers import forget_initial_values
 from tff_re.report import (
@@ -61,10 +60,8 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         clients = [[client, *values] for client, values in result.test.clients.items()]
         write_text(folder.clients, csv_text([["client", "examples", "accuracy", "loss"], *clients]))
         labels, confusion = experiment.prepared.label_names, result.test.confusion
-        classes = [
-            [label, *map(float, numbers), int(support)]
-            for label, *numbers, support in zip(labels, *per_class(confusion), strict=True)
-        ]
+        measured = zip(labels, *per_class(confusion), strict=True)
+        classes = [[label, *map(float, numbers), int(support)] for label, *numbers, support in measured]
         write_text(folder.classes, csv_text([["class", "precision", "recall", "f1", "examples"], *classes]))
         counts = [[label, *row] for label, row in zip(labels, confusion.tolist(), strict=True)]
         write_text(folder.confusion, csv_text([["class", *labels], *counts]))
@@ -73,26 +70,24 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
 
 def _references(experiment: Experiment, result: Result) -> dict[str, dict[str, float]]:
     """Row of a comparison's table -> metric -> value, of models that are not trained."""
-    trivial = {} if result.test is None else result.test.trivial
-    of_clients = {
-        f"trivial: {name}": {f"test/{metric}": value for metric, value in metrics.items()}
-        for name, metrics in trivial.items()
-    }
-    return {**{row: dict(values) for row, values in experiment.prepared.references.items()}, **of_clients}
+    found = {row: dict(values) for row, values in experiment.prepared.references.items()}
+    for name, metrics in ({} if result.test is None else result.test.trivial).items():
+        found[f"trivial: {name}"] = {f"test/{metric}": value for metric, value in metrics.items()}
+    return found
 
 
 def write_details(experiment: Experiment, folder: RunFolder, result: Result, history: list[dict[str, float]]) -> None:
     """plots/ and model.keras."""
     folder.plots.mkdir(exist_ok=True)
     counts, labels = experiment.prepared.counts, experiment.prepared.label_names
-    recipe = experiment.recipe
-    run_curves(folder.plots / "curves.png", _measured(history), f"{recipe.name}, seed {recipe.seed}")
+    title = f"{experiment.recipe.name}, seed {experiment.recipe.seed}"
+    run_curves(folder.plots / "curves.png", _measured(history), title)
     partition_heatmap(folder.plots / "partition.png", counts.train, counts.clients, labels)
     if experiment.prepared.documents is not None:
         write_documents(folder.plots, experiment.prepared.documents)
     if (points := read_precision_recall(folder.precision_recall)) is not None:
-        title = f"{recipe.name}, seed {recipe.seed}"
-        precision_recall_png(folder.plots / "precision-recall.png", {recipe.algorithm.name: [points]}, title)
+        methods = {experiment.recipe.algorithm.name: [points]}
+        precision_recall_png(folder.plots / "precision-recall.png", methods, title)
     if result.test is not None:
         confusion_png(folder.plots / "confusion-test.png", result.test.confusion, labels)
     if similarities := recorded_similarities(experiment.prepared, folder):
@@ -120,7 +115,7 @@ def keras_model(experiment: Experiment, weights):
     choice, prepared = experiment.recipe.model, experiment.prepared
     module, num_classes = models.module(choice.name), len(prepared.label_names)
     forget_layer_names()
-    if isinstance(prepared.inputs, HiddenRelationInput):
+    if "hidden" in prepared.inputs.specs:
         return module.finished(choice.options, prepared.inputs, num_classes, weights)
     model = module.build_plain(choice.options, prepared.inputs, num_classes)
     assign_weights(model, weights)

@@ -36,7 +36,7 @@ def logging_to(path: Path) -> Iterator[None]:
     handler = _LogFile(path, encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     _log.addHandler(handler)
-    previous = _log.level, _log.propagate
+    level, propagate = _log.level, _log.propagate
     _log.setLevel(logging.INFO)
     _log.propagate = False
     try:
@@ -44,8 +44,8 @@ def logging_to(path: Path) -> Iterator[None]:
     finally:
         _log.removeHandler(handler)
         handler.close()
-        _log.setLevel(previous[0])
-        _log.propagate = previous[1]
+        _log.setLevel(level)
+        _log.propagate = propagate
 
 
 def train_run(
@@ -120,9 +120,7 @@ def _keep_partition(experiment: Experiment, folder: RunFolder) -> None:
     partition = experiment.prepared.partition
     if partition is None:
         return
-    if folder.partition.exists():
-        before = read_partition(folder.partition)
-        if list(before.clients.items()) != list(partition.clients.items()):
-            raise UserError(f"{folder.partition}: the run was begun with this partition; resume it with the same one")
-    else:
+    if not folder.partition.exists():
         write_partition(partition, folder.partition)
+    elif list(read_partition(folder.partition).clients.items()) != list(partition.clients.items()):
+        raise UserError(f"{folder.partition}: the run was begun with this partition; resume it with the same one")

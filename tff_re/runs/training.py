@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 import zlib
@@ -29,7 +30,6 @@ from tff_re.runtime import Runtime, WorkerDied
 from tff_re.tasks.held_out import DEV
 
 _log = logging.getLogger(__name__)
-
 
 RESTARTS_IN_A_ROW = 3
 
@@ -96,12 +96,10 @@ def train(
     ids, examples = arranged(experiment, "train")
     test, on_train = Evaluator(experiment, "test"), Evaluator(experiment, "train")
     initial_state_of = experiment.algorithm.client_work.initial_client_state
-    at_server = _at_server(experiment)
     server_evaluator = None if experiment.scoring is None else ServerEvaluator(experiment)
     selection = None if experiment.selection is None else SelectionEvaluator(experiment)
-    records = Records(folder, partition_digest(experiment.prepared.partition))
-    try:
-        call = _Restarting(runtime)
+    call = _restarting(runtime)
+    with contextlib.closing(Records(folder, partition_digest(experiment.prepared.partition))) as records:
         start = _start(experiment, call, examples)
         state, done = records.load_latest(start)
         state = start if state is None else state
@@ -114,11 +112,11 @@ def train(
                 OrderedDict(examples=examples[i], seed=client_seed(recipe.seed, round_num, ids[i])) for i in chosen
             ]
             client_state = ([state["memory"][i] for i in chosen],) if initial_state_of else ()
+            at_server = _at_server(experiment, round_num)
             began = time.perf_counter()
-            output = call(experiment.algorithm.next, state["server"], clients, *client_state, *at_server(round_num))
+            output = call(experiment.algorithm.next, state["server"], clients, *client_state, *at_server)
             took = time.perf_counter() - began
             state["server"] = output["state"]
-            fresh = _fresh_states(experiment, [ids[i] for i in chosen], client_state, output)
             for place, i in enumerate(chosen if initial_state_of else ()):
                 state["memory"][i] = output["client_state"][place]
             metrics = flat_metrics(output["metrics"])
@@ -142,14 +140,13 @@ def train(
                 timings["seconds/evaluation"] = time.perf_counter() - began
             records.release(round_num, metrics, timings)
             if experiment.algorithm.client_work.shown:
+                fresh = _fresh_states(experiment, [ids[i] for i in chosen], client_state, output)
                 records.release_client_states(round_num, experiment.prepared.label_names, fresh)
             if last or round_num % recipe.training.checkpoint_every == 0:
                 records.save(round_num, state)
             on_round(RoundReport(round_num, recipe.training.rounds, metrics, took))
         weights, by_dev = _final(state)
         server_evaluation = None if server_evaluator is None else call(server_evaluator, weights)
-    finally:
-        records.close()
     chosen = None if by_dev is None else (by_dev, server_evaluator.criterion)
     return Result(weights, evaluation, server_evaluation, chosen)
 
@@ -186,13 +183,12 @@ def _start(experiment: Experiment, call, examples: list) -> OrderedDict:
     return state
 
 
-def _at_server(experiment: Experiment) -> Callable[[int], tuple]:
-    """Round -> the examples at the server, as the algorithm's last argument; empty for most algorithms."""
+def _at_server(experiment: Experiment, round_num: int) -> tuple:
+    """The examples at the server, as the algorithm's last argument; empty for most algorithms."""
     if experiment.algorithm.server_type is None:
-        return lambda round_num: ()
+        return ()
     examples = experiment.model.arrange(experiment.prepared.examples.server)
-    seed = experiment.recipe.seed
-    return lambda round_num: (OrderedDict(examples=examples, seed=client_seed(seed, round_num, "the server")),)
+    return (OrderedDict(examples=examples, seed=client_seed(experiment.recipe.seed, round_num, "the server")),)
 
 
 def final_weights(experiment: Experiment, folder: RunFolder, runtime: Runtime):
@@ -202,11 +198,8 @@ def final_weights(experiment: Experiment, folder: RunFolder, runtime: Runtime):
       UserError: the run has no checkpoint yet, or one that is not of the folder's recipe and partition.
     """
     _, examples = arranged(experiment, "train")
-    records = Records(folder, partition_digest(experiment.prepared.partition))
-    try:
-        state, done = records.load_latest(_start(experiment, _Restarting(runtime), examples), resume=False)
-    finally:
-        records.close()
+    with contextlib.closing(Records(folder, partition_digest(experiment.prepared.partition))) as records:
+        state, done = records.load_latest(_start(experiment, _restarting(runtime), examples), resume=False)
     if state is None:
         raise UserError(f"{folder.path}: has no checkpoint yet; finish the run with: train --resume")
     weights, by_dev = _final(state)
@@ -221,8 +214,6 @@ def _fresh_states(
     A client whose update was not finite kept its state, and is left out.
     """
     shown = experiment.algorithm.client_work.shown
-    if not shown:
-        return {}
     all_counted = output["metrics"]["work"]["clients/counted"] == len(ids)
     return {
         client: {name: after[name] for name in shown}
@@ -249,22 +240,19 @@ def flat_metrics(metrics) -> dict[str, float]:
     return flat
 
 
-class _Restarting:
+def _restarting(runtime: Runtime) -> Callable:
     """Calls a computation; if the worker died, starts it again and repeats the call."""
 
-    def __init__(self, runtime: Runtime):
-        self._runtime = runtime
-
-    def __call__(self, computation, *arguments):
-        for attempt in range(RESTARTS_IN_A_ROW + 1):
+    def call(computation, *arguments):
+        for _ in range(RESTARTS_IN_A_ROW):
             try:
                 return computation(*arguments)
             except WorkerDied as error:
-                if attempt == RESTARTS_IN_A_ROW:
-                    raise
                 _log.warning("%s; starting it again and repeating the work", error)
-                self._runtime.restart()
-        raise AssertionError("unreachable")
+                runtime.restart()
+        return computation(*arguments)
+
+    return call
 
 
 def _require_progress(metrics: dict[str, float], round_num: int, clients: int) -> None:
