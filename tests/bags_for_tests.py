@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 
+from tests.built_once import temporary_folder
 from tests.upper_floors import builder, command, keras_weights, share_computations
 from tff_re.comparison import outcome
 from tff_re.recipes.metric_names import SPLITS, require_known
@@ -101,7 +101,7 @@ def write_pubtator(path: Path, documents: range) -> Path:
 @functools.cache
 def data_folder() -> Path:
     """Written once in a session."""
-    return write_nyt10(_temporary() / "data")
+    return write_nyt10(temporary_folder("bags") / "data")
 
 
 # Recipes
@@ -197,7 +197,7 @@ def train_table(table: dict, folder: Path, runtime, *, seed: int = 0, data_paths
 @functools.cache
 def trained(runtime, method: str) -> SimpleNamespace:
     """A run of the method, trained once in a session: folder, experiment, result, table; Lazy MIL's with its plots."""
-    folder = _temporary() / "runs" / method
+    folder = temporary_folder("bags") / "runs" / method
     table = bag_table(algorithm=with_method(method))
     experiment, result = train_table(table, folder, runtime, details=method == "lazy_mil")
     return SimpleNamespace(folder=folder, experiment=experiment, result=result, table=table)
@@ -213,12 +213,3 @@ def share_all(monkeypatch, runtime) -> None:
 
     for module in (runs, finished, outcome):
         monkeypatch.setattr(module, "open_runtime", shared)
-
-
-@functools.cache
-def _folder() -> tempfile.TemporaryDirectory:
-    return tempfile.TemporaryDirectory(prefix="bags")
-
-
-def _temporary() -> Path:
-    return Path(_folder().name)

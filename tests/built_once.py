@@ -1,10 +1,22 @@
 """What several test files or several processes of one test run need, built by the first of them that asks."""
 
+import functools
 import pathlib
+import tempfile
 from collections.abc import Callable
 
 import filelock
 import pytest
+
+
+def temporary_folder(name: str) -> pathlib.Path:
+    """Of this process, which removes it at its end."""
+    return pathlib.Path(_folder(name).name)
+
+
+@functools.cache
+def _folder(name: str) -> tempfile.TemporaryDirectory:
+    return tempfile.TemporaryDirectory(prefix=name)
 
 
 def built_once(tmp_path_factory: pytest.TempPathFactory, name: str, build: Callable[[pathlib.Path], None]):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
 from tests.bags_for_tests import HIDDEN, train_table
+from tests.built_once import temporary_folder
 from tests.models.encoders_for_tests import PIECES, a_copy
 
 DISEASES = ("D000001", "D000002", "D000003")
@@ -56,7 +56,7 @@ def write_documents(path: Path, numbers) -> Path:
 @functools.cache
 def data_folder() -> Path:
     """Twelve documents for training and ten for dev, from which those to be tested on come; written once a session."""
-    folder = _temporary() / "data" / "cdr"
+    folder = temporary_folder("documents") / "data" / "cdr"
     write_documents(folder / "train.pubtator", range(12))
     write_documents(folder / "dev.pubtator", range(100, 110))
     return folder.parent
@@ -67,7 +67,7 @@ def marking_encoder() -> Path:
     """The tiny BERT with the marker of mentions in its vocabulary, in place of a letter that no test needs."""
     from transformers import BertTokenizerFast
 
-    folder = a_copy(_temporary() / "encoder")
+    folder = a_copy(temporary_folder("documents") / "encoder", layers=1)
     (folder / "vocab.txt").write_text("\n".join("*" if p == "##q" else p for p in PIECES) + "\n", "utf-8")
     BertTokenizerFast(vocab_file=str(folder / "vocab.txt")).save_pretrained(folder)
     return folder
@@ -101,15 +101,6 @@ def document_table(**sections) -> dict:
 @functools.cache
 def trained(runtime) -> SimpleNamespace:
     """A run of FedLCC, trained once in a session: folder, experiment, result, table."""
-    folder, table = _temporary() / "run", document_table()
+    folder, table = temporary_folder("documents") / "run", document_table()
     experiment, result = train_table(table, folder, runtime)
     return SimpleNamespace(folder=folder, experiment=experiment, result=result, table=table)
-
-
-@functools.cache
-def _folder() -> tempfile.TemporaryDirectory:
-    return tempfile.TemporaryDirectory(prefix="documents")
-
-
-def _temporary() -> Path:
-    return Path(_folder().name)

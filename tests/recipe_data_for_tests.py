@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
-import tempfile
 from pathlib import Path
 
+from tests.built_once import temporary_folder
 from tests.documents_for_tests import write_documents
 
 CHEMPROT = ("ACTIVATOR", "INHIBITOR", "AGONIST", "ANTAGONIST", "SUBSTRATE")
@@ -120,14 +120,9 @@ def _cdr(data: Path) -> None:
 @functools.cache
 def data_folder() -> Path:
     """Written once in a session."""
-    data = Path(_temporary().name)
+    data = temporary_folder("recipes")
     for write in (_chemprot, _ade, _i2b2, _mie, _dxy, _cdr):
         write(data)
     for name in ("gad", "euadr"):
         _biobert(data, name)
     return data
-
-
-@functools.cache
-def _temporary() -> tempfile.TemporaryDirectory:
-    return tempfile.TemporaryDirectory(prefix="recipes")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import shutil
 import string
-import tempfile
 from pathlib import Path
 
 import numpy as np
 import transformers
 from safetensors.numpy import load_file, save_file
 
+from tests.built_once import temporary_folder
 from tff_re.models.pretrained import policy
 
 LAYERS, WIDTH, POSITIONS = 2, 16, 64
@@ -37,12 +36,9 @@ def encoder(kind: str = "bert", layers: int = LAYERS) -> Path:
 
     Written once in a session; a test that changes a file takes `a_copy`.
     """
-    return _written(kind, layers)
-
-
-@functools.cache
-def _written(kind: str, layers: int) -> Path:
-    folder = Path(_temporary().name) / f"{kind}-{layers}"
+    folder = temporary_folder("encoders") / f"{kind}-{layers}"
+    if folder.exists():
+        return folder
     folder.mkdir()
     name, depth, sizes = _KINDS[kind]
     sizes = {**sizes, depth: layers}
@@ -59,9 +55,9 @@ def _written(kind: str, layers: int) -> Path:
     return folder
 
 
-def a_copy(to: Path, kind: str = "bert", **config) -> Path:
-    """A copy of `encoder(kind)` at `to`, with other values in its config.json."""
-    shutil.copytree(encoder(kind), to)
+def a_copy(to: Path, kind: str = "bert", layers: int = LAYERS, **config) -> Path:
+    """A copy of `encoder(kind, layers)` at `to`, with other values in its config.json."""
+    shutil.copytree(encoder(kind, layers), to)
     path = to / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **config}), "utf-8")
     return to
@@ -75,8 +71,3 @@ def checkpoint(folder: Path) -> dict[str, np.ndarray]:
 def save_checkpoint(folder: Path, weights: dict[str, np.ndarray], form: str = "tf") -> None:
     """Replaces a folder's weights; `form` is what wrote them, `tf` or `pt`."""
     save_file(weights, folder / "model.safetensors", metadata={"format": form})
-
-
-@functools.cache
-def _temporary() -> tempfile.TemporaryDirectory:
-    return tempfile.TemporaryDirectory(prefix="encoders")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,6 @@ import tensorflow as tf
 
 from tests.models.encoders_for_tests import encoder
 from tests.upper_floors import assert_same_weights
-from tff_re.errors import UserError
 from tff_re.models.inputs import HiddenRelationInput, RelationInput
 from tff_re.recipes.reading import resolve
 from tff_re.runs.experiment import ExperimentBuilder
@@ -33,37 +33,24 @@ def corpus(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module")
-def builder():
-    """For all tests: algorithms that are alike are built once."""
-    return ExperimentBuilder(DataPaths())
+def behind(recipe):
+    """What an experiment has of the data and the model, and the data before the frozen layers ran."""
+    plain = ExperimentBuilder(DataPaths()).prepare(recipe)
+    prepared = plain.precomputed(recipe.model, recipe.seed)
+    return SimpleNamespace(recipe=recipe, prepared=prepared, model=prepared.local_model(recipe.model)), plain
 
 
 def recipe(corpus, kind="bert", seed=0, task=None, **model):
-    return resolve(
-        {
-            "name": "frozen",
-            "task": {
-                "name": "sentence_relations",
-                "path": str(corpus),
-                "tokenizer": str(encoder(kind)),
-                "max_length": 20,
-                "test_share": 0.3,
-                **(task or {}),
-            },
-            "partition": {"name": "iid", "num_clients": 2},
-            "model": {"name": "sentence_encoder", "frozen_layers": 1, "encoder_dropout": 0.0, **model},
-            "algorithm": {"name": "fedavg", "learning_rate": 0.05, "local_epochs": 2, "batch_size": 4},
-            "training": {"rounds": 2, "client_fraction": 1.0},
-        },
-        "frozen.toml",
-        seed=seed,
-    )
-
-
-def inside(monkeypatch):
-    """Switches the running apart of frozen layers off."""
-    monkeypatch.setattr(Prepared, "precomputed", lambda self, model, seed: self)
+    fixed = {"name": "sentence_relations", "path": str(corpus), "max_length": 20, "test_share": 0.3}
+    table = {
+        "name": "frozen",
+        "task": {**fixed, "tokenizer": str(encoder(kind)), **(task or {})},
+        "partition": {"name": "iid", "num_clients": 2},
+        "model": {"name": "sentence_encoder", "frozen_layers": 1, "encoder_dropout": 0.0, **model},
+        "algorithm": {"name": "fedavg", "learning_rate": 0.05, "local_epochs": 2, "batch_size": 4},
+        "training": {"rounds": 2, "client_fraction": 1.0},
+    }
+    return resolve(table, "frozen.toml", seed=seed)
 
 
 def in_order(examples):
@@ -73,18 +60,12 @@ def in_order(examples):
 
 @pytest.mark.parametrize(
     ("kind", "frozen_layers"),
-    [
-        ("bert", 1),
-        pytest.param("bert", 2, marks=pytest.mark.slow),
-        pytest.param("distilbert", 1, marks=pytest.mark.slow),
-        ("distilbert", 2),
-    ],
+    [("bert", 1), *(pytest.param(kind, n, marks=pytest.mark.slow) for kind, n in (("bert", 2), ("distilbert", 2)))],
 )
-def test_logits_are_those_of_the_whole_model(kind, frozen_layers, corpus, builder):
+def test_logits_are_those_of_the_whole_model(kind, frozen_layers, corpus):
     """At the clients, and of what the server holds."""
     task = {"server_share": 0.3, "server_stratified": True} if kind == "bert" else {}
-    built = recipe(corpus, kind, task=task, frozen_layers=frozen_layers)
-    apart, plain = builder.build(built), builder.prepare(built)
+    apart, plain = behind(recipe(corpus, kind, task=task, frozen_layers=frozen_layers))
     assert isinstance(apart.prepared.inputs, HiddenRelationInput) and isinstance(plain.inputs, RelationInput)
     weights = apart.model.initial_weights(0)
     upper, whole = apart.model.keras_model(weights), keras_model(apart, weights)
@@ -104,7 +85,7 @@ def test_logits_are_those_of_the_whole_model(kind, frozen_layers, corpus, builde
 @pytest.mark.slow
 def test_training_is_that_with_the_layers_inside(corpus, runtime, tmp_path, monkeypatch):
     apart, result = train_run(recipe(corpus), tmp_path / "apart", runtime=runtime)
-    inside(monkeypatch)
+    monkeypatch.setattr(Prepared, "precomputed", lambda self, model, seed: self)
     together, wanted = train_run(recipe(corpus), tmp_path / "inside", runtime=runtime, details=False)
     start = apart.model.initial_weights(0)
     assert not result.weights.non_trainable and wanted.weights.non_trainable
@@ -118,15 +99,10 @@ def test_training_is_that_with_the_layers_inside(corpus, runtime, tmp_path, monk
     )
 
 
-def test_what_the_checkpoint_does_not_have_comes_from_the_seed(corpus, builder):
-    first, again, other = (builder.build(recipe(corpus, seed=seed)) for seed in (0, 0, 1))
-    assert_same_weights(first.model.initial_weights(0), again.model.initial_weights(0))
-    hidden = [e.prepared.examples.pooled("train")["hidden"] for e in (first, again, other)]
-    np.testing.assert_array_equal(hidden[0], hidden[1])
-    assert first.algorithm is other.algorithm  # seeds differ in data, not in computations
-    assert not np.array_equal(np.sort(hidden[0], axis=None), np.sort(hidden[2], axis=None))
-
-
-def test_more_layers_than_there_are(corpus):
-    with pytest.raises(UserError, match="frozen_layers is 3, but the encoder has 2 layers"):
-        ExperimentBuilder(DataPaths()).build(recipe(corpus, frozen_layers=3))
+def test_what_the_checkpoint_does_not_have_comes_from_the_seed(corpus):
+    built = [behind(recipe(corpus, seed=seed))[0] for seed in (0, 1, 0)]
+    assert_same_weights(built[0].model.initial_weights(0), built[2].model.initial_weights(0))
+    hidden = [one.prepared.examples.pooled("train")["hidden"] for one in built]
+    np.testing.assert_array_equal(hidden[0], hidden[2])
+    assert built[0].prepared.inputs == built[1].prepared.inputs  # seeds differ in data, not in computations
+    assert not np.array_equal(np.sort(hidden[0], axis=None), np.sort(hidden[1], axis=None))

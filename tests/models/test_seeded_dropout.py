@@ -20,12 +20,8 @@ def test_the_same_seed_gives_the_same_mask():
     tf.random.set_seed(2)
     (again,) = masks([3, 4])
     np.testing.assert_array_equal(first, again)
-
-
-@pytest.mark.parametrize("other", [[3, 5], [4, 4]])
-def test_another_step_gives_another_mask(other):
-    (here,), (there,) = masks([3, 4]), masks(other)
-    assert 0.4 < ((here == 0) != (there == 0)).mean() < 0.6
+    for other in ([3, 5], [4, 4]):
+        assert 0.4 < ((first == 0) != (masks(other)[0] == 0)).mean() < 0.6
 
 
 def test_each_layer_of_a_step_has_a_mask_of_its_own():
@@ -67,16 +63,6 @@ def test_the_seed_ends_with_the_step_even_after_an_error():
         assert next_seed() is not None
         raise RuntimeError
     assert next_seed() is None
-
-
-def test_steps_may_be_nested():
-    with step_seed(tf.constant([3, 4], tf.int32)):
-        expected = [next_seed().numpy().tolist() for _ in range(2)]
-    with step_seed(tf.constant([3, 4], tf.int32)):
-        first = next_seed().numpy().tolist()
-        with step_seed(tf.constant([9, 9], tf.int32)):
-            next_seed()
-        assert [first, next_seed().numpy().tolist()] == expected
 
 
 def test_one_trace_serves_all_steps():

@@ -58,3 +58,24 @@ def assert_two_rounds_train_and_repeat(algorithm, model, data):
     for one, other in zip(weights.trainable, again.trainable, strict=True):
         np.testing.assert_array_equal(one, other)
     return start, weights
+
+
+def randomised(model, seed=1):
+    """The model with weights that are nowhere zero."""
+    generator = np.random.default_rng(seed)
+    model.set_weights([generator.normal(size=w.shape, scale=0.5).astype(np.float32) for w in model.get_weights()])
+    return model
+
+
+def lstm_by_hand(vectors, kernel, recurrent, bias):
+    """The last state of an LSTM on vectors [l, d]."""
+
+    def sigmoid(z):
+        return 1 / (1 + np.exp(-z))
+
+    h, c = np.zeros(len(recurrent)), np.zeros(len(recurrent))
+    for vector in vectors:
+        i, f, g, o = np.split(vector @ kernel + h @ recurrent + bias, 4)
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(c)
+    return h

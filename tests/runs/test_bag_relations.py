@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import functools
-import json
 from collections import OrderedDict
 
 import numpy as np
@@ -36,12 +35,7 @@ from tests.bags_for_tests import (
 )
 from tests.models.encoders_for_tests import encoder
 from tests.runs.resuming import assert_same_files, resumed
-from tests.upper_floors import (
-    assert_same_weights,
-    command,
-    refusal,
-    write_recipe,
-)
+from tests.upper_floors import SYNTHETIC, assert_same_weights, command, refusal, write_recipe
 from tff_re.recipes.reading import resolve
 from tff_re.runs import training
 from tff_re.runs.folder import RunFolder
@@ -111,57 +105,26 @@ def test_without_dev_the_last_round_is_the_one(runtime, capsys, tmp_path):
 # The round that dev chooses.
 
 
-def scripted(patch, values: dict[int, float], seen: dict):
-    """Lets dev have these values, and keeps the weights of each round in `seen`."""
-    choose = training._choose
+def test_the_weights_are_those_of_the_chosen_round_with_a_resume_and_without(runtime, tmp_path, monkeypatch):
+    """The first round's, which dev is made to choose; broken off after the checkpoint of the second."""
+    folder, choose, seen = tmp_path / "run", training._choose, {}
 
     def choosing(state, round_num, value):
         assert value is not None
         seen[round_num] = state["server"]["weights"]
-        choose(state, round_num, values[round_num])
+        choose(state, round_num, {1: 0.7, 2: 0.7, 3: 0.1}[round_num])
 
-    patch.setattr(training, "_choose", choosing)
-
-
-EARLY, LATE = {1: 0.7, 2: 0.7, 3: 0.1}, {1: 0.2, 2: 0.3, 3: 0.9}
-
-
-@pytest.fixture(scope="module")
-def undisturbed(runtime, tmp_path_factory):
-    """Script -> folder, result and the weights of every round."""
-    found = {}
-    for name, values in (("early", EARLY), ("late", LATE)):
-        folder, seen = tmp_path_factory.mktemp(name) / "run", {}
-        with pytest.MonkeyPatch.context() as patch:
-            scripted(patch, values, seen)
-            _, result = train_table(bag_table(), folder, runtime)
-        found[name] = folder, result, seen
-    return found
-
-
-@pytest.mark.parametrize(("script", "round_num"), [("early", 1), ("late", 3)])
-def test_the_weights_are_those_of_the_chosen_round(script, round_num, undisturbed):
-    folder, result, seen = undisturbed[script]
-    assert result.chosen == (round_num, "dev/auc") and summary_of(folder)["chosen"]["round"] == round_num
-    assert_same_weights(result.weights, seen[round_num])
-    assert_has_weights(folder, seen[round_num])
-    others = [seen[other] for other in (1, 2, 3) if other != round_num]
-    for other in others:
-        assert any(
-            (np.asarray(a) != np.asarray(b)).any()
-            for a, b in zip(other.trainable, result.weights.trainable, strict=True)
-        )
-    row = read_history(RunFolder(folder))[round_num - 1]
-    assert summary_of(folder)["chosen"]["test/auc"] == row["test/auc"]
-
-
-@pytest.mark.parametrize(("script", "method"), [("early", "release"), ("late", "save")])
-def test_a_run_that_was_broken_off_comes_to_the_same(script, method, undisturbed, runtime, tmp_path, monkeypatch):
-    wanted, result, _ = undisturbed[script]
-    scripted(monkeypatch, EARLY if script == "early" else LATE, {})
-    train = functools.partial(train_table, bag_table(), tmp_path / "run", runtime, details=False)
-    _, again = resumed(train, method, 3, False)
-    assert_same_files(tmp_path / "run", wanted, "metrics.csv", "summary.json", "precision_recall.csv")
+    monkeypatch.setattr(training, "_choose", choosing)
+    _, result = train_table(bag_table(), folder, runtime)
+    summary = summary_of(folder)
+    assert result.chosen == (1, "dev/auc") and summary["chosen"]["round"] == 1
+    assert summary["chosen"]["test/auc"] == read_history(RunFolder(folder))[0]["test/auc"]
+    assert_same_weights(result.weights, seen[1])
+    assert_has_weights(folder, seen[1])
+    assert all((np.asarray(seen[other].trainable[0]) != seen[1].trainable[0]).any() for other in (2, 3))
+    train = functools.partial(train_table, bag_table(), tmp_path / "again", runtime, details=False)
+    _, again = resumed(train, "release", 3, False)
+    assert_same_files(tmp_path / "again", folder, "metrics.csv", "summary.json", "precision_recall.csv")
     assert_same_weights(again.weights, result.weights)
 
 
@@ -402,23 +365,19 @@ def test_precision_of_the_selection_against_numpy(runtime, tmp_path):
 
 def encoder_table(frozen: int) -> dict:
     return bag_table(
-        task={"encoding": "pieces", "tokenizer": str(encoder()), "max_length": 40, "min_clients": None},
+        task={"encoding": "pieces", "tokenizer": str(encoder(layers=1)), "max_length": 40, "min_clients": None},
         model={"name": "sentence_encoder", "representation": "entity_max", "frozen_layers": frozen},
         training={"rounds": 1, "client_fraction": 0.67},
     )
 
 
-def assert_behind_frozen_layers(prepared, plain) -> None:
+def test_bags_behind_frozen_layers():
+    plain = prepare(encoder_table(1))
+    prepared = plain.precomputed(resolve(encoder_table(1), "r.toml").model, 0)
     for client, before in zip(prepared.examples.clients, plain.examples.clients, strict=True):
         assert "hidden" in client.train and "input_ids" not in client.train
         for name in ("triple", "platform", "y"):
             np.testing.assert_array_equal(client.train[name], before.train[name])
-
-
-def test_bags_behind_frozen_layers():
-    plain = prepare(encoder_table(1))
-    prepared = plain.precomputed(resolve(encoder_table(1), "r.toml").model, 0)
-    assert_behind_frozen_layers(prepared, plain)
     for split, bags in plain.held_out._bags.items():
         behind = prepared.held_out._bags[split]
         assert len(behind.arrays["hidden"]) == len(behind.arrays["bag"]) and behind.pairs == bags.pairs
@@ -434,14 +393,11 @@ def test_a_pretrained_encoder_on_bags(frozen, runtime, capsys, tmp_path):
     assert typed.code == 0 and f"{result.server_evaluation.metrics['dev/auc']:.4f}" in typed.out
 
 
-OTHERS = {"fedavg": {"local_epochs": 1}, "fedprox": {"mu": 0.1}, "moon": {}, "scaffold": {}}
-
-
-@pytest.mark.parametrize("name", [n if n == "moon" else pytest.param(n, marks=pytest.mark.slow) for n in OTHERS])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fedavg", "fedprox", "moon", "scaffold"])
 def test_other_algorithms_train_on_the_sentences_of_bags(name, runtime, tmp_path):
-    table = bag_table(
-        algorithm={"name": name, "learning_rate": 0.1, **OTHERS[name]}, training={"rounds": 2, "client_fraction": 0.67}
-    )
+    algorithm, training = {"name": name, "learning_rate": 0.1}, {"rounds": 2, "client_fraction": 0.67}
+    table = bag_table(algorithm=algorithm, training=training)
     _, result = train_table(table, tmp_path / "run", runtime, details=False)
     rows = read_history(RunFolder(tmp_path / "run"))
     assert [row["clients/counted"] for row in rows] == [2, 2] and result.chosen[1] == "dev/auc"
@@ -453,57 +409,24 @@ MADE_UP = planted_table()["task"] | dict.fromkeys(("path", "test_path"))
 
 
 @pytest.mark.parametrize(
-    ("task", "wanted"),
+    ("sections", "wanted"),
     [
-        ({"dev_share": 1.0}, "'task.dev_share' must be at least 0 and below 1, got 1.0"),
-        ({"test_path": None, "test_split": "dev"}, "nyt10_val.txt"),
-        ({**MADE_UP, "planted_cues_of_word": 40}, "16 cues cannot be made of 1 words; lower cues_of_word"),
+        ({"task": {"test_path": None, "test_split": "dev"}}, "nyt10_val.txt"),
+        ({"task": {**MADE_UP, "planted_cues_of_word": 40}}, "16 cues cannot be made of 1 words; lower cues_of_word"),
+        ({"algorithm": {"name": "feded"}}, "at the server, which the task 'bag_relations' does not have"),
+        ({"algorithm": {"name": "lazy_mil", "na_label": 3}}, "na_label is 3, but the model has 3 classes"),
+        ({**SYNTHETIC, "algorithm": {"name": "lazy_mil"}}, "lazy_mil needs bags of sentences; use task.name = 'bag_"),
+        ({**SYNTHETIC, "algorithm": {"name": "mil_att"}}, "mil_att needs bags: examples with 'triple' and 'platform'"),
     ],
     ids=str,
 )
-def test_tasks_that_do_not_fit(task, wanted, capsys, tmp_path, monkeypatch):
+def test_what_does_not_fit(sections, wanted, capsys, tmp_path, monkeypatch):
     """What a recipe's options refuse by themselves is in tests/tasks/test_options.py."""
     monkeypatch.delenv("TFF_RE_DATA", raising=False)
     (tmp_path / "empty").mkdir()
-    recipe = write_recipe(tmp_path / "r.toml", bag_table(task=task))
+    recipe = write_recipe(tmp_path / "r.toml", sections if "name" in sections else bag_table(**sections))
     typed = command(capsys, "train", recipe, "--data", tmp_path / "empty", "--out", tmp_path / "out")
     refusal(typed, wanted)
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("sections", "parts"),
-    [
-        ({"model": {"name": "logistic_regression"}}, ["'logistic_regression' does not take the inputs of this task"]),
-        ({"model": {"name": "sentence_encoder"}}, ["needs an encoder: set task.tokenizer (or model.encoder)"]),
-        ({"algorithm": {"name": "feded"}}, ["feded needs labelled examples at the server", "the task 'bag_relations'"]),
-        ({"algorithm": {"name": "lazy_mil", "na_label": 3}}, ["na_label is 3, but the model has 3 classes"]),
-        ({"algorithm": {"name": "mil_one", "aggregation": "median"}}, ["'algorithm.aggregation' must be one of"]),
-    ],
-    ids=str,
-)
-def test_recipes_that_do_not_fit(sections, parts, capsys, tmp_path):
-    recipe = write_recipe(tmp_path / "r.toml", bag_table(**sections))
-    refusal(command(capsys, "train", recipe, "--out", tmp_path / "out"), *parts)
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "wanted"),
-    [
-        ("lazy_mil", "lazy_mil needs bags of sentences; use task.name = 'bag_relations'"),
-        ("mil_att", "mil_att needs bags: examples with 'triple' and 'platform' beside the label"),
-    ],
-)
-def test_methods_on_bags_need_bags(name, wanted, capsys, tmp_path):
-    path = tmp_path / "train.jsonl"
-    labels = ("ACTIVATOR", "INHIBITOR", "AGONIST", "ANTAGONIST", "SUBSTRATE")
-    lines = [{"text": f"<< drug >> {n} [[ gene ]]", "label": labels[n % 5], "metadata": []} for n in range(20)]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
-    task = {"name": "sentence_relations", "path": str(path), "encoding": "words", "max_length": 16, "min_clients": 1}
-    table = {**bag_table(), "task": task, "algorithm": {"name": name}}
-    recipe = write_recipe(tmp_path / "r.toml", table)
-    refusal(command(capsys, "train", recipe, "--out", tmp_path / "out"), wanted)
     assert not (tmp_path / "out").exists()
 
 

@@ -24,7 +24,7 @@ def drawn(seed, count=200, classes=CLASSES):
 
 
 @pytest.mark.parametrize("negative", [0, 2, CLASSES - 1, None])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_micro_and_macro_f1_count_the_positive_relations(negative, seed):
     labels, predicted = drawn(seed)
     positive = [label for label in range(CLASSES) if label != negative]
@@ -93,22 +93,11 @@ def test_trivial_models_by_hand():
     assert trivial_metrics(np.zeros(3), (1, 2)) == {}
 
 
-@pytest.mark.parametrize("positive", [(1, 2), (2, 1), ()])
-def test_where_no_positive_relation_occurs_or_is_predicted_f1_is_zero(positive):
-    found = metrics([0, 0, 0], [0, 0, 0], positive, classes=3)
-    assert found == {"accuracy": 1.0, "loss": 2.0, "macro_f1": 0.0, "micro_f1": 0.0}
-
-
 def test_a_relation_that_neither_occurs_nor_is_predicted_is_not_in_macro_f1():
     assert metrics([0, 1, 1], [0, 1, 1], (1, 2), classes=3)["macro_f1"] == 1.0
     assert metrics([0, 1, 1], [0, 1, 2], (1, 2), classes=3)["macro_f1"] == pytest.approx(1 / 3)
-
-
-def test_other_tasks_have_no_micro_f1():
-    labels, predicted = drawn(3)
-    found = metrics(labels, predicted)
-    assert set(found) == {"accuracy", "loss", "macro_f1"}
-    assert found["macro_f1"] == pytest.approx(f1_score(labels, predicted, average="macro"))
+    nothing = metrics([0, 0, 0], [0, 0, 0], (1, 2), classes=3)
+    assert nothing == {"accuracy": 1.0, "loss": 2.0, "macro_f1": 0.0, "micro_f1": 0.0}
 
 
 @pytest.mark.parametrize("positive", [None, (1, 2)])

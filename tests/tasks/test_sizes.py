@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 import time
+from resource import RLIMIT_AS, RLIMIT_NOFILE, setrlimit
 
 import pytest
 
 from tests.upper_floors import (
     SYNTHETIC,
+    builder,
     command,
     consultations,
     refusal,
     share_computations,
     text_recipe,
+    tiny,
     write_json,
     write_recipe,
 )
@@ -29,26 +31,14 @@ def _built_once(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("section", "value", "parts"),
+    ("section", "value", "part"),
     [
-        (
-            "task",
-            {"max_length": 1_000_000_000},
-            ["task.max_length = 1000000000: encoding 24 texts", "96.0 GB", "lower it"],
-        ),
-        (
-            "model",
-            {"name": "lstm", "units": 60_000},
-            ["model 'lstm': training its weights of 57.7 GB", "230.8 GB of memory", "free; choose a smaller model"],
-        ),
-        (
-            "partition",
-            {"name": "iid", "num_clients": 100_000_000},
-            ["partition.num_clients is 100000000", "only 24 samp"],
-        ),
+        ("task", {"max_length": 1_000_000_000}, "task.max_length = 1000000000: encoding 24 texts"),
+        ("model", {"name": "lstm", "units": 60_000}, "model 'lstm': training its weights of 57.7 GB"),
+        ("partition", {"name": "iid", "num_clients": 100_000_000}, "partition.num_clients is 100000000"),
     ],
 )
-def test_a_text_recipe_too_large(section, value, parts, capsys, monkeypatch, tmp_path):
+def test_a_text_recipe_too_large(section, value, part, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(sizes, "available_memory", lambda: 24e9)
     table = text_recipe(write_json(tmp_path / "c.json", consultations()))
     table[section] = {**table.get(section, {}), **value}
@@ -56,17 +46,14 @@ def test_a_text_recipe_too_large(section, value, parts, capsys, monkeypatch, tmp
         table[section].pop("features")
     recipe, out = write_recipe(tmp_path / "r.toml", table), tmp_path / "run"
     began = time.monotonic()
-    refusal(command(capsys, "train", recipe, "--out", out), *parts)
+    refusal(command(capsys, "train", recipe, "--out", out), part)
     assert not out.exists() and time.monotonic() - began < 30
 
 
 @pytest.mark.parametrize(
     ("task", "wanted"),
     [
-        (
-            {"num_clients": 100_000_000, "total_train": None, "total_test": None},
-            "task.num_clients = 100000000, num_feat",
-        ),
+        ({"num_clients": 10**8, "total_train": None, "total_test": None}, "task.num_clients = 100000000, num_feat"),
         ({"num_features": 1_000_000_000}, "num_features = 1000000000"),
         ({"num_classes": 10**12}, "num_classes = 1000000000000"),
         ({"total_train": 10**12}, "the generated data needs at least 2.0e+04 GB"),
@@ -125,17 +112,9 @@ def test_the_memory_of_a_control_group_counts(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("limit", "value", "wanted"),
     [
-        (
-            resource.RLIMIT_AS,
-            1_000_000 * 1024,
-            "ulimit -v allows 1.0 GB of address space, and TensorFlow needs 3; raise it",
-        ),
-        (resource.RLIMIT_AS, 2_000_000 * 1024, "ulimit -v allows 2.0 GB of address space"),
-        (
-            resource.RLIMIT_NOFILE,
-            30,
-            "ulimit -n allows 30 open files, and a run needs 64; raise it, e.g. ulimit -n 1024",
-        ),
+        (RLIMIT_AS, 1_000_000 * 1024, "ulimit -v allows 1.0 GB of address space, and TensorFlow needs 3; raise it"),
+        (RLIMIT_AS, 2_000_000 * 1024, "ulimit -v allows 2.0 GB of address space"),
+        (RLIMIT_NOFILE, 30, "ulimit -n allows 30 open files, and a run needs 64; raise it, e.g. ulimit -n 1024"),
     ],
 )
 @pytest.mark.parametrize("arguments", [["train", "r.toml"], ["predict", "x", "y"]])
@@ -145,15 +124,14 @@ def test_limits_of_the_shell_are_told_before_tensorflow_dies_of_them(arguments, 
         capture_output=True,
         text=True,
         timeout=60,
-        preexec_fn=lambda: resource.setrlimit(limit, (value, value)),
+        preexec_fn=lambda: setrlimit(limit, (value, value)),
     )
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith(f"tff-re: {wanted}") and done.stderr.count("\n") == 1
 
 
-def test_a_run_that_could_not_be_trained_again_is_evaluated(capsys, monkeypatch, tmp_path):
-    recipe, out = write_recipe(tmp_path / "r.toml"), tmp_path / "run"
-    assert command(capsys, "train", recipe, "--out", out, "--runtime", "in-process").code == 0
+def test_what_could_not_be_trained_can_be_evaluated(monkeypatch):
     monkeypatch.setattr(sizes, "WEIGHTS_AT_ONCE", 10**12)
-    assert command(capsys, "evaluate", out, "--runtime", "in-process").code == 0
-    refusal(command(capsys, "train", recipe, "--out", tmp_path / "other"), "training its weights of")
+    builder().build(tiny(), trains=False)
+    with pytest.raises(UserError, match="training its weights of"):
+        builder().build(tiny())

@@ -168,11 +168,6 @@ def test_vectors_of_a_file(corpus, vectors):
     np.testing.assert_array_equal(matrix, prepare(corpus, vectors="file", vectors_path=str(vectors)).inputs.vectors)
 
 
-def test_vectors_of_a_file_with_another_width(corpus, vectors):
-    with pytest.raises(DataError, match="its vectors have 4 components, not 5"):
-        prepare(corpus, vectors="file", vectors_path=str(vectors), vectors_width=5)
-
-
 def test_vectors_trained_on_a_corpus_that_may_be_read_centrally(corpus, tmp_path):
     central = tmp_path / "central.txt"
     central.write_text("宝宝昨晚高烧不退还咳嗽\n\n发烧好了\n" * 5, "utf-8")
