@@ -35,7 +35,7 @@ from tff_re.runs.folder import RunFolder
 from tff_re.runs.results import read_history
 from tff_re.runs.run import train_run
 
-FEDED = {"name": "feded", "learning_rate": 0.05, "local_epochs": 2, "temperature": 2.0}
+FEDED = {"name": "feded", "learning_rate": 0.05, "local_epochs": 2, "temperature": 2.0, "uploads": "label"}
 OTHER_MODEL = {"name": "lstm", "units": 4, "embedding_width": 3}
 
 
@@ -190,7 +190,7 @@ def test_a_comparison_tells_rounds_classes_medians_and_what_is_sent_less(runtime
         "classes": True,
         "entry": [
             {"name": "FedAvg", "algorithm": {"name": "fedavgs", "local_epochs": 1}},
-            {"name": "FedED", "algorithm": {**FEDED, "uploads": "label"}},
+            {"name": "FedED", "algorithm": FEDED},
         ],
     }
     path = tmp_path / "suite.toml"

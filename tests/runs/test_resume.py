@@ -370,10 +370,8 @@ def test_a_recipe_that_was_changed_is_refused(undisturbed, runtime, capsys, tmp_
     folder = tmp_path / "run"
     shutil.copytree(undisturbed[0], folder)
     overwrite(b"seed = 0", b"seed = 1")(folder / "recipe.toml")
-    for name in ("evaluate", "export"):
-        typed = command(capsys, name, folder)
-        refusal(typed, f"{folder}/recipe.toml: is not the recipe that the run's checkpoint was trained with")
-    assert not (folder / "export").exists()
+    typed = command(capsys, "evaluate", folder)
+    refusal(typed, f"{folder}/recipe.toml: is not the recipe that the run's checkpoint was trained with")
     (folder / "recipe.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(UserError, match=r"holds another run \(its recipe\.toml differs\)"):
         run(folder, runtime, resume=True)
@@ -391,8 +389,7 @@ def test_another_partition_in_the_folder_is_refused(text_run, capsys, tmp_path):
     wanted = f"{folder}/partition.json: is not the partition that the run's checkpoint was trained on; put the original"
     with pytest.raises(UserError, match=wanted.replace(".", r"\.")):
         text_run("run", resume=True)
-    for name in ("evaluate", "export"):
-        refusal(command(capsys, name, folder), wanted)
+    refusal(command(capsys, "evaluate", folder), wanted)
     assert {path: path.read_bytes() for path in before} == before
     (folder / "partition.json").write_bytes(kept[: len(kept) // 2])
     refusal(command(capsys, "evaluate", folder), f"{folder}/partition.json")

@@ -215,13 +215,13 @@ def drawn(path, clients, classes, rounds=(1, 15), names=None, absent=0):
 
 
 def test_the_figure_has_room_for_every_number(tmp_path):
-    drawn(tmp_path / "paper.png", 10, 8)
-    drawn(tmp_path / "large.png", 20, 12, absent=16)
+    drawn(tmp_path / "paper.png", 5, 4)
+    drawn(tmp_path / "large.png", 16, 9, absent=14)
     written = drawn(tmp_path / "alone.png", 1, 2, rounds=(1,), names=["发热", "咳嗽"])
     assert written[0] == tmp_path / "alone.png" and all("发热" in text.read_text("utf-8") for text in written[1:])
     sizes = {name: pixels(tmp_path / f"{name}.png") for name in ("paper", "large", "alone")}
     # At 200 dots an inch a number of five characters needs some 60 x 25.
-    assert sizes["large"][0] > 3 * 12 * 60 and sizes["large"][1] > 20 * 25
+    assert sizes["large"][0] > 3 * 9 * 60 and sizes["large"][1] > 16 * 25
     assert sizes["alone"][0] < sizes["paper"][0] < sizes["large"][0]
 
 
