@@ -26,6 +26,7 @@ from tff_re.tasks.relation_text import load_tokenizer
 SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 OLD, NEW, LENGTH, CLASSES = len(PIECES), len(PIECES) + 4, 24, 3
 EMBEDDINGS = "bert/embeddings/word_embeddings/weight"
+every_kind = pytest.mark.parametrize("kind", [KINDS[0], *(pytest.param(k, marks=pytest.mark.slow) for k in KINDS[1:])])
 
 
 def texts(count, seed=0, longest=15):
@@ -375,7 +376,7 @@ def test_embeddings_and_the_lowest_layers_are_frozen():
 # Dropout.
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@every_kind
 def test_all_dropout_draws_from_the_steps_seed(kind):
     model = made(saved(kind), encoder_dropout=0.3, dropout=0.5)
     layers = list(model._flatten_layers()) + list(model.submodules)
@@ -419,7 +420,7 @@ def test_the_global_policy_is_restored_after_an_error():
 
 
 @pytest.mark.bfloat16
-@pytest.mark.parametrize("kind", KINDS)
+@every_kind
 def test_bfloat16_is_for_the_encoders_arithmetic_alone(kind):
     model, exact, arrays = made(saved(kind), precision="mixed_bfloat16"), shared(saved(kind)), texts(9)
     assert tf.keras.mixed_precision.global_policy().name == "float32"
@@ -451,7 +452,7 @@ def test_bfloat16_is_for_the_encoders_arithmetic_alone(kind):
             {"precision": "mixed_bfloat16", "representation": "cls_entities_sum", "frozen_layers": 1},
             marks=pytest.mark.bfloat16,
         ),
-        ("distilbert", {"encoder_dropout": 0.2, "bias": True}),
+        pytest.param("distilbert", {"encoder_dropout": 0.2, "bias": True}, marks=pytest.mark.slow),
     ],
 )
 def test_a_saved_model_gives_the_same_logits(kind, options, tmp_path):

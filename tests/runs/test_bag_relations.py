@@ -91,17 +91,6 @@ def test_the_commands_of_a_run(runtime, capsys):
     )
 
 
-def test_without_dev_the_last_round_is_the_one(runtime, capsys, tmp_path):
-    table = bag_table(task={"dev_share": 0.0}, training={"rounds": 2, "client_fraction": 1.0})
-    _, result = train_table(table, tmp_path / "run", runtime, details=False)
-    rows, summary = read_history(RunFolder(tmp_path / "run")), summary_of(tmp_path / "run")
-    assert result.chosen is None and "chosen" not in summary
-    assert not any(name.startswith("dev/") for row in rows for name in row)
-    assert summary["best"]["test/auc"] == max(row["test/auc"] for row in rows)
-    assert result.server_evaluation.metrics == {k: v for k, v in rows[-1].items() if k.startswith("test/")}
-    refusal(command(capsys, "evaluate", tmp_path / "run", "--split", "dev"), "its task has no dev examples")
-
-
 # The round that dev chooses.
 
 
@@ -328,10 +317,27 @@ def test_runs_of_other_seeds_have_sentences_of_their_own_if_wanted():
     assert another.bags.pairs != one.bags.pairs
 
 
-def test_precision_of_the_selection_against_numpy(runtime, tmp_path):
+@pytest.fixture(scope="module")
+def without_dev(runtime, tmp_path_factory):
+    """A run on made-up bags, whose task has no dev examples: folder, experiment, result."""
+    folder = tmp_path_factory.mktemp("without-dev") / "run"
     table = planted_table(task={"dev_share": 0.0}, training={"rounds": 2, "client_fraction": 0.67})
-    experiment, result = train_table(table, tmp_path / "run", runtime, details=False)
-    row = read_history(RunFolder(tmp_path / "run"))[-1]
+    return folder, *train_table(table, folder, runtime, details=False)
+
+
+def test_without_dev_the_last_round_is_the_one(without_dev, capsys):
+    folder, _, result = without_dev
+    rows, summary = read_history(RunFolder(folder)), summary_of(folder)
+    assert result.chosen is None and "chosen" not in summary
+    assert not any(name.startswith("dev/") for row in rows for name in row)
+    assert summary["best"]["test/auc"] == max(row["test/auc"] for row in rows)
+    assert result.server_evaluation.metrics == {k: v for k, v in rows[-1].items() if k.startswith("test/")}
+    refusal(command(capsys, "evaluate", folder, "--split", "dev"), "its task has no dev examples")
+
+
+def test_precision_of_the_selection_against_numpy(without_dev):
+    folder, experiment, result = without_dev
+    row = read_history(RunFolder(folder))[-1]
     model = experiment.model.keras_model(result.weights)
     clients = [client.train for client in experiment.prepared.examples.clients]
     scores = []

@@ -225,21 +225,6 @@ def test_the_figure_has_room_for_every_number(tmp_path):
     assert sizes["alone"][0] < sizes["paper"][0] < sizes["large"][0]
 
 
-@pytest.mark.parametrize(
-    ("counts", "similarity", "complaint"),
-    [
-        (np.ones([2, 3]), {1: np.ones([2, 2])}, "counts have shape"),
-        (np.ones([2, 2]), {1: np.ones([2, 2]), 4: np.ones([2, 3])}, "of round 4 have shape"),
-        (np.ones([2, 2]), {1: np.full([2, 2], np.nan)}, "no similarity"),
-        (np.ones([2, 2]), {}, "no similarity"),
-    ],
-)
-def test_what_cannot_be_drawn(counts, similarity, complaint, tmp_path):
-    with pytest.raises(ValueError, match=complaint):
-        similarity_figure(tmp_path / "s.png", counts, ["a", "b"], ["x", "y"], similarity)
-    assert not list(tmp_path.iterdir())
-
-
 # Comparisons
 
 

@@ -85,14 +85,6 @@ def test_the_official_split_is_the_dev_file(corpus, tmp_path):
     assert all(i.startswith("x") for c in prepared.partition.clients.values() for i in c.test)
 
 
-def test_the_shipped_corpus_needs_nothing(monkeypatch):
-    monkeypatch.delenv("TFF_RE_DATA", raising=False)
-    prepared = ExperimentBuilder().prepare(load("flcmc-shipped-fedpap"))
-    assert len(prepared.examples.clients) == 10 and prepared.examples.size("train") == 279
-    assert prepared.examples.size("test") == 66
-    assert any("in the vocabulary" in note for note in prepared.notes)
-
-
 def test_a_partition_file_stands_in_for_the_partitioner(corpus, tmp_path):
     from datasets.partition import write_partition
 
