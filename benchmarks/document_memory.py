@@ -122,7 +122,7 @@ def steps(tell, size: Size, folder: str, vocabulary: int, parts: int) -> None:
     def step(seed):
         with step_seed(seed), tf.GradientTape() as tape:
             loss = tf.reduce_mean(local_model.losses(labels, model(features, training=True)))
-        optimizer.apply(tape.gradient(loss, model.trainable_variables), [], tf.constant(2.5e-5))
+        optimizer(tape.gradient(loss, model.trainable_variables), [], tf.constant(2.5e-5))
         return loss
 
     for number in range(parts):

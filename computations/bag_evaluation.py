@@ -60,11 +60,8 @@ def build_bag_scores(model: LocalModel, pooling: str, *, batch_size: int = 256) 
       batch_size: sentences at once in the model.
 
     Raises:
-      ValueError: for another pooling.
       CompositionError: for a model whose classifier the pooling cannot work with.
     """
-    if pooling not in POOLINGS:
-        raise ValueError(f"pooling must be one of {', '.join(map(repr, POOLINGS))}, got {pooling!r}")
     if pooling != "max":
         require_linear_classifier(model, f"the pooling {pooling!r}")
     features = sorted(features_of(model.input_spec).items())
@@ -95,25 +92,9 @@ def build_bag_scores(model: LocalModel, pooling: str, *, batch_size: int = 256) 
 
 
 def arrange_bags(model: LocalModel, examples: Mapping[str, np.ndarray], bag: np.ndarray) -> collections.OrderedDict:
-    """The `bags` that `build_bag_scores` takes.
-
-    Args:
-      model: the one that it was built for.
-      examples: name -> [n, ...]; what is no feature of the model is left aside.
-      bag: integers [n], the bag of every sentence.
-
-    Raises:
-      ValueError: where the bags are not 0, 1, … in ascending order, with a sentence each, or do not fit the sentences.
-      KeyError: names a missing array.
-    """
-    bag = np.asarray(bag, np.int32)
-    if bag.ndim != 1 or (bag.size and (bag[0] != 0 or not np.isin(np.diff(bag), (0, 1)).all())):
-        raise ValueError("bags must be numbered 0, 1, … in ascending order, with a sentence each")
+    """The `bags` that `build_bag_scores` takes: arrays [n, ...], and of every sentence its bag, 0, 1, … ascending."""
     features = collections.OrderedDict(
         (name, np.ascontiguousarray(examples[name], spec.dtype.as_numpy_dtype))
         for name, spec in sorted(features_of(model.input_spec).items())
     )
-    for name, array in features.items():
-        if len(array) != len(bag):
-            raise ValueError(f"there are {len(array)} sentences in {name!r} and {len(bag)} in the bags")
-    return collections.OrderedDict(examples=features, bag=bag)
+    return collections.OrderedDict(examples=features, bag=np.asarray(bag, np.int32))

@@ -6,7 +6,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from computations.errors import CompositionError
-from computations.local_model import LABEL, LocalModel, assign_weights, split_label, zero_initialisers
+from computations.inference import joined
+from computations.local_model import LocalModel, assign_weights, features_of, zero_initialisers
 
 BATCH = 8
 """Documents at once, unless the model wants another number."""
@@ -23,38 +24,22 @@ def build_pair_scores(model: LocalModel) -> tff.Computation:
     """
     if model.rows is None:
         raise CompositionError("scores of pairs: the model has one row of outputs per example; use document_encoder")
-    places, relations = model.input_spec[model.rows].shape[1], model.output_widths["logits"]
-    at_once = model.inference_batch or BATCH
+    shape = [model.input_spec[model.rows].shape[1], model.output_widths["logits"]]
 
     @tff.tensorflow.computation(model.weights_type, model.examples_type)
     def score(weights, examples):
         with zero_initialisers():
             keras_model = model.build()
 
-        @tf.function(reduce_retracing=True)
-        def probabilities(rows):
-            batch = {name: tf.gather(value, rows) for name, value in examples.items()}
-            features, _ = split_label(batch)
-            found = tf.sigmoid(tf.cast(keras_model(features, training=False)["logits"], tf.float32))
+        def probabilities(batch):
+            found = tf.sigmoid(tf.cast(keras_model(batch, training=False)["logits"], tf.float32))
             pairs = tf.cast(tf.where(batch[model.rows] >= 0), tf.int32)
-            return tf.scatter_nd(pairs, found, [tf.size(rows), places, relations])
+            return tf.scatter_nd(pairs, found, [tf.shape(batch[model.rows])[0], *shape])
 
         @tf.function
         def run():
             assign_weights(keras_model, weights)
-            count = tf.shape(examples[LABEL])[0]
-            batches = (count + at_once - 1) // at_once
-            parts = tf.TensorArray(tf.float32, batches, element_shape=[None, places, relations], infer_shape=False)
-            _, parts = tf.while_loop(
-                lambda i, _: i < batches,
-                lambda i, done: (
-                    i + 1,
-                    done.write(i, probabilities(tf.range(i * at_once, tf.minimum((i + 1) * at_once, count)))),
-                ),
-                (tf.constant(0), parts),
-                parallel_iterations=1,  # one batch's activations at a time
-            )
-            return tf.ensure_shape(parts.concat(), [None, places, relations])
+            return joined(features_of(examples), model.inference_batch or BATCH, probabilities, shape)
 
         return run()
 

@@ -7,6 +7,7 @@ import collections
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from computations.inference import over_batches
 from computations.local_model import LocalModel, assign_weights, split_label, zero_initialisers
 
 BATCH = 256
@@ -41,15 +42,13 @@ def build_evaluation(model: LocalModel, *, batch_size: int | None = None) -> tff
         scored = tf.function(batch_statistics).get_concrete_function(specs)
         blank = tf.nest.map_structure(lambda t: tf.zeros(t.shape, t.dtype), scored.structured_outputs)
 
+        def add(_, batch, total):
+            return tf.nest.map_structure(tf.add, total, batch_statistics(batch))
+
         @tf.function
         def run():
             assign_weights(keras_model, weights)
-            total = blank
-            count = tf.shape(examples["y"])[0]
-            for start in tf.range(0, count, batch_size):
-                batch = {name: value[start : start + batch_size] for name, value in examples.items()}
-                total = tf.nest.map_structure(tf.add, total, batch_statistics(batch))
-            return total
+            return over_batches(examples, batch_size, add, blank)
 
         return run()
 

@@ -59,7 +59,7 @@ from functools import cached_property
 import tensorflow_federated as tff
 
 from computations.client_work import ClientWork
-from computations.errors import require_assignable
+from computations.errors import CompositionError
 from computations.local_model import LocalModel
 
 
@@ -133,27 +133,18 @@ def compose(
         both = collections.OrderedDict(update=to_finalizer.member, server=server_type)
         to_finalizer = tff.FederatedType(tff.types.to_type(both), tff.SERVER)
 
-    require_assignable(
-        "distributor", distributor.next.type_signature.parameter[1], tff.FederatedType(weights_type, tff.SERVER)
-    )
-    require_assignable("client work (weights)", work_takes["weights"], distributor.next.type_signature.result.result)
-    require_assignable(
-        "finalizer (weights)",
-        finalizer.next.type_signature.parameter[1],
-        tff.FederatedType(weights_type, tff.SERVER),
-    )
-    require_assignable(
-        "finalizer (aggregated update)",
-        finalizer.next.type_signature.parameter[2],
-        to_finalizer,
-    )
-    require_assignable(
-        "finalizer (new weights)",
-        tff.FederatedType(weights_type, tff.SERVER),
-        finalizer.next.type_signature.result.result,
-    )
+    at_server, sent_type = tff.FederatedType(weights_type, tff.SERVER), distributor.next.type_signature.result.result
+    for part, expected, actual in (
+        ("distributor", distributor.next.type_signature.parameter[1], at_server),
+        ("client work (weights)", work_takes["weights"], sent_type),
+        ("finalizer (weights)", finalizer.next.type_signature.parameter[1], at_server),
+        ("finalizer (aggregated update)", finalizer.next.type_signature.parameter[2], to_finalizer),
+        ("finalizer (new weights)", at_server, finalizer.next.type_signature.result.result),
+    ):
+        if not expected.is_assignable_from(actual):
+            raise CompositionError(f"{part}: expected the type {expected}, got {actual}")
 
-    @tff.federated_computation(tff.FederatedType(weights_type, tff.SERVER))
+    @tff.federated_computation(at_server)
     def initialize(weights):
         return tff.federated_zip(
             collections.OrderedDict(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -10,6 +11,35 @@ from computations.local_model import features_of
 
 BATCH = 64
 """Examples at once; bounds the memory for activations."""
+
+
+def over_batches(examples: Mapping[str, tf.Tensor], batch_size: int, step: Callable, start: Any) -> Any:
+    """`step(number of the batch, its examples, what the batches before made of start)`, one batch after the other.
+
+    Args:
+      examples: name -> [n, ...].
+      batch_size: examples at once; the last batch may be smaller.
+      step: gives the structure of `start`.
+    """
+    count = tf.shape(next(iter(examples.values())))[0]
+
+    def one(number, done):
+        rows = tf.range(number * batch_size, tf.minimum((number + 1) * batch_size, count))
+        return number + 1, step(number, {name: tf.gather(value, rows) for name, value in examples.items()}, done)
+
+    # One batch's activations at a time.
+    running = tf.while_loop(lambda i, _: i * batch_size < count, one, (tf.constant(0), start), parallel_iterations=1)
+    return running[1]
+
+
+def joined(examples: Mapping[str, tf.Tensor], batch_size: int, outputs: Callable, shape: list[int]) -> tf.Tensor:
+    """float32 [m, *shape]: what `outputs` makes of the examples of each batch, [b, *shape], below each other."""
+    # A function of its own: the kernels for LSTMs are chosen per function.
+    function = tf.function(outputs, reduce_retracing=True)
+    batches = -(-tf.shape(next(iter(examples.values())))[0] // batch_size)
+    parts = tf.TensorArray(tf.float32, size=batches, element_shape=[None, *shape], infer_shape=False)
+    parts = over_batches(examples, batch_size, lambda i, batch, done: done.write(i, function(batch)), parts)
+    return tf.ensure_shape(parts.concat(), [None, *shape])
 
 
 def forward(
@@ -21,27 +51,9 @@ def forward(
     Args:
       model: of `LocalModel.build`; to be called inside a tf.function where weights were assigned to it before.
       examples: name -> [n, ...]; what is no feature is left aside.
-      output: its name.
-      width: of the output.
-      batch_size: examples at once.
     """
-    inputs = features_of(examples)
 
-    @tf.function(reduce_retracing=True)
-    def run(rows):  # a function of its own: the kernels for LSTMs are chosen per function
-        outputs = model({name: tf.gather(value, rows) for name, value in inputs.items()}, training=False)
-        return tf.ensure_shape(tf.cast(outputs[output], tf.float32), [None, width])
+    def outputs(batch):
+        return tf.ensure_shape(tf.cast(model(batch, training=False)[output], tf.float32), [None, width])
 
-    count = tf.shape(next(iter(inputs.values())))[0]
-    batches = (count + batch_size - 1) // batch_size
-    parts = tf.TensorArray(tf.float32, size=batches, element_shape=[None, width], infer_shape=False)
-    _, parts = tf.while_loop(
-        lambda i, _: i < batches,
-        lambda i, done: (
-            i + 1,
-            done.write(i, run(tf.range(i * batch_size, tf.minimum((i + 1) * batch_size, count)))),
-        ),
-        (tf.constant(0), parts),
-        parallel_iterations=1,  # one batch's activations at a time
-    )
-    return tf.ensure_shape(parts.concat(), [None, width])
+    return joined(features_of(examples), batch_size, outputs, [width])

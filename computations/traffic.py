@@ -38,9 +38,8 @@ def type_bytes(type_spec: tff.Type) -> int:
 
 def round_traffic(computation: tff.Computation) -> Traffic:
     """Walks the native form of a computation: every broadcast counts down, every aggregation's value counts up."""
-    block = native_form(computation).to_building_block()
     down = up = 0
-    for call in _calls(block):
+    for call in intrinsic_calls(computation):
         uri = call.function.uri
         if uri == "federated_broadcast":
             down += type_bytes(call.argument.type_signature)
@@ -52,24 +51,14 @@ def round_traffic(computation: tff.Computation) -> Traffic:
     return Traffic(down=down, up=up)
 
 
-def _calls(block):
-    """All calls of an intrinsic in a building block."""
-    fw = tff.framework
-    if isinstance(block, fw.Call):
-        if isinstance(block.function, fw.Intrinsic):
-            yield block
-        else:
-            yield from _calls(block.function)
-        if block.argument is not None:
-            yield from _calls(block.argument)
-    elif isinstance(block, fw.Lambda):
-        yield from _calls(block.result)
-    elif isinstance(block, fw.Block):
-        for _, local in block.locals:
-            yield from _calls(local)
-        yield from _calls(block.result)
-    elif isinstance(block, fw.Selection):
-        yield from _calls(block.source)
-    elif isinstance(block, fw.Struct):
-        for element in block:
-            yield from _calls(element)
+def intrinsic_calls(computation: tff.Computation) -> list:
+    """All calls of an intrinsic in the native form of a computation."""
+    calls = []
+
+    def look(block):
+        if isinstance(block, tff.framework.Call) and isinstance(block.function, tff.framework.Intrinsic):
+            calls.append(block)
+        return block, False
+
+    tff.framework.transform_postorder(native_form(computation).to_building_block(), look)
+    return calls

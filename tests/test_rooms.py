@@ -21,8 +21,8 @@ FLOORS = {
     ),
     "computations": (
         "errors local_model native_form randomness ranges registry",
-        "bags document_evaluation evaluation inference traffic",
-        "aggregators bag_evaluation",
+        "bags inference traffic",
+        "aggregators bag_evaluation document_evaluation evaluation",
         "client_work",
         "federated_algorithm server_updates",
         "algorithms learning_process",

@@ -23,17 +23,11 @@ class MajorClassifierVectorsFactory(tff.aggregators.UnweightedAggregationFactory
     """
 
     def __init__(self, inner_sum: tff.aggregators.UnweightedAggregationFactory | None = None):
-        """Args:
-        inner_sum: makes the sum of the vectors; tff.aggregators.SumFactory() by default.
-        """
+        """`inner_sum`: makes the sum of the vectors; tff.aggregators.SumFactory() by default."""
         self._inner_sum = inner_sum or tff.aggregators.SumFactory()
 
     def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
-        """Process over such structures.
-
-        Raises:
-          CompositionError: for a value of another type.
-        """
+        """Process over such structures; CompositionError for a value of another type."""
         value_type = tff.types.to_type(value_type)
         _check(value_type)
         vectors_type, scores_type = value_type["vectors"], value_type["scores"]

@@ -1,10 +1,17 @@
-"""The weighted mean (FedAvg, McMahan et al. 2017)."""
+"""The weighted mean (FedAvg, McMahan et al. 2017), for values that are large beside the machine's memory, too."""
 
 from __future__ import annotations
 
+import collections
+
+import tensorflow as tf
 import tensorflow_federated as tff
 
-from computations.aggregators.lean_mean import LeanMeanFactory
+from computations.local_model import zeros
+from computations.traffic import type_bytes
+
+MOST_GROUP_BYTES = 64 * 2**20
+"""A mean over larger values is taken in groups of tensors, of so many bytes or of one tensor each."""
 
 
 def mean(
@@ -19,3 +26,102 @@ def mean(
     if inner_sum is None:
         return LeanMeanFactory()
     return tff.aggregators.MeanFactory(value_sum_factory=inner_sum, no_nan_division=True)
+
+
+class LeanMeanFactory(tff.aggregators.WeightedAggregationFactory):
+    """`tff.aggregators.MeanFactory` with plain sums, without its copies of every client's value.
+
+    Until a round's end TFF's worker holds what is mapped at the clients, and until an aggregation's end the partial
+    sum after every client. Here no weighted values are mapped, a client's is made as it is added, and tensors are
+    aggregated group by group, one group after the other: beside the values themselves only a group's partial sums
+    exist at a time. Values of up to `MOST_GROUP_BYTES` are one group, their mean one aggregation.
+    """
+
+    def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
+        """Process over a structure of float tensors and a scalar weight; its state is that of TFF's factory."""
+        plain = tff.aggregators.MeanFactory(no_nan_division=True).create(value_type, weight_type)
+        skeletons = []
+
+        @tff.tensorflow.computation(value_type)
+        def flatten(value):
+            skeletons.append(tf.nest.map_structure(lambda _: 0, value))
+            return tf.nest.flatten(value)
+
+        groups = _groups(list(flatten.type_signature.result))
+
+        def picked(value, group):
+            """The tensors of a group at the clients; those of all, as they are."""
+            if len(groups) == 1:
+                return value
+            pick = tff.tensorflow.computation(lambda v: [tf.nest.flatten(v)[i] for i in group], value_type)
+            return tff.federated_map(pick, value)
+
+        @tff.federated_computation(
+            plain.initialize.type_signature.result,
+            tff.FederatedType(value_type, tff.CLIENTS),
+            tff.FederatedType(weight_type, tff.CLIENTS),
+        )
+        def next_fn(state, value, weight):
+            means = [_mean_of_group(picked(value, group), weight) for group in groups]
+            means_type = tff.types.to_type([m.type_signature.member for m in means])
+
+            @tff.tensorflow.computation(means_type)
+            def join(means):
+                return tf.nest.pack_sequence_as(skeletons[0], tf.nest.flatten(means))
+
+            return tff.templates.MeasuredProcessOutput(
+                state,
+                tff.federated_map(join, tff.federated_zip(means)),
+                tff.federated_value(collections.OrderedDict(mean_value=(), mean_weight=()), tff.SERVER),
+            )
+
+        return tff.templates.AggregationProcess(plain.initialize, next_fn)
+
+
+def _groups(types: list[tff.TensorType]) -> list[list[int]]:
+    """Indices of tensors, neighbours together as long as their bytes are at most `MOST_GROUP_BYTES`."""
+    groups, filled = [], MOST_GROUP_BYTES
+    for index, type_spec in enumerate(types):
+        size = type_bytes(type_spec)
+        if filled + size > MOST_GROUP_BYTES:
+            groups.append([])
+            filled = 0
+        groups[-1].append(index)
+        filled += size
+    return groups
+
+
+def _mean_of_group(value, weight):
+    """The weighted mean of tensors at the clients, as a list at the server."""
+    client_type = tff.types.to_type(
+        collections.OrderedDict(value=value.type_signature.member, weight=weight.type_signature.member)
+    )
+
+    @tff.tensorflow.computation(client_type)
+    def like(client):
+        return collections.OrderedDict(sums=tf.nest.flatten(client["value"]), weight=client["weight"])
+
+    sums_type = like.type_signature.result
+
+    @tff.tensorflow.computation
+    def zero():
+        sums = [zeros(t.shape, t.dtype) for t in sums_type["sums"]]
+        return collections.OrderedDict(sums=sums, weight=zeros((), sums_type["weight"].dtype))
+
+    @tff.tensorflow.computation(sums_type, client_type)
+    def accumulate(total, client):
+        weight = client["weight"]
+        tensors = zip(total["sums"], tf.nest.flatten(client["value"]), strict=True)
+        sums = [t + x * tf.cast(weight, x.dtype) for t, x in tensors]
+        return collections.OrderedDict(sums=sums, weight=total["weight"] + weight)
+
+    @tff.tensorflow.computation(sums_type, sums_type)
+    def merge(one, other):
+        return tf.nest.map_structure(tf.add, one, other)
+
+    @tff.tensorflow.computation(sums_type)
+    def report(total):
+        return [tf.math.divide_no_nan(t, tf.cast(total["weight"], t.dtype)) for t in total["sums"]]
+
+    clients = tff.federated_zip(collections.OrderedDict(value=value, weight=weight))
+    return tff.federated_aggregate(clients, zero(), accumulate, merge, report)

@@ -26,10 +26,7 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
     NO_VOTES = 1e-6
 
     def __init__(self, num_classes: int, inner_sum: tff.aggregators.UnweightedAggregationFactory | None = None):
-        """Args:
-        num_classes: C.
-        inner_sum: makes the sum of float32 logits; tff.aggregators.SumFactory() by default.
-        """
+        """`num_classes`: C; `inner_sum`: makes the sum of float32 logits; tff.aggregators.SumFactory() by default."""
         self._num_classes, self._inner_sum = num_classes, inner_sum
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
@@ -48,8 +45,7 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
             wide = tf.one_hot(value, self._num_classes) if votes else tf.cast(value, tf.float32)
             return weight * wide
 
-        @tff.tensorflow.computation(sums_type, np.float32)
-        def report(total, weight):
+        def shares(total, weight):
             logits = tf.math.divide_no_nan(total, weight)
             if votes:
                 logits = tf.math.log(tf.maximum(logits, self.NO_VOTES))
@@ -58,6 +54,7 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
         if value_type.dtype.type == np.float32:
             inner = (self._inner_sum or tff.aggregators.SumFactory()).create(sums_type)
             weighed = tff.tensorflow.computation(weigh, value_type, weight_type)
+            report = tff.tensorflow.computation(shares, sums_type, np.float32)
 
             @tff.federated_computation(
                 inner.initialize.type_signature.result,
@@ -90,8 +87,8 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
             return tf.nest.map_structure(tf.add, one, other)
 
         @tff.tensorflow.computation(tff.types.to_type(sums))
-        def finish(both):
-            return both["total"], both["weight"]
+        def report_both(both):
+            return shares(both["total"], both["weight"])
 
         nothing = tff.federated_computation(lambda: tff.federated_value((), tff.SERVER))
 
@@ -102,10 +99,8 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
         )
         def widened(state, value, weight):
             both = tff.federated_zip(collections.OrderedDict(value=value, weight=weight))
-            summed = tff.federated_aggregate(both, zero(), accumulate, merge, finish)
-            return tff.templates.MeasuredProcessOutput(
-                state, tff.federated_map(report, summed), tff.federated_value((), tff.SERVER)
-            )
+            result = tff.federated_aggregate(both, zero(), accumulate, merge, report_both)
+            return tff.templates.MeasuredProcessOutput(state, result, tff.federated_value((), tff.SERVER))
 
         return tff.templates.AggregationProcess(nothing, widened)
 

@@ -17,33 +17,12 @@ from computations.ranges import NOT_NEGATIVE, options_class
 
 
 @options_class
-class AdamMeanOptions(MeanOptions):
-    """MeanOptions at Adam's learning rate."""
-
-    learning_rate: float = 0.001
-
-
-@options_class
 class ProximalOptions(MeanOptions):
     """Attributes:
     mu: weight of the proximal term; 1 is FLCMC's default (Table 7), 0.03 its tuned value on dialogues.
     """
 
     mu: float = field(default=1.0, validator=NOT_NEGATIVE)
-
-
-@options_class
-class AdamProximalOptions(ProximalOptions):
-    """ProximalOptions at Adam's learning rate."""
-
-    learning_rate: float = 0.001
-
-
-@options_class
-class AdamAttentionOptions(AttentionOptions):
-    """AttentionOptions at Adam's learning rate."""
-
-    learning_rate: float = 0.001
 
 
 @options_class
@@ -55,11 +34,10 @@ class PerturbedAttentionOptions(AttentionOptions):
     mu: float = field(default=0.03, validator=NOT_NEGATIVE)
 
 
-@options_class
-class AdamPerturbedAttentionOptions(PerturbedAttentionOptions):
-    """PerturbedAttentionOptions at Adam's learning rate."""
-
-    learning_rate: float = 0.001
+def _with_adam(options: type) -> type:
+    """The same options at Adam's learning rate."""
+    body = {"__annotations__": {"learning_rate": float}, "__module__": __name__, "learning_rate": 0.001}
+    return options_class(type(f"Adam{options.__name__}", (options,), body))
 
 
 def _sgd(options):
@@ -95,11 +73,11 @@ _TABLE = (
     ("FedProx", "mean", _pgd, ProximalOptions, "Li et al. 2020, Algorithm 2; FLCMC, Table 5"),
     ("FedAtt", "attention", _sgd, AttentionOptions, "Ji et al. 2019; FLCMC, Eqs. 10-14"),
     ("FedPA", "attention", _pgd, PerturbedAttentionOptions, "FLCMC, Section 3.3, Eqs. 10-14"),
-    ("FedAvgS", "mean", _self_adam, AdamMeanOptions, "FLCMC, Table 6; Eqs. 15-20"),
-    ("FedAvgT", "mean", _library_adam, AdamMeanOptions, "FLCMC, Table 6"),
-    ("FedProxP", "mean", _padam, AdamProximalOptions, "FLCMC, Table 6; Eqs. 21-27"),
-    ("FedAttS", "attention", _self_adam, AdamAttentionOptions, "FLCMC, Table 6; Eqs. 10-20"),
-    ("FedPAP", "attention", _padam, AdamPerturbedAttentionOptions, "FLCMC, Section 3.3, Eqs. 10-14, 21-27"),
+    ("FedAvgS", "mean", _self_adam, _with_adam(MeanOptions), "FLCMC, Table 6; Eqs. 15-20"),
+    ("FedAvgT", "mean", _library_adam, _with_adam(MeanOptions), "FLCMC, Table 6"),
+    ("FedProxP", "mean", _padam, _with_adam(ProximalOptions), "FLCMC, Table 6; Eqs. 21-27"),
+    ("FedAttS", "attention", _self_adam, _with_adam(AttentionOptions), "FLCMC, Table 6; Eqs. 10-20"),
+    ("FedPAP", "attention", _padam, _with_adam(PerturbedAttentionOptions), "FLCMC, Section 3.3, Eqs. 10-14, 21-27"),
 )
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable
 from typing import Literal
 
 import tensorflow_federated as tff
@@ -22,10 +21,10 @@ from attrs.validators import ge, optional
 
 from computations.aggregators import AttentionFactory, mean
 from computations.algorithms.options import AdamOrSgdOptions
-from computations.algorithms.parts import adam_or_sgd
+from computations.algorithms.parts import adam_or_sgd, around
 from computations.algorithms.registry import algorithm
 from computations.bags import require_linear_classifier
-from computations.client_work import ClientWork, build_local_training
+from computations.client_work import ClientWork
 from computations.client_work.objectives import (
     AtLeastOne,
     BagAverage,
@@ -40,10 +39,9 @@ from computations.client_work.selection import (
     require_bags,
 )
 from computations.errors import CompositionError
-from computations.federated_algorithm import FederatedAlgorithm, compose
+from computations.federated_algorithm import FederatedAlgorithm
 from computations.local_model import LocalModel
 from computations.ranges import COUNT, options_class
-from computations.server_updates import gradient_step
 
 
 @options_class
@@ -90,44 +88,48 @@ class AliasOptions(BagOptions):
     num_triples: int | None = field(default=None, validator=optional(COUNT))
 
 
-@algorithm("mil_none", title="NONE", source="FedDS, Section 4.3, Algorithm 3; FedAvg", options=BagOptions)
-def mil_none(model, options):
-    """mean or attention; cross-entropy on every sentence"""
-    return _composed("mil_none", model, options, CrossEntropy())
+# name, title, objective, pooling of a bag, source, what it is
+_BASELINES = (
+    ("mil_none", "NONE", CrossEntropy, "max", "Section 4.3, Algorithm 3; FedAvg", "cross-entropy on every sentence"),
+    (
+        *("mil_one", "ONE", AtLeastOne, "max", "Algorithm 3; Zeng et al. 2015, Section 3.4"),
+        "of each local bag the sentence of the highest probability trains",
+    ),
+    (
+        *("mil_ave", "AVE", BagAverage, "mean", "Algorithm 3; Lin et al. 2016, Section 3.2"),
+        "a local bag is the mean of its sentences",
+    ),
+    (
+        *("mil_att", "ATT", SelectiveAttention, "attention", "Algorithm 3; Lin et al. 2016, Eqs. 7-10"),
+        "a local bag is its sentences, attended by the labelled relation",
+    ),
+    (
+        *("mil_att_ra", "ATT_RA", RelationAwareAttention, "relation_attention"),
+        "Algorithm 3; Ye and Ling 2019, Section 3.2",
+        "a local bag is its sentences, attended by every relation for itself",
+    ),
+)
 
 
-@algorithm("mil_one", title="ONE", source="FedDS, Algorithm 3; Zeng et al. 2015, Section 3.4", options=BagOptions)
-def mil_one(model, options):
-    """mean or attention; of each local bag the sentence of the highest probability trains"""
-    return _composed("mil_one", model, options, AtLeastOne())
+def _register(name, title, objective, pooling, source, what):
+    def build(model, options):
+        require_bags(model, name)
+        if pooling != "max":
+            require_linear_classifier(model, name)
+        return dataclasses.replace(_composed(model, options, objective()), bag_pooling=pooling)
+
+    build.__doc__ = f"mean or attention; {what}"
+    algorithm(name, title=title, source=f"FedDS, {source}", options=BagOptions)(build)
 
 
-@algorithm("mil_ave", title="AVE", source="FedDS, Algorithm 3; Lin et al. 2016, Section 3.2", options=BagOptions)
-def mil_ave(model, options):
-    """mean or attention; a local bag is the mean of its sentences"""
-    require_linear_classifier(model, "mil_ave")
-    return _composed("mil_ave", model, options, BagAverage(), pooling="mean")
-
-
-@algorithm("mil_att", title="ATT", source="FedDS, Algorithm 3; Lin et al. 2016, Eqs. 7-10", options=BagOptions)
-def mil_att(model, options):
-    """mean or attention; a local bag is its sentences, attended by the labelled relation"""
-    require_linear_classifier(model, "mil_att")
-    return _composed("mil_att", model, options, SelectiveAttention(), pooling="attention")
-
-
-@algorithm("mil_att_ra", title="ATT_RA", source="FedDS, Algorithm 3; Ye and Ling 2019, Section 3.2", options=BagOptions)
-def mil_att_ra(model, options):
-    """mean or attention; a local bag is its sentences, attended by every relation for itself"""
-    require_linear_classifier(model, "mil_att_ra")
-    return _composed("mil_att_ra", model, options, RelationAwareAttention(), pooling="relation_attention")
+for _row in _BASELINES:
+    _register(*_row)
 
 
 @algorithm("lazy_mil", title="Lazy MIL", source="FedDS, Section 3, Algorithms 1-2, Eqs. 1-5", options=LazyOptions)
 def lazy_mil(model, options):
     """mean or attention; of each triple the one best sentence among all clients trains"""
-    if options.num_triples is None:
-        raise CompositionError("lazy_mil: the number of triples is not known; num_triples is not set")
+    _require_triples("lazy_mil", model, options)
     if options.na_label >= model.num_classes:
         raise CompositionError(
             f"lazy_mil: na_label is {options.na_label}, but the model has {model.num_classes} classes; lower na_label"
@@ -135,7 +137,7 @@ def lazy_mil(model, options):
     selection = build_cross_platform_selection(
         model, options.num_triples, select_na=options.select_na, na_label=options.na_label
     )
-    return _composed("lazy_mil", model, options, CrossEntropy(), selection=selection)
+    return _composed(model, options, CrossEntropy(), selection=selection)
 
 
 @algorithm(
@@ -146,11 +148,15 @@ def lazy_mil(model, options):
 )
 def lazy_mil_alias(model, options):
     """not a federated method: what Lazy MIL selects is copied to every client of the round, and all train on it"""
-    if options.num_triples is None:
-        raise CompositionError("lazy_mil_alias: the number of triples is not known; num_triples is not set")
-    require_bags(model, "lazy_mil_alias")
+    _require_triples("lazy_mil_alias", model, options)
     share = build_shared_winners(model, options.num_triples)
-    return _composed("lazy_mil_alias", model, options, CrossEntropy(), before=lambda work: _on_shared(work, share))
+    return _composed(model, options, CrossEntropy(), changed=lambda work: _on_shared(work, share))
+
+
+def _require_triples(name: str, model: LocalModel, options) -> None:
+    if options.num_triples is None:
+        raise CompositionError(f"{name}: the number of triples is not known; num_triples is not set")
+    require_bags(model, name)
 
 
 def _on_shared(work: ClientWork, share: tff.Computation) -> ClientWork:
@@ -183,30 +189,8 @@ def _on_shared(work: ClientWork, share: tff.Computation) -> ClientWork:
     return dataclasses.replace(work, next=next_round)
 
 
-def _composed(
-    name: str,
-    model: LocalModel,
-    options: BagOptions,
-    objective: Objective,
-    *,
-    pooling="max",
-    selection=None,
-    before: Callable[[ClientWork], ClientWork] = lambda work: work,
-) -> FederatedAlgorithm:
-    require_bags(model, name)
+def _composed(model: LocalModel, options: BagOptions, objective: Objective, **rest) -> FederatedAlgorithm:
     attends = options.aggregation == "attention"
-    algorithm = compose(
-        model,
-        client_work=before(
-            build_local_training(
-                model,
-                objective=objective,
-                optimizer=adam_or_sgd(options),
-                training=options.local_training("uniform" if attends else options.weighting),
-                selection=selection,
-            )
-        ),
-        aggregator=AttentionFactory(options.granularity) if attends else mean(),
-        finalizer=gradient_step(model, step_size=options.server_step, momentum=options.server_momentum),
-    )
-    return dataclasses.replace(algorithm, bag_pooling=pooling)
+    aggregator = AttentionFactory(options.granularity) if attends else mean()
+    weighting = "uniform" if attends else options.weighting
+    return around(model, options, adam_or_sgd(options), objective, aggregator, weighting, **rest)

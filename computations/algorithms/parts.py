@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from computations.aggregators import AttentionFactory, mean
 from computations.algorithms.options import AdamOrSgdOptions, AttentionOptions, MeanOptions, ServerStepOptions
-from computations.client_work import build_local_training
+from computations.client_work import ClientWork, build_local_training
 from computations.client_work.objectives import CrossEntropy, Objective
 from computations.client_work.optimizers import SGD, ClientOptimizer, SelfAdam
 from computations.errors import CompositionError
@@ -34,38 +36,40 @@ def with_mean(
     model: LocalModel, options: MeanOptions, optimizer: ClientOptimizer, objective: Objective | None = None
 ) -> FederatedAlgorithm:
     """Local training, the mean over clients, a step of the server."""
-    return compose(
-        model,
-        client_work=build_local_training(
-            model,
-            objective=objective or CrossEntropy(),
-            optimizer=optimizer,
-            training=options.local_training(options.weighting),
-        ),
-        aggregator=mean(),
-        finalizer=_step(model, options),
-    )
+    return around(model, options, optimizer, objective, mean(), options.weighting)
 
 
 def with_attention(
     model: LocalModel, options: AttentionOptions, optimizer: ClientOptimizer, objective: Objective | None = None
 ) -> FederatedAlgorithm:
     """Local training, attention over clients, a step of the server (FLCMC, Eqs. 10-14)."""
-    return compose(
+    aggregator = AttentionFactory(options.granularity, one_pass=options.one_pass)
+    noise = {"noise_scale": options.noise_scale, "noise_seed": options.noise_seed}
+    return around(model, options, optimizer, objective, aggregator, "uniform", **noise)
+
+
+def around(
+    model: LocalModel,
+    options: ServerStepOptions,
+    optimizer: ClientOptimizer,
+    objective: Objective | None,
+    aggregator: tff.aggregators.WeightedAggregationFactory,
+    weighting: str,
+    *,
+    selection: tff.Computation | None = None,
+    changed: Callable[[ClientWork], ClientWork] = lambda work: work,
+    **noise,
+) -> FederatedAlgorithm:
+    """Local training, `changed` where a method does more, an aggregation, and a step of the server with `noise`."""
+    work = build_local_training(
         model,
-        client_work=build_local_training(
-            model,
-            objective=objective or CrossEntropy(),
-            optimizer=optimizer,
-            training=options.local_training("uniform"),
-        ),
-        aggregator=AttentionFactory(options.granularity, one_pass=options.one_pass),
-        finalizer=_step(model, options, noise_scale=options.noise_scale, noise_seed=options.noise_seed),
+        objective=objective or CrossEntropy(),
+        optimizer=optimizer,
+        training=options.local_training(weighting),
+        selection=selection,
     )
-
-
-def _step(model: LocalModel, options: ServerStepOptions, **noise):
-    return gradient_step(model, step_size=options.server_step, momentum=options.server_momentum, **noise)
+    step = gradient_step(model, step_size=options.server_step, momentum=options.server_momentum, **noise)
+    return compose(model, client_work=changed(work), aggregator=aggregator, finalizer=step)
 
 
 def nothing_sent(weights_type: tff.Type) -> tff.learning.templates.DistributionProcess:

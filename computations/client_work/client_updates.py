@@ -3,37 +3,18 @@
 from __future__ import annotations
 
 import collections
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from computations.client_work.objectives.base import Client
+from computations.inference import forward
 from computations.local_model import LABEL, LocalModel, features_of
 
-BATCH = 64
-"""Examples at once where a trained model predicts."""
 
-
-class ClientUpdate:
-    """What a client sends after its training. Subclasses override what they need."""
-
-    def server_type(self, local_model: LocalModel) -> tff.Type | None:
-        """Type of the server's own data, <examples=E, seed=int32[2]>, where the clients get a part of it."""
-        del local_model
-        return None
-
-    def given(self, examples):
-        """The part of the server's examples that is broadcast to the clients."""
-        return examples
-
-    def of(self, client: Client, given) -> tuple[Any, tf.Tensor]:
-        """(update, factor on the client's weight) of a trained client; called in the graph of its training."""
-        raise NotImplementedError
-
-
-class Predictions(ClientUpdate):
+class Predictions:
     """The trained model's predictions on the server's examples (FedED, Sui et al. 2020, Algorithm 1, LocalUpdate).
 
     The clients get the examples without their labels and send N x C numbers. With `weighting` = `agreement` they get
@@ -59,6 +40,7 @@ class Predictions(ClientUpdate):
         self.agreement_temperature = agreement_temperature
 
     def server_type(self, local_model: LocalModel) -> tff.Type:
+        """Type of the server's own data, <examples=E, seed=int32[2]>."""
         fixed = [
             (name, tff.TensorType(spec.dtype.as_numpy_dtype, [self.num_examples, *spec.shape[1:]]))
             for name, spec in sorted(local_model.input_spec.items())
@@ -67,36 +49,23 @@ class Predictions(ClientUpdate):
         return tff.types.to_type(collections.OrderedDict(examples=collections.OrderedDict(fixed), seed=seed))
 
     def given(self, examples):
+        """The part of the server's examples that is broadcast to the clients."""
         names = {*features_of(examples), *([LABEL] if self.agrees else [])}
         return collections.OrderedDict((n, v) for n, v in examples.items() if n in names)
 
     def of(self, client: Client, given) -> tuple[tf.Tensor, tf.Tensor]:
-        logits = predict(client.model, given, self.num_examples, client.local_model.num_classes)
+        """(update, factor on the client's weight) of a trained client; called in the graph of its training."""
+        classes = client.local_model.num_classes
+        logits = tf.ensure_shape(forward(client.model, given, "logits", classes), [self.num_examples, classes])
         factor = tf.constant(1.0)
         if self.agrees:
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(given[LABEL], logits)
             factor = tf.exp(-tf.reduce_mean(losses) / self.agreement_temperature)
         if self.form == "label":
-            return tf.cast(tf.argmax(logits, axis=-1), label_type(client.local_model.num_classes)), factor
+            return tf.cast(tf.argmax(logits, axis=-1), label_type(classes)), factor
         return tf.cast(logits, tf.dtypes.as_dtype(self.form)), factor
 
 
 def label_type(num_classes: int) -> tf.DType:
     """The smallest integer type that holds a class index."""
     return tf.uint8 if num_classes <= 256 else tf.uint16 if num_classes <= 65536 else tf.int32
-
-
-def predict(model: tf.keras.Model, examples, num_examples: int, num_classes: int) -> tf.Tensor:
-    """Logits float32 [num_examples, num_classes] of a model, a batch at a time; labels are ignored."""
-    features = features_of(examples)
-    batches = -(-num_examples // BATCH)
-    parts = tf.TensorArray(tf.float32, size=batches, infer_shape=False, element_shape=[None, num_classes])
-
-    def one(number, parts):
-        rows = {name: value[number * BATCH : (number + 1) * BATCH] for name, value in features.items()}
-        return number + 1, parts.write(number, tf.cast(model(rows, training=False)["logits"], tf.float32))
-
-    _, parts = tf.while_loop(
-        lambda number, parts: number < batches, one, (tf.constant(0), parts), parallel_iterations=1
-    )
-    return tf.ensure_shape(parts.concat(), [num_examples, num_classes])

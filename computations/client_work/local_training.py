@@ -19,11 +19,11 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from attrs.validators import in_, optional
 
-from computations.client_work.client_updates import ClientUpdate
+from computations.client_work.client_updates import Predictions
 from computations.client_work.objectives import Batch, Client, Objective
 from computations.client_work.optimizers import ClientOptimizer
 from computations.client_work.units import units_of
-from computations.local_model import LocalModel, assign_weights, split_label, tensor_type, zero_initialisers, zeros
+from computations.local_model import LocalModel, assign_weights, split_label, zero_initialisers, zeros
 from computations.randomness import step_seed
 from computations.ranges import POSITIVE, STEPS
 
@@ -101,7 +101,7 @@ def build_local_training(
     objective: Objective,
     optimizer: ClientOptimizer,
     training: LocalTraining,
-    client_update: ClientUpdate | None = None,
+    client_update: Predictions | None = None,
     own_models: bool = False,
     selection: tff.Computation | None = None,
 ) -> ClientWork:
@@ -132,10 +132,8 @@ def build_local_training(
     server_type = None if client_update is None else client_update.server_type(model)
 
     def first_state(*weights):
-        state = collections.OrderedDict(round=tf.constant(0, tf.int32))
-        if channel is not None:
-            state["shared"] = channel.initial(*weights)
-        return state
+        shared = {} if channel is None else {"shared": channel.initial(*weights)}
+        return collections.OrderedDict(round=tf.constant(0, tf.int32), **shared)
 
     if own_models:
         initial_state = tff.tensorflow.computation(lambda: first_state())
@@ -203,11 +201,9 @@ def build_local_training(
     @tff.federated_computation(tff.types.to_type(inputs_type))
     def work(inputs):
         state, weights, clients = inputs["state"], inputs["weights"], inputs["clients"]
-        own = (
-            state
-            if side is None
-            else tff.federated_zip(collections.OrderedDict(round=state["round"], shared=state["shared"]))
-        )
+        own = state
+        if side is not None:
+            own = tff.federated_zip(collections.OrderedDict(round=state["round"], shared=state["shared"]))
         at_clients = collections.OrderedDict(weights=weights, server=tff.federated_broadcast(own), client=clients)
         if client_state_type is not None:
             at_clients["client_state"] = inputs["client_state"]
@@ -265,15 +261,14 @@ def train_client(
     optimizer: ClientOptimizer,
     training: LocalTraining,
     arguments,
-    client_update: ClientUpdate | None = None,
+    client_update: Predictions | None = None,
     own_models: bool = False,
 ):
     """One client's local training as TensorFlow; see build_local_training.
 
     Args:
-      local_model, objective, optimizer, training, client_update, own_models: as there.
       arguments: `weights` (ModelWeights), `server` (`round`, and `shared` for the objective), `client` (`examples`,
-        `seed`), and `client_state`, `given` and `chosen` where the work has them.
+        `seed`), and `client_state`, `given` and `chosen` where the work has them; the rest as there.
 
     Returns:
       OrderedDict of `update`, `weight`, `statistics`, and `upload` and `client_state` where the objective has them.
@@ -281,7 +276,7 @@ def train_client(
     weights, server, data = arguments["weights"], arguments["server"], arguments["client"]
     with zero_initialisers():
         model = local_model.build()
-        bound_optimizer = optimizer.bind(model.trainable_variables)
+        apply = optimizer.bind(model.trainable_variables)
     rate = tf.constant(optimizer.learning_rate, tf.float32)
     if training.schedule is not None:
         rate = rate * training.schedule(server["round"])
@@ -311,7 +306,7 @@ def train_client(
             # Dense, because the rows of a word that occurs twice have to be added up before their norm is taken.
             dense = [tf.convert_to_tensor(g) for g in gradients]
             gradients, _ = tf.clip_by_global_norm(dense, training.max_gradient_norm)
-        bound_optimizer.apply(gradients, client.global_weights, rate)
+        apply(gradients, client.global_weights, rate)
         return loss
 
     @tf.function
@@ -320,10 +315,7 @@ def train_client(
         prepared = objective.prepare(client)
         batch = training.batch_size
         steps_per_epoch = tf.maximum((num_units + batch - 1) // batch, 1)
-        if training.local_steps is None:
-            steps = training.local_epochs * steps_per_epoch
-        else:
-            steps = tf.constant(training.local_steps, tf.int32)
+        steps = training.local_steps or training.local_epochs * steps_per_epoch
         steps = tf.where(num_units > 0, steps, 0)
         epochs = (steps + steps_per_epoch - 1) // steps_per_epoch
         keys = tf.random.stateless_uniform([epochs, num_units], data["seed"], None, None, tf.int32)
@@ -396,6 +388,3 @@ def train_client(
 def _identities(structure) -> list[tf.Tensor]:
     """Its tensors as results of a branch."""
     return [tf.identity(t) for t in tf.nest.flatten(structure)]
-
-
-__all__ = ["SEED_TYPE", "ClientWork", "LocalTraining", "build_local_training", "tensor_type"]

@@ -12,14 +12,12 @@ import collections
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
-from attrs.validators import ge
 
 from computations.bags import ABSENT, first_best, label_probabilities
 from computations.client_work.objectives import BagObjective
 from computations.errors import CompositionError
 from computations.inference import forward
 from computations.local_model import LABEL, PLATFORM, TRIPLE, LocalModel, assign_weights, zero_initialisers
-from computations.ranges import COUNT, require
 
 NOBODY = np.iinfo(np.int32).max
 """Instead of a platform's index, where no platform has the triple."""
@@ -44,16 +42,7 @@ def build_cross_platform_selection(
       select_na: whether sentences of pairs without a relation are selected like the others, which the paper does not
         say; False: they all train.
       na_label: the label of such pairs.
-
-    Raises:
-      ValueError: for fewer than one triple, or a label that the model does not have.
-      CompositionError: for a model without bags.
     """
-    require(COUNT, num_triples=num_triples)
-    require(ge(0), na_label=na_label)
-    if na_label >= model.num_classes:
-        raise ValueError(f"na_label must be below the model's {model.num_classes} classes, got {na_label}")
-    require_bags(model, "the selection over platforms")
     per_triple, indices = tff.TensorType(np.float32, [num_triples]), tff.TensorType(np.int32, [num_triples])
 
     @tff.tensorflow.computation(model.weights_type, model.examples_type)
@@ -118,8 +107,7 @@ def build_selection(
 ) -> tff.Computation:
     """(<weights@SERVER, examples@CLIENTS> -> bool[?]@CLIENTS): what clients would train on in a round of Lazy MIL.
 
-    For a simulation's case study; in a deployment it stays at the client. Arguments and errors are those of
-    `build_cross_platform_selection`.
+    For a simulation's case study; in a deployment it stays at the client. Arguments as above.
     """
     select = build_cross_platform_selection(model, num_triples, select_na=select_na, na_label=na_label)
 
@@ -138,8 +126,8 @@ def build_shared_winners(model: LocalModel, num_triples: int) -> tff.Computation
 
     A control, no federated method: the sentences themselves leave their clients, in a sum to the server and a broadcast
     from there. The authors' released code of FedDS does this in its simulation, where one list is shared by mistake.
-    Arguments and errors are those of `build_cross_platform_selection`, and so are the metrics, beside
-    `clients/non_finite`: how many clients had a score that is not finite. These get no sentences.
+    The metrics are the selection's and `clients/non_finite`: how many clients had a score that is not finite. These get
+    no sentences.
     """
     select = build_cross_platform_selection(model, num_triples)
     chosen_type = select.type_signature.result.chosen.member
@@ -197,11 +185,7 @@ def build_local_shares(model: LocalModel, objective: BagObjective) -> tff.Comput
 
     Under these weights and without dropout; where relations attend for themselves, by the attention of the bag's label.
     For a simulation's case study, beside `build_selection`; in a deployment it stays at the client.
-
-    Raises:
-      CompositionError: for a model without bags.
     """
-    require_bags(model, "what a sentence counts in its bag")
 
     @tff.tensorflow.computation(model.weights_type, model.examples_type)
     def share(weights, examples):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import math
 
 import numpy as np
 import tensorflow as tf
@@ -20,22 +19,11 @@ def gradient_step(
     noise_scale: float = 0.0,
     noise_seed: int = 0,
 ) -> tff.learning.templates.FinalizerProcess:
-    """w <- w - step_size * update; momentum over rounds and Gaussian noise are options.
-
-    The update is a pseudo-gradient, global minus local weights.
+    """w <- w - step_size * update, a pseudo-gradient; momentum over rounds and Gaussian noise are options.
 
     The noise of FedAtt's code (scale 0.001 there, off here) is added to the new weights; round t draws it from
     (`noise_seed`, t).
-
-    Raises:
-      ValueError: for a step size that is not finite and non-negative, a momentum outside [0, 1), a negative noise.
     """
-    if not (math.isfinite(step_size) and step_size >= 0):
-        raise ValueError(f"server_step must be finite and not negative, got {step_size}")
-    if not 0 <= momentum < 1:
-        raise ValueError(f"server_momentum must lie in [0, 1), got {momentum}")
-    if not (math.isfinite(noise_scale) and noise_scale >= 0):
-        raise ValueError(f"noise_scale must be finite and not negative, got {noise_scale}")
     optimizer = tff.learning.optimizers.build_sgdm(learning_rate=step_size, momentum=momentum or None)
     step = tff.learning.templates.build_apply_optimizer_finalizer(optimizer, model.weights_type)
     return _with_noise(step, model.weights_type, noise_scale, noise_seed) if noise_scale > 0 else step

@@ -16,12 +16,16 @@ from tests.computations.toolbox import client, examples, model_weights, start_we
 
 NAMES = algorithms.names()
 
-# A few epochs over small batches.
-ORDINARY = {"local_epochs": 2, "batch_size": 4}
-# All that is kept from round to round, in use.
-STATEFUL = {**ORDINARY, "server_momentum": 0.5, "noise_scale": 0.01, "learning_rate_decay": 0.5}
-# The round that is worked out in NumPy.
-WORKED_OUT = {"local_steps": STEPS, "batch_size": 50}
+# A few epochs over small batches, and all that is kept from round to round in use.
+STATEFUL = {"local_epochs": 2, "batch_size": 4, "server_momentum": 0.5, "noise_scale": 0.01, "learning_rate_decay": 0.5}
+# The round that is worked out in NumPy. Momentum and decay show in the rounds after it.
+WORKED_OUT = {
+    "learning_rate": 0.1,
+    "local_steps": STEPS,
+    "batch_size": 50,
+    "server_momentum": 0.5,
+    "learning_rate_decay": 0.5,
+}
 
 DATA = [examples(n, seed=n) for n in (6, 15)]
 AT_SERVER = examples(NUM_AT_SERVER, seed=40)
@@ -34,6 +38,10 @@ def options_of(name, **wanted):
     return kind(**{key: value for key, value in {**case(name).required, **wanted}.items() if key in known})
 
 
+def worked_out_options(name):
+    return options_of(name, **{**WORKED_OUT, **case(name).options})
+
+
 @functools.lru_cache
 def model_of(bags):
     """The softmax regression that the suites train."""
@@ -41,13 +49,10 @@ def model_of(bags):
 
 
 @functools.cache
-def _built(name, options):
+def build(name, **changed):
+    """The algorithm with the options of the worked-out round, but for these."""
+    options = attrs.evolve(worked_out_options(name), **changed)
     return algorithms.find(name).build(model_of(case(name).bags), options)
-
-
-def build(name, **wanted):
-    """The algorithm with the options of `options_of`, built once in this process."""
-    return _built(name, options_of(name, **wanted))
 
 
 def begin(algorithm, start=None):

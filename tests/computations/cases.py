@@ -26,7 +26,6 @@ class Case:
     expected: (start weights, [(x, y) of each client], options) -> the new global weights.
     like: algorithms whose numbers are the same.
     options: of the worked-out round.
-    identity: options at which a round leaves the weights as they are.
     extra_traffic: bytes per direction, client and round beside one model and 200.
     required: options without a default that works, for the two clients of the suite.
     constant_term: of the local loss on a model without an encoder, from the second round on.
@@ -37,7 +36,6 @@ class Case:
     expected: Callable | None = None
     like: frozenset[str] = frozenset()
     options: dict = field(default_factory=dict)
-    identity: dict = field(default_factory=lambda: {"learning_rate": 0.0})
     extra_traffic: int = 0
     required: dict = field(default_factory=dict)
     constant_term: float = 0.0
@@ -116,33 +114,30 @@ def local_bags(kind):
     return expected
 
 
-def one_of_each_triple(start, data, options):
-    """Lazy MIL: of every triple the best sentence over all clients trains; clients count by these (FedDS, Eq. 5)."""
+def winners(start, data):
+    """[(platform, row)] of the best sentence of every triple."""
     offers = {}
     for platform, (x, y) in enumerate(data):
         p = toolbox.softmax(x.astype(float) @ start[0] + start[1])
         for row, triple in enumerate(toolbox.triples_of(y)):
             offers.setdefault(triple, []).append((-p[row, y[row]], platform, row))
+    return [best[1:] for best in map(min, offers.values())]
+
+
+def one_of_each_triple(start, data, options):
+    """Lazy MIL: of every triple the best sentence over all clients trains; clients count by these (FedDS, Eq. 5)."""
     updates, sizes = [], []
     for platform, (x, y) in enumerate(data):
-        rows = np.array([row for _, winner, row in map(min, offers.values()) if winner == platform])
+        rows = np.array([row for winner, row in winners(start, data) if winner == platform])
         local = toolbox.train(start, x, y, [rows] * STEPS, toolbox.Sgd(options.learning_rate))
         updates.append(toolbox.difference(start, local))
         sizes.append(len(rows))
-    update = by_examples(updates, sizes)
-    return [w - options.server_step * u for w, u in zip(start, update, strict=True)]
+    return [w - options.server_step * u for w, u in zip(start, by_examples(updates, sizes), strict=True)]
 
 
 def winners_at_all(start, data, options):
     """The control of Lazy MIL: every client trains on the winners of all clients, so that their mean is one of them."""
-    offers = {}
-    for platform, (x, y) in enumerate(data):
-        p = toolbox.softmax(x.astype(float) @ start[0] + start[1])
-        for row, triple in enumerate(toolbox.triples_of(y)):
-            offers.setdefault(triple, []).append((-p[row, y[row]], platform, row))
-    won = [data[winner][0][row] for _, winner, row in map(min, offers.values())]
-    labels = [data[winner][1][row] for _, winner, row in map(min, offers.values())]
-    x, y = np.array(won), np.array(labels)
+    x, y = (np.array([data[platform][part][row] for platform, row in winners(start, data)]) for part in (0, 1))
     local = toolbox.train(start, x, y, [np.arange(len(y))] * STEPS, toolbox.Sgd(options.learning_rate))
     return [w - options.server_step * u for w, u in zip(start, toolbox.difference(start, local), strict=True)]
 

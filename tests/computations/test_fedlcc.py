@@ -11,6 +11,7 @@ from computations.client_work.objectives import Batch, Client, LocalizedContextC
 from computations.client_work.objectives.moon import output_rows, representations
 from computations.errors import CompositionError
 from computations.local_model import LocalModel
+from tests.computations import toolbox
 from tff_re.models.pairs import binary_losses, pair_statistics
 
 WIDTH, PLACES = 3, 4
@@ -122,46 +123,35 @@ def test_contexts_of_all_pairs_are_kept_and_no_others(count):
     assert blank["representations"].shape == found.shape and not blank["trained"]
 
 
-def test_the_loss_and_its_gradient():
-    model, data, rows = pairs_model(), examples(6, seed=2), [4, 0, 5, 2]
-    local, glob, prev = draw(1), draw(2), draw(3)
+def loss_and_gradient(objective, data, rows, local, glob, prev):
+    """Of a batch under the weights `local`, in TensorFlow."""
     client_state = {"representations": tf.constant(contexts(prev, data), tf.float32), "trained": tf.constant(True)}
-    objective = LocalizedContextContrast(mu=0.7, tau=0.4)
-    client = a_client(model, data, glob, client_state)
+    client = a_client(pairs_model(), data, glob, client_state)
     prepared = objective.prepare(client)
     client.model.set_weights(local)
     features = {name: tf.gather(value, rows) for name, value in client.examples.items() if name != "y"}
     with tf.GradientTape() as tape:
         outputs = client.model(features, training=True)
-        loss = objective.loss(client, prepared, Batch(features, tf.constant([0] * 4), outputs, tf.constant(rows)))
-    found = tape.gradient(loss, client.model.trainable_variables)
-    local = [w.astype(float) for w in local]
+        batch = Batch(features, tf.zeros([len(rows)], tf.int32), outputs, tf.constant(rows))
+        loss = objective.loss(client, prepared, batch)
+    return float(loss), tape.gradient(loss, client.model.trainable_variables)
+
+
+def test_the_loss_and_its_gradient():
+    data, rows, local, glob, prev = examples(6, seed=2), [4, 0, 5, 2], draw(1), draw(2), draw(3)
+    loss, found = loss_and_gradient(LocalizedContextContrast(0.7, 0.4), data, rows, local, glob, prev)
     expected = loss_of(local, data, rows, glob, prev, 0.7, 0.4)
-    assert float(loss) == pytest.approx(expected, rel=1e-5)
+    assert loss == pytest.approx(expected, rel=1e-5)
     assert abs(expected - loss_of(local, data, rows, glob, None, 0.7, 0.4)) > 0.1
-    for w, gradient in zip(local, found, strict=True):
-        for place in np.ndindex(w.shape):
-            old, step = w[place], 1e-6
-            w[place] = old + step
-            above = loss_of(local, data, rows, glob, prev, 0.7, 0.4)
-            w[place] = old - step
-            below = loss_of(local, data, rows, glob, prev, 0.7, 0.4)
-            w[place] = old
-            assert gradient.numpy()[place] == pytest.approx((above - below) / (2 * step), rel=1e-3, abs=1e-5)
+    wanted = toolbox.numeric_gradient(
+        lambda weights: loss_of(weights, data, rows, glob, prev, 0.7, 0.4), [w.astype(float) for w in local]
+    )
+    toolbox.assert_close(found, wanted, 2e-5)
 
 
 def test_a_batch_without_pairs_has_no_loss():
-    model, data = pairs_model(), examples(3, seed=2)
-    client_state = {"representations": tf.constant(contexts(draw(3), data), tf.float32), "trained": tf.constant(True)}
-    client = a_client(model, data, draw(1), client_state)
-    objective, rows = LocalizedContextContrast(), [0]
-    prepared = objective.prepare(client)
-    features = {name: tf.gather(value, rows) for name, value in client.examples.items() if name != "y"}
-    with tf.GradientTape() as tape:
-        outputs = client.model(features, training=True)
-        loss = objective.loss(client, prepared, Batch(features, tf.constant([0]), outputs, tf.constant(rows)))
-    assert float(loss) == 0
-    assert not any(np.asarray(g).any() for g in tape.gradient(loss, client.model.trainable_variables))
+    loss, found = loss_and_gradient(LocalizedContextContrast(), examples(3, seed=2), [0], draw(1), draw(1), draw(3))
+    assert loss == 0 and not any(np.asarray(g).any() for g in found)
 
 
 def test_the_stored_contexts_are_the_stored_model():
@@ -194,11 +184,6 @@ def test_the_stored_contexts_are_the_stored_model():
 
 
 def test_a_model_without_contexts_is_refused_in_one_line():
-    def build():
-        x = tf.keras.Input([2], name="x")
-        return tf.keras.Model({"x": x}, {"logits": tf.keras.layers.Dense(2)(x), "features": x})
-
-    spec = {"x": tf.TensorSpec([None, 2], tf.float32), "y": tf.TensorSpec([None], tf.int32)}
     chosen = algorithms.find("fedlcc")
     with pytest.raises(CompositionError, match="'context', but the model gives features, logits"):
-        chosen.build(LocalModel(build, spec, 2), chosen.options())
+        chosen.build(toolbox.encoder_model(), chosen.options())

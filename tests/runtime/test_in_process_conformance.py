@@ -7,8 +7,10 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from computations import algorithms
 from tests.computations import toolbox
-from tests.computations.built import NAMES, STATEFUL, begin, build, clients_of_round, play
+from tests.computations.built import NAMES, STATEFUL, begin, clients_of_round, model_of, options_of, play
+from tests.computations.cases import case
 from tff_re.runtime import open_runtime
 
 TOLERANCE = {"rtol": 1e-6, "atol": 5e-7}
@@ -38,12 +40,12 @@ REPRESENTATIVES = {"fedcmc", "feded", "fedpap", "lazy_mil", "scaffold"}
 """One for each number of stages, for states of clients and of the server, for examples at the server and for bags."""
 
 
-@pytest.mark.xdist_group("conformance of the parts")  # which builds the same
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in REPRESENTATIVES else pytest.mark.slow) for n in NAMES]
 )
 def test_two_rounds_are_those_of_the_worker(contexts, name):
-    algorithm = build(name, **STATEFUL, num_clients=3)
+    options = options_of(name, **STATEFUL, num_clients=3)
+    algorithm = algorithms.find(name).build(model_of(case(name).bags), options)
     outcomes = {}
     for which, context in contexts.items():
         tff.framework.set_default_context(context)

@@ -7,15 +7,12 @@ from computations.client_work.objectives.bags import (
     RelationAwareAttention,
     SelectiveAttention,
 )
-from computations.client_work.objectives.base import Batch, Client, Objective, SideChannel
+from computations.client_work.objectives.base import Batch, Client, CrossEntropy, Objective, SideChannel
+from computations.client_work.objectives.class_counts import CalibratedLogits, RestrictedSoftmax
 from computations.client_work.objectives.control_variates import ControlVariates
-from computations.client_work.objectives.cross_entropy import CrossEntropy
 from computations.client_work.objectives.distillation import Distillation
-from computations.client_work.objectives.fedlc import CalibratedLogits
-from computations.client_work.objectives.fedrs import RestrictedSoftmax
-from computations.client_work.objectives.localized_context_contrast import LocalizedContextContrast
 from computations.client_work.objectives.major_classifier_contrast import MajorClassifierContrast
-from computations.client_work.objectives.moon import ModelContrast
+from computations.client_work.objectives.moon import LocalizedContextContrast, ModelContrast
 from computations.client_work.objectives.proximal import Proximal
 
 __all__ = [

@@ -21,7 +21,6 @@ class BagObjective(Objective):
     of_bags = True
 
     def loss(self, client: Client, prepared, batch: Batch) -> tf.Tensor:
-        del prepared
         num_bags = tf.reduce_max(batch.bags) + 1
         logits = tf.cast(batch.outputs["logits"], tf.float32)
         labels = tf.math.unsorted_segment_max(batch.labels, batch.bags, num_bags)  # one label in all of a bag's rows

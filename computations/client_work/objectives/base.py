@@ -80,7 +80,7 @@ class SideChannel:
 
 
 class Objective:
-    """The local loss of an algorithm. Subclasses override what they need; the rest is cross-entropy alone.
+    """The local loss of an algorithm. Subclasses override what they need; the rest is `CrossEntropy`.
 
     `prepare` runs once at the start of a client's local training (label counts, representations under the global
     model), `loss` in every step, `upload` and `next_client_state` once at the end.
@@ -98,35 +98,32 @@ class Objective:
 
     def client_state_type(self, local_model: LocalModel) -> tff.Type | None:
         """Type of what a client keeps from round to round; its leading dimensions may be None. None: nothing."""
-        del local_model
         return None
 
     def initial_client_state(self, local_model: LocalModel, examples: Mapping[str, np.ndarray]):
         """NumPy value of `client_state_type` for a client with these examples that has not been trained yet."""
-        del local_model, examples
         raise TypeError(f"{type(self).__name__} keeps no client state")
 
     def prepare(self, client: Client):
         """Tensors made once per local training, handed to the other methods."""
-        del client
         return ()
 
     def loss(self, client: Client, prepared, batch: Batch) -> tf.Tensor:
         """The loss to minimise, a scalar: the mean over the batch (over its rows, see `LocalModel.rows`)."""
-        del prepared
         return mean(client.local_model.losses(batch.labels, batch.outputs))
 
     def adjust_gradients(self, client: Client, prepared, gradients: Sequence[Any]) -> Sequence[Any]:
         """Gradients as the optimizer gets them; for terms with a closed form (proximal, control variates)."""
-        del client, prepared
         return gradients
 
     def upload(self, client: Client, prepared, steps: tf.Tensor):
         """What travels through the side channel after training."""
-        del client, prepared, steps
         return ()
 
     def next_client_state(self, client: Client, prepared, steps: tf.Tensor):
         """The client's state after training."""
-        del client, prepared, steps
         return ()
+
+
+class CrossEntropy(Objective):
+    """The mean of the local model's losses over the batch and nothing else (FedAvg, McMahan et al. 2017)."""

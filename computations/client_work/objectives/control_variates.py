@@ -11,7 +11,6 @@ import tensorflow_federated as tff
 
 from computations.client_work.objectives.base import Client, Objective, SideChannel
 from computations.local_model import LocalModel
-from computations.ranges import COUNT, require
 
 
 class ControlVariates(Objective):
@@ -25,15 +24,9 @@ class ControlVariates(Objective):
     """
 
     def __init__(self, num_clients: int):
-        """Args:
-          num_clients: N, the number of all clients, sampled or not.
-
-        Raises:
-          ValueError: for fewer than one client.
-        """
+        """`num_clients`: N, the number of all clients, sampled or not. ValueError without it."""
         if num_clients is None:
             raise ValueError("num_clients must be given, the number of all clients with training examples")
-        require(COUNT, num_clients=num_clients)
         self.side_channel = SideChannel(
             initial=lambda weights: [tf.zeros_like(w) for w in weights.trainable],
             aggregator=tff.aggregators.SumFactory(),
@@ -45,7 +38,6 @@ class ControlVariates(Objective):
         return tff.types.to_type(list(local_model.weights_type.trainable.children()))
 
     def initial_client_state(self, local_model: LocalModel, examples):
-        del examples
         return [np.zeros(t.shape, t.dtype) for t in local_model.weights_type.trainable.children()]
 
     def adjust_gradients(self, client: Client, prepared, gradients: Sequence) -> list[tf.Tensor]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import attrs
 import tensorflow as tf
 
 from computations.client_work.objectives.base import Batch, Client, Objective
-from computations.ranges import NOT_NEGATIVE, POSITIVE, require
+from computations.ranges import NOT_NEGATIVE, POSITIVE
 
 
+@attrs.frozen
 class Distillation(Objective):
     """Cross-entropy + weight * KL(q || p), p = softmax(student's logits), q = softmax(teacher's logits / temperature).
 
@@ -15,21 +17,11 @@ class Distillation(Objective):
     `temper_student` divides the student's logits in the KL by the temperature too, as Hinton et al. do.
     """
 
-    def __init__(self, temperature: float = 1.0, weight: float = 1.0, temper_student: bool = False):
-        """Args:
-          temperature: tau, above zero.
-          weight: of the divergence; 0 is cross-entropy alone.
-          temper_student: see above.
-
-        Raises:
-          ValueError: for a value that is not finite or is out of range.
-        """
-        require(POSITIVE, temperature=temperature)
-        require(NOT_NEGATIVE, weight=weight)
-        self.temperature, self.weight, self.temper_student = temperature, weight, temper_student
+    temperature: float = attrs.field(default=1.0, validator=POSITIVE)
+    weight: float = attrs.field(default=1.0, validator=NOT_NEGATIVE)
+    temper_student: bool = False
 
     def loss(self, client: Client, prepared, batch: Batch) -> tf.Tensor:
-        del prepared
         teacher = tf.nn.log_softmax(tf.gather(client.shared, batch.rows) / self.temperature)
         logits = tf.cast(batch.outputs["logits"], tf.float32)
         student = tf.nn.log_softmax(logits / self.temperature if self.temper_student else logits)

@@ -8,14 +8,10 @@ from typing import Literal
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
-from attrs.validators import in_
 
 from computations.aggregators.major_classifier_vectors import MajorClassifierVectorsFactory
 from computations.client_work.objectives.base import Batch, Client, Objective, SideChannel
 from computations.local_model import LocalModel, zero_initialisers
-from computations.ranges import NOT_NEGATIVE, require
-
-KINDS = ("major", "minor", "random")
 
 
 class MajorClassifierContrast(Objective):
@@ -39,16 +35,10 @@ class MajorClassifierContrast(Objective):
         self, local_model: LocalModel, mu: float = 1.0, vectors: Literal["major", "minor", "random"] = "major"
     ):
         """Args:
-          local_model: names its classifier, a dense layer from `features` to the logits.
-          mu: weight of L_con.
-          vectors: whose vector of a class is broadcast.
-
-        Raises:
-          ValueError: for an impossible option, or a model whose classifier is not a trainable dense layer from
-            `features` to at least two classes.
+        local_model: ValueError unless its classifier is a trainable dense layer from `features` to two logits or more.
+        mu: weight of L_con.
+        vectors: whose vector of a class is broadcast.
         """
-        require(NOT_NEGATIVE, mu=mu)
-        require(in_(KINDS), vectors=vectors)
         self.mu, self.vectors = mu, vectors
         self._kernel = kernel = classifier_kernel(local_model)
         self.side_channel = SideChannel(
@@ -65,7 +55,6 @@ class MajorClassifierContrast(Objective):
         return tff.types.to_type(collections.OrderedDict(similarity=similarity))
 
     def initial_client_state(self, local_model: LocalModel, examples):
-        del examples
         return collections.OrderedDict(similarity=np.zeros([local_model.num_classes], np.float32))
 
     def loss(self, client: Client, prepared, batch: Batch) -> tf.Tensor:

@@ -1,12 +1,11 @@
-"""MOON's model-contrastive term (Li, He and Song 2021, "Model-Contrastive Federated Learning", CVPR, Eqs. 3-4).
-
-What is contrasted is an output of the model by name, so that other methods contrast other outputs by the same code.
-"""
+"""Contrasts with the global and the previous local model: MOON (Li, He and Song 2021, "Model-Contrastive Federated
+Learning", CVPR, Eqs. 3-4) and FedLCC."""
 
 from __future__ import annotations
 
 import collections
 
+import attrs
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -15,9 +14,10 @@ from computations.client_work.objectives.base import Batch, Client, Objective, m
 from computations.errors import CompositionError
 from computations.inference import BATCH, forward
 from computations.local_model import LocalModel
-from computations.ranges import NOT_NEGATIVE, POSITIVE, require
+from computations.ranges import NOT_NEGATIVE, POSITIVE
 
 
+@attrs.frozen
 class ModelContrast(Objective):
     """Cross-entropy plus weight * mean of -log(e^p / (e^p + e^n)), p = cos(z, z_glob) / tau, n = cos(z, z_prev) / tau.
 
@@ -31,22 +31,15 @@ class ModelContrast(Objective):
     are computed without dropout. A client that has not been trained yet has no previous model and no contrast.
 
     Attributes:
+      weight: of the contrast (the paper's mu).
+      tau: temperature.
       output: name of the model's output that is contrasted.
     """
 
     output = "features"
 
-    def __init__(self, weight: float = 1.0, tau: float = 0.5):
-        """Args:
-          weight: of the contrast (the paper's mu).
-          tau: temperature.
-
-        Raises:
-          ValueError: for a negative weight, a temperature that is not positive, values that are not finite.
-        """
-        require(NOT_NEGATIVE, weight=weight)
-        require(POSITIVE, tau=tau)
-        self.weight, self.tau = weight, tau
+    weight: float = attrs.field(default=1.0, validator=NOT_NEGATIVE)
+    tau: float = attrs.field(default=0.5, validator=POSITIVE)
 
     def client_state_type(self, local_model: LocalModel) -> tff.Type:
         """<representations=float32[?,d], trained=bool>."""
@@ -86,6 +79,18 @@ class ModelContrast(Objective):
         return widths[self.output]
 
 
+class LocalizedContextContrast(ModelContrast):
+    """FedLCC (Xiao, Jin and Hao, Section 3.3, Eqs. 11-13): the model's loss plus mu * L_LCC, both means over the pairs.
+
+    L_LCC = -log(e^p / (e^p + e^n)), p = cos(L_k, L) / tau, n = cos(L_k, L_k') / tau (Eq. 12), MOON's form. L_k is the
+    localized context of a pair (the model's `context`, Eq. 5), L that of the global model, L_k' that of the client's
+    previous one. A client keeps the contexts of its own pairs (n * d numbers). The released code computes the term and
+    does not add it; this is the paper.
+    """
+
+    output = "context"
+
+
 def direction(vectors: tf.Tensor) -> tf.Tensor:
     """float32 [n, d] -> rows of length one; a row of zeros stays, so that its cosine with anything is zero."""
     return tf.math.l2_normalize(vectors, axis=-1)
@@ -102,7 +107,7 @@ def output_rows(client: Client, rows: tf.Tensor) -> tf.Tensor:
     return tf.range(tf.reduce_sum(of_batch)) + tf.repeat(shift, of_batch)
 
 
-def representations(client: Client, output: str = "features") -> tf.Tensor:
+def representations(client: Client, output: str) -> tf.Tensor:
     """float32 [n, d]: an output for all of the client's examples under the model as it is now, without dropout."""
     model = client.local_model
     return forward(client.model, client.examples, output, model.output_widths[output], model.inference_batch or BATCH)
