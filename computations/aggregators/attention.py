@@ -68,13 +68,8 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
         inner = self._inner_sum.create(value_type)
         score_type = score.type_signature.result
 
-        @tff.tensorflow.computation(score_type, score_type)
-        def exponent(score, largest):
-            return _exponent(score, largest)
-
-        @tff.tensorflow.computation(value_type, score_type)
-        def scale(update, attention):
-            return _scaled(update, attention)
+        exponent = tff.tensorflow.computation(_exponent, score_type, score_type)
+        scale = tff.tensorflow.computation(_scaled, value_type, score_type)
 
         @tff.tensorflow.computation(score_type)
         def terms(attention):
@@ -128,10 +123,6 @@ def _in_one_pass(value_type, weight_type, score) -> tff.templates.AggregationPro
         tensors = tff.types.structure_from_tensor_type_tree(lambda t: tf.zeros(t.shape, t.dtype), value_type)
         return collections.OrderedDict(largest=blank - np.inf, total=blank, squares=blank, numerator=tensors)
 
-    @tff.tensorflow.computation(value_type, score_type)
-    def beside(update, own):
-        return collections.OrderedDict(update=update, score=own)
-
     def shrunk(sums, largest):
         factor = _exponent(sums["largest"], largest)
         return collections.OrderedDict(
@@ -171,7 +162,8 @@ def _in_one_pass(value_type, weight_type, score) -> tff.templates.AggregationPro
         tff.FederatedType(weight_type, tff.CLIENTS),
     )
     def next_fn(state, value, weight):
-        scored = tff.federated_map(beside, (value, tff.federated_map(score, (value, weight))))
+        own = tff.federated_map(score, (value, weight))
+        scored = tff.federated_zip(collections.OrderedDict(update=value, score=own))
         output = tff.federated_aggregate(scored, zero(), accumulate, merge, report)
         measured = collections.OrderedDict(
             [("attention/effective_clients", output[1]), ("sum", tff.federated_value((), tff.SERVER))]

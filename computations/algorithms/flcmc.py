@@ -40,52 +40,39 @@ def _with_adam(options: type) -> type:
     return options_class(type(f"Adam{options.__name__}", (options,), body))
 
 
-def _sgd(options):
-    """SGD"""
-    return SGD(options.learning_rate), None
-
-
-def _pgd(options):
-    """PGD: SGD on the loss with the proximal term"""
-    return SGD(options.learning_rate), Proximal(options.mu)
-
-
-def _self_adam(options):
-    """Self-Adam"""
-    return SelfAdam(options.learning_rate), None
-
-
-def _library_adam(options):
-    """the library's Adam"""
-    return LibraryAdam(options.learning_rate), None
-
-
-def _padam(options):
-    """PAdam"""
-    return PAdam(options.learning_rate, mu=options.mu), None
-
+# What it is, and options -> the client optimizer and the objective, None for cross-entropy.
+_SGD = "SGD", lambda options: (SGD(options.learning_rate), None)
+_PGD = (
+    "PGD: SGD on the loss with the proximal term",
+    lambda options: (SGD(options.learning_rate), Proximal(options.mu)),
+)
+_SELF_ADAM = "Self-Adam", lambda options: (SelfAdam(options.learning_rate), None)
+_LIBRARY_ADAM = "the library's Adam", lambda options: (LibraryAdam(options.learning_rate), None)
+_PADAM = "PAdam", lambda options: (PAdam(options.learning_rate, mu=options.mu), None)
 
 _AGGREGATIONS = {"mean": with_mean, "attention": with_attention}
 
 # title, aggregation, local training, options, source
 _TABLE = (
-    ("FedAvg", "mean", _sgd, MeanOptions, "McMahan et al. 2017, Algorithm 1; FLCMC, Eq. 6"),
-    ("FedProx", "mean", _pgd, ProximalOptions, "Li et al. 2020, Algorithm 2; FLCMC, Table 5"),
-    ("FedAtt", "attention", _sgd, AttentionOptions, "Ji et al. 2019; FLCMC, Eqs. 10-14"),
-    ("FedPA", "attention", _pgd, PerturbedAttentionOptions, "FLCMC, Section 3.3, Eqs. 10-14"),
-    ("FedAvgS", "mean", _self_adam, _with_adam(MeanOptions), "FLCMC, Table 6; Eqs. 15-20"),
-    ("FedAvgT", "mean", _library_adam, _with_adam(MeanOptions), "FLCMC, Table 6"),
-    ("FedProxP", "mean", _padam, _with_adam(ProximalOptions), "FLCMC, Table 6; Eqs. 21-27"),
-    ("FedAttS", "attention", _self_adam, _with_adam(AttentionOptions), "FLCMC, Table 6; Eqs. 10-20"),
-    ("FedPAP", "attention", _padam, _with_adam(PerturbedAttentionOptions), "FLCMC, Section 3.3, Eqs. 10-14, 21-27"),
+    ("FedAvg", "mean", _SGD, MeanOptions, "McMahan et al. 2017, Algorithm 1; FLCMC, Eq. 6"),
+    ("FedProx", "mean", _PGD, ProximalOptions, "Li et al. 2020, Algorithm 2; FLCMC, Table 5"),
+    ("FedAtt", "attention", _SGD, AttentionOptions, "Ji et al. 2019; FLCMC, Eqs. 10-14"),
+    ("FedPA", "attention", _PGD, PerturbedAttentionOptions, "FLCMC, Section 3.3, Eqs. 10-14"),
+    ("FedAvgS", "mean", _SELF_ADAM, _with_adam(MeanOptions), "FLCMC, Table 6; Eqs. 15-20"),
+    ("FedAvgT", "mean", _LIBRARY_ADAM, _with_adam(MeanOptions), "FLCMC, Table 6"),
+    ("FedProxP", "mean", _PADAM, _with_adam(ProximalOptions), "FLCMC, Table 6; Eqs. 21-27"),
+    ("FedAttS", "attention", _SELF_ADAM, _with_adam(AttentionOptions), "FLCMC, Table 6; Eqs. 10-20"),
+    ("FedPAP", "attention", _PADAM, _with_adam(PerturbedAttentionOptions), "FLCMC, Section 3.3, Eqs. 10-14, 21-27"),
 )
 
 
 def _register(title, aggregation, local_training, options, source):
-    def build(model, options):
-        return _AGGREGATIONS[aggregation](model, options, *local_training(options))
+    what, parts = local_training
 
-    build.__doc__ = f"{aggregation}, {local_training.__doc__}"
+    def build(model, options):
+        return _AGGREGATIONS[aggregation](model, options, *parts(options))
+
+    build.__doc__ = f"{aggregation}, {what}"
     algorithm(title.lower(), title=title, source=source, options=options)(build)
 
 

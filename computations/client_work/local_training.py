@@ -120,12 +120,10 @@ def build_local_training(
     channel = objective.side_channel
     client_state_type = objective.client_state_type(model)
     if own_models:
-        if client_state_type is not None:
-            raise ValueError(f"{type(objective).__name__} keeps client state, and so would own models")
-        if channel is not None:
-            raise ValueError(f"{type(objective).__name__} starts from the server's weights, own models do not")
-        if selection is not None:
-            raise ValueError("a selection compares clients under the server's weights, which own models do not get")
+        if client_state_type is not None or channel is not None:
+            raise ValueError(
+                f"{type(objective).__name__} keeps client state or values at the server, own models do not"
+            )
         client_state_type = model.weights_type
     weights_type = NOTHING_TYPE if own_models else model.weights_type
     clients_type = tff.types.to_type(collections.OrderedDict(examples=model.examples_type, seed=SEED_TYPE))
@@ -227,19 +225,19 @@ def build_local_training(
         result = collections.OrderedDict(state=new_state, update=trained["update"], weight=trained["weight"])
         if client_state_type is not None:
             result["client_state"] = trained["client_state"]
-        metrics = tff.federated_map(to_metrics, totals)
+        result["metrics"] = tff.federated_map(to_metrics, totals)
         if selection is not None:
-            both = (metrics.type_signature.member, selected["metrics"].type_signature.member)
-            join = tff.tensorflow.computation(lambda one, other: collections.OrderedDict(one, **other), *both)
-            metrics = tff.federated_map(join, (metrics, selected["metrics"]))
-        result["metrics"] = metrics
+            both = result["metrics"], selected["metrics"]
+            types = [metrics.type_signature.member for metrics in both]
+            join = tff.tensorflow.computation(lambda one, other: collections.OrderedDict(one, **other), *types)
+            result["metrics"] = tff.federated_map(join, both)
         return result
 
-    if own_models:
-        blank = functools.lru_cache(maxsize=1)(lambda seed: model.initial_weights(seed))
-        initial_client_state = lambda examples, seed=0: blank(seed)  # noqa: E731
-    elif client_state_type is not None:
-        initial_client_state = lambda examples, seed=0: objective.initial_client_state(model, examples)  # noqa: E731
+    blank = functools.lru_cache(maxsize=1)(model.initial_weights)
+
+    def initial_client_state(examples, seed=0):
+        return blank(seed) if own_models else objective.initial_client_state(model, examples)
+
     return ClientWork(
         initialize=initialize,
         next=work,
@@ -340,7 +338,7 @@ def train_client(
         return result, steps, loss_sum, seen
 
     extra, steps, loss_sum, seen = run()
-    # Read the variables after the training: in a graph its function call adds no control dependency by itself.
+    # Read after the training: in a graph its function call adds no control dependency by itself.
     with tf.control_dependencies([steps, loss_sum]):
         if client_update is None:
             extra["update"] = [
