@@ -219,6 +219,15 @@ def test_two_files_cannot_take_one_name():
 # State, seeds and clients that do not count, a representative each.
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if not case(name).expected])
+def test_identity_at_learning_rate_zero(name):
+    """Of those whose numbers are not worked out."""
+    algorithm = build(name, learning_rate=0.0)
+    state, _, metrics = play(algorithm, begin(algorithm), range(2), clients_of_round)
+    assert bits(state["weights"].trainable) == bits(start_weights())
+    assert all(m["work"]["clients/counted"] == 2 for m in metrics)
+
+
 @every_part
 def test_a_resumed_run_is_the_run(tmp_path, name):
     """Four rounds are two rounds, a file, and two rounds from what was read from it, bit for bit."""

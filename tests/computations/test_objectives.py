@@ -284,9 +284,9 @@ def test_three_clients_and_four_classes_by_hand(election):
     np.testing.assert_array_equal(holders, [1, 1, 2, 2])
 
 
-@pytest.mark.parametrize("vector, score", [(0.0, 0.0), (0.0, -9.0), (np.nan, np.nan)])
+@pytest.mark.parametrize("vector, score", [(0.0, -9.0), (7.0, 1.5), (np.nan, np.nan)])
 def test_a_client_that_does_not_count_wins_nothing(election, vector, score):
-    """Not even where all real scores are above the zero that its upload is made."""
+    """Not even where its score is below all others, as the zero of a wiped upload may be, or is the least of them."""
     others = [client_update(o["vectors"], o["scores"] + 2.0) for o in THREE_CLIENTS]
     absent = client_update(np.full([4, 2], vector), np.full([4], score), counts=0.0)
     alone, together = elect(election, others), elect(election, [others[0], absent, *others[1:]])
