@@ -16,8 +16,7 @@ from tests.report.test_report import pixels
 from tests.upper_floors import builder, command, refusal, write_recipe
 from tff_re.comparison.outcome import Outcome, compare
 from tff_re.comparison.suite import load_suite
-from tff_re.report import read_precision_recall
-from tff_re.report.precision_recall import on_grid
+from tff_re.report.precision_recall import on_grid, read_precision_recall
 
 pytestmark = pytest.mark.xdist_group("bags")
 

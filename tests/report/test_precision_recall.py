@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 
 from datasets.errors import DataError
 from tests.report.test_report import pixels
-from tff_re.report import precision_recall_png, precision_recall_table, read_precision_recall, write_precision_recall
-from tff_re.report.precision_recall import GRID, on_grid
+from tff_re.report.precision_recall import (
+    GRID,
+    on_grid,
+    precision_recall_png,
+    precision_recall_table,
+    read_precision_recall,
+    write_precision_recall,
+)
 from tff_re.tasks.ranking_metrics import curve
 
 STEPS = np.array([[0.25, 1.0, 0.9], [0.5, 0.5, 0.8], [0.5, 0.25, 0.7], [1.0, 0.2, 0.1]])

@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from datasets.errors import DataError
-from tff_re.report import confusion_png, curves, partition_heatmap, partition_table, run_curves
+from tff_re.report.plots import confusion_png, curves, partition_heatmap, run_curves
+from tff_re.report.tables import partition_table
 
 
 def pixels(path) -> tuple[int, int]:

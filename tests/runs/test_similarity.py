@@ -21,7 +21,7 @@ from tff_re.comparison.outcome import Outcome, compare
 from tff_re.comparison.report import write_report
 from tff_re.comparison.suite import load_suite
 from tff_re.errors import UserError
-from tff_re.report import first_and_last, rank_correlations, similarity_figure
+from tff_re.report.similarity import first_and_last, rank_correlations, similarity_figure
 from tff_re.runs.checkpoints import Records, read_client_states
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.results import recorded_similarities

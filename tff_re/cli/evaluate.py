@@ -48,7 +48,7 @@ def evaluate(run, split, file, dataset, label, data, trust, runtime):
 
 def _evaluate_run(run: Path, split: str, data_paths, runtime: str) -> None:
     """On all clients, or on what the server holds."""
-    from tff_re.report import confusion_png
+    from tff_re.report.plots import confusion_png
     from tff_re.runs.evaluation import Evaluator, ServerEvaluator
     from tff_re.runs.finished import open_run
 

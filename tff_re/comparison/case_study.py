@@ -23,7 +23,7 @@ from computations.client_work.selection import build_local_shares, build_selecti
 from datasets.bags.records import BagCorpus, Pair
 from datasets.files import write_atomically
 from tff_re.errors import UserError
-from tff_re.report import csv_text
+from tff_re.report.tables import csv_text
 from tff_re.runs.evaluation import arranged
 from tff_re.runs.finished import FinishedRun, open_run
 from tff_re.tasks.data_paths import DataPaths

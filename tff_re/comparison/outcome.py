@@ -16,7 +16,7 @@ from datasets.partition import LabelCounts
 from tff_re.comparison.suite import Suite, require_metrics_of, slug
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
-from tff_re.report import Points, read_precision_recall
+from tff_re.report.precision_recall import Points, read_precision_recall
 from tff_re.runs.evaluation import metric_names
 from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.runs.folder import RunFolder, make_private_folder, permissions

@@ -22,13 +22,9 @@ from tff_re.comparison.tables import (
     comparison_markdown,
     comparison_rich,
 )
-from tff_re.report import (
-    curves,
-    precision_recall_png,
-    precision_recall_table,
-    rank_correlations,
-    similarity_figure,
-)
+from tff_re.report.plots import curves
+from tff_re.report.precision_recall import precision_recall_png, precision_recall_table
+from tff_re.report.similarity import rank_correlations, similarity_figure
 from tff_re.runs.folder import permissions
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets.files import write_atomically
 from tff_re.comparison.statistics import Difference, MetricSummary, mean_std
-from tff_re.report import csv_text
+from tff_re.report.tables import csv_text
 
 if TYPE_CHECKING:
     from rich.console import Group

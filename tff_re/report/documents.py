@@ -12,21 +12,20 @@ from rich.table import Table
 from rich.text import Text
 
 from datasets.files import write_atomically
-from tff_re.report.csv_files import csv_text
 from tff_re.report.drawing import (
     COLOURS,
     hide_spines,
     integer_locator,
     name_ticks,
     new_figure,
+    require_shape,
     save_png,
     shown_names,
     side_legend,
 )
-from tff_re.report.tables import largest_and_smallest
+from tff_re.report.tables import csv_text, largest_and_smallest
 
 PER_DOCUMENT = ("entities", "mentions", "pairs")
-CLIENTS_FILE, ENTROPY_FILE = "documents", "entropy"
 
 
 def write_documents(folder: Path, statistics) -> list[Path]:
@@ -42,26 +41,18 @@ def write_documents(folder: Path, statistics) -> list[Path]:
     Raises:
       DataError: a file cannot be written; older files are still whole then.
     """
-    rows, clients = statistics.rows, [row["client"] for row in statistics.rows]
+    rows, histogram, edges = statistics.rows, statistics.histogram, statistics.edges
+    clients = [row["client"] for row in rows]
+    columns = (edges[:-1], edges[1:], histogram.sum(axis=0), *histogram)
     tables = {
-        CLIENTS_FILE: [list(rows[0]), *(list(row.values()) for row in rows)],
-        ENTROPY_FILE: [
-            ["from", "to", "documents", *clients],
-            *zip(
-                statistics.edges[:-1].tolist(),
-                statistics.edges[1:].tolist(),
-                statistics.histogram.sum(axis=0).tolist(),
-                *statistics.histogram.tolist(),
-                strict=True,
-            ),
-        ],
+        "documents": [list(rows[0]), *(list(row.values()) for row in rows)],
+        "entropy": [["from", "to", "documents", *clients], *zip(*(c.tolist() for c in columns), strict=True)],
     }
-    written = []
     for name, table in tables.items():
         write_atomically(folder / f"{name}.csv", csv_text(table).encode("utf-8"))
-        written.append(folder / f"{name}.csv")
-    written += documents_png(folder / f"{CLIENTS_FILE}.png", rows)
-    return written + entropy_png(folder / f"{ENTROPY_FILE}.png", statistics.histogram, statistics.edges, clients)
+    pictures = documents_png(folder / "documents.png", rows)
+    pictures += entropy_png(folder / "entropy.png", histogram, edges, clients)
+    return [*(folder / f"{name}.csv" for name in tables), *pictures]
 
 
 def documents_table(rows: Sequence[Mapping[str, Any]], max_clients: int = 30) -> Table:
@@ -87,12 +78,6 @@ def documents_png(path: str | os.PathLike, rows: Sequence[Mapping[str, Any]]) ->
     Args:
       path: The PNG file.
       rows: As `datasets.documents.statistics.DocumentStatistics` has them, at least one.
-
-    Returns:
-      The files written.
-
-    Raises:
-      DataError: the file cannot be written; an older one is still whole then.
     """
     columns = {name: np.array([row[name] for row in rows], float) for name in rows[0] if name != "client"}
     documents = np.maximum(columns["documents"], 1)
@@ -132,16 +117,10 @@ def entropy_png(
       edges: [B + 1].
       clients: K names.
 
-    Returns:
-      The files written.
-
     Raises:
       ValueError: the shapes do not fit.
-      DataError: the file cannot be written; an older one is still whole then.
     """
-    histogram, edges = np.asarray(histogram), np.asarray(edges)
-    if histogram.shape != (len(clients), len(edges) - 1) or not histogram.size:
-        raise ValueError(f"the histogram has shape {histogram.shape}, needed is [{len(clients)}, {len(edges) - 1}]")
+    require_shape("the histogram", histogram, len(clients), len(edges) - 1)
     figure = new_figure(6.6, 3.6)
     axes = figure.add_subplot()
     many = len(clients) > len(COLOURS)

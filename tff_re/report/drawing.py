@@ -5,30 +5,22 @@ matplotlib is imported on first use and without pyplot: no global state, no disp
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from datasets.files import write_atomically
-from tff_re.report.fonts import families_for
 
 DPI = 200
 # Okabe and Ito's colours without the yellow, then three of Paul Tol's: told apart with every kind of colour vision.
 COLOURS = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#E69F00",
-    "#56B4E9",
-    "#000000",
-    "#882255",
-    "#999933",
-    "#332288",
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"),
+    *("#882255", "#999933", "#332288"),
 )
 MARKERS = "osD^vP*X<>"
 MAX_TICKS = 40
@@ -36,8 +28,53 @@ GREY = "#595959"
 BAND = "band: least to greatest over seeds"
 """What a legend says of the shaded bands."""
 
+# matplotlib's own font has no Chinese, and shows a box for each character that it lacks.
+_OWN = "DejaVu Sans"
+_PREFERRED = (
+    *("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Zen Hei", "WenQuanYi Micro Hei"),
+    *("Microsoft YaHei", "PingFang SC", "SimHei", "Droid Sans Fallback"),
+)
+# They have a glyph for every code point: a box.
+_BOXES = ("last resort", "lastresort", "notdef")
+
 
 # Names
+
+
+def families_for(texts) -> list[str] | None:
+    """Font families that together show every character of the texts, or None if no installed font does."""
+    characters = frozenset(c for text in texts for c in text)
+    return _families(frozenset(map(ord, characters))) if all(map(str.isprintable, characters)) else None
+
+
+@functools.lru_cache(maxsize=8)
+def _families(characters: frozenset[int]) -> list[str] | None:
+    from matplotlib.font_manager import fontManager
+
+    files = {}
+    for entry in fontManager.ttflist:
+        if entry.style != "normal" or any(mark in entry.name.lower() for mark in _BOXES):
+            continue
+        # The regular weight stands for its family: it is the one that gets drawn.
+        if entry.name not in files or entry.weight in (400, "normal", "regular"):
+            files[entry.name] = entry.fname
+    missing = characters - (_covered(files[_OWN]) if _OWN in files else set())
+    if not missing:
+        return [_OWN]
+    for name in [*_PREFERRED, *sorted(files)]:
+        if name in files and missing <= _covered(files[name]):
+            return [_OWN, name]
+    return None
+
+
+@functools.lru_cache(maxsize=512)
+def _covered(file: str) -> frozenset[int]:
+    from matplotlib.font_manager import get_font
+
+    try:
+        return frozenset(get_font(file).get_charmap())
+    except (OSError, RuntimeError):  # a font file that is gone or broken
+        return frozenset()
 
 
 class ClassNames:
@@ -97,20 +134,37 @@ def name_ticks(axis, names: list[str], font: list[str] | None, *, rotate: bool =
     axis.set_tick_params(length=0 if step == 1 else 2)
 
 
-def annotate_counts(axes, values: np.ndarray, dark, *, shares: np.ndarray | None = None, small: bool = False) -> None:
-    """Numbers in the cells that have any, white on a dark cell: `dark` of the count or its share, 0 to 1."""
-    for (row, column), value in np.ndenumerate(values):
-        if value > 0:
-            level = dark(value) if shares is None else shares[row, column]
-            axes.text(
-                column + 0.5,
-                row + 0.5,
-                f"{value:g}" if value < 1e5 else f"{value / 1000:.0f}k",
-                ha="center",
-                va="center",
-                fontsize=5.5 if small else 7,
-                color="white" if level > 0.55 else "black",
-            )
+def heatmap(axes, matrix, **colours):
+    """Cells [rows, columns] from the top down with white lines between them; the image."""
+    width = 0.8 if max(np.shape(matrix)) <= 60 else 0.2
+    image = axes.pcolormesh(matrix, edgecolors="white", linewidth=width, **colours)
+    axes.invert_yaxis()
+    hide_spines(axes, "left", "bottom", "top", "right")
+    return image
+
+
+def annotate_counts(axes, counts: np.ndarray, levels: np.ndarray) -> None:
+    """Writes the counts that are above 0 into their cells."""
+
+    def text(count) -> str:
+        return "" if count <= 0 else f"{count:g}" if count < 1e5 else f"{count / 1000:.0f}k"
+
+    annotate(axes, counts, levels, text, 5.5 if counts.max() > 999 else 7)
+
+
+def annotate(axes, values: np.ndarray, levels: np.ndarray, text: Callable[[float], str], size: float) -> None:
+    """Writes the text of each value into its cell, white where the level of its colour (0 to 1) is dark."""
+    for place, value in np.ndenumerate(values):
+        if shown := text(value):
+            color = "white" if levels[place] > 0.55 else "black"
+            row, column = place
+            axes.text(column + 0.5, row + 0.5, shown, ha="center", va="center", fontsize=size, color=color)
+
+
+def require_shape(what: str, array: np.ndarray, *shape: int) -> None:
+    """Raises ValueError for an array of another shape, or an empty one."""
+    if array.shape != shape or not array.size:
+        raise ValueError(f"{what} has shape {array.shape}, needed is {list(shape)}, at least 1 each")
 
 
 def sequential():
@@ -122,19 +176,14 @@ def sequential():
     return ListedColormap(colormaps["Blues"](np.linspace(0.12, 1, 256)))
 
 
-def grid_width(columns: int, rows: int) -> float:
-    """The width of the white lines between cells, in points."""
-    return 0.8 if max(columns, rows) <= 60 else 0.2
-
-
 def plain_log_ticks(axis, largest: int) -> None:
     """1, 2, 5, 10 … up to the largest, in digits."""
     from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
-    values = [s * 10**p for p in range(int(math.log10(max(largest, 1))) + 1) for s in (1, 2, 5)]
-    values = [v for v in values if v <= max(largest, 2)]
+    tens = [10**p for p in range(int(math.log10(max(largest, 1))) + 1)]
+    values = [s * ten for ten in tens for s in (1, 2, 5) if s * ten <= max(largest, 2)]
     if len(values) > 7:
-        values = [v for v in values if str(v)[0] == "1"]
+        values = tens
     axis.set_major_locator(FixedLocator(values))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
@@ -159,6 +208,18 @@ def side_legend(axes, handles, names: Sequence[str], font: list[str] | None, tit
     legend = axes.legend(handles, names, title=title, title_fontsize=7, **place, **options)
     for text in legend.get_texts():
         literal(text, font)
+
+
+def line_axes(title: str, xlabel: str, ylabel: str):
+    """A figure and its axes, for a line of each algorithm over x."""
+    figure = new_figure(6.6, 3.9)
+    axes = figure.add_subplot()
+    axes.set_xlabel(xlabel)
+    literal(axes.set_ylabel(ylabel))
+    literal(axes.set_title(title, loc="left", fontsize=10))
+    axes.set_axisbelow(True)
+    hide_spines(axes)
+    return figure, axes
 
 
 def new_figure(width: float, height: float):

@@ -1,4 +1,5 @@
-"""Pictures: partitions, curves, confusion. Each is a PNG file, written whole or not at all."""
+"""Pictures: partitions, curves, confusion. Each function writes a PNG file, whole or not at all, and returns the files
+written; it raises DataError if one cannot be written (older files are still whole then)."""
 
 from __future__ import annotations
 
@@ -17,13 +18,15 @@ from tff_re.report.drawing import (
     MAX_TICKS,
     ClassNames,
     annotate_counts,
-    grid_width,
+    heatmap,
     hide_spines,
     integer_locator,
+    line_axes,
     literal,
     name_ticks,
     new_figure,
     plain_log_ticks,
+    require_shape,
     save_png,
     sequential,
     shown_names,
@@ -43,22 +46,14 @@ def partition_heatmap(
       label_names: C names. If no installed font has their characters, the classes are numbered and a text file beside
         the picture says which is which.
 
-    Returns:
-      The files written.
-
     Raises:
       ValueError: the shapes do not fit.
-      DataError: a file cannot be written; older files are still whole then.
     """
-    counts = np.asarray(counts)
-    clients, classes = len(client_ids), len(label_names)
-    if counts.shape != (clients, classes) or not counts.size:
-        raise ValueError(f"counts have shape {counts.shape}, needed is [{clients}, {classes}], both at least 1")
+    counts, clients, classes = np.asarray(counts), len(client_ids), len(label_names)
+    require_shape("counts", counts, clients, classes)
     labels = ClassNames(path, label_names)
     ids, id_font = shown_names([str(c) for c in client_ids], "client")
-
-    width = min(max(0.34 * clients, 3.2), 11)
-    height = min(max(0.30 * classes, 1.2), 14)
+    width, height = min(max(0.34 * clients, 3.2), 11), min(max(0.30 * classes, 1.2), 14)
     figure = new_figure(width + 2.5, height + 2.2)
     grid = figure.add_gridspec(2, 2, height_ratios=[0.9, height], width_ratios=[width, 0.16], hspace=0.02, wspace=0.02)
     sizes, axes, bar = (figure.add_subplot(grid[cell]) for cell in ((0, 0), (1, 0), (1, 1)))
@@ -66,20 +61,15 @@ def partition_heatmap(
     from matplotlib.colors import LogNorm
 
     # A class that a client lacks stays white: absence is what a partition is about.
-    shown = np.ma.masked_less_equal(counts.T, 0)
     norm = LogNorm(1, max(int(counts.max()), 2))
-    image = axes.pcolormesh(
-        shown, cmap=sequential(), norm=norm, edgecolors="white", linewidth=grid_width(clients, classes)
-    )
+    image = heatmap(axes, np.ma.masked_less_equal(counts.T, 0), cmap=sequential(), norm=norm)
     if clients * classes <= 300 and clients <= 16:
-        annotate_counts(axes, counts.T, lambda c: norm(max(c, 1)), small=counts.max() > 999)
-    axes.invert_yaxis()
+        annotate_counts(axes, counts.T, norm(np.maximum(counts.T, 1)))
     name_ticks(axes.xaxis, ids, id_font, rotate=True)
     name_ticks(axes.yaxis, labels.shown, labels.font)
     axes.set_xlabel(f"client ({clients} in all)" if clients > MAX_TICKS else "client")
     axes.set_ylabel(labels.title)
-    colours = figure.colorbar(image, cax=bar)
-    colours.set_label("samples")
+    colours = figure.colorbar(image, cax=bar, label="samples")
     plain_log_ticks(colours.ax.yaxis, int(counts.max()))
     colours.outline.set_visible(False)
 
@@ -89,7 +79,6 @@ def partition_heatmap(
     sizes.yaxis.set_major_locator(integer_locator(3))
     sizes.set_ylabel("samples")
     hide_spines(sizes)
-    hide_spines(axes, "left", "bottom", "top", "right")
     return labels.save(figure)
 
 
@@ -101,37 +90,26 @@ def confusion_png(path: str | os.PathLike, matrix: np.ndarray, label_names: Sequ
       matrix: Counts [C, C].
       label_names: C names; see `partition_heatmap` for names that no font can show.
 
-    Returns:
-      The files written.
-
     Raises:
       ValueError: the shapes do not fit.
-      DataError: a file cannot be written; older files are still whole then.
     """
     matrix, classes = np.asarray(matrix), len(label_names)
-    if matrix.shape != (classes, classes) or not classes:
-        raise ValueError(f"the matrix has shape {matrix.shape}, needed is [{classes}, {classes}], at least 1")
+    require_shape("the matrix", matrix, classes, classes)
     labels = ClassNames(path, label_names)
-    totals = matrix.sum(axis=1, keepdims=True)
-    shares = np.divide(matrix, totals, out=np.zeros(matrix.shape), where=totals > 0)
+    shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
     side = min(max(0.42 * classes, 2.2), 12)
     figure = new_figure(side + 2.4, side + 1.6)
     axes = figure.add_subplot()
-    image = axes.pcolormesh(
-        shares, cmap=sequential(), vmin=0, vmax=1, edgecolors="white", linewidth=grid_width(classes, classes)
-    )
+    image = heatmap(axes, shares, cmap=sequential(), vmin=0, vmax=1)
     if classes <= 25:
-        annotate_counts(axes, matrix, None, shares=shares, small=matrix.max() > 999)
+        annotate_counts(axes, matrix, shares)
     axes.set_aspect("equal")
-    axes.invert_yaxis()
     name_ticks(axes.xaxis, labels.shown, labels.font, rotate=True)
     name_ticks(axes.yaxis, labels.shown, labels.font)
     axes.set_xlabel("predicted" + labels.title.removeprefix("class"))
     axes.set_ylabel("true class")
-    colours = figure.colorbar(image, ax=axes, fraction=0.05, pad=0.03, aspect=24)
-    colours.set_label("share of the true class")
+    colours = figure.colorbar(image, ax=axes, fraction=0.05, pad=0.03, aspect=24, label="share of the true class")
     colours.outline.set_visible(False)
-    hide_spines(axes, "left", "bottom", "top", "right")
     return labels.save(figure)
 
 
@@ -152,22 +130,14 @@ def curves(
       ylabel: The metric.
       title: Above the picture.
       controls: Algorithms drawn dashed and without markers.
-
-    Returns:
-      The files written.
-
-    Raises:
-      DataError: the file cannot be written; an older one is still whole then.
     """
     names, font = shown_names(list(series), "algorithm")
-    figure = new_figure(6.6, 3.9)
-    axes = figure.add_subplot()
+    figure, axes = line_axes(title, "round", ylabel)
     any_band = False
     for number, (key, values) in enumerate(series.items()):
         points = np.array(values, float).reshape(-1, 4)
         rounds, mean, low, high = points[np.argsort(points[:, 0], kind="stable")].T
-        control = key in controls
-        colour = COLOURS[number % len(COLOURS)]
+        control, colour = key in controls, COLOURS[number % len(COLOURS)]
         axes.plot(
             rounds,
             mean,
@@ -184,8 +154,6 @@ def curves(
             any_band = True
             axes.fill_between(rounds, low, high, color=colour, alpha=0.13, linewidth=0)
     _round_axis(axes)
-    literal(axes.set_ylabel(ylabel))
-    literal(axes.set_title(title, loc="left", fontsize=10))
     if series:
         shown = [name or " " for name in names]
         side_legend(axes, axes.get_lines(), shown, font, BAND if any_band else None, handlelength=2.6)
@@ -201,12 +169,8 @@ def run_curves(path: str | os.PathLike, rows: Sequence[Mapping[str, Any]], title
         'loss', and 'accuracy', 'auc' or 'f1' (`train_loss`, `test_accuracy` …). Empty or absent values are left out.
       title: Above the picture.
 
-    Returns:
-      The files written.
-
     Raises:
       ValueError: a row has no `round`, or a value is no number.
-      DataError: the file cannot be written; an older one is still whole then.
     """
     columns = list(dict.fromkeys(name for row in rows for name in row))
     figure = new_figure(8.4, 3.3)
@@ -234,23 +198,15 @@ def run_curves(path: str | os.PathLike, rows: Sequence[Mapping[str, Any]], title
             axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", va="center", color=GREY)
         elif len(names) > 1 or names[0] != kind:
             # Above the panel: inside it a legend would cover some curve or other.
-            legend = axes.legend(
-                loc="lower left",
-                bbox_to_anchor=(-0.02, 1.0),
-                ncols=min(len(names), 3),
-                frameon=False,
-                borderaxespad=0.2,
-            )
-            for text in legend.get_texts():
+            place = {"loc": "lower left", "bbox_to_anchor": (-0.02, 1.0), "borderaxespad": 0.2}
+            for text in axes.legend(ncols=min(len(names), 3), frameon=False, **place).get_texts():
                 literal(text)
     literal(figure.suptitle(title, x=0.01, ha="left", fontsize=10))
     return save_png(figure, path)
 
 
 def _number(value: Any) -> float | None:
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return None
-    return float(value)
+    return None if value is None or not str(value).strip() else float(value)
 
 
 def _round_axis(axes) -> None:

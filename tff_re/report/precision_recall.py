@@ -11,8 +11,8 @@ import numpy as np
 
 from datasets.errors import DataError
 from datasets.files import write_atomically
-from tff_re.report.csv_files import csv_text
-from tff_re.report.drawing import BAND, COLOURS, hide_spines, literal, new_figure, save_png, shown_names, side_legend
+from tff_re.report.drawing import BAND, COLOURS, line_axes, save_png, shown_names, side_legend
+from tff_re.report.tables import csv_text
 
 Points = np.ndarray
 """float64 [n, 3]: recall, precision, least score; from the most certain prediction down."""
@@ -39,10 +39,10 @@ def read_precision_recall(path: str | os.PathLike) -> Points | None:
         with open(path, newline="", encoding="utf-8") as file:
             heading, *rows = csv.reader(file)
         points = np.array(rows, np.float64)
-        if tuple(heading) != COLUMNS or points.ndim != 2 or points.shape[1] != len(COLUMNS):
-            raise ValueError
-        shares = points[:, :2]
-        if not np.isfinite(points).all() or (np.diff(points[:, 0]) < 0).any() or (np.abs(shares - 0.5) > 0.5).any():
+        recall, precision, _ = points.T  # a ValueError for another number of columns
+        shares = np.stack([recall, precision])
+        bad = (np.diff(recall) < 0).any() or (np.abs(shares - 0.5) > 0.5).any() or not np.isfinite(points).all()
+        if tuple(heading) != COLUMNS or bad:
             raise ValueError
         return points
     except (ValueError, csv.Error):
@@ -73,24 +73,16 @@ def precision_recall_png(
       DataError: the file cannot be written; an older one is still whole then.
     """
     names, font = shown_names(list(series), "algorithm")
-    figure = new_figure(6.6, 3.9)
-    axes = figure.add_subplot()
-    several = False
-    for number, curves in enumerate(series.values()):
-        values = np.array([on_grid(points) for points in curves])
-        colour = COLOURS[number % len(COLOURS)]
+    figure, axes = line_axes(title, "recall", "precision")
+    several = any(len(seeds) > 1 for seeds in series.values())
+    for number, seeds in enumerate(series.values()):
+        values, colour = np.array([on_grid(points) for points in seeds]), COLOURS[number % len(COLOURS)]
         axes.plot(GRID, values.mean(0), color=colour, linewidth=1.5)
         if len(values) > 1:
-            several = True
             axes.fill_between(GRID, values.min(0), values.max(0), color=colour, alpha=0.1, linewidth=0)
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1.02)
-    axes.set_xlabel("recall")
-    axes.set_ylabel("precision")
     axes.grid(color="#E5E5E5", linewidth=0.6)
-    axes.set_axisbelow(True)
-    hide_spines(axes)
-    literal(axes.set_title(title, loc="left", fontsize=10))
     side_legend(axes, axes.get_lines(), [name or " " for name in names], font, BAND if several else None)
     return save_png(figure, path)
 

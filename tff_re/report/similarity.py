@@ -15,12 +15,14 @@ import numpy as np
 from tff_re.report.drawing import (
     COLOURS,
     ClassNames,
+    annotate,
     annotate_counts,
-    grid_width,
+    heatmap,
     hide_spines,
     integer_locator,
     name_ticks,
     new_figure,
+    require_shape,
     sequential,
     shown_names,
 )
@@ -56,11 +58,9 @@ def similarity_figure(
       DataError: a file cannot be written; older files are still whole then.
     """
     counts, shape = np.asarray(counts), (len(clients), len(label_names))
-    if counts.shape != shape or not counts.size:
-        raise ValueError(f"counts have shape {counts.shape}, needed is {list(shape)}, both at least 1")
+    require_shape("counts", counts, *shape)
     for round_num, matrix in similarities.items():
-        if np.shape(matrix) != shape:
-            raise ValueError(f"the similarities of round {round_num} have shape {np.shape(matrix)}, not {list(shape)}")
+        require_shape(f"the matrix of round {round_num}", np.asarray(matrix), *shape)
     values = np.array([value for matrix in similarities.values() for value in np.ravel(matrix) if np.isfinite(value)])
     if not values.size:
         raise ValueError("there is no similarity to draw")
@@ -68,38 +68,35 @@ def similarity_figure(
 
     labels, (ids, id_font) = ClassNames(path, label_names), shown_names([str(c) for c in clients], "client")
     numbered = all(size <= most for size, most in zip(shape, _MOST_NUMBERED, strict=True))
-    width = min(max(_CELL_WIDTH * shape[1], 1.9), 10)
-    height = min(max(_CELL_HEIGHT * shape[0], 1.5), 14)
+    width, height = min(max(_CELL_WIDTH * shape[1], 1.9), 10), min(max(_CELL_HEIGHT * shape[0], 1.5), 14)
     panels = 1 + len(similarities)
     figure = new_figure(width * panels + 1.2, height + 2.6)
     grid = figure.add_gridspec(2, panels, height_ratios=[1.0, height])
 
-    def heatmap(column: int, title: str, matrix, **colours):
+    def panel(column: int, title: str, matrix, **colours):
         axes = figure.add_subplot(grid[1, column])
-        image = axes.pcolormesh(matrix, edgecolors="white", linewidth=grid_width(*reversed(shape)), **colours)
-        axes.invert_yaxis()
+        image = heatmap(axes, matrix, **colours)
         axes.set_title(title, loc="left", fontsize=9)
         axes.set_xlabel(labels.title)
         name_ticks(axes.xaxis, labels.shown, labels.font, rotate=True)
         axes.set_yticks([])
-        hide_spines(axes, "left", "bottom", "top", "right")
         return axes, image
 
     norm = LogNorm(1, max(int(counts.max()), 2))
-    axes, _ = heatmap(0, "(a) samples", np.ma.masked_less_equal(counts, 0), cmap=sequential(), norm=norm)
+    axes, _ = panel(0, "(a) samples", np.ma.masked_less_equal(counts, 0), cmap=sequential(), norm=norm)
     name_ticks(axes.yaxis, ids, id_font)
     axes.set_ylabel("client")
     if numbered:
-        annotate_counts(axes, counts, lambda c: norm(max(c, 1)), small=counts.max() > 999)
+        annotate_counts(axes, counts, norm(np.maximum(counts, 1)))
 
     low, high = values.min(), max(values.max(), values.min() + 1e-6)
     norm, decimals = Normalize(low, high), 2 if high - low >= 0.1 else 3
     for column, (round_num, matrix) in enumerate(sorted(similarities.items()), 1):
         title = f"({chr(ord('b') + column)}) similarity, round {round_num}"
-        axes, image = heatmap(column, title, np.ma.masked_invalid(matrix), cmap=_low_is_dark(), norm=norm)
+        axes, image = panel(column, title, np.ma.masked_invalid(matrix), cmap=_low_is_dark(), norm=norm)
         axes.set_facecolor(_ABSENT)
         if numbered:
-            _annotate(axes, matrix, norm, decimals)
+            annotate(axes, matrix, 1 - norm(matrix), lambda value: _digits(value, decimals), 6)
 
     everybody = figure.add_subplot(grid[0, 0])
     everybody.bar(np.arange(shape[1]) + 0.5, counts.sum(axis=0), color=COLOURS[0])
@@ -118,9 +115,8 @@ def similarity_figure(
 
 
 class RankCorrelations(NamedTuple):
-    """Spearman's rank correlations of the numbers of samples N_k^c with the similarities d_{k,c} in a round.
-
-    NaN where there is nothing to correlate.
+    """Spearman's rank correlations of the numbers of samples N_k^c with the similarities d_{k,c} in a round; NaN where
+    there is nothing to correlate.
 
     Attributes:
       across_classes: in the rows, a client's classes; the mean over clients. Observation 1: below zero in the first
@@ -182,18 +178,8 @@ def _mean_correlation(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
     return statistics.fmean(found) if found else math.nan
 
 
-def _annotate(axes, matrix: np.ndarray, norm, decimals: int) -> None:
-    for (row, column), value in np.ndenumerate(matrix):
-        if np.isfinite(value):
-            axes.text(
-                column + 0.5,
-                row + 0.5,
-                f"{round(float(value), decimals) + 0.0:.{decimals}f}",  # not -0.00
-                ha="center",
-                va="center",
-                fontsize=6,
-                color="white" if norm(value) < 0.45 else "black",
-            )
+def _digits(value: float, decimals: int) -> str:
+    return f"{round(float(value), decimals) + 0.0:.{decimals}f}" if math.isfinite(value) else ""  # not -0.00
 
 
 def _low_is_dark():

@@ -1,22 +1,34 @@
-"""Tables for the terminal."""
+"""CSV text, and tables for the terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+from collections.abc import Iterable, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 
+def csv_text(rows: Iterable[Iterable[Any]]) -> str:
+    """Rows with a line feed after each; None is an empty cell.
+
+    The csv module quotes a carriage return only where that is part of the line ending, and one without quotes would end
+    the row for a reader.
+    """
+    lines: list[str] = []
+    shown = SimpleNamespace(write=lambda row: lines.append(row.removesuffix("\r\n") + "\n"))
+    csv.writer(shown, lineterminator="\r\n").writerows(rows)
+    return "".join(lines)
+
+
 def partition_table(statistics, max_clients: int = 30) -> Table:
-    """How the samples and labels spread over the clients.
+    """How the samples and labels spread: a row for each client, all clients in the last row and the caption.
 
     Args:
       statistics: `datasets.partition` LabelCounts.
       max_clients: The most rows; of more clients the largest and the smallest are shown.
-
-    Returns:
-      A table with a row a client, in the order of the clients, and the whole in its last row and its caption.
     """
     rows, total = statistics.rows(), statistics.summary()
     table = Table(title="Partition", title_justify="left", title_style="bold", caption_justify="left", show_footer=True)

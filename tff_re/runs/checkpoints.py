@@ -17,7 +17,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_re.errors import UserError
-from tff_re.report import csv_text
+from tff_re.report.tables import csv_text
 from tff_re.runs.folder import RunFolder, write_text
 from tff_re.runs.record import (
     RunRecord,

@@ -12,18 +12,11 @@ from tff_re import models
 from tff_re.errors import UserError
 from tff_re.models.keras_files import forget_layer_names, save_keras
 from tff_re.models.text_layers import forget_initial_values
-from tff_re.report import (
-    confusion_png,
-    csv_text,
-    first_and_last,
-    partition_heatmap,
-    precision_recall_png,
-    read_precision_recall,
-    run_curves,
-    similarity_figure,
-    write_documents,
-    write_precision_recall,
-)
+from tff_re.report.documents import write_documents
+from tff_re.report.plots import confusion_png, partition_heatmap, run_curves
+from tff_re.report.precision_recall import precision_recall_png, read_precision_recall, write_precision_recall
+from tff_re.report.similarity import first_and_last, similarity_figure
+from tff_re.report.tables import csv_text
 from tff_re.runs.checkpoints import read_client_states
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.folder import RunFolder, write_text
