@@ -26,7 +26,7 @@ ROWS = {
     "import tff_re; assert set(tff_re.__all__) <= set(dir(tff_re))" + NO_WORKER: HEAVY | TOKENIZERS | {"numpy"},
     "from tff_re import load_recipe, load_export, Predictor, UserError" + NO_WORKER: HEAVY,
     "import tff_re.report.documents, tff_re.report.plots, tff_re.report.similarity": {"tensorflow"},
-    "import tff_re.cli.configuration, tff_re.cli.display, tff_re.cli.progress": HEAVY,
+    "import tff_re.cli.configuration, tff_re.cli.display, tff_re.cli.display": HEAVY,
     "import tff_re.exporting.prediction": {"tensorflow"},
     "from tff_re.runtime import open_runtime; open_runtime('local', log_path='x')": HEAVY | {"grpc", "numpy"},
     "import tff_re.run, tff_re.cli.worker, tff_re.runtime.remote.serving" + ONE_THREAD: HEAVY | {"numpy"},

@@ -1,4 +1,9 @@
-"""What `import tff_re` offers: the commands as functions, for notebooks and other programs."""
+"""What `import tff_re` offers: the commands as functions, for notebooks and other programs.
+
+Arguments of several functions: `data` is the data folder, by default that of the environment variable TFF_RE_DATA;
+`trust`, whether files that can run code when read (gensim's pickles) may be read; `runtime`, where computations run;
+`overrides`, keys to set in all recipes, as ``"training.rounds=20"``; `on_round` is called after every round.
+"""
 
 from __future__ import annotations
 
@@ -23,27 +28,17 @@ PathLike = str | os.PathLike
 
 
 def load_recipe(name: PathLike, *overrides: str, seed: int | None = None) -> Recipe:
-    """A recipe with all its values.
-
-    Args:
-      name: of a recipe that comes with the project, or a TOML file.
-      *overrides: keys to set, as ``"training.rounds=20"``.
-      seed: in place of the recipe's.
+    """A recipe that comes with the project, or of a TOML file, with all its values; `seed` replaces its own.
 
     Raises:
-      UserError: there is no such recipe, or a key or value that is not valid.
+      UserError: there is no such recipe, or a key or value is not valid.
     """
     require_limits()
     return load(os.fspath(name), overrides, seed)
 
 
 def build(recipe: Recipe | PathLike, *, data: PathLike | None = None, trust: bool = False) -> Experiment:
-    """All that a run needs: data at clients, the model, the algorithm as a federated computation.
-
-    Args:
-      recipe: a Recipe, or what `load_recipe` takes.
-      data: the data folder; by default that of the environment variable TFF_RE_DATA.
-      trust: whether files that can run code when read (gensim's pickles) may be read.
+    """All that a run of a recipe needs: data at clients, the model, the algorithm as a federated computation.
 
     Raises:
       UserError, DataError: what the recipe asks for does not fit together, or its data are missing or malformed.
@@ -69,15 +64,10 @@ def train(
     """Trains a recipe into a folder; the final weights and the last evaluation.
 
     Args:
-      recipe: a Recipe, or what `load_recipe` takes.
       out: the run's folder; new, or with `resume` that of the same recipe.
-      data: the data folder; by default that of the environment variable TFF_RE_DATA.
-      trust: whether files that can run code when read (gensim's pickles) may be read.
       partition: a partition file to read, in place of drawing one.
       resume: continue a run that was interrupted.
-      runtime: where computations run.
       on_start: called with the experiment before the first round.
-      on_round: called after every round.
 
     Raises:
       UserError, DataError: see `build`; or the folder holds something else.
@@ -104,13 +94,8 @@ def compare(
 
     Args:
       what: name or TOML file of a suite, or a list of recipes.
-      out: the comparison's folder.
-      overrides: keys to set in all recipes, as ``"training.rounds=20"``.
+      out: the comparison's folder; with `resume` one that was begun.
       seeds: in place of the suite's.
-      data: the data folder; by default that of the environment variable TFF_RE_DATA.
-      trust: whether files that can run code when read (gensim's pickles) may be read.
-      resume: continue what is in the folder already.
-      runtime: where computations run.
 
     Raises:
       UserError, DataError: see `build`; or the folder holds something else.
@@ -140,12 +125,9 @@ def run_suite(
     on_start: Callable[[str, int, int], None] = lambda entry, seed, rounds: None,
     on_round: Callable[[RoundReport], None] = lambda report: None,
 ) -> Report:
-    """Runs a suite into a folder and writes its tables and plots; the other arguments and errors are `compare`'s.
+    """Runs a suite of `load_suite` into a folder and writes its tables and plots; the errors are `compare`'s.
 
-    Args:
-      suite: of `load_suite`.
-      on_start: called before every run with the entry's name, the seed and the number of rounds.
-      on_round: called after every round.
+    `on_start` is called before every run with the entry's name, the seed and the number of rounds.
     """
     where = data_paths(data, trust)
     from tff_re.comparison.outcome import compare as run_all
@@ -153,12 +135,9 @@ def run_suite(
     from tff_re.runs.experiment import ExperimentBuilder
     from tff_re.runs.folder import writing
 
-    out, builder = Path(out), ExperimentBuilder(where)
+    out, ways = Path(out), {"runtime_name": runtime, "resume": resume, "on_start": on_start, "on_round": on_round}
     with writing(out):
-        outcomes = run_all(
-            suite, out, builder=builder, runtime_name=runtime, resume=resume, on_start=on_start, on_round=on_round
-        )
-        return write_report(suite, outcomes, out)
+        return write_report(suite, run_all(suite, out, builder=ExperimentBuilder(where), **ways), out)
 
 
 def export(
@@ -182,9 +161,6 @@ def export(
       quantise: `float16` for a second SavedModel of half the size.
       tflite: whether model.tflite is written too.
       overwrite: whether an older export of the run is replaced.
-      data: the data folder; by default that of the environment variable TFF_RE_DATA.
-      trust: whether files that can run code when read (gensim's pickles) may be read.
-      runtime: where the run's computations run.
 
     Raises:
       UserError, DataError: there is no such run, its data are missing, or its model cannot be exported.
@@ -192,9 +168,8 @@ def export(
     where = data_paths(data, trust)
     from tff_re.exporting.export_run import export_run
 
-    out = None if out is None else Path(out)
     options = {"formats": formats, "quantise": quantise, "tflite": tflite}
-    return export_run(Path(run), out, overwrite, where, runtime, **options)
+    return export_run(Path(run), None if out is None else Path(out), overwrite, where, runtime, **options)
 
 
 def score(
@@ -207,7 +182,6 @@ def score(
       file: in the data set's format.
       dataset: a name of the catalogue; the run's if not given.
       label: one of the data set's label choices; the run's if not given.
-      trust: as for `load_export`.
 
     Raises:
       UserError, DataError: there is no such export, or the file or its classes do not fit.

@@ -6,31 +6,24 @@ import contextlib
 import importlib
 import sys
 from collections.abc import Mapping
+from importlib import metadata
 
 import click
 
+from computations.errors import CompositionError
+from datasets.errors import DataError
 from tff_re import __version__
-from tff_re.cli.terminal import drop_standard_output, guarded_output
+from tff_re.cli.display import drop_standard_output, guarded_output
 from tff_re.errors import UserError
 from tff_re.quiet import be_quiet
+from tff_re.runtime.errors import RuntimeProblem
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 
-
 COMMANDS = (
-    "cases",
-    "compare",
-    "datasets",
-    "demo",
-    "doctor",
-    "evaluate",
-    "export",
-    "partition",
-    "predict",
-    "recipes",
-    "train",
-    "worker",
+    *("cases", "compare", "datasets", "demo", "doctor", "evaluate"),
+    *("export", "partition", "predict", "recipes", "train", "worker"),
 )
 
 
@@ -64,27 +57,12 @@ def cli(context):
 
 def _refuse_other_datasets() -> None:
     """`datasets` is also the name of a Hugging Face package, which would be imported in place of ours or beside it."""
-    from importlib import metadata
-
-    try:
+    with contextlib.suppress(metadata.PackageNotFoundError):
         metadata.version("datasets")
-    except metadata.PackageNotFoundError:
-        return
-    raise UserError(
-        "the Hugging Face package 'datasets' is installed in this environment and has the name of ours; use the "
-        "project's own environment (make setup) or run: pip uninstall datasets"
-    )
-
-
-def _known_errors() -> tuple[type[BaseException], ...]:
-    """Errors whose text is the line to print. The modules are small; none of them imports TensorFlow."""
-    from datasets.errors import DataError
-    from tff_re.runtime.errors import RuntimeProblem
-
-    errors = [UserError, DataError, RuntimeProblem]
-    if "computations.errors" in sys.modules:
-        errors.append(sys.modules["computations.errors"].CompositionError)
-    return tuple(errors)
+        raise UserError(
+            "the Hugging Face package 'datasets' is installed in this environment and has the name of ours; use the "
+            "project's own environment (make setup) or run: pip uninstall datasets"
+        )
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -129,9 +107,7 @@ def _run(arguments: list[str]) -> int:
         if error.filename is None:
             raise
         return _fail(f"{error.filename}: {error.strerror}")
-    except Exception as error:
-        if not isinstance(error, _known_errors()):
-            raise
+    except (UserError, DataError, RuntimeProblem, CompositionError) as error:
         return _fail(str(error))
     return 0
 

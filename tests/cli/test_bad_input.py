@@ -31,7 +31,7 @@ from tests.upper_floors import (
     write_json,
     write_recipe,
 )
-from tff_re.cli.progress import RoundProgress
+from tff_re.cli.display import RoundProgress
 from tff_re.runs.folder import RunFolder, writing
 from tff_re.runs.run import train_run
 

@@ -32,8 +32,7 @@ from tests.upper_floors import (
     write_recipe,
 )
 from tff_re import run as command_line
-from tff_re.cli.display import console
-from tff_re.cli.progress import RoundProgress
+from tff_re.cli.display import RoundProgress, console
 from tff_re.errors import UserError
 from tff_re.recipes import reading as recipes
 from tff_re.runs.folder import RunFolder

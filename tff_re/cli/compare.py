@@ -8,6 +8,8 @@ from pathlib import Path
 import click
 
 from tff_re.cli import options
+from tff_re.cli.configuration import show_suite
+from tff_re.cli.display import RoundProgress, console, say_written
 from tff_re.errors import UserError
 from tff_re.recipes.reading import SEEDS
 
@@ -49,7 +51,6 @@ def compare(recipes, suite, seeds, overrides, out, **where):
 def run_and_show(suite, out: Path, **where) -> None:
     """Runs a suite into a folder and prints its tables; `where` are further arguments of `api.run_suite`."""
     from tff_re import api
-    from tff_re.cli.display import console, say_written
 
     with _progress(suite) as shown:
         report = api.run_suite(suite, out, **shown, **where)
@@ -63,22 +64,15 @@ def run_and_show(suite, out: Path, **where) -> None:
 @contextlib.contextmanager
 def _progress(suite):
     """`on_start` and `on_round` of a comparison: shows its configuration once and a progress for every run."""
-    from tff_re.cli.configuration import show_suite
-    from tff_re.cli.display import console
-    from tff_re.cli.progress import RoundProgress
-
-    done = [0]
     total = len(suite.entries) * len(suite.seeds)
-    stack = contextlib.ExitStack()
-    shown: list = []
+    stack, shown = contextlib.ExitStack(), []
 
     def on_start(entry: str, seed: int, rounds: int) -> None:
         stack.close()
-        if not done[0]:
+        if not shown:
             show_suite(suite)
-        done[0] += 1
-        title = f"[{done[0]}/{total}] {entry}, seed {seed}"
-        shown[:] = [stack.enter_context(RoundProgress(console, title, rounds))]
+        title = f"[{len(shown) + 1}/{total}] {entry}, seed {seed}"
+        shown.append(stack.enter_context(RoundProgress(console, title, rounds)))
 
     with stack:
-        yield {"on_start": on_start, "on_round": lambda report: shown[0](report)}
+        yield {"on_start": on_start, "on_round": lambda report: shown[-1](report)}

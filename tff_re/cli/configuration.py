@@ -42,10 +42,8 @@ def show_run(experiment) -> None:
 
 def show_suite(suite) -> None:
     """The entries and seeds of a comparison: configuration that all entries share once, the rest by entry."""
-    runs = len(suite.entries) * len(suite.seeds)
-    seeds = ", ".join(map(str, suite.seeds))
-    tree = _tree(f"{suite.title}: {len(suite.entries)} entries, {runs} runs")
-    tree.add(Text(f"seeds: {seeds}"))
+    tree = _tree(f"{suite.title}: {len(suite.entries)} entries, {len(suite.entries) * len(suite.seeds)} runs")
+    tree.add(Text(f"seeds: {', '.join(map(str, suite.seeds))}"))
     by_entry = {entry.name: _sections(entry.recipe_for(suite.seeds[0])) for entry in suite.entries}
     for section in SECTIONS:
         lines = {name: sections.get(section) for name, sections in by_entry.items()}
@@ -61,14 +59,12 @@ def show_suite(suite) -> None:
 
 def _sections(recipe: Recipe) -> dict[str, Text]:
     """Name of a table of the recipe -> its line, of those that it has."""
-    values = {section: getattr(recipe, section) for section in SECTIONS}
-    return {section: _line(section, value) for section, value in values.items() if value is not None}
+    return {name: _line(name, value) for name in SECTIONS if (value := getattr(recipe, name)) is not None}
 
 
 def _line(section: str, value) -> Text:
     name, options = (value.name, value.options) if isinstance(value, Choice) else ("", value)
-    fields = keys(type(options))
-    set_to = to_table(options)
+    fields, set_to = keys(type(options)), to_table(options)
     changed = [field.name for field in fields if getattr(options, field.name) != field.default]
     parts = [Text(name)] if name else []
     parts += [Text.assemble((key, "bold"), f" = {_shown(set_to.get(key))}") for key in changed]

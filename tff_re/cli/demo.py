@@ -35,9 +35,8 @@ def demo(out):
 
     run = out / "dialogues" / "runs" / f"{slug('FedPAP')}-seed{dialogues.seeds[0]}"
     exported = api.export(run, out / "export")
-    table = Table(title=f"the exported model on sentences that were written for this demo ({exported})")
-    for heading in ("sentence", "label", "probability"):
-        table.add_column(heading)
+    title = f"the exported model on sentences that were written for this demo ({exported})"
+    table = Table("sentence", "label", "probability", title=title)
     for sentence, prediction in zip(SENTENCES, load_export(exported).predict(list(SENTENCES)), strict=True):
         table.add_row(sentence, prediction.label, f"{prediction.probability:.4f}")
     console.print(table)

@@ -1,12 +1,34 @@
-"""What several commands print, and the console that they print on."""
+"""The console that commands print on, what several of them print, and the progress of training."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from tff_re.cli.terminal import Terminal
+from tff_re.errors import UserError
 
-console = Terminal()
+if TYPE_CHECKING:  # it imports TensorFlow, before which the limits of the shell are looked at
+    from tff_re.runs.training import RoundReport
+
+
+class Terminal(Console):
+    """Where the reader of a pipe has gone (`train … | head -1`), the work goes on in silence to its end."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        drop_standard_output()
+
+
+# Names, paths and texts as they are: rich would read "[b]" as markup and ":a:" as an emoji.
+console = Terminal(markup=False, emoji=False)
 
 
 def say(text: str) -> None:
@@ -38,8 +60,99 @@ def class_table(labels, confusion, positive) -> Table:
 
     left_out = [] if positive is None else [name for label, name in enumerate(labels) if label not in positive]
     table = Table(title="by class", caption=f"micro-F1 and macro-F1 leave out {left_out[0]}" if left_out else None)
-    for heading in ("class", "precision", "recall", "F1", "examples"):
-        table.add_column(heading, justify="left" if heading == "class" else "right")
+    table.add_column("class")
+    for heading in ("precision", "recall", "F1", "examples"):
+        table.add_column(heading, justify="right")
     for label, *numbers, support in zip(labels, *per_class(confusion), strict=True):
         table.add_row(label, *(f"{n:.4f}" for n in numbers), f"{support:.0f}")
     return table
+
+
+class RoundProgress:
+    """Shows rounds as they end; a context manager, to be called with each RoundReport."""
+
+    def __init__(self, console: Console, title: str, rounds: int):
+        self._console, self._title, self._rounds = console, title, rounds
+        self._bar = None
+        self._so_far: dict[str, float] = {}
+
+    def __enter__(self) -> RoundProgress:
+        if self._console.is_terminal:
+            columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn())
+            columns += (MofNCompleteColumn(), TextColumn("{task.fields[metrics]}"), TimeRemainingColumn())
+            self._bar = Progress(*columns, console=self._console)
+            self._bar.start()
+            self._task = self._bar.add_task(self._title, total=self._rounds, metrics="")
+        return self
+
+    def __exit__(self, *exception) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, report: RoundReport) -> None:
+        self._so_far.update(report.metrics)
+        text = describe(self._so_far)
+        if self._bar is not None:
+            self._bar.update(self._task, completed=report.round, metrics=text)
+        elif report.round == report.rounds or report.round % max(1, self._rounds // 20) == 0:
+            self._console.print(
+                f"{self._title}: round {report.round}/{report.rounds}, {text}, {report.seconds:.2f} s", highlight=False
+            )
+
+
+def describe(metrics: dict[str, float]) -> str:
+    """Loss and accuracy so far in a few words; of a ranking the area, of a threshold the F1, on dev."""
+    shown = (("local/loss", "loss"), ("test/accuracy", "accuracy"), ("dev/auc", "dev AUC"), ("dev/f1", "dev F1"))
+    parts = [f"{label} {metrics[name]:.4f}" for name, label in shown if name in metrics]
+    lost = metrics.get("clients/non_finite", 0)
+    return ", ".join(parts + ([f"{lost:.0f} clients not finite"] if lost else []))
+
+
+@contextlib.contextmanager
+def guarded_output() -> Iterator[None]:
+    """Within it, standard output that cannot be written is a UserError that says so: an OSError does not say of which
+    file it is, and would be taken for the run folder's. BrokenPipeError stays what it is."""
+    before = sys.stdout
+    if before is None:
+        yield
+        return
+    guarded = sys.stdout = _Guarded(before)
+    try:
+        yield
+        guarded.flush()  # else Python prints a traceback at its exit
+    finally:
+        if guarded.failed:
+            drop_standard_output()
+        sys.stdout = before
+
+
+class _Guarded:
+    """A stream whose errors name it."""
+
+    def __init__(self, stream):
+        self._stream, self.failed = stream, False
+        self.write = functools.partial(self._named, stream.write)
+        self.flush = functools.partial(self._named, stream.flush)
+
+    def __getattr__(self, name):
+        return getattr(self._stream, name)
+
+    def _named(self, function, *arguments):
+        try:
+            return function(*arguments)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            self.failed = True
+            raise UserError(
+                f"standard output cannot be written ({error.strerror}); send it somewhere else (a run continues with "
+                "--resume)"
+            ) from None
+
+
+def drop_standard_output() -> None:
+    """What is left in its buffer is discarded, so that it does not fail again at Python's exit."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # a notebook's stream has no file number
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

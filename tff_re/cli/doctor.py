@@ -50,17 +50,8 @@ class Finding:
 
 def check(data: Path | None) -> list[Finding]:
     """All findings. Opens each runtime (`local` starts a worker), lets it add two numbers, and closes it."""
-    return [
-        _python(),
-        _machine(),
-        *_packages(),
-        _memory(),
-        _disk(),
-        _gpu(),
-        _worker(),
-        _in_process(),
-        _data(data),
-    ]
+    machine = [_python(), _machine(), *_packages(), _memory(), _disk(), _gpu()]
+    return [*machine, _worker(), _in_process(), _data(data)]
 
 
 def _python() -> Finding:

@@ -31,8 +31,7 @@ def evaluate(run, split, file, dataset, label, data, trust, runtime):
     from tff_re import api
 
     if (run / "export.json").is_file():
-        if file is None and data is not None:
-            file = data
+        file = file or data
         if file is None:
             raise UserError(f"{run}: is an export; give the file to score it on by --file")
         if split is not None:

@@ -27,7 +27,7 @@ def require_data_folder(value: Path | None) -> Path | None:
     return value
 
 
-def _require_partition(value: Path | None) -> Path | None:
+def _require_partition(context, parameter, value: Path | None) -> Path | None:
     if value is not None and not value.is_file():
         raise UserError(f"--partition {value}: no such file")
     return value
@@ -52,9 +52,7 @@ DATA_HELP = "Folder of the data sets [default: $TFF_RE_DATA]."
 data = path_option("--data", callback=lambda *given: require_data_folder(given[-1]), help=DATA_HELP)
 out = path_option("--out", help="Folder to write.")
 overrides = click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the recipe.")
-partition = path_option(
-    "--partition", callback=lambda *given: _require_partition(given[-1]), help="Read the partition from this file."
-)
+partition = path_option("--partition", callback=_require_partition, help="Read the partition from this file.")
 resume = click.option("--resume", is_flag=True, help="Continue the run that is in the folder.")
 runtime = click.option(
     "--runtime", type=_RuntimeName(), default="local", show_default=True, help="Where computations run."

@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.table import Table
 from rich.text import Text
 
+from datasets.errors import DataError
+from datasets.files import decode, parse_json, read_bytes
 from tff_re.cli import options
 from tff_re.cli.display import console
 from tff_re.errors import UserError
@@ -46,11 +52,10 @@ def predict(export, texts, dataset, as_json, show_text, trust, **given):
     does not stop the others; the exit code is 2 then.
     """
     require_limits()
-    from tff_re.cli.predict_input import Source
     from tff_re.exporting.prediction import load_export
     from tff_re.exporting.predictors import PredictionError
 
-    source = Source(**given)
+    source = _Source(**given)
     predictor = load_export(export, trust=trust)
     if predictor.takes_files:
         _predict_records(predictor, source.records(texts, predictor.takes), as_json, dataset)
@@ -60,19 +65,20 @@ def predict(export, texts, dataset, as_json, show_text, trust, **given):
     lines = list(source.lines(texts))
     if not lines:
         raise UserError("there is no text: give it behind the folder, by --file, or a line each on standard input")
-    good = [(i, line) for i, line in enumerate(lines) if not isinstance(line, UserError)]
-    results: list = list(lines)
-    for (i, _), result in zip(good, predictor.predict_each([line for _, line in good]), strict=True):
-        results[i] = result
-    bad = [(n, str(result)) for n, result in enumerate(results, 1) if isinstance(result, UserError)]
+    found = iter(predictor.predict_each([line for line in lines if not isinstance(line, UserError)]))
+    results = [line if isinstance(line, UserError) else next(found) for line in lines]
     if as_json:
-        _print_json(results)
+        for number, result in enumerate(results, 1):
+            own = {"error": str(result)} if isinstance(result, UserError) else dataclasses.asdict(result)
+            print(json.dumps({"line": number, **own}, ensure_ascii=False))
     else:
         console.print(_prediction_table(lines, results, show_text))
+    bad = [(number, result) for number, result in enumerate(results, 1) if isinstance(result, UserError)]
     if bad:
         number, reason = bad[0]
+        place = f"text number {number}" if source.file is None else f"{source.file}: line {number}"
         more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
-        raise PredictionError(f"{source.name(number)} {reason}{more}")
+        raise PredictionError(f"{place} {reason}{more}")
 
 
 def _predict_records(predictor, file: Path, as_json: bool, dataset: str | None) -> None:
@@ -89,15 +95,6 @@ def _predict_records(predictor, file: Path, as_json: bool, dataset: str | None) 
     console.print(table)
 
 
-def _print_json(results) -> None:
-    for number, result in enumerate(results, 1):
-        if isinstance(result, UserError):
-            value = {"line": number, "error": str(result)}
-        else:
-            value = {"line": number, **dataclasses.asdict(result)}
-        print(json.dumps(value, ensure_ascii=False))
-
-
 def _prediction_table(lines, results, show_text: bool) -> Table:
     table = Table()
     table.add_column("text" if show_text else "text no.", justify="left" if show_text else "right")
@@ -111,3 +108,62 @@ def _prediction_table(lines, results, show_text: bool) -> Table:
         else:
             table.add_row(first, result.label, f"{result.probability:.4f}")
     return table
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Where the texts come from: arguments, a file (compressed or not) or standard input; plain lines or JSON lines.
+
+    `head_type` and `tail_type` are those of mentions that a line gives no types of.
+    """
+
+    file: Path | None = None
+    json_lines: bool = False
+    head_type: str | None = None
+    tail_type: str | None = None
+
+    def lines(self, arguments: Sequence[str]) -> Iterator[Any]:
+        """Every text as `Predictor.predict_each` takes it, or a UserError for a line that is none.
+
+        Raises:
+          UserError: there are arguments and a file; DataError: the file cannot be read.
+        """
+        if arguments and self.file is not None:
+            raise UserError("texts are given twice, as arguments and by --file; choose one of them")
+        if arguments:
+            yield from map(self._with_types, arguments)
+            return
+        as_json = self.json_lines or (self.file is not None and ".jsonl" in self.file.suffixes)
+        data = _standard_input() if self.file is None else read_bytes(self.file)
+        lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        for line in lines:
+            yield self._text(line.removesuffix(b"\r"), as_json)
+
+    def records(self, arguments: Sequence[str], what: str) -> Path:
+        """The file, for models that take records of a data set (`what`, in words). UserError for options of texts."""
+        if arguments or self.file is None:
+            raise UserError(f"the model takes {what}, not texts; give a file of them by --file alone")
+        if self.json_lines or self.head_type is not None or self.tail_type is not None:
+            raise UserError(f"the model takes {what}; --json-lines, --head-type and --tail-type are for texts")
+        return self.file
+
+    def _text(self, line: bytes, as_json: bool) -> Any:
+        try:
+            value = parse_json(line) if as_json else decode(line)
+        except DataError as error:
+            place = "" if error.byte is None else f" at byte {error.byte}"
+            return UserError(f"{error.reason}{place}; {error.remedy}")
+        if as_json and not isinstance(value, dict):
+            return UserError('is not a JSON object; write {"text": …}')
+        return self._with_types(value)
+
+    def _with_types(self, text: Any) -> Any:
+        types = {name: getattr(self, name) for name in ("head_type", "tail_type") if getattr(self, name) is not None}
+        return {**types, **(text if isinstance(text, dict) else {"text": text})} if types else text
+
+
+def _standard_input() -> bytes:
+    buffer = getattr(sys.stdin, "buffer", None)
+    return sys.stdin.read().encode("utf-8", "surrogateescape") if buffer is None else buffer.read()

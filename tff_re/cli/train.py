@@ -7,6 +7,8 @@ from pathlib import Path
 import click
 
 from tff_re.cli import options
+from tff_re.cli.configuration import show_run
+from tff_re.cli.display import RoundProgress, console, metrics_table, say
 
 
 @click.command(
@@ -24,9 +26,6 @@ from tff_re.cli import options
 def train(recipe, overrides, out, seed, **where):
     """Train RECIPE (a name that `recipes` lists, or a TOML file) into a folder."""
     from tff_re import api
-    from tff_re.cli.configuration import show_run
-    from tff_re.cli.display import console, metrics_table, say
-    from tff_re.cli.progress import RoundProgress
 
     recipe = api.load_recipe(recipe, *overrides, seed=seed)
     named = f"{recipe.name}, seed {recipe.seed}"
