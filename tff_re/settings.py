@@ -31,9 +31,10 @@ class Choice:
     options: Any
 
 
-def _exactly(kind: type, *accepted: type):
+def _exactly(kind: type):
     def hook(value, _):
-        if (isinstance(value, bool) and kind is not bool) or not isinstance(value, (kind, *accepted)):
+        accepted = (int, float) if kind is float else kind
+        if (isinstance(value, bool) and kind is not bool) or not isinstance(value, accepted):
             raise TypeError(f"must be {_NAMES[kind]}, got {value!r}")
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise TypeError("must be a number of at most 64 bits")
@@ -47,12 +48,8 @@ def _exactly(kind: type, *accepted: type):
 
 _NAMES = {int: "a whole number", float: "a number", str: "a string in quotes", bool: "true or false"}
 _converter = cattrs.Converter(forbid_extra_keys=True)
-for _kind, _accepted in ((int, ()), (float, (int,)), (str, ()), (bool, ())):
-    _converter.register_structure_hook(_kind, _exactly(_kind, *_accepted))
-_converter.register_structure_hook_func(
-    lambda kind: typing.get_origin(kind) is typing.Literal,
-    lambda value, kind: _literal(value, kind),
-)
+for _kind in _NAMES:
+    _converter.register_structure_hook(_kind, _exactly(_kind))
 
 
 def _tuple(value, kind):
@@ -73,12 +70,6 @@ def _dict(value, kind):
     return {key: _converter.structure(item, inner[1]) for key, item in value.items()} if inner else dict(value)
 
 
-for _origin, _hook in ((tuple, _tuple), (dict, _dict)):
-    _converter.register_structure_hook_func(
-        lambda kind, origin=_origin: kind is origin or typing.get_origin(kind) is origin, _hook
-    )
-
-
 def _literal(value, kind):
     choices = typing.get_args(kind)
     if value not in choices:
@@ -86,14 +77,16 @@ def _literal(value, kind):
     return value
 
 
-def structure(cls: type, table, *, section: str, source: str):
-    """An instance of `cls` from a TOML table.
+for _origin, _hook in ((tuple, _tuple), (dict, _dict), (typing.Literal, _literal)):
+    _converter.register_structure_hook_func(
+        lambda kind, origin=_origin: kind is origin or typing.get_origin(kind) is origin, _hook
+    )
 
-    Args:
-      cls: a frozen attrs class or dataclass whose fields are the valid keys.
-      table: what stands in the file.
-      section: the name of the table in the file, '' for the top level.
-      source: the file, for messages.
+
+def structure(cls: type, table, *, section: str, source: str):
+    """An instance of a frozen attrs class or dataclass, whose fields are the valid keys, from a TOML table.
+
+    `section` is the table's name in the file, '' for the top level; `source`, the file, is for messages.
 
     Raises:
       UserError: unknown key (with the nearest valid one), wrong type, impossible value.
@@ -155,15 +148,10 @@ REQUIRED = object()
 
 def keys(cls: type) -> tuple[Key, ...]:
     """The keys of an attrs class or dataclass, in order."""
-    if attrs.has(cls):
-        return tuple(
-            Key(f.name, f.type, REQUIRED if f.default is attrs.NOTHING else f.default, f.validator)
-            for f in attrs.fields(cls)
-            if f.init
-        )
+    fields, missing = (attrs.fields, attrs.NOTHING) if attrs.has(cls) else (dataclasses.fields, dataclasses.MISSING)
     return tuple(
-        Key(f.name, f.type, REQUIRED if f.default is dataclasses.MISSING else f.default)
-        for f in dataclasses.fields(cls)
+        Key(f.name, f.type, REQUIRED if f.default is missing else f.default, getattr(f, "validator", None))
+        for f in fields(cls)
         if f.init
     )
 
@@ -205,12 +193,11 @@ def _last(cause: BaseException) -> str:
 
 
 def refuse_unread(options, needs: Mapping[str, tuple[str, tuple[str, ...]]]) -> None:
-    """Refuses keys that are set but would not be read, because of the choice made by another key.
+    """Refuses keys that are set (not at their default) but would not be read, because of the choice of another key.
 
     Args:
       options: an attrs class or dataclass, at the end of its `__init__`.
-      needs: key to (another key, the choices of that one with which it is read). A key is set if its value is not the
-        default one.
+      needs: key to (another key, the choices of that one with which it is read).
 
     Raises:
       ValueError: names the key and what it needs.

@@ -429,7 +429,7 @@ def referenced(steps: float, ceilings: dict[int, float], **values) -> dict[int, 
 def reported(made, out, **changes):
     """The rows of the table's CSV by name, and comparison.md."""
     entries = tuple(Entry(name, None) for name in made)
-    suite = Suite("Tiny", "", "compare", (0, 1), ("test/accuracy",), entries, **changes)
+    suite = Suite(title="Tiny", command="compare", seeds=(0, 1), metrics=("test/accuracy",), entries=entries, **changes)
     write_report(suite, made, out)
     with open(out / "comparison.csv", newline="", encoding="utf-8") as file:
         return {row["algorithm"]: row for row in csv.DictReader(file)}, (out / "comparison.md").read_text("utf-8")

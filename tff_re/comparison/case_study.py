@@ -75,20 +75,16 @@ class Case:
 def study(
     paths: Sequence[Path], data_paths: DataPaths, runtime: str, *, facts: int = 3, pair: Pair | None = None
 ) -> list[Case]:
-    """Opens runs on the same bags and seed, and looks at the facts with the most sentences, or at those of a pair.
-
-    Args:
-      paths: folders of finished runs.
-      data_paths: where the data are.
-      runtime: a runtime's name.
-      facts: how many facts; those with most sentences first, on two platforms at least.
-      pair: identifiers of head and tail in place of these.
+    """Opens finished runs on the same bags and seed, and looks at the facts of a pair, or at those with the most
+    sentences, on two platforms at least.
 
     Raises:
       UserError: a run of another task, runs that differ in data, partition or seed, or an unknown pair.
     """
     first, chosen = None, []
-    names = _names(paths)
+    # The folder's name, or the whole path where two have one.
+    folders = [path.name for path in paths]
+    names = {path: path.name if folders.count(path.name) == 1 else str(path) for path in paths}
     for path in paths:
         with open_run(path, data_paths, runtime) as (run, _):
             prepared, task = run.experiment.prepared, run.experiment.recipe.task
@@ -112,10 +108,8 @@ def case_csv(path: Path, cases: Sequence[Case]) -> None:
     rows = [["head", "relation", "tail", "sentence", "document", "platform", "states", *runs]]
     for case in cases:
         for one in case.sentences:
-            states = None if one.states is None else int(one.states)
-            shares = [one.shares[run] for run in runs]
             ids = [case.pair[0], case.relation, case.pair[1], one.sentence_id, one.document_id, one.platform]
-            rows.append([*ids, states, *shares])
+            rows.append([*ids, None if one.states is None else int(one.states), *one.shares.values()])
     write_atomically(path, csv_text(rows).encode("utf-8"))
 
 
@@ -126,9 +120,8 @@ def _facts(run: FinishedRun, count: int, pair: Pair | None) -> list[tuple[Case, 
     sentence_of = {sentence.sentence_id: sentence for sentence in corpus.sentences}
     found: dict[tuple[Pair, str], list[tuple[CaseSentence, int]]] = {}
     if getattr(run.experiment.recipe.task.options, "train_on", "all") != "all":
-        raise UserError(
-            f"{run.folder.path}: trained on a part of its rows (task.train_on); give a run with all of them"
-        )
+        part = "trained on a part of its rows (task.train_on)"
+        raise UserError(f"{run.folder.path}: {part}; give a run with all of them")
     for client, (platform, samples) in enumerate(prepared.partition.clients.items()):
         rows = [(sentence_of[i], relation) for i in samples.train for relation in sentence_of[i].relations]
         for row, (sentence, relation) in enumerate(rows):
@@ -175,9 +168,3 @@ _OBJECTIVES: dict[str, Callable[[], BagObjective]] = {
     "mil_att": SelectiveAttention,
     "mil_att_ra": RelationAwareAttention,
 }
-
-
-def _names(paths: Sequence[Path]) -> dict[Path, str]:
-    """Run -> its name in the table: the folder's, or the whole path where two have one."""
-    names = [path.name for path in paths]
-    return {path: path.name if names.count(path.name) == 1 else str(path) for path in paths}

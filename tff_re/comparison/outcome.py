@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import math
 import statistics
@@ -89,47 +90,37 @@ def compare(
     Raises:
       UserError: `out` holds other runs, or these without `resume`.
     """
-    runs = Path(out) / "runs"
-    if Path(out).exists() and any(Path(out).iterdir()) and not resume:
+    runs = out / "runs"
+    if out.exists() and any(out.iterdir()) and not resume:
         raise UserError(f"{out}: is not empty; continue it with --resume or give another --out")
-    outcomes: dict[str, dict[int, Outcome]] = {entry.name: {} for entry in suite.entries}
     require_runtime(runtime_name)
-    if not resume and suite.alike():
-        first = suite.entries[0].recipe_for(suite.seeds[0])
-        require_metrics_of(suite, metric_names(builder.build(first)), first.name)
-    make_private_folder(Path(out))
-    make_private_folder(runs)
-    with permissions(), open_runtime(runtime_name, log_path=runs / "worker.log") as runtime:
-        _run_all(suite, runs, outcomes, builder, runtime, resume, on_start, on_round)
-    return outcomes
-
-
-def _run_all(suite, runs, outcomes, builder, runtime, resume, on_start, on_round) -> None:
     alike = suite.alike()
-    for seed in suite.seeds:
-        for entry in suite.entries:
+
+    def check(experiment) -> None:
+        if alike:
+            require_metrics_of(suite, metric_names(experiment), experiment.recipe.name)
+
+    if not resume and alike:
+        check(builder.build(suite.entries[0].recipe_for(suite.seeds[0])))
+    make_private_folder(out)
+    make_private_folder(runs)
+    outcomes: dict[str, dict[int, Outcome]] = {entry.name: {} for entry in suite.entries}
+    with permissions(), open_runtime(runtime_name, log_path=runs / "worker.log") as runtime:
+        for seed, entry in itertools.product(suite.seeds, suite.entries):
             recipe = entry.recipe_for(seed)
             folder = RunFolder(runs / f"{slug(entry.name)}-seed{seed}")
             on_start(entry.name, seed, recipe.training.rounds)
-            if resume and (outcome := _finished(recipe, folder, builder)):
-                if alike:
-                    names = {name for row in outcome.history for name in row}
-                    require_metrics_of(suite, names, f"{recipe.name}, seed {seed}")
-                outcomes[entry.name][seed] = outcome
-                continue
-            train_run(
-                recipe,
-                folder.path,
-                builder=builder,
-                resume=resume and folder.recipe.exists(),
-                runtime=runtime,
-                on_start=lambda experiment: (
-                    alike and require_metrics_of(suite, metric_names(experiment), experiment.recipe.name)
-                ),
-                on_round=on_round,
-                details=False,
-            )
-            outcomes[entry.name][seed] = _outcome(recipe, folder, read_history(folder), builder)
+            outcome = _finished(recipe, folder, builder) if resume else None
+            if outcome is None:
+                again = {"resume": resume and folder.recipe.exists(), "details": False}
+                ways = {"builder": builder, "runtime": runtime, "on_start": check, "on_round": on_round}
+                train_run(recipe, folder.path, **ways, **again)
+                outcome = _outcome(recipe, folder, read_history(folder), builder)
+            elif alike:
+                names = {name for row in outcome.history for name in row}
+                require_metrics_of(suite, names, f"{recipe.name}, seed {seed}")
+            outcomes[entry.name][seed] = outcome
+    return outcomes
 
 
 def _outcome(recipe: Recipe, folder: RunFolder, history: list[dict[str, float]], builder: ExperimentBuilder) -> Outcome:
@@ -143,20 +134,11 @@ def _outcome(recipe: Recipe, folder: RunFolder, history: list[dict[str, float]],
         }
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(f"{folder.summary}: is damaged; remove it, then continue with --resume") from None
-    similar = {}
+    more = {"class_f1": _class_f1(folder), "precision_recall": read_precision_recall(folder.precision_recall)}
     if folder.client_states.exists():
         prepared = builder.prepare(recipe)
-        similar = {"counts": prepared.counts, "similarities": recorded_similarities(prepared, folder)}
-    return Outcome(
-        history=history,
-        seconds_per_round=_median_seconds(folder),
-        bytes_down=down,
-        bytes_up=up,
-        class_f1=_class_f1(folder),
-        precision_recall=read_precision_recall(folder.precision_recall),
-        references=references,
-        **similar,
-    )
+        more |= {"counts": prepared.counts, "similarities": recorded_similarities(prepared, folder)}
+    return Outcome(history, _median_seconds(folder), down, up, references=references, **more)
 
 
 def _finished(recipe: Recipe, folder: RunFolder, builder: ExperimentBuilder) -> Outcome | None:

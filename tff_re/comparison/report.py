@@ -67,14 +67,8 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
             series = {entry.title: _points(outcomes[entry.name], metric, not entry.control) for entry in entries}
             if not any(series.values()):
                 continue  # what no entry of this table measures has no curve
-            curves(
-                picture,
-                series,
-                metric,
-                group or suite.title,
-                controls=[entry.title for entry in entries if entry.control],
-            )
-            files.append(picture)
+            controls = [entry.title for entry in entries if entry.control]
+            files += curves(picture, series, metric, group or suite.title, controls=controls)
             markdown += [f"![{metric} over the rounds]({picture.name})", ""]
         ranked = {e.title: [o.precision_recall for o in outcomes[e.name].values()] for e in entries}
         if all(points is not None for seeds in ranked.values() for points in seeds):
@@ -86,20 +80,15 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
             seed, outcome = next(iter(outcomes[entry.name].items()))
             if outcome.similarities:
                 picture = out / f"similarity-{slug(entry.name)}.png"
-                counts = outcome.counts
-                files += similarity_figure(
-                    picture, counts.train, counts.clients, counts.label_names, outcome.similarities
-                )
+                found = outcome.counts
+                files += similarity_figure(picture, found.train, found.clients, found.label_names, outcome.similarities)
                 markdown += [_similarity_sentence(entry.name, seed, outcome), ""]
                 markdown += [f"![Labels and local average similarities by client]({picture.name})", ""]
                 break
-    text = [explain_gain(gain, suite.metrics[0], outcomes) for gain in suite.gains]
+    text = [explain_gain(gain, suite.metrics[0], outcomes) for gain in suite.gain]
     if text:
-        markdown += (
-            ["## How much of a gain is the step size and counting clients alike", ""]
-            + [f"- {sentence}" for sentence in text]
-            + [""]
-        )
+        heading = "## How much of a gain is the step size and counting clients alike"
+        markdown += [heading, "", *(f"- {sentence}" for sentence in text), ""]
     write_atomically(out / "comparison.md", "\n".join(markdown).encode("utf-8"))
     return Report(tables, text, [out / "comparison.md", *files])
 
@@ -109,14 +98,12 @@ def _row(suite: Suite, entry: Entry, outcomes: dict[int, Outcome]) -> Comparison
     for name in suite.metrics:
         values = {seed: [row[name] for row in outcome.history if name in row] for seed, outcome in outcomes.items()}
         if all(values.values()):
-            loss = name.endswith("loss")
             chosen = None
             if suite.choose_by is not None:
                 chosen = {s: o.at_best(suite.choose_by).get(name, math.nan) for s, o in outcomes.items()}
-            metrics[name] = MetricSummary.from_rounds(
-                values, chosen, published=entry.published.get(name), higher_is_better=not loss, percent=not loss
-            )
-    some = next(iter(outcomes.values()))
+            published = entry.published.get(name)
+            metrics[name] = MetricSummary.from_rounds(values, chosen, published=published, **_kind(name))
+    some, steps = next(iter(outcomes.values())), [outcome.steps for outcome in outcomes.values()]
     return ComparisonRow(
         algorithm=entry.title,
         metrics=metrics,
@@ -128,15 +115,14 @@ def _row(suite: Suite, entry: Entry, outcomes: dict[int, Outcome]) -> Comparison
         bytes_up=some.bytes_up,
         bytes_down=some.bytes_down,
         seconds_per_round=statistics.median(outcome.seconds_per_round for outcome in outcomes.values()),
-        steps=_steps(outcomes) if suite.steps else None,
+        steps=statistics.fmean(steps) if suite.steps and None not in steps else None,
         control=entry.control,
     )
 
 
-def _steps(outcomes: dict[int, Outcome]) -> float | None:
-    """Mean over the seeds of all local steps of a run."""
-    steps = [outcome.steps for outcome in outcomes.values()]
-    return None if None in steps else statistics.fmean(steps)
+def _kind(metric: str) -> dict[str, bool]:
+    """How a summary shows a metric: losses as they are, and lower is better; others in percent."""
+    return dict.fromkeys(("higher_is_better", "percent"), not metric.endswith("loss"))
 
 
 def _reference_rows(suite: Suite, entries: list[Entry], outcomes: dict[str, dict[int, Outcome]]) -> list[ComparisonRow]:
@@ -155,13 +141,9 @@ def _reference_rows(suite: Suite, entries: list[Entry], outcomes: dict[str, dict
         first, *others = by_entry.values()
         alike = all(other == first for other in others)
         shown = {title: first} if alike else {f"{title}, {entry}": values for entry, values in by_entry.items()}
+        chosen = suite.choose_by is not None
         for name, values in shown.items():
-            metrics = {}
-            for metric, by_seed in values.items():
-                loss = metric.endswith("loss")
-                metrics[metric] = MetricSummary(
-                    by_seed, by_seed, higher_is_better=not loss, percent=not loss, chosen=suite.choose_by is not None
-                )
+            metrics = {m: MetricSummary(by_seed, by_seed, chosen=chosen, **_kind(m)) for m, by_seed in values.items()}
             if metrics:
                 rows.append(ComparisonRow(name, metrics, reference=True))
     return rows

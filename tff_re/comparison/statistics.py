@@ -23,13 +23,7 @@ class Difference(NamedTuple):
 
 
 def paired_difference(a: Sequence[float], b: Sequence[float]) -> Difference:
-    """The differences a[i] - b[i] over seeds. A tie is no win.
-
-    Raises:
-      ValueError: a and b are of different length, or empty.
-    """
-    if len(a) != len(b) or not a:
-        raise ValueError(f"paired values are needed, got {len(a)} and {len(b)}")
+    """The differences a[i] - b[i] over seeds, at least one. A tie is no win."""
     differences = [float(x) - float(y) for x, y in zip(a, b, strict=True)]
     return Difference(*mean_std(differences), sum(d > 0 for d in differences), len(differences))
 
@@ -52,9 +46,6 @@ class MetricSummary:
       higher_is_better: False for losses: then a seed favours an algorithm that is lower.
       percent: Whether the values are fractions to be shown as percentages.
       chosen: Whether `best` is not the best of all rounds, but that of a round chosen by another metric.
-
-    Raises:
-      ValueError: there is no seed, or best and final have different ones.
     """
 
     best: Mapping[int, float]
@@ -63,10 +54,6 @@ class MetricSummary:
     higher_is_better: bool = True
     percent: bool = True
     chosen: bool = False
-
-    def __post_init__(self):
-        if not self.best or self.best.keys() != self.final.keys():
-            raise ValueError("best and final need the same seeds, at least one")
 
     @classmethod
     def from_rounds(
@@ -77,47 +64,29 @@ class MetricSummary:
 
         The last tenth of n values are the last max(1, round(n / 10)). The best leaves out values that are not
         finite (a diverged round), the final mean does not.
-
-        Raises:
-          ValueError: a seed has no values.
         """
         better = max if options.get("higher_is_better", True) else min
-        best, final = {}, {}
-        for seed, rounds in values.items():
-            if not len(rounds):
-                raise ValueError(f"seed {seed} has no values")
-            last = rounds[-max(1, round(len(rounds) / 10)) :]
-            best[seed] = better((float(v) for v in rounds if math.isfinite(v)), default=math.nan)
-            final[seed] = mean_std([float(v) for v in last])[0]
-        return cls(best, final, **options) if chosen is None else cls(chosen, final, chosen=True, **options)
+        final = {seed: mean_std(rounds[-max(1, round(len(rounds) / 10)) :])[0] for seed, rounds in values.items()}
+        if chosen is not None:
+            return cls(chosen, final, chosen=True, **options)
+        best = {s: better((v for v in rounds if math.isfinite(v)), default=math.nan) for s, rounds in values.items()}
+        return cls(best, final, **options)
 
     def difference(self, baseline: MetricSummary, which: str = "final") -> Difference | None:
-        """The difference to a baseline over the seeds that both have, or None if they share none.
-
-        Args:
-          baseline: The same metric of the baseline.
-          which: 'final' or 'best'.
-
-        Returns:
-          mean and std of (this - baseline); `wins` counts the seeds that favour this algorithm.
-        """
+        """This - baseline of 'final' or 'best' over the seeds that both have, or None if they share none; `wins` counts
+        the seeds that favour this algorithm."""
         ours, theirs = getattr(self, which), getattr(baseline, which)
-        seeds = [seed for seed in ours if seed in theirs]
-        if not seeds:
+        pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
+        if not pairs:
             return None
-        a, b = [ours[s] for s in seeds], [theirs[s] for s in seeds]
+        a, b = zip(*pairs, strict=True)
         difference = paired_difference(a, b)
         return difference if self.higher_is_better else difference._replace(wins=paired_difference(b, a).wins)
 
 
 def explain_gain(gain: GainOptions, metric: str, outcomes: Mapping[str, Mapping[int, Outcome]]) -> str:
-    """How much of a method's gain over its baseline the server's step size alone brings, in a sentence or two.
-
-    Args:
-      gain: names the entries.
-      metric: whose best values over the rounds are compared.
-      outcomes: entry -> seed -> outcome.
-    """
+    """How much of a method's gain over its baseline, in the best values of a metric over the rounds, the server's step
+    size alone brings, in a sentence. `outcomes`: entry -> seed -> outcome."""
 
     def difference(a: str, b: str) -> Difference:
         return paired_difference(*([outcomes[name][seed].best[metric] for seed in outcomes[a]] for name in (a, b)))

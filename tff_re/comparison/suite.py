@@ -9,19 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tff_re.errors import UserError, nearest
+from tff_re.recipes import reading
 from tff_re.recipes.metric_names import SPLITS, require_known
-from tff_re.recipes.reading import (
-    SEEDS,
-    Recipe,
-    apply_override,
-    file_name_problem,
-    has_control_character,
-    load,
-    locate,
-    read_toml,
-    resolve,
-    suites,
-)
+from tff_re.recipes.reading import SEEDS, Recipe, file_name_problem, load, read_toml, suites
 from tff_re.settings import structure
 
 
@@ -107,22 +97,12 @@ class Entry:
         return self.name.removesuffix(f", {self.group}") if self.group else self.name
 
 
-@dataclass(frozen=True)
-class Suite:
+@dataclass(frozen=True, kw_only=True)
+class Suite(SuiteOptions):
     """A comparison to run; `command` is the command line that repeats it."""
 
-    title: str
-    text: str
     command: str
-    seeds: tuple[int, ...]
-    metrics: tuple[str, ...]
     entries: tuple[Entry, ...]
-    gains: tuple[GainOptions, ...] = ()
-    targets: dict[str, float] = field(default_factory=dict)
-    median: bool = False
-    classes: bool = False
-    choose_by: str | None = None
-    steps: bool = False
 
     def groups(self) -> dict[str, list[Entry]]:
         """Table -> its entries, in the suite's order."""
@@ -152,7 +132,7 @@ def load_suite(name_or_path: str, overrides: tuple[str, ...] = (), seeds: tuple[
         raise UserError(f"{path}: has no [[entry]]")
     names = [entry.name for entry in options.entry]
     for shown in (options.title, *names, *(entry.group for entry in options.entry)):
-        if has_control_character(shown):
+        if reading.has_control_character(shown):
             raise UserError(f"{path}: {shown[:40]!r} holds a control character; leave it out")
     for group in {entry.group for entry in options.entry}:
         if problem := file_name_problem(slug(group)):
@@ -162,27 +142,15 @@ def load_suite(name_or_path: str, overrides: tuple[str, ...] = (), seeds: tuple[
         raise UserError(f"{path}: 'seeds' must be different whole numbers, at least one")
     if min(options.seeds) < 0 or max(options.seeds) >= SEEDS:
         raise UserError(f"{path}: 'seeds' must be whole numbers from 0 to 2^32 - 1")
-    for wanted in [x for g in options.gain for x in (g.method, g.baseline, g.control)]:
+    for wanted in (name for gain in options.gain for name in vars(gain).values()):
         if wanted not in names:
             raise UserError(f"{path}: there is no entry '{wanted}'; {nearest(wanted, names)}")
     _require_metrics(options, str(path))
     entries = tuple(_suite_entry(options, entry, str(path), overrides) for entry in options.entry)
     for entry in entries:
         entry.recipe_for(options.seeds[0])  # a bad entry is refused before anything runs
-    return Suite(
-        title=options.title,
-        text=options.text,
-        command=_command(f"--suite {name_or_path}", overrides, seeds),
-        seeds=seeds or options.seeds,
-        metrics=options.metrics,
-        entries=entries,
-        gains=options.gain,
-        targets=dict(options.targets),
-        median=options.median,
-        classes=options.classes,
-        choose_by=options.choose_by,
-        steps=options.steps,
-    )
+    command = _command(f"--suite {name_or_path}", overrides, seeds)
+    return Suite(**{**vars(options), "seeds": seeds or options.seeds}, command=command, entries=entries)
 
 
 def _require_metrics(options: SuiteOptions, source: str) -> None:
@@ -204,12 +172,9 @@ def _require_metrics(options: SuiteOptions, source: str) -> None:
 
 
 def require_metrics_of(suite: Suite, names: set[str], source: str) -> None:
-    """Raises UserError where a metric of the suite, of test, train or dev examples, is none that its runs have.
+    """Raises UserError where a metric of a split is none of `names`, those of the suite's run `source`.
 
-    Args:
-      suite: one whose entries share task and evaluation; others may have what only some entries have.
-      names: the metrics of its first run.
-      source: that run, for messages.
+    For suites whose entries share task and evaluation; others may have what only some entries have.
     """
     for what, wanted in (("metrics", suite.metrics), ("choose_by", [suite.choose_by]), ("targets", suite.targets)):
         for name in wanted:
@@ -233,7 +198,7 @@ def suite_of_recipes(names: tuple[str, ...], overrides: tuple[str, ...] = (), se
         for n, r in zip(names, recipes, strict=True)
     )
     command = _command(" ".join(names), overrides, seeds)
-    return Suite("Comparison", "", command, seeds or (first.seed,), ("test/accuracy", "train/loss"), entries)
+    return Suite(title="Comparison", command=command, seeds=seeds or (first.seed,), entries=entries)
 
 
 def _require_folders_apart(names: list[str], source: str) -> None:
@@ -259,7 +224,7 @@ def _suite_entry(options: SuiteOptions, entry: EntryOptions, source: str, overri
     base = entry.recipe or options.recipe
     if base is None:
         raise UserError(f"{source}: entry '{entry.name}' has no recipe, and neither has the suite")
-    path = locate(base)
+    path = reading.locate(base)
 
     def recipe_for(seed: int) -> Recipe:
         table = read_toml(path)
@@ -268,8 +233,8 @@ def _suite_entry(options: SuiteOptions, entry: EntryOptions, source: str, overri
         if entry.algorithm is not None:
             table["algorithm"] = dict(entry.algorithm)
         for override in (*options.set, *entry.set):
-            apply_override(table, override)
-        return resolve(table, f"{source}, entry '{entry.name}'", overrides, seed)
+            reading.apply_override(table, override)
+        return reading.resolve(table, f"{source}, entry '{entry.name}'", overrides, seed)
 
     return Entry(entry.name, recipe_for, entry.group, entry.control, dict(entry.published))
 

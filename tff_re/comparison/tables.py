@@ -51,11 +51,7 @@ class ComparisonRow:
 
 
 def comparison_markdown(rows: Sequence[ComparisonRow], baseline: str | None = None) -> str:
-    """A Markdown table, a row an algorithm; `baseline` is the algorithm that differences are taken to.
-
-    Raises:
-      ValueError: no row is called `baseline`, or two rows have one name.
-    """
+    """A Markdown table, a row an algorithm; `baseline` is the row that differences are taken to."""
     columns = [column for part in _parts(rows, baseline) for column in part[1]]
     lines = ["| algorithm | " + " | ".join(_cell(c.title) for c in columns) + " |"]
     lines.append("| :-- |" + " --: |" * len(columns))
@@ -66,11 +62,7 @@ def comparison_markdown(rows: Sequence[ComparisonRow], baseline: str | None = No
 
 
 def comparison_rich(rows: Sequence[ComparisonRow], baseline: str | None = None) -> Group:
-    """The same for the terminal: a table for each metric and one for the costs, so that each fits into 80 columns.
-
-    Raises:
-      ValueError: as for `comparison_markdown`.
-    """
+    """The same for the terminal: a table for each metric and one for the costs, so that each fits into 80 columns."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -93,7 +85,6 @@ def comparison_csv(path: str | os.PathLike, rows: Sequence[ComparisonRow], basel
     """Writes a CSV file, a row an algorithm, with plain numbers in the metrics' own units; unknown ones are empty.
 
     Raises:
-      ValueError: as for `comparison_markdown`.
       DataError: the file cannot be written; an older one is still whole then.
     """
     base = _baseline(rows, baseline)
@@ -101,9 +92,9 @@ def comparison_csv(path: str | os.PathLike, rows: Sequence[ComparisonRow], basel
     for row in rows:
         record: dict[str, Any] = {"algorithm": row.algorithm, "control": int(row.control)}
         for name in _metric_names(rows):
-            first = "chosen" if any(r.metrics[name].chosen for r in rows if name in r.metrics) else "best"
-            numbers = _numbers(row, base, name).items()
-            record |= {f"{name}_{re.sub('^best', first, key)}": value for key, value in numbers}
+            first = _first(rows, name)
+            for key, value in _numbers(row, base, name).items():
+                record[f"{name}_{re.sub('^best', first, key)}"] = value
         for name, target in row.rounds_to:
             record[f"{name}_rounds_to_{target:g}"] = _rounds(row, (name, target), ";", "")
         record |= {key: getattr(row, key) for key in ("bytes_up", "bytes_down", "seconds_per_round")}
@@ -172,8 +163,11 @@ def _metric_columns(name: str, base: ComparisonRow | None, rows: Sequence[Compar
     def over_seeds(which):
         return show(lambda row, metric: _mean_and_std(metric, *mean_std(list(getattr(metric, which).values()))))
 
-    chosen = any(row.metrics[name].chosen for row in rows if name in row.metrics)
-    first, compared = ("chosen", "best") if chosen else ("best", "final")
+    def median(which):
+        return show(lambda row, metric: _fixed(statistics.median(getattr(metric, which).values()), *_scale(metric)))
+
+    first = _first(rows, name)
+    shown, compared = ("chosen", "best") if first == "chosen" else ("final", "final")
 
     def difference(row, metric):
         value = _difference(row, base, name, compared)
@@ -181,16 +175,12 @@ def _metric_columns(name: str, base: ComparisonRow | None, rows: Sequence[Compar
             return MISSING
         return f"{_mean_and_std(metric, value.mean, value.std, '+')} ({value.wins}/{value.n})"
 
-    columns = [_Column(f"{name} {first}", over_seeds("best")), _Column(f"{name} final", over_seeds("final"))]
+    whiches = {"best": first, "final": "final"}
+    columns = [_Column(f"{name} {title}", over_seeds(which)) for which, title in whiches.items()]
     if any(row.median for row in rows):
-        for which in ("best", "final"):
-
-            def middle(row, metric, which=which):
-                return _mean_and_std(metric, statistics.median(getattr(metric, which).values()), None)
-
-            columns.append(_Column(f"{name} {first if which == 'best' else which}, median", show(middle)))
+        columns += [_Column(f"{name} {title}, median", median(which)) for which, title in whiches.items()]
     if base is not None:
-        columns.append(_Column(f"{name} {'chosen' if chosen else 'final'} − {base.algorithm}", show(difference)))
+        columns.append(_Column(f"{name} {shown} − {base.algorithm}", show(difference)))
     if any(row.metrics[name].published is not None for row in rows if name in row.metrics):
         published = show(lambda row, metric: _fixed(metric.published, *_scale(metric)))
         columns.append(_Column(f"{name} published", published))
@@ -232,15 +222,17 @@ def class_csv(path: str | os.PathLike, by_class: Mapping[str, Sequence[Mapping[s
 
 
 def _class_rows(by_class) -> list[list]:
+    def mean(seeds, label):
+        values = [one[label] for one in seeds if math.isfinite(one.get(label, math.nan))]
+        return statistics.fmean(values) if values else None
+
     labels = dict.fromkeys(label for seeds in by_class.values() for one in seeds for label in one)
-    rows = []
-    for label in labels:
-        row = [label]
-        for seeds in by_class.values():
-            values = [one[label] for one in seeds if math.isfinite(one.get(label, math.nan))]
-            row.append(statistics.fmean(values) if values else None)
-        rows.append(row)
-    return rows
+    return [[label, *(mean(seeds, label) for seeds in by_class.values())] for label in labels]
+
+
+def _first(rows: Sequence[ComparisonRow], name: str) -> str:
+    """What the `best` values of a metric are called."""
+    return "chosen" if any(row.metrics[name].chosen for row in rows if name in row.metrics) else "best"
 
 
 def _metric_names(rows: Sequence[ComparisonRow]) -> list[str]:
@@ -248,12 +240,7 @@ def _metric_names(rows: Sequence[ComparisonRow]) -> list[str]:
 
 
 def _baseline(rows: Sequence[ComparisonRow], baseline: str | None) -> ComparisonRow | None:
-    by_name = {row.algorithm: row for row in rows}
-    if len(by_name) != len(rows):
-        raise ValueError("two rows have the same name")
-    if baseline is not None and baseline not in by_name:
-        raise ValueError(f"no row is called {baseline!r}; there are {', '.join(by_name)}")
-    return None if baseline is None else by_name[baseline]
+    return None if baseline is None else next(row for row in rows if row.algorithm == baseline)
 
 
 def _scale(metric: MetricSummary) -> tuple[float, int]:
@@ -279,12 +266,9 @@ def _note(rows: Sequence[ComparisonRow], baseline: str | None) -> str:
         parts = ["One seed."]
     if percent:
         parts.append(f"In percent: {', '.join(percent)}.")
-    first = [
-        text
-        for chosen, text in ((False, "Best: over the rounds."), (True, "Chosen: in the round with the best dev score."))
-        if chosen in {metric.chosen for metric in metrics.values()}
-    ]
-    parts += [*first, "Final: mean over the last tenth of the rounds."]
+    texts = ("Best: over the rounds.", "Chosen: in the round with the best dev score.")
+    parts += [texts[chosen] for chosen in sorted({metric.chosen for metric in metrics.values()})]
+    parts.append("Final: mean over the last tenth of the rounds.")
     if baseline is not None:
         parts.append(f"Differences to {baseline} are paired by seed; in brackets the seeds that favour the row.")
     parts.append("kB: thousands of bytes per client and round, uncompressed.")

@@ -58,10 +58,8 @@ def _meanings(cls: type) -> dict[str, str]:
 
 
 def _kind(annotation: str) -> str:
-    annotation = annotation.replace("typing.", "")
     names = {"int": "whole number", "float": "number", "str": "string", "bool": "true or false"}
-    literal = re.search(r"Literal\[(.+?)\]", annotation)
-    if literal:
+    if literal := re.search(r"Literal\[(.+?)\]", annotation):
         return " or ".join(f"`{choice.strip()}`" for choice in literal[1].split(","))
     base = re.split(r" \| ", annotation)[0]
     return names.get(re.sub(r"<class '(\w+)'>", r"\1", base), base)

@@ -83,16 +83,11 @@ class Recipe:
         import tomli_w
 
         table = {"name": self.name, "description": self.description, "seed": self.seed}
-        for section in ("task", "partition", "model", "algorithm"):
-            choice = getattr(self, section)
-            table[section] = {"name": choice.name, **to_table(choice.options)}
-        if self.client_model is not None:
-            table["client_model"] = {"name": self.client_model.name, **to_table(self.client_model.options)}
-        table["training"] = to_table(self.training)
-        table["evaluation"] = to_table(self.evaluation)
-        if self.published:
-            table["published"] = dict(self.published)
-        return tomli_w.dumps(table)
+        for section in ("task", "partition", "model", "algorithm", "client_model"):
+            if (choice := getattr(self, section)) is not None:
+                table[section] = {"name": choice.name, **to_table(choice.options)}
+        table |= {"training": to_table(self.training), "evaluation": to_table(self.evaluation)}
+        return tomli_w.dumps(table | ({"published": dict(self.published)} if self.published else {}))
 
 
 def shipped() -> dict[str, Path]:
@@ -154,12 +149,10 @@ def locate(name_or_path: str) -> Path:
 
 
 def load(name_or_path: str, overrides: tuple[str, ...] = (), seed: int | None = None) -> Recipe:
-    """Reads, overrides and resolves a recipe.
+    """Reads and resolves a recipe that `recipes` lists, or a TOML file.
 
-    Args:
-      name_or_path: a name that `recipes` lists, or a TOML file.
-      overrides: 'key=value' with dotted keys, the value in TOML's notation (a bare word is a string).
-      seed: replaces the recipe's.
+    `overrides` are 'key=value' with dotted keys, the value in TOML's notation (a bare word is a string).
+    `seed` replaces the recipe's.
     """
     path = locate(name_or_path)
     return resolve(read_toml(path), str(path), overrides, seed)
@@ -176,8 +169,7 @@ def resolve(table: dict, source: str, overrides: tuple[str, ...] = (), seed: int
     for key in table:
         if key not in valid:
             raise UserError(f"{source}: unknown key '{key}'; {nearest(key, valid)}")
-    name = table.get("name", Path(source).stem)
-    seed_value = table.get("seed", 0)
+    name, seed_value = table.get("name", Path(source).stem), table.get("seed", 0)
     if not isinstance(name, str) or not name:
         raise UserError(f"{source}: 'name' must be a string in quotes, got {name!r}")
     if problem := file_name_problem(name):
@@ -215,17 +207,14 @@ def has_control_character(text: str) -> bool:
 def file_name_problem(name: str) -> str | None:
     """What keeps a name from being part of a file's name, and the remedy; None where nothing does."""
     shown = repr(name if len(name) <= 40 else name[:40] + "…")
-    if len(name.encode("utf-8", "replace")) > LONGEST_NAME:
-        return f"{shown} is longer than {LONGEST_NAME} bytes; give a shorter one"
-    if has_control_character(name):
-        return f"{shown} holds a control character; leave it out"
-    if "/" in name or "\\" in name:
-        return f"{shown} holds a path's separator; give the folder by --out"
-    if name.startswith("."):
-        return f"{shown} begins with a dot; leave it out"
-    if name != name.strip():
-        return f"{shown} begins or ends with a space; leave it out"
-    return None
+    problems = {
+        f"is longer than {LONGEST_NAME} bytes; give a shorter one": len(name.encode("utf-8", "replace")) > LONGEST_NAME,
+        "holds a control character; leave it out": has_control_character(name),
+        "holds a path's separator; give the folder by --out": "/" in name or "\\" in name,
+        "begins with a dot; leave it out": name.startswith("."),
+        "begins or ends with a space; leave it out": name != name.strip(),
+    }
+    return next((f"{shown} {problem}" for problem, there in problems.items() if there), None)
 
 
 def apply_override(table: dict, override: str) -> None:
@@ -267,18 +256,14 @@ def _choice(table: dict, section: str, source: str, default: str | None = None) 
         raise UserError(f"{source}: there is no {section} '{name}'; {nearest(name, options_of)}")
     choice = Choice(name, structure(options_of[name](), options, section=section, source=source))
     if section == "algorithm":
-        _require_learning(choice.options, source)
+        from computations.algorithms.options import check_learns
+
+        try:
+            check_learns(choice.options)
+        except ValueError as error:
+            key, _, rest = str(error).partition(" ")
+            raise UserError(f"{source}: 'algorithm.{key}' {rest}") from None
     return choice
-
-
-def _require_learning(options, source: str) -> None:
-    from computations.algorithms.options import check_learns
-
-    try:
-        check_learns(options)
-    except ValueError as error:
-        key, _, rest = str(error).partition(" ")
-        raise UserError(f"{source}: 'algorithm.{key}' {rest}") from None
 
 
 def choices(section: str) -> dict[str, type]:
