@@ -42,8 +42,3 @@ def test_a_run_by_functions(runtime, tmp_path):
     assert accuracy == pytest.approx(result.test.metrics["accuracy"])
     with pytest.raises(tff_re.UserError, match="the model takes feature vectors"):
         tff_re.score(folder, tmp_path / "x.json", dataset="shipped")
-
-
-def test_a_data_folder_that_is_not_there(tmp_path):
-    with pytest.raises(tff_re.UserError, match="missing: no such folder"):
-        tff_re.build(tiny(), data=tmp_path / "missing")

@@ -41,12 +41,9 @@ def made(folder, name):
     return f'case "$*" in *install*) printf "#!/bin/sh\\n" >{folder}/{name}; chmod +x {folder}/{name};; esac'
 
 
-def test_what_is_there_is_not_installed(install):
+def test_what_is_missing_is_installed_alone(install, tmp_path):
     done, calls = install("sh", "env", apt="exit 1")
     assert (done.returncode, done.stdout, done.stderr, calls) == (0, "", "", [])
-
-
-def test_what_is_missing_is_installed(install, tmp_path):
     done, calls = install("sh", "tff-re-proxy", apt=made(tmp_path, "tff-re-proxy"))
     assert done.returncode == 0, done.stderr
     assert len(calls) == 2 and calls[0].endswith("update") and calls[1].endswith("--no-install-recommends tff-re-proxy")

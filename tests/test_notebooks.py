@@ -11,12 +11,6 @@ import pytest
 from notebooks.render import RENDERED, at_home, sources, stamp
 from tests.upper_floors import tiny
 
-NAMES = ("01_first_federated_model", "02_your_own_data", "03_write_an_algorithm", "04_compare_and_plot")
-
-
-def test_they_are_all_there():
-    assert tuple(path.stem for path in sources()) == NAMES
-
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: path.stem)
 def test_no_outputs_are_in_the_repository(path):

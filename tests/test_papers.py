@@ -75,12 +75,6 @@ def test_files_functions_and_tests_are_there(page):
     assert not missing(page.read_text("utf-8"))
 
 
-def test_what_is_not_there_is_found():
-    assert missing("`computations/nothing.py`") == ["computations/nothing.py::"]
-    assert missing("`tests/test_papers.py::test_of_nothing`") and not missing("`tests/test_papers.py::is_not_there`")
-    assert missing("`datasets/errors.py::NoError`") and not missing("`datasets/errors.py::DataError`")
-
-
 @pytest.mark.parametrize("page", PAPERS, ids=lambda page: page.stem)
 def test_every_equation_has_its_file_and_every_difference_its_test(page):
     differences = rows(section(page, "Differences"))

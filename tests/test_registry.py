@@ -56,14 +56,3 @@ def test_names_of_modules_are_known_without_importing_them(package):
     assert table["two"].build(3) == 3
     with pytest.raises(ZeroDivisionError):
         table["one"]
-
-
-def test_models_and_tasks():
-    from tff_re.models import MODELS
-    from tff_re.tasks import TASKS
-
-    assert list(MODELS) == ["document_encoder", "logistic_regression", "lstm", "pcnn", "sentence_encoder"]
-    assert list(TASKS) == [
-        *("bag_relations", "document_relations", "sentence_relations", "symptom_classification", "synthetic")
-    ]
-    assert TASKS["synthetic"].Options().num_clients == 30

@@ -27,21 +27,13 @@ SYNTHETIC = {
     "name": "tiny",
     "task": {
         "name": "synthetic",
-        "num_clients": 4,
-        "num_features": 5,
-        "num_classes": 3,
-        "total_train": 60,
-        "total_test": 24,
+        **{"num_clients": 4, "num_features": 5, "num_classes": 3, "total_train": 60, "total_test": 24},
     },
     "model": {"name": "logistic_regression"},
     # Everything that a server carries from round to round is in use: momentum, the round's number, the noise.
     "algorithm": {
-        "name": "fedpap",
-        "learning_rate": 0.05,
-        "local_epochs": 1,
-        "learning_rate_decay": 0.1,
-        "server_momentum": 0.5,
-        "noise_scale": 0.01,
+        **{"name": "fedpap", "learning_rate": 0.05, "local_epochs": 1, "learning_rate_decay": 0.1},
+        **{"server_momentum": 0.5, "noise_scale": 0.01},
     },
     "training": {"rounds": 3, "clients_per_round": 2, "checkpoint_every": 2},
 }
@@ -120,10 +112,7 @@ def text_recipe(corpus, **task):
         "task": {
             "name": "symptom_classification",
             "path": str(corpus),
-            "encoding": "characters",
-            "max_length": 20,
-            "min_clients": 1,
-            "test_share": 0.3,
+            **{"encoding": "characters", "max_length": 20, "min_clients": 1, "test_share": 0.3},
             **task,
         },
         "model": {"name": "logistic_regression", "features": "word_presence"},

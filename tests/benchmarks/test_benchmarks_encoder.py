@@ -13,21 +13,11 @@ import pytest
 from benchmarks import encoder, memory
 
 FORM = {
-    "model_type": "bert",
-    "num_hidden_layers": 1,
-    "hidden_size": 16,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-    "vocab_size": 50,
-    "initializer_range": 0.2,
+    **{"model_type": "bert", "num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2},
+    **{"intermediate_size": 32, "vocab_size": 50, "initializer_range": 0.2},
 }
 SMALL_DISTILBERT = {
-    "model_type": "distilbert",
-    "n_layers": 1,
-    "dim": 16,
-    "n_heads": 2,
-    "hidden_dim": 32,
-    "vocab_size": 50,
+    **{"model_type": "distilbert", "n_layers": 1, "dim": 16, "n_heads": 2, "hidden_dim": 32, "vocab_size": 50},
 }
 
 
@@ -38,17 +28,6 @@ def problem(tmp_path, monkeypatch):
     monkeypatch.setattr(encoder, "STEPS", (1, 2))
     (tmp_path / "config.json").write_text(json.dumps(FORM), "utf-8")
     return encoder.Problem(str(tmp_path), FORM["vocab_size"], 9, 4, dropout=0.0)
-
-
-def test_examples_are_texts_without_padding_with_two_mentions(problem):
-    arrays = problem.examples(5)
-    assert {name: value.shape for name, value in arrays.items()} == {
-        name: (5, *spec.shape[1:]) for name, spec in problem.spec.items()
-    }
-    assert arrays["attention_mask"].all()
-    for which in ("head", "tail"):
-        assert (arrays[f"{which}_mask"].sum(axis=1) == 2).all()
-        assert (arrays[f"{which}_mask"].argmax(axis=1) == arrays[f"{which}_start"] + 1).all()
 
 
 @pytest.mark.slow
@@ -152,12 +131,3 @@ def test_nothing_is_left_when_the_measuring_process_is_ended(tmp_path, way):
     for one in left:
         one.kill()
     assert len(started) >= 3 and not left
-
-
-@pytest.mark.slow
-def test_a_measured_process_that_fails_is_an_error(small_encoder, capfd):
-    with pytest.raises(RuntimeError, match="no_such_algorithm with 2 clients ended with exit code 1"):
-        memory.measure(
-            "no_such_algorithm", 2, str(small_encoder), small_encoder / "worker.log", memory.kind_of_memory()
-        )
-    assert "no_such_algorithm" in capfd.readouterr().err

@@ -1,12 +1,11 @@
 """The benchmark of runtimes in sizes that measure nothing: it runs, its tables add up."""
 
 import dataclasses
-import json
 
 import psutil
 import pytest
 
-from benchmarks import encoder, rounds, runtimes
+from benchmarks import rounds, runtimes
 from benchmarks.memory import kind_of_memory
 from benchmarks.runtimes import CONTENDERS, PLAIN, TFF, Measured, Size
 from computations.local_model import LocalModel
@@ -83,21 +82,3 @@ def test_every_contender_runs_and_leaves_no_process(sizes, contender, tmp_path):
     assert all(100e6 < peak < 10e9 for peak in found.peaks.values())
     left = set(psutil.Process().children(recursive=True)) - before
     assert not [p for p in left if "resource_tracker" not in " ".join(p.cmdline())]
-
-
-def test_encoders_of_several_clients_alike_are_that_of_one(tmp_path, monkeypatch, runtime):
-    form = {
-        "model_type": "bert",
-        "num_hidden_layers": 1,
-        "hidden_size": 16,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-        "vocab_size": 50,
-    }
-    monkeypatch.setattr(encoder, "LENGTH", 9)
-    (tmp_path / "config.json").write_text(json.dumps(form), "utf-8")
-    problem = encoder.Problem(str(tmp_path), 50, 9, 4, dropout=0.0)
-    weights, arrays = problem.local_model().initial_weights(0).trainable, problem.examples(encoder.BATCH)
-    ours = encoder.Ours(problem, weights)
-    for a, b in zip(ours.round(arrays), ours.round(arrays, 3), strict=True):
-        assert abs(a - b).max() < 1e-6

@@ -7,17 +7,8 @@ from benchmarks import memory, selection
 from benchmarks.selection import FEW, LAZY, NONE, SELECTION, Stage
 
 TINY = selection.Sizes(
-    sentences=300,
-    bags=150,
-    triples=160,
-    relations=3,
-    vocabulary=700,
-    length=60,
-    platforms=4,
-    taking_part=2,
-    filters=4,
-    batch=8,
-    epochs=1,
+    **{"sentences": 300, "bags": 150, "triples": 160, "relations": 3, "vocabulary": 700, "length": 60},
+    **{"platforms": 4, "taking_part": 2, "filters": 4, "batch": 8, "epochs": 1},
 )
 
 
@@ -40,9 +31,6 @@ def test_the_share_is_the_median_over_the_turns():
     assert "| NONE, a round | 40.0 (20.0 to 60.0) | 40.0 | 50 |  | 2.50 |" in markdown
     assert "takes 30% by the clock and 15% of the processor's seconds" in markdown
     assert "less than half of both; met." in markdown and "under 8 GB; here 5.00, met." in markdown
-
-
-def test_what_is_expected_and_not_so_is_said():
     slow = stages((6.0, 18.0))
     assert "less than half of both; not met." in selection.table(slow)
     assert "here 9.00, not met." in selection.table([*slow, (Stage("at the end"), int(9e9))])

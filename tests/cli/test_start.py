@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -20,11 +21,8 @@ def test_training_as_a_user_sees_it(tmp_path):
     # Words, since jieba has things to say as well.
     recipe = write_recipe(tmp_path / "text.toml", text_recipe(corpus, encoding="words"))
     out = tmp_path / "run"
-    process = Process("train", recipe, "--out", out, cwd=tmp_path)
-    try:
+    with contextlib.closing(Process("train", recipe, "--out", out, cwd=tmp_path)) as process:
         typed = process.end()
-    finally:
-        process.close()
     assert typed.code == 0 and typed.err == ""
     assert not CHATTER.search(typed.out.replace("TensorBoard", "")), typed.out
     assert "\x1b" not in typed.out and "\r" not in typed.out, "a bar belongs into a terminal"
@@ -89,6 +87,7 @@ def test_both_ways_to_call_it(kind):
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, f"tff-re, version {__version__}\n", "")
 
 
+@pytest.mark.slow
 def test_a_refusal_after_tff_was_imported_is_one_line(tmp_path):
     words = [sys.executable, "-m", "tff_re.run", "train", "fedcmc-chemprot", "--data", str(tmp_path)]
     words += ["--set", f"task.tokenizer={tmp_path}", "--out", str(tmp_path / "run")]
@@ -96,3 +95,20 @@ def test_a_refusal_after_tff_was_imported_is_one_line(tmp_path):
     assert ran.returncode == 2 and ran.stdout == ""
     assert ran.stderr.startswith("tff-re: ") and ran.stderr.count("\n") == 1, ran.stderr
     assert not (tmp_path / "run").exists()
+
+
+# The end looks for TFF's default context, once.
+SCRIPT = """
+import sys, types
+from tff_re.quiet import be_quiet
+
+framework = types.SimpleNamespace(SyncContext=object, set_default_context=lambda context: print("dropped"))
+sys.modules["tensorflow_federated"] = types.SimpleNamespace(framework=framework)
+for _ in range(3):
+    be_quiet()
+"""
+
+
+def test_the_end_looks_for_the_default_context_once():
+    ended = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
+    assert ended.stdout == "dropped\n" and not ended.stderr

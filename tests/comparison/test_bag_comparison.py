@@ -94,19 +94,6 @@ def test_the_table_has_the_values_of_the_chosen_rounds(compared, capsys):
         np.testing.assert_array_equal(read_precision_recall(file), outcome.precision_recall)
 
 
-def test_curves_of_finished_runs_are_read(compared, monkeypatch):
-    def build(*arguments):
-        raise AssertionError("nothing is to be built")
-
-    monkeypatch.setattr(type(builder()), "build", build)
-    again = compare(load_suite(str(compared.suite)), compared.out, builder=builder(), resume=True)
-    for name, by_seed in compared.outcomes.items():
-        for seed, outcome in by_seed.items():
-            assert again[name][seed].history == outcome.history
-            assert again[name][seed].references == outcome.references != {}
-            np.testing.assert_array_equal(again[name][seed].precision_recall, outcome.precision_recall)
-
-
 def test_a_damaged_curve_is_named_and_made_again(compared, capsys, tmp_path):
     shutil.copytree(compared.out, tmp_path / "out")
     path = tmp_path / "out" / "runs" / "lazy-mil-seed1" / "precision_recall.csv"

@@ -9,10 +9,8 @@ from typing import Literal
 import attrs
 import pytest
 from attrs.validators import and_, ge, gt, in_, le, lt, optional
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tff_re.errors import UserError, nearest
+from tff_re.errors import UserError
 from tff_re.settings import FLOAT32_MAX, REQUIRED, keys, range_of, refuse_unread, structure, to_table
 
 
@@ -58,30 +56,11 @@ def message(**table) -> str:
 
 def test_values_of_the_right_type_are_taken_as_they_are():
     given = {
-        "count": 7,
-        "rate": 0.25,
-        "label": "b",
-        "flag": True,
-        "kind": "max",
-        "limit": 9,
-        "seeds": [1, 2],
-        "values": {"x": 1.5},
-        "free": {"y": [1]},
-        "parts": [{"width": 4}],
+        **{"count": 7, "rate": 0.25, "label": "b", "flag": True, "kind": "max", "limit": 9, "seeds": [1, 2]},
+        **{"values": {"x": 1.5}, "free": {"y": [1]}, "parts": [{"width": 4}]},
     }
     made = options(**given)
-    assert made == Options(
-        count=7,
-        rate=0.25,
-        label="b",
-        flag=True,
-        kind="max",
-        limit=9,
-        seeds=(1, 2),
-        values={"x": 1.5},
-        free={"y": [1]},
-        parts=(Part(width=4),),
-    )
+    assert made == Options(**{**given, "seeds": (1, 2), "parts": (Part(width=4),)})
     assert to_table(made) == given
     assert structure(Options, to_table(made), section="", source="x") == made
 
@@ -155,8 +134,7 @@ def test_the_keys_of_attrs_classes_and_dataclasses():
         seeds: list = field(default_factory=list, init=False)
 
     assert [(key.name, key.default is REQUIRED) for key in keys(Other)] == [("size", True)]
-    assert [key.name for key in keys(Options)][:3] == ["count", "rate", "label"]
-    assert keys(Options)[0].default == 3 and range_of(keys(Options)[0].validator) == "at least 1"
+    assert [(key.name, key.default) for key in keys(Options)][:3] == [("count", 3), ("rate", 0.5), ("label", "a")]
 
 
 def test_keys_within_a_list_of_tables_are_named():
@@ -186,26 +164,3 @@ def test_a_missing_key_is_named():
 def test_no_table_at_all_is_refused():
     with pytest.raises(UserError, match=r"^r.toml: \[task\] must be a table of keys and values, got \[1\]$"):
         structure(Options, [1], section="task", source="r.toml")
-
-
-def test_nearest():
-    assert nearest("fedpab", ["fedpap", "moon"]) == "did you mean 'fedpap'?"
-    assert nearest("x", ["b", "a"]) == "valid: a, b"
-
-
-# What TOML can say; it has no null.
-values = st.recursive(
-    st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.dates(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=5,
-)
-
-
-@given(st.dictionaries(st.sampled_from([key.name for key in keys(Options)]) | st.text(max_size=4), values))
-def test_any_table_is_taken_or_refused(table):
-    try:
-        made = options(**table)
-    except UserError as error:
-        assert str(error).startswith("r.toml: ")
-    else:
-        assert structure(Options, to_table(made), section="", source="x") == made

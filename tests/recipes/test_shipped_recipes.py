@@ -74,7 +74,7 @@ def asked(export: Path, folder: Path) -> list:
     return ["宝宝头晕，发烧三天了"]
 
 
-def test_file(name: str) -> Path | None:
+def scored_file(name: str) -> Path | None:
     """The file with the recipe's test examples, if they come from one."""
     task = load(name).task.options
     dataset = getattr(task, "dataset", None)
@@ -82,9 +82,6 @@ def test_file(name: str) -> Path | None:
         return None
     split = getattr(task, "test_split", "dev") if getattr(task, "test", "official") == "official" else task.split
     return Path(split_file(dataset, split, data_folder()))
-
-
-test_file.__test__ = False
 
 
 def goes_all_the_way(name: str, runtime_name: str, folder: Path, capsys) -> None:
@@ -125,7 +122,7 @@ def goes_all_the_way(name: str, runtime_name: str, folder: Path, capsys) -> None
         assert prediction.label in load_export(export).labels
         return
     assert typed("predict", export, *asked(export, folder)).strip()
-    if (file := test_file(name)) is not None:
+    if (file := scored_file(name)) is not None:
         scored = typed("evaluate", export, "--file", file)
         task = recipe.task.options
         if getattr(task, "test", None) == "official" and getattr(task, "test_subset", None) is None:
@@ -139,25 +136,10 @@ def test_dev_has_rounds_to_choose_from(name):
         assert recipe.training.rounds // recipe.evaluation.every >= 4
 
 
-ELSEWHERE = {
-    ("sentence_relations", "pcnn"): "tests/exporting/test_predict_commands.py",
-    ("sentence_relations", "sentence_encoder"): "tests/runs/test_sentence_relations.py, tests/exporting",
-    ("document_relations", "document_encoder"): "tests/exporting/test_export_runs.py",
-}
-"""Task and model -> the fast tests that take a recipe of theirs through the commands."""
-
-
-def representatives() -> list[str]:
-    """A recipe of every task and model; those that have these in common differ in data, encoding and method."""
-    recipes = {name: load(name) for name in reversed(shipped())}
-    ways = {(recipe.task.name, recipe.model.name): name for name, recipe in recipes.items()}
-    return sorted(name for way, name in ways.items() if way not in ELSEWHERE)
-
-
-@pytest.mark.parametrize("name", representatives())
-def test_a_recipe_of_every_way(name, runtime, capsys, monkeypatch, tmp_path):
+def test_a_recipe_of_texts_for_an_lstm(runtime, capsys, monkeypatch, tmp_path):
+    """Other tasks and models are taken through the commands in tests/cli, tests/comparison and tests/exporting."""
     share_all(monkeypatch, runtime)
-    goes_all_the_way(name, "local", tmp_path, capsys)
+    goes_all_the_way("dxy-fedavgs", "local", tmp_path, capsys)
 
 
 @pytest.mark.slow

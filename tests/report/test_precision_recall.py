@@ -6,8 +6,6 @@ import csv
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from datasets.errors import DataError
 from tests.report.test_report import pixels
@@ -19,7 +17,6 @@ from tff_re.report.precision_recall import (
     read_precision_recall,
     write_precision_recall,
 )
-from tff_re.tasks.ranking_metrics import curve
 
 STEPS = np.array([[0.25, 1.0, 0.9], [0.5, 0.5, 0.8], [0.5, 0.25, 0.7], [1.0, 0.2, 0.1]])
 
@@ -32,16 +29,6 @@ def test_a_curve_reads_back(tmp_path):
     assert read_precision_recall(tmp_path / "none.csv") is None
 
 
-@given(st.lists(st.tuples(st.floats(0, 1, width=32), st.booleans()), min_size=1, max_size=30))
-def test_every_curve_of_a_ranking_reads_back(tmp_path_factory, pairs):
-    scores, true = map(np.array, zip(*[*pairs, (0.5, True)], strict=True))
-    points = curve(scores, true)
-    path = tmp_path_factory.mktemp("curve") / "c.csv"
-    stacked = np.stack([points.recall, points.precision, points.score], axis=-1)
-    write_precision_recall(path, stacked)
-    np.testing.assert_array_equal(read_precision_recall(path), stacked)
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -49,7 +36,6 @@ def test_every_curve_of_a_ranking_reads_back(tmp_path_factory, pairs):
         "recall,precision,score\n",
         "recall,precision\n1,1\n",
         "recall,precision,score\n0.5,1,0.9\n1,0.5\n",
-        "recall,precision,score\n0.5,1,0.9,0.5,1,0.9\n1,1,1,1,1,1\n",
         "recall,precision,score\n0.5,1,x\n1,1,0\n",
         "recall,precision,score\n0.5,nan,0.9\n1,1,0\n",
         "recall,precision,score\n0.5,1,0.9\n1.5,0.5,0.8\n",

@@ -24,7 +24,12 @@ def statistics(clients):
     return DocumentStatistics(rows, histogram, np.arange(clients + 1.0), "paper", "released_code")
 
 
-@pytest.mark.parametrize("clients", [1, len(COLOURS), len(COLOURS) + 1, 70])
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    monkeypatch.setattr(drawing, "DPI", 60)
+
+
+@pytest.mark.parametrize("clients", [1, len(COLOURS) + 1])
 def test_what_is_written(clients, tmp_path):
     made = statistics(clients)
     files = write_documents(tmp_path, made)
@@ -41,21 +46,14 @@ def test_what_is_written(clients, tmp_path):
     np.testing.assert_array_equal(numbers[:, 2], made.histogram.sum(axis=0))
     np.testing.assert_array_equal(numbers[:, 3:], made.histogram.T)
     for name in ("documents.png", "entropy.png"):
-        assert min(pixels(tmp_path / name)) > 300
+        assert min(pixels(tmp_path / name)) > 100
 
 
-def test_the_same_data_give_the_same_bytes(tmp_path):
-    for folder in ("first", "second"):
-        (tmp_path / folder).mkdir()
-        write_documents(tmp_path / folder, statistics(3))
-    for name in ("documents.png", "entropy.png"):
-        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
-
-
-def test_pictures_show_what_changes(tmp_path, monkeypatch):
-    monkeypatch.setattr(drawing, "DPI", 60)
+def test_pictures_show_what_changes(tmp_path):
     made = statistics(3)
     documents_png(tmp_path / "a.png", made.rows)
+    documents_png(tmp_path / "b.png", made.rows)
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes(), "the same data"
     for name in ("documents", "entities", "mentions", "pairs", "positive_share", "entropy", "entropy_greatest"):
         changed = [{**row, name: row[name] + (2 if row["client"] == "c$_1" else 0)} for row in made.rows]
         documents_png(tmp_path / "b.png", changed)
