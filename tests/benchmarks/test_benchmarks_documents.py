@@ -50,9 +50,8 @@ def still(contender):
     return Still
 
 
-@pytest.mark.parametrize(
-    "contender", [pytest.param(documents.PlainLegacyTraining, marks=pytest.mark.slow), documents.PlainScores]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("contender", [documents.PlainLegacyTraining, documents.PlainScores])
 def test_a_contender_that_does_other_work_is_found(contender, problem):
     weights = problem.local_model().initial_weights(0).trainable
     documents.check_agreement(problem, weights, (contender, contender))

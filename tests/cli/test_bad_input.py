@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import resource
@@ -17,7 +16,6 @@ import pytest
 
 from tests.upper_floors import (
     SECRET,
-    Process,
     assert_same_run,
     builder,
     command,
@@ -438,12 +436,3 @@ def test_sigterm(undisturbed, capsys, monkeypatch, tmp_path):
     assert rounds_in(out / "metrics.csv") == 3 and not (out / "summary.json").exists()
     assert command(capsys, "train", recipe, "--out", out, "--resume").code == 0
     assert_same_run(out, undisturbed)
-
-
-def test_ctrl_c_in_a_process(tmp_path):
-    recipe, out = write_recipe(tmp_path / "r.toml", training={**FULL, "rounds": 5000}), tmp_path / "run"
-    with contextlib.closing(Process("train", recipe, "--out", out)) as process:
-        process.wait_for(lambda: rounds_in(out / "metrics.csv") >= 3, "round 3")
-        typed = process.end(signal.SIGINT)
-    assert (typed.code, typed.err) == (130, "tff-re: interrupted; a run continues with --resume\n")
-    assert 3 <= rounds_in(out / "metrics.csv") < 5000 and not (out / "summary.json").exists()

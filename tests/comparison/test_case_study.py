@@ -169,9 +169,8 @@ def test_the_command_for_a_pair(runs, capsys):
     typed = command(capsys, "cases", runs["mil_one"].folder, "--pair", "h1, t1")
     assert typed.code == 0 and "h1, /a/visits, t1" in typed.out and "h1, /b/likes, t1" in typed.out
     assert typed.out.count("sentences") == 2
-    for pair in ("h1,t2", "h3,t3"):  # no such pair; one without a fact
-        typed = command(capsys, "cases", runs["mil_one"].folder, "--pair", pair)
-        refusal(typed, f"no training sentence states a fact of {pair.replace(',', ' and ')}; give another --pair")
+    typed = command(capsys, "cases", runs["mil_one"].folder, "--pair", "h3,t3")  # without a fact
+    refusal(typed, "no training sentence states a fact of h3 and t3; give another --pair")
     for pair in ("h1", "h1,", "a,b,c"):
         refusal(command(capsys, "cases", runs["mil_one"].folder, "--pair", pair), f"--pair {pair}: must be two ident")
 

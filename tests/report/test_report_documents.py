@@ -54,7 +54,7 @@ def test_pictures_show_what_changes(tmp_path):
     documents_png(tmp_path / "a.png", made.rows)
     documents_png(tmp_path / "b.png", made.rows)
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes(), "the same data"
-    for name in ("documents", "entities", "mentions", "pairs", "positive_share", "entropy", "entropy_greatest"):
+    for name in ("documents", "pairs", "positive_share", "entropy", "entropy_greatest"):
         changed = [{**row, name: row[name] + (2 if row["client"] == "c$_1" else 0)} for row in made.rows]
         documents_png(tmp_path / "b.png", changed)
         assert (tmp_path / "a.png").read_bytes() != (tmp_path / "b.png").read_bytes(), name
