@@ -52,7 +52,7 @@ def expected(rule, gradients, mu=0.0):
         # Eqs. 21-27; the global weights are far from the start, so that the proximal term shows from the first step.
         (PAdam(0.05, mu=0.7), toolbox.Adam(0.05), 1.0),
     ],
-    ids=repr,
+    ids=["sgd", "adam", "adam-epsilon", "adam-betas", "padam"],
 )
 def test_steps_follow_the_equations(optimizer, rule, scale):
     gradients = random_gradients(20, scale)
