@@ -25,7 +25,7 @@ from tests.models.encoders_for_tests import WIDTH, encoder
 from tests.relations_for_tests import hard_mentions
 from tff_re import models
 from tff_re.exporting.export_model import export_model
-from tff_re.models.inputs import BagInput, DenseInput, DocumentInput, HiddenRelationInput, RelationInput, TokenInput
+from tff_re.models.inputs import BagInput, DenseInput, DocumentInput, HiddenInput, RelationInput, TokenInput
 
 LABELS = ("no_relation", "inhibits", "binds")
 TEXT_LABELS = ("咳嗽", "发热", "无")
@@ -66,7 +66,7 @@ def _relations(name="pcnn", kind="bert", pooling=None, blind=False, **options) -
         inputs = RelationInput(size, LENGTH, folder)
         encoding = RelationEncoding(tokenizer, LENGTH, blind=blind)
         if options.get("frozen_layers"):
-            inputs = HiddenRelationInput(inputs, WIDTH, 3)
+            inputs = HiddenInput(inputs, (inputs.max_length, WIDTH), 3)
     else:
         vocabulary = word_vocabulary({"a": ["the drug inhibits binds gene é . 日 a b"]}, min_clients=1)
         encoding = RelationEncoding(word_tokenizer(vocabulary), LENGTH, blind=blind, unit="words")

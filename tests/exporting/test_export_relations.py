@@ -55,7 +55,7 @@ def trained_probabilities(kind):
     model = with_weights(module.build(options, inputs, len(LABELS)), given["weights"])
     arrays = given["encoding"].encode(MENTIONS).arrays
     if kind == "frozen layers":
-        arrays = module.precompute(options, inputs.relation, inputs.seed)[1](arrays)
+        arrays = module.precompute(options, inputs.pieces, inputs.seed)[1](arrays)
     return tf.nn.softmax(model({name: arrays[name] for name in inputs.specs})["logits"]).numpy()
 
 

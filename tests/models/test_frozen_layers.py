@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tests.models.encoders_for_tests import encoder
 from tests.upper_floors import assert_same_weights
-from tff_re.models.inputs import HiddenRelationInput, RelationInput
+from tff_re.models.inputs import HiddenInput, RelationInput
 from tff_re.recipes.reading import resolve
 from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.runs.results import keras_model
@@ -66,7 +66,7 @@ def test_logits_are_those_of_the_whole_model(kind, frozen_layers, corpus):
     """At the clients, and of what the server holds."""
     task = {"server_share": 0.3, "server_stratified": True} if kind == "bert" else {}
     apart, plain = behind(recipe(corpus, kind, task=task, frozen_layers=frozen_layers))
-    assert isinstance(apart.prepared.inputs, HiddenRelationInput) and isinstance(plain.inputs, RelationInput)
+    assert isinstance(apart.prepared.inputs, HiddenInput) and isinstance(plain.inputs, RelationInput)
     weights = apart.model.initial_weights(0)
     upper, whole = apart.model.keras_model(weights), keras_model(apart, weights)
     held = [(apart.prepared.examples.server, plain.examples.server)] if task else []

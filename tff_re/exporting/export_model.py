@@ -40,6 +40,7 @@ from tff_re.exporting.layout import (
 )
 from tff_re.exporting.places import ExportError
 from tff_re.exporting.quantised import write_tflite
+from tff_re.models.inputs import HiddenInput
 from tff_re.models.keras_files import forget_layer_names, save_keras
 from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD
 
@@ -183,12 +184,16 @@ def _check_arguments(model_name, inputs, labels, formats, quantise, tflite) -> K
 
 def _models(form_of: type[Form], model_name, options, inputs, classes: int, weights) -> list[tf.keras.Model]:
     """[the model as it was trained, its plain form]; both take what raw text is encoded to."""
-    module = models.module(model_name)
+    module, inputs = models.module(model_name), form_of.model_inputs(inputs)
     forget_layer_names()
-    found = form_of.models(module, options, inputs, classes)
-    for form, model in zip(("trained", "plain"), found, strict=True):
-        _assign(model, weights, form)
-    return [form_of.whole(module, options, inputs, model) for model in found]
+    trained = module.build(options, inputs, classes)
+    _assign(trained, weights, "trained")
+    if isinstance(inputs, HiddenInput) or getattr(inputs, "fixed", None) is not None:
+        plain = form_of.plain_whole(module, options, inputs, trained, weights)
+        return [module.whole_form(options, inputs, trained), plain]
+    plain = form_of.plain(module, options, inputs, classes)
+    _assign(plain, weights, "plain")
+    return [trained, plain]
 
 
 def _assign(model: tf.keras.Model, weights, form: str) -> None:

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tff_re.exporting.layout import DEFAULT_SIGNATURE
 from tff_re.exporting.places import ExportError
 from tff_re.exporting.quantised import Core, HalfCore, signature_of
+from tff_re.models.inputs import HiddenInput, pieces_of
 from tff_re.models.text_layers import forget_initial_values
 
 TOLERANCE = 1e-5
@@ -76,15 +77,27 @@ class Form:
     def check(inputs: Any, encoding: Any) -> None:
         """Raises ExportError where the encoding is not that of the model's inputs."""
 
-    @staticmethod
-    def models(module: Any, options: Any, inputs: Any, classes: int) -> tuple[tf.keras.Model, tf.keras.Model]:
-        """(the model as it is trained, its plain form), of a module of `tff_re.models`."""
-        return module.build(options, inputs, classes), module.build_plain(options, inputs, classes)
+    @classmethod
+    def takes(cls, inputs: Any) -> bool:
+        """Whether it is of models of these inputs, or of what frozen layers made of them."""
+        return type(pieces_of(inputs)) in cls.inputs
 
     @staticmethod
-    def whole(module: Any, options: Any, inputs: Any, model: tf.keras.Model) -> tf.keras.Model:
-        """A model with its weights, behind any frozen layers that the clients have run already."""
-        return model
+    def model_inputs(inputs: Any) -> Any:
+        """The inputs of the model alone."""
+        return inputs
+
+    @staticmethod
+    def plain(module: Any, options: Any, inputs: Any, classes: int) -> tf.keras.Model:
+        """The model of a module of `tff_re.models` in the form that Keras loads best."""
+        return module.build_plain(options, inputs, classes)
+
+    @staticmethod
+    def plain_whole(module: Any, options: Any, inputs: Any, trained: tf.keras.Model, weights: Any) -> tf.keras.Model:
+        """The same of a model behind frozen layers, or beside fixed weights, with its weights."""
+        if isinstance(inputs, HiddenInput):
+            return module.whole_form(options, inputs, trained)
+        return module.finished(options, inputs, trained.output["logits"].shape[-1], weights)
 
     def endpoints(self, core: Core) -> dict[str, Callable]:
         """The signatures of a SavedModel around a core, the default one first: one of the core's arrays."""

@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import functools
 from typing import Any, Literal
 
 import attrs
+import numpy as np
 import tensorflow as tf
 from attrs.validators import ge, optional
 
 from computations.randomness import SeededDropout
 from tff_re.errors import UserError
+from tff_re.models import encoders
 from tff_re.models.document_layers import (
     LARGEST_WINDOW,
     DocumentPieces,
     EntityPooling,
     GroupedBilinear,
     LocalizedContext,
+    LowerDocumentPieces,
     PairLabels,
     PairRepresentations,
     TrimDocuments,
+    UpperDocumentPieces,
+    cached_layers,
+    window_sizes,
 )
-from tff_re.models.inputs import DocumentInput
+from tff_re.models.document_windows import most_windows
+from tff_re.models.encoders import EncoderOptions
+from tff_re.models.frozen_layers import assign_lower
+from tff_re.models.inputs import DocumentInput, HiddenInput, pieces_of
 from tff_re.models.pairs import adaptive_threshold_losses, binary_losses, pair_statistics
-from tff_re.models.pretrained import assign_pretrained, load_config, require_vocabulary, source_of
+from tff_re.models.pretrained import load_config, main_layer, positions, require_vocabulary, source_of
 from tff_re.models.text_layers import keras_inputs
-from tff_re.settings import BELOW_ONE
 
 TAKES = (DocumentInput,)
 
@@ -34,40 +44,27 @@ INFERENCE_BATCH = 4
 
 
 @attrs.frozen(kw_only=True)
-class Options:
+class Options(EncoderOptions):
     """Attributes:
-    encoder: folder or hub id of a BERT, RoBERTa, DistilBERT or ELECTRA; the task's tokenizer if not set.
-    pretrained: whether training starts from its weights; else from random ones of the same form.
     width: of a pair's two representations z (FedLCC, Eqs. 6 and 7); the encoder's if not set.
     block_size: numbers in a group of the bilinear classifier; divides the width.
     loss: `bce`: every relation on its own (FedLCC, Eq. 11); `adaptive_threshold`: ATLOP's, with a threshold class.
-    encoder_dropout: rate inside of the encoder; its own configuration's if not set.
-    dropout: rate on what the classifier sees.
-    frozen_layers: if at least 1, the embeddings and so many of the lowest layers are not trained; they run in every
-      step like the others.
     window: most pieces that the encoder reads at once; what it can read, and at most 512, if not set.
     overlap: the fewest pieces that two windows of a longer document share; a quarter of the window if not set.
     recompute: whether training computes the inner values of the encoder's layers once more for the gradient, in place
       of keeping them, which takes more time and far less memory; if not set, where the task's documents can be longer
       than a window.
-    precision: of the encoder's arithmetic; weights, moments and all behind it are float32 in both.
     """
 
-    encoder: str | None = None
-    pretrained: bool = True
     width: int | None = attrs.field(default=None, validator=optional(ge(1)))
     block_size: int = attrs.field(default=64, validator=ge(1))
     loss: Literal["bce", "adaptive_threshold"] = "bce"
-    encoder_dropout: float | None = attrs.field(default=None, validator=optional(BELOW_ONE))
-    dropout: float = attrs.field(default=0.0, validator=BELOW_ONE)
-    frozen_layers: int = attrs.field(default=0, validator=ge(0))
     window: int | None = attrs.field(default=None, validator=optional(ge(4)))
     overlap: int | None = attrs.field(default=None, validator=optional(ge(0)))
     recompute: bool | None = None
-    precision: Literal["float32", "mixed_bfloat16"] = "float32"
 
 
-def build(options: Options, inputs: DocumentInput, num_classes: int) -> tf.keras.Model:
+def build(options: Options, inputs: DocumentInput | HiddenInput, num_classes: int) -> tf.keras.Model:
     """Documents -> a row for each of their N pairs, in their order (FedLCC, Section 3.2, Eqs. 1-10).
 
     `logits` [N, R]: of a relation (minus the threshold's, with the adaptive loss), so that it is predicted above zero;
@@ -78,12 +75,17 @@ def build(options: Options, inputs: DocumentInput, num_classes: int) -> tf.keras
       UserError: there is no such encoder, or the options do not fit it.
     """
     del num_classes
-    source = source_of(options, inputs)
+    pieces = pieces_of(inputs)
+    source = source_of(options, pieces)
     config = load_config(source)
     arrays = keras_inputs(inputs)
+    if pieces is inputs:
+        first, encoder = "input_ids", _document_pieces(options, inputs, source, config)
+    else:
+        first, encoder = "hidden", _upper_layers(options, inputs, source, config)
+        arrays["hidden"] = tf.keras.Input([None, None, inputs.shape[-1]], dtype=tf.float16, name="hidden")
     trimmed = TrimDocuments(name="trim")(arrays)
-    encoder = _document_pieces(options, inputs, source, config)
-    encoded = encoder({name: trimmed[name] for name in ("input_ids", "attention_mask", "mention_place")})
+    encoded = encoder({name: trimmed[name] for name in (first, "attention_mask", "mention_place")})
     mentions = {name: trimmed[name] for name in ("mention_place", "mention_entity")}
     pairs = {name: trimmed[name] for name in ("pair_head", "pair_tail")}
     of_entities = EntityPooling(name="entities")({**encoded, **mentions})
@@ -95,7 +97,7 @@ def build(options: Options, inputs: DocumentInput, num_classes: int) -> tf.keras
         {"entities": of_entities["entities"], "context": context, **pairs}
     )
     features = SeededDropout(options.dropout, name="dropout")(features)
-    relations = inputs.num_relations
+    relations = pieces.num_relations
     if options.loss == "adaptive_threshold":
         scores = GroupedBilinear(relations + 1, options.block_size, name="classifier")(features)
         logits = scores[:, 1:] - scores[:, :1]
@@ -112,7 +114,7 @@ def of_any_size(options: Options, inputs: DocumentInput) -> tf.keras.Model:
     return build(attrs.evolve(options, recompute=False), free, inputs.num_relations)
 
 
-def build_plain(options: Options, inputs: DocumentInput, num_classes: int) -> tf.keras.Model:
+def build_plain(options: Options, inputs: DocumentInput | HiddenInput, num_classes: int) -> tf.keras.Model:
     """The same model: a transformer has no form of stock Keras layers. Loading it takes this project's code."""
     return build(options, inputs, num_classes)
 
@@ -128,31 +130,106 @@ def local_parts(options: Options) -> dict[str, Any]:
     }
 
 
-def initialise(options: Options, inputs: DocumentInput):
-    """What brings a new model to its initial weights beyond its own initialisers: the pretrained encoder; or None."""
-    if not options.pretrained:
-        return None
-    source = source_of(options, inputs)
-    return lambda model: assign_pretrained(model.get_layer("encoder"), source)
+initialise, finished, merged = (
+    functools.partial(function, build) for function in (encoders.initialise, encoders.finished, encoders.merged)
+)
+
+
+def precompute(options: Options, inputs: DocumentInput, seed: int):
+    """See `encoders.precompute`. Documents' windows are run through the frozen layers one by one."""
+    if isinstance(inputs, HiddenInput) or not options.frozen_layers:
+        return encoders.precompute(build, options, inputs, seed)
+    whole = encoders.whole(build, options, inputs, 2, seed).get_layer("encoder")
+    lower = _lower_layers(options, inputs, whole)
+    window = min(lower.window, inputs.max_length)
+    windows = most_windows(inputs.max_length, lower.window, lower.overlap)
+    shape = (windows, window, whole.main.config.hidden_size)
+    hidden_of = tf.function(lambda ids, mask: lower({"input_ids": ids, "attention_mask": mask}), reduce_retracing=True)
+
+    def run(arrays):
+        ids, mask = arrays["input_ids"], arrays["attention_mask"]
+        hidden = np.zeros((len(ids), *shape), np.float16)
+        for start in range(0, len(ids), INFERENCE_BATCH):
+            rows = slice(start, start + INFERENCE_BATCH)
+            longest = max(2, int(mask[rows].sum(axis=1).max()))
+            found = hidden_of(tf.constant(ids[rows, :longest]), tf.constant(mask[rows, :longest])).numpy()
+            hidden[rows, : found.shape[1], : found.shape[2]] = found
+        return {"hidden": hidden, **{name: array for name, array in arrays.items() if name != "input_ids"}}
+
+    return HiddenInput(inputs, shape, seed), run
+
+
+def whole_form(options: Options, inputs: DocumentInput | HiddenInput, trained: tf.keras.Model) -> tf.keras.Model:
+    """See `encoders.whole_form`."""
+    if not isinstance(inputs, HiddenInput):
+        return encoders.whole_form(build, options, inputs, trained)
+    whole = encoders.whole(build, options, inputs.pieces, 2, inputs.seed).get_layer("encoder")
+    arrays = keras_inputs(inputs.pieces)
+    lower = _lower_layers(options, inputs.pieces, whole)
+    hidden = lower({name: arrays[name] for name in ("input_ids", "attention_mask")})
+    outputs = trained({**{n: arrays[n] for n in inputs.specs if n != "hidden"}, "hidden": hidden})
+    return tf.keras.Model(arrays, outputs, name=trained.name)
+
+
+def _lower_layers(options: Options, inputs: DocumentInput, whole: DocumentPieces) -> LowerDocumentPieces:
+    """The frozen layers of the whole encoder that run once."""
+    config = copy.deepcopy(whole.main.config)
+    config.num_hidden_layers = cached_layers(config.to_dict(), options.frozen_layers)
+    lower = LowerDocumentPieces(
+        config.to_dict(),
+        config.vocab_size,
+        options.encoder_dropout,
+        config.num_hidden_layers,
+        whole.window,
+        whole.overlap,
+        dtype=options.precision,
+        name="frozen_layers",
+    )
+    lower({name: tf.zeros([1, 2], tf.int32) for name in ("input_ids", "attention_mask")})
+    assign_lower(lower, whole)
+    return lower
+
+
+def _upper_layers(options: Options, inputs: HiddenInput, source: str, config) -> UpperDocumentPieces:
+    readable = positions(main_layer(config), config)
+    window, overlap = encoders.made(source, window_sizes, readable, options.window, options.overlap)
+    return encoders.made(
+        source,
+        UpperDocumentPieces,
+        config.to_dict(),
+        options.encoder_dropout,
+        options.frozen_layers,
+        window,
+        overlap,
+        _recomputes(options, inputs.pieces),
+        dtype=options.precision,
+        name="encoder",
+    )
+
+
+def _recomputes(options: Options, inputs: DocumentInput) -> bool:
+    if options.recompute is None:
+        return inputs.max_length > (options.window or LARGEST_WINDOW)
+    return options.recompute
 
 
 def _document_pieces(options: Options, inputs: DocumentInput, source: str, config) -> DocumentPieces:
     if options.pretrained and inputs.tokenizer is not None:
         require_vocabulary(config, source, inputs.vocabulary_size, 0)
-    try:
-        return DocumentPieces(
-            config.to_dict(),
-            max(inputs.vocabulary_size, config.vocab_size),
-            options.encoder_dropout,
-            options.frozen_layers,
-            options.window,
-            options.overlap,
-            inputs.max_length > (options.window or LARGEST_WINDOW) if options.recompute is None else options.recompute,
-            dtype=options.precision,
-            name="encoder",
-        )
-    except ValueError as error:
-        raise UserError(f"encoder {source}: {error}") from None
+    return encoders.made(
+        source,
+        DocumentPieces,
+        config.to_dict(),
+        max(inputs.vocabulary_size, config.vocab_size),
+        options.encoder_dropout,
+        options.frozen_layers,
+        options.window,
+        options.overlap,
+        inputs.max_length is not None and _recomputes(options, inputs),
+        **encoders.adapter_arguments(options, inputs),
+        dtype=options.precision,
+        name="encoder",
+    )
 
 
 def _width(options: Options, source: str, config) -> int:

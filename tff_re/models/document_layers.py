@@ -8,11 +8,15 @@ representations, R relations. Padding is -1 in indices.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
+from transformers import CONFIG_MAPPING
 
 from computations.randomness import next_seed, step_seed
 from tff_re.models.document_windows import Windows, cut
+from tff_re.models.frozen_layers import UpperLayers
 from tff_re.models.pretrained import PieceEncoder, positions, stack_of
 
 READABLE = ("bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
@@ -80,25 +84,12 @@ class DocumentPieces(PieceEncoder):
           ValueError: as PieceEncoder's; the attention of such an encoder cannot be computed; it does not read a window.
         """
         super().__init__(config, vocabulary_size, dropout, frozen_layers, **kwargs)
-        if config["model_type"] not in READABLE:
-            raise ValueError(
-                f"a model of type '{config['model_type']}' computes its attention in a way that is not known here; use "
-                f"one of {', '.join(READABLE)}"
-            )
+        require_readable(config)
         self.recompute = recompute
         if recompute:
             for layer in stack_of(self.main).layer:
                 layer.call = recomputed(layer.call)
-        readable = positions(self.main, self.main.config)
-        fits = LARGEST_WINDOW if readable is None else min(readable, LARGEST_WINDOW)
-        self.window = fits if window is None else window
-        if readable is not None and self.window > readable:
-            raise ValueError(f"reads {readable} pieces, a window has {self.window}; lower model.window")
-        self.overlap = self.window // 4 if overlap is None else overlap
-        if self.overlap > self.window - 3:
-            raise ValueError(
-                f"an overlap of {self.overlap} leaves a window of {self.window} pieces nothing new; lower model.overlap"
-            )
+        self.window, self.overlap = window_sizes(positions(self.main, self.main.config), window, overlap)
 
     def call(self, inputs, training=None):
         documents = inputs["input_ids"]
@@ -110,42 +101,147 @@ class DocumentPieces(PieceEncoder):
             return_dict=True,
             training=training,
         )
-        rows = self._attention(found.hidden_states[-2], windows, inputs["mention_place"])
-        outputs = windows.mean(tf.cast(found.last_hidden_state, tf.float32), documents)
-        return {"outputs": outputs, "attention": self._on_documents(rows, windows, documents)}
-
-    def _attention(self, states: tf.Tensor, windows: Windows, mention_place: tf.Tensor) -> tf.Tensor:
-        """float32 [V, h, M, w]: the last layer's attention of the mentions in each window; zero where not in it."""
-        places, holds = windows.places(mention_place)
-        attention = stack_of(self.main).layer[-1].attention
-        if hasattr(attention, "q_lin"):
-            query, key = attention.q_lin, attention.k_lin
-        else:
-            query, key = attention.self_attention.query, attention.self_attention.key
-        heads = self.main.config.num_attention_heads
-        size = states.shape[-1] // heads
-
-        def by_head(vectors):  # [V, n, d] -> [V, h, n, d / h]
-            split = tf.reshape(vectors, [tf.shape(vectors)[0], -1, heads, size])
-            return tf.transpose(tf.cast(split, tf.float32), [0, 2, 1, 3])
-
-        queries = by_head(query(tf.gather(states, places, batch_dims=1)))
-        scores = tf.matmul(queries, by_head(key(states)), transpose_b=True) / size**0.5
-        attends = tf.nn.softmax(tf.where(windows.mask[:, tf.newaxis, tf.newaxis], scores, scores.dtype.min))
-        return attends * tf.cast(holds, tf.float32)[:, tf.newaxis, :, tf.newaxis]
-
-    def _on_documents(self, rows: tf.Tensor, windows: Windows, documents: tf.Tensor) -> tf.Tensor:
-        """[V, h, M, w] of the windows -> [B, l, h, M]: the mean over a mention's windows, scaled to a sum of one."""
-        shape = tf.shape(rows)
-        heads, mentions = rows.shape[1], shape[2]
-        flat = tf.reshape(tf.transpose(rows, [0, 3, 1, 2]), [shape[0], shape[3], heads * mentions])
-        summed = windows.summed(flat, documents)
-        summed = tf.math.divide_no_nan(summed, tf.reduce_sum(summed, axis=1, keepdims=True))
-        return tf.reshape(summed, [tf.shape(summed)[0], tf.shape(summed)[1], heads, mentions])
+        return of_documents(stack_of(self.main), self.main.config, found, windows, inputs)
 
     def get_config(self):
         own = {"window": self.window, "overlap": self.overlap, "recompute": self.recompute}
         return {**super().get_config(), **own}
+
+
+@tf.keras.utils.register_keras_serializable("tff_re")
+class LowerDocumentPieces(DocumentPieces):
+    """`input_ids`, `attention_mask` [B, l] -> `hidden` float16 [B, V, w, d] for UpperDocumentPieces; padding is zero.
+
+    Its encoder has the frozen layers alone.
+    """
+
+    def call(self, inputs, training=None):
+        documents, windows = inputs["input_ids"], cut(inputs["attention_mask"], self.window, self.overlap)
+        states = self.main(
+            input_ids=tf.where(windows.mask, windows.of_documents(documents), 0),
+            attention_mask=tf.cast(windows.mask, tf.int32),
+            training=False,
+        ).last_hidden_state
+        states = tf.cast(states, tf.float16) * tf.cast(windows.mask, tf.float16)[..., tf.newaxis]
+        places = tf.stack([windows.document, windows.index], axis=-1)
+        count = tf.reduce_max(tf.concat([windows.index, [0]], 0)) + 1
+        shape = tf.concat([[tf.shape(documents)[0], count], tf.shape(states)[1:]], 0)
+        return tf.ensure_shape(tf.scatter_nd(places, states, shape), [None, None, None, states.shape[-1]])
+
+
+@tf.keras.utils.register_keras_serializable("tff_re")
+class UpperDocumentPieces(UpperLayers):
+    """What DocumentPieces gives, from the outputs of its frozen layers in place of `input_ids`.
+
+    Takes `hidden` [B, V, w, d], the outputs in each of a document's windows. Of an encoder with all layers frozen the
+    last one runs here, too: the attention at the mentions is its.
+    """
+
+    def __init__(self, config, dropout, frozen_layers, window: int, overlap: int, recompute: bool = False, **kwargs):
+        """Args: as DocumentPieces'; `window` and `overlap` are those that its frozen layers ran with."""
+        require_readable(config)
+        super().__init__(config, dropout, cached_layers(config, frozen_layers), **kwargs)
+        self.window, self.overlap, self.recompute, self._frozen = window, overlap, recompute, frozen_layers
+        self._form = CONFIG_MAPPING[config["model_type"]].from_dict(config)
+        if frozen_layers == self._form.num_hidden_layers:
+            self.stack.trainable = False
+        elif recompute:
+            for layer in self.stack.layer:
+                layer.call = recomputed(layer.call)
+
+    def call(self, inputs, training=None):
+        windows = cut(inputs["attention_mask"], self.window, self.overlap)
+        hidden = tf.gather_nd(inputs["hidden"], tf.stack([windows.document, windows.index], axis=-1))
+        hidden = hidden[:, : tf.shape(windows.mask)[1]]
+        found = self.run(hidden, windows.mask, training, output_hidden_states=True)
+        return of_documents(self.stack, self._form, found, windows, inputs)
+
+    def get_config(self):
+        own = {"frozen_layers": self._frozen, "window": self.window, "overlap": self.overlap}
+        return {**super().get_config(), **own, "recompute": self.recompute}
+
+
+def cached_layers(config: Mapping[str, Any], frozen_layers: int) -> int:
+    """How many frozen layers run once: not the last of all, whose inputs are needed for its attention."""
+    layers = CONFIG_MAPPING[config["model_type"]].from_dict(config).num_hidden_layers
+    return min(frozen_layers, layers - 1) if frozen_layers <= layers else frozen_layers
+
+
+def require_readable(config: Mapping[str, Any]) -> None:
+    """Raises ValueError for an encoder whose attention is not known here."""
+    if config["model_type"] not in READABLE:
+        raise ValueError(
+            f"a model of type '{config['model_type']}' computes its attention in a way that is not known here; use "
+            f"one of {', '.join(READABLE)}"
+        )
+
+
+def window_sizes(readable: int | None, window: int | None, overlap: int | None) -> tuple[int, int]:
+    """(pieces in a window, the fewest that two share).
+
+    Args:
+      readable: pieces that the encoder reads at once; None: any number.
+      window, overlap: as DocumentPieces'.
+
+    Raises:
+      ValueError: the encoder does not read a window, or two windows share all.
+    """
+    fits = LARGEST_WINDOW if readable is None else min(readable, LARGEST_WINDOW)
+    window = fits if window is None else window
+    if readable is not None and window > readable:
+        raise ValueError(f"reads {readable} pieces, a window has {window}; lower model.window")
+    overlap = window // 4 if overlap is None else overlap
+    if overlap > window - 3:
+        raise ValueError(f"an overlap of {overlap} leaves a window of {window} pieces nothing new; lower model.overlap")
+    return window, overlap
+
+
+def of_documents(stack, config, found, windows: Windows, inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """`outputs` [B, l, d] and `attention` [B, l, h, M] of documents.
+
+    Args:
+      stack: the part of the encoder with the list of layers.
+      config: the encoder's.
+      found: what the encoder gave for the windows, hidden states included.
+      windows: of the documents.
+      inputs: `attention_mask` [B, l], `mention_place` [B, M].
+    """
+    like = inputs["attention_mask"]
+    rows = mention_attention(
+        stack.layer[-1].attention, config, found.hidden_states[-2], windows, inputs["mention_place"]
+    )
+    outputs = windows.mean(tf.cast(found.last_hidden_state, tf.float32), like)
+    return {"outputs": outputs, "attention": _on_documents(rows, windows, like)}
+
+
+def mention_attention(attention, config, states: tf.Tensor, windows: Windows, mention_place: tf.Tensor) -> tf.Tensor:
+    """float32 [V, h, M, w]: a layer's attention of the mentions in each window; zero where not in it."""
+    places, holds = windows.places(mention_place)
+    if hasattr(attention, "q_lin"):
+        query, key = attention.q_lin, attention.k_lin
+    else:
+        query, key = attention.self_attention.query, attention.self_attention.key
+    heads = config.num_attention_heads
+    size = states.shape[-1] // heads
+
+    def by_head(vectors):  # [V, n, d] -> [V, h, n, d / h]
+        split = tf.reshape(vectors, [tf.shape(vectors)[0], -1, heads, size])
+        return tf.transpose(tf.cast(split, tf.float32), [0, 2, 1, 3])
+
+    queries = by_head(query(tf.gather(states, places, batch_dims=1)))
+    scores = tf.matmul(queries, by_head(key(states)), transpose_b=True) / size**0.5
+    attends = tf.nn.softmax(tf.where(windows.mask[:, tf.newaxis, tf.newaxis], scores, scores.dtype.min))
+    return attends * tf.cast(holds, tf.float32)[:, tf.newaxis, :, tf.newaxis]
+
+
+def _on_documents(rows: tf.Tensor, windows: Windows, documents: tf.Tensor) -> tf.Tensor:
+    """[V, h, M, w] of the windows -> [B, l, h, M]: the mean over a mention's windows, scaled to a sum of one."""
+    shape = tf.shape(rows)
+    heads, mentions = rows.shape[1], shape[2]
+    flat = tf.reshape(tf.transpose(rows, [0, 3, 1, 2]), [shape[0], shape[3], heads * mentions])
+    summed = windows.summed(flat, documents)
+    summed = tf.math.divide_no_nan(summed, tf.reduce_sum(summed, axis=1, keepdims=True))
+    return tf.reshape(summed, [tf.shape(summed)[0], tf.shape(summed)[1], heads, mentions])
 
 
 def recomputed(call):

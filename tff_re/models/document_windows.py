@@ -13,6 +13,7 @@ class Windows:
 
     Attributes:
       document: int32 [V], whose it is; a document's windows stand together, from left to right.
+      index: int32 [V], its number among its document's windows.
       start: int32 [V], pieces of the document before its first piece, `[CLS]` not counted.
       held: int32 [V], pieces of the document in it, `[CLS]` and `[SEP]` not counted.
       source: int32 [V, w], places in the document of what it holds; 0 on the padding.
@@ -21,6 +22,7 @@ class Windows:
     """
 
     document: tf.Tensor
+    index: tf.Tensor
     start: tf.Tensor
     held: tf.Tensor
     source: tf.Tensor
@@ -91,4 +93,10 @@ def cut(attention_mask: tf.Tensor, window: int, overlap: int) -> Windows:
     first = tf.equal(index, 0)[:, tf.newaxis]
     last = tf.equal(index + 1, tf.gather(counts, document))[:, tf.newaxis]
     counted = mask & (first | (place > 0)) & (last | ~separator)
-    return Windows(document, start, held, source, mask, counted)
+    return Windows(document, index, start, held, source, mask, counted)
+
+
+def most_windows(length: int, window: int, overlap: int) -> int:
+    """How many windows a document of `length` pieces has, `[CLS]` and `[SEP]` included; the others as in `cut`."""
+    room, apart = window - 2, window - 2 - overlap
+    return 1 + max(0, -(-(length - 2 - room) // apart))

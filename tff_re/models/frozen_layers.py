@@ -44,11 +44,16 @@ class UpperLayers(tf.keras.layers.Layer):
             raise ValueError("its layers cannot be run apart, so that none can be frozen; set frozen_layers to 0")
 
     def call(self, inputs, training=None):
-        hidden, mask = inputs["hidden"], tf.cast(inputs["attention_mask"], self.compute_dtype)
+        return self.run(inputs["hidden"], inputs["attention_mask"], training).last_hidden_state
+
+    def run(self, hidden, mask, training, **more):
+        """What `transformers` gives for hidden states [B, l, d] and a mask int32 [B, l]."""
+        mask = tf.cast(mask, self.compute_dtype)
         none = [None] * len(self.stack.layer)
         common = {"head_mask": none, "output_attentions": False, "output_hidden_states": False, "return_dict": True}
+        common |= more
         if self._is_distilbert:
-            return self.stack(hidden, mask, training=training, **common).last_hidden_state
+            return self.stack(hidden, mask, training=training, **common)
         return self.stack(
             hidden,
             attention_mask=(1.0 - mask[:, tf.newaxis, tf.newaxis, :]) * -10000.0,
@@ -58,7 +63,7 @@ class UpperLayers(tf.keras.layers.Layer):
             use_cache=False,
             training=training,
             **common,
-        ).last_hidden_state
+        )
 
     def get_config(self):
         return {**super().get_config(), **self._settings}

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import tensorflow as tf
 
+from tff_re.models.fixed_weights import FixedWeights
+
 
 @dataclass(frozen=True)
 class DenseInput:
@@ -39,6 +41,30 @@ class TokenInput:
 
 
 @dataclass(frozen=True)
+class PieceInput:
+    """A text as word pieces: `input_ids`, `attention_mask` int32 [B, max_length], as RelationInput's without markers.
+
+    Attributes:
+      vocabulary_size: Ids lie in [0, vocabulary_size).
+      max_length: Width of a row.
+      tokenizer: Folder or hub id of the word pieces' tokenizer.
+      new_pieces: How many of the last ids the encoder's checkpoint does not know.
+      fixed: Of the encoder with an adapter; None: no encoder is chosen yet, or it has none.
+    """
+
+    vocabulary_size: int
+    max_length: int
+    tokenizer: str | None = None
+    new_pieces: int = 0
+    fixed: FixedWeights | None = None
+
+    @property
+    def specs(self) -> Mapping[str, tf.TensorSpec]:
+        """Name -> TensorSpec of a batch."""
+        return {name: tf.TensorSpec([None, self.max_length], tf.int32) for name in ("input_ids", "attention_mask")}
+
+
+@dataclass(frozen=True)
 class RelationInput:
     """A text with two marked mentions, as `datasets.text.relation_encoding` makes it; all int32.
 
@@ -52,12 +78,15 @@ class RelationInput:
       max_length: Width of a row.
       tokenizer: Folder or hub id of the word pieces' tokenizer; None for words.
       vectors: float32 [vocabulary_size, d], initial word vectors; None: a model learns its own or brings them.
+      new_pieces, fixed: As PieceInput's.
     """
 
     vocabulary_size: int
     max_length: int
     tokenizer: str | None = None
     vectors: np.ndarray | None = field(default=None, repr=False)
+    new_pieces: int = 0
+    fixed: FixedWeights | None = None
 
     @property
     def specs(self) -> Mapping[str, tf.TensorSpec]:
@@ -70,26 +99,26 @@ class RelationInput:
 
 
 @dataclass(frozen=True)
-class HiddenRelationInput:
-    """A RelationInput behind an encoder's frozen layers, which need not run again in every round.
+class HiddenInput:
+    """Inputs of word pieces behind an encoder's frozen layers, which need not run again in every round.
 
-    `hidden` float16 [B, max_length, width] in place of `input_ids`: the outputs of the highest frozen layer.
+    `hidden` float16 [B, *shape] in place of `input_ids`: the outputs of the highest frozen layer.
 
     Attributes:
-      relation: What the frozen layers read.
-      width: Of the encoder.
+      pieces: What the frozen layers read.
+      shape: [max_length, width of the encoder] of texts; of documents [windows, pieces in a window, width].
       seed: Of the run, which drew what the encoder's checkpoint does not have (the markers' vectors).
     """
 
-    relation: RelationInput
-    width: int
+    pieces: PieceInput | RelationInput | DocumentInput
+    shape: tuple[int, ...]
     seed: int = field(compare=False)
 
     @property
     def specs(self) -> Mapping[str, tf.TensorSpec]:
         """Name -> TensorSpec of a batch."""
-        specs = {name: spec for name, spec in self.relation.specs.items() if name != "input_ids"}
-        return {"hidden": tf.TensorSpec([None, self.relation.max_length, self.width], tf.float16), **specs}
+        specs = {name: spec for name, spec in self.pieces.specs.items() if name != "input_ids"}
+        return {"hidden": tf.TensorSpec([None, *self.shape], tf.float16), **specs}
 
 
 @dataclass(frozen=True)
@@ -103,7 +132,7 @@ class BagInput:
       pooling: From the sentences' logits to a bag's scores, see `computations.bag_evaluation.build_bag_scores`.
     """
 
-    sentences: RelationInput | HiddenRelationInput
+    sentences: RelationInput | HiddenInput
     pooling: str
 
 
@@ -125,6 +154,7 @@ class DocumentInput:
       max_length, max_mentions, max_entities, max_pairs: Of a document.
       num_relations: R, relations that a pair may have, each on its own.
       tokenizer: Folder or hub id of the word pieces' tokenizer.
+      new_pieces, fixed: As PieceInput's.
     """
 
     vocabulary_size: int
@@ -134,6 +164,8 @@ class DocumentInput:
     max_pairs: int
     num_relations: int
     tokenizer: str | None = None
+    new_pieces: int = 0
+    fixed: FixedWeights | None = None
 
     @property
     def specs(self) -> Mapping[str, tf.TensorSpec]:
@@ -147,3 +179,8 @@ class DocumentInput:
             **{name: tf.TensorSpec([None, width], tf.int32) for name, width in widths.items()},
             "pair_labels": tf.TensorSpec([None, self.max_pairs, self.num_relations], tf.float32),
         }
+
+
+def pieces_of(inputs):
+    """The word pieces of inputs, before any frozen layers."""
+    return inputs.pieces if isinstance(inputs, HiddenInput) else inputs

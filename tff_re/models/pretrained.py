@@ -20,6 +20,8 @@ from transformers.utils import logging as transformers_logging
 
 from computations.randomness import SeededDropout
 from tff_re.errors import UserError
+from tff_re.models.adapters import LOW_RANK, NEW_ROWS, AdapterOptions, WithNewRows, add_low_rank, trained_by
+from tff_re.models.fixed_weights import FixedWeights, VariableMaker, leaf_name, sort_weights
 
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "tf_model.h5", "tf_model.h5.index.json")
 """What can be read without PyTorch and without unpickling."""
@@ -157,17 +159,28 @@ class PieceEncoder(tf.keras.layers.Layer):
     """
 
     def __init__(
-        self, config: dict[str, Any], vocabulary_size: int, dropout: float | None, frozen_layers: int, **kwargs
+        self,
+        config: dict[str, Any],
+        vocabulary_size: int,
+        dropout: float | None,
+        frozen_layers: int,
+        adapter: dict[str, Any] | None = None,
+        new_rows: tuple[int, int] = (0, 0),
+        fixed: FixedWeights | None = None,
+        **kwargs,
     ):
         """Args:
           config: the encoder's configuration as a dict, `model_type` included.
           vocabulary_size: rows of the embedding matrix.
           dropout: rate in place of the configuration's own ones; None: those.
           frozen_layers: if at least 1, the embeddings and so many of the lowest layers are not trained.
+          adapter: fields of AdapterOptions; trained are then the adapter and the new rows alone.
+          new_rows: with an adapter, (the first row of the embedding matrix that belongs to a new piece, their number).
+          fixed: where an adapter's encoder has its other weights; None: in variables.
 
         Raises:
-          ValueError: more layers are to be frozen than there are, the layers cannot be told apart, or the configuration
-            holds an impossible value.
+          ValueError: more layers are to be frozen than there are, the layers cannot be told apart, the adapter does not
+            fit, or the configuration holds an impossible value.
         """
         super().__init__(**kwargs)
         # A saved model does not say what folder its encoder came from.
@@ -176,7 +189,13 @@ class PieceEncoder(tf.keras.layers.Layer):
             "vocabulary_size": vocabulary_size,
             "dropout": dropout,
             "frozen_layers": frozen_layers,
+            "adapter": adapter,
+            "new_rows": list(new_rows),
         }
+        self.adapter = None if adapter is None else AdapterOptions(**{**adapter, "targets": tuple(adapter["targets"])})
+        self._first_new, self._count_new = new_rows
+        # Not a list of this layer's own: Keras would track what is in it.
+        self._maker = None if adapter is None else VariableMaker(trained_by(self.adapter.kind), fixed)
         made = CONFIG_MAPPING[config["model_type"]].from_dict(config)
         made.vocab_size = vocabulary_size
         with policy(self._dtype_policy.name), quiet():
@@ -185,9 +204,35 @@ class PieceEncoder(tf.keras.layers.Layer):
             except (TypeError, KeyError) as error:
                 raise ValueError(f"its config.json holds an impossible value ({error})") from None
             seed_dropout(self.main, dropout)
+            if self.adapter is not None and self.adapter.kind in LOW_RANK:
+                add_low_rank(self.main, self.adapter)
         if frozen_layers:
+            if adapter is not None:
+                raise ValueError("adapters leave all layers as they are; set frozen_layers to 0")
             for layer in lowest(self.main, frozen_layers):
                 layer.trainable = False
+
+    def build(self, shape):
+        super().build(shape)
+        if self.adapter is None:
+            return  # the main layer is built as it is called
+        trained, embeddings = trained_by(self.adapter.kind), self.main.embeddings
+        with self._maker.active(), tf.name_scope(self.main.name), quiet():
+            self.main.build(None)
+        if self._count_new:
+            config = self.main.config
+            normal = tf.keras.initializers.TruncatedNormal(stddev=getattr(config, "initializer_range", 0.02))
+            width = embeddings.weight.shape[1]
+            rows = embeddings.add_weight(NEW_ROWS, [self._count_new, width], initializer=normal)
+            matrix = embeddings.weight
+            embeddings.weight = WithNewRows(matrix, rows, self._first_new)
+            embeddings._non_trainable_weights.append(matrix)  # which was removed with the attribute
+        sort_weights(self.main, trained)
+
+    @property
+    def fixed_variables(self) -> list[tf.Variable]:
+        """With an adapter, the weights that are not trained, in the order in which `FixedWeights` has them."""
+        return list(self._maker.fixed)
 
     def call(self, inputs, training=None):
         return self.main(
@@ -278,14 +323,16 @@ def assign_pretrained(encoder: PieceEncoder, source: str) -> None:
         more = f" and {len(lacking) - 1} others" if len(lacking) > 1 else ""
         raise UserError(f"encoder {source}: the checkpoint has no weight {lacking[0]}{more}; is it of another model?")
     loaded = getattr(model, model.base_model_prefix)
-    values = {_tail(weight.name, loaded): weight.numpy() for weight in loaded.weights}
+    values = {tail_of(weight.name, loaded): weight.numpy() for weight in loaded.weights}
     for name, value in values.items():
         if not np.isfinite(value).all():
             raise UserError(
                 f"encoder {source}: weight {name} holds NaN or infinity; copy the weights again, or use another encoder"
             )
     for variable in encoder.main.weights:
-        tail = _tail(variable.name, encoder.main)
+        if leaf_name(variable) in (NEW_ROWS, "lora_a", "lora_b"):
+            continue
+        tail = tail_of(variable.name, encoder.main)
         value = values[tail]
         rows = len(value) if value.ndim else 0
         if tuple(variable.shape[1:]) != value.shape[1:] or rows > (variable.shape[:1] or [0])[0]:
@@ -339,7 +386,7 @@ def _kinds_of_h5(path: Path) -> dict[str, str]:
     return kinds
 
 
-def _tail(name: str, main: tf.keras.layers.Layer) -> str:
+def tail_of(name: str, main: tf.keras.layers.Layer) -> str:
     """A weight's name behind that of the main layer, which follows those of the layers around it."""
     return name.removesuffix(":0").split(f"{main.name}/", 1)[1]
 

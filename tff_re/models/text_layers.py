@@ -51,7 +51,7 @@ def embedding(inputs, width: int, trainable: bool, **options) -> tf.keras.layers
 
 @tf.keras.utils.register_keras_serializable("tff_re")
 class TrimRelations(tf.keras.layers.Layer):
-    """The arrays of a RelationInput or HiddenRelationInput, rows cut to the longest text of the batch."""
+    """The arrays of a PieceInput, a RelationInput or a HiddenInput of these, cut to the longest text of the batch."""
 
     def call(self, inputs):
         longest = tf.reduce_max(tf.reduce_sum(inputs["attention_mask"], axis=-1))

@@ -206,6 +206,10 @@ def _client_model(recipe: Recipe, prepared: Prepared) -> LocalModel:
         )
     if "hidden" in prepared.inputs.specs:
         raise UserError(f"{recipe.source}: [client_model] does not go with model.frozen_layers; set that to 0")
+    if getattr(prepared.inputs, "fixed", None) is not None:  # the server's model's
+        prepared = dataclasses.replace(prepared, inputs=dataclasses.replace(prepared.inputs, fixed=None))
+    if getattr(recipe.client_model.options, "adapter", None) is not None:
+        prepared = _of(recipe, prepared.precomputed, recipe.client_model, recipe.seed)
     return _of(recipe, prepared.local_model, recipe.client_model)
 
 

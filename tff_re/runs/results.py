@@ -108,7 +108,7 @@ def keras_model(experiment: Experiment, weights):
     choice, prepared = experiment.recipe.model, experiment.prepared
     module, num_classes = models.module(choice.name), len(prepared.label_names)
     forget_layer_names()
-    if "hidden" in prepared.inputs.specs:
+    if prepared.has_fixed_weights:
         return module.finished(choice.options, prepared.inputs, num_classes, weights)
     model = module.build_plain(choice.options, prepared.inputs, num_classes)
     assign_weights(model, weights)

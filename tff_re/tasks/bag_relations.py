@@ -27,7 +27,7 @@ from datasets.encoded_clients import training_texts
 from datasets.errors import DataError
 from datasets.federated import FederatedExamples
 from datasets.partition import Partition, label_counts
-from tff_re.models.inputs import BagInput, HiddenRelationInput, RelationInput
+from tff_re.models.inputs import BagInput, HiddenInput, RelationInput
 from tff_re.settings import BELOW_ONE, NOT_NEGATIVE, SHARE, refuse_unread
 from tff_re.tasks.base import Prepared, partition_of
 from tff_re.tasks.data_paths import DataPaths
@@ -237,7 +237,7 @@ class BagsAtServer:
             found.update({f"{split}/{name}": value if finite else np.nan for name, value in measured.items()})
         return found
 
-    def exported_inputs(self, inputs: RelationInput | HiddenRelationInput, algorithm: FederatedAlgorithm) -> BagInput:
+    def exported_inputs(self, inputs: RelationInput | HiddenInput, algorithm: FederatedAlgorithm) -> BagInput:
         """Bags of sentences, pooled as the algorithm's method does."""
         return BagInput(inputs, algorithm.bag_pooling)
 

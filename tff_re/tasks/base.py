@@ -21,7 +21,15 @@ from datasets.text.encoding import TextEncoding
 from datasets.text.relation_encoding import RelationEncoding
 from tff_re import models
 from tff_re.errors import UserError
-from tff_re.models.inputs import DenseInput, DocumentInput, HiddenRelationInput, RelationInput, TokenInput
+from tff_re.models.inputs import (
+    DenseInput,
+    DocumentInput,
+    HiddenInput,
+    PieceInput,
+    RelationInput,
+    TokenInput,
+    pieces_of,
+)
 from tff_re.settings import Choice
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.held_out import HeldOut
@@ -57,7 +65,7 @@ class Prepared:
     """
 
     examples: FederatedExamples
-    inputs: DenseInput | DocumentInput | HiddenRelationInput | RelationInput | TokenInput
+    inputs: DenseInput | DocumentInput | HiddenInput | PieceInput | RelationInput | TokenInput
     counts: LabelCounts
     partition: Partition | None = None
     encoding: DocumentEncoding | RelationEncoding | TextEncoding | None = None
@@ -106,8 +114,13 @@ class Prepared:
         sample_of = {sample.sample_id: sample for corpus in self.corpora for sample in corpus.samples}
         return [sample_of[i] for client in self.partition.clients.values() for i in getattr(client, split)]
 
+    @property
+    def has_fixed_weights(self) -> bool:
+        """Whether the model in training is a part of the whole: behind frozen layers, or beside fixed weights."""
+        return isinstance(self.inputs, HiddenInput) or getattr(self.inputs, "fixed", None) is not None
+
     def precomputed(self, model: Choice, seed: int) -> Prepared:
-        """These data behind the frozen layers of the recipe's model, which then run once and not in every round.
+        """These data with what stays as it is in training: outputs of frozen layers, an adapter's fixed weights.
 
         Args:
           model: the recipe's model.
@@ -118,6 +131,8 @@ class Prepared:
         if found is None:
             return self
         inputs, run = found
+        if run is None:
+            return dataclasses.replace(self, inputs=inputs)
         server = self.examples.server
         parts = [part for client in self.examples.clients for part in (client.train, client.test)]
         parts += [] if server is None else [server]
@@ -140,7 +155,7 @@ class Prepared:
           UserError: a model that does not take them.
         """
         module = models.module(model.name)
-        if not isinstance(self.inputs, module.TAKES):
+        if not isinstance(pieces_of(self.inputs), module.TAKES):
             raise UserError(
                 f"the model '{model.name}' does not take the inputs of this task; choose another model.name"
             )

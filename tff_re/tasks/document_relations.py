@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Mapping
 
 import attrs
 import numpy as np
@@ -150,6 +151,14 @@ class DocumentsAtServer:
     def exported_inputs(self, inputs: DocumentInput, algorithm: FederatedAlgorithm) -> DocumentInput:
         """Encoded documents, as in training."""
         return inputs
+
+    def behind(self, run: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]) -> DocumentsAtServer:
+        """The same documents behind a model's frozen layers."""
+        behind = {}
+        for split, of_split in self._documents.items():
+            encoded = dataclasses.replace(of_split.encoded, arrays=run(of_split.encoded.arrays))
+            behind[split] = dataclasses.replace(of_split, encoded=encoded)
+        return DocumentsAtServer(behind)
 
     def metrics(self, scores: Mapping[str, np.ndarray]) -> dict[str, float]:
         """For each split `f1`, `precision`, `recall`, and `f1_intra`, `f1_inter` of the pairs that a sentence mentions

@@ -69,16 +69,18 @@ def relation_encoding(
         layout = blinded if options.blind else marked
         texts = texts_of(lambda mention: as_text(layout(mention), [""] * len(MARKERS)))
         tokenizer, size, vectors, notes = _words(options, texts, data_paths, seed)
+        new = 0
     else:
-        tokenizer, size = with_markers(load_tokenizer(options.tokenizer))
-        vectors, notes = None, ()
+        given = load_tokenizer(options.tokenizer)
+        tokenizer, size = with_markers(given)
+        vectors, notes, new = None, (), size - len(given)
     encoding = RelationEncoding(
         tokenizer,
         options.max_length,
         blind=options.blind,
         unit="words" if options.encoding == "words" else "word pieces",
     )
-    inputs = RelationInput(size, options.max_length, options.tokenizer, vectors)
+    inputs = RelationInput(size, options.max_length, options.tokenizer, vectors, new)
     return encoding, inputs, (encoding.describe(), *notes)
 
 

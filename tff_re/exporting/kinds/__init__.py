@@ -19,4 +19,4 @@ KINDS: dict[str, Kind] = {
 
 def kind_of(inputs: Any) -> Kind | None:
     """The kind of a model's inputs (`tff_re.models.inputs`); None if models of these cannot be exported."""
-    return next((kind for kind in KINDS.values() if type(inputs) in kind.form.inputs), None)
+    return next((kind for kind in KINDS.values() if kind.form.takes(inputs)), None)

@@ -12,12 +12,11 @@ from datasets.bags.records import BagSentence
 from datasets.encoding_files import relation_encoding_from_json, relation_encoding_to_json
 from datasets.text.relation_encoding import RelationEncoding
 from tff_re.exporting.forms import HALF_TOLERANCE, Core, Form, Probes, require_same, traced_once
-from tff_re.exporting.kinds.relations.form import behind_frozen_layers, relation_input
 from tff_re.exporting.layout import DEFAULT_SIGNATURE
 from tff_re.exporting.places import MISFIT, NEEDED, ExportError
 from tff_re.exporting.quantised import HalfCore
 from tff_re.models.bag_layers import BagPooling
-from tff_re.models.inputs import BagInput
+from tff_re.models.inputs import BagInput, pieces_of
 from tff_re.models.text_layers import forget_initial_values, is_stock
 
 BAG = "bag"
@@ -39,7 +38,7 @@ class BagForm(Form):
     at_once = None
 
     def __init__(self, trained, plain, inputs, encoding, probes):
-        relation = relation_input(inputs.sentences)
+        relation = pieces_of(inputs.sentences)
         if relation is not inputs.sentences:
             self.tolerance = HALF_TOLERANCE
         self._encoding, self._pooling = encoding, inputs.pooling
@@ -69,17 +68,13 @@ class BagForm(Form):
     def check(inputs: BagInput, encoding) -> None:
         if not isinstance(encoding, RelationEncoding):
             raise ExportError(NEEDED.format("bags"))
-        relation = relation_input(inputs.sentences)
+        relation = pieces_of(inputs.sentences)
         if relation.max_length != encoding.max_length or relation.vocabulary_size < len(encoding.tokenizer):
             raise ExportError(MISFIT)
 
     @staticmethod
-    def models(module, options, inputs: BagInput, classes: int) -> tuple[tf.keras.Model, tf.keras.Model]:
-        return Form.models(module, options, inputs.sentences, classes)
-
-    @staticmethod
-    def whole(module, options, inputs: BagInput, model: tf.keras.Model) -> tf.keras.Model:
-        return behind_frozen_layers(module, options, inputs.sentences, model)
+    def model_inputs(inputs: BagInput):
+        return inputs.sentences
 
     def _core_of(self, logits: Core) -> Core:
         pooling = BagPooling(self._pooling)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
+import attrs
 import numpy as np
 import tensorflow as tf
 
@@ -13,11 +15,11 @@ from datasets.documents.pairs import PairRule, document_corpus
 from datasets.documents.records import Document, EntityMention
 from datasets.documents.scoring import gold_facts, score_pairs
 from datasets.encoding_files import document_encoding_from_json, document_encoding_to_json
-from tff_re.exporting.forms import Form, Probes, require_same, traced_once
+from tff_re.exporting.forms import HALF_TOLERANCE, Form, Probes, require_same, traced_once
 from tff_re.exporting.layout import DEFAULT_SIGNATURE
 from tff_re.exporting.places import MISFIT, NEEDED, ExportError
 from tff_re.models.document_layers import PairProbabilities
-from tff_re.models.inputs import DocumentInput
+from tff_re.models.inputs import DocumentInput, HiddenInput, pieces_of
 
 LABELS = "pair_labels"
 
@@ -41,6 +43,9 @@ class DocumentForm(Form):
     at_once = 4
 
     def __init__(self, trained, plain, inputs, encoding, probes):
+        if isinstance(inputs, HiddenInput):
+            self.tolerance = HALF_TOLERANCE
+        inputs = pieces_of(inputs)
         self._encoding, self._inputs, self._trained = encoding, inputs, trained
         self._probes = list(probes[:MOST_PROBES]) or _made_up(inputs.num_relations)
         self.source = {
@@ -59,15 +64,23 @@ class DocumentForm(Form):
         self.resources = [self.keras_model]
 
     @staticmethod
-    def check(inputs: DocumentInput, encoding) -> None:
+    def check(inputs: DocumentInput | HiddenInput, encoding) -> None:
         if not isinstance(encoding, DocumentEncoding):
             raise ExportError(NEEDED.format("documents"))
-        if inputs.vocabulary_size < len(encoding.tokenizer):
+        if pieces_of(inputs).vocabulary_size < len(encoding.tokenizer):
             raise ExportError(MISFIT)
 
     @staticmethod
-    def models(module, options, inputs: DocumentInput, classes: int) -> tuple[tf.keras.Model, tf.keras.Model]:
-        return module.build(options, inputs, classes), module.of_any_size(options, inputs)
+    def plain(module, options, inputs: DocumentInput, classes: int) -> tf.keras.Model:
+        return module.of_any_size(options, inputs)
+
+    @staticmethod
+    def plain_whole(module, options, inputs, trained: tf.keras.Model, weights) -> tf.keras.Model:
+        whole = module.finished(options, inputs, pieces_of(inputs).num_relations, weights)
+        pieces = dataclasses.replace(pieces_of(inputs), fixed=None)
+        plain = module.of_any_size(attrs.evolve(options, adapter=None), pieces)
+        plain.set_weights(whole.get_weights())
+        return plain
 
     def probes(self) -> Probes:
         arrays = self.arrays(self._probes)

@@ -20,7 +20,7 @@ from tff_re.exporting.kinds.relations import PIECES, WORDS, span_inputs
 from tff_re.exporting.layout import DEFAULT_SIGNATURE
 from tff_re.exporting.places import MISFIT, NEEDED, ExportError
 from tff_re.exporting.quantised import signature_of
-from tff_re.models.inputs import HiddenRelationInput, RelationInput
+from tff_re.models.inputs import HiddenInput, RelationInput, pieces_of
 from tff_re.models.text_layers import forget_initial_values, is_stock
 
 BATCH = 64
@@ -28,16 +28,6 @@ BATCH = 64
 
 MOST_PROBES = 64
 """Texts whose predictions are compared; the pieces of all of them are."""
-
-
-def relation_input(inputs: RelationInput | HiddenRelationInput) -> RelationInput:
-    """The form of encoded sentences, before any frozen layers."""
-    return inputs.relation if isinstance(inputs, HiddenRelationInput) else inputs
-
-
-def behind_frozen_layers(module, options, inputs: RelationInput | HiddenRelationInput, model: tf.keras.Model):
-    """The model behind its encoder's frozen layers; itself where there are none."""
-    return module.with_frozen_layers(options, inputs, model) if isinstance(inputs, HiddenRelationInput) else model
 
 
 class RelationForm(Form):
@@ -53,17 +43,17 @@ class RelationForm(Form):
     and `encode`, which gives these arrays for what `spans` takes.
     """
 
-    inputs = (RelationInput, HiddenRelationInput)
-    whole = staticmethod(behind_frozen_layers)
+    inputs = (RelationInput,)
 
     def __init__(self, trained, plain, inputs, encoding, probes):
-        relation, tables = relation_input(inputs), _tables(encoding)
+        relation, tables = pieces_of(inputs), _tables(encoding)
         if relation is not inputs:
             self.tolerance = HALF_TOLERANCE
         self._encoding = encoding
         self._probes = [*_made_up(encoding), *(probe for probe in probes if isinstance(probe, RelationMention))]
         self._marked_text = MarkedText(encoding, tables)
         self._expected = softmax_of(trained)
+        served = plain if relation.fixed is not None else trained  # an adapter is merged into its encoder
         kind = WORDS if tables.prefix is None else PIECES
         self.source = {
             "name": "text",
@@ -79,16 +69,16 @@ class RelationForm(Form):
         arrays = {name: tf.keras.Input(s.shape[1:], dtype=s.dtype, name=name) for name, s in relation.specs.items()}
         probabilities = tf.keras.layers.Softmax(dtype="float32", name="probabilities")(plain(arrays)["logits"])
         self.keras_model = tf.keras.Model(arrays, {"probabilities": probabilities}, name=plain.name)
-        self.core, self.small_core = softmax_of(trained), softmax_of(plain)
+        self.core, self.small_core = softmax_of(served), softmax_of(plain)
         self.core_specs = relation.specs
         self.tables = [self._marked_text]
-        self.resources = [trained, *self.tables]
+        self.resources = [served, *self.tables]
 
     @staticmethod
-    def check(inputs: RelationInput | HiddenRelationInput, encoding) -> None:
+    def check(inputs: RelationInput | HiddenInput, encoding) -> None:
         if not isinstance(encoding, RelationEncoding):
             raise ExportError(NEEDED.format("sentence relations"))
-        relation, tables = relation_input(inputs), _tables(encoding)
+        relation, tables = pieces_of(inputs), _tables(encoding)
         largest = max(int(tables.ids.max()), *tables.marker_ids)
         if relation.max_length != encoding.max_length or relation.vocabulary_size <= largest:
             raise ExportError(MISFIT)

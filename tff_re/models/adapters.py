@@ -1,0 +1,141 @@
+"""Adapters: few trained weights in an encoder whose others stay as they are.
+
+LoRA (Hu et al. 2022, "LoRA: Low-Rank Adaptation of Large Language Models"), FFA-LoRA (Sun et al. 2024, "Improving LoRA
+in Privacy-preserving Federated Learning"), BitFit (Ben Zaken et al. 2022).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import attrs
+import tensorflow as tf
+from attrs.validators import ge, gt
+
+from computations.randomness import SeededDropout
+from tff_re.settings import BELOW_ONE, refuse_unread
+
+TARGETS = (("query", "value"), ("q_lin", "v_lin"))
+"""The dense layers that are adapted by default: BERT's names, DistilBERT's."""
+
+NEW_ROWS = "new_rows"
+
+LOW_RANK = ("lora", "ffa_lora")
+
+
+@attrs.frozen(kw_only=True)
+class AdapterOptions:
+    """Attributes:
+    kind: `lora`: W + (alpha / rank) A B with A and B trained; `ffa_lora`: A is drawn by the run's seed and stays, so
+      that the mean of the clients' products is the product of their mean; `bitfit`: the biases alone are trained.
+    rank: columns of A and rows of B.
+    alpha: scale of the product.
+    dropout: rate on what A reads.
+    targets: names of the encoder's dense layers that get one; query and value if none is given.
+    path: folder of an adapter that was written with `--adapter-only`, to start from.
+    """
+
+    kind: Literal["lora", "ffa_lora", "bitfit"] = "lora"
+    rank: int = attrs.field(default=8, validator=ge(1))
+    alpha: float = attrs.field(default=16.0, validator=gt(0))
+    dropout: float = attrs.field(default=0.0, validator=BELOW_ONE)
+    targets: tuple[str, ...] = ()
+    path: str | None = None
+
+    def __attrs_post_init__(self):
+        refuse_unread(self, dict.fromkeys(("rank", "alpha", "dropout", "targets"), ("kind", LOW_RANK)))
+
+
+def trained_by(kind: str) -> Callable[[str], bool]:
+    """Whether a kind of adapter trains a weight of the encoder, by the last part of its name."""
+    names = {
+        "lora": (NEW_ROWS, "lora_a", "lora_b"),
+        "ffa_lora": (NEW_ROWS, "lora_b"),
+        "bitfit": (NEW_ROWS, "bias", "beta"),
+    }[kind]
+    return lambda name: name in names
+
+
+@tf.keras.utils.register_keras_serializable("tff_re")
+class LowRankDense(tf.keras.layers.Dense):
+    """x [..., n] -> x W + b + (alpha / rank) dropout(x) A B, with A [n, rank] and B [rank, m]; B starts at zero."""
+
+    def __init__(self, units: int, rank: int, alpha: float, low_rank_dropout: float, **kwargs):
+        super().__init__(units, **kwargs)
+        self.rank, self.alpha = rank, alpha
+        self.low_rank_dropout = SeededDropout(low_rank_dropout)
+
+    def build(self, shape):
+        super().build(shape)
+        # As in PEFT: uniform within 1 / sqrt(n).
+        uniform = tf.keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")
+        self.lora_a = self.add_weight("lora_a", [shape[-1], self.rank], initializer=uniform)
+        self.lora_b = self.add_weight("lora_b", [self.rank, self.units], initializer="zeros")
+
+    def call(self, inputs, training=None):
+        low = tf.matmul(self.low_rank_dropout(inputs, training=training), self.lora_a)
+        return super().call(inputs) + self.alpha / self.rank * tf.matmul(low, self.lora_b)
+
+    def product(self) -> tf.Tensor:
+        """What is to be added to the kernel, [n, m]."""
+        return self.alpha / self.rank * tf.matmul(self.lora_a.read_value(), self.lora_b.read_value())
+
+    def get_config(self):
+        own = {"rank": self.rank, "alpha": self.alpha, "low_rank_dropout": self.low_rank_dropout.rate}
+        return {**super().get_config(), **own}
+
+
+class WithNewRows:
+    """An embedding matrix of which the rows of new pieces are a variable of their own, for `tf.gather`."""
+
+    def __init__(self, matrix, new_rows, first: int):
+        """Args:
+        matrix: [V, d].
+        new_rows: [k, d], in place of the rows from `first` on.
+        """
+        self._matrix, self.new_rows, self._first = matrix, new_rows, first
+
+    def sparse_read(self, indices, name=None):
+        """The rows of the indices."""
+        inside = indices - self._first
+        count = self.new_rows.shape[0]
+        is_new = (inside >= 0) & (inside < count)
+        new = self.new_rows.sparse_read(tf.where(is_new, inside, 0))
+        return tf.where(is_new[..., tf.newaxis], new, self._matrix.sparse_read(indices))
+
+
+def add_low_rank(main: tf.keras.layers.Layer, adapter: AdapterOptions) -> None:
+    """Exchanges the targeted dense layers inside of a main layer, which is not built, for ones with A and B.
+
+    Raises:
+      ValueError: a target matches no dense layer, or the rank is above a layer's width.
+    """
+    found = set()
+    names = {name for part in main._flatten_layers() for name, _ in _dense_layers(part)}
+    targets = adapter.targets or next((t for t in TARGETS if names.issuperset(t)), None)
+    if targets is None:
+        raise ValueError(
+            f"has no layers query and value to adapt; set model.adapter.targets to some of: {_list(names)}"
+        )
+    widest = min(main.config.hidden_size, getattr(main.config, "intermediate_size", main.config.hidden_size))
+    if adapter.rank > widest:
+        raise ValueError(f"has a width of {widest}, the adapter's rank is {adapter.rank}; lower model.adapter.rank")
+    for part in list(main._flatten_layers()):
+        for name, dense in _dense_layers(part):
+            if name in targets:
+                found.add(name)
+                config = {**dense.get_config(), "dtype": dense._dtype_policy}
+                options = {"rank": adapter.rank, "alpha": adapter.alpha, "low_rank_dropout": adapter.dropout}
+                setattr(part, name, LowRankDense(**options, **config))
+    lacking = [target for target in targets if target not in found]
+    if lacking:
+        raise ValueError(f"has no dense layer '{lacking[0]}' to adapt; model.adapter.targets can be: {_list(names)}")
+
+
+def _dense_layers(part: tf.keras.layers.Layer) -> list[tuple[str, tf.keras.layers.Dense]]:
+    return [(name, value) for name, value in vars(part).items() if type(value) is tf.keras.layers.Dense]
+
+
+def _list(names) -> str:
+    return ", ".join(sorted(names)) or "none"

@@ -1,0 +1,282 @@
+"""What the models with a pretrained encoder share: frozen layers that run once, adapters, and the whole model again.
+
+A model of this family is its `build(options, inputs, num_classes)` with a layer `encoder` and layers of its own. Its
+inputs come in three forms: as the task gives them; behind frozen layers (HiddenInput); with the fixed weights of an
+encoder with an adapter (`fixed`). The functions here take the model from one form to another.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import attrs
+import numpy as np
+import tensorflow as tf
+from attrs.validators import ge, optional
+
+from computations.local_model import LABEL, LocalModel
+from tff_re.errors import UserError
+from tff_re.models import adapter_files
+from tff_re.models.adapters import AdapterOptions, LowRankDense
+from tff_re.models.fixed_weights import FixedWeights
+from tff_re.models.frozen_layers import UpperLayers, assign_lower, assign_upper, hidden_states
+from tff_re.models.inputs import HiddenInput, PieceInput, RelationInput, pieces_of
+from tff_re.models.pretrained import (
+    PieceEncoder,
+    assign_pretrained,
+    load_config,
+    positions,
+    require_vocabulary,
+    source_of,
+    tail_of,
+)
+from tff_re.models.text_layers import keras_inputs
+from tff_re.settings import BELOW_ONE
+
+Build = Callable[..., tf.keras.Model]
+
+
+@attrs.frozen(kw_only=True)
+class EncoderOptions:
+    """Attributes:
+    encoder: folder or hub id of a BERT, DistilBERT or another encoder that `transformers` has for TensorFlow; the
+      task's tokenizer if not set.
+    pretrained: whether training starts from its weights; else from random ones of the same form.
+    encoder_dropout: rate inside of the encoder; its own configuration's if not set.
+    dropout: rate on what the classifier sees.
+    frozen_layers: if at least 1, the embeddings and so many of the lowest layers stay as they are; they run once per
+      text, without dropout, and local training starts from their outputs.
+    precision: of the encoder's arithmetic; weights, moments and the classifier are float32 in both.
+    adapter: trains an adapter, the new pieces' vectors and what is behind the encoder, and nothing else.
+    """
+
+    encoder: str | None = None
+    pretrained: bool = True
+    encoder_dropout: float | None = attrs.field(default=None, validator=optional(BELOW_ONE))
+    dropout: float = attrs.field(default=0.0, validator=BELOW_ONE)
+    frozen_layers: int = attrs.field(default=0, validator=ge(0))
+    precision: Literal["float32", "mixed_bfloat16"] = "float32"
+    adapter: AdapterOptions | None = None
+
+    def __attrs_post_init__(self):
+        if self.adapter is not None and self.frozen_layers:
+            raise ValueError("frozen_layers and adapter exclude each other: an adapter leaves all layers as they are")
+
+
+def last_outputs(options: EncoderOptions, inputs, trimmed: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """The last layer's outputs [B, l, d] for texts, or for what frozen layers made of them.
+
+    Raises:
+      UserError: there is no such encoder, or the options do not fit it.
+    """
+    source = source_of(options, pieces_of(inputs))
+    config = load_config(source)
+    if isinstance(inputs, HiddenInput):
+        first, layer = "hidden", made(source, _upper_layers, options, config)
+    else:
+        first, layer = "input_ids", _piece_encoder(options, inputs, source, config)
+    return layer({name: trimmed[name] for name in (first, "attention_mask")})
+
+
+def initial_stddev(options: EncoderOptions, inputs) -> float:
+    """Of a normal distribution from which the encoder's makers draw new weights."""
+    return getattr(load_config(source_of(options, pieces_of(inputs))), "initializer_range", 0.02)
+
+
+def adapter_arguments(options: EncoderOptions, inputs) -> dict:
+    """A PieceEncoder's arguments for the options' adapter."""
+    if options.adapter is None:
+        return {}
+    adapter = {name: value for name, value in attrs.asdict(options.adapter).items() if name != "path"}
+    new_rows = (inputs.vocabulary_size - inputs.new_pieces, inputs.new_pieces)
+    return {"adapter": {**adapter, "targets": list(adapter["targets"])}, "new_rows": new_rows, "fixed": inputs.fixed}
+
+
+def _piece_encoder(options: EncoderOptions, inputs: PieceInput | RelationInput, source: str, config) -> PieceEncoder:
+    if options.pretrained and inputs.tokenizer is not None:
+        require_vocabulary(config, source, inputs.vocabulary_size, inputs.new_pieces)
+    encoder = made(
+        source,
+        PieceEncoder,
+        config.to_dict(),
+        max(inputs.vocabulary_size, config.vocab_size),
+        options.encoder_dropout,
+        options.frozen_layers,
+        **adapter_arguments(options, inputs),
+        dtype=options.precision,
+        name="encoder",
+    )
+    readable = positions(encoder.main, config)
+    if readable is not None and inputs.max_length > readable:
+        raise UserError(
+            f"encoder {source}: reads {readable} pieces, the task gives {inputs.max_length}; lower task.max_length"
+        )
+    return encoder
+
+
+def _upper_layers(options: EncoderOptions, config) -> UpperLayers:
+    return UpperLayers(
+        config.to_dict(), options.encoder_dropout, options.frozen_layers, dtype=options.precision, name="encoder"
+    )
+
+
+def made(source: str, make: Callable, *arguments, **options):
+    """make(…); a ValueError becomes a UserError that names the encoder."""
+    try:
+        return make(*arguments, **options)
+    except ValueError as error:
+        raise UserError(f"encoder {source}: {error}") from None
+
+
+def initialise(build: Build, options: EncoderOptions, inputs):
+    """What brings a new model to its initial weights beyond its own initialisers, a function of it; or None."""
+    if isinstance(inputs, HiddenInput):
+        return lambda model: _assign_from_whole(build, options, inputs, model)
+    source = source_of(options, inputs)
+    if options.adapter is not None and inputs.fixed is not None:
+
+        def start(model):
+            for variable, value in zip(model.get_layer("encoder").trainable_variables, inputs.fixed.start, strict=True):
+                variable.assign(value)
+            if options.adapter.path is not None:
+                adapter_files.assign_rest(options.adapter.path, model)
+
+        return start
+    return (lambda model: assign_pretrained(model.get_layer("encoder"), source)) if options.pretrained else None
+
+
+def _assign_from_whole(build: Build, options: EncoderOptions, inputs: HiddenInput, model: tf.keras.Model) -> None:
+    """Initial weights as the whole model would have them, those behind the encoder too."""
+    complete = whole(build, options, inputs.pieces, model.output["logits"].shape[-1], inputs.seed)
+    assign_upper(model.get_layer("encoder"), complete.get_layer("encoder"))
+    _assign_rest(model, complete)
+
+
+def _assign_rest(model: tf.keras.Model, other: tf.keras.Model) -> None:
+    """The weights of all layers but the encoder, from another model with the same ones."""
+    for layer in model.layers:
+        if layer.name != "encoder" and layer.weights:
+            layer.set_weights(other.get_layer(layer.name).get_weights())
+
+
+def precompute(build: Build, options: EncoderOptions, inputs, seed: int):
+    """(inputs, function of arrays or None) for what stays as it is in training; None where nothing does.
+
+    Behind frozen layers, the function puts their outputs in place of the pieces. With an adapter the arrays stay, and
+    the inputs have the fixed weights.
+
+    Args:
+      build: the model's.
+      options: the model's.
+      inputs: what the task gives.
+      seed: of the run, which draws what the checkpoint does not have (the markers' vectors, FFA-LoRA's A).
+    """
+    if isinstance(inputs, HiddenInput) or inputs.fixed is not None:
+        return None
+    if options.adapter is not None:
+        encoder = whole(build, options, inputs, 2, seed).get_layer("encoder")
+        if options.adapter.path is not None:
+            adapter_files.assign_encoder(options.adapter.path, encoder)
+        fixed = FixedWeights.write(
+            [variable.numpy() for variable in encoder.fixed_variables],
+            [variable.numpy() for variable in encoder.trainable_variables],
+        )
+        return dataclasses.replace(inputs, fixed=fixed), None
+    if not options.frozen_layers:
+        return None
+    encoder = whole(build, options, inputs, 2, seed).get_layer("encoder")
+
+    def run(arrays):
+        hidden = hidden_states(encoder, arrays, options.frozen_layers)
+        return {"hidden": hidden, **{name: array for name, array in arrays.items() if name != "input_ids"}}
+
+    return HiddenInput(inputs, (inputs.max_length, encoder.main.config.hidden_size), seed), run
+
+
+def finished(build: Build, options: EncoderOptions, inputs, num_classes: int, weights) -> tf.keras.Model:
+    """The whole model of what was trained, in float32 throughout: takes pieces, and has no adapter but its effect."""
+    if isinstance(inputs, HiddenInput):
+        complete = whole(build, options, inputs.pieces, num_classes, inputs.seed)
+    else:
+        complete = _with_fixed_weights(build, options, inputs, num_classes)
+    for variable, value in zip(complete.trainable_variables, weights.trainable, strict=True):
+        variable.assign(value)
+    return complete if options.adapter is None else merged(build, options, inputs, complete)
+
+
+def whole_form(build: Build, options: EncoderOptions, inputs, trained: tf.keras.Model) -> tf.keras.Model:
+    """What was trained behind frozen layers or beside fixed weights, as a model of variables that takes pieces.
+
+    Frozen layers' outputs are rounded to float16 as in training, so that the predictions are those of the training
+    process but for values that lie between two of these numbers; `finished` computes the same in float32 throughout.
+    """
+    if options.adapter is not None:
+        complete = _with_fixed_weights(build, options, inputs, trained.output["logits"].shape[-1])
+        for variable, value in zip(complete.trainable_variables, trained.trainable_variables, strict=True):
+            variable.assign(value)
+        return complete
+    if not isinstance(inputs, HiddenInput):
+        return trained
+    encoder = whole(build, options, inputs.pieces, 2, inputs.seed).get_layer("encoder")
+    config = copy.deepcopy(encoder.main.config)
+    config.num_hidden_layers = options.frozen_layers
+    lower = PieceEncoder(
+        config.to_dict(),
+        config.vocab_size,
+        options.encoder_dropout,
+        options.frozen_layers,
+        dtype=options.precision,
+        name="frozen_layers",
+    )
+    arrays = keras_inputs(inputs.pieces)  # of full width, which what was trained takes; that trims them itself
+    outputs = lower({name: arrays[name] for name in ("input_ids", "attention_mask")})
+    assign_lower(lower, encoder)
+    mask = tf.expand_dims(tf.cast(arrays["attention_mask"], tf.float16), -1)
+    outputs = trained(
+        {**{n: arrays[n] for n in inputs.specs if n != "hidden"}, "hidden": tf.cast(outputs, tf.float16) * mask}
+    )
+    return tf.keras.Model(arrays, outputs, name=trained.name)
+
+
+def merged(build: Build, options: EncoderOptions, inputs, adapted: tf.keras.Model) -> tf.keras.Model:
+    """A model without an adapter that computes what one with an adapter does; `adapted` as `whole_form` gives it."""
+    plain = build(
+        attrs.evolve(options, adapter=None),
+        dataclasses.replace(inputs, fixed=None),
+        adapted.output["logits"].shape[-1],
+    )
+    theirs, own = (model.get_layer("encoder") for model in (adapted, plain))
+    values = {tail_of(v.name, theirs.main): v.read_value() for v in (*theirs.fixed_variables, *theirs.main.weights)}
+    for part in theirs.main._flatten_layers():
+        if isinstance(part, LowRankDense):
+            values[tail_of(part.kernel.name, theirs.main)] = part.kernel.read_value() + part.product()
+    for variable in own.main.weights:
+        variable.assign(values[tail_of(variable.name, own.main)])
+    if inputs.new_pieces:
+        matrix, (first, count) = own.main.embeddings.weight, theirs.get_config()["new_rows"]
+        rows = theirs.main.embeddings.weight.new_rows
+        matrix.assign(tf.concat([matrix[:first], rows, matrix[first + count :]], 0))
+    _assign_rest(plain, adapted)
+    return plain
+
+
+def whole(build: Build, options: EncoderOptions, inputs, num_classes: int, seed: int) -> tf.keras.Model:
+    """The whole model in variables, with the initial weights of the run's seed."""
+    local = LocalModel(
+        build=lambda: build(options, inputs, num_classes),
+        input_spec={**inputs.specs, LABEL: tf.TensorSpec([None], tf.int32)},
+        num_classes=num_classes,
+        initialise=initialise(build, options, inputs),
+    )
+    return local.keras_model(local.initial_weights(seed))
+
+
+def _with_fixed_weights(build: Build, options: EncoderOptions, inputs, num_classes: int) -> tf.keras.Model:
+    """The whole model with an adapter in variables, the fixed ones with their values."""
+    complete = build(options, dataclasses.replace(inputs, fixed=None), num_classes)
+    for variable, value in zip(complete.get_layer("encoder").fixed_variables, inputs.fixed.arrays(), strict=True):
+        variable.assign(np.asarray(value))
+    return complete

@@ -1,0 +1,87 @@
+"""A pretrained transformer over the word pieces of a text, and a linear classifier on the whole text."""
+
+from __future__ import annotations
+
+import functools
+from typing import Literal
+
+import attrs
+import tensorflow as tf
+
+from computations.randomness import SeededDropout
+from tff_re.models import encoders
+from tff_re.models.encoders import EncoderOptions
+from tff_re.models.inputs import HiddenInput, PieceInput
+from tff_re.models.text_layers import TrimRelations, keras_inputs
+
+TAKES = (PieceInput,)
+
+
+@attrs.frozen(kw_only=True)
+class Options(EncoderOptions):
+    """Attributes:
+    pooling: what the classifier sees. `cls`: the output at [CLS]; `mean`: the mean of the outputs at all pieces.
+    """
+
+    pooling: Literal["cls", "mean"] = "cls"
+
+
+def build(options: Options, inputs: PieceInput | HiddenInput, num_classes: int) -> tf.keras.Model:
+    """The transformer's outputs, the text's representation h, logits W h + b.
+
+    For a HiddenInput only what lies above the frozen layers.
+
+    Raises:
+      UserError: there is no such encoder, or the options do not fit it.
+    """
+    arrays = keras_inputs(inputs)
+    trimmed = TrimRelations(name="trim")(arrays)
+    outputs = encoders.last_outputs(options, inputs, trimmed)
+    features = TextFeatures(options.pooling, dtype="float32", name="text")({**trimmed, "outputs": outputs})
+    features = SeededDropout(options.dropout, dtype="float32", name="dropout")(features)
+    logits = tf.keras.layers.Dense(
+        num_classes,
+        kernel_initializer=tf.keras.initializers.TruncatedNormal(stddev=encoders.initial_stddev(options, inputs)),
+        dtype="float32",
+        name="classifier",
+    )(features)
+    return tf.keras.Model(arrays, {"logits": logits, "features": features}, name="text_encoder")
+
+
+def build_plain(options: Options, inputs: PieceInput | HiddenInput, num_classes: int) -> tf.keras.Model:
+    """The same model: a transformer has no form of stock Keras layers. Loading it takes this project's code."""
+    return build(options, inputs, num_classes)
+
+
+initialise, precompute, finished, whole_form, merged = (
+    functools.partial(function, build)
+    for function in (
+        encoders.initialise,
+        encoders.precompute,
+        encoders.finished,
+        encoders.whole_form,
+        encoders.merged,
+    )
+)
+
+
+@tf.keras.utils.register_keras_serializable("tff_re")
+class TextFeatures(tf.keras.layers.Layer):
+    """The representation h [B, d] of a text, by name; see `Options.pooling`.
+
+    Takes `outputs` [B, l, d] and `attention_mask` [B, l].
+    """
+
+    def __init__(self, pooling: str, **kwargs):
+        super().__init__(**kwargs)
+        self.pooling = pooling
+
+    def call(self, inputs):
+        outputs = inputs["outputs"]
+        if self.pooling == "cls":
+            return outputs[:, 0]
+        mask = tf.cast(inputs["attention_mask"], outputs.dtype)[..., tf.newaxis]
+        return tf.math.divide_no_nan(tf.reduce_sum(outputs * mask, axis=1), tf.reduce_sum(mask, axis=1))
+
+    def get_config(self):
+        return {**super().get_config(), "pooling": self.pooling}
