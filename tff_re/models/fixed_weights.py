@@ -81,6 +81,8 @@ def _folder() -> Path:
 class FixedVariable(tf.Variable):
     """What a Keras layer takes for a variable and is a file's content: it has a value and cannot be assigned."""
 
+    _keras_initialized = True
+
     def __init__(self, path: Path, shape: Sequence[int], name: str):
         self._path, self._fixed_shape, self._fixed_name = str(path), tf.TensorShape(shape), name
 

@@ -223,7 +223,8 @@ class PieceEncoder(tf.keras.layers.Layer):
             config = self.main.config
             normal = tf.keras.initializers.TruncatedNormal(stddev=getattr(config, "initializer_range", 0.02))
             width = embeddings.weight.shape[1]
-            rows = embeddings.add_weight(NEW_ROWS, [self._count_new, width], initializer=normal)
+            with tf.name_scope(f"{self.main.name}/embeddings"):
+                rows = embeddings.add_weight(NEW_ROWS, [self._count_new, width], initializer=normal)
             matrix = embeddings.weight
             embeddings.weight = WithNewRows(matrix, rows, self._first_new)
             embeddings._non_trainable_weights.append(matrix)  # which was removed with the attribute
