@@ -147,6 +147,7 @@ def export(
     formats: str = "both",
     quantise: str | None = None,
     tflite: bool = False,
+    adapter_only: bool = False,
     overwrite: bool = False,
     data: PathLike | None = None,
     trust: bool = False,
@@ -160,6 +161,7 @@ def export(
       formats: `keras`, `saved_model` or `both`.
       quantise: `float16` for a second SavedModel of half the size.
       tflite: whether model.tflite is written too.
+      adapter_only: whether the adapter alone is written, as safetensors; `adapter` in the run's folder by default.
       overwrite: whether an older export of the run is replaced.
 
     Raises:
@@ -168,6 +170,12 @@ def export(
     where = data_paths(data, trust)
     from tff_re.exporting.export_run import export_run
 
+    if adapter_only:
+        from tff_re.exporting.export_adapter import export_adapter
+
+        if formats != "both" or quantise or tflite:
+            raise UserError("an adapter is written in one form; leave the format, quantise and tflite out")
+        return export_adapter(Path(run), None if out is None else Path(out), overwrite, where, runtime)
     options = {"formats": formats, "quantise": quantise, "tflite": tflite}
     return export_run(Path(run), None if out is None else Path(out), overwrite, where, runtime, **options)
 

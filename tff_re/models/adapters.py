@@ -94,7 +94,7 @@ class WithNewRows:
         matrix: [V, d].
         new_rows: [k, d], in place of the rows from `first` on.
         """
-        self._matrix, self.new_rows, self._first = matrix, new_rows, first
+        self.matrix, self.new_rows, self._first = matrix, new_rows, first
 
     def sparse_read(self, indices, name=None):
         """The rows of the indices."""
@@ -102,7 +102,7 @@ class WithNewRows:
         count = self.new_rows.shape[0]
         is_new = (inside >= 0) & (inside < count)
         new = self.new_rows.sparse_read(tf.where(is_new, inside, 0))
-        return tf.where(is_new[..., tf.newaxis], new, self._matrix.sparse_read(indices))
+        return tf.where(is_new[..., tf.newaxis], new, self.matrix.sparse_read(indices))
 
 
 def add_low_rank(main: tf.keras.layers.Layer, adapter: AdapterOptions) -> None:

@@ -181,7 +181,7 @@ def precompute(build: Build, options: EncoderOptions, inputs, seed: int):
         if options.adapter.path is not None:
             adapter_files.assign_encoder(options.adapter.path, encoder)
         fixed = FixedWeights.write(
-            [variable.numpy() for variable in encoder.fixed_variables],
+            encoder.fixed_values(),
             [variable.numpy() for variable in encoder.trainable_variables],
         )
         return dataclasses.replace(inputs, fixed=fixed), None

@@ -52,16 +52,16 @@ class FixedWeights:
         for array in fixed:
             digest.update(repr(array.shape).encode())
             digest.update(np.ascontiguousarray(array, np.float32))
-        folder = _folder() / digest.hexdigest()
         try:
+            folder = _folder() / digest.hexdigest()
             folder.mkdir(exist_ok=True)
             for number, array in enumerate(fixed):
                 np.ascontiguousarray(array, np.float32).tofile(folder / str(number))
         except OSError as error:
             size = sum(array.nbytes for array in fixed) / 1e6
             raise UserError(
-                f"{folder}: the encoder's fixed weights ({size:.0f} MB) cannot be written ({error.strerror}); make "
-                "room, or set TMPDIR to another folder"
+                f"{tempfile.gettempdir()}: {size:.0f} MB of an encoder's fixed weights cannot be written "
+                f"({error.strerror}); make room, or set TMPDIR to another folder"
             ) from None
         return cls(digest.hexdigest(), tuple(array.shape for array in fixed), folder, tuple(start))
 

@@ -235,6 +235,15 @@ class PieceEncoder(tf.keras.layers.Layer):
         """With an adapter, the weights that are not trained, in the order in which `FixedWeights` has them."""
         return list(self._maker.fixed)
 
+    def fixed_values(self) -> list[np.ndarray]:
+        """Their values; the embedding matrix without the rows of new pieces, which are drawn and not used."""
+        values = [variable.numpy() for variable in self.fixed_variables]
+        if self._count_new:
+            matrix = self.main.embeddings.weight.matrix
+            (place,) = (i for i, variable in enumerate(self.fixed_variables) if _inner(variable) is _inner(matrix))
+            values[place][self._first_new : self._first_new + self._count_new] = 0
+        return values
+
     def call(self, inputs, training=None):
         return self.main(
             input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], training=training
@@ -242,6 +251,11 @@ class PieceEncoder(tf.keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), **self._settings}
+
+
+def _inner(variable):
+    """What Keras wraps where layers compute in another precision."""
+    return getattr(variable, "_variable", variable)
 
 
 def seed_dropout(layer: tf.keras.layers.Layer, rate: float | None) -> None:

@@ -1,0 +1,359 @@
+"""Adapters: what is trained and sent, what stays in files, exact means, merging, files in PEFT's form."""
+
+from __future__ import annotations
+
+import functools
+import json
+
+import attrs
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file, save_file
+
+from computations import algorithms
+from tests.models.encoders_for_tests import LAYERS, PIECES, WIDTH, encoder
+from tests.runs.resuming import resumed_after
+from tests.upper_floors import assert_same_weights
+from tff_re.errors import UserError
+from tff_re.exporting.export_adapter import export_adapter
+from tff_re.models import sentence_encoder
+from tff_re.models.adapter_files import CONFIG_FILE, WEIGHTS_FILE, weights_of
+from tff_re.models.adapters import LowRankDense
+from tff_re.models.fixed_weights import FixedWeights, leaf_name
+from tff_re.recipes.reading import resolve
+from tff_re.runs.experiment import ExperimentBuilder
+from tff_re.runs.results import keras_model
+from tff_re.runs.run import train_run
+from tff_re.runtime import open_runtime
+from tff_re.tasks.data_paths import DataPaths
+
+LABELS = ("ACTIVATOR", "INHIBITOR", "AGONIST")
+ADAPTERS = {
+    "lora": {"kind": "lora", "rank": 4},
+    "ffa_lora": {"kind": "ffa_lora", "rank": 4},
+    "bitfit": {"kind": "bitfit"},
+}
+LENGTH = 20
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    path = tmp_path_factory.mktemp("adapters") / "train.jsonl"
+    with path.open("w", encoding="utf-8") as file:
+        for number in range(24):
+            label = number % len(LABELS)
+            text = f"<< drug {'a' * (number % 3)}x >> {'abc'[label]} binds {'the ' * (number % 4)}[[ gene ]] ."
+            file.write(json.dumps({"text": text, "label": LABELS[label], "metadata": []}) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def builder():
+    """For all tests: algorithms that are alike are built once."""
+    return ExperimentBuilder(DataPaths())
+
+
+@pytest.fixture(scope="module")
+def in_process(tmp_path_factory):
+    with open_runtime("in-process", log_path=tmp_path_factory.mktemp("log") / "log") as opened:
+        yield opened
+
+
+def recipe(corpus, kind="lora", *, seed=0, of="bert", algorithm="fedavg", rounds=2, **model):
+    """Of a small run; `model` adds to the model's keys."""
+    options = algorithms.find(algorithm).options
+    more = {"server_share": 0.3} if "num_server_examples" in attrs.fields_dict(options) else {}
+    adapter = ADAPTERS[kind] if isinstance(kind, str) else kind
+    table = {
+        "name": "adapters",
+        "task": {
+            "name": "sentence_relations",
+            "path": str(corpus),
+            "tokenizer": str(encoder(of)),
+            "max_length": LENGTH,
+            "test_share": 0.3,
+            **more,
+        },
+        "partition": {"name": "iid", "num_clients": 2},
+        "model": {"name": "sentence_encoder", "encoder_dropout": 0.0, **model},
+        "algorithm": {"name": algorithm, "batch_size": 4},
+        "training": {"rounds": rounds, "client_fraction": 1.0, "checkpoint_every": 1},
+    }
+    if adapter is not None:
+        table["model"]["adapter"] = adapter
+    return resolve(table, "adapters.toml", seed=seed)
+
+
+def examples_of(experiment):
+    """A client's arrays as tensors, its labels left out."""
+    train = experiment.prepared.examples.clients[0].train
+    return {name: tf.constant(array) for name, array in train.items() if name != "y"}
+
+
+def moved(weights, seed=0):
+    """The weights with something added to each of the trained ones: B is zero before the first round."""
+    random = np.random.default_rng(seed)
+    weights.trainable[:] = [w + random.normal(0, 0.1, w.shape).astype(np.float32) for w in weights.trainable]
+    return weights
+
+
+def test_a_low_rank_layer_computes_its_formula():
+    layer = LowRankDense(5, rank=2, alpha=6.0, low_rank_dropout=0.5)
+    x = np.random.default_rng(0).normal(size=[3, 7, 4]).astype(np.float32)
+    layer.build(x.shape)
+    kernel, bias, a, b = layer.get_weights()
+    assert not b.any() and np.abs(a).max() <= 1 / 2  # 1 / sqrt(n)
+    layer.set_weights([np.random.default_rng(i).normal(size=w.shape) for i, w in enumerate(layer.get_weights())])
+    kernel, bias, a, b = layer.get_weights()
+    np.testing.assert_allclose(layer(x), x @ kernel + bias + 6 / 2 * (x @ a) @ b, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(layer.product(), 3 * a @ b, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("of", ["bert", "distilbert"])
+@pytest.mark.parametrize("kind", ADAPTERS)
+def test_the_adapter_the_new_rows_and_the_classifier_are_all_that_is_sent(kind, of, corpus, builder):
+    experiment = builder.build(recipe(corpus, kind, of=of))
+    weights = experiment.model.initial_weights(0)
+    assert not weights.non_trainable
+    names = {name.rpartition("/")[2] for name in experiment.model.weight_names}
+    expected = {"lora": {"lora_a", "lora_b"}, "ffa_lora": {"lora_b"}, "bitfit": {"bias", "beta"}}[kind]
+    assert names == expected | {"new_rows", "kernel"}
+    sent = sum(array.nbytes for array in weights.trainable)
+    assert experiment.traffic.up < sent + 100 and experiment.traffic.down < sent + 100
+    pairs = LAYERS * 2 * (1 if kind == "ffa_lora" else 2)
+    if kind != "bitfit":
+        assert sent == 4 * (pairs * 4 * WIDTH + 4 * WIDTH + 2 * WIDTH * experiment.model.num_classes)
+
+
+@pytest.mark.parametrize("kind", ADAPTERS)
+def test_fixed_weights_in_files_compute_what_variables_do(kind, corpus, builder):
+    """What clients train, the whole model with the adapter, and the encoder that it is merged into."""
+    experiment = builder.build(recipe(corpus, kind))
+    weights = moved(experiment.model.initial_weights(0))
+    inputs, options = experiment.prepared.inputs, experiment.recipe.model.options
+    trained = experiment.model.keras_model(weights)
+    whole = sentence_encoder.whole_form(options, inputs, trained)
+    merged = keras_model(experiment, weights)
+    examples = examples_of(experiment)
+    assert any((np.asarray(examples["input_ids"]) >= len(PIECES)).ravel())  # markers, whose rows are new
+    expected = trained(examples)["logits"]
+    np.testing.assert_allclose(whole(examples)["logits"], expected, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(merged(examples)["logits"], expected, rtol=0, atol=1e-5)
+    assert not any(isinstance(part, LowRankDense) for part in merged._flatten_layers())
+    assert {leaf_name(v) for v in merged.weights}.isdisjoint({"lora_a", "lora_b", "new_rows"})
+
+
+def test_training_starts_from_the_checkpoint(corpus, builder):
+    """With B at zero the model is the one without an adapter, but for what the seed draws."""
+    plain, adapted = (builder.build(recipe(corpus, kind)) for kind in (None, "lora"))
+    models = [e.model.keras_model(e.model.initial_weights(0)) for e in (plain, adapted)]
+    examples = examples_of(plain)
+    old = {**examples, "input_ids": tf.minimum(examples["input_ids"], len(PIECES) - 1)}
+    features = [model(old)["features"] for model in models]
+    np.testing.assert_allclose(*features, rtol=0, atol=1e-6)
+
+
+def products(experiment, weights):
+    """What an adapter adds to the encoder's kernels."""
+    inputs, options = experiment.prepared.inputs, experiment.recipe.model.options
+    whole = sentence_encoder.whole_form(options, inputs, experiment.model.keras_model(weights))
+    parts = whole.get_layer("encoder").main._flatten_layers()
+    return [part.product().numpy() for part in parts if isinstance(part, LowRankDense)]
+
+
+@pytest.mark.parametrize(("kind", "exact"), [("ffa_lora", True), ("lora", False)])
+def test_the_mean_of_two_clients_products_is_exact_with_a_fixed_a_alone(kind, exact, corpus, builder):
+    experiment = builder.build(recipe(corpus, kind))
+    first, second = (moved(experiment.model.initial_weights(0), seed) for seed in (1, 2))
+    mean = experiment.model.initial_weights(0)
+    mean.trainable[:] = [(a + b) / 2 for a, b in zip(first.trainable, second.trainable, strict=True)]
+    of_mean = products(experiment, mean)
+    mean_of = [(a + b) / 2 for a, b in zip(products(experiment, first), products(experiment, second), strict=True)]
+    apart = max(np.abs(a - b).max() for a, b in zip(of_mean, mean_of, strict=True))
+    assert apart < 1e-6 if exact else apart > 1e-3
+
+
+def test_a_is_drawn_by_the_seed(corpus, builder):
+    first, again, other = (builder.build(recipe(corpus, "ffa_lora", seed=seed)) for seed in (0, 0, 1))
+    digests = [e.prepared.inputs.fixed.digest for e in (first, again, other)]
+    assert digests[0] == digests[1] != digests[2]
+    assert first.algorithm is again.algorithm is not other.algorithm
+    lora = [builder.build(recipe(corpus, "lora", seed=seed)) for seed in (0, 1)]
+    assert lora[0].algorithm is lora[1].algorithm  # nothing that is drawn is fixed
+
+
+@pytest.mark.parametrize("kind", ADAPTERS)
+def test_a_run_goes_on_where_it_was_broken_off(kind, corpus, in_process, builder, tmp_path):
+    through = train_run(recipe(corpus, kind), tmp_path / "through", runtime=in_process, builder=builder)[1]
+    again = functools.partial(train_run, recipe(corpus, kind), tmp_path / "broken", runtime=in_process, builder=builder)
+    broken = resumed_after(again, 1)[1]
+    assert_same_weights(through.weights, broken.weights)
+    assert all(np.abs(np.asarray(w)).max() > 0 for w in through.weights.trainable if w.ndim > 1)
+    size = sum(path.stat().st_size for path in (tmp_path / "through" / "checkpoints").rglob("*") if path.is_file())
+    assert size < 60_000, size  # of two rounds; the encoder has 30 kB of weights in each otherwise
+
+
+def _of_sentences(name: str) -> bool:
+    """Whether an algorithm trains on sentences; the others, on bags and documents, have tests with these."""
+    return name != "fedlcc" and "num_triples" not in attrs.fields_dict(algorithms.find(name).options)
+
+
+FAST = ("fedpap", "fedcmc", "scaffold", "feded")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n in FAST else pytest.mark.slow) for n in algorithms.names() if _of_sentences(n)],
+)
+def test_every_algorithm_trains_an_adapter(name, corpus, in_process, builder, tmp_path):
+    experiment, result = train_run(
+        recipe(corpus, algorithm=name), tmp_path / "run", runtime=in_process, builder=builder
+    )
+    start = experiment.model.initial_weights(0)
+    assert all(np.isfinite(w).all() for w in result.weights.trainable)
+    assert any(not np.array_equal(a, b) for a, b in zip(start.trainable, result.weights.trainable, strict=True))
+
+
+def test_both_runtimes_train_the_same(corpus, in_process, runtime, builder, tmp_path):
+    results = [
+        train_run(recipe(corpus), tmp_path / str(i), runtime=where, builder=builder)[1]
+        for i, where in enumerate((in_process, runtime))
+    ]
+    for one, other in zip(*(r.weights.trainable for r in results), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-6)
+
+
+# Files
+
+
+@pytest.fixture(scope="module")
+def run(corpus, in_process, builder, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run") / "run"
+    train_run(recipe(corpus), folder, runtime=in_process, builder=builder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def written(run):
+    return export_adapter(run, None, False, DataPaths(), "in-process")
+
+
+def test_an_adapter_has_the_names_and_the_form_of_peft(written):
+    weights = load_file(written / WEIGHTS_FILE)
+    attention = "base_model.model.encoder.layer.{}.attention.self.{}.lora_{}.weight"
+    low_rank = {
+        attention.format(layer, target, which): (4, WIDTH) if which == "A" else (WIDTH, 4)
+        for layer in range(LAYERS)
+        for target in ("query", "value")
+        for which in "AB"
+    }
+    rest = {
+        "base_model.model.classifier.weight": (5, 2 * WIDTH),
+        "base_model.model.embeddings.word_embeddings.new_rows": (4, WIDTH),
+    }
+    assert {name: value.shape for name, value in weights.items()} == {**low_rank, **rest}
+    config = json.loads((written / CONFIG_FILE).read_text("utf-8"))
+    assert (config["peft_type"], config["r"], config["lora_alpha"]) == ("LORA", 4, 16.0)
+    assert config["target_modules"] == ["query", "value"] and config["modules_to_save"] == ["classifier"]
+    assert config["base_model_name_or_path"] == encoder().name  # no path of the machine
+    assert json.loads((written / "labels.json").read_text("utf-8")) == config["tff_re"]["labels"]
+
+
+def test_a_recipe_starts_from_an_adapter(corpus, written, builder):
+    adapter = {**ADAPTERS["lora"], "path": str(written)}
+    experiment = builder.build(recipe(corpus, adapter, seed=5))
+    weights = experiment.model.initial_weights(5)
+    inputs, options = experiment.prepared.inputs, experiment.recipe.model.options
+    whole = sentence_encoder.whole_form(options, inputs, experiment.model.keras_model(weights))
+    stored = load_file(written / WEIGHTS_FILE)
+    own = weights_of(whole)
+    assert stored.keys() == own.keys()
+    for name, value in stored.items():
+        np.testing.assert_array_equal(own[name], value)
+
+
+def test_ffa_lora_starts_from_the_a_of_its_file(corpus, in_process, builder, tmp_path):
+    train_run(recipe(corpus, "ffa_lora", rounds=1), tmp_path / "run", runtime=in_process, builder=builder)
+    folder = export_adapter(tmp_path / "run", tmp_path / "adapter", False, DataPaths(), "in-process")
+    first = builder.build(recipe(corpus, "ffa_lora"))
+    again = builder.build(recipe(corpus, {**ADAPTERS["ffa_lora"], "path": str(folder)}, seed=9))
+    assert again.prepared.inputs.fixed.digest == first.prepared.inputs.fixed.digest
+
+
+# Bad input
+
+
+def refused(build, *parts):
+    with pytest.raises(UserError) as caught:
+        build()
+    message = str(caught.value)
+    assert "\n" not in message, message
+    for part in parts:
+        assert part in message, (part, message)
+
+
+@pytest.mark.parametrize(
+    ("adapter", "parts"),
+    [
+        ({"kind": "lora", "rank": 0}, ("'model.adapter.rank' must be at least 1, got 0",)),
+        ({"kind": "lora", "rank": WIDTH + 1}, ("width of 16", "rank is 17", "model.adapter.rank")),
+        ({"kind": "lora", "targets": ["qeury"]}, ("no dense layer 'qeury'", "can be: dense, key, query, value")),
+        ({"kind": "bitfit", "rank": 3}, ("rank needs kind",)),
+        ({"kind": "adalora"}, ("must be one of 'lora', 'ffa_lora', 'bitfit'",)),
+        ({"kind": "lora", "alhpa": 2}, ("unknown key 'model.adapter.alhpa'", "alpha")),
+        ({"kind": "lora", "path": "nowhere"}, ("adapter nowhere", WEIGHTS_FILE)),
+    ],
+)
+def test_adapters_that_cannot_be(adapter, parts, corpus, builder):
+    refused(lambda: builder.build(recipe(corpus, adapter)), *parts)
+
+
+def test_frozen_layers_beside_an_adapter(corpus):
+    refused(lambda: recipe(corpus, frozen_layers=1), "frozen_layers and adapter exclude each other")
+
+
+@pytest.mark.parametrize(
+    ("change", "parts"),
+    [
+        ({"rank": 2}, ("lora_A.weight is (4, 16)", "makes it (16, 2)")),
+        ({"alpha": 8.0}, ("lora with alpha 16", "lora with 8")),
+        ({"targets": ["key"]}, ("has no weight", "key.lora_A.weight", "another adapter")),
+    ],
+)
+def test_a_file_of_another_adapter(change, parts, corpus, written, builder):
+    adapter = {**ADAPTERS["lora"], "path": str(written), **change}
+    refused(lambda: builder.build(recipe(corpus, adapter)), *parts)
+
+
+def test_damaged_files_of_an_adapter(corpus, written, builder, tmp_path):
+    def start():
+        builder.build(recipe(corpus, {**ADAPTERS["lora"], "path": str(tmp_path)}))
+
+    (tmp_path / CONFIG_FILE).write_bytes((written / CONFIG_FILE).read_bytes())
+    (tmp_path / WEIGHTS_FILE).write_bytes((written / WEIGHTS_FILE).read_bytes()[:-9])
+    refused(start, WEIGHTS_FILE, "cannot be read")
+    weights = load_file(written / WEIGHTS_FILE)
+    save_file({name: value * np.nan for name, value in weights.items()}, tmp_path / WEIGHTS_FILE)
+    refused(start, "NaN")
+    (tmp_path / CONFIG_FILE).write_text("{}")
+    refused(start, CONFIG_FILE, "not of an adapter")
+
+
+def test_a_checkpoint_of_another_adapter(corpus, run, in_process, builder):
+    refused(
+        lambda: train_run(recipe(corpus, "ffa_lora"), run, runtime=in_process, builder=builder, resume=True), "recipe"
+    )
+
+
+def test_a_run_without_an_adapter_has_none_to_write(corpus, in_process, builder, tmp_path):
+    train_run(recipe(corpus, None, rounds=1), tmp_path / "run", runtime=in_process, builder=builder)
+    refused(lambda: export_adapter(tmp_path / "run", None, False, DataPaths(), "in-process"), "has no adapter")
+
+
+def test_a_full_disk_for_fixed_weights(monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tff_re.models.fixed_weights._folder", full)
+    refused(lambda: FixedWeights.write([np.zeros(3)], []), "No space left on device", "TMPDIR")
