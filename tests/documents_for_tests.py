@@ -63,11 +63,11 @@ def data_folder() -> Path:
 
 
 @functools.cache
-def marking_encoder() -> Path:
+def marking_encoder(layers: int = 1) -> Path:
     """The tiny BERT with the marker of mentions in its vocabulary, in place of a letter that no test needs."""
     from transformers import BertTokenizerFast
 
-    folder = a_copy(temporary_folder("documents") / "encoder", layers=1)
+    folder = a_copy(temporary_folder("documents") / f"encoder-{layers}", layers=layers)
     (folder / "vocab.txt").write_text("\n".join("*" if p == "##q" else p for p in PIECES) + "\n", "utf-8")
     BertTokenizerFast(vocab_file=str(folder / "vocab.txt")).save_pretrained(folder)
     return folder

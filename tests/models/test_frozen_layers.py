@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.documents_for_tests import document_table, marking_encoder
 from tests.models.encoders_for_tests import encoder
 from tests.upper_floors import assert_same_weights
 from tff_re.models.inputs import HiddenInput, RelationInput
@@ -106,3 +107,39 @@ def test_what_the_checkpoint_does_not_have_comes_from_the_seed(corpus):
     np.testing.assert_array_equal(hidden[0], hidden[2])
     assert built[0].prepared.inputs == built[1].prepared.inputs  # seeds differ in data, not in computations
     assert not np.array_equal(np.sort(hidden[0], axis=None), np.sort(hidden[1], axis=None))
+
+
+@pytest.mark.parametrize(("frozen_layers", "window"), [(1, None), (1, 12), pytest.param(2, 12, marks=pytest.mark.slow)])
+def test_documents_behind_frozen_layers_are_those_of_the_whole_model(frozen_layers, window):
+    """Whole and in windows, at the clients and at the server; with all layers frozen the last one still runs."""
+    keys = {"frozen_layers": frozen_layers, "encoder_dropout": 0.0, **({"window": window} if window else {})}
+    table = document_table(model=keys, task={"tokenizer": str(marking_encoder(layers=2))})
+    apart, plain = behind(resolve(table, "documents.toml", seed=0))
+    assert isinstance(apart.prepared.inputs, HiddenInput)
+    assert (apart.prepared.inputs.shape[0] > 1) == (window is not None)  # windows in the longest document
+    weights = apart.model.initial_weights(0)
+    upper, whole = apart.model.keras_model(weights), keras_model(apart, weights)
+    assert len(upper.trainable_variables) == len(whole.trainable_variables)
+    held = zip(apart.prepared.examples.clients, plain.examples.clients, strict=True)
+    parts = [(own.train, theirs.train) for own, theirs in held]
+    parts.append(tuple(d.held_out.examples(d.local_model(apart.recipe.model), "test") for d in (apart.prepared, plain)))
+    for ours, pieces in parts:
+        assert "input_ids" not in ours
+        outputs = [model(in_order(arrays)) for model, arrays in ((upper, ours), (whole, pieces))]
+        for name in ("logits", "context"):
+            np.testing.assert_allclose(*(found[name] for found in outputs), rtol=0, atol=2e-2)
+        np.testing.assert_array_equal(*(found["pair_labels"] for found in outputs))
+
+
+def test_documents_with_an_adapter():
+    """The adapter in the windows' encoder; merged, the model gives the same."""
+    adapter = {"kind": "lora", "rank": 4, "targets": ["query", "key"]}
+    recipe = resolve(document_table(model={"adapter": adapter, "window": 12}), "documents.toml", seed=0)
+    adapted, _ = behind(recipe)
+    weights = adapted.model.initial_weights(0)
+    random = np.random.default_rng(0)
+    weights.trainable[:] = [w + random.normal(0, 0.1, w.shape).astype(np.float32) for w in weights.trainable]
+    assert not weights.non_trainable
+    examples = in_order(adapted.prepared.examples.clients[0].train)
+    found = [model(examples)["logits"] for model in (adapted.model.keras_model(weights), keras_model(adapted, weights))]
+    np.testing.assert_allclose(*found, rtol=0, atol=1e-5)

@@ -40,7 +40,7 @@ class TrimDocuments(tf.keras.layers.Layer):
             **dict.fromkeys(("mention_place", "mention_entity"), _end(inputs["mention_entity"])),
             **dict.fromkeys(("pair_head", "pair_tail", "pair_labels"), _end(inputs["pair_head"])),
         }
-        return {name: value[:, : ends[name]] for name, value in inputs.items()}
+        return {name: value[:, : ends[name]] if name in ends else tf.identity(value) for name, value in inputs.items()}
 
 
 def _end(indices: tf.Tensor) -> tf.Tensor:
