@@ -9,7 +9,10 @@ from pathlib import Path
 from tff_re.quiet import be_quiet
 from tff_re.runtime import install_signal_handlers
 
-NAMES = ("rounds", "encoder", "memory", "documents", "document_memory", "selection", "runtimes", "sockets", "serving")
+NAMES = (
+    *("rounds", "encoder", "memory", "documents", "document_memory", "selection", "runtimes", "sockets", "serving"),
+    "adapters",
+)
 
 
 def main() -> None:
@@ -17,7 +20,10 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(NAMES)} [all]")
     parser.add_argument("--out", type=Path, default=Path("runs/benchmarks"))
     parser.add_argument("--rounds", type=int, default=9, help="measured rounds of each contender [9]")
-    parser.add_argument("--encoder", type=Path, help="serving: folder of an encoder [random weights]")
+    parser.add_argument(
+        "--encoder", type=Path, help="serving: folder of an encoder [random weights]; adapters: of English"
+    )
+    parser.add_argument("--chinese-encoder", type=Path, help="adapters: folder of an encoder of Chinese")
     arguments = parser.parse_args()
     unknown = set(arguments.names) - set(NAMES)
     if unknown:
@@ -27,6 +33,12 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name in arguments.names or NAMES:
         given = {"encoder": arguments.encoder} if name == "serving" else {}
+        if name == "adapters":
+            named = {"ChemProt": arguments.encoder, "MIE windows": arguments.chinese_encoder}
+            given = {"encoders": {problem: folder for problem, folder in named.items() if folder is not None}}
+            if not given["encoders"]:
+                print("adapters: left out; it needs --encoder or --chinese-encoder, and TFF_RE_DATA")
+                continue
         markdown = importlib.import_module(f"benchmarks.{name}").run(arguments.rounds, arguments.out, **given)
         (arguments.out / f"{name}.md").write_text(markdown, "utf-8")
         print(markdown)

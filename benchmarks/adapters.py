@@ -1,0 +1,112 @@
+"""What a federated encoder costs and reaches: all weights, the upper two layers, LoRA, FFA-LoRA and BitFit.
+
+A shipped recipe each of English sentences (ChemProt) and Chinese text (MIE windows), with a real encoder from a folder:
+bytes that a client sends, seconds and memory of a round of 10 clients, and F1 after the last round. Each way is trained
+in a process of its own, one after the other in one run, with the recipe's seed and one learning rate for all. Frozen
+layers run before the first round; their outputs are what takes memory there.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import statistics
+import tempfile
+from pathlib import Path
+
+from benchmarks.common import machine, met
+from benchmarks.memory import kind_of_memory, watched
+
+WAYS = {
+    "all weights": {},
+    "upper two layers": {"frozen_layers": -2},
+    "LoRA": {"adapter": {"kind": "lora"}},
+    "FFA-LoRA": {"adapter": {"kind": "ffa_lora"}},
+    "BitFit": {"adapter": {"kind": "bitfit"}},
+}
+"""Way -> keys of [model]; of frozen layers how many fewer than all."""
+
+SENTENCES = {"name": "sentence_relations", "dataset": "chemprot", "test": "official", "max_length": 64, "subset": 800}
+WINDOWS = {"name": "symptom_classification", "dataset": "mie_windows", "split": "dev", "label": "symptom_mentioned"}
+PROBLEMS = {
+    "ChemProt": {"task": {**SENTENCES, "test_subset": 400}, "model": {"name": "sentence_encoder"}},
+    "MIE windows": {
+        "task": {**WINDOWS, "encoding": "pieces", "max_length": 96, "test_unit": "document"},
+        "model": {"name": "text_encoder", "pooling": "mean"},
+    },
+}
+COMMON = {
+    "partition": {"name": "dirichlet", "num_clients": 10, "alpha": 1.0},
+    "algorithm": {"name": "fedavg", "learning_rate": 5e-4, "batch_size": 8},
+}
+MOST_BYTES, MOST_SECONDS = 1 / 50, 0.7
+"""Of LoRA's bytes and seconds beside those of all weights."""
+
+
+def run(rounds: int, out: Path, encoders: dict[str, Path]) -> str:
+    """The Markdown table of the problems that have an encoder; `rounds` are trained, at least 3."""
+    del out
+    kind, lines = kind_of_memory(), []
+    for problem, encoder in encoders.items():
+        layers = json.loads((encoder / "config.json").read_text("utf-8"))["num_hidden_layers"]
+        found = {}
+        for way, keys in WAYS.items():
+            if "frozen_layers" in keys:
+                keys = {"frozen_layers": layers + keys["frozen_layers"]}
+            with tempfile.TemporaryDirectory() as folder:
+                arguments = (recipe_table(problem, encoder, keys, max(rounds, 3)), Path(folder) / "run")
+                ((_, peak),) = watched(train, arguments, kind, f"{problem}, {way}")
+                found[way] = (*outcome(Path(folder) / "run"), peak)
+        lines += rows(problem, found)
+    return "\n".join(
+        [
+            "| data | trained | sent by a client and round, MB | seconds a round | peak, GB | macro-F1 |",
+            "| :-- | :-- | --: | --: | --: | --: |",
+            *lines,
+            "",
+            f"Medians of the rounds after the first; {kind.upper()} of all processes; {machine()}.",
+            "",
+        ]
+    )
+
+
+def recipe_table(problem: str, encoder: Path, keys: dict, rounds: int) -> dict:
+    """The tables of a problem's recipe, with a way's keys of [model]."""
+    given = PROBLEMS[problem]
+    return {
+        "name": "adapters",
+        "task": {**given["task"], "tokenizer": str(encoder)},
+        "model": {**given["model"], **keys},
+        "training": {"rounds": rounds, "client_fraction": 1.0, "checkpoint_every": rounds},
+        "evaluation": {"every": rounds, "train_split": False},
+        **COMMON,
+    }
+
+
+def train(tell, table: dict, folder: Path) -> None:
+    """A run, in the process that `watched` observes."""
+    from tff_re import api
+    from tff_re.recipes.reading import resolve
+
+    api.train(resolve(table, "adapters.toml", seed=0), folder, runtime="in-process")
+    tell("trained")
+
+
+def outcome(folder: Path) -> tuple[float, float, float]:
+    """(bytes up, median seconds of a round after the first, macro-F1 after the last) of a finished run."""
+    summary = json.loads((folder / "summary.json").read_text("utf-8"))
+    with (folder / "timings.csv").open(encoding="utf-8") as file:
+        seconds = [float(row["seconds/training"]) for row in csv.DictReader(file)][1:]
+    return summary["bytes_up_per_client_and_round"], statistics.median(seconds), summary["final"]["test/macro_f1"]
+
+
+def rows(problem: str, found: dict[str, tuple[float, float, float, float]]) -> list[str]:
+    """The table's rows of a problem, and whether LoRA meets what is expected of it."""
+    table = [
+        f"| {problem} | {way} | {up / 1e6:.2f} | {seconds:.1f} | {peak / 1e9:.2f} | {f1:.3f} |"
+        for way, (up, seconds, f1, peak) in found.items()
+    ]
+    (all_up, all_seconds, *_), (up, seconds, *_) = found["all weights"], found["LoRA"]
+    sent, time = up / all_up, seconds / all_seconds
+    expected = f"1/{all_up / up:.0f} of the bytes ({met(sent <= MOST_BYTES)}: at most 1/50), {time:.2f} of the seconds"
+    return [*table, f"| {problem} | *LoRA beside all weights* | | {expected} ({met(time <= MOST_SECONDS)}: 0.7) | | |"]
