@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
+import typing
+
+import attrs
 
 from tff_re.recipes.reading import EvaluationOptions, TrainingOptions, choices
 from tff_re.settings import REQUIRED, keys, range_of
@@ -33,14 +36,20 @@ def markdown() -> str:
 def _table(cls: type) -> list[str]:
     if not keys(cls):
         return ["No further keys.", ""]
-    meanings = _meanings(cls)
-    rows = ["| key | type | range | default | meaning |", "| :-- | :-- | :-- | :-- | :-- |"]
+    return ["| key | type | range | default | meaning |", "| :-- | :-- | :-- | :-- | :-- |", *_rows(cls), ""]
+
+
+def _rows(cls: type, prefix: str = "") -> list[str]:
+    """A row for each key; those of a table in the table stand behind its own, e.g. `adapter.rank`."""
+    rows, meanings, types = [], _meanings(cls), typing.get_type_hints(cls)
     for key in keys(cls):
         default = "must be given" if key.default is REQUIRED else _toml(key.default)
-        kind = _kind(str(key.type))
+        inner = next((t for t in typing.get_args(types[key.name]) if attrs.has(t)), None)
+        kind = "table" if inner else _kind(str(key.type))
         range_ = "" if "Literal" in str(key.type) else range_of(key.validator)
-        rows.append(f"| `{key.name}` | {kind} | {range_} | {default} | {meanings.get(key.name, '')} |")
-    return [*rows, ""]
+        rows.append(f"| `{prefix}{key.name}` | {kind} | {range_} | {default} | {meanings.get(key.name, '')} |")
+        rows += _rows(inner, f"{prefix}{key.name}.") if inner else []
+    return rows
 
 
 def _meanings(cls: type) -> dict[str, str]:
@@ -59,8 +68,9 @@ def _meanings(cls: type) -> dict[str, str]:
 
 def _kind(annotation: str) -> str:
     names = {"int": "whole number", "float": "number", "str": "string", "bool": "true or false"}
+    names["tuple[str, ...]"] = "list of strings"
     if literal := re.search(r"Literal\[(.+?)\]", annotation):
-        return " or ".join(f"`{choice.strip()}`" for choice in literal[1].split(","))
+        return " or ".join(f"`{choice.strip()}`" for choice in literal[1].replace("'", '"').split(","))
     base = re.split(r" \| ", annotation)[0]
     return names.get(re.sub(r"<class '(\w+)'>", r"\1", base), base)
 
