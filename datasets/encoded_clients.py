@@ -13,6 +13,7 @@ from datasets.federated import FederatedExamples, given_out
 from datasets.partition import Partition
 from datasets.relations.records import RelationCorpus
 from datasets.text.encoding import TextEncoding
+from datasets.text.piece_encoding import PieceEncoding, PieceReport
 from datasets.text.relation_encoding import EncodingReport, RelationEncoding
 
 
@@ -60,10 +61,23 @@ def encode_relations(
       DataError: the partition is not one of these corpora, or they differ in their classes.
     """
     corpora = (corpora,) if isinstance(corpora, RelationCorpus) else tuple(corpora)
-    mentions = _samples(corpora, partition)
-    encoded = encoding.encode(mentions)
-    lengths, arrays = encoded.arrays["attention_mask"].sum(axis=1), {**encoded.arrays, "y": _labels(mentions)}
-    return given_out(partition, mentions, arrays, corpora[0].label_names, lengths), encoded.report
+    return _by_length(partition, _samples(corpora, partition), encoding, corpora[0].label_names)
+
+
+def encode_pieces(
+    corpora: TextCorpus | Sequence[TextCorpus], partition: Partition, encoding: PieceEncoding
+) -> tuple[FederatedExamples, PieceReport]:
+    """The same of whole texts: the arrays of `PieceEncoding.encode` and `y` int32 [n], and what became of the texts."""
+    corpora = (corpora,) if isinstance(corpora, TextCorpus) else tuple(corpora)
+    return _by_length(partition, _samples(corpora, partition), encoding, corpora[0].label_names)
+
+
+def _by_length(partition: Partition, samples: Sequence, encoding, label_names):
+    """(FederatedExamples, test examples from short to long; the encoding's report)."""
+    whole_texts = isinstance(encoding, PieceEncoding)
+    encoded = encoding.encode([sample.text for sample in samples] if whole_texts else samples)
+    lengths, arrays = encoded.arrays["attention_mask"].sum(axis=1), {**encoded.arrays, "y": _labels(samples)}
+    return given_out(partition, samples, arrays, label_names, lengths), encoded.report
 
 
 def _samples(corpora: Sequence[TextCorpus | RelationCorpus], partition: Partition) -> list:

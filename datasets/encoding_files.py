@@ -1,4 +1,4 @@
-"""Encodings of relations as JSON and back, tokenizer included: what an exported model needs beside its weights."""
+"""Encodings with a tokenizer as JSON and back, tokenizer included: what an exported model needs beside its weights."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 
 from datasets.documents.encoding import DocumentEncoding
 from datasets.errors import DataError
+from datasets.text.piece_encoding import PieceEncoding
 from datasets.text.relation_encoding import RelationEncoding
 
 VERSION = 1
 
-SENTENCES, DOCUMENTS = "sentences", "documents"
+SENTENCES, DOCUMENTS, PIECES = "sentences", "documents", "pieces"
 
 
 def relation_encoding_to_json(encoding: RelationEncoding) -> str:
@@ -33,6 +34,17 @@ def relation_encoding_to_json(encoding: RelationEncoding) -> str:
 def document_encoding_to_json(encoding: DocumentEncoding) -> str:
     """A DocumentEncoding as JSON. Raises DataError for a tokenizer that cannot be stored."""
     return _text({"encoding": DOCUMENTS, "marker": encoding.marker, "longest": encoding.longest}, encoding.tokenizer)
+
+
+def piece_encoding_to_json(encoding: PieceEncoding) -> str:
+    """A PieceEncoding as JSON. Raises DataError for a tokenizer that cannot be stored."""
+    return _text({"encoding": PIECES, "max_length": encoding.max_length}, encoding.tokenizer)
+
+
+def piece_encoding_from_json(text: str) -> PieceEncoding:
+    """What `piece_encoding_to_json` wrote. Raises DataError for anything else."""
+    value = _value(text, PIECES, ("max_length",))
+    return PieceEncoding(_tokenizer(value), value["max_length"])
 
 
 def relation_encoding_from_json(text: str) -> RelationEncoding:

@@ -16,16 +16,17 @@ from computations.bag_evaluation import POOLINGS
 from datasets.documents.encoding import DocumentEncoding
 from datasets.relations.records import RelationMention
 from datasets.text import CharacterEncoding, Segmenter, Vocabulary, WordEncoding
+from datasets.text.piece_encoding import PieceEncoding
 from datasets.text.relation_encoding import RelationEncoding, with_markers
 from datasets.text.relation_layout import MARKERS
 from datasets.text.word_tokenizer import word_tokenizer, word_vocabulary
 from tests.built_once import built_once
 from tests.documents_for_tests import marking_encoder
-from tests.models.encoders_for_tests import WIDTH, encoder
+from tests.models.encoders_for_tests import WIDTH, chinese_encoder, encoder
 from tests.relations_for_tests import hard_mentions
 from tff_re import models
 from tff_re.exporting.export_model import export_model
-from tff_re.models.inputs import BagInput, DenseInput, DocumentInput, HiddenInput, RelationInput, TokenInput
+from tff_re.models.inputs import BagInput, DenseInput, DocumentInput, HiddenInput, PieceInput, RelationInput, TokenInput
 
 LABELS = ("no_relation", "inhibits", "binds")
 TEXT_LABELS = ("咳嗽", "发热", "无")
@@ -63,7 +64,7 @@ def _relations(name="pcnn", kind="bert", pooling=None, blind=False, **options) -
     if name == "sentence_encoder":
         folder = str(encoder(kind, layers=1))
         tokenizer, size = with_markers(AutoTokenizer.from_pretrained(folder))
-        inputs = RelationInput(size, LENGTH, folder)
+        inputs = RelationInput(size, LENGTH, folder, new_pieces=len(MARKERS))
         encoding = RelationEncoding(tokenizer, LENGTH, blind=blind)
         if options.get("frozen_layers"):
             inputs = HiddenInput(inputs, (inputs.max_length, WIDTH), 3)
@@ -77,6 +78,15 @@ def _relations(name="pcnn", kind="bert", pooling=None, blind=False, **options) -
         return {**_arguments(name, options, inputs, encoding), "details": details, "probes": MENTIONS}
     given = _arguments(name, options, BagInput(inputs, pooling), encoding)
     return {**given, "label_names": ("NA", "/a/visits", "/b/likes"), "details": {"run": "a", "dataset": "nyt10"}}
+
+
+def _text_pieces(kind="bert", **options) -> dict[str, Any]:
+    folder = str(chinese_encoder(kind))
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    inputs = PieceInput(len(tokenizer), LENGTH, folder)
+    if options.get("frozen_layers"):
+        inputs = HiddenInput(inputs, (LENGTH, 16), 3)
+    return _arguments("text_encoder", options, inputs, PieceEncoding(tokenizer, LENGTH))
 
 
 def _documents(**options) -> dict[str, Any]:
@@ -134,6 +144,9 @@ _MADE = {
         )
         for representation in ("cls_entities_sum", "entity_max", "entity_start")
     },
+    "text pieces": lambda: _text_pieces(),
+    "text pieces of DistilBERT, their mean": lambda: _text_pieces("distilbert", pooling="mean"),
+    "text pieces behind frozen layers": lambda: _text_pieces(frozen_layers=1),
     "bags": lambda: _relations(filters=4, pooling="max"),
     **{
         f"bags, {pooling}": functools.partial(_relations, filters=4, pooling=pooling)

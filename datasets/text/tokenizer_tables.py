@@ -14,6 +14,7 @@ import numpy as np
 from tokenizers import normalizers, pre_tokenizers
 
 from datasets.errors import DataError
+from datasets.text.piece_encoding import PieceEncoding
 from datasets.text.relation_encoding import RelationEncoding
 
 CODE_POINTS = 0x110000
@@ -46,7 +47,7 @@ class CharacterTable:
 
 @dataclass(frozen=True)
 class TokenizerTables:
-    """A RelationEncoding's tokenizer as arrays.
+    """An encoding's tokenizer as arrays.
 
     A word is a run of letters or a character that stands alone. With a `prefix` it is cut into the longest pieces from
     the left, those behind the first with the prefix; without one it is looked up whole.
@@ -57,7 +58,7 @@ class TokenizerTables:
       prefix: Of pieces that do not begin a word, e.g. ``##``; None where the vocabulary holds whole words.
       max_characters: A longer word is unknown; None: there is no limit.
       cls_id, sep_id, pad_id, unknown_id: Of the special pieces.
-      marker_ids: Of the four markers.
+      marker_ids: Of the four markers; none where whole texts are encoded.
     """
 
     characters: CharacterTable
@@ -72,7 +73,7 @@ class TokenizerTables:
     marker_ids: tuple[int, ...]
 
 
-def tables_of(encoding: RelationEncoding) -> TokenizerTables:
+def tables_of(encoding: RelationEncoding | PieceEncoding) -> TokenizerTables:
     """The tables of an encoding's tokenizer: BERT's normalization and splitting before word pieces or whole words.
 
     One thing that depends on more than a character is not in the tables: the canonical order of two or more combining

@@ -334,6 +334,25 @@ def test_suites_that_cannot_be_run_are_refused_before_anything_is_made(changes, 
     assert not (tmp_path / "out").exists()
 
 
+def test_an_entry_leaves_out_what_it_does_not_read():
+    """The suite of encoders beside models of words: one --set for the former, the same samples at clients in both."""
+    suite = load_suite("flcmc-bert", ("task.tokenizer=x", "training.rounds=7"))
+    samples = {}
+    for group, entries in suite.groups().items():
+        assert [entry.control for entry in entries] == [False] * 4 + [True], group
+        recipes = [entry.recipe_for(3) for entry in entries]
+        task = recipes[0].task.options
+        assert task.tokenizer == ("x" if task.encoding == "pieces" else None), group
+        assert all(recipe.task == recipes[0].task and recipe.model == recipes[0].model for recipe in recipes)
+        assert {recipe.algorithm.options.learning_rate for recipe in recipes} == {
+            recipes[0].algorithm.options.learning_rate
+        }
+        assert {recipe.training.rounds for recipe in recipes} == {7}
+        same = (task.label, task.split, task.test, task.test_share, task.test_unit, recipes[0].partition)
+        assert samples.setdefault(task.dataset, same) == same, group
+    assert list(samples) == ["mie", "mie_windows", "dxy"] and len(suite.entries) == 60
+
+
 def test_the_names_of_metrics_are_known_before_a_run(compared):
     from tff_re.recipes.metric_names import SPLITS, require_known
     from tff_re.runs.evaluation import metric_names

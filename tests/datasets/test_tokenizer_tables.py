@@ -6,6 +6,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from datasets.errors import DataError
+from datasets.text.piece_encoding import PieceEncoding
 from datasets.text.relation_encoding import RelationEncoding
 from datasets.text.relation_layout import MARKERS
 from datasets.text.tokenizer_tables import ALONE, BLANK, LETTER, NOTHING, PAGE, kinds_of, tables_of
@@ -64,6 +65,7 @@ def test_pieces_and_special_ids():
     assert (tables.prefix, tables.max_characters) == ("##", 100)
     assert (tables.pad_id, tables.unknown_id, tables.cls_id, tables.sep_id) == (0, 1, 2, 3)
     assert tables.marker_ids == (4, 5, 6, 7)
+    assert tables_of(PieceEncoding(tokenizer().tokenizer, 16)).marker_ids == ()
     words = tables_of(tokenizer("WordLevel"))
     assert (words.prefix, words.max_characters) == (None, None)
 

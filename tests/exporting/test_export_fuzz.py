@@ -88,10 +88,10 @@ def prepare(kind, folder):
     return folder
 
 
-KINDS = ("words", "characters", "vectors", RELATIONS, "bags", "documents")
+KINDS = ("words", "characters", "vectors", RELATIONS, "bags", "documents", "text pieces")
 
 
-@pytest.mark.parametrize("kind", [*KINDS[:5], pytest.param("documents", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", [*KINDS[:5], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[5:])])
 def test_any_value_of_any_other_type(kind, tmp_path, monkeypatch):
     folder = prepare(kind, tmp_path / "export")
     assert use(kind, folder, monkeypatch)

@@ -17,6 +17,7 @@ from datasets.bags.loading import load_unlabelled_bags
 from tests import bags_for_tests, documents_for_tests
 from tests.exporting import test_export as texts
 from tests.exporting import test_export_relations as relations
+from tests.exporting import test_export_text_pieces as pieces
 from tests.exports_for_tests import export_of
 from tff_re.exporting.prediction import load_export
 
@@ -97,8 +98,13 @@ def as_task(kind, arrays, predictor):
     return [str(export_of(kind)), "serving_default", inputs, False, False]
 
 
+def piece_tasks():
+    task = [str(pieces.export_of("plain")), "serving_default", {"text": list(pieces.TEXTS)}, False, True]
+    yield task, pieces.trained("plain")[1], close
+
+
 def foreign_answers_are_right(python, folder):
-    tasks = [*text_tasks(), *encoded_tasks(), *relation_tasks()]
+    tasks = [*text_tasks(), *encoded_tasks(), *relation_tasks(), *piece_tasks()]
     (folder / "tasks.json").write_text(json.dumps([task for task, _, _ in tasks]), "utf-8")
     done = subprocess.run(
         [python, "-I", "-c", FOREIGN, str(folder / "tasks.json")],

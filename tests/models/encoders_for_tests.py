@@ -25,6 +25,11 @@ PIECES = (
 )
 """The vocabulary: a few words, and letters for the rest."""
 
+COMMON = bytes(byte for high in range(0xB0, 0xD7) for low in range(0xA1, 0xFF) for byte in (high, low)).decode("gb2312")
+"""The 3,666 first common Chinese characters of GB 2312."""
+CHINESE = (*PIECES, *string.digits, *"，。？！、：；,:!?[]", *COMMON)
+"""A vocabulary of Chinese characters, as the Chinese BERTs have it, and letters."""
+
 _BERT = {"num_attention_heads": 2, "hidden_size": WIDTH, "intermediate_size": 32}
 _DISTILBERT = {"n_heads": 2, "dim": WIDTH, "hidden_dim": 32}
 _KINDS = {"bert": ("Bert", "num_hidden_layers", _BERT), "distilbert": ("DistilBert", "n_layers", _DISTILBERT)}
@@ -36,20 +41,29 @@ def encoder(kind: str = "bert", layers: int = LAYERS) -> Path:
 
     Written once in a session; a test that changes a file takes `a_copy`.
     """
-    folder = temporary_folder("encoders") / f"{kind}-{layers}"
+    return _written(kind, layers, PIECES)
+
+
+def chinese_encoder(kind: str = "bert", layers: int = LAYERS) -> Path:
+    """The same with a vocabulary of Chinese characters."""
+    return _written(kind, layers, CHINESE)
+
+
+def _written(kind: str, layers: int, pieces: tuple[str, ...]) -> Path:
+    folder = temporary_folder("encoders") / f"{kind}-{layers}{'-chinese' * (pieces is CHINESE)}"
     if folder.exists():
         return folder
     folder.mkdir()
     name, depth, sizes = _KINDS[kind]
     sizes = {**sizes, depth: layers}
-    config = getattr(transformers, f"{name}Config")(vocab_size=len(PIECES), max_position_embeddings=POSITIONS, **sizes)
+    config = getattr(transformers, f"{name}Config")(vocab_size=len(pieces), max_position_embeddings=POSITIONS, **sizes)
     with policy("float32"):
         model = getattr(transformers, f"TF{name}Model")(config)
         model.build_in_name_scope()
     generator = np.random.default_rng(len(kind))
     model.set_weights([generator.normal("gamma" in w.name, 0.2, w.shape).astype(np.float32) for w in model.weights])
     model.save_pretrained(folder, safe_serialization=True)
-    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n", "utf-8")
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n", "utf-8")
     tokenizer = getattr(transformers, f"{name}TokenizerFast")(vocab_file=str(folder / "vocab.txt"))
     tokenizer.save_pretrained(folder)
     return folder

@@ -13,7 +13,7 @@ import pytest
 from datasets.catalogue import DATA_SETS, split_file
 from tests.bags_for_tests import nyt10_lines, share_all, write_lines
 from tests.documents_for_tests import marking_encoder
-from tests.models.encoders_for_tests import encoder
+from tests.models.encoders_for_tests import chinese_encoder, encoder
 from tests.recipe_data_for_tests import data_folder
 from tests.upper_floors import command
 from tff_re.exporting.forms import HALF_TOLERANCE, TOLERANCE
@@ -28,7 +28,7 @@ SMALL = {"units": 8, "embedding_width": 8, "filters": 8, "position_width": 2}
 CUT = {"subset": 12, "test_subset": 10, "total_train": 80, "total_test": 40}
 """Sizes of a task that are cut where the recipe has them."""
 
-ENCODERS = {"sentence_encoder": encoder, "document_encoder": marking_encoder}
+ENCODERS = {"sentence_encoder": encoder, "document_encoder": marking_encoder, "text_encoder": chinese_encoder}
 
 
 def cut(name: str) -> list[str]:
@@ -100,7 +100,7 @@ def goes_all_the_way(name: str, runtime_name: str, folder: Path, capsys) -> None
     about = json.loads((export / "export.json").read_text("utf-8"))
     recipe = load(str(run / "recipe.toml"))
     precision = getattr(recipe.model.options, "precision", "float32")
-    behind = bool(getattr(recipe.model.options, "frozen_layers", 0)) and recipe.model.name == "sentence_encoder"
+    behind = bool(getattr(recipe.model.options, "frozen_layers", 0)) and recipe.model.name != "document_encoder"
     assert precision == getattr(load(name).model.options, "precision", "float32"), "the recipe's own"
     for form in ("model.keras", "saved_model"):
         assert about["forms"][form]["difference"] <= (HALF_TOLERANCE if behind else TOLERANCE)

@@ -16,6 +16,8 @@ BAGS = {"name": "bag_relations", "encoding": "words"}
 DOCUMENTS = {"name": "document_relations", "tokenizer": "x"}
 SENTENCES = {"name": "sentence_relations", "encoding": "words"}
 SYMPTOMS = {"name": "symptom_classification", "dataset": "shipped"}
+PIECES = {**SYMPTOMS, "encoding": "pieces", "tokenizer": "x"}
+OWN_VOCABULARY = "encoding = 'words' or 'characters'"
 
 
 @pytest.mark.parametrize(
@@ -27,6 +29,13 @@ SYMPTOMS = {"name": "symptom_classification", "dataset": "shipped"}
         (SYMPTOMS, "vectors_epochs", 3, "vectors = 'trained'"),
         (SYMPTOMS, "vectors_width", 3, "vectors = 'file' or 'trained'"),
         (SYMPTOMS, "dev_path", MISSING, "test = 'official'"),
+        (SYMPTOMS, "tokenizer", MISSING, "encoding = 'pieces'"),
+        (PIECES, "symptoms", MISSING, "encoding = 'words'"),
+        (PIECES, "min_count", 2, OWN_VOCABULARY),
+        (PIECES, "min_clients", 1, OWN_VOCABULARY),
+        (PIECES, "max_words", 100, OWN_VOCABULARY),
+        (PIECES, "vectors", "file", OWN_VOCABULARY),
+        (PIECES, "vectors_path", MISSING, "vectors = 'file'"),
         (SENTENCES, "tokenizer", MISSING, "encoding = 'pieces'"),
         ({**SENTENCES, "encoding": "pieces", "tokenizer": "x"}, "vectors_path", MISSING, "encoding = 'words'"),
         (SENTENCES, "test_path", MISSING, "test = 'official'"),

@@ -16,6 +16,7 @@ REFUSED = {
         ({"vectors": "file"}, "'task.vectors' = 'file' needs vectors_path"),
         ({"vectors": "trained", "encoding": "words"}, "'task.vectors' = 'trained' needs vectors_corpus"),
         ({"vectors": "trained", "vectors_corpus": "shipped", "encoding": "characters"}, "needs encoding = 'words'"),
+        ({"encoding": "word"}, "'task.encoding' must be one of 'words', 'characters', 'pieces', got 'word'"),
     ],
     "sentence_relations": [
         ({"dataset": "imcs_v2"}, "'task.dataset' 'imcs_v2' holds no pairs of mentions; use its own task"),

@@ -10,9 +10,11 @@ import pytest
 
 from datasets.errors import DataError
 from datasets.partition import Iid, Natural
+from tests.models.encoders_for_tests import CHINESE, a_copy, chinese_encoder, encoder
+from tests.recipe_data_for_tests import data_folder
 from tests.upper_floors import consultations, sentence, text_recipe, tiny, write_json
 from tff_re.errors import UserError
-from tff_re.models.inputs import DenseInput, TokenInput
+from tff_re.models.inputs import DenseInput, PieceInput, TokenInput
 from tff_re.recipes.reading import load, resolve, shipped
 from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.tasks import module
@@ -178,6 +180,89 @@ def test_vectors_trained_on_a_corpus_that_may_be_read_centrally(corpus, tmp_path
         prepare(corpus, vectors_corpus="nowhere", **task)
 
 
+# Word pieces of an encoder
+
+
+def with_pieces(corpus, folder=None, **task):
+    return prepare(corpus, encoding="pieces", tokenizer=str(folder or chinese_encoder()), min_clients=2, **task)
+
+
+def test_examples_are_the_pieces_of_the_clients_texts(corpus):
+    prepared = with_pieces(corpus)
+    assert prepared.inputs == PieceInput(len(CHINESE), 20, str(chinese_encoder()))
+    assert prepared.partition.clients == prepare(corpus).partition.clients, "the same samples as for words"
+    by_id = {f"{name}/{s['sentence_id']}": s for name, d in consultations().items() for s in d["dialogue"]}
+    for client in prepared.examples.clients:
+        ids = prepared.partition.clients[client.client_id].train
+        wanted = prepared.encoding.encode([by_id[i]["sentence"] for i in ids]).arrays
+        for name, array in wanted.items():
+            np.testing.assert_array_equal(client.train[name], array)
+        assert client.train["y"].tolist() == [int(bool(by_id[i]["symptom_type"])) for i in ids]
+    assert prepared.encoding.describe() in prepared.notes and not any("cut" in note for note in prepared.notes)
+    assert "24 of 24 texts cut to the length limit, at their end" in with_pieces(corpus, max_length=8).notes
+
+
+@pytest.mark.parametrize(
+    ("task", "classes"),
+    [
+        ({"dataset": "imcs_v2", "label": "symptom_presence"}, 2),
+        ({"dataset": "imcs_v2", "label": "symptom_type"}, 3),
+        ({"dataset": "imcs_v2", "label": "dialogue_act"}, 16),
+        ({"dataset": "mie", "split": "dev"}, 2),
+        ({"dataset": "mie_windows", "split": "dev", "label": "symptom_mentioned"}, 2),
+        ({"dataset": "dxy", "label": "disease"}, None),
+        ({"dataset": "shipped"}, 2),
+    ],
+)
+def test_every_data_set_and_label_has_pieces(task, classes, tmp_path):
+    if task["dataset"] == "imcs_v2":
+        value = consultations()
+        for dialogue in value.values():
+            for number, one in enumerate(dialogue["dialogue"]):
+                one["dialogue_act"] = ("Request-Symptom", "Inform-Symptom")[number % 2]
+        task = {**task, "path": str(write_json(tmp_path / "imcs.json", value))}
+    table = text_recipe("unused", encoding="pieces", tokenizer=str(chinese_encoder()), min_clients=2)
+    table["partition"] = {"name": "iid", "num_clients": 2}
+    del table["task"]["path"]
+    table["task"].update(task)
+    table["model"] = {"name": "text_encoder"}
+    prepared = ExperimentBuilder(DataPaths(data=data_folder())).prepare(resolve(table, "r.toml"))
+    assert len(prepared.label_names) == (classes or len(prepared.label_names)) and prepared.examples.size("test") > 0
+    assert set(prepared.examples.clients[0].train) == {"input_ids", "attention_mask", "y"}
+
+
+def test_a_vocabulary_without_chinese_is_refused_before_training(corpus):
+    with pytest.raises(UserError) as caught:
+        with_pieces(corpus, folder=encoder())
+    message = str(caught.value)
+    assert f"tokenizer {encoder()}: does not know 100%" in message and "a Chinese one for Chinese texts" in message
+    assert "\n" not in message and not any("\u4e00" <= c <= "\u9fff" for c in message)
+
+
+def test_an_encoder_folder_without_a_tokenizer(corpus, tmp_path):
+    folder = a_copy(tmp_path / "encoder")
+    for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        (folder / name).unlink()
+    with pytest.raises(UserError, match=r"holds neither .* nor a vocabulary"):
+        with_pieces(corpus, folder=folder)
+    with pytest.raises(UserError, match=r"set task\.encoding = 'words' or 'characters'"):
+        prepare(corpus, encoding="pieces", min_clients=2)
+    with pytest.raises(DataError, match="max_length is not a whole number of at least 3"):
+        with_pieces(corpus, max_length=2)
+
+
+@pytest.mark.parametrize("frozen_layers", [0, 1])
+def test_models_and_encodings_that_do_not_fit(corpus, frozen_layers):
+    def build(model, **task):
+        table = {**text_recipe(corpus, min_clients=2, **task), "model": model}
+        ExperimentBuilder().build(resolve(table, "r.toml"))
+
+    with pytest.raises(UserError, match=r"'text_encoder' does not take .*, words or characters; .*'pieces'"):
+        build({"name": "text_encoder", "encoder": str(chinese_encoder()), "frozen_layers": frozen_layers})
+    with pytest.raises(UserError, match=r"'lstm' does not take .*, word pieces of whole texts; .*'text_encoder'"):
+        build({"name": "lstm"}, encoding="pieces", tokenizer=str(chinese_encoder()))
+
+
 # Synthetic
 
 
@@ -220,11 +305,18 @@ def data():
 @pytest.mark.parametrize("name", [name for name in shipped() if load(name).task.name == "symptom_classification"])
 def test_shipped_recipes_find_their_data(name, data):
     recipe = load(name)
+    if recipe.task.options.encoding == "pieces":
+        recipe = load(name, (f"task.tokenizer={data / 'encoders' / 'e5_small_zh_6'}",))
     prepared = ExperimentBuilder(DataPaths(data=data)).prepare(recipe)
     trained = sum(size > 0 for size in held(prepared, "train").values())
     assert trained >= recipe.training.clients_per_round
     assert prepared.examples.size("test") > 0 and len(prepared.label_names) > 1
-    tokens = prepared.examples.pooled("train")["tokens"]
+    train = prepared.examples.pooled("train")
+    if recipe.task.options.encoding == "pieces":
+        unknown = (train["input_ids"] == prepared.encoding.tokenizer.unk_token_id).sum()
+        assert unknown < 0.01 * train["attention_mask"].sum()
+        return
+    tokens = train["tokens"]
     assert (tokens[:, 0] > 0).mean() > 0.99, "sentences without words"
     assert (tokens == 1).sum() < 0.2 * (tokens > 0).sum(), "most words are out of the vocabulary"
 

@@ -23,6 +23,7 @@ class EntryOptions:
     recipe: a recipe in place of the suite's.
     algorithm: the recipe's table [algorithm], replaced.
     set: further keys, as --set takes them; after the suite's.
+    unread: keys that the entry does not take where --set gives them, such as the tokenizer of a model of words.
     control: not a published method but a control of one.
     published: metric -> what the paper reports.
     """
@@ -32,6 +33,7 @@ class EntryOptions:
     recipe: str | None = None
     algorithm: dict | None = None
     set: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
     control: bool = False
     published: dict[str, float] = field(default_factory=dict)
 
@@ -225,6 +227,7 @@ def _suite_entry(options: SuiteOptions, entry: EntryOptions, source: str, overri
     if base is None:
         raise UserError(f"{source}: entry '{entry.name}' has no recipe, and neither has the suite")
     path = reading.locate(base)
+    given = tuple(override for override in overrides if override.partition("=")[0].strip() not in entry.unread)
 
     def recipe_for(seed: int) -> Recipe:
         table = read_toml(path)
@@ -234,7 +237,7 @@ def _suite_entry(options: SuiteOptions, entry: EntryOptions, source: str, overri
             table["algorithm"] = dict(entry.algorithm)
         for override in (*options.set, *entry.set):
             reading.apply_override(table, override)
-        return reading.resolve(table, f"{source}, entry '{entry.name}'", overrides, seed)
+        return reading.resolve(table, f"{source}, entry '{entry.name}'", given, seed)
 
     return Entry(entry.name, recipe_for, entry.group, entry.control, dict(entry.published))
 

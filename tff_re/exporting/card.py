@@ -172,6 +172,21 @@ def _forms(forms: Any) -> str:
     return f"## Forms\n\n{table}\n{note}differences are to the trained model in float32.\n"
 
 
+OF_TENSORFLOW_TEXT = (
+    " with operations of tensorflow-text (`pip install tensorflow==2.14.* tensorflow-text==2.14.* 'setuptools<81'`; "
+    "tensorflow-text needs the last and does not say so)"
+)
+"""Behind what is said of a tokenizer in the graph."""
+
+IMPORT_TENSORFLOW_TEXT = "import tensorflow_text  # the SavedModel's tokenizer is made of its operations\n"
+
+ENCODED = (
+    "`{keras_file}` takes encoded inputs ({names}; int32, as the signature `encode` of the SavedModel gives them) and, "
+    "for its layers, the package tff-re. The SavedModel needs neither."
+)
+"""Of a model.keras whose texts the SavedModel tokenizes."""
+
+
 @dataclass(frozen=True)
 class Use:
     """How a form of a model that gives one class to each example is called.

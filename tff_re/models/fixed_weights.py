@@ -101,6 +101,9 @@ class FixedVariable(tf.Variable):
         """As `value`."""
         return self.value()
 
+    def _as_graph_element(self):  # which Keras asks for where a layer computes in another precision
+        return self.value()
+
     def sparse_read(self, indices, name=None):
         """Rows of the content; no others are read."""
         return tf.gather(self.value(), indices)

@@ -18,6 +18,7 @@ from datasets.documents.statistics import DocumentStatistics
 from datasets.federated import ClientExamples, FederatedExamples
 from datasets.partition import LabelCounts, Partition, build_partition, read_partition
 from datasets.text.encoding import TextEncoding
+from datasets.text.piece_encoding import PieceEncoding
 from datasets.text.relation_encoding import RelationEncoding
 from tff_re import models
 from tff_re.errors import UserError
@@ -68,7 +69,7 @@ class Prepared:
     inputs: DenseInput | DocumentInput | HiddenInput | PieceInput | RelationInput | TokenInput
     counts: LabelCounts
     partition: Partition | None = None
-    encoding: DocumentEncoding | RelationEncoding | TextEncoding | None = None
+    encoding: DocumentEncoding | PieceEncoding | RelationEncoding | TextEncoding | None = None
     notes: tuple[str, ...] = field(default=())
     positive_labels: tuple[int, ...] | None = None
     held_out: HeldOut | None = None
@@ -125,8 +126,11 @@ class Prepared:
         Args:
           model: the recipe's model.
           seed: the run's, which draws the weights that a checkpoint does not have.
+
+        Raises:
+          UserError: a model that does not take them.
         """
-        module = models.module(model.name)
+        module = self._module(model)
         found = module.precompute(model.options, self.inputs, seed) if hasattr(module, "precompute") else None
         if found is None:
             return self
@@ -154,11 +158,7 @@ class Prepared:
         Raises:
           UserError: a model that does not take them.
         """
-        module = models.module(model.name)
-        if not isinstance(pieces_of(self.inputs), module.TAKES):
-            raise UserError(
-                f"the model '{model.name}' does not take the inputs of this task; choose another model.name"
-            )
+        module = self._module(model)
         if getattr(self.inputs, "vectors", None) is not None and not _reads_vectors(module, model.options):
             raise UserError(
                 f"the model '{model.name}' as the recipe sets it does not read word vectors; leave task.vectors_path "
@@ -172,6 +172,24 @@ class Prepared:
             initialise=module.initialise(options, inputs) if hasattr(module, "initialise") else None,
             **(module.local_parts(options) if hasattr(module, "local_parts") else {"classifier": "classifier"}),
         )
+
+    def _module(self, model: Choice):
+        """The module of a model that takes these inputs."""
+        module, inputs = models.module(model.name), pieces_of(self.inputs)
+        if not isinstance(inputs, module.TAKES):
+            what, remedy = _FORMS.get(type(inputs), ("", "choose another model.name"))
+            raise UserError(f"the model '{model.name}' does not take the inputs of this task{what}; {remedy}")
+        return module
+
+
+_FORMS = {
+    PieceInput: (
+        ", word pieces of whole texts",
+        "choose model.name = 'text_encoder', or task.encoding = 'words' or 'characters'",
+    ),
+    TokenInput: (", words or characters", "choose another model.name, or task.encoding = 'pieces' for an encoder"),
+}
+"""Inputs that a task's key chooses: in words, and the remedy where a model does not take them."""
 
 
 def _reads_vectors(module, options) -> bool:

@@ -84,12 +84,15 @@ def relation_encoding(
     return encoding, inputs, (encoding.describe(), *notes)
 
 
-def load_tokenizer(source: str | None):
-    """The fast tokenizer of an encoder's folder or hub id. Raises UserError if there is none or it cannot be read."""
+def load_tokenizer(source: str | None, others: str = "'words'"):
+    """The fast tokenizer of an encoder's folder or hub id. Raises UserError if there is none or it cannot be read.
+
+    `others`: the task's encodings that need none, for the message.
+    """
     if source is None:
         raise UserError(
             "task.tokenizer is not set: give the folder or hub id of an encoder (--set task.tokenizer=FOLDER), or set "
-            "task.encoding = 'words'"
+            f"task.encoding = {others}"
         )
     from transformers import AutoTokenizer
 

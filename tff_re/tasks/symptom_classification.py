@@ -1,4 +1,4 @@
-"""Classification of Chinese medical text at word or character level (FLCMC, Sections 3.4.3 and 5.2)."""
+"""Classification of Chinese medical text by words, characters (FLCMC, Sections 3.4.3 and 5.2) or word pieces."""
 
 from __future__ import annotations
 
@@ -10,22 +10,32 @@ from attrs.validators import and_, ge, gt, lt
 
 from datasets.catalogue import find_data_set
 from datasets.dialogues.loading import load_corpus, symptom_vocabulary
-from datasets.encoded_clients import encode_partition, training_texts
+from datasets.encoded_clients import encode_partition, encode_pieces, training_texts
 from datasets.errors import DataError
-from datasets.partition import label_counts
+from datasets.federated import FederatedExamples
+from datasets.partition import Partition, label_counts
 from datasets.text import load_word_vectors, train_word_vectors
 from datasets.text.encoding import CharacterEncoding, WordEncoding
+from datasets.text.piece_encoding import PieceEncoding
 from datasets.text.segmentation import Segmenter
 from tff_re.errors import UserError
-from tff_re.models.inputs import TokenInput
+from tff_re.models.inputs import PieceInput, TokenInput
 from tff_re.settings import BELOW_ONE, refuse_unread
 from tff_re.tasks.base import Prepared, partition_of
 from tff_re.tasks.data_paths import DataPaths
+from tff_re.tasks.relation_text import load_tokenizer
 from tff_re.tasks.sizes import require_room_for_texts
+
+MOST_UNKNOWN = 0.5
+"""The largest share of the training texts' pieces that an encoder may not know."""
+
+_OWN_VOCABULARY = ("encoding", ("words", "characters"))
 
 _NEEDS = {
     "dev_path": ("test", ("official",)),
+    "tokenizer": ("encoding", ("pieces",)),
     "symptoms": ("encoding", ("words",)),
+    **dict.fromkeys(("min_count", "min_clients", "max_words", "vectors"), _OWN_VOCABULARY),
     "vectors_path": ("vectors", ("file",)),
     "vectors_corpus": ("vectors", ("trained",)),
     "vectors_epochs": ("vectors", ("trained",)),
@@ -48,9 +58,12 @@ class Options:
     server_stratified: whether these have the classes in proportion.
     test_share: share of a client's samples held out.
     test_unit: hold out single samples or whole documents (dialogues).
-    encoding: `words` by jieba with the symptom vocabulary, or `characters`.
+    encoding: `words` by jieba with the symptom vocabulary, `characters`, or `pieces` of a pretrained encoder's
+      tokenizer.
+    tokenizer: with `pieces`, the folder or hub id of the encoder.
     symptoms: a symptom vocabulary in place of the data set's.
-    max_length: words (or characters) of a sentence that are kept.
+    max_length: words, characters or pieces of a text that are kept, of pieces [CLS] and [SEP] included; longer texts
+      are cut at their end.
     min_count, max_words: bounds of the vocabulary.
     min_clients: a word enters the vocabulary only if so many clients hold it: the vocabulary leaves the clients.
     vectors: `learned` with the model; `file`: read from `vectors_path`; `trained`: by gensim on `vectors_corpus`.
@@ -71,7 +84,8 @@ class Options:
     server_share: float = attrs.field(default=0.0, validator=BELOW_ONE)
     server_stratified: bool = False
     test_unit: Literal["sample", "document"] = "sample"
-    encoding: Literal["words", "characters"] = "words"
+    encoding: Literal["words", "characters", "pieces"] = "words"
+    tokenizer: str | None = None
     symptoms: str | None = None
     max_length: int = attrs.field(default=40, validator=ge(1))
     min_count: int = attrs.field(default=1, validator=ge(1))
@@ -105,18 +119,49 @@ def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> 
     corpora = (corpus,) if dev is None else (corpus, dev)
     held_out = {"test_share": options.test_share, "test_unit": options.test_unit}
     partition = partition_of(options, corpora, partitioner, seed, data_paths, **held_out)
-    encoding = _encoding(options, training_texts(partition, *corpora), data_paths)
-    require_room_for_texts(sum(len(c.samples) for c in corpora), options.max_length, arrays=1)
-    vectors, notes = _vectors(options, encoding, data_paths, seed)
+    encode = _as_pieces if options.encoding == "pieces" else _as_tokens
+    encoding, examples, inputs, notes = encode(options, corpora, partition, seed, data_paths)
     return Prepared(
-        examples=encode_partition(corpora, partition, encoding),
-        inputs=TokenInput(len(encoding.vocabulary), options.max_length, vectors),
+        examples=examples,
+        inputs=inputs,
         counts=label_counts(partition, *corpora),
         partition=partition,
         encoding=encoding,
         corpora=corpora,
         notes=(*(note for c in corpora for note in c.notes), *partition.notes, encoding.describe(), *notes),
     )
+
+
+def _as_tokens(options: Options, corpora, partition: Partition, seed: int, data_paths: DataPaths):
+    """(encoding, examples, inputs, notes) of words or characters."""
+    encoding = _encoding(options, training_texts(partition, *corpora), data_paths)
+    require_room_for_texts(sum(len(c.samples) for c in corpora), options.max_length, arrays=1)
+    vectors, notes = _vectors(options, encoding, data_paths, seed)
+    inputs = TokenInput(len(encoding.vocabulary), options.max_length, vectors)
+    return encoding, encode_partition(corpora, partition, encoding), inputs, notes
+
+
+def _as_pieces(options: Options, corpora, partition: Partition, seed: int, data_paths: DataPaths):
+    """(encoding, examples, inputs, notes) of an encoder's word pieces."""
+    del seed, data_paths
+    tokenizer = load_tokenizer(options.tokenizer, others="'words' or 'characters'")
+    encoding = PieceEncoding(tokenizer, options.max_length)
+    require_room_for_texts(sum(len(c.samples) for c in corpora), options.max_length, arrays=2)
+    examples, report = encode_pieces(corpora, partition, encoding)
+    _require_known_pieces(examples, tokenizer.unk_token_id, options.tokenizer)
+    return encoding, examples, PieceInput(len(tokenizer), options.max_length, options.tokenizer), report.notes()
+
+
+def _require_known_pieces(examples: FederatedExamples, unknown_id: int, tokenizer: str) -> None:
+    """Refuses a vocabulary that is not of the texts' language, before anything is trained."""
+    clients = [client.train for client in examples.clients]
+    pieces = sum(int(part["attention_mask"].sum()) - 2 * len(part["y"]) for part in clients)
+    unknown = sum(int((part["input_ids"] == unknown_id).sum()) for part in clients)
+    if unknown > MOST_UNKNOWN * pieces:
+        raise UserError(
+            f"tokenizer {tokenizer}: does not know {unknown / pieces:.0%} of the pieces of the training texts; give an "
+            "encoder of the texts' language (task.tokenizer), a Chinese one for Chinese texts"
+        )
 
 
 def _encoding(options: Options, texts, data_paths: DataPaths):

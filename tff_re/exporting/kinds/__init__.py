@@ -8,11 +8,14 @@ from tff_re.exporting.kind import Kind
 from tff_re.exporting.kinds.bags import BagKind
 from tff_re.exporting.kinds.documents import DocumentKind
 from tff_re.exporting.kinds.relations import RelationKind
+from tff_re.exporting.kinds.text_pieces import TextPieceKind
 from tff_re.exporting.kinds.texts import TextKind
 from tff_re.exporting.kinds.vectors import VectorKind
 
 KINDS: dict[str, Kind] = {
-    name: kind for kind in (TextKind(), VectorKind(), RelationKind(), BagKind(), DocumentKind()) for name in kind.names
+    name: kind
+    for kind in (TextKind(), TextPieceKind(), VectorKind(), RelationKind(), BagKind(), DocumentKind())
+    for name in kind.names
 }
 """`input.kind` of export.json -> the kind."""
 

@@ -13,7 +13,7 @@ from datasets.json_values import Fail, field
 from datasets.relations.loading import load_relations
 from datasets.relations.records import UNKNOWN_TYPE, RelationMention
 from datasets.text.relation_layout import from_inline_markers
-from tff_re.exporting.card import Use, uses
+from tff_re.exporting.card import ENCODED, IMPORT_TENSORFLOW_TEXT, OF_TENSORFLOW_TEXT, Use, uses
 from tff_re.exporting.kind import Kind, check_strings
 from tff_re.exporting.kinds.texts import string_of
 from tff_re.exporting.layout import DESCRIPTION_FILE, KERAS_FILE, REMEDY, SAVED_MODEL_FOLDER
@@ -28,16 +28,8 @@ head, `<e2>` and `</e2>` around the tail. It tokenizes them by itself{with_text}
 `head` and `tail` (int32 [n, 2]: start and end in characters, the end exclusive) in place of markers; `encoded` takes
 ids, and `encode` gives them. {blind}A request with a sentence that cannot be read is refused as a whole; the message
 gives its number in the batch."""
-_OF_TEXT = (
-    " with operations of tensorflow-text (`pip install tensorflow==2.14.* tensorflow-text==2.14.* 'setuptools<81'`; "
-    "tensorflow-text needs the last and does not say so)"
-)
 _BLIND = """Mentions are replaced by their types before the model reads them: `head_type` and `tail_type`, strings [n],
 go with every signature but `encoded`. The words of the mentions are not used. """
-_ENCODED = (
-    "`{keras_file}` takes encoded inputs ({names}; int32, as the signature `encode` of the SavedModel gives them) and, "
-    "for its layers, the package tff-re. The SavedModel needs neither."
-)
 _PLAIN_ENCODED = (
     "`{keras_file}` is made of Keras' own layers and takes encoded inputs ({names}; int32, as the signature `encode` "
     "of the SavedModel gives them)."
@@ -46,7 +38,6 @@ _ENCODE = """encode = tf.saved_model.load("{folder}").signatures["encode"]
 arrays = encode(text=tf.constant(["Aspirin inhibits COX-2."]), {spans}{types})
 """
 _SPANS = "head=tf.constant([[0, 7]]), tail=tf.constant([[17, 22]])"
-_IMPORT_TEXT = "import tensorflow_text  # the SavedModel's tokenizer is made of its operations\n"
 
 
 class RelationPredictor(Predictor):
@@ -125,17 +116,17 @@ class RelationKind(Kind):
         source, names = description["input"], ", ".join(description["arrays"])
         pieces, blind, stock = source["kind"] == PIECES, source["blind"], source["stock"]
         types = ', head_type=tf.constant(["drug"]), tail_type=tf.constant(["gene"])' if blind else ""
-        imports = _IMPORT_TEXT if pieces else ""
+        imports = IMPORT_TENSORFLOW_TEXT if pieces else ""
         saved_model = Use(
             f'text=tf.constant(["<e1>Aspirin</e1> inhibits <e2>COX-2</e2>."]){types}',
-            _MARKED.format(with_text=_OF_TEXT if pieces else "", blind=_BLIND if blind else ""),
+            _MARKED.format(with_text=OF_TENSORFLOW_TEXT if pieces else "", blind=_BLIND if blind else ""),
             imports,
         )
         layers = "" if stock else f"import tff_re.models.{description['model']}  # its layers\n"
         before = imports + layers + _ENCODE.format(folder=SAVED_MODEL_FOLDER, spans=_SPANS, types=types)
         keras = Use(
             "dict(arrays)",
-            (_PLAIN_ENCODED if stock else _ENCODED).format(keras_file=KERAS_FILE, names=names),
+            (_PLAIN_ENCODED if stock else ENCODED).format(keras_file=KERAS_FILE, names=names),
             before if SAVED_MODEL_FOLDER in description["forms"] else None,
         )
         return uses(description, saved_model, keras)
