@@ -310,7 +310,7 @@ def test_adapters_that_cannot_be(adapter, parts, corpus, builder):
 
 
 def test_frozen_layers_beside_an_adapter(corpus):
-    refused(lambda: recipe(corpus, frozen_layers=1), "frozen_layers and adapter exclude each other")
+    refused(lambda: recipe(corpus, frozen_layers=1), "'model.frozen_layers' and adapter exclude each other")
 
 
 @pytest.mark.parametrize(
