@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from types import SimpleNamespace
 
 import attrs
 import numpy as np
@@ -87,6 +88,12 @@ def recipe(corpus, kind="lora", *, seed=0, of="bert", algorithm="fedavg", rounds
     return resolve(table, "adapters.toml", seed=seed)
 
 
+def built(recipe):
+    """What an experiment has of the data and the model, without its computations."""
+    prepared = ExperimentBuilder(DataPaths()).prepare(recipe).precomputed(recipe.model, recipe.seed)
+    return SimpleNamespace(recipe=recipe, prepared=prepared, model=prepared.local_model(recipe.model))
+
+
 def examples_of(experiment):
     """A client's arrays as tensors, its labels left out."""
     train = experiment.prepared.examples.clients[0].train
@@ -114,24 +121,23 @@ def test_a_low_rank_layer_computes_its_formula():
 
 @pytest.mark.parametrize("of", ["bert", "distilbert"])
 @pytest.mark.parametrize("kind", ADAPTERS)
-def test_the_adapter_the_new_rows_and_the_classifier_are_all_that_is_sent(kind, of, corpus, builder):
-    experiment = builder.build(recipe(corpus, kind, of=of))
+def test_the_adapter_the_new_rows_and_the_classifier_are_all_that_is_trained(kind, of, corpus):
+    experiment = built(recipe(corpus, kind, of=of))
     weights = experiment.model.initial_weights(0)
     assert not weights.non_trainable
     names = {name.rpartition("/")[2] for name in experiment.model.weight_names}
     expected = {"lora": {"lora_a", "lora_b"}, "ffa_lora": {"lora_b"}, "bitfit": {"bias", "beta"}}[kind]
     assert names == expected | {"new_rows", "kernel"}
     sent = sum(array.nbytes for array in weights.trainable)
-    assert experiment.traffic.up < sent + 100 and experiment.traffic.down < sent + 100
     pairs = LAYERS * 2 * (1 if kind == "ffa_lora" else 2)
     if kind != "bitfit":
         assert sent == 4 * (pairs * 4 * WIDTH + 4 * WIDTH + 2 * WIDTH * experiment.model.num_classes)
 
 
 @pytest.mark.parametrize("kind", ADAPTERS)
-def test_fixed_weights_in_files_compute_what_variables_do(kind, corpus, builder):
+def test_fixed_weights_in_files_compute_what_variables_do(kind, corpus):
     """What clients train, the whole model with the adapter, and the encoder that it is merged into."""
-    experiment = builder.build(recipe(corpus, kind))
+    experiment = built(recipe(corpus, kind))
     weights = moved(experiment.model.initial_weights(0))
     inputs, options = experiment.prepared.inputs, experiment.recipe.model.options
     trained = experiment.model.keras_model(weights)
@@ -146,9 +152,9 @@ def test_fixed_weights_in_files_compute_what_variables_do(kind, corpus, builder)
     assert {leaf_name(v) for v in merged.weights}.isdisjoint({"lora_a", "lora_b", "new_rows"})
 
 
-def test_training_starts_from_the_checkpoint(corpus, builder):
+def test_training_starts_from_the_checkpoint(corpus):
     """With B at zero the model is the one without an adapter, but for what the seed draws."""
-    plain, adapted = (builder.build(recipe(corpus, kind)) for kind in (None, "lora"))
+    plain, adapted = (built(recipe(corpus, kind)) for kind in (None, "lora"))
     models = [e.model.keras_model(e.model.initial_weights(0)) for e in (plain, adapted)]
     examples = examples_of(plain)
     old = {**examples, "input_ids": tf.minimum(examples["input_ids"], len(PIECES) - 1)}
@@ -165,8 +171,8 @@ def products(experiment, weights):
 
 
 @pytest.mark.parametrize(("kind", "exact"), [("ffa_lora", True), ("lora", False)])
-def test_the_mean_of_two_clients_products_is_exact_with_a_fixed_a_alone(kind, exact, corpus, builder):
-    experiment = builder.build(recipe(corpus, kind))
+def test_the_mean_of_two_clients_products_is_exact_with_a_fixed_a_alone(kind, exact, corpus):
+    experiment = built(recipe(corpus, kind))
     first, second = (moved(experiment.model.initial_weights(0), seed) for seed in (1, 2))
     mean = experiment.model.initial_weights(0)
     mean.trainable[:] = [(a + b) / 2 for a, b in zip(first.trainable, second.trainable, strict=True)]
@@ -176,16 +182,15 @@ def test_the_mean_of_two_clients_products_is_exact_with_a_fixed_a_alone(kind, ex
     assert apart < 1e-6 if exact else apart > 1e-3
 
 
-def test_a_is_drawn_by_the_seed(corpus, builder):
-    first, again, other = (builder.build(recipe(corpus, "ffa_lora", seed=seed)) for seed in (0, 0, 1))
-    digests = [e.prepared.inputs.fixed.digest for e in (first, again, other)]
+def test_a_is_drawn_by_the_seed(corpus):
+    digests = [built(recipe(corpus, "ffa_lora", seed=seed)).prepared.inputs.fixed.digest for seed in (0, 0, 1)]
     assert digests[0] == digests[1] != digests[2]
-    assert first.algorithm is again.algorithm is not other.algorithm
-    lora = [builder.build(recipe(corpus, "lora", seed=seed)) for seed in (0, 1)]
-    assert lora[0].algorithm is lora[1].algorithm  # nothing that is drawn is fixed
+    # Of LoRA nothing that is drawn is fixed, so that the seeds of a comparison share files and computations.
+    lora = [built(recipe(corpus, "lora", seed=seed)).prepared.inputs for seed in (0, 1)]
+    assert lora[0] == lora[1] and not np.array_equal(lora[0].fixed.start[0], lora[1].fixed.start[0])
 
 
-@pytest.mark.parametrize("kind", ADAPTERS)
+@pytest.mark.parametrize("kind", ["ffa_lora", *(pytest.param(k, marks=pytest.mark.slow) for k in ("lora", "bitfit"))])
 def test_a_run_goes_on_where_it_was_broken_off(kind, corpus, in_process, builder, tmp_path):
     through = train_run(recipe(corpus, kind), tmp_path / "through", runtime=in_process, builder=builder)[1]
     again = functools.partial(train_run, recipe(corpus, kind), tmp_path / "broken", runtime=in_process, builder=builder)
@@ -196,10 +201,10 @@ def test_a_run_goes_on_where_it_was_broken_off(kind, corpus, in_process, builder
 
 def _of_sentences(name: str) -> bool:
     """Whether an algorithm trains on sentences; the others, on bags and documents, have tests with these."""
-    return name != "fedlcc" and "num_triples" not in attrs.fields_dict(algorithms.find(name).options)
+    return name != "fedlcc" and not name.startswith(("lazy_mil", "mil_"))
 
 
-FAST = ("fedpap", "fedcmc", "scaffold", "feded")
+FAST = ("fedpap", "feded")
 
 
 @pytest.mark.parametrize(
@@ -211,6 +216,9 @@ def test_every_algorithm_trains_an_adapter(name, corpus, in_process, builder, tm
         recipe(corpus, algorithm=name), tmp_path / "run", runtime=in_process, builder=builder
     )
     start = experiment.model.initial_weights(0)
+    if name != "feded":
+        sent = sum(array.nbytes for array in start.trainable)
+        assert sent <= experiment.traffic.up < (3 if name == "scaffold" else 1) * sent + 1000
     assert all(np.isfinite(w).all() for w in result.weights.trainable)
     assert any(not np.array_equal(a, b) for a, b in zip(start.trainable, result.weights.trainable, strict=True))
 
@@ -260,9 +268,9 @@ def test_an_adapter_has_the_names_and_the_form_of_peft(written):
     assert json.loads((written / "labels.json").read_text("utf-8")) == config["tff_re"]["labels"]
 
 
-def test_a_recipe_starts_from_an_adapter(corpus, written, builder):
+def test_a_recipe_starts_from_an_adapter(corpus, written):
     adapter = {**ADAPTERS["lora"], "path": str(written)}
-    experiment = builder.build(recipe(corpus, adapter, seed=5))
+    experiment = built(recipe(corpus, adapter, seed=5))
     weights = experiment.model.initial_weights(5)
     inputs, options = experiment.prepared.inputs, experiment.recipe.model.options
     whole = sentence_encoder.whole_form(options, inputs, experiment.model.keras_model(weights))
@@ -273,6 +281,7 @@ def test_a_recipe_starts_from_an_adapter(corpus, written, builder):
         np.testing.assert_array_equal(own[name], value)
 
 
+@pytest.mark.slow
 def test_ffa_lora_starts_from_the_a_of_its_file(corpus, in_process, builder, tmp_path):
     train_run(recipe(corpus, "ffa_lora", rounds=1), tmp_path / "run", runtime=in_process, builder=builder)
     folder = export_adapter(tmp_path / "run", tmp_path / "adapter", False, DataPaths(), "in-process")
@@ -305,8 +314,8 @@ def refused(build, *parts):
         ({"kind": "lora", "path": "nowhere"}, ("nowhere", CONFIG_FILE)),
     ],
 )
-def test_adapters_that_cannot_be(adapter, parts, corpus, builder):
-    refused(lambda: builder.build(recipe(corpus, adapter)), *parts)
+def test_adapters_that_cannot_be(adapter, parts, corpus):
+    refused(lambda: built(recipe(corpus, adapter)), *parts)
 
 
 def test_frozen_layers_beside_an_adapter(corpus):
@@ -321,14 +330,14 @@ def test_frozen_layers_beside_an_adapter(corpus):
         ({"targets": ["key"]}, ("has no weight", "key.lora_A.weight", "another adapter")),
     ],
 )
-def test_a_file_of_another_adapter(change, parts, corpus, written, builder):
+def test_a_file_of_another_adapter(change, parts, corpus, written):
     adapter = {**ADAPTERS["lora"], "path": str(written), **change}
-    refused(lambda: builder.build(recipe(corpus, adapter)), *parts)
+    refused(lambda: built(recipe(corpus, adapter)), *parts)
 
 
-def test_damaged_files_of_an_adapter(corpus, written, builder, tmp_path):
+def test_damaged_files_of_an_adapter(corpus, written, tmp_path):
     def start():
-        builder.build(recipe(corpus, {**ADAPTERS["lora"], "path": str(tmp_path)}))
+        built(recipe(corpus, {**ADAPTERS["lora"], "path": str(tmp_path)}))
 
     (tmp_path / CONFIG_FILE).write_bytes((written / CONFIG_FILE).read_bytes())
     (tmp_path / WEIGHTS_FILE).write_bytes((written / WEIGHTS_FILE).read_bytes()[:-9])
@@ -346,6 +355,7 @@ def test_a_checkpoint_of_another_adapter(corpus, run, in_process, builder):
     )
 
 
+@pytest.mark.slow
 def test_a_run_without_an_adapter_has_none_to_write(corpus, in_process, builder, tmp_path):
     train_run(recipe(corpus, None, rounds=1), tmp_path / "run", runtime=in_process, builder=builder)
     refused(lambda: export_adapter(tmp_path / "run", None, False, DataPaths(), "in-process"), "has no adapter")

@@ -391,9 +391,11 @@ def test_bags_behind_frozen_layers():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("frozen", [1, 0])
-def test_a_pretrained_encoder_on_bags(frozen, runtime, capsys, tmp_path):
-    _, result = train_table(encoder_table(frozen), tmp_path / "run", runtime)
+@pytest.mark.parametrize("keys", [{"frozen_layers": 1}, {"adapter": {"kind": "lora", "rank": 4}}, {}])
+def test_a_pretrained_encoder_on_bags(keys, runtime, capsys, tmp_path):
+    table = encoder_table(0)
+    table["model"] |= keys
+    _, result = train_table(table, tmp_path / "run", runtime)
     assert 0 <= result.server_evaluation.metrics["test/auc"] <= 1 and result.chosen == (1, "dev/auc")
     typed = command(capsys, "evaluate", tmp_path / "run", "--split", "dev")
     assert typed.code == 0 and f"{result.server_evaluation.metrics['dev/auc']:.4f}" in typed.out

@@ -22,6 +22,7 @@ from tests.documents_for_tests import (
     MEASURES,
     data_folder,
     document_table,
+    marking_encoder,
     pubtator_block,
     stated,
     train_table,
@@ -320,3 +321,13 @@ def test_a_bad_line_is_named_and_not_shown(capsys, tmp_path):
     typed = command(capsys, "train", recipe, "--out", tmp_path / "out")
     assert HIDDEN not in refusal(typed, path, "line 3") + typed.out
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keys", [{"frozen_layers": 1}, {"adapter": {"kind": "lora", "rank": 4}}])
+def test_fedlcc_with_frozen_layers_and_with_an_adapter(keys, runtime, tmp_path):
+    table = document_table(model=keys, task={"tokenizer": str(marking_encoder(layers=2))})
+    experiment, result = train_table(table, tmp_path / "run", runtime)
+    assert 0 <= result.server_evaluation.metrics["test/f1"] <= 1 and not result.weights.non_trainable
+    start = experiment.model.initial_weights(0)
+    assert not all(np.array_equal(a, b) for a, b in zip(start.trainable, result.weights.trainable, strict=True))
