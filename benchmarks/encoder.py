@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import json
 import statistics
 import tempfile
@@ -23,6 +24,7 @@ from benchmarks.common import in_turn, machine, met, ratio, spread
 from computations import algorithms
 from computations.local_model import LocalModel, split_label
 from tff_re.models import sentence_encoder
+from tff_re.models.adapters import AdapterOptions
 from tff_re.models.inputs import RelationInput
 from tff_re.runtime import open_runtime
 
@@ -56,6 +58,7 @@ class Problem:
       folder: holds the encoder's config.json.
       vocabulary, length, classes: pieces in all, pieces in a text, classes.
       dropout: rate inside of the encoder; None: its configuration's.
+      adapter: what is trained in place of all weights; None: all.
     """
 
     folder: str
@@ -63,18 +66,24 @@ class Problem:
     length: int
     classes: int
     dropout: float | None = None
+    adapter: AdapterOptions | None = None
 
     @property
+    def options(self) -> sentence_encoder.Options:
+        return sentence_encoder.Options(pretrained=False, encoder_dropout=self.dropout, adapter=self.adapter)
+
+    @functools.cached_property
     def inputs(self) -> RelationInput:
-        return RelationInput(self.vocabulary, self.length, self.folder)
+        inputs = RelationInput(self.vocabulary, self.length, self.folder)
+        found = sentence_encoder.precompute(self.options, inputs, 0)
+        return inputs if found is None else found[0]
 
     @property
     def spec(self) -> dict[str, tf.TensorSpec]:
         return {**self.inputs.specs, "y": tf.TensorSpec([None], tf.int32)}
 
     def build(self) -> tf.keras.Model:
-        options = sentence_encoder.Options(pretrained=False, encoder_dropout=self.dropout)
-        return sentence_encoder.build(options, self.inputs, self.classes)
+        return sentence_encoder.build(self.options, self.inputs, self.classes)
 
     def build_logits(self) -> tf.keras.Model:
         """The same with one output, as Keras' and TFF's own losses take it."""
@@ -82,7 +91,8 @@ class Problem:
         return tf.keras.Model(model.input, model.output["logits"])
 
     def local_model(self) -> LocalModel:
-        return LocalModel(self.build, self.spec, self.classes, "classifier")
+        start = sentence_encoder.initialise(self.options, self.inputs)
+        return LocalModel(self.build, self.spec, self.classes, "classifier", initialise=start)
 
     def examples(self, count: int) -> dict[str, np.ndarray]:
         """So many texts of random pieces without padding, two pieces in each mention; see RelationInput."""

@@ -59,10 +59,15 @@ class BagForm(Form):
         logits = plain({name: array for name, array in arrays.items() if name != BAG})["logits"]
         probabilities = BagPooling(inputs.pooling, name="probabilities")({"logits": logits, BAG: arrays[BAG]})
         self.keras_model = tf.keras.Model(arrays, {"probabilities": probabilities}, name=f"{plain.name}_of_bags")
-        self._logits = traced_once(lambda arrays: trained(arrays, training=False)["logits"])
+        served = plain if relation.fixed is not None else trained  # an adapter is merged into its encoder
+        self._logits, as_trained = (
+            traced_once(lambda arrays, model=model: model(arrays, training=False)["logits"])
+            for model in (served, trained)
+        )
         self._classes = plain.output["logits"].shape[-1]
         self.core = self.small_core = self._core_of(self._logits)
-        self.resources = [trained]
+        self._expected = self._core_of(as_trained)
+        self.resources = [served]
 
     @staticmethod
     def check(inputs: BagInput, encoding) -> None:
@@ -107,7 +112,7 @@ class BagForm(Form):
     def probes(self) -> Probes:
         arrays = self.arrays(self._probes)
         given = {name: tf.constant(value) for name, value in arrays.items()}
-        return Probes(arrays, arrays, {DEFAULT_SIGNATURE: arrays}, self.core(given).numpy())
+        return Probes(arrays, arrays, {DEFAULT_SIGNATURE: arrays}, self._expected(given).numpy())
 
     def check_ids(self, keras_model, signatures) -> None:
         stored = relation_encoding_from_json(self.encoding_json).encode(self._probes).arrays
