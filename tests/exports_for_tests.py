@@ -26,6 +26,7 @@ from tests.models.encoders_for_tests import WIDTH, chinese_encoder, encoder
 from tests.relations_for_tests import hard_mentions
 from tff_re import models
 from tff_re.exporting.export_model import export_model
+from tff_re.models.adapters import AdapterOptions
 from tff_re.models.inputs import BagInput, DenseInput, DocumentInput, HiddenInput, PieceInput, RelationInput, TokenInput
 
 LABELS = ("no_relation", "inhibits", "binds")
@@ -113,6 +114,9 @@ def drawn_weights(model) -> SimpleNamespace:
 def _arguments(name, options, inputs, encoding) -> dict[str, Any]:
     options = models.module(name).Options(**options)
     sentences = inputs.sentences if isinstance(inputs, BagInput) else inputs
+    if getattr(options, "adapter", None) is not None:
+        sentences, _ = models.module(name).precompute(options, sentences, 0)
+        inputs = BagInput(sentences, inputs.pooling) if isinstance(inputs, BagInput) else sentences
     model = models.module(name).build(options, sentences, len(LABELS))
     return {
         "model_name": name,
@@ -157,6 +161,15 @@ _MADE = {
     "documents in windows": lambda: _documents(window=16, frozen_layers=1, loss="adaptive_threshold"),
 }
 KINDS = tuple(_MADE)
+
+_LORA = {"adapter": AdapterOptions(rank=4)}
+WITH_LORA = {
+    "word pieces with LoRA": lambda: _relations(**_WITH_ENCODER, **_LORA),
+    "text pieces with LoRA": lambda: _text_pieces(**_LORA),
+    "bags with LoRA": lambda: _relations(**_WITH_ENCODER, pooling="max", **_LORA),
+    "documents with LoRA": lambda: _documents(**_LORA),
+}
+_MADE |= WITH_LORA
 
 
 def arguments(kind: str) -> dict[str, Any]:

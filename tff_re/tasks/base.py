@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -136,7 +137,9 @@ class Prepared:
             return self
         inputs, run = found
         if run is None:
-            return dataclasses.replace(self, inputs=inputs)
+            size = sum(math.prod(shape) for shape in inputs.fixed.shapes) * 4 / 1e6
+            note = f"adapter: {size:.0f} MB of fixed weights are read from files; every layer runs in every step"
+            return dataclasses.replace(self, inputs=inputs, notes=(*self.notes, note))
         server = self.examples.server
         parts = [part for client in self.examples.clients for part in (client.train, client.test)]
         parts += [] if server is None else [server]

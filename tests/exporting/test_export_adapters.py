@@ -1,0 +1,40 @@
+"""An adapter is merged into its encoder where a model is exported, and written alone where that is asked for."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.exports_for_tests import WITH_LORA, arguments, export_of
+from tff_re import models
+
+FAST = "word pieces with LoRA"
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=() if kind == FAST else pytest.mark.slow) for kind in WITH_LORA]
+)
+def test_every_kind_is_merged(kind):
+    """Its forms are compared with the unmerged model as they are written; here with the weights that were given."""
+    folder, given = export_of(kind), arguments(kind)
+    forms = json.loads((folder / "export.json").read_text("utf-8"))["forms"]
+    assert max(forms[name]["difference"] for name in ("model.keras", "saved_model")) <= 1e-5
+    model = tf.keras.models.load_model(folder / "model.keras", compile=False)
+    saved = tf.saved_model.load(str(folder / "saved_model"))
+    for variables in (model.variables, saved.resources):
+        names = [getattr(variable, "name", "") for variable in variables]
+        assert names and not [name for name in names if "lora" in name or "new_rows" in name]
+    module, inputs = models.module(given["model_name"]), getattr(given["inputs"], "sentences", given["inputs"])
+    trained = module.build(given["model_options"], inputs, len(given["label_names"]))
+    for variable, value in zip(trained.trainable_variables, given["weights"].trainable, strict=True):
+        variable.assign(value)
+    whole = module.whole_form(given["model_options"], inputs, trained)
+    products = {
+        part.name: part.product().numpy()
+        for part in whole._flatten_layers()
+        if hasattr(part, "product") and "query" in part.name
+    }
+    assert products and all(np.abs(product).max() > 1e-2 for product in products.values()), "the adapter does something"
