@@ -1,9 +1,9 @@
 """What a federated encoder costs and reaches: all weights, the upper two layers, LoRA, FFA-LoRA and BitFit.
 
-A shipped recipe each of English sentences (ChemProt) and Chinese text (MIE windows), with a real encoder from a folder:
-bytes that a client sends, seconds and memory of a round of 10 clients with 8 batches of 8 each, and F1 after the last. Each way is trained
-in a process of its own, one after the other in one run, with the recipe's seed and one learning rate for all. Frozen
-layers run before the first round; their outputs are what takes memory there.
+FedAvg on English sentences (ChemProt) and Chinese texts (MIE windows), with a real encoder each from a folder: bytes
+that a client sends, seconds and memory of a round of 10 clients with 8 batches of 8 each, and F1 after the last round.
+Each way is trained in a process of its own, one after the other in one run, with one seed and one learning rate for
+all. Frozen layers run before the first round; their outputs are what takes memory there.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def run(rounds: int, out: Path, encoders: dict[str, Path]) -> str:
                 keys = {"frozen_layers": layers + keys["frozen_layers"]}
             with tempfile.TemporaryDirectory() as folder:
                 arguments = (recipe_table(problem, encoder, keys, max(rounds, 3)), Path(folder) / "run")
-                ((_, peak),) = watched(train, arguments, kind, f"{problem}, {way}")
+                ((_, peak),) = watched(train, arguments, kind, f"{problem}, {way}", every=1.0)
                 found[way] = (*outcome(Path(folder) / "run"), peak)
         lines += rows(problem, found)
     return "\n".join(

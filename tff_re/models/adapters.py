@@ -74,8 +74,11 @@ class LowRankDense(tf.keras.layers.Dense):
         self.lora_b = self.add_weight("lora_b", [self.rank, self.units], initializer="zeros")
 
     def call(self, inputs, training=None):
-        low = tf.matmul(self.low_rank_dropout(inputs, training=training), self.lora_a)
-        return super().call(inputs) + self.alpha / self.rank * tf.matmul(low, self.lora_b)
+        # As one product of all rows: a product a text would be slower, and so would its gradient.
+        rows = tf.reshape(self.low_rank_dropout(inputs, training=training), [-1, self.kernel.shape[0]])
+        low = tf.matmul(self.alpha / self.rank * tf.matmul(rows, self.lora_a), self.lora_b)
+        outputs = super().call(inputs)
+        return outputs + tf.reshape(low, tf.shape(outputs))
 
     def product(self) -> tf.Tensor:
         """What is to be added to the kernel, [n, m]."""
