@@ -204,7 +204,7 @@ def _of_sentences(name: str) -> bool:
     return name != "fedlcc" and not name.startswith(("lazy_mil", "mil_"))
 
 
-FAST = ("fedpap", "feded")
+FAST = ("fedpap",)
 
 
 @pytest.mark.parametrize(
@@ -223,6 +223,7 @@ def test_every_algorithm_trains_an_adapter(name, corpus, in_process, builder, tm
     assert any(not np.array_equal(a, b) for a, b in zip(start.trainable, result.weights.trainable, strict=True))
 
 
+@pytest.mark.slow
 def test_both_runtimes_train_the_same(corpus, in_process, runtime, builder, tmp_path):
     results = [
         train_run(recipe(corpus), tmp_path / str(i), runtime=where, builder=builder)[1]

@@ -137,7 +137,7 @@ def test_clients_hold_out_their_share(train_file):
         assert (len(client.train["y"]), len(client.test["y"])) == (8, 2)
     assert labels(prepared, "train") == prepared.counts.train.sum(axis=0).tolist()
     assert np.add(labels(prepared, "train"), labels(prepared, "test")).tolist() == [6] * 5
-    assert prepared.inputs == RelationInput(len(PIECES) + 4, LENGTH, str(encoder(layers=1)), None)
+    assert prepared.inputs == RelationInput(len(PIECES) + 4, LENGTH, str(encoder(layers=1)), new_pieces=4)
     assert prepared.partition.clients == prepare(train_file, test_share=0.2).partition.clients
     assert prepared.partition.clients != prepare(train_file, test_share=0.2, seed=1).partition.clients
 
