@@ -40,7 +40,7 @@ from tff_re.exporting.layout import (
 )
 from tff_re.exporting.places import ExportError
 from tff_re.exporting.quantised import write_tflite
-from tff_re.models.inputs import HiddenInput
+from tff_re.models.inputs import trained_in_parts
 from tff_re.models.keras_files import forget_layer_names, save_keras
 from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD
 
@@ -188,7 +188,7 @@ def _models(form_of: type[Form], model_name, options, inputs, classes: int, weig
     forget_layer_names()
     trained = module.build(options, inputs, classes)
     _assign(trained, weights, "trained")
-    if isinstance(inputs, HiddenInput) or getattr(inputs, "fixed", None) is not None:
+    if trained_in_parts(inputs):
         plain = form_of.plain_whole(module, options, inputs, trained, weights)
         return [module.whole_form(options, inputs, trained), plain]
     plain = form_of.plain(module, options, inputs, classes)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
 from typing import Any, Literal
 
 import attrs
@@ -130,15 +129,13 @@ def local_parts(options: Options) -> dict[str, Any]:
     }
 
 
-initialise, finished, merged = (
-    functools.partial(function, build) for function in (encoders.initialise, encoders.finished, encoders.merged)
-)
+initialise, _precompute, finished, _whole_form = encoders.forms_of(build)
 
 
 def precompute(options: Options, inputs: DocumentInput, seed: int):
     """See `encoders.precompute`. Documents' windows are run through the frozen layers one by one."""
     if isinstance(inputs, HiddenInput) or not options.frozen_layers:
-        return encoders.precompute(build, options, inputs, seed)
+        return _precompute(options, inputs, seed)
     whole = encoders.whole(build, options, inputs, 2, seed).get_layer("encoder")
     lower = _lower_layers(options, inputs, whole)
     window = min(lower.window, inputs.max_length)
@@ -162,7 +159,7 @@ def precompute(options: Options, inputs: DocumentInput, seed: int):
 def whole_form(options: Options, inputs: DocumentInput | HiddenInput, trained: tf.keras.Model) -> tf.keras.Model:
     """See `encoders.whole_form`."""
     if not isinstance(inputs, HiddenInput):
-        return encoders.whole_form(build, options, inputs, trained)
+        return _whole_form(options, inputs, trained)
     whole = encoders.whole(build, options, inputs.pieces, 2, inputs.seed).get_layer("encoder")
     arrays = keras_inputs(inputs.pieces)
     lower = _lower_layers(options, inputs.pieces, whole)

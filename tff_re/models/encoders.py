@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Literal
 
@@ -18,6 +19,7 @@ import tensorflow as tf
 from attrs.validators import ge, optional
 
 from computations.local_model import LABEL, LocalModel
+from computations.randomness import SeededDropout
 from tff_re.errors import UserError
 from tff_re.models import adapter_files
 from tff_re.models.adapters import AdapterOptions, LowRankDense
@@ -33,7 +35,7 @@ from tff_re.models.pretrained import (
     source_of,
     tail_of,
 )
-from tff_re.models.text_layers import keras_inputs
+from tff_re.models.text_layers import TrimRelations, keras_inputs
 from tff_re.settings import BELOW_ONE
 
 Build = Callable[..., tf.keras.Model]
@@ -66,12 +68,8 @@ class EncoderOptions:
             raise ValueError("frozen_layers and adapter exclude each other: an adapter leaves all layers as they are")
 
 
-def last_outputs(options: EncoderOptions, inputs, trimmed: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """The last layer's outputs [B, l, d] for texts, or for what frozen layers made of them.
-
-    Raises:
-      UserError: there is no such encoder, or the options do not fit it.
-    """
+def _last_outputs(options: EncoderOptions, inputs, trimmed: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """The last layer's outputs [B, l, d] for texts, or for what frozen layers made of them."""
     source = source_of(options, pieces_of(inputs))
     config = load_config(source)
     if isinstance(inputs, HiddenInput):
@@ -81,9 +79,39 @@ def last_outputs(options: EncoderOptions, inputs, trimmed: Mapping[str, tf.Tenso
     return layer({name: trimmed[name] for name in (first, "attention_mask")})
 
 
-def initial_stddev(options: EncoderOptions, inputs) -> float:
-    """Of a normal distribution from which the encoder's makers draw new weights."""
-    return getattr(load_config(source_of(options, pieces_of(inputs))), "initializer_range", 0.02)
+def classifier_of(
+    options: EncoderOptions, inputs, num_classes: int, representation: tf.keras.layers.Layer, *, bias: bool, name: str
+) -> tf.keras.Model:
+    """A model of texts: the encoder, a representation h of its outputs, dropout, logits W h (+ b).
+
+    Args:
+      options, inputs, num_classes: of the model; for a HiddenInput it has only what lies above the frozen layers.
+      representation: of the arrays of the inputs and `outputs` [B, l, d]; gives [B, n].
+      bias: whether the classifier has one.
+      name: of the model.
+
+    Raises:
+      UserError: there is no such encoder, or the options do not fit it.
+    """
+    arrays = keras_inputs(inputs)
+    trimmed = TrimRelations(name="trim")(arrays)
+    features = representation({**trimmed, "outputs": _last_outputs(options, inputs, trimmed)})
+    features = SeededDropout(options.dropout, dtype="float32", name="dropout")(features)
+    # As the encoder's makers draw new weights.
+    stddev = getattr(load_config(source_of(options, pieces_of(inputs))), "initializer_range", 0.02)
+    logits = tf.keras.layers.Dense(
+        num_classes,
+        use_bias=bias,
+        kernel_initializer=tf.keras.initializers.TruncatedNormal(stddev=stddev),
+        dtype="float32",
+        name="classifier",
+    )(features)
+    return tf.keras.Model(arrays, {"logits": logits, "features": features}, name=name)
+
+
+def forms_of(build: Build) -> tuple[Callable, ...]:
+    """`initialise`, `precompute`, `finished` and `whole_form` of the model that `build` makes."""
+    return tuple(functools.partial(function, build) for function in (initialise, precompute, finished, whole_form))
 
 
 def adapter_arguments(options: EncoderOptions, inputs) -> dict:
@@ -176,18 +204,15 @@ def precompute(build: Build, options: EncoderOptions, inputs, seed: int):
     """
     if isinstance(inputs, HiddenInput) or inputs.fixed is not None:
         return None
-    if options.adapter is not None:
-        encoder = whole(build, options, inputs, 2, seed).get_layer("encoder")
-        if options.adapter.path is not None:
-            adapter_files.assign_encoder(options.adapter.path, encoder)
-        fixed = FixedWeights.write(
-            encoder.fixed_values(),
-            [variable.numpy() for variable in encoder.trainable_variables],
-        )
-        return dataclasses.replace(inputs, fixed=fixed), None
-    if not options.frozen_layers:
+    if options.adapter is None and not options.frozen_layers:
         return None
     encoder = whole(build, options, inputs, 2, seed).get_layer("encoder")
+    if options.adapter is not None:
+        if options.adapter.path is not None:
+            adapter_files.assign_encoder(options.adapter.path, encoder)
+        start = [variable.numpy() for variable in encoder.trainable_variables]
+        fixed = FixedWeights.write(encoder.fixed_values(), start)
+        return dataclasses.replace(inputs, fixed=fixed), None
 
     def run(arrays):
         hidden = hidden_states(encoder, arrays, options.frozen_layers)
@@ -198,13 +223,13 @@ def precompute(build: Build, options: EncoderOptions, inputs, seed: int):
 
 def finished(build: Build, options: EncoderOptions, inputs, num_classes: int, weights) -> tf.keras.Model:
     """The whole model of what was trained, in float32 throughout: takes pieces, and has no adapter but its effect."""
-    if isinstance(inputs, HiddenInput):
-        complete = whole(build, options, inputs.pieces, num_classes, inputs.seed)
-    else:
-        complete = _with_fixed_weights(build, options, inputs, num_classes)
+    if options.adapter is not None:
+        adapted = _with_fixed_weights(build, options, inputs, num_classes, weights.trainable)
+        return _merged(build, options, inputs, adapted)
+    complete = whole(build, options, inputs.pieces, num_classes, inputs.seed)
     for variable, value in zip(complete.trainable_variables, weights.trainable, strict=True):
         variable.assign(value)
-    return complete if options.adapter is None else merged(build, options, inputs, complete)
+    return complete
 
 
 def whole_form(build: Build, options: EncoderOptions, inputs, trained: tf.keras.Model) -> tf.keras.Model:
@@ -214,10 +239,8 @@ def whole_form(build: Build, options: EncoderOptions, inputs, trained: tf.keras.
     process but for values that lie between two of these numbers; `finished` computes the same in float32 throughout.
     """
     if options.adapter is not None:
-        complete = _with_fixed_weights(build, options, inputs, trained.output["logits"].shape[-1])
-        for variable, value in zip(complete.trainable_variables, trained.trainable_variables, strict=True):
-            variable.assign(value)
-        return complete
+        classes = trained.output["logits"].shape[-1]
+        return _with_fixed_weights(build, options, inputs, classes, trained.trainable_variables)
     if not isinstance(inputs, HiddenInput):
         return trained
     encoder = whole(build, options, inputs.pieces, 2, inputs.seed).get_layer("encoder")
@@ -241,7 +264,7 @@ def whole_form(build: Build, options: EncoderOptions, inputs, trained: tf.keras.
     return tf.keras.Model(arrays, outputs, name=trained.name)
 
 
-def merged(build: Build, options: EncoderOptions, inputs, adapted: tf.keras.Model) -> tf.keras.Model:
+def _merged(build: Build, options: EncoderOptions, inputs, adapted: tf.keras.Model) -> tf.keras.Model:
     """A model without an adapter that computes what one with an adapter does; `adapted` as `whole_form` gives it."""
     plain = build(
         attrs.evolve(options, adapter=None),
@@ -274,9 +297,11 @@ def whole(build: Build, options: EncoderOptions, inputs, num_classes: int, seed:
     return local.keras_model(local.initial_weights(seed))
 
 
-def _with_fixed_weights(build: Build, options: EncoderOptions, inputs, num_classes: int) -> tf.keras.Model:
-    """The whole model with an adapter in variables, the fixed ones with their values."""
+def _with_fixed_weights(build: Build, options: EncoderOptions, inputs, num_classes: int, trained) -> tf.keras.Model:
+    """The whole model with an adapter in variables, with the fixed values and the `trained` ones."""
     complete = build(options, dataclasses.replace(inputs, fixed=None), num_classes)
     for variable, value in zip(complete.get_layer("encoder").fixed_variables, inputs.fixed.arrays(), strict=True):
         variable.assign(np.asarray(value))
+    for variable, value in zip(complete.trainable_variables, trained, strict=True):
+        variable.assign(value)
     return complete

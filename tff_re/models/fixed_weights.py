@@ -121,7 +121,7 @@ tf.register_tensor_conversion_function(FixedVariable, _to_tensor)
 
 
 class VariableMaker:
-    """Makes an encoder's variables: trained ones by their name, fixed ones from files where there are such.
+    """Makes an encoder's variables: trained ones by their name, fixed ones from files where these are given.
 
     Attributes:
       fixed: the variables that are not trained, in the order in which they were made.
@@ -167,7 +167,12 @@ def sort_weights(layer: tf.keras.layers.Layer, trained: Callable[[str], bool]) -
 
 def is_fixed(variable) -> bool:
     """Whether a layer's weight is a file, in reduced precision or not."""
-    return isinstance(getattr(variable, "_variable", variable), FixedVariable)
+    return isinstance(unwrapped(variable), FixedVariable)
+
+
+def unwrapped(variable):
+    """The variable that Keras wraps where layers compute in another precision; else the variable."""
+    return getattr(variable, "_variable", variable)
 
 
 def leaf_name(variable) -> str:

@@ -181,6 +181,11 @@ class DocumentInput:
         }
 
 
+def trained_in_parts(inputs) -> bool:
+    """Whether the model in training is a part of the whole: behind frozen layers, or beside fixed weights."""
+    return isinstance(inputs, HiddenInput) or getattr(inputs, "fixed", None) is not None
+
+
 def pieces_of(inputs):
     """The word pieces of inputs, before any frozen layers."""
     return inputs.pieces if isinstance(inputs, HiddenInput) else inputs

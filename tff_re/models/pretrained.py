@@ -21,7 +21,7 @@ from transformers.utils import logging as transformers_logging
 from computations.randomness import SeededDropout
 from tff_re.errors import UserError
 from tff_re.models.adapters import LOW_RANK, NEW_ROWS, AdapterOptions, WithNewRows, add_low_rank, trained_by
-from tff_re.models.fixed_weights import FixedWeights, VariableMaker, leaf_name, sort_weights
+from tff_re.models.fixed_weights import FixedWeights, VariableMaker, leaf_name, sort_weights, unwrapped
 
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "tf_model.h5", "tf_model.h5.index.json")
 """What can be read without PyTorch and without unpickling."""
@@ -240,7 +240,9 @@ class PieceEncoder(tf.keras.layers.Layer):
         values = [variable.numpy() for variable in self.fixed_variables]
         if self._count_new:
             matrix = self.main.embeddings.weight.matrix
-            (place,) = (i for i, variable in enumerate(self.fixed_variables) if _inner(variable) is _inner(matrix))
+            (place,) = (
+                i for i, variable in enumerate(self.fixed_variables) if unwrapped(variable) is unwrapped(matrix)
+            )
             values[place][self._first_new : self._first_new + self._count_new] = 0
         return values
 
@@ -251,11 +253,6 @@ class PieceEncoder(tf.keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), **self._settings}
-
-
-def _inner(variable):
-    """What Keras wraps where layers compute in another precision."""
-    return getattr(variable, "_variable", variable)
 
 
 def seed_dropout(layer: tf.keras.layers.Layer, rate: float | None) -> None:

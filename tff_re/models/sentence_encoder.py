@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Literal
 
 import attrs
 import tensorflow as tf
 
-from computations.randomness import SeededDropout
 from tff_re.models import encoders
 from tff_re.models.encoders import EncoderOptions
 from tff_re.models.inputs import HiddenInput, RelationInput
-from tff_re.models.text_layers import TrimRelations, keras_inputs
 
 TAKES = (RelationInput,)
 
@@ -38,21 +35,10 @@ def build(options: Options, inputs: RelationInput | HiddenInput, num_classes: in
     Raises:
       UserError: there is no such encoder, or the options do not fit it.
     """
-    arrays = keras_inputs(inputs)
-    trimmed = TrimRelations(name="trim")(arrays)
-    outputs = encoders.last_outputs(options, inputs, trimmed)
-    features = MentionFeatures(options.representation, dtype="float32", name="mentions")(
-        {**trimmed, "outputs": outputs}
+    representation = MentionFeatures(options.representation, dtype="float32", name="mentions")
+    return encoders.classifier_of(
+        options, inputs, num_classes, representation, bias=options.bias, name="sentence_encoder"
     )
-    features = SeededDropout(options.dropout, dtype="float32", name="dropout")(features)
-    logits = tf.keras.layers.Dense(
-        num_classes,
-        use_bias=options.bias,
-        kernel_initializer=tf.keras.initializers.TruncatedNormal(stddev=encoders.initial_stddev(options, inputs)),
-        dtype="float32",
-        name="classifier",
-    )(features)
-    return tf.keras.Model(arrays, {"logits": logits, "features": features}, name="sentence_encoder")
 
 
 def build_plain(options: Options, inputs: RelationInput | HiddenInput, num_classes: int) -> tf.keras.Model:
@@ -60,16 +46,7 @@ def build_plain(options: Options, inputs: RelationInput | HiddenInput, num_class
     return build(options, inputs, num_classes)
 
 
-initialise, precompute, finished, whole_form, merged = (
-    functools.partial(function, build)
-    for function in (
-        encoders.initialise,
-        encoders.precompute,
-        encoders.finished,
-        encoders.whole_form,
-        encoders.merged,
-    )
-)
+initialise, precompute, finished, whole_form = encoders.forms_of(build)
 
 
 @tf.keras.utils.register_keras_serializable("tff_re")

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Literal
 
 import attrs
 import tensorflow as tf
 
-from computations.randomness import SeededDropout
 from tff_re.models import encoders
 from tff_re.models.encoders import EncoderOptions
 from tff_re.models.inputs import HiddenInput, PieceInput
-from tff_re.models.text_layers import TrimRelations, keras_inputs
 
 TAKES = (PieceInput,)
 
@@ -34,18 +31,8 @@ def build(options: Options, inputs: PieceInput | HiddenInput, num_classes: int) 
     Raises:
       UserError: there is no such encoder, or the options do not fit it.
     """
-    arrays = keras_inputs(inputs)
-    trimmed = TrimRelations(name="trim")(arrays)
-    outputs = encoders.last_outputs(options, inputs, trimmed)
-    features = TextFeatures(options.pooling, dtype="float32", name="text")({**trimmed, "outputs": outputs})
-    features = SeededDropout(options.dropout, dtype="float32", name="dropout")(features)
-    logits = tf.keras.layers.Dense(
-        num_classes,
-        kernel_initializer=tf.keras.initializers.TruncatedNormal(stddev=encoders.initial_stddev(options, inputs)),
-        dtype="float32",
-        name="classifier",
-    )(features)
-    return tf.keras.Model(arrays, {"logits": logits, "features": features}, name="text_encoder")
+    representation = TextFeatures(options.pooling, dtype="float32", name="text")
+    return encoders.classifier_of(options, inputs, num_classes, representation, bias=True, name="text_encoder")
 
 
 def build_plain(options: Options, inputs: PieceInput | HiddenInput, num_classes: int) -> tf.keras.Model:
@@ -53,16 +40,7 @@ def build_plain(options: Options, inputs: PieceInput | HiddenInput, num_classes:
     return build(options, inputs, num_classes)
 
 
-initialise, precompute, finished, whole_form, merged = (
-    functools.partial(function, build)
-    for function in (
-        encoders.initialise,
-        encoders.precompute,
-        encoders.finished,
-        encoders.whole_form,
-        encoders.merged,
-    )
-)
+initialise, precompute, finished, whole_form = encoders.forms_of(build)
 
 
 @tf.keras.utils.register_keras_serializable("tff_re")

@@ -10,6 +10,7 @@ import numpy as np
 from computations.local_model import assign_weights
 from tff_re import models
 from tff_re.errors import UserError
+from tff_re.models.inputs import trained_in_parts
 from tff_re.models.keras_files import forget_layer_names, save_keras
 from tff_re.models.text_layers import forget_initial_values
 from tff_re.report.documents import write_documents
@@ -108,7 +109,7 @@ def keras_model(experiment: Experiment, weights):
     choice, prepared = experiment.recipe.model, experiment.prepared
     module, num_classes = models.module(choice.name), len(prepared.label_names)
     forget_layer_names()
-    if prepared.has_fixed_weights:
+    if trained_in_parts(prepared.inputs):
         return module.finished(choice.options, prepared.inputs, num_classes, weights)
     model = module.build_plain(choice.options, prepared.inputs, num_classes)
     assign_weights(model, weights)

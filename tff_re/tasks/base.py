@@ -116,11 +116,6 @@ class Prepared:
         sample_of = {sample.sample_id: sample for corpus in self.corpora for sample in corpus.samples}
         return [sample_of[i] for client in self.partition.clients.values() for i in getattr(client, split)]
 
-    @property
-    def has_fixed_weights(self) -> bool:
-        """Whether the model in training is a part of the whole: behind frozen layers, or beside fixed weights."""
-        return isinstance(self.inputs, HiddenInput) or getattr(self.inputs, "fixed", None) is not None
-
     def precomputed(self, model: Choice, seed: int) -> Prepared:
         """These data with what stays as it is in training: outputs of frozen layers, an adapter's fixed weights.
 
