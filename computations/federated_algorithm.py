@@ -53,6 +53,7 @@ True
 from __future__ import annotations
 
 import collections
+import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -64,6 +65,16 @@ from computations.local_model import LocalModel
 
 
 @dataclass(frozen=True)
+class Parts:
+    """What `compose` made an algorithm of; see its arguments."""
+
+    client_work: ClientWork
+    aggregator: tff.aggregators.WeightedAggregationFactory
+    finalizer: tff.learning.templates.FinalizerProcess
+    distributor: tff.learning.templates.DistributionProcess | None = None
+
+
+@dataclass(frozen=True)
 class FederatedAlgorithm:
     """An algorithm as computations.
 
@@ -72,7 +83,7 @@ class FederatedAlgorithm:
       initialize: (weights@SERVER -> state@SERVER); `state.weights` are the global weights.
       next: (<state=@SERVER, clients=@CLIENTS[, client_state=@CLIENTS][, server=@SERVER]> -> <state=@SERVER[,
         client_state=@CLIENTS], metrics=@SERVER>), called as next(state, clients, ...).
-      client_work: its `client_state_type` is the type of the client state, or None.
+      parts: what it is composed of, for `recompose`.
       server_type: type of `server`, <examples=E, seed=int32[2]>, the labelled examples that the server itself holds and
         the seed of its training; None: it needs none.
       bag_pooling: how the model scores a bag of sentences, see `bag_evaluation.build_bag_scores`; not used where
@@ -82,9 +93,14 @@ class FederatedAlgorithm:
     model: LocalModel
     initialize: tff.Computation
     next: tff.Computation
-    client_work: ClientWork
+    parts: Parts
     server_type: tff.Type | None = None
     bag_pooling: str = "max"
+
+    @property
+    def client_work(self) -> ClientWork:
+        """What the clients do in a round; its `client_state_type` is the type of the client state, or None."""
+        return self.parts.client_work
 
     @cached_property
     def get_model_weights(self) -> tff.Computation:
@@ -196,6 +212,16 @@ def compose(
         result["metrics"] = metrics
         return result
 
-    return FederatedAlgorithm(
-        model=model, initialize=initialize, next=one_round, client_work=client_work, server_type=server_type
-    )
+    parts = Parts(client_work, aggregator, finalizer, distributor)
+    return FederatedAlgorithm(model=model, initialize=initialize, next=one_round, parts=parts, server_type=server_type)
+
+
+def recompose(algorithm: FederatedAlgorithm, **parts) -> FederatedAlgorithm:
+    """The algorithm with other parts, named as in `Parts`, e.g. its aggregator behind clipping.
+
+    Raises:
+      CompositionError: as `compose`.
+    """
+    changed = dataclasses.replace(algorithm.parts, **parts)
+    composed = compose(algorithm.model, **vars(changed))
+    return dataclasses.replace(composed, bag_pooling=algorithm.bag_pooling)

@@ -21,7 +21,7 @@ FLOORS = {
     ),
     "computations": (
         "errors local_model native_form randomness ranges registry",
-        "bags inference traffic",
+        "bags inference privacy traffic",
         "aggregators bag_evaluation document_evaluation evaluation",
         "client_work",
         "federated_algorithm server_updates",

@@ -8,7 +8,7 @@ import typing
 
 import attrs
 
-from tff_re.recipes.reading import EvaluationOptions, TrainingOptions, choices
+from tff_re.recipes.reading import OPTIONAL_TABLES, EvaluationOptions, TrainingOptions, choices
 from tff_re.settings import REQUIRED, keys, range_of
 
 HEADER = """# Every key of a recipe
@@ -30,6 +30,8 @@ def markdown() -> str:
             lines += [f'### {section}.name = "{name}"', "", *_table(cls)]
     for section, cls in (("training", TrainingOptions), ("evaluation", EvaluationOptions)):
         lines += [f"## [{section}]", "", *_table(cls)]
+    for section, options in OPTIONAL_TABLES.items():
+        lines += [f"## [{section}]", "", "May be left out.", "", *_table(options())]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -9,6 +9,7 @@ import sys
 import unicodedata
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import attrs
 from attrs.validators import and_, ge, gt, le, optional
@@ -63,7 +64,11 @@ class EvaluationOptions:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A resolved recipe: every option has its value. `client_model`: the clients' where it is not the server's."""
+    """A resolved recipe: every option has its value.
+
+    `client_model`: the clients' where it is not the server's. The tables of `OPTIONAL_TABLES` are None where they are
+    left out.
+    """
 
     name: str
     source: str
@@ -77,6 +82,8 @@ class Recipe:
     evaluation: EvaluationOptions
     published: dict[str, float] = field(default_factory=dict)
     client_model: Choice | None = None
+    privacy: Any | None = None
+    aggregation: Any | None = None
 
     def to_toml(self) -> str:
         """The resolved recipe as a recipe file."""
@@ -87,6 +94,7 @@ class Recipe:
             if (choice := getattr(self, section)) is not None:
                 table[section] = {"name": choice.name, **to_table(choice.options)}
         table |= {"training": to_table(self.training), "evaluation": to_table(self.evaluation)}
+        table |= {name: to_table(own) for name in OPTIONAL_TABLES if (own := getattr(self, name)) is not None}
         return tomli_w.dumps(table | ({"published": dict(self.published)} if self.published else {}))
 
 
@@ -196,6 +204,11 @@ def resolve(table: dict, source: str, overrides: tuple[str, ...] = (), seed: int
         evaluation=structure(EvaluationOptions, table.get("evaluation", {}), section="evaluation", source=source),
         published={k: float(v) for k, v in published.items()},
         client_model=_choice(table, "client_model", source) if "client_model" in table else None,
+        **{
+            name: structure(options(), table[name], section=name, source=source)
+            for name, options in OPTIONAL_TABLES.items()
+            if name in table
+        },
     )
 
 
@@ -294,5 +307,20 @@ def _partitioners() -> dict:
 
     return {name: lambda name=name: PARTITIONERS[name] for name in PARTITIONERS}
 
+
+def _privacy() -> type:
+    from computations.privacy.options import PrivacyOptions
+
+    return PrivacyOptions
+
+
+def _aggregation() -> type:
+    from computations.aggregators.options import AggregationOptions
+
+    return AggregationOptions
+
+
+OPTIONAL_TABLES = {"privacy": _privacy, "aggregation": _aggregation}
+"""Table of a recipe -> its class of options, of the tables that may be left out."""
 
 _OPTIONS = {"task": _tasks, "model": _models, "algorithm": _algorithms, "partition": _partitioners}

@@ -89,7 +89,8 @@ class ExperimentBuilder:
         require_room_for_model(_of(recipe, _weight_bytes, recipe, model), of, trains=trains)
         form = _form(prepared)
         options = _with_counts(recipe, trainable, prepared)
-        key = (recipe.model, recipe.client_model, recipe.algorithm.name, options, form)
+        around = (recipe.privacy, recipe.aggregation)
+        key = (recipe.model, recipe.client_model, recipe.algorithm.name, options, around, form)
         if key not in self._computations:
             of_clients = () if recipe.client_model is None else (_client_model(recipe, prepared),)
             algorithm = _of(recipe, algorithms.find(recipe.algorithm.name).build, model, options, *of_clients)

@@ -1,0 +1,40 @@
+"""The keys of a recipe's table [privacy]."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from attrs import field
+from attrs.validators import and_, gt, lt, optional
+
+from computations.ranges import NOT_NEGATIVE, POSITIVE, options_class
+
+_INSIDE = and_(gt(0), lt(1))
+
+
+@options_class
+class PrivacyOptions:
+    """Attributes:
+    unit: whose presence the guarantee hides: a `client`, an `example`, or a `group` of a client's examples with one id.
+    clip: largest L2 norm of what one unit contributes; with clip_quantile the bound of the first round.
+    clip_quantile: the bound follows this quantile of the clients' norms, estimated privately; not set: it is fixed.
+    mechanism: `gaussian`: independent noise in every round; `tree`: noise of tree aggregation, for `unit = "client"`.
+    noise_multiplier: standard deviation of the noise over the sensitivity.
+    epsilon: in place of noise_multiplier: the noise is calibrated so that all rounds together spend so much. Beside
+      it: the run stops before a round that would spend more.
+    delta: of the guarantee (epsilon, delta); well below one over the number of units.
+    normaliser: attention alone: the number c that a client sends beside its update, for the normaliser; clip if not
+      set.
+    noise_seed: `run`: noise from the run's seed, so that a simulation can be repeated; `system`: from the operating
+      system's randomness, which is never written; `file:PATH`: from a secret file's bytes.
+    """
+
+    unit: Literal["client", "example", "group"] = "client"
+    clip: float = field(default=1.0, validator=POSITIVE)
+    clip_quantile: float | None = field(default=None, validator=optional(_INSIDE))
+    mechanism: Literal["gaussian", "tree"] = "gaussian"
+    noise_multiplier: float | None = field(default=None, validator=optional(NOT_NEGATIVE))
+    epsilon: float | None = field(default=None, validator=optional(POSITIVE))
+    delta: float = field(default=1e-5, validator=_INSIDE)
+    normaliser: float | None = field(default=None, validator=optional(POSITIVE))
+    noise_seed: str = "run"
