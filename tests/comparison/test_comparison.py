@@ -24,6 +24,7 @@ from tests.upper_floors import (
     write_json,
     write_recipe,
 )
+from tff_re.comparison import report
 from tff_re.comparison.outcome import Outcome, compare
 from tff_re.comparison.report import write_report
 from tff_re.comparison.statistics import explain_gain
@@ -427,6 +428,23 @@ def test_entries_on_different_data_have_a_row_each(tmp_path):
     rows, _ = reported(made, tmp_path)
     assert list(rows) == ["A", "B", "ceiling, A", "ceiling, B"]
     assert float(rows["ceiling, B"]["test/accuracy_best_mean"]) == pytest.approx(0.9)
+
+
+def test_final_values_are_drawn_over_a_setting(tmp_path, monkeypatch):
+    made = {name: referenced(1.0, {0: 0.7, 1: 0.7}) for name in ("A, 1", "A, 2", "B")}
+    made["A, 2"] = {s: Outcome([{"round": 1.0, "test/accuracy": 0.5 + 0.2 * s}], 1.0, 1, 1) for s in (0, 1)}
+    entries = (Entry("A, 1", None, line="A", at="1"), Entry("A, 2", None, line="A", at="2"), Entry("B", None))
+    suite = Suite(title="T", command="c", seeds=(0, 1), metrics=("test/accuracy",), entries=entries, over="epsilon")
+    drawn = []
+    monkeypatch.setattr(report, "over_values", lambda path, lines, *labels: drawn.append((lines, labels)) or [path])
+    write_report(suite, made, tmp_path)
+    ((lines, labels),) = drawn
+    half = 12.7062 * 0.1  # of 0.5 and 0.7: t with one degree of freedom, standard error 0.1
+    (first, second) = lines.pop("A")
+    assert not lines and first == ("1", 0.5, 0.5, 0.5)
+    assert second[0] == "2" and second[1:] == pytest.approx((0.6, 0.6 - half, 0.6 + half), abs=1e-4)
+    assert labels == ("epsilon", "test/accuracy, final", "T")
+    assert "over epsilon](comparison-test-accuracy-over.png)" in (tmp_path / "comparison.md").read_text("utf-8")
 
 
 def test_local_steps_are_summed_over_the_rounds(tmp_path):

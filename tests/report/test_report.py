@@ -9,7 +9,7 @@ from rich.console import Console
 
 from datasets.errors import DataError
 from datasets.partition import LabelCounts
-from tff_re.report.plots import confusion_png, curves, partition_heatmap, run_curves
+from tff_re.report.plots import confusion_png, curves, over_values, partition_heatmap, run_curves
 from tff_re.report.tables import partition_table
 
 
@@ -45,6 +45,13 @@ def test_curves(tmp_path):
     curves(path, {"A": points, "B": points, "C": alone}, "accuracy")
     assert path.read_bytes() != with_controls  # a control looks different
     pixels(path)
+
+
+def test_a_metric_over_a_setting(tmp_path):
+    path = tmp_path / "over.png"
+    lines = {"A": [("1", 0.5, 0.4, 0.6), ("2", 0.6, 0.6, 0.6)], "B": [("2", 0.7, 0.6, 0.8)]}
+    assert over_values(path, lines, "ε", "accuracy", "Title") == [path]
+    assert pixels(path)[0] > 600
 
 
 def test_run_curves(tmp_path):

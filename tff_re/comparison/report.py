@@ -12,7 +12,7 @@ from rich.text import Text
 
 from datasets.files import write_atomically
 from tff_re.comparison.outcome import Outcome
-from tff_re.comparison.statistics import MetricSummary, explain_gain
+from tff_re.comparison.statistics import MetricSummary, explain_gain, t_interval
 from tff_re.comparison.suite import Entry, Suite, slug
 from tff_re.comparison.tables import (
     ComparisonRow,
@@ -22,7 +22,7 @@ from tff_re.comparison.tables import (
     comparison_markdown,
     comparison_rich,
 )
-from tff_re.report.plots import curves
+from tff_re.report.plots import curves, over_values
 from tff_re.report.precision_recall import precision_recall_png, precision_recall_table
 from tff_re.report.similarity import rank_correlations, similarity_figure
 from tff_re.runs.folder import permissions
@@ -70,6 +70,10 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
             controls = [entry.title for entry in entries if entry.control]
             files += curves(picture, series, metric, group or suite.title, controls=controls)
             markdown += [f"![{metric} over the rounds]({picture.name})", ""]
+            if suite.over and (lines := _lines(rows, entries, metric)):
+                picture = out / f"{stem}-{metric.replace('/', '-')}-over.png"
+                files += over_values(picture, lines, suite.over, f"{metric}, final", group or suite.title)
+                markdown += [f"![{metric} over {suite.over}]({picture.name})", ""]
         ranked = {e.title: [o.precision_recall for o in outcomes[e.name].values()] for e in entries}
         if all(points is not None for seeds in ranked.values() for points in seeds):
             picture = out / f"{stem}-precision-recall.png"
@@ -118,6 +122,17 @@ def _row(suite: Suite, entry: Entry, outcomes: dict[int, Outcome]) -> Comparison
         steps=statistics.fmean(steps) if suite.steps and None not in steps else None,
         control=entry.control,
     )
+
+
+def _lines(rows: list[ComparisonRow], entries: list[Entry], metric: str) -> dict[str, list[tuple]]:
+    """Line -> (at, mean, low, high) of the entries with a place in the picture: final values, 95 % intervals (t)."""
+    lines: dict[str, list[tuple]] = {}
+    for row, entry in zip(rows, entries, strict=False):
+        if entry.at and metric in row.metrics:
+            values = list(row.metrics[metric].final.values())
+            low, high = t_interval(values) if len(values) > 1 else (values[0], values[0])
+            lines.setdefault(entry.line or entry.title, []).append((entry.at, statistics.fmean(values), low, high))
+    return lines
 
 
 def _kind(metric: str) -> dict[str, bool]:

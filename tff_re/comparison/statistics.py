@@ -35,6 +35,17 @@ def mean_std(values: Sequence[float]) -> tuple[float, float | None]:
     return mean, statistics.stdev(values) if math.isfinite(mean) else math.nan
 
 
+def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
+    """The interval of the mean over seeds from Student's t; without bounds for fewer than two values."""
+    mean, std = mean_std(values)
+    if std is None:
+        return -math.inf, math.inf
+    from scipy.stats import t
+
+    half = t.ppf((1 + level) / 2, len(values) - 1) * std / len(values) ** 0.5
+    return mean - half, mean + half
+
+
 @dataclass(frozen=True)
 class MetricSummary:
     """One metric of one algorithm, a number for each seed.

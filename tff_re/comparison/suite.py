@@ -26,6 +26,7 @@ class EntryOptions:
     unread: keys that the entry does not take where --set gives them, such as the tokenizer of a model of words.
     control: not a published method but a control of one.
     published: metric -> what the paper reports.
+    line, at: its line and its place along the axis in the picture over `over`, e.g. a method and its epsilon.
     """
 
     name: str
@@ -36,6 +37,8 @@ class EntryOptions:
     unread: tuple[str, ...] = ()
     control: bool = False
     published: dict[str, float] = field(default_factory=dict)
+    line: str = ""
+    at: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +69,7 @@ class SuiteOptions:
     median: whether the table has the medians over the seeds, too.
     classes: whether there is a table of F1 by class, at the end of the runs.
     steps: whether the table says how many local steps all clients took together, over all rounds.
+    over: what the entries' `at` is: then each table has a picture of its metrics over it.
     """
 
     title: str
@@ -81,17 +85,21 @@ class SuiteOptions:
     median: bool = False
     classes: bool = False
     steps: bool = False
+    over: str = ""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A row: its name, its recipe for a seed, its table, whether it is a control, and the published values."""
+    """A row: its name, its recipe for a seed, its table, whether it is a control, the published values, and its line
+    and place in the picture over the suite's `over`."""
 
     name: str
     recipe_for: Callable[[int], Recipe]
     group: str = ""
     control: bool = False
     published: dict[str, float] = field(default_factory=dict)
+    line: str = ""
+    at: str = ""
 
     @property
     def title(self) -> str:
@@ -239,7 +247,7 @@ def _suite_entry(options: SuiteOptions, entry: EntryOptions, source: str, overri
             reading.apply_override(table, override)
         return reading.resolve(table, f"{source}, entry '{entry.name}'", given, seed)
 
-    return Entry(entry.name, recipe_for, entry.group, entry.control, dict(entry.published))
+    return Entry(entry.name, recipe_for, entry.group, entry.control, dict(entry.published), entry.line, entry.at)
 
 
 def slug(name: str) -> str:

@@ -160,6 +160,47 @@ def curves(
     return save_png(figure, path)
 
 
+def over_values(
+    path: str | os.PathLike,
+    lines: Mapping[str, Sequence[tuple[str, float, float, float]]],
+    xlabel: str,
+    ylabel: str,
+    title: str = "",
+) -> list[Path]:
+    """A metric over the values of a setting, which stand at equal distances in the order of their first appearance.
+
+    Args:
+      path: The PNG file.
+      lines: Line to points (value, mean, low, high); bars go from low to high.
+      xlabel: The setting.
+      ylabel: The metric.
+      title: Above the picture.
+    """
+    names, font = shown_names(list(lines), "line")
+    figure, axes = line_axes(title, xlabel, ylabel)
+    values = list(dict.fromkeys(point[0] for points in lines.values() for point in points))
+    for number, points in enumerate(lines.values()):
+        at, *numbers = zip(*sorted(points, key=lambda point: values.index(point[0])), strict=True)
+        mean, low, high = np.array(numbers, float)
+        # Side by side, so that bars do not cover each other.
+        places = [values.index(value) + 0.06 * (number - (len(lines) - 1) / 2) for value in at]
+        axes.errorbar(
+            places,
+            mean,
+            yerr=np.stack([mean - low, high - mean]),
+            color=COLOURS[number % len(COLOURS)],
+            marker=MARKERS[number % len(MARKERS)],
+            markersize=5,
+            linewidth=1.3,
+            elinewidth=1,
+            capsize=2,
+        )
+    axes.set_xticks(range(len(values)), values)
+    axes.grid(axis="y", color="#E5E5E5", linewidth=0.6)
+    side_legend(axes, axes.containers, [name or " " for name in names], font, "bars: 95 % interval over seeds (t)")
+    return save_png(figure, path)
+
+
 def run_curves(path: str | os.PathLike, rows: Sequence[Mapping[str, Any]], title: str = "") -> list[Path]:
     """Loss and accuracy (of a ranking its area, of a threshold its F1) of one run over its rounds, in two panels.
 
