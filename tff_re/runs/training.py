@@ -94,7 +94,8 @@ def train(
     """
     recipe = experiment.recipe
     ids, examples = arranged(experiment, "train")
-    test, on_train = Evaluator(experiment, "test"), Evaluator(experiment, "train")
+    test = Evaluator(experiment, "test")
+    on_train = Evaluator(experiment, "train") if recipe.evaluation.train_split else None
     initial_state_of = experiment.algorithm.client_work.initial_client_state
     server_evaluator = None if experiment.scoring is None else ServerEvaluator(experiment)
     selection = None if experiment.selection is None else SelectionEvaluator(experiment)
@@ -129,7 +130,7 @@ def train(
                 if not test.empty:
                     evaluation = call(test, weights)
                     metrics.update({f"test/{name}": value for name, value in evaluation.metrics.items()})
-                if recipe.evaluation.train_split:
+                if on_train is not None:
                     on_all = call(on_train, weights).metrics
                     metrics.update({f"train/{name}": on_all[name] for name in recorded_of_train(on_all)})
                 if server_evaluator is not None:
