@@ -152,7 +152,7 @@ def _character_table(normalizer_form: str) -> CharacterTable:
         normalized = normalizer.normalize_str(between.join(given)).split(between)
         if not any(normalized):
             continue
-        if normalized == given and len(splitter.pre_tokenize_str("".join(given))) == 1:  # most pages: one word's letters
+        if normalized == given and len(splitter.pre_tokenize_str("".join(given))) == 1:  # most pages: letters alone
             entries[start : start + PAGE] = numbers.setdefault(((0, LETTER),), len(numbers))
             continue
         # Each character between two letters: in one word with them, in none, or a third one.

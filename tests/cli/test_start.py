@@ -26,7 +26,8 @@ from tests.upper_floors import (
 CHATTER = re.compile(r"tensorflow/|TensorFlow|TF-TRT|oneDNN|CUDA|cuda|WARNING|INFO|absl|Traceback|Deprecat|Warning")
 
 
-@pytest.mark.parametrize("interrupted", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow  # a process that is killed is watched in tests/runs/test_resume.py
+@pytest.mark.parametrize("interrupted", [True, False])
 def test_training_as_a_user_sees_it(interrupted, tmp_path):
     corpus = write_json(tmp_path / "corpus.json", consultations())
     # Words, since jieba has things to say as well.

@@ -34,9 +34,12 @@ from tff_re.exporting.kinds.relations import span_inputs
 from tff_re.exporting.prediction import load_export
 from tff_re.exporting.predictors import PredictionError
 
-PIECES, BLIND, LSTM = FAST = ("word pieces", "blinded relations of words", "lstm of relations")
-# A model of bags behind frozen layers is in the fast suite.
-KINDS = (*FAST, pytest.param("frozen layers", marks=pytest.mark.slow))
+pytestmark = pytest.mark.xdist_group("exports")  # trained, loaded and read models are shared
+
+PIECES, BLIND = FAST = ("word pieces", "blinded relations of words")
+LSTM = "lstm of relations"
+# A model of bags behind frozen layers and an LSTM of characters are in the fast suite.
+KINDS = (*FAST, *(pytest.param(kind, marks=pytest.mark.slow) for kind in (LSTM, "frozen layers")))
 SECRET = "Mrs Miller"
 
 

@@ -21,6 +21,8 @@ from tests.exporting import test_export_text_pieces as pieces
 from tests.exports_for_tests import export_of
 from tff_re.exporting.prediction import load_export
 
+pytestmark = pytest.mark.xdist_group("exports")
+
 ROOT = Path(__file__).parents[2]
 
 FOREIGN = """
@@ -68,7 +70,7 @@ def text_tasks():
 
 
 def relation_tasks():
-    for kind in (relations.BLIND, relations.LSTM, relations.PIECES):  # tensorflow-text is refused till the last
+    for kind in (relations.BLIND, relations.PIECES):  # tensorflow-text is refused till the last
         expected = relations.trained_probabilities(kind)
         assert np.ptp(expected, axis=0).max() > 1e-3, "texts are told apart"
         for signature, inputs in relations.calls(kind):
