@@ -11,16 +11,7 @@ import sys
 
 import pytest
 
-from tests.upper_floors import (
-    SECRET,
-    Process,
-    consultations,
-    refusal,
-    rounds_in,
-    text_recipe,
-    write_json,
-    write_recipe,
-)
+from tests.upper_floors import SECRET, Process, consultations, refusal, rounds_in, text_recipe, write_json, write_recipe
 
 # What TensorFlow and the libraries around it print: "2024-01-01 00:00:00.000000: I tensorflow/…", "WARNING:absl:…"
 CHATTER = re.compile(r"tensorflow/|TensorFlow|TF-TRT|oneDNN|CUDA|cuda|WARNING|INFO|absl|Traceback|Deprecat|Warning")

@@ -80,10 +80,9 @@ def test_the_facts_with_most_sentences_on_two_platforms_come_first(cases):
 def test_ave_trains_on_all_alike_and_att_by_what_its_model_says(runtime):
     runs = {name: trained(runtime, name) for name in ("mil_ave", "mil_att")}
     for case in study([run.folder for run in runs.values()], DataPaths(), "local", facts=3):
-        scores = logits_of(runs["mil_att"], case)
         for own in by_platform(case).values():
             assert [one.shares["mil_ave"] for one in own] == pytest.approx([1 / len(own)] * len(own))
-            weights = np.exp([scores[one.sentence_id][1] for one in own])
+            weights = np.exp([logits_of(runs["mil_att"], case)[one.sentence_id][1] for one in own])
             assert [one.shares["mil_att"] for one in own] == pytest.approx(weights / weights.sum(), abs=1e-5)
 
 

@@ -71,28 +71,18 @@ def run(corpus, in_process, builder, tmp_path_factory):
 
 def recipe(corpus, kind="lora", *, seed=0, of="bert", layers=1, algorithm="fedpap", rounds=2, **model):
     """Of a small run; `model` adds to the model's keys."""
-    options = algorithms.find(algorithm).options
-    more = (
-        {"server_share": 0.3, "server_stratified": True} if "num_server_examples" in attrs.fields_dict(options) else {}
-    )
-    adapter = ADAPTERS[kind] if isinstance(kind, str) else kind
+    at_server = "num_server_examples" in attrs.fields_dict(algorithms.find(algorithm).options)
+    more = {"server_share": 0.3, "server_stratified": True} if at_server else {}
+    adapter = {} if kind is None else {"adapter": ADAPTERS[kind] if isinstance(kind, str) else kind}
+    task = {"name": "sentence_relations", "path": str(corpus), "tokenizer": str(encoder(of, layers)), **more}
     table = {
         "name": "adapters",
-        "task": {
-            "name": "sentence_relations",
-            "path": str(corpus),
-            "tokenizer": str(encoder(of, layers)),
-            "max_length": LENGTH,
-            "test_share": 0.3,
-            **more,
-        },
+        "task": {**task, "max_length": LENGTH, "test_share": 0.3},
         "partition": {"name": "iid", "num_clients": 2},
-        "model": {"name": "sentence_encoder", "encoder_dropout": 0.0, **model},
+        "model": {"name": "sentence_encoder", "encoder_dropout": 0.0, **adapter, **model},
         "algorithm": {"name": algorithm, "batch_size": 4},
         "training": {"rounds": rounds, "client_fraction": 1.0, "checkpoint_every": 1},
     }
-    if adapter is not None:
-        table["model"]["adapter"] = adapter
     return resolve(table, "adapters.toml", seed=seed)
 
 
@@ -127,10 +117,10 @@ def test_a_low_rank_layer_computes_its_formula():
     np.testing.assert_allclose(layer.product(), 3 * a @ b, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("kind", "of"),
-    [("lora", "bert"), ("lora", "distilbert"), ("ffa_lora", "bert"), ("bitfit", "distilbert")],
-)
+PAIRS = (("lora", "bert"), ("lora", "distilbert"), ("ffa_lora", "bert"), ("bitfit", "distilbert"))
+
+
+@pytest.mark.parametrize(("kind", "of"), PAIRS)
 def test_the_adapter_the_new_rows_and_the_classifier_are_all_that_is_trained(kind, of, corpus):
     experiment = built(recipe(corpus, kind, of=of, layers=LAYERS))
     weights = experiment.model.initial_weights(0)
