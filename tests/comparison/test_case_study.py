@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.bags_for_tests import HIDDEN, planted_table, prepare, share_all, train_table, trained, with_method
+from tests.bags_for_tests import HIDDEN, planted_table, prepare, share_all, train_table, trained, trained_without_dev
 from tests.upper_floors import builder, command, refusal, tiny
 from tff_re.comparison.case_study import Case, CaseSentence, _facts, case_csv, study
 from tff_re.errors import UserError
@@ -101,25 +101,19 @@ def test_methods_train_on_what_their_models_say(cases, runs):
             assert [one.shares["mil_one"] for one in own] == most_probable(own, "mil_one")
 
 
-def test_made_up_sentences_tell_whether_they_state_their_fact(runtime, tmp_path):
+def test_made_up_sentences_tell_whether_they_state_their_fact(runtime):
     """On a run of Lazy MIL's control, which selects what Lazy MIL does."""
     from datasets.bags.planted import planted
 
-    table = planted_table(
-        algorithm=with_method("lazy_mil_alias"),
-        training={"rounds": 1, "client_fraction": 0.67},
-        task={"dev_share": 0.0},
-    )
-    _, result = train_table(table, tmp_path / "run", runtime, details=False)
-    assert result.chosen is None
-    row = read_history(RunFolder(tmp_path / "run"))[-1]
+    folder, _, _ = trained_without_dev(runtime)
+    row = read_history(RunFolder(folder))[-1]
     assert row["clients/counted"] == 2 and row["local/steps"] == 2 * -(-row["selection/sentences"] // 8)
     expressed = planted(24, 0.4, num_relations=2, zipf=0.5, seed=0).expressed
-    found = study([tmp_path / "run"], DataPaths(), "local", facts=100)
+    found = study([folder], DataPaths(), "local", facts=100)
     assert {one.states for case in found for one in case.sentences} == {True, False}
     for case in found:
         assert all(one.states == (expressed[one.sentence_id] == case.relation) for one in case.sentences)
-        assert sum(one.shares["run"] for one in case.sentences) == 1
+        assert sum(one.shares[folder.name] for one in case.sentences) == 1
 
 
 def made(count: int, **shares) -> Case:
