@@ -165,12 +165,19 @@ class LocalModel:
         with tf.Graph().as_default(), zero_initialisers():
             return [v.name.removesuffix(":0") for v in self.build().trainable_variables]
 
-    def initial_weights(self, seed: int):
-        """ModelWeights of NumPy arrays: `initialise`'s where there is one, the rest drawn by the initialisers."""
+    def initial_model(self, seed: int) -> tf.keras.Model:
+        """A Keras model in this process with initial weights: `initialise`'s where there is one, the rest drawn by the
+        initialisers."""
         with tf.init_scope(), _isolated_seeds(seed):
             model = self.build()
             if self.initialise is not None:
                 self.initialise(model)
+            return model
+
+    def initial_weights(self, seed: int):
+        """ModelWeights of NumPy arrays, those of `initial_model`."""
+        with tf.init_scope():
+            model = self.initial_model(seed)
             return tff.learning.models.ModelWeights(
                 [v.numpy() for v in model.trainable_variables], [v.numpy() for v in model.non_trainable_variables]
             )

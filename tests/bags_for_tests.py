@@ -203,6 +203,14 @@ def trained(runtime, method: str) -> SimpleNamespace:
     return SimpleNamespace(folder=folder, experiment=experiment, result=result, table=table)
 
 
+@functools.cache
+def trained_without_dev(runtime) -> tuple:
+    """A run of Lazy MIL's control on made-up bags, whose task has no dev examples: folder, experiment, result."""
+    folder, training = temporary_folder("bags") / "runs" / "without-dev", {"rounds": 2, "client_fraction": 0.67}
+    table = planted_table(algorithm=with_method("lazy_mil_alias"), task={"dev_share": 0.0}, training=training)
+    return folder, *train_table(table, folder, runtime, details=False)
+
+
 def share_all(monkeypatch, runtime) -> None:
     """Lets commands of this process take the session's worker and what is built already."""
     share_computations(monkeypatch)

@@ -196,6 +196,8 @@ FORMS = {
     "frozen layers": {"formats": "both", "quantise": "float16"},
     "blinded relations of words": {"formats": "both", "quantise": "float16", "tflite": True},
     "lstm of relations": {"formats": "saved_model"},
+    # Runs on bags and on documents are exported in float16, too.
+    **{kind: {"formats": "saved_model"} for kind in KINDS if kind.startswith(("bags,", "bags of", "documents"))},
 }
 """Of kinds that have others than a SavedModel and its form in float16."""
 

@@ -148,8 +148,12 @@ def _character_table(normalizer_form: str) -> CharacterTable:
             continue
         codes = range(start, start + PAGE)
         between = "\u2603" if 0x2603 not in codes else "\u2705"  # a symbol of another page, which stays as it is
-        normalized = normalizer.normalize_str(between.join(map(chr, codes))).split(between)
+        given = list(map(chr, codes))
+        normalized = normalizer.normalize_str(between.join(given)).split(between)
         if not any(normalized):
+            continue
+        if normalized == given and len(splitter.pre_tokenize_str("".join(given))) == 1:  # most pages: letters alone
+            entries[start : start + PAGE] = numbers.setdefault(((0, LETTER),), len(numbers))
             continue
         # Each character between two letters: in one word with them, in none, or a third one.
         words = splitter.pre_tokenize_str("".join(f"a{c}a " for made in normalized for c in made))

@@ -11,22 +11,14 @@ import sys
 
 import pytest
 
-from tests.upper_floors import (
-    SECRET,
-    Process,
-    consultations,
-    refusal,
-    rounds_in,
-    text_recipe,
-    write_json,
-    write_recipe,
-)
+from tests.upper_floors import SECRET, Process, consultations, refusal, rounds_in, text_recipe, write_json, write_recipe
 
 # What TensorFlow and the libraries around it print: "2024-01-01 00:00:00.000000: I tensorflow/…", "WARNING:absl:…"
 CHATTER = re.compile(r"tensorflow/|TensorFlow|TF-TRT|oneDNN|CUDA|cuda|WARNING|INFO|absl|Traceback|Deprecat|Warning")
 
 
-@pytest.mark.parametrize("interrupted", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow  # a process that is killed is watched in tests/runs/test_resume.py
+@pytest.mark.parametrize("interrupted", [True, False])
 def test_training_as_a_user_sees_it(interrupted, tmp_path):
     corpus = write_json(tmp_path / "corpus.json", consultations())
     # Words, since jieba has things to say as well.

@@ -42,7 +42,7 @@ def _loaded_once():
 def run_of_bags(runtime, tmp_path_factory):
     """A run on bags (`experiment`, `result`, `folder`), its `export` with a form in float16, what stands in export.json
     (`about`), and what the server says of its dev and test examples (`judged`)."""
-    return _exported(runtime, trained(runtime, "lazy_mil"), tmp_path_factory.mktemp("bags") / "export", DataPaths())
+    return _exported(runtime, trained(runtime, "mil_none"), tmp_path_factory.mktemp("bags") / "export", DataPaths())
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +57,7 @@ def run_of_documents(runtime, tmp_path_factory):
         partition={"name": "iid", "num_clients": 2},
         training={"rounds": 1, "client_fraction": 1.0},
     )
-    experiment, result = train_table(table, folder / "run", runtime, data_paths=data_paths)
+    experiment, result = train_table(table, folder / "run", runtime, data_paths=data_paths, details=False)
     run = SimpleNamespace(folder=folder / "run", experiment=experiment, result=result)
     return _exported(runtime, run, folder / "export", data_paths)
 

@@ -25,7 +25,7 @@ from tff_re.exporting.kinds.bags import BagPredictor
 from tff_re.exporting.kinds.documents import DocumentPredictor
 from tff_re.exporting.prediction import load_export
 
-pytestmark = [pytest.mark.xdist_group("exports of runs"), pytest.mark.bfloat16]
+pytestmark = [pytest.mark.xdist_group("bags"), pytest.mark.bfloat16]
 
 
 @pytest.fixture(autouse=True)

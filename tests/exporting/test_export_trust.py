@@ -24,6 +24,8 @@ from tff_re.exporting.prediction import FORMS, load_export
 from tff_re.exporting.predictors import PredictionError
 from tff_re.models.pretrained import PieceEncoder
 
+pytestmark = pytest.mark.xdist_group("exports")
+
 FEW = ("words", "characters", "vectors", "bags", *relations.FAST)
 OTHERS = tuple(kind for kind in KINDS if kind not in FEW)
 

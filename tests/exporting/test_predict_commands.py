@@ -19,13 +19,15 @@ from tests.runs.test_sentence_relations import table, write_pgr
 from tests.upper_floors import SECRET, command, refusal, write_recipe
 from tff_re.exporting.prediction import load_export
 
+pytestmark = pytest.mark.xdist_group("exports")
+
 GOOD = "<e1>drug</e1> binds <e2>gene</e2>"
 SPANS = {"text": f"drug binds gene {SECRET}", "head": [0, 4], "tail": [11, 15]}
 
 
 @pytest.fixture(scope="module")
 def exported():
-    return export_of("lstm of relations")
+    return export_of("word pieces")
 
 
 def rows(text):

@@ -30,6 +30,7 @@ from tests.bags_for_tests import (
     summary_of,
     train_table,
     trained,
+    trained_without_dev,
     write_lines,
     write_pubtator,
 )
@@ -54,7 +55,7 @@ def _built_once(monkeypatch, runtime):
 
 
 @pytest.mark.parametrize(
-    "method", [pytest.param(name, marks=pytest.mark.slow if name == "mil_att_ra" else ()) for name in METHODS]
+    "method", [pytest.param(name, marks=pytest.mark.slow if name[:5] == "mil_a" else ()) for name in METHODS]
 )
 def test_a_run_is_that_of_the_round_which_dev_chose(method, runtime):
     run = trained(runtime, method)
@@ -317,16 +318,8 @@ def test_runs_of_other_seeds_have_sentences_of_their_own_if_wanted():
     assert another.bags.pairs != one.bags.pairs
 
 
-@pytest.fixture(scope="module")
-def without_dev(runtime, tmp_path_factory):
-    """A run on made-up bags, whose task has no dev examples: folder, experiment, result."""
-    folder = tmp_path_factory.mktemp("without-dev") / "run"
-    table = planted_table(task={"dev_share": 0.0}, training={"rounds": 2, "client_fraction": 0.67})
-    return folder, *train_table(table, folder, runtime, details=False)
-
-
-def test_without_dev_the_last_round_is_the_one(without_dev, capsys):
-    folder, _, result = without_dev
+def test_without_dev_the_last_round_is_the_one(runtime, capsys):
+    folder, _, result = trained_without_dev(runtime)
     rows, summary = read_history(RunFolder(folder)), summary_of(folder)
     assert result.chosen is None and "chosen" not in summary
     assert not any(name.startswith("dev/") for row in rows for name in row)
@@ -335,8 +328,8 @@ def test_without_dev_the_last_round_is_the_one(without_dev, capsys):
     refusal(command(capsys, "evaluate", folder, "--split", "dev"), "its task has no dev examples")
 
 
-def test_precision_of_the_selection_against_numpy(without_dev):
-    folder, experiment, result = without_dev
+def test_precision_of_the_selection_against_numpy(runtime):
+    folder, experiment, result = trained_without_dev(runtime)
     row = read_history(RunFolder(folder))[-1]
     model = experiment.model.keras_model(result.weights)
     clients = [client.train for client in experiment.prepared.examples.clients]

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from datasets.partition import read_partition
+from tests.cli.test_start import CHATTER
 from tests.runs.resuming import assert_same_files, resumed, resumed_after, stop_at
 from tests.upper_floors import (
     Process,
@@ -463,6 +464,8 @@ def test_killed_in_the_middle(runtime, capsys, tmp_path):
     finally:
         process.close()
     assert typed.code == -signal.SIGKILL and typed.err == ""
+    assert "fedpap on synthetic" in typed.out.splitlines()[0] and not CHATTER.search(typed.out), typed.out
+    assert not CHATTER.search((killed / "run.log").read_text("utf-8").replace(" INFO ", " "))
     done = rounds_in(killed / "metrics.csv")
     assert 3 <= done < 30, "the kill came too late to show anything"
     assert len(read_history(RunFolder(killed))) == done, "a row was half-written"

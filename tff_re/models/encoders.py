@@ -288,13 +288,12 @@ def _merged(build: Build, options: EncoderOptions, inputs, adapted: tf.keras.Mod
 
 def whole(build: Build, options: EncoderOptions, inputs, num_classes: int, seed: int) -> tf.keras.Model:
     """The whole model in variables, with the initial weights of the run's seed."""
-    local = LocalModel(
+    return LocalModel(
         build=lambda: build(options, inputs, num_classes),
         input_spec={**inputs.specs, LABEL: tf.TensorSpec([None], tf.int32)},
         num_classes=num_classes,
         initialise=initialise(build, options, inputs),
-    )
-    return local.keras_model(local.initial_weights(seed))
+    ).initial_model(seed)
 
 
 def _with_fixed_weights(build: Build, options: EncoderOptions, inputs, num_classes: int, trained) -> tf.keras.Model:

@@ -36,9 +36,9 @@ class Evaluator:
     """Evaluates the weights of a round on one split, `test` or `train`; keeps the arranged examples between rounds."""
 
     def __init__(self, experiment: Experiment, split: str):
-        self._computation = experiment.evaluation
         self._measures = experiment.prepared.measures
         self._ids, self._examples = arranged(experiment, split)
+        self._computation = None if self.empty else experiment.evaluation
 
     @property
     def empty(self) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import attrs
@@ -35,8 +37,6 @@ class Experiment:
       prepared: the task's data at the clients.
       model: the server's model, its initial weights included; the clients' too, unless they have one of their own.
       algorithm: the federated algorithm as computations.
-      evaluation: the federated evaluation, see `build_evaluation`.
-      traffic: bytes per client and round.
       clients_per_round: how many clients are sampled in each round.
       scoring: scores the examples at the server, see `HeldOut`; None where the clients hold the test examples.
       selection: what Lazy MIL would select, see `build_selection`; None unless it is known which sentences state their
@@ -47,11 +47,21 @@ class Experiment:
     prepared: Prepared
     model: LocalModel
     algorithm: FederatedAlgorithm
-    evaluation: tff.Computation
-    traffic: Traffic
     clients_per_round: int
+    _evaluation: Callable[[], tff.Computation]
+    _traffic: Callable[[], Traffic]
     scoring: tff.Computation | None = None
     selection: tff.Computation | None = None
+
+    @property
+    def evaluation(self) -> tff.Computation:
+        """The federated evaluation, see `build_evaluation`; compiled when it is first asked for."""
+        return self._evaluation()
+
+    @property
+    def traffic(self) -> Traffic:
+        """Bytes per client and round; the first who asks has the whole round compiled."""
+        return self._traffic()
 
 
 @dataclass
@@ -94,16 +104,15 @@ class ExperimentBuilder:
         if key not in self._computations:
             of_clients = () if recipe.client_model is None else (_client_model(recipe, prepared),)
             algorithm = _of(recipe, algorithms.find(recipe.algorithm.name).build, model, options, *of_clients)
-            evaluation_key = (recipe.model, form)
-            if evaluation_key not in self._computations:
-                self._computations[evaluation_key] = build_evaluation(model)
+            evaluation = functools.cache(lambda: build_evaluation(model))
+            evaluation = self._computations.setdefault((recipe.model, form), evaluation)
             scoring = None if prepared.held_out is None else prepared.held_out.scoring(algorithm)
             selection = None if prepared.truth is None else build_selection(model, prepared.num_triples)
-            self._computations[key] = (algorithm, round_traffic(algorithm.next), scoring, selection)
-        algorithm, traffic, scoring, selection = self._computations[key]
+            traffic = functools.cache(lambda: round_traffic(algorithm.next))
+            self._computations[key] = (algorithm, evaluation, traffic, scoring, selection)
+        algorithm, *of_model = self._computations[key]
         _require_room(recipe, algorithm, prepared, sampled)
-        evaluation = self._computations[(recipe.model, form)]
-        return Experiment(recipe, prepared, model, algorithm, evaluation, traffic, sampled, scoring, selection)
+        return Experiment(recipe, prepared, model, algorithm, sampled, *of_model)
 
     def prepare(self, recipe: Recipe) -> Prepared:
         """The task's data for the recipe's seed."""

@@ -59,7 +59,7 @@ def open_run(
         with folder.locked(), writing(folder.path), open_runtime(runtime_name, log_path=folder.log) as runtime:
             builder = ExperimentBuilder(data_paths)
             experiment = builder.build(recipe, trains=False)
-            weights, done = final_weights(experiment, folder, runtime)
+            weights, done = final_weights(experiment, folder)
             yield FinishedRun(builder, experiment, folder, weights, done), runtime
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import tensorflow_federated as tff
 
 from tff_re.errors import UserError
 from tff_re.runs.checkpoints import Records
@@ -94,7 +95,8 @@ def train(
     """
     recipe = experiment.recipe
     ids, examples = arranged(experiment, "train")
-    test, on_train = Evaluator(experiment, "test"), Evaluator(experiment, "train")
+    test = Evaluator(experiment, "test")
+    on_train = Evaluator(experiment, "train") if recipe.evaluation.train_split else None
     initial_state_of = experiment.algorithm.client_work.initial_client_state
     server_evaluator = None if experiment.scoring is None else ServerEvaluator(experiment)
     selection = None if experiment.selection is None else SelectionEvaluator(experiment)
@@ -129,7 +131,7 @@ def train(
                 if not test.empty:
                     evaluation = call(test, weights)
                     metrics.update({f"test/{name}": value for name, value in evaluation.metrics.items()})
-                if recipe.evaluation.train_split:
+                if on_train is not None:
                     on_all = call(on_train, weights).metrics
                     metrics.update({f"train/{name}": on_all[name] for name in recorded_of_train(on_all)})
                 if server_evaluator is not None:
@@ -171,11 +173,15 @@ def _start(experiment: Experiment, call, examples: list) -> OrderedDict:
 
     The key 'memory' holds the client states; it is part of the checkpoints' structure, also of older versions.
     """
+    weights = experiment.model.initial_weights(experiment.recipe.seed)
+    return _around(experiment, call(experiment.algorithm.initialize, weights), examples)
+
+
+def _around(experiment: Experiment, server, examples: list) -> OrderedDict:
+    """The state before the first round with that of the server."""
     seed, initial_state_of = experiment.recipe.seed, experiment.algorithm.client_work.initial_client_state
-    state = OrderedDict(
-        server=call(experiment.algorithm.initialize, experiment.model.initial_weights(seed)),
-        memory=[initial_state_of(e, seed) for e in examples] if initial_state_of else [],
-    )
+    memory = [initial_state_of(e, seed) for e in examples] if initial_state_of else []
+    state = OrderedDict(server=server, memory=memory)
     held_out = experiment.prepared.held_out
     if held_out is not None and DEV in held_out.splits:
         weights = state["server"]["weights"]
@@ -191,15 +197,17 @@ def _at_server(experiment: Experiment, round_num: int) -> tuple:
     return (OrderedDict(examples=examples, seed=client_seed(experiment.recipe.seed, round_num, "the server")),)
 
 
-def final_weights(experiment: Experiment, folder: RunFolder, runtime: Runtime):
+def final_weights(experiment: Experiment, folder: RunFolder):
     """(weights, round) of the newest checkpoint of a run, or of the round chosen on dev up to it.
 
     Raises:
       UserError: the run has no checkpoint yet, or one that is not of the folder's recipe and partition.
     """
     _, examples = arranged(experiment, "train")
+    state_type = experiment.algorithm.initialize.type_signature.result.member
+    blank = tff.types.structure_from_tensor_type_tree(lambda tensor: np.zeros(tensor.shape, tensor.dtype), state_type)
     with contextlib.closing(Records(folder, partition_digest(experiment.prepared.partition))) as records:
-        state, done = records.load_latest(_start(experiment, _restarting(runtime), examples), resume=False)
+        state, done = records.load_latest(_around(experiment, blank, examples), resume=False)
     if state is None:
         raise UserError(f"{folder.path}: has no checkpoint yet; finish the run with: train --resume")
     weights, by_dev = _final(state)

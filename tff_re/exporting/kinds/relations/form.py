@@ -53,8 +53,9 @@ class RelationForm(TokenizedForm):
             "stock": is_stock(plain),
         }
         self.encoding_json = _as_json(encoding, tables, kind)
-        self._marked_text = MarkedText(encoding, tables)
-        self.tables = [self._marked_text]
+        marked_text = MarkedText(encoding, tables)
+        self._from_markers, self._from_spans = map(traced_once, (marked_text.from_markers, marked_text.from_spans))
+        self.tables = [marked_text]
         self.resources = [*self.resources, *self.tables]
 
     def endpoints(self, core: Core) -> dict[str, Callable]:
@@ -62,19 +63,18 @@ class RelationForm(TokenizedForm):
         names = ("head_type", "tail_type") if self._encoding.blind else ()
         types = [tf.TensorSpec([None], tf.string, name) for name in names]
         with_spans = [text, *(tf.TensorSpec([None, 2], tf.int32, name) for name in ("head", "tail")), *types]
-        from_spans = traced_once(self._marked_text.from_spans)
 
         @tf.function(input_signature=[text, *types], autograph=False)
         def serve(text, *types):
-            return {"probabilities": core(self._marked_text.from_markers(text, types))}
+            return {"probabilities": core(self._from_markers(text, types))}
 
         @tf.function(input_signature=with_spans, autograph=False)
         def serve_spans(text, head, tail, *types):
-            return {"probabilities": core(from_spans(text, head, tail, types))}
+            return {"probabilities": core(self._from_spans(text, head, tail, types))}
 
         @tf.function(input_signature=with_spans, autograph=False)
         def encode(text, head, tail, *types):
-            return from_spans(text, head, tail, types)
+            return self._from_spans(text, head, tail, types)
 
         return {DEFAULT_SIGNATURE: serve, "spans": serve_spans, "encoded": self.encoded(core), "encode": encode}
 

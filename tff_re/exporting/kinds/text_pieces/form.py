@@ -39,19 +39,19 @@ class TextPieceForm(TokenizedForm):
             "vocabulary": len(tables.pieces),
         }
         self.encoding_json = piece_encoding_to_json(encoding)
-        self._whole_text = WholeText(encoding, tables)
-        self.tables = [self._whole_text]
+        whole_text = WholeText(encoding, tables)
+        self._encode = traced_once(whole_text)
+        self.tables = [whole_text]
         self.resources = [*self.resources, *self.tables]
 
     def endpoints(self, core: Core) -> dict[str, Callable]:
         text = [tf.TensorSpec([None], tf.string, "text")]
-        encode = traced_once(self._whole_text)
 
         @tf.function(input_signature=text, autograph=False)
         def serve(text):
-            return {"probabilities": core(encode(text))}
+            return {"probabilities": core(self._encode(text))}
 
-        only_encode = tf.function(lambda text: encode(text), input_signature=text, autograph=False)
+        only_encode = tf.function(lambda text: self._encode(text), input_signature=text, autograph=False)
         return {DEFAULT_SIGNATURE: serve, "encoded": self.encoded(core), "encode": only_encode}
 
     def probes(self) -> Probes:
