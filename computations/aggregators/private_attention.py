@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import collections
+import math
 from typing import Literal
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from computations.aggregators.private_noise import Noise, equal_parts, norms_of, shrinking
+from computations.aggregators.private_noise import Noise, norms_of, shrinking
 
 
 class PrivateAttentionFactory(tff.aggregators.WeightedAggregationFactory):
@@ -52,6 +53,9 @@ class PrivateAttentionFactory(tff.aggregators.WeightedAggregationFactory):
             raise ValueError(f"granularity must be 'layer' or 'model', got {granularity!r}")
         self._noise, self._whole, self._normaliser = noise, granularity == "model", normaliser
 
+    def _c(self, clip):
+        return clip if self._normaliser is None else tf.constant(self._normaliser, tf.float32)
+
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
         """Process over a structure of float tensors, or one tensor (a single layer), and a scalar weight."""
         noise, whole = self._noise, self._whole
@@ -59,47 +63,26 @@ class PrivateAttentionFactory(tff.aggregators.WeightedAggregationFactory):
         state_type = noise.initial_state().type_signature.result
         follows = noise.quantile is not None
 
-        def shares(update):
-            """(tensors, their places among the softmaxes, each softmax's part of S and c)."""
-            flat = tf.nest.flatten(update)
-            number = 1 if whole else len(flat)
-            return flat, [0 if whole else place for place in range(len(flat))], equal_parts(number)
-
-        def constants(clip, part):
-            """(S, c) of one softmax."""
-            return clip * part, (clip if self._normaliser is None else tf.constant(self._normaliser, tf.float32)) * part
-
         @tff.tensorflow.computation(value_type, weight_type, state_type["clip"])
-        def contribution(update, weight, clip):
-            flat, places, part = shares(update)
-            bound, c = constants(clip, part)
-            norms = norms_of(update, whole)
-            counts = tf.cast(weight > 0, tf.float32)
-            attention = counts * tf.exp(tf.minimum(norms, bound) - bound)
-            factors = attention * shrinking(norms, bound)
-            scaled = [
-                # Not 0 * t, which is NaN where the update of a client that does not count is not finite.
-                tf.where(factors[i] > 0, t * tf.cast(factors[i], t.dtype), tf.zeros_like(t))
-                for t, i in zip(flat, places, strict=True)
-            ]
-            sums = collections.OrderedDict(values=tf.nest.pack_sequence_as(update, scaled), normaliser=attention * c)
-            if follows:
-                sums["within"] = counts * (tf.reduce_mean(tf.cast(norms <= bound, tf.float32)) - 0.5)
+        def at_client(update, weight, clip):
+            sums = contribution(update, weight, clip, self._c(clip), whole)
+            if not follows:
+                del sums["within"]
             return sums
 
-        @tff.tensorflow.computation(state_type, contribution.type_signature.result)
+        @tff.tensorflow.computation(state_type, at_client.type_signature.result)
         def release(state, sums):
-            _, places, part = shares(sums["values"])
-            total_bound, total_c = constants(state["clip"], 1.0)
-            bound, c = constants(state["clip"], part)
-            sensitivity = tf.sqrt(tf.square(total_bound) + tf.square(total_c))
-            *values, normaliser = noise.added(
-                state, [*tf.nest.flatten(sums["values"]), sums["normaliser"]], sensitivity
-            )
-            normaliser /= c
+            clip, c = state["clip"], self._c(state["clip"])
+            places, part = _softmaxes(len(tf.nest.flatten(sums["values"])), whole)
+            sensitivity = tf.sqrt(tf.square(clip) + tf.square(c))
+            flat = [*tf.nest.flatten(sums["values"]), sums["normaliser"]]
+            *values, normaliser = noise.added(state, flat, sensitivity)
+            normaliser /= c * part
             if noise.noise_multiplier > 0:
-                of_zeros = 0.5 * noise.expected_clients * tf.exp(-bound)
-                normaliser = tf.maximum(normaliser, tf.maximum(of_zeros, noise.multiplier_of_values * sensitivity / c))
+                of_zeros = 0.5 * noise.expected_clients * tf.exp(-clip * part)
+                normaliser = tf.maximum(
+                    normaliser, tf.maximum(of_zeros, noise.multiplier_of_values * sensitivity / (c * part))
+                )
             result = [
                 tf.math.divide_no_nan(t, tf.cast(normaliser[i], t.dtype)) for t, i in zip(values, places, strict=True)
             ]
@@ -119,8 +102,44 @@ class PrivateAttentionFactory(tff.aggregators.WeightedAggregationFactory):
         )
         def next_fn(state, value, weight):
             clip = tff.federated_broadcast(tff.federated_map(clip_of, state))
-            sums = tff.federated_sum(tff.federated_map(contribution, (value, weight, clip)))
+            sums = tff.federated_sum(tff.federated_map(at_client, (value, weight, clip)))
             released = tff.federated_map(release, (state, sums))
             return tff.templates.MeasuredProcessOutput(released[0], released[1], released[2])
 
         return tff.templates.AggregationProcess(initialize, next_fn)
+
+
+def contribution(update, weight, clip, c, whole: bool):
+    """What a client adds to the sums: <values, normaliser, within>, as TensorFlow.
+
+    Args:
+      update: structure of float tensors; `values` has the same.
+      weight: of the client; 0: it adds zeros.
+      clip, c: S and c of all softmaxes together.
+      whole: one softmax over all tensors; else one for each, which has the part 1 / sqrt(L) of S and c.
+
+    Returns:
+      OrderedDict; `normaliser` float32 [L] are the e^(s - S) c, `within` the share of norms within S less a half.
+    """
+    flat = tf.nest.flatten(update)
+    places, part = _softmaxes(len(flat), whole)
+    bound = clip * part
+    norms = norms_of(update, whole)
+    counts = tf.cast(weight > 0, tf.float32)
+    attention = counts * tf.exp(tf.minimum(norms, bound) - bound)
+    factors = attention * shrinking(norms, bound)
+    scaled = [
+        # Not 0 * t, which is NaN where the update of a client that does not count is not finite.
+        tf.where(factors[i] > 0, t * tf.cast(factors[i], t.dtype), tf.zeros_like(t))
+        for t, i in zip(flat, places, strict=True)
+    ]
+    return collections.OrderedDict(
+        values=tf.nest.pack_sequence_as(update, scaled),
+        normaliser=attention * c * part,
+        within=counts * (tf.reduce_mean(tf.cast(norms <= bound, tf.float32)) - 0.5),
+    )
+
+
+def _softmaxes(tensors: int, whole: bool) -> tuple[list[int], float]:
+    """(each tensor's softmax, what a softmax has of a bound on all in L2: equal shares of the square)."""
+    return ([0] * tensors, 1.0) if whole else (list(range(tensors)), 1 / math.sqrt(tensors))

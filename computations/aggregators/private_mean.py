@@ -37,11 +37,7 @@ class PrivateMeanFactory(tff.aggregators.WeightedAggregationFactory):
         state_type = noise.initial_state().type_signature.result
         follows = noise.quantile is not None
 
-        @tff.tensorflow.computation(value_type, weight_type, state_type["clip"])
-        def bounded(update, weight, clip):
-            norms = norms_of(update, whole=True)
-            counts = tf.cast(weight > 0, tf.float32)
-            return counts * shrinking(norms, clip)[0], counts * (tf.cast(norms[0] <= clip, tf.float32) - 0.5)
+        at_client = tff.tensorflow.computation(contribution, value_type, weight_type, state_type["clip"])
 
         summed_type = collections.OrderedDict(state=state_type, sums=value_type)
         if follows:
@@ -68,7 +64,7 @@ class PrivateMeanFactory(tff.aggregators.WeightedAggregationFactory):
         )
         def next_fn(state, value, weight):
             clip = tff.federated_broadcast(tff.federated_map(clip_of, state))
-            terms = tff.federated_map(bounded, (value, weight, clip))
+            terms = tff.federated_map(at_client, (value, weight, clip))
             sums = summed.next(summed.initialize(), value, terms[0])
             at_server = collections.OrderedDict(state=state, sums=sums.result)
             if follows:
@@ -77,3 +73,10 @@ class PrivateMeanFactory(tff.aggregators.WeightedAggregationFactory):
             return tff.templates.MeasuredProcessOutput(released[0], released[1], released[2])
 
         return tff.templates.AggregationProcess(initialize, next_fn)
+
+
+def contribution(update, weight, clip):
+    """(factor on a client's update in the sum, whether its norm is within the bound: 1/2 or -1/2), as TensorFlow."""
+    norms = norms_of(update, whole=True)
+    counts = tf.cast(weight > 0, tf.float32)
+    return counts * shrinking(norms, clip)[0], counts * (tf.cast(norms[0] <= clip, tf.float32) - 0.5)

@@ -11,7 +11,6 @@ do not attack the numbers' last bits.
 from __future__ import annotations
 
 import collections
-import math
 from collections.abc import Mapping
 
 import attrs
@@ -66,7 +65,7 @@ def has_noise(algorithm) -> bool:
     def found(part):
         if not isinstance(part, tff.StructType):
             return False
-        return any(name == NOISE_SEED or found(member) for name, member in part.items())
+        return any(name == NOISE_SEED or found(member) for name, member in tff.structure.to_elements(part))
 
     return found(algorithm.initialize.type_signature.result.member)
 
@@ -205,8 +204,3 @@ def norms_of(update, whole: bool) -> tf.Tensor:
 def shrinking(norms: tf.Tensor, bound) -> tf.Tensor:
     """Factors that bring norms down to the bound; 0 for one that is infinite."""
     return bound / tf.maximum(norms, bound)
-
-
-def equal_parts(count: int) -> float:
-    """What each of `count` tensors gets of a bound on all, in L2: the root of its share of the square."""
-    return 1 / math.sqrt(count)
