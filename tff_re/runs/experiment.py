@@ -13,7 +13,9 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from computations import algorithms
+from computations.algorithms.aggregation import with_aggregation
 from computations.client_work.selection import build_selection
+from computations.errors import CompositionError
 from computations.evaluation import build_evaluation
 from computations.federated_algorithm import FederatedAlgorithm
 from computations.local_model import LocalModel
@@ -53,6 +55,11 @@ class Experiment:
     scoring: tff.Computation | None = None
     selection: tff.Computation | None = None
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """For readers of the results: of the data, and of what is done to the clients' updates."""
+        return (*self.prepared.notes, *self.recipe.notes)
+
 
 @dataclass
 class ExperimentBuilder:
@@ -89,11 +96,13 @@ class ExperimentBuilder:
         require_room_for_model(_of(recipe, _weight_bytes, recipe, model), of, trains=trains)
         form = _form(prepared)
         options = _with_counts(recipe, trainable, prepared)
-        around = (recipe.privacy, recipe.aggregation)
+        sums = _sums(recipe, prepared, sampled)
+        around = (recipe.privacy, recipe.aggregation, *sums.values())
         key = (recipe.model, recipe.client_model, recipe.algorithm.name, options, around, form)
         if key not in self._computations:
             of_clients = () if recipe.client_model is None else (_client_model(recipe, prepared),)
             algorithm = _of(recipe, algorithms.find(recipe.algorithm.name).build, model, options, *of_clients)
+            algorithm = _of(recipe, _with_aggregation, algorithm, recipe.aggregation, sums)
             evaluation_key = (recipe.model, form)
             if evaluation_key not in self._computations:
                 self._computations[evaluation_key] = build_evaluation(model)
@@ -195,6 +204,22 @@ def _with_counts(recipe: Recipe, trainable: int, prepared: Prepared):
             f"{held}; leave it out"
         )
     return attrs.evolve(options, num_server_examples=held)
+
+
+def _sums(recipe: Recipe, prepared: Prepared, sampled: int) -> dict[str, float]:
+    """What the clients of a secure sum agree on before it: how many they are at most, and the largest weight."""
+    if recipe.aggregation is None or recipe.aggregation.secure == "none":
+        return {"clients": 1, "largest_weight": 1.0}
+    by_examples = getattr(recipe.algorithm.options, "weighting", "uniform") == "examples"
+    sizes = [len(client.train["y"]) for client in prepared.examples.clients]
+    return {"clients": sampled, "largest_weight": float(max(sizes)) if by_examples else 1.0}
+
+
+def _with_aggregation(algorithm: FederatedAlgorithm, options, sums: dict[str, float]) -> FederatedAlgorithm:
+    try:
+        return algorithm if options is None else with_aggregation(algorithm, options, **sums)
+    except CompositionError as error:
+        raise UserError(str(error)) from None
 
 
 def _client_model(recipe: Recipe, prepared: Prepared) -> LocalModel:
