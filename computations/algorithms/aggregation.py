@@ -17,7 +17,8 @@ def with_aggregation(
 ) -> FederatedAlgorithm:
     """The algorithm with its updates sent as the options say; itself, where they change nothing.
 
-    What travels beside the updates (an objective's side channel, a selection's scores, metrics) is as it was.
+    What travels beside the updates (an objective's side channel, a selection's scores, metrics) is as it was. What an
+    aggregator weighs updates by, as attention does by their norms, is taken of compressed ones.
 
     Args:
       algorithm: composed.

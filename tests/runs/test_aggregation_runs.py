@@ -11,6 +11,8 @@ from tests.upper_floors import assert_same_weights, builder, command, refusal, s
 from tff_re.comparison.tables import ComparisonRow, comparison_markdown
 from tff_re.errors import UserError
 from tff_re.exporting.export_run import _privacy
+from tff_re.runs.folder import RunFolder
+from tff_re.runs.results import read_history
 from tff_re.runs.run import train_run
 
 SAID = "a simulation of secure sums, which protects nothing"
@@ -23,9 +25,14 @@ def _built_once(monkeypatch):
     share_computations(monkeypatch)
 
 
-def test_a_run_that_keeps_what_it_has_not_sent_resumes_to_the_same_numbers(runtime, tmp_path):
+@pytest.mark.parametrize(
+    "aggregation",
+    [TOP, (SECURE, "aggregation.secure_quantile=0.8", "aggregation.secure_bound=0.01")],
+    ids=["top", "sum"],
+)
+def test_what_clients_have_not_sent_and_the_estimated_bound_are_in_the_checkpoints(aggregation, runtime, tmp_path):
     def run(folder, **options):
-        recipe = tiny(*TOP, "training.rounds=6", "training.checkpoint_every=2")
+        recipe = tiny(*aggregation, "training.rounds=6", "training.checkpoint_every=2")
         return train_run(recipe, tmp_path / folder, builder=builder(), runtime=runtime, details=False, **options)
 
     experiment, whole = run("whole")
@@ -33,11 +40,17 @@ def test_a_run_that_keeps_what_it_has_not_sent_resumes_to_the_same_numbers(runti
     _, result = resumed_after(lambda **options: run("broken", **options), 3)
     assert_same_files(tmp_path / "broken", tmp_path / "whole", "metrics.csv", "clients.csv", "summary.json")
     assert_same_weights(result.weights, whole.weights)
+    history = read_history(RunFolder(tmp_path / "whole"))
     summary = json.loads((tmp_path / "whole" / "summary.json").read_text("utf-8"))
+    if aggregation is not TOP:
+        bounds = [row["sum/secure/bound"] for row in history]
+        assert bounds[0] == pytest.approx(0.01) and len(set(bounds)) == 6 and bounds[1] > 0.01
+        return
     # Of 5 x 3 + 3 numbers 6 + 2 and their places; two norms, a and a^2 of two layers, five statistics.
     assert summary["bytes_up_per_client_and_round"] == 8 * (6 + 2) + 2 * 4 + 4 * 4 + 5 * 4
-    (note,) = summary["notes"][-1:]
-    assert note.startswith("updates are compressed: 40 % of each tensor's numbers, the largest, are sent")
+    assert summary["notes"][-1].startswith(
+        "updates are compressed: 40 % of each tensor's numbers, the largest, are sent"
+    )
     state = experiment.algorithm.client_work.initial_client_state(None)
     assert [t.shape for t in state["residual"]] == [(5, 3), (3,)]
 
@@ -54,9 +67,9 @@ def test_every_output_of_simulated_secure_sums_says_so(runtime, tmp_path, capsys
     assert any(note.startswith(SAID) for note in summary["notes"])
     assert any("bytes up count a number of an update as 20 bits" in note for note in summary["notes"])
     assert 0 <= summary["final"]["sum/secure/clipped"] <= 1
-    assert SAID in (out / "train.log").read_text("utf-8")
+    assert SAID in RunFolder(out).log.read_text("utf-8")
     own = tiny(SECURE)
-    assert any(line.startswith(SAID) for line in _privacy(own))
+    assert any(f"no secure aggregation; {SAID}" in line for line in _privacy(own))
     rows = [ComparisonRow("plain", {}), ComparisonRow("rounded", {}, notes=own.notes)]
     table = comparison_markdown(rows)
     assert f"rounded: {SAID}" in table and "uncompressed, but where a note says otherwise." in table
