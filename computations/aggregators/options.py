@@ -47,29 +47,25 @@ class AggregationOptions:
     top_share: float = field(default=0.1, validator=and_(gt(0), le(1)))
 
     def __attrs_post_init__(self):
+        fields = attrs.fields_dict(type(self))
         for key, (chooser, choice) in _READ_WITH.items():
-            if (
-                getattr(self, key) != getattr(attrs.fields(type(self)), key).default
-                and getattr(self, chooser) != choice
-            ):
+            if getattr(self, key) != fields[key].default and getattr(self, chooser) != choice:
                 raise ValueError(f"{key} needs {chooser} = {choice!r}")
         if self.secure != "none" and self.compression != "none":
-            raise ValueError(
-                "compression needs secure = 'none': secure sums add whole words, secure_bits says how long"
-            )
+            raise ValueError("compression needs secure = 'none'; secure sums take secure_bits of every number")
 
     def notes(self) -> tuple[str, ...]:
         """What every output of a run has to say of it, a sentence each; empty where nothing is changed."""
         if self.secure == "simulated":
-            bits = "so many more as the clients' sum needs"
+            words = f"{self.secure_bits} bits and so many more as the sum over a round's clients needs"
             if self.secure_modulus_bits is not None:
-                bits = f"of {self.secure_modulus_bits} in all"
+                words = f"{self.secure_modulus_bits} bits"
             return (
                 "a simulation of secure sums, which protects nothing: updates are clipped, rounded and added as secure "
                 "sums would do it, but in the clear",
                 "what travels beside the updates is neither rounded nor hidden: losses, counts of clients, attention's "
                 "largest norm, SCAFFOLD's variates, FedCMC's vectors, Lazy MIL's scores",
-                f"bytes up count a number of an update as {self.secure_bits} bits and {bits}, packed",
+                f"bytes up count a number of an update as {words}, packed",
             )
         if self.compression == "stochastic_8bit":
             return (f"updates are compressed: 8 bits a number, rounded at random; {_COUNTED}",)
