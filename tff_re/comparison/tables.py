@@ -273,10 +273,13 @@ def _note(rows: Sequence[ComparisonRow], baseline: str | None) -> str:
     parts.append("Final: mean over the last tenth of the rounds.")
     if baseline is not None:
         parts.append(f"Differences to {baseline} are paired by seed; in brackets the seeds that favour the row.")
-    of = {note: [row.algorithm for row in rows if note in row.notes] for row in rows for note in row.notes}
-    exception = ", but where a note says otherwise" if of else ""
+    said: dict[tuple[str, ...], list[str]] = {}
+    for row in rows:
+        if row.notes:
+            said.setdefault(row.notes, []).append(row.algorithm)
+    exception = ", but where a note says otherwise" if said else ""
     parts.append(f"kB: thousands of bytes per client and round, uncompressed{exception}.")
-    parts += [f"{', '.join(algorithms)}: {note}." for note, algorithms in of.items()]
+    parts += [f"{', '.join(algorithms)}: {'; '.join(notes)}." for notes, algorithms in said.items()]
     return " ".join(parts)
 
 
