@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,14 +14,25 @@ from computations.native_form import native_form
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes per client and round, uncompressed: `down` is broadcast to each client, `up` is what each client sends."""
+    """Bytes per client and round: `down` is broadcast to each client, `up` is what each client sends.
+
+    Values count as their types say: compressed ones by their codes, words of n bits (`words_of`) packed.
+    """
 
     down: int
     up: int
 
 
+_WORDS = re.compile(r"words_of_(\d+)_bits")
+
+
+def words_of(bits: int) -> str:
+    """Name of an entry whose integers travel as words of so many bits, whatever their type here."""
+    return f"words_of_{bits}_bits"
+
+
 def type_bytes(type_spec: tff.Type) -> int:
-    """Size of a value of a TFF type.
+    """Size of a value of a TFF type; an entry named by `words_of` counts by its words' bits, packed.
 
     Raises:
       ValueError: for a type whose size is not fixed (a dimension of None, a sequence, a string).
@@ -27,13 +40,24 @@ def type_bytes(type_spec: tff.Type) -> int:
     if isinstance(type_spec, tff.FederatedType):
         return type_bytes(type_spec.member)
     if isinstance(type_spec, tff.StructType):
-        return sum(type_bytes(member) for member in type_spec.children())
+        return sum(
+            math.ceil(_numbers(member) * int(words[1]) / 8) if words else type_bytes(member)
+            for name, member in tff.structure.iter_elements(type_spec)
+            for words in [_WORDS.fullmatch(name or "")]
+        )
     if isinstance(type_spec, tff.TensorType):
         dtype = np.dtype(type_spec.dtype)
         if type_spec.shape is None or None in type_spec.shape or dtype.kind not in "biuf":
             raise ValueError(f"the size of {type_spec} is not fixed by its type")
-        return int(np.prod(type_spec.shape, dtype=np.int64)) * dtype.itemsize
+        return math.prod(map(int, type_spec.shape)) * dtype.itemsize
     raise ValueError(f"a value of type {type_spec} does not travel")
+
+
+def _numbers(type_spec: tff.Type) -> int:
+    """How many numbers a value of tensors of fixed shapes has."""
+    if isinstance(type_spec, tff.StructType):
+        return sum(map(_numbers, type_spec.children()))
+    return type_bytes(type_spec) // np.dtype(type_spec.dtype).itemsize
 
 
 def round_traffic(computation: tff.Computation) -> Traffic:

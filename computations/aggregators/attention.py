@@ -9,6 +9,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from computations.errors import CompositionError
+
 
 class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
     """sum_k a_k D_k with a = softmax over clients of ||D_k||, D_k a client's update.
@@ -31,11 +33,14 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
         granularity: Literal["layer", "model"] = "layer",
         inner_sum: tff.aggregators.UnweightedAggregationFactory | None = None,
         one_pass: bool = False,
+        normaliser_sum: tff.aggregators.UnweightedAggregationFactory | None = None,
     ):
         """Args:
           granularity: `layer`: one softmax per weight tensor (FedAtt's own form); `model`: one over the whole model.
           inner_sum: makes the sum of the attention-weighted updates; tff.aggregators.SumFactory() by default.
           one_pass: a single aggregation, see above; without an inner sum.
+          normaliser_sum: makes the sums of the attention and of its squares, numbers from 0 to 1; keeps nothing from
+            round to round. A plain sum by default. The largest score leaves the clients in the clear in any case.
 
         Raises:
           ValueError: for another granularity, or an inner sum with one_pass.
@@ -46,6 +51,15 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
             raise ValueError("inner_sum cannot be used with one_pass, which aggregates once without an inner sum")
         self.granularity, self._one_pass = granularity, one_pass
         self._inner_sum = inner_sum or tff.aggregators.SumFactory()
+        self._normaliser_sum = normaliser_sum or tff.aggregators.SumFactory()
+
+    def with_sums(self, value_sum, weight_sum=None) -> AttentionFactory:
+        """Attention with these factories for its sums; CompositionError for one_pass, which has none."""
+        if self._one_pass:
+            raise CompositionError(
+                "attention in one pass adds updates as they are; for [aggregation] set algorithm.one_pass = false"
+            )
+        return AttentionFactory(self._granularity, value_sum, normaliser_sum=weight_sum)
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
         """Process over a structure of float tensors, or one tensor (a single layer), and a scalar weight."""
@@ -75,6 +89,8 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
         def terms(attention):
             return collections.OrderedDict(total=attention, squares=tf.square(attention))
 
+        normaliser = self._normaliser_sum.create(terms.type_signature.result)
+
         @tff.tensorflow.computation(inner.next.type_signature.result.result.member, terms.type_signature.result)
         def normalise(numerator, sums):
             return _normalised(numerator, sums["total"])
@@ -93,7 +109,7 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
             largest = tff.federated_broadcast(tff.federated_max(scores))
             attention = tff.federated_map(exponent, (scores, largest))
             summed = inner.next(state, tff.federated_map(scale, (value, attention)))
-            sums = tff.federated_sum(tff.federated_map(terms, attention))
+            sums = normaliser.next(normaliser.initialize(), tff.federated_map(terms, attention)).result
             return tff.templates.MeasuredProcessOutput(
                 state=summed.state,
                 result=tff.federated_map(normalise, (summed.result, sums)),

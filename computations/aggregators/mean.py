@@ -16,16 +16,18 @@ MOST_GROUP_BYTES = 64 * 2**20
 
 def mean(
     inner_sum: tff.aggregators.UnweightedAggregationFactory | None = None,
+    weight_sum: tff.aggregators.UnweightedAggregationFactory | None = None,
 ) -> tff.aggregators.WeightedAggregationFactory:
     """sum_k w_k x_k / sum_k w_k, and zero where all weights are zero.
 
     Whether clients count by their examples or all alike is the client work's choice (`LocalTraining.weighting`); a
     client that does not count has weight zero in both. With an `inner_sum` that makes the sum of the weighted values
-    this is TFF's own factory; without one a factory that gives the same numbers with less memory.
+    this is TFF's own factory, and `weight_sum` makes its sum of the weights; without them a factory that gives the same
+    numbers with less memory.
     """
-    if inner_sum is None:
+    if inner_sum is None and weight_sum is None:
         return LeanMeanFactory()
-    return tff.aggregators.MeanFactory(value_sum_factory=inner_sum, no_nan_division=True)
+    return tff.aggregators.MeanFactory(inner_sum, weight_sum, no_nan_division=True)
 
 
 class LeanMeanFactory(tff.aggregators.WeightedAggregationFactory):
@@ -42,6 +44,10 @@ class LeanMeanFactory(tff.aggregators.WeightedAggregationFactory):
         normalised: false: sum_k w_k x_k, not divided by the sum of the weights.
         """
         self._normalised = normalised
+
+    def with_sums(self, value_sum, weight_sum=None) -> tff.aggregators.WeightedAggregationFactory:
+        """The mean with these factories for its sums."""
+        return mean(value_sum, weight_sum)
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
         """Process over a structure of float tensors and a scalar weight; its state is that of TFF's factory."""

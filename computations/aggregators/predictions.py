@@ -25,9 +25,19 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
 
     NO_VOTES = 1e-6
 
-    def __init__(self, num_classes: int, inner_sum: tff.aggregators.UnweightedAggregationFactory | None = None):
-        """`num_classes`: C; `inner_sum`: makes the sum of float32 logits; tff.aggregators.SumFactory() by default."""
-        self._num_classes, self._inner_sum = num_classes, inner_sum
+    def __init__(
+        self,
+        num_classes: int,
+        inner_sum: tff.aggregators.UnweightedAggregationFactory | None = None,
+        weight_sum: tff.aggregators.UnweightedAggregationFactory | None = None,
+    ):
+        """`num_classes`: C; `inner_sum`: makes the sum of float32 logits; tff.aggregators.SumFactory() by default;
+        `weight_sum`: beside it, the sum of the weights, and keeps nothing from round to round."""
+        self._num_classes, self._inner_sum, self._weight_sum = num_classes, inner_sum, weight_sum
+
+    def with_sums(self, value_sum, weight_sum=None) -> PredictionsFactory:
+        """The same with these factories for its sums."""
+        return PredictionsFactory(self._num_classes, value_sum, weight_sum)
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
         """Process over such predictions.
@@ -53,6 +63,7 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
 
         if value_type.dtype.type == np.float32:
             inner = (self._inner_sum or tff.aggregators.SumFactory()).create(sums_type)
+            weights = (self._weight_sum or tff.aggregators.SumFactory()).create(weight_type)
             weighed = tff.tensorflow.computation(weigh, value_type, weight_type)
             report = tff.tensorflow.computation(shares, sums_type, np.float32)
 
@@ -63,13 +74,16 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
             )
             def through_sum(state, value, weight):
                 total = inner.next(state, tff.federated_map(weighed, (value, weight)))
-                result = tff.federated_map(report, (total.result, tff.federated_sum(weight)))
+                total_weight = weights.next(weights.initialize(), weight).result
+                result = tff.federated_map(report, (total.result, total_weight))
                 return tff.templates.MeasuredProcessOutput(total.state, result, total.measurements)
 
             return tff.templates.AggregationProcess(inner.initialize, through_sum)
 
         if self._inner_sum is not None:
-            raise CompositionError(f"predictions: an inner sum takes float32 logits, got {value_type}")
+            raise CompositionError(
+                f"predictions: an inner sum takes float32 logits, got {value_type}; set algorithm.uploads = 'float32'"
+            )
         sums = collections.OrderedDict(total=sums_type, weight=tff.TensorType(np.float32))
 
         @tff.tensorflow.computation

@@ -15,7 +15,7 @@ from tff_re.cli.display import console
 from tff_re.recipes.reading import Recipe
 from tff_re.settings import Choice, keys, to_table
 
-SECTIONS = ("task", "partition", "model", "client_model", "algorithm", "training", "evaluation")
+SECTIONS = ("task", "partition", "model", "client_model", "algorithm", "training", "evaluation", "aggregation")
 LONGEST_VALUE = 60
 """Characters of a value that are shown."""
 
@@ -37,6 +37,8 @@ def show_run(experiment) -> None:
     tree.add(Text(f"seed: {recipe.seed}"))
     for line in _sections(recipe).values():
         tree.add(line)
+    for note in recipe.notes:
+        tree.add(Text(note, "bold"))
     _show(tree)
 
 

@@ -40,4 +40,6 @@ def train(recipe, overrides, out, seed, **where):
         if result.chosen is not None:
             title += f", round {result.chosen[0]}, chosen by {result.chosen[1]}"
         console.print(metrics_table(title, result.server_evaluation.metrics))
+    for note in recipe.notes:
+        console.print(note)
     say(f"written: {out} (metrics.csv, plots, model.keras, TensorBoard; export it with: export {out})")

@@ -121,6 +121,7 @@ def _row(suite: Suite, entry: Entry, outcomes: dict[int, Outcome]) -> Comparison
         seconds_per_round=statistics.median(outcome.seconds_per_round for outcome in outcomes.values()),
         steps=statistics.fmean(steps) if suite.steps and None not in steps else None,
         control=entry.control,
+        notes=entry.recipe_for(suite.seeds[0]).notes,
     )
 
 

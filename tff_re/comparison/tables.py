@@ -36,6 +36,7 @@ class ComparisonRow:
       median: Whether medians over the seeds are shown, too.
       steps: Local steps of all clients in all rounds; None: not shown.
       reference: Whether nothing was trained: a ceiling or a trivial baseline of the data.
+      notes: What has to be said of its runs, see `Recipe.notes`.
     """
 
     algorithm: str
@@ -48,6 +49,7 @@ class ComparisonRow:
     median: bool = False
     steps: float | None = None
     reference: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def comparison_markdown(rows: Sequence[ComparisonRow], baseline: str | None = None) -> str:
@@ -271,7 +273,13 @@ def _note(rows: Sequence[ComparisonRow], baseline: str | None) -> str:
     parts.append("Final: mean over the last tenth of the rounds.")
     if baseline is not None:
         parts.append(f"Differences to {baseline} are paired by seed; in brackets the seeds that favour the row.")
-    parts.append("kB: thousands of bytes per client and round, uncompressed.")
+    said: dict[tuple[str, ...], list[str]] = {}
+    for row in rows:
+        if row.notes:
+            said.setdefault(row.notes, []).append(row.algorithm)
+    exception = ", but where a note says otherwise" if said else ""
+    parts.append(f"kB: thousands of bytes per client and round, uncompressed{exception}.")
+    parts += [f"{', '.join(algorithms)}: {'; '.join(notes)}." for notes, algorithms in said.items()]
     return " ".join(parts)
 
 

@@ -197,7 +197,8 @@ def _training(experiment: Experiment) -> dict[str, Any]:
 
 def _privacy(recipe: Recipe) -> list[str]:
     lines = ["trained by simulation: all clients' data were on one machine; in a deployment, texts stay at the clients"]
-    lines.append("no differential privacy and no secure aggregation: the recipe sets neither")
+    neither = "no differential privacy and no secure aggregation"
+    lines.append(neither + ("; " + "; ".join(recipe.notes) if recipe.notes else ": the recipe sets neither"))
     if getattr(recipe.task.options, "encoding", None) in ("words", "characters"):
         least = recipe.task.options.min_clients
         lines.append(

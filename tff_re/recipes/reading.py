@@ -85,6 +85,11 @@ class Recipe:
     privacy: Any | None = None
     aggregation: Any | None = None
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What every output of a run says of the optional tables."""
+        return () if self.aggregation is None else self.aggregation.notes()
+
     def to_toml(self) -> str:
         """The resolved recipe as a recipe file."""
         import tomli_w

@@ -15,7 +15,9 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from computations import algorithms
+from computations.algorithms.aggregation import with_aggregation
 from computations.client_work.selection import build_selection
+from computations.errors import CompositionError
 from computations.evaluation import build_evaluation
 from computations.federated_algorithm import FederatedAlgorithm
 from computations.local_model import LocalModel
@@ -63,6 +65,10 @@ class Experiment:
         """Bytes per client and round; the first who asks has the whole round compiled."""
         return self._traffic()
 
+    def notes(self) -> tuple[str, ...]:
+        """For readers of the results: of the data, and of what is done to the clients' updates."""
+        return (*self.prepared.notes, *self.recipe.notes)
+
 
 @dataclass
 class ExperimentBuilder:
@@ -99,11 +105,13 @@ class ExperimentBuilder:
         require_room_for_model(_of(recipe, _weight_bytes, recipe, model), of, trains=trains)
         form = _form(prepared)
         options = _with_counts(recipe, trainable, prepared)
-        around = (recipe.privacy, recipe.aggregation)
+        sums = _sums(recipe, prepared, sampled)
+        around = (recipe.privacy, recipe.aggregation, *sums.values())
         key = (recipe.model, recipe.client_model, recipe.algorithm.name, options, around, form)
         if key not in self._computations:
             of_clients = () if recipe.client_model is None else (_client_model(recipe, prepared),)
             algorithm = _of(recipe, algorithms.find(recipe.algorithm.name).build, model, options, *of_clients)
+            algorithm = _of(recipe, _with_aggregation, algorithm, recipe.aggregation, sums)
             evaluation = functools.cache(lambda: build_evaluation(model))
             evaluation = self._computations.setdefault((recipe.model, form), evaluation)
             scoring = None if prepared.held_out is None else prepared.held_out.scoring(algorithm)
@@ -204,6 +212,22 @@ def _with_counts(recipe: Recipe, trainable: int, prepared: Prepared):
             f"{held}; leave it out"
         )
     return attrs.evolve(options, num_server_examples=held)
+
+
+def _sums(recipe: Recipe, prepared: Prepared, sampled: int) -> dict[str, float]:
+    """What the clients of a secure sum agree on before it: how many they are at most, and the largest weight."""
+    if recipe.aggregation is None or recipe.aggregation.secure == "none":
+        return {"clients": 1, "largest_weight": 1.0}
+    by_examples = getattr(recipe.algorithm.options, "weighting", "uniform") == "examples"
+    sizes = [len(client.train["y"]) for client in prepared.examples.clients]
+    return {"clients": sampled, "largest_weight": float(max(sizes)) if by_examples else 1.0}
+
+
+def _with_aggregation(algorithm: FederatedAlgorithm, options, sums: dict[str, float]) -> FederatedAlgorithm:
+    try:
+        return algorithm if options is None else with_aggregation(algorithm, options, **sums)
+    except CompositionError as error:
+        raise UserError(str(error)) from None
 
 
 def _client_model(recipe: Recipe, prepared: Prepared) -> LocalModel:

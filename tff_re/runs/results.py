@@ -40,7 +40,7 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         "final": history[-1] if history else {},
         "best": best_values(history, test=result.chosen is None),
         "references": _references(experiment, result),
-        "notes": list(experiment.prepared.notes),
+        "notes": list(experiment.notes),
     }
     if result.chosen is not None:
         number, criterion = result.chosen

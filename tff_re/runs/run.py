@@ -92,7 +92,7 @@ def train_run(
             if isinstance(runtime, str):
                 runtime = stack.enter_context(open_runtime(runtime, log_path=folder.log))
             _keep_partition(experiment, folder)
-            for note in experiment.prepared.notes:
+            for note in experiment.notes:
                 _log.info(note)
             on_start(experiment)
             result = train(experiment, folder, runtime, on_round=on_round)

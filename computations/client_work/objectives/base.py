@@ -24,7 +24,7 @@ class Client:
       global_weights: the global trainable weights.
       rate: float32 scalar, the optimizer's learning rate in this round.
       seed: int32 [2], the client's in this round; batches and dropout draw from `stateless_fold_in(seed, step)` with
-        step >= 1 and from the seed itself, so that an objective may fold in 0.
+        step >= 1 and from the seed itself, compression folds in -1, so that an objective may fold in 0.
       shared: what the server broadcasts beside the weights (the objective's side channel), or ().
       client_state: what the client kept from its last round, or ().
     """

@@ -1,0 +1,137 @@
+"""Sums of compressed tensors: what travels are codes, the accumulator decodes each client's as it is added.
+
+Two steps. A client makes its update such that a code holds it (`lossy`, in `computations.client_work.compression`,
+where the client's seed and what it keeps are known); the aggregator may then scale it, e.g. by its weight. The sum
+encodes what it gets (`encode`). A code of a scaled tensor loses nothing but rounding of floats: the 256 levels and the
+places of the numbers that are not zero are scaled with it.
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+from collections.abc import Mapping
+from typing import Protocol
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from computations.local_model import zeros
+
+
+class Code(Protocol):
+    """How a tensor of fixed shape is sent."""
+
+    def lossy(self, tensor: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """A tensor that the code holds without loss; `seed` is int32 [2]."""
+
+    def encode(self, tensor: tf.Tensor) -> Mapping[str, tf.Tensor]:
+        """What is sent."""
+
+    def decode(self, sent: Mapping[str, tf.Tensor], shape) -> tf.Tensor:
+        """The tensor of that shape."""
+
+
+class EightBits:
+    """Codes of 8 bits, evenly spaced from a tensor's least number to its greatest (QSGD's idea, Alistarh et al. 2017,
+    with the range of Konečný et al. 2016, Section 3).
+
+    A number x between two levels goes to the upper one with the probability of its distance from the lower one, so
+    that its expectation is x; the error is below a level's width, (greatest - least) / 255. Sent: uint8 codes, and two
+    floats for each tensor.
+    """
+
+    def lossy(self, tensor, seed):
+        low, width, places = _places(tensor)
+        drawn = tf.floor(places + tf.random.stateless_uniform(tf.shape(tensor), seed, dtype=tensor.dtype))
+        # The greatest stays the greatest, so that the range is the same when the result is encoded.
+        codes = tf.where(tensor >= tf.reduce_max(tensor), 255.0, tf.minimum(drawn, 255.0))
+        return low + tf.cast(codes, tensor.dtype) * width
+
+    def encode(self, tensor):
+        low, width, places = _places(tensor)
+        codes = tf.cast(tf.clip_by_value(tf.round(places), 0, 255), tf.uint8)
+        return collections.OrderedDict(codes=codes, low=low, width=width)
+
+    def decode(self, sent, shape):
+        return sent["low"] + tf.cast(sent["codes"], sent["low"].dtype) * sent["width"]
+
+
+def _places(tensor):
+    """(least number, width of a level, the tensor in widths above the least)."""
+    low, high = tf.reduce_min(tensor), tf.reduce_max(tensor)
+    width = high / 255 - low / 255
+    return low, width, tf.math.divide_no_nan(tensor - low, width)
+
+
+class TopShare:
+    """The k numbers of the largest sizes of a tensor and their places (Aji and Heafield 2017; error feedback, which
+    the client adds: Stich, Cordonnier and Jaggi 2018). k is a share of the numbers, rounded up.
+
+    Of numbers of one size the first are taken. Sent: k floats and k places of 32 bits for each tensor.
+    """
+
+    def __init__(self, share: float):
+        """`share`: above 0, at most 1."""
+        self._share = share
+
+    def lossy(self, tensor, seed=None):
+        return self.decode(self.encode(tensor), tensor.shape)
+
+    def encode(self, tensor):
+        flat = tf.reshape(tensor, [-1])
+        size = tensor.shape.num_elements()
+        # Less a little, because 0.1 * 30 is above 3.
+        number = min(size, max(1, math.ceil(self._share * size - 1e-9)))
+        _, places = tf.math.top_k(tf.abs(flat), number)
+        return collections.OrderedDict(values=tf.gather(flat, places), places=places)
+
+    def decode(self, sent, shape):
+        size = math.prod(map(int, shape))
+        return tf.reshape(tf.scatter_nd(sent["places"][:, tf.newaxis], sent["values"], [size]), shape)
+
+
+class EncodedSumFactory(tff.aggregators.UnweightedAggregationFactory):
+    """The sum of float tensors that travel in a code. At the server there is one sum, never a list of codes."""
+
+    def __init__(self, code: Code):
+        """`code`: of every tensor."""
+        self._code = code
+
+    def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
+        """Process over a structure of float tensors of fixed shapes, or one; it keeps nothing and measures nothing."""
+        value_type, code, skeletons = tff.types.to_type(value_type), self._code, []
+
+        @tff.tensorflow.computation(value_type)
+        def encode(value):
+            skeletons.append(tf.nest.map_structure(lambda _: 0, value))
+            return [code.encode(tensor) for tensor in tf.nest.flatten(value)]
+
+        flatten = tff.tensorflow.computation(lambda value: tf.nest.flatten(value), value_type)
+        sums_type = flatten.type_signature.result
+
+        @tff.tensorflow.computation
+        def zero():
+            return [zeros(t.shape, t.dtype) for t in sums_type]
+
+        @tff.tensorflow.computation(sums_type, encode.type_signature.result)
+        def accumulate(sums, sent):
+            return [total + code.decode(one, total.shape) for total, one in zip(sums, sent, strict=True)]
+
+        @tff.tensorflow.computation(sums_type, sums_type)
+        def merge(one, other):
+            return [a + b for a, b in zip(one, other, strict=True)]
+
+        @tff.tensorflow.computation(sums_type)
+        def report(sums):
+            return tf.nest.pack_sequence_as(skeletons[0], tf.nest.flatten(sums))
+
+        nothing = tff.federated_computation(lambda: tff.federated_value((), tff.SERVER))
+
+        @tff.federated_computation(nothing.type_signature.result, tff.FederatedType(value_type, tff.CLIENTS))
+        def next_fn(state, value):
+            sent = tff.federated_map(encode, value)
+            result = tff.federated_aggregate(sent, zero(), accumulate, merge, report)
+            return tff.templates.MeasuredProcessOutput(state, result, tff.federated_value((), tff.SERVER))
+
+        return tff.templates.AggregationProcess(nothing, next_fn)

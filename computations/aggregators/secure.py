@@ -1,0 +1,150 @@
+"""What secure sums do to numbers, computed in the clear: a simulation, which protects nothing.
+
+Secure aggregation (Bonawitz et al. 2017) adds integers modulo 2^m, so a client clips its numbers, rounds them and sends
+words of m bits. TFF's own secure intrinsics run on neither of the runtimes here.
+"""
+
+from __future__ import annotations
+
+import collections
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from computations.local_model import zeros
+from computations.ranges import POSITIVE, require
+from computations.traffic import words_of
+
+MOST_BITS, MOST_MODULUS_BITS = 32, 62
+
+
+class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):
+    """Sums of float tensors as integers modulo 2^m.
+
+    With b bits and the bound B, a number x becomes the integer q = round(clip(x, -B, B) / s), s = B / (2^(b-1) - 1),
+    to the nearest (of two, the even one): |q s - x| <= s / 2 for |x| <= B, and zero stays zero. Clients send q mod 2^m,
+    the sum is modulo 2^m, and the server reads it as a number from -2^(m-1) to 2^(m-1) - 1, times s. The sum of n
+    clients cannot wrap around if m >= b + log2(n); with a smaller m it does, as it would in a deployment.
+
+    With a quantile, B is an estimate of that quantile of the clients' largest numbers (Andrew et al. 2021, without
+    noise): every client says whether its own lies below B, and B grows or shrinks by at most a factor of e a round.
+
+    Measurements: `secure/clipped`, the share of a client's numbers that were clipped, its mean over clients, and with a
+    quantile `secure/bound`. They are not secured either.
+    """
+
+    def __init__(
+        self, bits: int, modulus_bits: int, bound: float, quantile: float | None = None, *, measured: bool = True
+    ):
+        """Args:
+          bits: b, from 2 to 32.
+          modulus_bits: m, from 2 to 62.
+          bound: B, above zero; with a quantile that of the first round.
+          quantile: between 0 and 1, or None: B is fixed.
+          measured: whether there are measurements, see above.
+
+        Raises:
+          ValueError: for bits or a bound out of range.
+        """
+        if not 2 <= bits <= MOST_BITS or not 2 <= modulus_bits <= MOST_MODULUS_BITS:
+            raise ValueError(
+                f"bits must lie between 2 and {MOST_BITS} and modulus_bits between 2 and {MOST_MODULUS_BITS}, got "
+                f"{bits} and {modulus_bits}"
+            )
+        require(POSITIVE, bound=bound)
+        self._levels, self._modulus_bits, self._measured = 2 ** (bits - 1) - 1, modulus_bits, measured
+        self._bound, self._quantile = float(bound), quantile
+
+    def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
+        """Process over a structure of float tensors, or one; its state is that of the estimate, or ()."""
+        value_type, skeletons = tff.types.to_type(value_type), []
+        modulus, levels, words = 2**self._modulus_bits, self._levels, words_of(self._modulus_bits)
+        # A total and a client's word are added before the remainder is taken.
+        dtype = tf.int32 if self._modulus_bits <= 30 else tf.int64
+
+        def of_bound(function, type_spec):
+            """A computation of (value, bound), or where the bound is fixed, of the value alone."""
+            if self._quantile is not None:
+                return tff.tensorflow.computation(function, type_spec, np.float32)
+            return tff.tensorflow.computation(lambda value: function(value, self._bound), type_spec)
+
+        def encode(value, bound):
+            skeletons.append(tf.nest.map_structure(lambda _: 0, value))
+            tensors, bound = tf.nest.flatten(value), tf.cast(bound, tf.float64)
+            sent, clipped, largest = [], [], []
+            for tensor in tensors:
+                wide = tf.cast(tensor, tf.float64)
+                rounded = tf.round(tf.clip_by_value(wide, -bound, bound) / (bound / levels))
+                sent.append(tf.cast(tf.math.floormod(tf.cast(rounded, tf.int64), modulus), dtype))
+                clipped.append(tf.reduce_sum(tf.cast(tf.abs(wide) > bound, tf.float64)))
+                largest.append(tf.reduce_max(tf.abs(wide)))
+            numbers = sum(tensor.shape.num_elements() for tensor in tensors)
+            return collections.OrderedDict(
+                sent=collections.OrderedDict({words: sent}),
+                clipped=tf.cast(tf.add_n(clipped) / numbers, tf.float32),
+                largest=tf.cast(tf.reduce_max(largest), tf.float32),
+                clients=tf.constant(1.0),
+            )
+
+        flatten = tff.tensorflow.computation(lambda value: tf.nest.flatten(value), value_type)
+        dtypes = [t.dtype for t in flatten.type_signature.result]
+        encode = of_bound(encode, value_type)
+        sent_type = encode.type_signature.result.sent
+        sums_type = sent_type[0]
+
+        @tff.tensorflow.computation
+        def zero():
+            return [zeros(t.shape, t.dtype) for t in sums_type]
+
+        def add(one, other):
+            return [tf.math.floormod(a + b, modulus) for a, b in zip(one, other, strict=True)]
+
+        accumulate = tff.tensorflow.computation(lambda sums, sent: add(sums, sent[words]), sums_type, sent_type)
+        merge = tff.tensorflow.computation(add, sums_type, sums_type)
+        report = tff.tensorflow.computation(lambda sums: sums, sums_type)
+
+        def decode(sums, bound):
+            step = tf.cast(bound, tf.float64) / levels
+            centred = [tf.cast(s, tf.int64) for s in sums]
+            centred = [tf.where(s >= modulus // 2, s - modulus, s) for s in centred]
+            tensors = [tf.cast(tf.cast(s, tf.float64) * step, d) for s, d in zip(centred, dtypes, strict=True)]
+            return tf.nest.pack_sequence_as(skeletons[0], tensors)
+
+        decode = of_bound(decode, sums_type)
+        counted = collections.OrderedDict(clipped=np.float32, clients=np.float32)
+        share = tff.tensorflow.computation(
+            lambda sums: tf.math.divide_no_nan(sums["clipped"], sums["clients"]), tff.types.to_type(counted)
+        )
+        estimate = None
+        initialize = tff.federated_computation(lambda: tff.federated_value((), tff.SERVER))
+        if self._quantile is not None:
+            estimate = tff.aggregators.PrivateQuantileEstimationProcess.no_noise(
+                initial_estimate=self._bound, target_quantile=self._quantile, learning_rate=1.0
+            )
+            initialize = estimate.initialize
+
+        @tff.federated_computation(initialize.type_signature.result, tff.FederatedType(value_type, tff.CLIENTS))
+        def next_fn(state, value):
+            measured = collections.OrderedDict()
+            if estimate is None:
+                encoded = tff.federated_map(encode, value)
+            else:
+                bound = estimate.report(state)
+                encoded = tff.federated_map(encode, (value, tff.federated_broadcast(bound)))
+                measured["secure/bound"] = bound
+                state = estimate.next(state, encoded["largest"])
+            sums = tff.federated_aggregate(encoded["sent"], zero(), accumulate, merge, report)
+            result = tff.federated_map(decode, sums if estimate is None else (sums, bound))
+            if not self._measured:
+                return tff.templates.MeasuredProcessOutput(state, result, tff.federated_value((), tff.SERVER))
+            counts = collections.OrderedDict((name, encoded[name]) for name in counted)
+            measured["secure/clipped"] = tff.federated_map(share, tff.federated_sum(tff.federated_zip(counts)))
+            return tff.templates.MeasuredProcessOutput(state, result, tff.federated_zip(measured))
+
+        return tff.templates.AggregationProcess(initialize, next_fn)
+
+
+def modulus_bits_for(bits: int, clients: int) -> int:
+    """m such that the sum of so many clients' numbers of b bits cannot wrap around: b + log2(clients), rounded up."""
+    return bits + (clients - 1).bit_length()

@@ -1,0 +1,119 @@
+"""Client work whose updates are such that a code of `computations.aggregators.compression` holds them without loss.
+
+The randomness is the client's: it comes from its seed of the round, as its batches do, so that a resumed run and the
+other runtime round alike, and that clients round independently of each other.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from computations.aggregators.compression import Code
+from computations.client_work.local_training import SEED_TYPE, ClientWork
+
+RESIDUAL = "residual"
+"""Of a client state: what the client has not sent yet, a list of tensors like its update's."""
+
+_FOLD = -1
+"""Folded into a client's seed; local training folds in its steps, which are not negative."""
+
+
+def with_lossy_updates(work: ClientWork, code: Code) -> ClientWork:
+    """The same work; every tensor of an update goes through the code, with a seed of its own."""
+
+    @tff.tensorflow.computation(work.update_type, SEED_TYPE)
+    def lossy(update, seed):
+        own = tf.random.experimental.stateless_fold_in(seed, _FOLD)
+        tensors = [
+            code.lossy(tensor, tf.random.experimental.stateless_fold_in(own, place))
+            for place, tensor in enumerate(tf.nest.flatten(update))
+        ]
+        return tf.nest.pack_sequence_as(update, tensors)
+
+    @tff.federated_computation(work.next.type_signature.parameter)
+    def next_round(inputs):
+        output = work.next(inputs)
+        result = collections.OrderedDict((name, output[name]) for name in _names(work))
+        result["update"] = tff.federated_map(lossy, (output["update"], inputs["clients"]["seed"]))
+        return result
+
+    return dataclasses.replace(work, next=next_round)
+
+
+def with_error_feedback(work: ClientWork, code: Code) -> ClientWork:
+    """The same work; what the code leaves out of an update is kept and added to the client's next (Stich et al. 2018,
+    Algorithm 1; here the update of a whole round is what is compressed).
+
+    The client state gets an entry `residual` beside those that the work has itself (`own`, where that is a list). A
+    client that does not count sends nothing and keeps its residual.
+    """
+    own_type, update_type = work.client_state_type, work.update_type
+    flatten = tff.tensorflow.computation(lambda value: tf.nest.flatten(value), update_type)
+    residual_type = flatten.type_signature.result
+    entries = collections.OrderedDict([] if own_type is None else _entries(own_type))
+    state_type = tff.types.to_type(collections.OrderedDict(entries, **{RESIDUAL: residual_type}))
+    named = list(entries) != ["own"]
+
+    @tff.tensorflow.computation(update_type, np.float32, residual_type)
+    def send(update, weight, residual):
+        wanted = [u + r for u, r in zip(tf.nest.flatten(update), residual, strict=True)]
+        held = [code.lossy(tensor) for tensor in wanted]
+        counts = weight > 0
+        sent = [tf.where(counts, h, tf.zeros_like(h)) for h in held]
+        kept = [tf.where(counts, w - h, r) for w, h, r in zip(wanted, held, residual, strict=True)]
+        return collections.OrderedDict(update=tf.nest.pack_sequence_as(update, sent), residual=kept)
+
+    @tff.tensorflow.computation(state_type)
+    def own_of(state):
+        return collections.OrderedDict((name, state[name]) for name in entries) if named else state["own"]
+
+    def joined(own, residual):
+        values = collections.OrderedDict([] if own is None else own.items() if named else [("own", own)])
+        return collections.OrderedDict(values, **{RESIDUAL: residual})
+
+    join = own_type and tff.tensorflow.computation(joined, own_type, residual_type)
+    alone = tff.tensorflow.computation(lambda residual: joined(None, residual), residual_type)
+    inputs_type = collections.OrderedDict()
+    for name, type_spec in work.inputs.items():
+        if name != "client_state":
+            inputs_type[name] = type_spec
+        if name == "clients":
+            inputs_type["client_state"] = tff.FederatedType(state_type, tff.CLIENTS)
+
+    @tff.federated_computation(tff.types.to_type(inputs_type))
+    def next_round(inputs):
+        given = {name: inputs[name] for name in work.inputs if name != "client_state"}
+        if own_type is not None:
+            given["client_state"] = tff.federated_map(own_of, inputs["client_state"])
+        output = work.next(**given)
+        residual = inputs["client_state"][RESIDUAL]
+        sent = tff.federated_map(send, (output["update"], output["weight"], residual))
+        if own_type is None:
+            state = tff.federated_map(alone, sent["residual"])
+        else:
+            state = tff.federated_map(join, (output["client_state"], sent["residual"]))
+        result = collections.OrderedDict(state=output["state"], update=sent["update"], weight=output["weight"])
+        return collections.OrderedDict(result, client_state=state, metrics=output["metrics"])
+
+    def initial_client_state(examples, *seed):
+        own = None if own_type is None else work.initial_client_state(examples, *seed)
+        return joined(own, [np.zeros(t.shape, t.dtype) for t in residual_type])
+
+    return dataclasses.replace(
+        work, next=next_round, client_state_type=state_type, initial_client_state=initial_client_state
+    )
+
+
+def _names(work: ClientWork) -> list[str]:
+    return [name for name, _ in tff.structure.to_elements(work.next.type_signature.result)]
+
+
+def _entries(state_type: tff.Type) -> list[tuple[str, tff.Type]]:
+    """The named entries of a client state's type, or all of it as `own`."""
+    elements = tff.structure.to_elements(state_type) if isinstance(state_type, tff.StructType) else [(None, None)]
+    return elements if all(name is not None for name, _ in elements) else [("own", state_type)]
