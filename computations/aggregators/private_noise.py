@@ -166,7 +166,10 @@ class Noise:
 
 
 def _seed_of(state):
-    """(the seed, 1 or NaN without one): noise from zeros would be known to all, and an assertion is cut off by TFF."""
+    """(the seed, 1 or NaN without one): noise from zeros would be known to all, and TFF drops an assertion.
+
+    Along an update of NaN the finalizer takes no step.
+    """
     seed = state[NOISE_SEED]
     return seed, tf.where(tf.reduce_any(seed != 0), 1.0, np.nan)
 
