@@ -17,6 +17,7 @@ from computations.client_work.selection import build_selection
 from computations.evaluation import build_evaluation
 from computations.federated_algorithm import FederatedAlgorithm
 from computations.local_model import LocalModel
+from computations.privacy.example_gradients import ExamplePrivacy
 from computations.traffic import Traffic, round_traffic
 from tff_re import tasks
 from tff_re.errors import UserError
@@ -80,20 +81,25 @@ class ExperimentBuilder:
         prepared = self.prepare(recipe)
         trainable = sum(len(client.train["y"]) > 0 for client in prepared.examples.clients)
         sampled = _clients_per_round(recipe, trainable)
-        behind = (recipe.task, recipe.partition, recipe.seed, recipe.model)
+        grouped = recipe.privacy is not None and recipe.privacy.unit == "group"
+        behind = (recipe.task, recipe.partition, recipe.seed, recipe.model, grouped)
         if behind not in self._prepared:
+            if grouped:
+                prepared = _of(recipe, prepared.with_groups)
             self._prepared[behind] = _of(recipe, prepared.precomputed, recipe.model, recipe.seed)
         prepared = self._prepared[behind]
         model = _of(recipe, prepared.local_model, recipe.model)
         of = f"{recipe.source}: model '{recipe.model.name}'"
         require_room_for_model(_of(recipe, _weight_bytes, recipe, model), of, trains=trains)
         form = _form(prepared)
-        options = _with_counts(recipe, trainable, prepared)
+        options = _protecting(recipe, _with_counts(recipe, trainable, prepared))
         around = (recipe.privacy, recipe.aggregation)
         key = (recipe.model, recipe.client_model, recipe.algorithm.name, options, around, form)
         if key not in self._computations:
             of_clients = () if recipe.client_model is None else (_client_model(recipe, prepared),)
             algorithm = _of(recipe, algorithms.find(recipe.algorithm.name).build, model, options, *of_clients)
+            if algorithm.client_work.example_privacy != getattr(options, "example_privacy", None):
+                raise UserError(f"{recipe.source}: {recipe.algorithm.name} does not protect its clients' examples")
             evaluation_key = (recipe.model, form)
             if evaluation_key not in self._computations:
                 self._computations[evaluation_key] = build_evaluation(model)
@@ -195,6 +201,22 @@ def _with_counts(recipe: Recipe, trainable: int, prepared: Prepared):
             f"{held}; leave it out"
         )
     return attrs.evolve(options, num_server_examples=held)
+
+
+def _protecting(recipe: Recipe, options):
+    """The algorithm's options with what [privacy] says of examples or groups; the rest of that table is not for them.
+
+    Raises:
+      UserError: the algorithm has no local training, or the noise is not set.
+    """
+    privacy = recipe.privacy
+    if privacy is None or privacy.unit == "client":
+        return options
+    if privacy.noise_multiplier is None:
+        raise UserError(f"{recipe.source}: privacy.unit is '{privacy.unit}'; set privacy.noise_multiplier")
+    if not hasattr(options, "protecting"):
+        raise UserError(f"{recipe.source}: {recipe.algorithm.name} has no local training to protect examples in")
+    return options.protecting(ExamplePrivacy(privacy.clip, privacy.noise_multiplier, privacy.unit))
 
 
 def _client_model(recipe: Recipe, prepared: Prepared) -> LocalModel:
