@@ -11,7 +11,7 @@ from tff_re.runtime import install_signal_handlers
 
 NAMES = (
     *("rounds", "encoder", "memory", "documents", "document_memory", "selection", "runtimes", "sockets", "serving"),
-    "adapters",
+    *("adapters", "privacy"),
 )
 
 
@@ -21,7 +21,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/benchmarks"))
     parser.add_argument("--rounds", type=int, default=9, help="measured rounds of each contender [9]")
     parser.add_argument(
-        "--encoder", type=Path, help="serving: folder of an encoder [random weights]; adapters: of English"
+        "--encoder",
+        type=Path,
+        help="serving: folder of an encoder [random weights]; adapters, privacy: of English [left out]",
     )
     parser.add_argument("--chinese-encoder", type=Path, help="adapters: folder of an encoder of Chinese")
     arguments = parser.parse_args()
@@ -32,7 +34,7 @@ def main() -> None:
     install_signal_handlers()  # what a benchmark started ends with it
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name in arguments.names or NAMES:
-        given = {"encoder": arguments.encoder} if name == "serving" else {}
+        given = {"encoder": arguments.encoder} if name in ("serving", "privacy") else {}
         if name == "adapters":
             named = {"ChemProt": arguments.encoder, "MIE windows": arguments.chinese_encoder}
             given = {"encoders": {problem: folder for problem, folder in named.items() if folder is not None}}

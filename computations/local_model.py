@@ -24,7 +24,10 @@ TRIPLE = "triple"
 PLATFORM = "platform"
 """int32 [n], the index of the client, the same in all of its rows."""
 
-NOT_FEATURES = (LABEL, TRIPLE, PLATFORM)
+GROUP = "group"
+"""int32 [n], equal where examples are of one patient or document, whose presence local training is to hide."""
+
+NOT_FEATURES = (LABEL, TRIPLE, PLATFORM, GROUP)
 """What an example may have beside the model's features."""
 
 
@@ -102,7 +105,7 @@ class LocalModel:
         model takes a dict of the features by name and returns a dict with `logits` [B, C] and `features` [B, d] (the
         input of the classifier), so that an objective asks for what it needs by name.
       input_spec: name -> TensorSpec of a batch (leading dimension None), the label `y` included; where sentences come
-        in bags, `triple` and `platform` too. The model gets the rest, its features.
+        in bags, `triple` and `platform` too, and `group` where groups are protected. The model gets the rest.
       num_classes: C.
       classifier: the name of the layer that makes the logits, or None.
       losses: (labels, outputs) -> float32 [B], the loss of every example (of every row, see `rows`).

@@ -39,12 +39,6 @@ class LeanMeanFactory(tff.aggregators.WeightedAggregationFactory):
     exist at a time. Values of up to `MOST_GROUP_BYTES` are one group, their mean one aggregation.
     """
 
-    def __init__(self, normalised: bool = True):
-        """Args:
-        normalised: false: sum_k w_k x_k, not divided by the sum of the weights.
-        """
-        self._normalised = normalised
-
     def with_sums(self, value_sum, weight_sum=None) -> tff.aggregators.WeightedAggregationFactory:
         """The mean with these factories for its sums."""
         return mean(value_sum, weight_sum)
@@ -74,7 +68,7 @@ class LeanMeanFactory(tff.aggregators.WeightedAggregationFactory):
             tff.FederatedType(weight_type, tff.CLIENTS),
         )
         def next_fn(state, value, weight):
-            means = [_mean_of_group(picked(value, group), weight, self._normalised) for group in groups]
+            means = [_mean_of_group(picked(value, group), weight) for group in groups]
             means_type = tff.types.to_type([m.type_signature.member for m in means])
 
             @tff.tensorflow.computation(means_type)
@@ -103,33 +97,29 @@ def _groups(types: list[tff.TensorType]) -> list[list[int]]:
     return groups
 
 
-def _mean_of_group(value, weight, normalised: bool):
-    """The weighted mean, or sum, of tensors at the clients, as a list at the server."""
+def _mean_of_group(value, weight):
+    """The weighted mean of tensors at the clients, as a list at the server."""
     client_type = tff.types.to_type(
         collections.OrderedDict(value=value.type_signature.member, weight=weight.type_signature.member)
     )
 
-    def with_weight(sums, total):
-        """Where it is not divided by, the sum of the weights does not leave the clients."""
-        return collections.OrderedDict(sums=sums, **({"weight": total} if normalised else {}))
-
     @tff.tensorflow.computation(client_type)
     def like(client):
-        return with_weight(tf.nest.flatten(client["value"]), client["weight"])
+        return collections.OrderedDict(sums=tf.nest.flatten(client["value"]), weight=client["weight"])
 
     sums_type = like.type_signature.result
 
     @tff.tensorflow.computation
     def zero():
         sums = [zeros(t.shape, t.dtype) for t in sums_type["sums"]]
-        return with_weight(sums, zeros((), weight.type_signature.member.dtype))
+        return collections.OrderedDict(sums=sums, weight=zeros((), sums_type["weight"].dtype))
 
     @tff.tensorflow.computation(sums_type, client_type)
     def accumulate(total, client):
-        own = client["weight"]
+        weight = client["weight"]
         tensors = zip(total["sums"], tf.nest.flatten(client["value"]), strict=True)
-        sums = [t + x * tf.cast(own, x.dtype) for t, x in tensors]
-        return with_weight(sums, total.get("weight", 0) + own)
+        sums = [t + x * tf.cast(weight, x.dtype) for t, x in tensors]
+        return collections.OrderedDict(sums=sums, weight=total["weight"] + weight)
 
     @tff.tensorflow.computation(sums_type, sums_type)
     def merge(one, other):
@@ -137,8 +127,6 @@ def _mean_of_group(value, weight, normalised: bool):
 
     @tff.tensorflow.computation(sums_type)
     def report(total):
-        if not normalised:
-            return total["sums"]
         return [tf.math.divide_no_nan(t, tf.cast(total["weight"], t.dtype)) for t in total["sums"]]
 
     clients = tff.federated_zip(collections.OrderedDict(value=value, weight=weight))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import collections
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from computations.aggregators.mean import LeanMeanFactory
 from computations.aggregators.private_noise import Noise, norms_of, shrinking
 
 
@@ -33,23 +31,22 @@ class PrivateMeanFactory(tff.aggregators.WeightedAggregationFactory):
         """Process over a structure of float tensors, or one tensor, and a scalar weight."""
         noise = self._noise
         value_type, weight_type = tff.types.to_type(value_type), tff.types.to_type(weight_type)
-        summed = LeanMeanFactory(normalised=False).create(value_type, tff.TensorType(np.float32))
         state_type = noise.initial_state().type_signature.result
         follows = noise.quantile is not None
 
-        at_client = tff.tensorflow.computation(contribution, value_type, weight_type, state_type["clip"])
+        @tff.tensorflow.computation(value_type, weight_type, state_type["clip"])
+        def at_client(update, weight, clip):
+            sums = contribution(update, weight, clip)
+            if not follows:
+                del sums["within"]
+            return sums
 
-        summed_type = collections.OrderedDict(state=state_type, sums=value_type)
-        if follows:
-            summed_type["within"] = tff.TensorType(np.float32)
-
-        @tff.tensorflow.computation(tff.types.to_type(summed_type))
-        def release(given):
-            state, sums = given["state"], given["sums"]
-            flat = noise.added(state, tf.nest.flatten(sums), state["clip"])
+        @tff.tensorflow.computation(state_type, at_client.type_signature.result)
+        def release(state, sums):
+            flat = noise.added(state, tf.nest.flatten(sums["values"]), state["clip"])
             result = [s / tf.cast(noise.expected_clients, s.dtype) for s in flat]
-            next_state, measured = noise.next_state(state, given.get("within"))
-            return next_state, tf.nest.pack_sequence_as(sums, result), measured
+            next_state, measured = noise.next_state(state, sums.get("within"))
+            return next_state, tf.nest.pack_sequence_as(sums["values"], result), measured
 
         clip_of = tff.tensorflow.computation(lambda state: state["clip"], state_type)
 
@@ -64,20 +61,24 @@ class PrivateMeanFactory(tff.aggregators.WeightedAggregationFactory):
         )
         def next_fn(state, value, weight):
             clip = tff.federated_broadcast(tff.federated_map(clip_of, state))
-            terms = tff.federated_map(at_client, (value, weight, clip))
-            sums = summed.next(summed.initialize(), value, terms[0])
-            at_server = collections.OrderedDict(state=state, sums=sums.result)
-            if follows:
-                at_server["within"] = tff.federated_sum(terms[1])
-            released = tff.federated_map(release, tff.federated_zip(at_server))
+            sums = tff.federated_sum(tff.federated_map(at_client, (value, weight, clip)))
+            released = tff.federated_map(release, (state, sums))
             return tff.templates.MeasuredProcessOutput(released[0], released[1], released[2])
 
         return tff.templates.AggregationProcess(initialize, next_fn)
 
 
 def contribution(update, weight, clip):
-    """(factor on a client's update in the sum, whether its norm is within the bound: 1/2 or -1/2), as TensorFlow."""
+    """What a client adds to the sums, as TensorFlow: <values, within>, the clipped update and 1/2 or -1/2 for a norm
+    within the bound or not. A client of weight zero adds zeros."""
     norms = norms_of(update, whole=True)
     norms = tf.where(weight > 0, norms, tf.zeros_like(norms))  # which may not be finite where a client does not count
     counts = tf.cast(weight > 0, tf.float32)
-    return counts * shrinking(norms, clip)[0], counts * (tf.cast(norms[0] <= clip, tf.float32) - 0.5)
+    factor = counts * shrinking(norms, clip)[0]
+    return collections.OrderedDict(
+        # Not 0 * t, which is NaN where the update of a client that does not count is not finite.
+        values=tf.nest.map_structure(
+            lambda t: tf.where(factor > 0, t * tf.cast(factor, t.dtype), tf.zeros_like(t)), update
+        ),
+        within=counts * (tf.cast(norms[0] <= clip, tf.float32) - 0.5),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Literal
 
 import numpy as np
@@ -10,6 +11,7 @@ from attrs import field
 from attrs.validators import optional
 
 from computations.client_work import LocalTraining
+from computations.privacy.example_gradients import ExamplePrivacy
 from computations.ranges import BELOW_ONE, NOT_NEGATIVE, POSITIVE, STEPS, options_class
 
 
@@ -22,6 +24,7 @@ class LocalOptions:
     local_steps: if given, exactly this many batches a round instead.
     batch_size: examples in a batch.
     max_gradient_norm: clips the global norm of a batch's gradient; not set: no clipping.
+    example_privacy: no key of a recipe's table, whose [privacy] it comes from, see `protecting`.
     """
 
     learning_rate: float = field(default=0.01, validator=NOT_NEGATIVE)
@@ -30,6 +33,16 @@ class LocalOptions:
     local_steps: int | None = field(default=None, validator=optional(STEPS))
     batch_size: int = field(default=10, validator=STEPS)
     max_gradient_norm: float | None = field(default=None, validator=optional(POSITIVE))
+    example_privacy: ExamplePrivacy | None = field(default=None, init=False)
+
+    def protecting(self, privacy: ExamplePrivacy) -> LocalOptions:
+        """These options with `example_privacy`; `attrs.evolve` of them leaves it out again, so this comes last.
+
+        `ClientWork.example_privacy` says what an algorithm was built with.
+        """
+        options = copy.copy(self)
+        object.__setattr__(options, "example_privacy", privacy)
+        return options
 
     def local_training(self, weighting: str = "examples") -> LocalTraining:
         """The part of these options that `build_local_training` takes."""
@@ -40,6 +53,7 @@ class LocalOptions:
             batch_size=self.batch_size,
             weighting=weighting,
             max_gradient_norm=self.max_gradient_norm,
+            example_privacy=self.example_privacy,
             schedule=(lambda r: 1.0 / (1.0 + decay * tf.cast(r, tf.float32))) if decay else None,
         )
 

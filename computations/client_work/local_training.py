@@ -23,7 +23,15 @@ from computations.client_work.client_updates import Predictions
 from computations.client_work.objectives import Batch, Client, Objective
 from computations.client_work.optimizers import ClientOptimizer
 from computations.client_work.units import units_of
-from computations.local_model import LocalModel, assign_weights, split_label, zero_initialisers, zeros
+from computations.errors import CompositionError
+from computations.local_model import GROUP, TRIPLE, LocalModel, assign_weights, split_label, zero_initialisers, zeros
+from computations.privacy.example_gradients import (
+    ExamplePrivacy,
+    fits_side_by_side,
+    noised_mean,
+    sum_one_by_one,
+    sum_side_by_side,
+)
 from computations.randomness import step_seed
 from computations.ranges import POSITIVE, STEPS
 
@@ -45,6 +53,9 @@ class LocalTraining:
         one.
       max_gradient_norm: clips the gradient's global norm; None: no clipping.
       schedule: round (int32 scalar) -> factor on the learning rate; None: constant.
+      example_privacy: differentially private SGD. A batch is then a Poisson sample: each of the client's n units is in
+        it with probability min(batch_size / n, 1), drawn anew in every step from the client's seed; there are as many
+        steps as without. None: none.
     """
 
     local_epochs: int = attrs.field(default=1, validator=STEPS)
@@ -53,6 +64,7 @@ class LocalTraining:
     weighting: Literal["examples", "uniform"] = attrs.field(default="examples", validator=in_(("examples", "uniform")))
     max_gradient_norm: float | None = attrs.field(default=None, validator=optional(POSITIVE))
     schedule: Callable[[tf.Tensor], tf.Tensor] | None = None
+    example_privacy: ExamplePrivacy | None = None
 
 
 @dataclass(frozen=True)
@@ -72,6 +84,7 @@ class ClientWork:
       server_type: type of `server`, or None where the work does not need the server's examples.
       beside: what leaves the clients beside the update, its weight and the metrics: the class of an objective with a
         side channel, `selection`, `examples`. A private sum of the updates does not cover it.
+      example_privacy: what local training protects the client's examples with, or None.
     """
 
     initialize: tff.Computation
@@ -81,6 +94,7 @@ class ClientWork:
     shown: tuple[str, ...] = ()
     server_type: tff.Type | None = None
     beside: tuple[str, ...] = ()
+    example_privacy: ExamplePrivacy | None = None
 
     @property
     def inputs(self) -> collections.OrderedDict[str, tff.Type]:
@@ -119,7 +133,16 @@ def build_local_training(
     With a `selection` (see `build_cross_platform_selection`) clients train on the examples that it selects in the round
     and on no others; a client without any does not count. Its metrics are added to the training's, and
     `clients/non_finite` includes clients where the selection found a value that is not finite.
+
+    With `training.example_privacy` the trained weights, and so the update, are differentially private; a proximal term
+    and `Objective.adjust_gradients` come behind the noise. So are what `client_update` makes of them and models that
+    clients keep.
+
+    Raises:
+      CompositionError: examples cannot be protected in this training; says why.
     """
+    if training.example_privacy is not None:
+        _require_protected(model, objective, training.example_privacy, selection)
     channel = objective.side_channel
     client_state_type = objective.client_state_type(model)
     if own_models:
@@ -252,7 +275,35 @@ def build_local_training(
         ),
         shown=objective.shown,
         server_type=server_type,
+        example_privacy=training.example_privacy,
     )
+
+
+def _require_protected(
+    model: LocalModel, objective: Objective, privacy: ExamplePrivacy, selection: tff.Computation | None
+) -> None:
+    """CompositionError where a unit has an influence that clipping its gradient does not bound."""
+    name, unit = type(objective).__name__, privacy.unit
+    reason = None
+    if selection is not None:
+        reason = "clients' scores choose the examples to train on, and no noise is added to them"
+    elif objective.side_channel is not None:
+        reason = f"{name} sends values beside the weights, which the guarantee is not stated for"
+    elif objective.beyond_batch is not None:
+        reason = f"{name} reads {objective.beyond_batch}, so that every gradient depends on every example"
+    elif objective.of_bags and unit == "example":
+        reason = f"{name} has one loss for all sentences of a bag; protect bags, with the unit 'group'"
+    elif unit == "group" and (wanted := _unit_of(objective, privacy)) not in model.input_spec:
+        reason = f"the examples have no array '{wanted}' that says which of them are one group"
+    if reason is not None:
+        raise CompositionError(f"local training: cannot hide the presence of one {unit}: {reason}")
+
+
+def _unit_of(objective: Objective, privacy: ExamplePrivacy | None) -> str | None:
+    """Name of the array whose numbers make examples a unit; None: an example is one."""
+    if objective.of_bags:
+        return TRIPLE
+    return GROUP if privacy is not None and privacy.unit == "group" else None
 
 
 def _join(own, side):
@@ -296,23 +347,49 @@ def train_client(
         client_state=arguments.get("client_state", ()),
     )
     chosen = arguments.get("chosen")
-    units = units_of(client.examples, bags=objective.of_bags, selected=None if chosen is None else chosen["selected"])
+    privacy = training.example_privacy
+    unit, selected = _unit_of(objective, privacy), None if chosen is None else chosen["selected"]
+    units = units_of(client.examples, by=unit, selected=selected)
     num_units = units.number
 
-    @tf.function(reduce_retracing=True)
-    def step(rows, bags, seed, prepared):
+    def loss_of(rows, bags, seed, prepared):
         features, labels = split_label({name: tf.gather(v, rows) for name, v in client.examples.items()})
-        with step_seed(seed), tf.GradientTape() as tape:
+        with step_seed(seed):
             outputs = model(features, training=True)
-            loss = objective.loss(client, prepared, Batch(features, labels, outputs, rows, bags))
-        gradients = tape.gradient(loss, model.trainable_variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+            return objective.loss(client, prepared, Batch(features, labels, outputs, rows, bags))
+
+    def descend(gradients, prepared):
         gradients = objective.adjust_gradients(client, prepared, gradients)
         if training.max_gradient_norm is not None:
             # Dense, because the rows of a word that occurs twice have to be added up before their norm is taken.
             dense = [tf.convert_to_tensor(g) for g in gradients]
             gradients, _ = tf.clip_by_global_norm(dense, training.max_gradient_norm)
         apply(gradients, client.global_weights, rate)
+
+    @tf.function(reduce_retracing=True)
+    def step(rows, bags, seed, prepared):
+        with tf.GradientTape() as tape:
+            loss = loss_of(rows, bags, seed, prepared)
+        gradients = tape.gradient(loss, model.trainable_variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        descend(gradients, prepared)
         return loss
+
+    @tf.function(reduce_retracing=True)
+    def private_step(drawn, seed, noise_seed, expected, prepared):
+        """(sum of the units' losses, their number); units int32 [b], b may be 0."""
+
+        def loss(unit):
+            rows, bags = units.batch(unit[tf.newaxis])
+            own_seed = tf.random.experimental.stateless_fold_in(seed, unit)
+            return loss_of(rows, bags if objective.of_bags else None, own_seed, prepared)
+
+        variables = model.trainable_variables
+        one_shape = privacy.unit == "example" and local_model.rows is None
+        side_by_side = one_shape and fits_side_by_side(variables, training.batch_size)
+        add_up = sum_side_by_side if side_by_side else sum_one_by_one
+        sums, loss_sum, number = add_up(loss, variables, drawn, privacy.clip)
+        descend(noised_mean(sums, privacy, noise_seed, expected), prepared)
+        return loss_sum, number
 
     @tf.function
     def run():
@@ -322,19 +399,31 @@ def train_client(
         steps_per_epoch = tf.maximum((num_units + batch - 1) // batch, 1)
         steps = training.local_steps or training.local_epochs * steps_per_epoch
         steps = tf.where(num_units > 0, steps, 0)
-        epochs = (steps + steps_per_epoch - 1) // steps_per_epoch
-        keys = tf.random.stateless_uniform([epochs, num_units], data["seed"], None, None, tf.int32)
-        order = tf.argsort(keys, axis=-1, stable=True)
         loss_sum, seen = tf.constant(0.0), tf.constant(0.0)
-        for index in tf.range(steps):
-            start = (index % steps_per_epoch) * batch
-            drawn = order[index // steps_per_epoch, start : start + batch]
-            rows, bags = units.batch(drawn)
-            seed = tf.random.experimental.stateless_fold_in(data["seed"], index + 1)
-            loss = step(rows, bags, seed, prepared)
-            size = tf.cast(tf.size(drawn), tf.float32)
-            loss_sum += loss * size
-            seen += size
+        if privacy is None:
+            epochs = (steps + steps_per_epoch - 1) // steps_per_epoch
+            keys = tf.random.stateless_uniform([epochs, num_units], data["seed"], None, None, tf.int32)
+            order = tf.argsort(keys, axis=-1, stable=True)
+            for index in tf.range(steps):
+                start = (index % steps_per_epoch) * batch
+                drawn = order[index // steps_per_epoch, start : start + batch]
+                rows, bags = units.batch(drawn)
+                seed = tf.random.experimental.stateless_fold_in(data["seed"], index + 1)
+                loss = step(rows, bags, seed, prepared)
+                size = tf.cast(tf.size(drawn), tf.float32)
+                loss_sum += loss * size
+                seen += size
+        else:
+            # Of 64 bits each, so that no two steps of a long run have the same noise; `stateless_fold_in` has 32.
+            of_samples, of_noise = private_seeds(data["seed"], steps)
+            expected = tf.cast(tf.minimum(num_units, batch), tf.float32)
+            share = expected / tf.cast(num_units, tf.float32)
+            for index in tf.range(steps):
+                drawn = tf.where(tf.random.stateless_uniform([num_units], of_samples[index]) < share)[:, 0]
+                seed = tf.random.experimental.stateless_fold_in(data["seed"], index + 1)
+                loss, number = private_step(tf.cast(drawn, tf.int32), seed, of_noise[index], expected, prepared)
+                loss_sum += loss
+                seen += number
         result = collections.OrderedDict()
         if objective.side_channel is not None:
             result["upload"] = objective.upload(client, prepared, steps)
@@ -356,7 +445,11 @@ def train_client(
                 [v.read_value() for v in group] for group in (model.trainable_variables, model.non_trainable_variables)
             )
             extra["client_state"] = tff.learning.models.ModelWeights(*local)
-    results = [t for t in [loss_sum, *tf.nest.flatten(extra)] if t.dtype.is_floating]
+    checked = extra
+    if privacy is not None and not own_models:
+        # What stays at the client is made of its examples, and one of them alone must not decide whether it counts.
+        checked = [value for name, value in extra.items() if name != "client_state"]
+    results = [t for t in [loss_sum, *tf.nest.flatten(checked)] if t.dtype.is_floating]
     finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(t)) for t in results])
     counts = finite & (num_units > 0)
     flag = tf.cast(counts, tf.float32)
@@ -388,6 +481,14 @@ def train_client(
     if "client_state" in extra:
         result["client_state"] = keep(extra["client_state"], lambda: client.client_state)
     return result
+
+
+def private_seeds(seed: tf.Tensor, steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """A client's seed int32 [2] -> seeds of its steps' Poisson samples and of their noise, int32 [steps, 2] each."""
+    # The first of three has numbers in common with what `stateless_fold_in` makes of the seed.
+    _, *roots = tf.unstack(tf.random.experimental.stateless_split(seed, 3))
+    samples, noise = (tf.random.experimental.stateless_split(root, steps) for root in roots)
+    return samples, noise
 
 
 def _identities(structure) -> list[tf.Tensor]:

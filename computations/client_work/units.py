@@ -1,4 +1,4 @@
-"""What the batches of local training are made of: sentences, or bags of them; all that a client has, or a selection."""
+"""What the batches of local training are made of: examples or groups of them, of all a client has or a selection."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from computations.local_model import LABEL, TRIPLE
+from computations.local_model import LABEL
 
 
 @dataclass(frozen=True)
@@ -35,20 +35,21 @@ class Units:
         return tf.gather(self.rows, places), tf.repeat(tf.range(tf.size(chosen)), lengths)
 
 
-def units_of(examples: Mapping[str, tf.Tensor], *, bags: bool = False, selected: tf.Tensor | None = None) -> Units:
+def units_of(examples: Mapping[str, tf.Tensor], *, by: str | None = None, selected: tf.Tensor | None = None) -> Units:
     """The units of a client.
 
     Args:
       examples: name -> [n, ...].
-      bags: whether a unit is all rows of one triple, in their order; the triples are in ascending order.
+      by: name of the integers [n] that make rows with one of them a unit, e.g. the triples, in ascending order, the
+        rows in their own; None: every row is a unit.
       selected: bool [n], the rows that train; None: all of them.
     """
     rows = tf.range(tf.shape(examples[LABEL])[0])
     if selected is not None:
         rows = tf.boolean_mask(rows, selected)
-    if not bags:
+    if by is None:
         return Units(rows)
-    triples = tf.gather(examples[TRIPLE], rows)
-    order = tf.argsort(triples, stable=True)
-    _, _, lengths = tf.unique_with_counts(tf.gather(triples, order))
+    ids = tf.gather(examples[by], rows)
+    order = tf.argsort(ids, stable=True)
+    _, _, lengths = tf.unique_with_counts(tf.gather(ids, order))
     return Units(tf.gather(rows, order), lengths)

@@ -108,7 +108,7 @@ def test_units_cover_what_trains(rows, bags, selects, size, random):
     triple = np.array([t for t, _ in rows], np.int32)
     selected = np.array([s for _, s in rows], bool) if selects else None
     trains = np.flatnonzero(selected) if selects else np.arange(len(rows))
-    units = units_of({"y": triple, "triple": triple}, bags=bags, selected=selected)
+    units = units_of({"y": triple, "triple": triple}, by="triple" if bags else None, selected=selected)
     number = int(units.number)
     assert number == (len(set(triple[trains].tolist())) if bags else len(trains))
     order = list(range(number))

@@ -148,9 +148,9 @@ def largest_move(sums):
 @pytest.mark.parametrize("clip", [0.3, 2.0])
 def test_no_client_moves_the_sum_of_a_mean_more_than_the_clip(clip):
     def sums(update):
-        factor, within = private_mean.contribution(update, 1.0, clip)
-        assert abs(float(within)) == 0.5
-        return np.concatenate([np.ravel(float(factor) * t.numpy()) for t in update])
+        added = private_mean.contribution(update, 1.0, clip)
+        assert abs(float(added["within"])) == 0.5
+        return np.concatenate([np.ravel(t.numpy()) for t in added["values"]])
 
     assert clip * 0.999 < largest_move(sums) <= clip * 1.0001
 
@@ -171,10 +171,9 @@ def test_no_client_moves_the_sums_of_attention_more_than_their_sensitivity(clip,
 
 def test_a_client_that_does_not_count_adds_nothing():
     update = as_update(np.full(sum(SIZES), np.nan))
-    added = private_attention.contribution(update, 0.0, 1.0, 1.0, False)
-    assert not any(np.any(t.numpy()) for t in tf.nest.flatten(added))
-    factor, within = private_mean.contribution(as_update(np.zeros(sum(SIZES))), 0.0, 1.0)
-    assert float(factor) == 0 == float(within)
+    of_mean = private_mean.contribution(update, 0.0, 1.0)
+    of_attention = private_attention.contribution(update, 0.0, 1.0, 1.0, False)
+    assert not any(np.any(t.numpy()) for t in tf.nest.flatten([of_mean, of_attention]))
 
 
 # Seeds in a state

@@ -107,12 +107,12 @@ def piecewise_max(values, mask, start, other_start):
     """
     width = values.shape[-1]
     segment = sum(tf.cast(_indices(mask) > tf.expand_dims(s, -1), tf.int32) for s in (start, other_start))
-    count = 3 * tf.shape(mask)[0]
-    segment += tf.expand_dims(tf.range(0, count, 3), -1)
-    segment = tf.where(tf.equal(mask, 0), -1, segment)  # a segment below 0 is left out
+    segment = tf.where(tf.equal(mask, 0), 3, segment)  # a fourth one, which is left out
+    count = 4 * tf.shape(mask)[0]
+    segment += tf.expand_dims(tf.range(0, count, 4), -1)
     found = tf.math.unsorted_segment_max(tf.reshape(values, [-1, width]), tf.reshape(segment, [-1]), count)
     found = tf.where(tf.equal(found, found.dtype.min), 0.0, found)  # the least number stands for nothing found
-    return tf.reshape(found, [-1, 3 * width])
+    return tf.reshape(found, [-1, 4 * width])[:, : 3 * width]
 
 
 def _indices(mask):

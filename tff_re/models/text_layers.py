@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from computations.privacy.example_gradients import batch_maximum
+
 
 @tf.keras.utils.register_keras_serializable("tff_re")
 class TrimPadding(tf.keras.layers.Layer):
     """tokens [B, L] -> [B, l] with l the longest sentence of the batch (at least 1): no time is spent on padding."""
 
     def call(self, tokens):
-        longest = tf.reduce_max(tf.reduce_sum(tf.cast(tf.not_equal(tokens, 0), tf.int32), axis=-1))
+        longest = batch_maximum(tf.reduce_max(tf.reduce_sum(tf.cast(tf.not_equal(tokens, 0), tf.int32), axis=-1)))
         return tokens[:, : tf.maximum(longest, 1)]
 
 
@@ -54,7 +56,7 @@ class TrimRelations(tf.keras.layers.Layer):
     """The arrays of a PieceInput, a RelationInput or a HiddenInput of these, cut to the longest text of the batch."""
 
     def call(self, inputs):
-        longest = tf.reduce_max(tf.reduce_sum(inputs["attention_mask"], axis=-1))
+        longest = batch_maximum(tf.reduce_max(tf.reduce_sum(inputs["attention_mask"], axis=-1)))
         return {n: v[:, : tf.maximum(longest, 1)] if v.shape.rank > 1 else tf.identity(v) for n, v in inputs.items()}
 
 

@@ -21,6 +21,7 @@ from computations.errors import CompositionError
 from computations.evaluation import build_evaluation
 from computations.federated_algorithm import FederatedAlgorithm
 from computations.local_model import LocalModel
+from computations.privacy.example_gradients import ExamplePrivacy
 from computations.traffic import Traffic, round_traffic
 from tff_re import tasks
 from tff_re.errors import UserError
@@ -96,15 +97,18 @@ class ExperimentBuilder:
         prepared = self.prepare(recipe)
         trainable = sum(len(client.train["y"]) > 0 for client in prepared.examples.clients)
         sampled = _clients_per_round(recipe, trainable)
-        behind = (recipe.task, recipe.partition, recipe.seed, recipe.model)
+        grouped = recipe.privacy is not None and recipe.privacy.unit == "group"
+        behind = (recipe.task, recipe.partition, recipe.seed, recipe.model, grouped)
         if behind not in self._prepared:
+            if grouped:
+                prepared = _of(recipe, prepared.with_groups)
             self._prepared[behind] = _of(recipe, prepared.precomputed, recipe.model, recipe.seed)
         prepared = self._prepared[behind]
         model = _of(recipe, prepared.local_model, recipe.model)
         of = f"{recipe.source}: model '{recipe.model.name}'"
         require_room_for_model(_of(recipe, _weight_bytes, recipe, model), of, trains=trains)
         form = _form(prepared)
-        options = _with_counts(recipe, trainable, prepared)
+        options = _protecting(recipe, _with_counts(recipe, trainable, prepared))
         sums = _sums(recipe, prepared, sampled)
         around = (recipe.privacy, recipe.aggregation, *sums.values())
         key = (recipe.model, recipe.client_model, recipe.algorithm.name, options, around, form)
@@ -114,6 +118,8 @@ class ExperimentBuilder:
             algorithm = _of(recipe, _with_aggregation, algorithm, recipe.aggregation, sums)
             evaluation = functools.cache(lambda: build_evaluation(model))
             evaluation = self._computations.setdefault((recipe.model, form), evaluation)
+            if algorithm.client_work.example_privacy != getattr(options, "example_privacy", None):
+                raise UserError(f"{recipe.source}: {recipe.algorithm.name} does not protect its clients' examples")
             scoring = None if prepared.held_out is None else prepared.held_out.scoring(algorithm)
             selection = None if prepared.truth is None else build_selection(model, prepared.num_triples)
             traffic = functools.cache(lambda: round_traffic(algorithm.next))
@@ -228,6 +234,22 @@ def _with_aggregation(algorithm: FederatedAlgorithm, options, sums: dict[str, fl
         return algorithm if options is None else with_aggregation(algorithm, options, **sums)
     except CompositionError as error:
         raise UserError(str(error)) from None
+
+
+def _protecting(recipe: Recipe, options):
+    """The algorithm's options with what [privacy] says of examples or groups; the rest of that table is not for them.
+
+    Raises:
+      UserError: the algorithm has no local training, or the noise is not set.
+    """
+    privacy = recipe.privacy
+    if privacy is None or privacy.unit == "client":
+        return options
+    if privacy.noise_multiplier is None:
+        raise UserError(f"{recipe.source}: privacy.unit is '{privacy.unit}'; set privacy.noise_multiplier")
+    if not hasattr(options, "protecting"):
+        raise UserError(f"{recipe.source}: {recipe.algorithm.name} has no local training to protect examples in")
+    return options.protecting(ExamplePrivacy(privacy.clip, privacy.noise_multiplier, privacy.unit))
 
 
 def _client_model(recipe: Recipe, prepared: Prepared) -> LocalModel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from computations.federated_algorithm import FederatedAlgorithm
-from computations.local_model import LABEL, LocalModel
+from computations.local_model import GROUP, LABEL, TRIPLE, LocalModel
 from datasets.bags.records import BagCorpus
 from datasets.documents.corpus import DocumentCorpus
 from datasets.documents.encoding import DocumentEncoding
@@ -115,6 +116,58 @@ class Prepared:
             return []
         sample_of = {sample.sample_id: sample for corpus in self.corpora for sample in corpus.samples}
         return [sample_of[i] for client in self.partition.clients.values() for i in getattr(client, split)]
+
+    def with_groups(self) -> Prepared:
+        """These data with `group` beside the examples: equal where training examples are of one document (a dialogue,
+        a patient's report), or sentences of one bag; -1 where nothing is trained on.
+
+        A note says how many groups lie at several clients, each of which then hides its own part of one.
+
+        Raises:
+          UserError: the examples have no such ids, or no two of them share one.
+        """
+        remedy = "set privacy.unit to 'example' or 'client'"
+        if self.pair_relations is not None:
+            raise UserError(
+                "privacy.unit is 'group', but an example of this task is a whole document; set it to 'example'"
+            )
+        if self.bags is not None:
+            groups = [client.train[TRIPLE] for client in self.examples.clients]
+        elif self.partition is None or not self.corpora:
+            raise UserError(
+                f"privacy.unit is 'group', but this task's examples are of no document or patient; {remedy}"
+            )
+        else:
+            document_of = {s.sample_id: s.document_id for corpus in self.corpora for s in corpus.samples}
+            number_of = {document: number for number, document in enumerate(dict.fromkeys(document_of.values()))}
+            groups = [
+                np.array([number_of[document_of[i]] for i in self.partition.clients[client.client_id].train], np.int32)
+                for client in self.examples.clients
+            ]
+        holders = collections.Counter(number for own in groups for number in np.unique(own).tolist())
+        if sum(holders.values()) == sum(map(len, groups)):
+            raise UserError(
+                f"privacy.unit is 'group', but no client has two training examples of one document; {remedy}"
+            )
+        spread = sum(count > 1 for count in holders.values())
+        note = f"privacy: {len(holders)} groups of training examples"
+        if spread:
+            note += f", {spread} of them at several clients, each of which hides its own part"
+
+        def beside(examples, numbers=None):
+            return {**examples, GROUP: np.full(len(examples[LABEL]), -1, np.int32) if numbers is None else numbers}
+
+        clients = tuple(
+            ClientExamples(client.client_id, beside(client.train, own), beside(client.test))
+            for client, own in zip(self.examples.clients, groups, strict=True)
+        )
+        server = self.examples.server
+        return dataclasses.replace(
+            self,
+            examples=FederatedExamples(clients, self.label_names, None if server is None else beside(server)),
+            beside={**self.beside, GROUP: tf.TensorSpec([None], tf.int32)},
+            notes=(*self.notes, note),
+        )
 
     def precomputed(self, model: Choice, seed: int) -> Prepared:
         """These data with what stays as it is in training: outputs of frozen layers, an adapter's fixed weights.

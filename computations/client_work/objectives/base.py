@@ -90,9 +90,12 @@ class Objective:
       shown: names of entries of the client state, float32 [C] each and without text, that a simulation may record for
         every client. In a deployment they stay at the client like the rest of its state.
       of_bags: whether batches are made of bags, a client's rows of one `triple`, in place of single examples.
+      beyond_batch: what of the client's examples the loss depends on beside those of the batch, in words; None: on
+        nothing but what the server broadcasts and what earlier trainings made.
     """
 
     of_bags: bool = False
+    beyond_batch: str | None = None
     side_channel: SideChannel | None = None
     shown: tuple[str, ...] = ()
 

@@ -8,6 +8,8 @@ import tensorflow as tf
 from computations.client_work.objectives.base import Batch, Client, Objective
 from computations.ranges import NOT_NEGATIVE, SHARE
 
+COUNTS = "the client's number of examples of each class"
+
 
 @attrs.frozen
 class RestrictedSoftmax(Objective):
@@ -18,6 +20,8 @@ class RestrictedSoftmax(Objective):
     less. The paper writes exp(s_c w_c^T h) / sum_j exp(s_j w_j^T h), a classifier without bias; where a model has one,
     it is scaled with the rest of the logit.
     """
+
+    beyond_batch = COUNTS
 
     alpha: float = attrs.field(default=0.5, validator=SHARE)
 
@@ -39,6 +43,8 @@ class CalibratedLogits(Objective):
     classes, the true one included, so that the loss cannot fall below zero. For n_c = 0 the formula's margin is
     infinite; here it is that of n_c = 1, times `absent_factor`.
     """
+
+    beyond_batch = COUNTS
 
     tau: float = attrs.field(default=1.0, validator=NOT_NEGATIVE)
     absent_factor: float = attrs.field(default=1.0, validator=NOT_NEGATIVE)

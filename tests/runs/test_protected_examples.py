@@ -1,0 +1,81 @@
+"""[privacy] with unit = "example" or "group" in a recipe: what reaches the clients, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+from computations.privacy.example_gradients import ExamplePrivacy
+from tests.upper_floors import SYNTHETIC, consultations, text_recipe, write_json
+from tff_re.errors import UserError
+from tff_re.recipes.reading import resolve
+from tff_re.runs.experiment import ExperimentBuilder
+from tff_re.runs.run import train_run
+from tff_re.runtime import open_runtime
+
+PRIVACY = {"clip": 0.5, "noise_multiplier": 0.1}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_json(tmp_path_factory.mktemp("corpus") / "train.json", consultations(dialogues=6))
+
+
+def recipe_of(table, unit, **privacy):
+    return resolve({**copy.deepcopy(table), "privacy": {"unit": unit, **PRIVACY, **privacy}}, "private.toml", seed=0)
+
+
+def test_the_examples_of_a_dialogue_are_one_group(corpus):
+    """Under whatever number, at all clients; the model is not told it."""
+    table = {**text_recipe(corpus), "partition": {"name": "iid", "num_clients": 2}}
+    experiment = ExperimentBuilder().build(recipe_of(table, "group"))
+    prepared, work = experiment.prepared, experiment.algorithm.client_work
+    assert work.example_privacy == ExamplePrivacy(0.5, 0.1, "group")
+    assert "group" in str(work.clients_type) and "group" not in prepared.inputs.specs
+    number_of = {}
+    for client in prepared.examples.clients:
+        documents = [i.rpartition("/")[0] for i in prepared.partition.clients[client.client_id].train]
+        assert len(documents) == len(client.train["y"]) > len(set(documents))
+        for document, number in zip(documents, client.train["group"].tolist(), strict=True):
+            assert number_of.setdefault(document, number) == number
+        assert (client.test["group"] == -1).all() and len(client.test["group"])
+    assert len(set(number_of.values())) == len(number_of) == 6
+    assert prepared.notes[-1].startswith("privacy: 6 groups of training examples, ")
+
+
+def test_runs_with_protected_examples_and_groups(corpus, tmp_path):
+    """Both train, differ from one another and from training without noise, and repeat to the bit."""
+    table = {**text_recipe(corpus), "partition": {"name": "iid", "num_clients": 2}}
+    builder, weights = ExperimentBuilder(), {}
+    with open_runtime("in-process", log_path=tmp_path / "log") as runtime:
+        for number, (unit, z) in enumerate([("example", 0.1), ("example", 0.1), ("group", 0.1), ("group", 0.0)]):
+            recipe = recipe_of(table, unit, noise_multiplier=z)
+            result = train_run(recipe, tmp_path / str(number), runtime=runtime, builder=builder)[1]
+            weights[number] = np.concatenate([np.ravel(w) for w in result.weights.trainable])
+    assert np.isfinite(weights[0]).all()
+    np.testing.assert_array_equal(weights[0], weights[1])
+    for one, other in ((0, 2), (2, 3)):
+        assert np.abs(weights[one] - weights[other]).max() > 1e-4
+
+
+@pytest.mark.parametrize(
+    "table, changes, reason",
+    [
+        (SYNTHETIC, {}, "privacy.unit is 'group', but this task's examples are of no document or patient"),
+        (SYNTHETIC, {"unit": "example", "noise_multiplier": None}, "set privacy.noise_multiplier"),
+    ],
+)
+def test_what_is_refused_in_one_line(table, changes, reason):
+    table = copy.deepcopy(table)
+    privacy = {k: v for k, v in {"unit": "group", **PRIVACY, **changes}.items() if v is not None}
+    with pytest.raises(UserError, match=f"private.toml: .*{reason}"):
+        ExperimentBuilder().build(resolve({**table, "privacy": privacy}, "private.toml", seed=0))
+
+
+def test_groups_of_single_examples_are_refused(tmp_path):
+    corpus = write_json(tmp_path / "train.json", consultations(dialogues=12, sentences=1))
+    table = {**text_recipe(corpus), "partition": {"name": "iid", "num_clients": 2}}
+    with pytest.raises(UserError, match="no client has two training examples of one document"):
+        ExperimentBuilder().build(recipe_of(table, "group"))
