@@ -22,6 +22,9 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
     grows, they shrink by exp(m_old - m_new); where two accumulators meet, each shrinks towards the larger m. The
     results are those of the two passes up to rounding. A client then sends its update as it is, without its attention.
 
+    With `weighted` a client's attention is proportional to its weight times exp(||D_k||), for rules that re-weight
+    clients, such as `GeometricMedianFactory`.
+
     Measurements: `attention/effective_clients`, 1 / sum_k a_k^2, the mean over the softmaxes (the number of clients
     that count if all are alike, 1 if one client has all the attention).
     """
@@ -31,11 +34,13 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
         granularity: Literal["layer", "model"] = "layer",
         inner_sum: tff.aggregators.UnweightedAggregationFactory | None = None,
         one_pass: bool = False,
+        weighted: bool = False,
     ):
         """Args:
           granularity: `layer`: one softmax per weight tensor (FedAtt's own form); `model`: one over the whole model.
           inner_sum: makes the sum of the attention-weighted updates; tff.aggregators.SumFactory() by default.
           one_pass: a single aggregation, see above; without an inner sum.
+          weighted: whether a client's weight is a factor of its attention, see above.
 
         Raises:
           ValueError: for another granularity, or an inner sum with one_pass.
@@ -46,6 +51,7 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
             raise ValueError("inner_sum cannot be used with one_pass, which aggregates once without an inner sum")
         self._granularity, self._one_pass = granularity, one_pass
         self._inner_sum = inner_sum or tff.aggregators.SumFactory()
+        self.weighted = weighted
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
         """Process over a structure of float tensors, or one tensor (a single layer), and a scalar weight."""
@@ -58,6 +64,8 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
             norms = tf.sqrt(tf.reduce_sum(squares, keepdims=True) if whole else squares)
             # A square may overflow where the update itself is finite; inf - inf would silence the other clients too.
             norms = tf.minimum(norms, norms.dtype.max)
+            if self.weighted:
+                norms += tf.cast(tf.math.log(weight), norms.dtype)
             return tf.where(weight > 0, norms, tf.constant(-np.inf, norms.dtype))
 
         if self._one_pass:
