@@ -88,7 +88,7 @@ def attacked(work: ClientWork, kind: str, factor: float = 1.0) -> ClientWork:
         clients = inputs["clients"]
         given = {name: inputs[name] for name in work.inputs if name != "clients"}
         output = work.next(clients=tff.federated_map(as_honest, clients), **given)
-        result = collections.OrderedDict((name, output[name]) for name in work.next.type_signature.result)
+        result = collections.OrderedDict((name, output[name]) for name in work.outputs)
         if change is not None:
             result["update"] = change(output["update"], output["weight"], clients)
         return result

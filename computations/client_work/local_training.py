@@ -86,6 +86,11 @@ class ClientWork:
         return collections.OrderedDict(tff.structure.to_elements(self.next.type_signature.parameter))
 
     @property
+    def outputs(self) -> list[str]:
+        """Names of the fields of the struct that `next` gives."""
+        return tff.structure.name_list(self.next.type_signature.result)
+
+    @property
     def clients_type(self) -> tff.Type:
         """Member type of the field `clients`."""
         return self.inputs["clients"].member

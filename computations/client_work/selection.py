@@ -131,8 +131,9 @@ def _bounded(combine, value_type: tff.TensorType, neutral, cut):
     """The maximum or minimum over clients of vectors, each `cut` as it comes in."""
     zero = tff.tensorflow.computation(lambda: tf.fill(value_type.shape, tf.constant(neutral, value_type.dtype)))
     take = tff.tensorflow.computation(lambda so_far, own: combine(so_far, cut(own)), value_type, value_type)
-    merge = tff.tensorflow.computation(combine, value_type, value_type)
-    report = tff.tensorflow.computation(tf.identity, value_type)
+    # Lambdas, because TFF takes no function with a default argument.
+    merge = tff.tensorflow.computation(lambda one, other: combine(one, other), value_type, value_type)
+    report = tff.tensorflow.computation(lambda total: total, value_type)
     return lambda value: tff.federated_aggregate(value, zero(), take, merge, report)
 
 

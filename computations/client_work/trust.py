@@ -52,8 +52,8 @@ def trusted(
     """
     objective = objective or CrossEntropy()
     update_type = work.update_type
-    trainable_type = tff.types.to_type(list(model.weights_type.trainable))
-    if not tff.types.to_type(list(update_type)).is_equivalent_to(trainable_type):
+    trainable_type = model.weights_type.trainable
+    if [*tff.structure.flatten(tff.types.to_type([update_type]))] != [*tff.structure.flatten(trainable_type)]:
         raise CompositionError(
             f"trust: clients have to send updates of the model, {trainable_type}, these send {update_type}"
         )
@@ -115,7 +115,7 @@ def trusted(
         learned = tff.federated_map(learn, (inputs["server_weights"], inputs["server"], inputs["state"]["round"]))
         reference = tff.federated_broadcast(learned[0])
         compared = tff.federated_map(compare, (output["update"], output["weight"], reference))
-        result = collections.OrderedDict((name, output[name]) for name in work.next.type_signature.result)
+        result = collections.OrderedDict((name, output[name]) for name in work.outputs)
         total = tff.federated_sum(compared[2])
         return collections.OrderedDict(
             result,

@@ -184,7 +184,7 @@ def test_one_client_breaks_attention_and_the_mean():
         assert result @ TRUTH < 0
     attentive = aggregate(AttentionFactory().create(VALUE, WEIGHT), [*HONEST, -10 * TRUTH])[0]
     cosine = attentive @ TRUTH / np.linalg.norm(attentive) / np.linalg.norm(TRUTH)
-    assert cosine < -0.98 and np.linalg.norm(attentive) > 8 * np.linalg.norm(TRUTH)
+    assert cosine < -0.95 and np.linalg.norm(attentive) > 8 * np.linalg.norm(TRUTH)
 
 
 # How many bad clients beside the nine honest ones, and what they all send: 1e14 is below what is screened out.
@@ -260,7 +260,7 @@ def test_measurements(processes):
     assert {name: measured[f"robust/{name}"] for name in expected} == expected
     assert 2 < measured["attention/effective_clients"] <= 3
     # Of ten clients one is at the end almost without weight.
-    assert 8.5 < aggregate(processes("rfa"), [*HONEST, -100 * TRUTH])[1]["robust/effective_clients"] < 9.5
+    assert 8 < aggregate(processes("rfa"), [*HONEST, -100 * TRUTH])[1]["robust/effective_clients"] < 9.5
 
 
 # The adaptive norm is state.
