@@ -138,9 +138,10 @@ def test_an_attacked_algorithm_stays_finite_behind_a_defence(contexts, runtime, 
         assert [m["aggregator"]["robust/screened"] for m in metrics] == [1, 1]
     np.testing.assert_allclose(results["in-process"], results["local"], rtol=1e-5, atol=1e-5)
     assert np.abs(results["local"] - vector(start_weights())).max() > 1e-3
-    # Without a defence the server's step, or its training, keeps NaN out by leaving the model as it is.
-    stopped, _ = weights_after(recompose(plain, client_work=work))
-    assert (stopped == vector(start_weights())).all()
+    if name == "fedpap":
+        # Without a defence the server's step keeps NaN out by leaving the model as it is.
+        stopped, _ = weights_after(recompose(plain, client_work=work))
+        assert (stopped == vector(start_weights())).all()
 
 
 # Data
