@@ -301,9 +301,10 @@ def test_only_collecting_rules_collect(processes):
 
 def test_the_callers_check_of_sizes():
     assert collected_bytes(VALUE, 10) == 13 * 4 * 10
-    require_room(VALUE, 10, 4 * 520, "median")
+    room = 52 * (55 + 3 * 10)  # 1 + 2 + ... + 10 updates of 52 bytes, and three lists of ten
+    require_room(VALUE, 10, room, "median")
     with pytest.raises(CompositionError, match=r"median collects .* 11 clients .*'rfa'"):
-        require_room(VALUE, 11, 4 * 520, "median")
+        require_room(VALUE, 11, room, "median")
 
 
 @pytest.mark.parametrize(

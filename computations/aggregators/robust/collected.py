@@ -17,9 +17,8 @@ from computations.traffic import type_bytes
 Rule = Callable[[list[tf.Tensor], tf.Tensor], tuple[list[tf.Tensor], Mapping[str, tf.Tensor]]]
 """([float [k, ...] of each tensor, one row a client], int32 k >= 1) -> ([float [...]], measurements by name)."""
 
-COPIES = 4
-"""Times the collected updates that a rule has in memory at its peak: what is collected, what it is collected into, and
-the sorted or subtracted form."""
+COPIES = 3
+"""Of the collected updates at a rule's end: as collected, with a place beside them, and sorted or subtracted."""
 
 
 class CollectedFactory(tff.aggregators.WeightedAggregationFactory):
@@ -173,8 +172,13 @@ def collected_bytes(value_type: tff.Type, num_clients: int) -> int:
 
 
 def require_room(value_type: tff.Type, num_clients: int, most_bytes: int, who: str) -> None:
-    """CompositionError, `who` named, unless `COPIES` times the updates of so many clients fit into `most_bytes`."""
-    needed = COPIES * collected_bytes(value_type, num_clients)
+    """CompositionError, `who` named, unless a round of so many clients fits into `most_bytes`.
+
+    TFF's worker keeps every partial list until the aggregation's end: of 1, 2, ... K updates, K (K + 1) / 2 in all;
+    `COPIES` K more are the rule's. In-process a list goes with the next one; the same is asked for.
+    """
+    partial = num_clients * (num_clients + 1) // 2
+    needed = collected_bytes(value_type, 1) * (partial + COPIES * num_clients)
     if needed > most_bytes:
         raise CompositionError(
             f"{who} collects the updates of all clients: {num_clients} clients need some {needed / 1e6:.0f} MB, "
