@@ -130,8 +130,8 @@ def compose(
 ) -> FederatedAlgorithm:
     """One round: distribute the weights, work at the clients, aggregate their updates, finalize.
 
-    Where the client work takes the server's examples (`ClientWork.server_type`), the finalizer gets them beside the
-    aggregated update, as <update=U, server=S>.
+    Where the client work takes the server's examples (`ClientWork.server_type`), a finalizer that does not take the
+    aggregated update U alone gets them beside it, as <update=U, server=S>.
 
     Raises:
       CompositionError: where one part does not take what the part before it gives; names the part and both types.
@@ -145,7 +145,9 @@ def compose(
     own_models = client_work.initialize.type_signature.parameter is None
     server_type = client_work.server_type
     to_finalizer = aggregation.next.type_signature.result.result
-    if server_type is not None:
+    finalizer_takes = finalizer.next.type_signature.parameter[2]
+    with_examples = server_type is not None and not finalizer_takes.is_assignable_from(to_finalizer)
+    if with_examples:
         both = collections.OrderedDict(update=to_finalizer.member, server=server_type)
         to_finalizer = tff.FederatedType(tff.types.to_type(both), tff.SERVER)
 
@@ -153,8 +155,9 @@ def compose(
     for part, expected, actual in (
         ("distributor", distributor.next.type_signature.parameter[1], at_server),
         ("client work (weights)", work_takes["weights"], sent_type),
+        ("client work (server weights)", work_takes.get("server_weights", at_server), at_server),
         ("finalizer (weights)", finalizer.next.type_signature.parameter[1], at_server),
-        ("finalizer (aggregated update)", finalizer.next.type_signature.parameter[2], to_finalizer),
+        ("finalizer (aggregated update)", finalizer_takes, to_finalizer),
         ("finalizer (new weights)", at_server, finalizer.next.type_signature.result.result),
     ):
         if not expected.is_assignable_from(actual):
@@ -173,7 +176,7 @@ def compose(
         )
 
     keeps_state = client_work.client_state_type is not None
-    from_caller = [name for name in work_takes if name not in ("state", "weights")]
+    from_caller = [name for name in work_takes if name not in ("state", "weights", "server_weights")]
     inputs_type = collections.OrderedDict(
         state=initialize.type_signature.result, **{name: work_takes[name] for name in from_caller}
     )
@@ -183,10 +186,12 @@ def compose(
         state = inputs["state"]
         sent = distributor.next(state["distributor"], state["weights"])
         given = {name: inputs[name] for name in from_caller}
+        if "server_weights" in work_takes:
+            given["server_weights"] = state["weights"]
         work = client_work.next(state=state["client_work"], weights=sent.result, **given)
         aggregated = aggregation.next(state["aggregator"], work["update"], work["weight"])
         update = aggregated.result
-        if server_type is not None:
+        if with_examples:
             update = tff.federated_zip(collections.OrderedDict(update=update, server=inputs["server"]))
         final = finalizer.next(state["finalizer"], state["weights"], update)
         new_state = tff.federated_zip(

@@ -24,6 +24,9 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
     grows, they shrink by exp(m_old - m_new); where two accumulators meet, each shrinks towards the larger m. The
     results are those of the two passes up to rounding. A client then sends its update as it is, without its attention.
 
+    With `weighted` a client's attention is proportional to its weight times exp(||D_k||), for rules that re-weight
+    clients, such as `GeometricMedianFactory`.
+
     Measurements: `attention/effective_clients`, 1 / sum_k a_k^2, the mean over the softmaxes (the number of clients
     that count if all are alike, 1 if one client has all the attention).
     """
@@ -34,6 +37,7 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
         inner_sum: tff.aggregators.UnweightedAggregationFactory | None = None,
         one_pass: bool = False,
         normaliser_sum: tff.aggregators.UnweightedAggregationFactory | None = None,
+        weighted: bool = False,
     ):
         """Args:
           granularity: `layer`: one softmax per weight tensor (FedAtt's own form); `model`: one over the whole model.
@@ -41,6 +45,7 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
           one_pass: a single aggregation, see above; without an inner sum.
           normaliser_sum: makes the sums of the attention and of its squares, numbers from 0 to 1; keeps nothing from
             round to round. A plain sum by default. The largest score leaves the clients in the clear in any case.
+          weighted: whether a client's weight is a factor of its attention, see above.
 
         Raises:
           ValueError: for another granularity, or an inner sum with one_pass.
@@ -52,6 +57,7 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
         self.granularity, self._one_pass = granularity, one_pass
         self._inner_sum = inner_sum or tff.aggregators.SumFactory()
         self._normaliser_sum = normaliser_sum or tff.aggregators.SumFactory()
+        self.weighted = weighted
 
     def with_sums(self, value_sum, weight_sum=None) -> AttentionFactory:
         """Attention with these factories for its sums; CompositionError for one_pass, which has none."""
@@ -59,7 +65,7 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
             raise CompositionError(
                 "attention in one pass adds updates as they are; for [aggregation] set algorithm.one_pass = false"
             )
-        return AttentionFactory(self._granularity, value_sum, normaliser_sum=weight_sum)
+        return AttentionFactory(self.granularity, value_sum, normaliser_sum=weight_sum, weighted=self.weighted)
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
         """Process over a structure of float tensors, or one tensor (a single layer), and a scalar weight."""
@@ -72,6 +78,8 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
             norms = tf.sqrt(tf.reduce_sum(squares, keepdims=True) if whole else squares)
             # A square may overflow where the update itself is finite; inf - inf would silence the other clients too.
             norms = tf.minimum(norms, norms.dtype.max)
+            if self.weighted:
+                norms += tf.cast(tf.math.log(weight), norms.dtype)
             return tf.where(weight > 0, norms, tf.constant(-np.inf, norms.dtype))
 
         if self._one_pass:

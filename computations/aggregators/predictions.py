@@ -1,13 +1,15 @@
-"""The ensemble of the clients' predictions (FedED, Sui et al. 2020, Eq. 5); no client's predictions are collected."""
+"""The ensemble of the clients' predictions (FedED, Sui et al. 2020, Eq. 5); only the median collects them."""
 
 from __future__ import annotations
 
 import collections
+from typing import Literal
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from computations.aggregators.robust.collected import collected_median
 from computations.errors import CompositionError
 
 
@@ -21,6 +23,12 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
 
     float32 logits go through an inner sum, so that private and secure sums compose with them. Smaller forms travel as
     they are and are converted to float32 in the sum.
+
+    With `combine="median"` the logits are the median over the clients of every coordinate, of float32 or float16 logits
+    alike: less than half of the clients cannot move one out of the range of the others' values. The server collects
+    the predictions for it (K x N x C numbers), and a weight says only whether a client counts. Its limit: inside of
+    that range bad clients move it as they like, and the range is wide where clients disagree. Votes need none, because
+    a client has one vote.
     """
 
     NO_VOTES = 1e-6
@@ -30,25 +38,45 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
         num_classes: int,
         inner_sum: tff.aggregators.UnweightedAggregationFactory | None = None,
         weight_sum: tff.aggregators.UnweightedAggregationFactory | None = None,
+        combine: Literal["mean", "median"] = "mean",
     ):
-        """`num_classes`: C; `inner_sum`: makes the sum of float32 logits; tff.aggregators.SumFactory() by default;
-        `weight_sum`: beside it, the sum of the weights, and keeps nothing from round to round."""
+        """Args:
+          num_classes: C.
+          inner_sum: makes the sum of float32 logits; tff.aggregators.SumFactory() by default.
+          weight_sum: beside it, makes the sum of the weights, and keeps nothing from round to round.
+          combine: of the clients' logits, see above; `median` is without an inner sum.
+
+        Raises:
+          ValueError: for another `combine`, or an inner sum with a median.
+        """
+        if combine not in ("mean", "median"):
+            raise ValueError(f"combine must be 'mean' or 'median', got {combine!r}")
+        if combine == "median" and inner_sum is not None:
+            raise ValueError("inner_sum cannot be used with a median")
         self._num_classes, self._inner_sum, self._weight_sum = num_classes, inner_sum, weight_sum
+        self._combine = combine
 
     def with_sums(self, value_sum, weight_sum=None) -> PredictionsFactory:
-        """The same with these factories for its sums."""
+        """The same with these factories for its sums; CompositionError for a median, which has none."""
+        if self._combine == "median":
+            raise CompositionError("the median of predictions takes no sums; set algorithm.ensemble to 'mean'")
         return PredictionsFactory(self._num_classes, value_sum, weight_sum)
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
         """Process over such predictions.
 
         Raises:
-          CompositionError: for values of another type, or an inner sum for a form that does not go through it.
+          CompositionError: for values of another type, an inner sum for a form that does not go through it, or a median
+            of votes.
         """
         value_type, weight_type = tff.types.to_type(value_type), tff.types.to_type(weight_type)
         votes = self._check(value_type)
         num_examples = value_type.shape[0]
         sums_type = tff.TensorType(np.float32, [num_examples, self._num_classes])
+        if self._combine == "median":
+            if votes:
+                raise CompositionError("predictions: a median needs logits, the clients send labels")
+            return _median(value_type, weight_type, sums_type)
         weighed_type = tff.types.to_type(collections.OrderedDict(value=value_type, weight=weight_type))
 
         def weigh(value, weight):
@@ -129,3 +157,24 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
         raise CompositionError(
             f"predictions: expected a float type [N,{self._num_classes}] or an integer type [N], got {value_type}"
         )
+
+
+def _median(value_type, weight_type, logits_type) -> tff.templates.AggregationProcess:
+    process = collected_median().create(logits_type, weight_type)
+    widen = tff.tensorflow.computation(lambda value: tf.cast(value, tf.float32), value_type)
+
+    @tff.tensorflow.computation(logits_type, weight_type)
+    def report(logits, weight):
+        return collections.OrderedDict(logits=logits, weight=weight)
+
+    @tff.federated_computation(
+        process.initialize.type_signature.result,
+        tff.FederatedType(value_type, tff.CLIENTS),
+        tff.FederatedType(weight_type, tff.CLIENTS),
+    )
+    def next_fn(state, value, weight):
+        output = process.next(state, tff.federated_map(widen, value), weight)
+        result = tff.federated_map(report, (output.result, tff.federated_sum(weight)))
+        return tff.templates.MeasuredProcessOutput(output.state, result, output.measurements)
+
+    return tff.templates.AggregationProcess(process.initialize, next_fn)

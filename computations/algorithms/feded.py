@@ -34,6 +34,8 @@ class EnsembleDistillationOptions(LocalOptions):
       of D_v's labels under their predictions; for the latter they get the labels too.
     agreement_temperature: with `agreement`, a client counts exp(-cross-entropy / agreement_temperature).
     uploads: what a client gives away of a prediction: the logits in 32 or 16 bits, or the most likely class alone.
+    ensemble: the mean of the logits (Eq. 5), or their median over clients against bad ones, for which the server
+      collects them and clients count alike.
     temperature: tau of the teacher (Eq. 4); the paper does not give it.
     temper_student: whether the student's logits are divided by it too, which Eq. 6 does not do.
     distillation_weight: of the divergence from the teacher beside the cross-entropy (Eq. 6: 1).
@@ -48,6 +50,7 @@ class EnsembleDistillationOptions(LocalOptions):
     weighting: Literal["uniform", "examples", "agreement"] = "uniform"
     agreement_temperature: float = field(default=1.0, validator=POSITIVE)
     uploads: Literal["float32", "float16", "label"] = "float32"
+    ensemble: Literal["mean", "median"] = "mean"
     temperature: float = field(default=1.0, validator=POSITIVE)
     temper_student: bool = False
     distillation_weight: float = field(default=1.0, validator=NOT_NEGATIVE)
@@ -81,6 +84,10 @@ def feded(model, options, client_model=None):
     require_one_label(model, "feded")
     if options.num_server_examples is None:
         raise CompositionError("feded: the server holds no examples; num_server_examples is not set")
+    if options.ensemble == "median" and options.weighting != "uniform":
+        raise CompositionError(
+            f"feded: ensemble = 'median' counts clients alike; weighting is {options.weighting!r}, set it to 'uniform'"
+        )
     work = build_local_training(
         client_model or model,
         objective=CrossEntropy(),
@@ -95,7 +102,7 @@ def feded(model, options, client_model=None):
     return compose(
         model,
         client_work=work,
-        aggregator=PredictionsFactory(model.num_classes),
+        aggregator=PredictionsFactory(model.num_classes, combine=options.ensemble),
         finalizer=distillation(
             model,
             work.server_type,

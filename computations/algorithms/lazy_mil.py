@@ -17,7 +17,7 @@ from typing import Literal
 
 import tensorflow_federated as tff
 from attrs import field
-from attrs.validators import ge, optional
+from attrs.validators import and_, ge, gt, le, optional
 
 from computations.aggregators import AttentionFactory, mean
 from computations.algorithms.options import AdamOrSgdOptions
@@ -72,11 +72,14 @@ class LazyOptions(BagOptions):
     select_na: whether one sentence is selected of a pair without a relation, too, which the paper does not say; false:
       all sentences of such pairs train.
     na_label: the label of pairs without a relation.
+    most_share: a client offers and wins at most this share of the triples in a round, against one that claims them all;
+      not set: no bound, as in the paper.
     """
 
     num_triples: int | None = field(default=None, validator=optional(COUNT))
     select_na: bool = True
     na_label: int = field(default=0, validator=ge(0))
+    most_share: float | None = field(default=None, validator=optional(and_(gt(0), le(1))))
 
 
 @options_class
@@ -135,7 +138,11 @@ def lazy_mil(model, options):
             f"lazy_mil: na_label is {options.na_label}, but the model has {model.num_classes} classes; lower na_label"
         )
     selection = build_cross_platform_selection(
-        model, options.num_triples, select_na=options.select_na, na_label=options.na_label
+        model,
+        options.num_triples,
+        select_na=options.select_na,
+        na_label=options.na_label,
+        most_share=options.most_share,
     )
     return _composed(model, options, CrossEntropy(), selection=selection)
 

@@ -75,7 +75,8 @@ class ClientWork:
       initialize: (weights@SERVER -> state@SERVER).
       next: (<state=@SERVER, weights=@CLIENTS, clients=@CLIENTS[, client_state=@CLIENTS][, server=@SERVER]> ->
         <state=@SERVER, update=@CLIENTS, weight=float32@CLIENTS[, client_state=@CLIENTS], metrics=@SERVER>), one struct
-        of inputs; `clients` and `server` are <examples=E, seed=int32[2]>. A client of weight zero does not count.
+        of inputs; `clients` and `server` are <examples=E, seed=int32[2]>. A client of weight zero does not count. An
+        input `server_weights`, if there is one, gets the global weights at the server.
       client_state_type: type of what a client keeps between rounds, or None.
       initial_client_state: (a client's examples, the run's seed) -> NumPy value of `client_state_type` for a client
         that was not trained yet.
@@ -100,6 +101,11 @@ class ClientWork:
     def inputs(self) -> collections.OrderedDict[str, tff.Type]:
         """Types of the fields of the struct that `next` takes."""
         return collections.OrderedDict(tff.structure.to_elements(self.next.type_signature.parameter))
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the fields of the struct that `next` gives."""
+        return tff.structure.name_list(self.next.type_signature.result)
 
     @property
     def clients_type(self) -> tff.Type:

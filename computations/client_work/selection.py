@@ -8,6 +8,7 @@ place of one, leaves a client.
 from __future__ import annotations
 
 import collections
+import math
 
 import numpy as np
 import tensorflow as tf
@@ -27,7 +28,7 @@ BATCH = 256
 
 
 def build_cross_platform_selection(
-    model: LocalModel, num_triples: int, *, select_na: bool = True, na_label: int = 0
+    model: LocalModel, num_triples: int, *, select_na: bool = True, na_label: int = 0, most_share: float | None = None
 ) -> tff.Computation:
     """(<weights@CLIENTS, examples@CLIENTS> -> <chosen=<selected=bool[?], finite=bool>@CLIENTS, metrics=@SERVER>).
 
@@ -36,12 +37,20 @@ def build_cross_platform_selection(
     counts as absent, and `finite` says whether a client had none such. Metrics: `selection/triples`, those with a
     winner, `selection/sentences`, the selected (sum of |D*_i|), and `selection/share` of them among all.
 
+    A platform below zero is an attacker of a simulation (`attacks.attacked`, `claim_all`): it offers the highest
+    probability there is for every triple, and wins the ties, too. Against it, `most_share` bounds what one client can
+    take: of a client's offers only the best ceil(most_share * T) count (of equal ones those of the first triples), of
+    its claims to have won the first so many. Both are cut where its values enter the maximum and the minimum, so that
+    no client can evade it. The price: triples that an honest client with more than these would have won go to the next
+    best client that offers them, or to nobody.
+
     Args:
       model: its examples have `triple` and `platform`.
       num_triples: T, how many triples there are at all clients, pairs without a relation included.
       select_na: whether sentences of pairs without a relation are selected like the others, which the paper does not
         say; False: they all train.
       na_label: the label of such pairs.
+      most_share: see above, in (0, 1]; None: no bound.
     """
     per_triple, indices = tff.TensorType(np.float32, [num_triples]), tff.TensorType(np.int32, [num_triples])
 
@@ -52,8 +61,9 @@ def build_cross_platform_selection(
         if not select_na:
             scores = tf.where(tf.equal(examples[LABEL], na_label), ABSENT, scores)
         best, rows = first_best(scores, examples[TRIPLE], num_triples)
+        offers = tf.where(tf.reduce_any(examples[PLATFORM] < 0), tf.ones_like(best), best)
         return collections.OrderedDict(
-            best=tf.where(best >= 0, best, -np.inf), rows=tf.where(best >= 0, rows, tf.size(scores)), finite=finite
+            best=tf.where(offers >= 0, offers, -np.inf), rows=tf.where(best >= 0, rows, tf.size(scores)), finite=finite
         )
 
     offered = offer.type_signature.result
@@ -88,18 +98,43 @@ def build_cross_platform_selection(
             ]
         )
 
+    if most_share is None:
+        highest, least = tff.federated_max, tff.federated_min
+    else:
+        most = math.ceil(most_share * num_triples)
+
+        def best_offers(offers):
+            ranks = tf.math.invert_permutation(tf.argsort(offers, direction="DESCENDING", stable=True))
+            return tf.where(ranks < most, offers, -np.inf)
+
+        def first_claims(claims):
+            return tf.where(tf.cumsum(tf.cast(claims < NOBODY, tf.int32)) <= most, claims, NOBODY)
+
+        highest = _bounded(tf.maximum, per_triple, -np.inf, best_offers)
+        least = _bounded(tf.minimum, indices, NOBODY, first_claims)
+
     @tff.federated_computation(
         tff.FederatedType(model.weights_type, tff.CLIENTS), tff.FederatedType(model.examples_type, tff.CLIENTS)
     )
     def select(weights, examples):
         own = tff.federated_map(offer, (weights, examples))
-        best = tff.federated_broadcast(tff.federated_max(own["best"]))
-        winners = tff.federated_min(tff.federated_map(claim, (own, best, examples)))
+        best = tff.federated_broadcast(highest(own["best"]))
+        winners = least(tff.federated_map(claim, (own, best, examples)))
         chosen = tff.federated_map(choose, (own, tff.federated_broadcast(winners), examples))
         counted = tff.federated_sum(tff.federated_map(count, chosen))
         return collections.OrderedDict(chosen=chosen, metrics=tff.federated_map(report, (counted, winners)))
 
     return select
+
+
+def _bounded(combine, value_type: tff.TensorType, neutral, cut):
+    """The maximum or minimum over clients of vectors, each `cut` as it comes in."""
+    zero = tff.tensorflow.computation(lambda: tf.fill(value_type.shape, tf.constant(neutral, value_type.dtype)))
+    take = tff.tensorflow.computation(lambda so_far, own: combine(so_far, cut(own)), value_type, value_type)
+    # Lambdas, because TFF takes no function with a default argument.
+    merge = tff.tensorflow.computation(lambda one, other: combine(one, other), value_type, value_type)
+    report = tff.tensorflow.computation(lambda total: total, value_type)
+    return lambda value: tff.federated_aggregate(value, zero(), take, merge, report)
 
 
 def build_selection(

@@ -188,6 +188,8 @@ IMPOSSIBLE = {
     "aggregation": ["median"],
     "num_triples": [0],
     "na_label": [-1],
+    "most_share": [0.0, 1.1, float("nan")],
+    "ensemble": ["mode"],
 }
 
 
