@@ -51,11 +51,15 @@ class ModelContrast(Objective):
         return collections.OrderedDict(representations=representations, trained=np.bool_(False))
 
     def prepare(self, client: Client):
-        """Directions of z_glob and z_prev, float32 [n, d] each, for the n rows of all of the client's examples."""
-        return collections.OrderedDict(
-            globally=direction(representations(client, self.output)),
-            previously=direction(client.client_state["representations"]),
+        """Directions of z_glob and z_prev, float32 [n, d] each, for the n rows of all of the client's examples; zeros
+        for a client that has no contrast yet."""
+        previous = client.client_state["representations"]
+        globally = tf.cond(
+            client.client_state["trained"],
+            lambda: representations(client, self.output),
+            lambda: tf.zeros_like(previous),
         )
+        return collections.OrderedDict(globally=direction(globally), previously=direction(previous))
 
     def loss(self, client: Client, prepared, batch: Batch) -> tf.Tensor:
         z, rows = direction(tf.cast(batch.outputs[self.output], tf.float32)), output_rows(client, batch.rows)
@@ -109,5 +113,9 @@ def output_rows(client: Client, rows: tf.Tensor) -> tf.Tensor:
 
 def representations(client: Client, output: str) -> tf.Tensor:
     """float32 [n, d]: an output for all of the client's examples under the model as it is now, without dropout."""
-    model = client.local_model
-    return forward(client.model, client.examples, output, model.output_widths[output], model.inference_batch or BATCH)
+    model, examples, order = client.local_model, client.examples, None
+    if model.mask is not None:  # a short document beside a long one would take as long as that
+        order = tf.argsort(tf.reduce_sum(examples[model.mask], axis=-1), stable=True)
+    width, batch = model.output_widths[output], model.inference_batch or BATCH
+    found = forward(client.model, examples, output, width, batch, order)
+    return found if order is None else tf.gather(found, tf.math.invert_permutation(output_rows(client, order)))
