@@ -123,6 +123,10 @@ def test_contexts_of_all_pairs_are_kept_and_no_others(count):
     assert blank["representations"].shape == found.shape and not blank["trained"]
 
 
+def contexts_read_by(client):
+    return tf.function(lambda: representations(client, "context"))()
+
+
 def test_examples_of_like_length_are_read_together():
     """In batches of two in order of length; the rows come back in the examples' order."""
     lengths, read = [3, 0, 2, 1, 3, 2], []
@@ -153,8 +157,7 @@ def test_examples_of_like_length_are_read_together():
         read.clear()
         tensors = {name: tf.constant(value[:count]) for name, value in data.items()}
         client = Client(build(), model, tensors, (), tf.constant(0.1), tf.constant([0, 0]))
-        read.clear()
-        found = tf.function(lambda client=client: representations(client, "context"))()
+        found = contexts_read_by(client)
         np.testing.assert_array_equal(found, data["x"][:count][data["head"][:count] >= 0])
         assert read == [data["x"][rows, 0, 0].tolist() for rows in batches]
     with pytest.raises(ValueError, match="mask is 'length', but input_spec names"):

@@ -51,15 +51,11 @@ class ModelContrast(Objective):
         return collections.OrderedDict(representations=representations, trained=np.bool_(False))
 
     def prepare(self, client: Client):
-        """Directions of z_glob and z_prev, float32 [n, d] each, for the n rows of all of the client's examples; zeros
-        for a client that has no contrast yet."""
-        previous = client.client_state["representations"]
-        globally = tf.cond(
-            client.client_state["trained"],
-            lambda: representations(client, self.output),
-            lambda: tf.zeros_like(previous),
+        """Directions of z_glob and z_prev, float32 [n, d] each, for the n rows of all of the client's examples."""
+        return collections.OrderedDict(
+            globally=direction(representations(client, self.output)),
+            previously=direction(client.client_state["representations"]),
         )
-        return collections.OrderedDict(globally=direction(globally), previously=direction(previous))
 
     def loss(self, client: Client, prepared, batch: Batch) -> tf.Tensor:
         z, rows = direction(tf.cast(batch.outputs[self.output], tf.float32)), output_rows(client, batch.rows)
