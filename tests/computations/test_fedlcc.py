@@ -153,6 +153,7 @@ def test_examples_of_like_length_are_read_together():
     x, head = generator.normal(size=[6, PLACES, 1]), generator.integers(-1, 1, [6, PLACES])
     mask = np.arange(3) < np.array(lengths)[:, np.newaxis]
     data = model.arrange({"x": x, "mask": mask, "head": head, "y": np.zeros(6)})
+    assert model.output_widths["context"] == 1  # before the model, as in `a_client`
     for count, batches in ((6, [[1, 3], [2, 5], [0, 4]]), (1, [[0]]), (0, [])):
         read.clear()
         tensors = {name: tf.constant(value[:count]) for name, value in data.items()}
