@@ -26,6 +26,7 @@ def main() -> None:
         help="serving: folder of an encoder [random weights]; adapters, privacy: of English [left out]",
     )
     parser.add_argument("--chinese-encoder", type=Path, help="adapters: folder of an encoder of Chinese")
+    parser.add_argument("--f1-rounds", type=int, metavar="N", help="adapters: rounds before F1 is taken [--rounds]")
     arguments = parser.parse_args()
     unknown = set(arguments.names) - set(NAMES)
     if unknown:
@@ -38,6 +39,7 @@ def main() -> None:
         if name == "adapters":
             named = {"ChemProt": arguments.encoder, "MIE windows": arguments.chinese_encoder}
             given = {"encoders": {problem: folder for problem, folder in named.items() if folder is not None}}
+            given["f1_rounds"] = arguments.f1_rounds
             if not given["encoders"]:
                 print("adapters: left out; it needs --encoder or --chinese-encoder, and TFF_RE_DATA")
                 continue

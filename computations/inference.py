@@ -13,18 +13,22 @@ BATCH = 64
 """Examples at once; bounds the memory for activations."""
 
 
-def over_batches(examples: Mapping[str, tf.Tensor], batch_size: int, step: Callable, start: Any) -> Any:
+def over_batches(
+    examples: Mapping[str, tf.Tensor], batch_size: int, step: Callable, start: Any, order: tf.Tensor | None = None
+) -> Any:
     """`step(number of the batch, its examples, what the batches before made of start)`, one batch after the other.
 
     Args:
       examples: name -> [n, ...].
       batch_size: examples at once; the last batch may be smaller.
       step: gives the structure of `start`.
+      order: int32 [n], the places of the examples in the order of the batches; None: as they stand.
     """
     count = tf.shape(next(iter(examples.values())))[0]
 
     def one(number, done):
         rows = tf.range(number * batch_size, tf.minimum((number + 1) * batch_size, count))
+        rows = rows if order is None else tf.gather(order, rows)
         return number + 1, step(number, {name: tf.gather(value, rows) for name, value in examples.items()}, done)
 
     # One batch's activations at a time.
@@ -32,18 +36,30 @@ def over_batches(examples: Mapping[str, tf.Tensor], batch_size: int, step: Calla
     return running[1]
 
 
-def joined(examples: Mapping[str, tf.Tensor], batch_size: int, outputs: Callable, shape: list[int]) -> tf.Tensor:
-    """float32 [m, *shape]: what `outputs` makes of the examples of each batch, [b, *shape], below each other."""
+def joined(
+    examples: Mapping[str, tf.Tensor],
+    batch_size: int,
+    outputs: Callable,
+    shape: list[int],
+    order: tf.Tensor | None = None,
+) -> tf.Tensor:
+    """float32 [m, *shape]: what `outputs` makes of the examples of each batch, [b, *shape], below each other in
+    `order`, as `over_batches` has it."""
     # A function of its own: the kernels for LSTMs are chosen per function.
     function = tf.function(outputs, reduce_retracing=True)
     batches = -(-tf.shape(next(iter(examples.values())))[0] // batch_size)
     parts = tf.TensorArray(tf.float32, size=batches, element_shape=[None, *shape], infer_shape=False)
-    parts = over_batches(examples, batch_size, lambda i, batch, done: done.write(i, function(batch)), parts)
+    parts = over_batches(examples, batch_size, lambda i, batch, done: done.write(i, function(batch)), parts, order)
     return tf.ensure_shape(parts.concat(), [None, *shape])
 
 
 def forward(
-    model: tf.keras.Model, examples: Mapping[str, tf.Tensor], output: str, width: int, batch_size: int = BATCH
+    model: tf.keras.Model,
+    examples: Mapping[str, tf.Tensor],
+    output: str,
+    width: int,
+    batch_size: int = BATCH,
+    order: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """float32 [m, width]: the output of that name (`logits`, `features`) under the model as it is now; m is n, or the
     number of rows that the examples make (`LocalModel.rows`).
@@ -51,9 +67,10 @@ def forward(
     Args:
       model: of `LocalModel.build`; to be called inside a tf.function where weights were assigned to it before.
       examples: name -> [n, ...]; what is no feature is left aside.
+      order: of the examples and so of the output's rows, as `over_batches` has it.
     """
 
     def outputs(batch):
         return tf.ensure_shape(tf.cast(model(batch, training=False)[output], tf.float32), [None, width])
 
-    return joined(features_of(examples), batch_size, outputs, [width])
+    return joined(features_of(examples), batch_size, outputs, [width], order)

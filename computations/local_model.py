@@ -115,6 +115,8 @@ class LocalModel:
       rows: name of an integer feature [B, P] of which every entry that is not negative makes one row of the outputs, in
         their order (the pairs of a document); None: every example makes one.
       inference_batch: examples at once where no gradients are taken, to bound the memory; None: the usual number.
+      mask: name of an integer feature [B, l], 1 where an example has something and 0 on its padding, of a model that
+        computes no more than the longest of a batch needs; a client then reads examples of like length together.
     """
 
     build: Callable[[], tf.keras.Model]
@@ -126,12 +128,14 @@ class LocalModel:
     initialise: Callable[[tf.keras.Model], None] | None = None
     rows: str | None = None
     inference_batch: int | None = None
+    mask: str | None = None
 
     def __post_init__(self):
         if LABEL not in self.input_spec:
             raise ValueError(f"input_spec has no label {LABEL!r}: it names {sorted(self.input_spec)}")
-        if self.rows is not None and self.rows not in self.input_spec:
-            raise ValueError(f"rows is {self.rows!r}, but input_spec names {sorted(self.input_spec)}")
+        for name in ("rows", "mask"):
+            if (feature := getattr(self, name)) is not None and feature not in self.input_spec:
+                raise ValueError(f"{name} is {feature!r}, but input_spec names {sorted(self.input_spec)}")
         if self.statistics is None:
             object.__setattr__(self, "statistics", confusion_statistics(self.num_classes))
 

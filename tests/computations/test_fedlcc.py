@@ -123,6 +123,48 @@ def test_contexts_of_all_pairs_are_kept_and_no_others(count):
     assert blank["representations"].shape == found.shape and not blank["trained"]
 
 
+def contexts_read_by(client):
+    return tf.function(lambda: representations(client, "context"))()
+
+
+def test_examples_of_like_length_are_read_together():
+    """In batches of two in order of length; the rows come back in the examples' order."""
+    lengths, read = [3, 0, 2, 1, 3, 2], []
+
+    class Recording(Valid):
+        def call(self, inputs):
+            tf.py_function(lambda values: read.append(values.numpy()[:, 0, 0].tolist()), [inputs[0]], [])
+            return super().call(inputs)
+
+    def build():
+        arrays = {"x": tf.keras.Input([PLACES, 1], name="x"), "mask": tf.keras.Input([3], dtype=tf.int32, name="mask")}
+        arrays["head"] = tf.keras.Input([PLACES], dtype=tf.int32, name="head")
+        context = Recording()([arrays["x"], arrays["head"]])
+        return tf.keras.Model(arrays, {"logits": context, "features": context, "context": context})
+
+    spec = {
+        "x": tf.TensorSpec([None, PLACES, 1], tf.float32),
+        "mask": tf.TensorSpec([None, 3], tf.int32),
+        "head": tf.TensorSpec([None, PLACES], tf.int32),
+        "y": tf.TensorSpec([None], tf.int32),
+    }
+    model = LocalModel(build, spec, 2, rows="head", inference_batch=2, mask="mask")
+    generator = np.random.default_rng(0)
+    x, head = generator.normal(size=[6, PLACES, 1]), generator.integers(-1, 1, [6, PLACES])
+    mask = np.arange(3) < np.array(lengths)[:, np.newaxis]
+    data = model.arrange({"x": x, "mask": mask, "head": head, "y": np.zeros(6)})
+    assert model.output_widths["context"] == 1  # before the model, as in `a_client`
+    for count, batches in ((6, [[1, 3], [2, 5], [0, 4]]), (1, [[0]]), (0, [])):
+        read.clear()
+        tensors = {name: tf.constant(value[:count]) for name, value in data.items()}
+        client = Client(build(), model, tensors, (), tf.constant(0.1), tf.constant([0, 0]))
+        found = contexts_read_by(client)
+        np.testing.assert_array_equal(found, data["x"][:count][data["head"][:count] >= 0])
+        assert read == [data["x"][rows, 0, 0].tolist() for rows in batches]
+    with pytest.raises(ValueError, match="mask is 'length', but input_spec names"):
+        LocalModel(build, spec, 2, mask="length")
+
+
 def loss_and_gradient(objective, data, rows, local, glob, prev):
     """Of a batch under the weights `local`, in TensorFlow."""
     client_state = {"representations": tf.constant(contexts(prev, data), tf.float32), "trained": tf.constant(True)}

@@ -31,7 +31,13 @@ LEAST_SUM = 1e-12
 
 @tf.keras.utils.register_keras_serializable("tff_re")
 class TrimDocuments(tf.keras.layers.Layer):
-    """The arrays of a DocumentInput, cut to the longest document, most mentions and most pairs of the batch."""
+    """The arrays of a DocumentInput, cut to the longest document, most mentions and most pairs of the batch.
+
+    `hidden` [B, V, w, d] of frozen layers is cut to the longest document, too, and stays in its type.
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(autocast=False, **kwargs)
 
     def call(self, inputs):
         pieces = tf.reduce_max(tf.reduce_sum(inputs["attention_mask"], axis=-1))
@@ -40,7 +46,10 @@ class TrimDocuments(tf.keras.layers.Layer):
             **dict.fromkeys(("mention_place", "mention_entity"), _end(inputs["mention_entity"])),
             **dict.fromkeys(("pair_head", "pair_tail", "pair_labels"), _end(inputs["pair_head"])),
         }
-        return {name: value[:, : ends[name]] if name in ends else tf.identity(value) for name, value in inputs.items()}
+        found = {name: value[:, : ends[name]] if name in ends else tf.identity(value) for name, value in inputs.items()}
+        if "hidden" in found:
+            found["hidden"] = found["hidden"][:, :, : ends["attention_mask"]]
+        return found
 
 
 def _end(indices: tf.Tensor) -> tf.Tensor:
@@ -140,7 +149,8 @@ class UpperDocumentPieces(UpperLayers):
     def __init__(self, config, dropout, frozen_layers, window: int, overlap: int, recompute: bool = False, **kwargs):
         """Args: as DocumentPieces'; `window` and `overlap` are those that its frozen layers ran with."""
         require_readable(config)
-        super().__init__(config, dropout, cached_layers(config, frozen_layers), **kwargs)
+        # Not cast as a whole: many documents have fewer windows than the longest.
+        super().__init__(config, dropout, cached_layers(config, frozen_layers), autocast=False, **kwargs)
         self.window, self.overlap, self.recompute, self._frozen = window, overlap, recompute, frozen_layers
         self._form = CONFIG_MAPPING[config["model_type"]].from_dict(config)
         if frozen_layers == self._form.num_hidden_layers:
@@ -152,7 +162,7 @@ class UpperDocumentPieces(UpperLayers):
     def call(self, inputs, training=None):
         windows = cut(inputs["attention_mask"], self.window, self.overlap)
         hidden = tf.gather_nd(inputs["hidden"], tf.stack([windows.document, windows.index], axis=-1))
-        hidden = hidden[:, : tf.shape(windows.mask)[1]]
+        hidden = tf.cast(hidden[:, : tf.shape(windows.mask)[1]], self.compute_dtype)
         found = self.run(hidden, windows.mask, training, output_hidden_states=True)
         return of_documents(self.stack, self._form, found, windows, inputs)
 

@@ -109,5 +109,9 @@ def output_rows(client: Client, rows: tf.Tensor) -> tf.Tensor:
 
 def representations(client: Client, output: str) -> tf.Tensor:
     """float32 [n, d]: an output for all of the client's examples under the model as it is now, without dropout."""
-    model = client.local_model
-    return forward(client.model, client.examples, output, model.output_widths[output], model.inference_batch or BATCH)
+    model, examples, order = client.local_model, client.examples, None
+    if model.mask is not None:  # a short document beside a long one would take as long as that
+        order = tf.argsort(tf.reduce_sum(examples[model.mask], axis=-1), stable=True)
+    width, batch = model.output_widths[output], model.inference_batch or BATCH
+    found = forward(client.model, examples, output, width, batch, order)
+    return found if order is None else tf.gather(found, tf.math.invert_permutation(output_rows(client, order)))
