@@ -70,6 +70,8 @@ class ClientWork:
       shown: entries of the client state that a simulation may record for every client, see `Objective`; in a
         deployment they stay at the client.
       server_type: type of `server`, or None where the work does not need the server's examples.
+      beside: what leaves the clients beside the update, its weight and the metrics: the class of an objective with a
+        side channel, `selection`, `examples`. A private sum of the updates does not cover it.
     """
 
     initialize: tff.Computation
@@ -78,6 +80,7 @@ class ClientWork:
     initial_client_state: Callable[..., object] | None = None
     shown: tuple[str, ...] = ()
     server_type: tff.Type | None = None
+    beside: tuple[str, ...] = ()
 
     @property
     def inputs(self) -> collections.OrderedDict[str, tff.Type]:
@@ -243,6 +246,10 @@ def build_local_training(
         next=work,
         client_state_type=client_state_type,
         initial_client_state=None if client_state_type is None else initial_client_state,
+        beside=(
+            *([] if channel is None else [type(objective).__name__]),
+            *([] if selection is None else ["selection"]),
+        ),
         shown=objective.shown,
         server_type=server_type,
     )
