@@ -9,11 +9,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
+from scipy.optimize import brentq
 
 import tff_re
 from computations import algorithms
-from computations.federated_algorithm import recompose
-from computations.server_updates import gradient_step
+from computations.algorithms.arranged import privatised
+from computations.privacy.options import PrivacyOptions
 from datasets.errors import DataError
 from tests.upper_floors import command, refusal, sentence, write_json, write_recipe
 from tff_re.auditing.audit import audit_run
@@ -150,15 +152,40 @@ def test_without_noise_the_bound_is_above_zero(audited):
         assert low <= found[who]["estimate"] <= high and low > 1
 
 
-def test_with_much_noise_the_bound_is_zero(opened):
+def private_run(opened, noise_multiplier: float):
+    """The run with differential privacy of clients: all four take part in each of the four rounds."""
     experiment = opened.experiment
-    noisy = gradient_step(experiment.model, step_size=1.0, noise_scale=3.0, noise_seed=1)
-    algorithm = recompose(experiment.algorithm, finalizer=noisy)
-    run = dataclasses.replace(opened, experiment=dataclasses.replace(experiment, algorithm=algorithm))
-    tried = train_with_canaries(run, 30, 1, 1.0, 1.0, lambda text: None)
-    assert all(found.lower < 0.3 for found, _, _ in estimates(tried, 1e-2, 0).values())
+    options = {"expected_clients": 4.0, "noise_multiplier": noise_multiplier}
+    algorithm = privatised(experiment.algorithm, PrivacyOptions(clip=0.5, noise_multiplier=noise_multiplier), **options)
+    return dataclasses.replace(opened, experiment=dataclasses.replace(experiment, algorithm=algorithm))
+
+
+def claimed(noise_multiplier: float, delta: float) -> float:
+    """Epsilon of four Gaussian releases, of which each client is in all."""
+    mechanism = GaussianPrivacyLoss(noise_multiplier / 2)
+    return brentq(lambda epsilon: mechanism.get_delta_for_epsilon(epsilon) - delta, 0, 500)
+
+
+@pytest.mark.parametrize("noise", [1.0, 30.0])
+def test_with_noise_the_bound_lies_below_the_claim(opened, noise):
+    """With little noise above zero, with much hardly; without any the private sum hides nothing."""
+    delta = 1e-2
+    tried = train_with_canaries(private_run(opened, noise), 30, 1, 0.5, 1.0, lambda text: None)
+    assert len(tried.observed.final) == 30 and tried.dimension > 500
+    found = estimates(tried, delta, 0)
+    assert len(found) == 2
+    for one, _, _ in found.values():
+        assert one.lower < claimed(noise, delta) + (noise > 10) * 0.3  # a bound on chance's own, with 5 %
+        assert one.interval[0] < claimed(noise, delta) + 1
+    best = max(one.lower for one, _, _ in found.values())
+    assert best > 0.2 if noise == 1 else best < 0.3
     spread = tried.unobserved.final.std() * np.sqrt(tried.dimension)
     assert spread == pytest.approx(1, abs=0.1)  # as random directions have it
+
+
+def test_a_private_sum_without_noise_hides_nothing(opened):
+    tried = train_with_canaries(private_run(opened, 0.0), 30, 1, 0.5, 1.0, lambda text: None)
+    assert all(found.lower > 1 for found, _, _ in estimates(tried, 1e-2, 0).values())
 
 
 @pytest.mark.parametrize("name", ["in-process", "local"])

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow_federated as tff
 
+from computations.aggregators import has_noise, with_noise_seed
 from computations.federated_algorithm import FederatedAlgorithm
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.training import client_seed, sample_clients
@@ -40,13 +41,15 @@ def build_update(algorithm: FederatedAlgorithm) -> tff.Computation:
     return update
 
 
-def change_of_round(algorithm: FederatedAlgorithm, weights, initial, clients: list, states: list) -> list[np.ndarray]:
+def change_of_round(
+    algorithm: FederatedAlgorithm, weights, initial, clients: list, states: list, seed: int
+) -> list[np.ndarray]:
     """What a round from `weights` on changes in the model that everybody gets: those weights less the new ones.
 
     The aggregator's clipping and noise are in it, and the server's step; the server's state is that of a first round,
     made of the weights `initial`.
     """
-    state = algorithm.set_model_weights(algorithm.initialize(initial), weights)
+    state = _seeded(algorithm, algorithm.set_model_weights(algorithm.initialize(initial), weights), seed)
     output = algorithm.next(state, clients, *([states] if states else []))
     new = output["state"]["weights"].trainable
     return [np.asarray(old) - np.asarray(own) for old, own in zip(weights.trainable, new, strict=True)]
@@ -83,7 +86,7 @@ def train_again(
       experiment: of the run: its sampling and its number of rounds.
       algorithm: the run's, or one made of it.
       ids, examples: of the clients that have some.
-      seed: of the initial weights, the sampling, batches and dropout.
+      seed: of the initial weights, the sampling, batches, dropout and noise.
       given: (round, clients' values, client states) -> what the algorithm is called with.
       on_round: called with the weights after every round; with those before the first one as round 0.
 
@@ -96,13 +99,18 @@ def train_again(
     for round_num in range(1, experiment.recipe.training.rounds + 1):
         chosen, clients = round_clients(experiment, ids, examples, round_num, seed)
         clients, states = given(round_num, clients, [kept for i in chosen for kept in memory[i]])
-        output = algorithm.next(state, clients, *([states] if memory[0] else []))
+        output = algorithm.next(_seeded(algorithm, state, seed), clients, *([states] if memory[0] else []))
         state = output["state"]
         if memory[0]:
             for place, i in enumerate(chosen):
                 memory[i] = (output["client_state"][place],)
         on_round(round_num, state["weights"])
     return state["weights"]
+
+
+def _seeded(algorithm: FederatedAlgorithm, state, seed: int):
+    """The state with a seed of the audit's own for the noise of private sums, where the algorithm has any."""
+    return with_noise_seed(state, client_seed(seed, 0, "noise of the audit")) if has_noise(algorithm) else state
 
 
 def is_finite(weights) -> bool:

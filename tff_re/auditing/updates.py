@@ -68,7 +68,7 @@ def audit_updates(run: FinishedRun, seed: int, out: Path, say: Callable[[str], N
     own = [examples[chosen[place]] for place in looked_at]
     states = [state for i in chosen for state in first_client_state(experiment, examples[i], seed)]
     say(f"a round of {len(chosen)} clients")
-    together = change_of_round(experiment.algorithm, run.weights, starts["first round"], clients, states)
+    together = change_of_round(experiment.algorithm, run.weights, starts["first round"], clients, states, seed)
     rows = find_word_rows(experiment.model, experiment.prepared, experiment.recipe)
     if isinstance(rows, str):
         section.found.append(f"Words: not applicable: {rows}. No matrix that is sent has a row for each word.")
