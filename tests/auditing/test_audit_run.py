@@ -110,7 +110,8 @@ def test_an_update_names_its_clients_words(audited):
     for when in ("first round", "finished model", "sum of the round"):
         assert words[when]["precision"] == 1.0 and words[when]["precision_interval"][0] > 0.97
         # Where the examples are known by heart some steps are too small for float32.
-        assert words[when]["recall"] > 0.8 and words[when]["ranking_auc"] > 0.9
+        assert words[when]["recall"] > 0.8
+        assert words[when]["ranking_auc"] is None or words[when]["ranking_auc"] > 0.9  # none: all words are there
     assert "not applicable" in (audited.out / "audit.md").read_text("utf-8")  # the span check
     assert "no pretrained encoder" in audited.numbers["parts"]["words"]["span"]["not_applicable"]
 
@@ -171,7 +172,7 @@ def test_with_noise_the_bound_lies_below_the_claim(opened, noise):
     """With little noise above zero, with much hardly; without any the private sum hides nothing."""
     delta = 1e-2
     tried = train_with_canaries(private_run(opened, noise), 30, 1, 0.5, 1.0, lambda text: None)
-    assert len(tried.observed.final) == 30 and tried.dimension > 500
+    assert len(tried.observed.final) == 30 and tried.dimension > 400
     found = estimates(tried, delta, 0)
     assert len(found) == 2
     for one, _, _ in found.values():

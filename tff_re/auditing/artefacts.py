@@ -189,9 +189,10 @@ def needles_of(run: FinishedRun) -> tuple[Needles | None, Counter, int]:
     None where the run read no texts.
     """
     prepared, options = run.experiment.prepared, run.experiment.recipe.task.options
-    if prepared.partition is None or not prepared.corpora:
+    corpora = prepared.corpora if prepared.bags is None else (prepared.bags,)
+    if prepared.partition is None or not corpora:
         return None, Counter(), 0
-    sample_of = {sample.sample_id: sample for corpus in prepared.corpora for sample in corpus.samples}
+    sample_of = {sample.sample_id: sample for corpus in corpora for sample in corpus.samples}
     limit = getattr(options, "min_clients", None) or 0
     holders: Counter = Counter()
     texts: list[str] = []

@@ -119,9 +119,9 @@ def _words(
             for name, t in zip(names, told, strict=True)
         ]
         precision, recall = _pooled(told)
-        ranking = float(np.nanmean([t.ranking for t in told]))
+        ranking = _mean_of_known([t.ranking for t in told])
         numbers[when] = {**precision, **recall, "ranking_auc": ranking, "clients": len(told)}
-        table.append([when, *_cells(precision, recall), f"{ranking:.3f}"])
+        table.append([when, *_cells(precision, recall), _ranked(ranking)])
         if when == "finished model":
             words_png(out / "words.png", names, [t.precision for t in told], [t.recall for t in told])
             chance = share(sum(t.words for t in told), len(told) * int((~left_out).sum()))
@@ -137,7 +137,7 @@ def _words(
     summed = told_words(together[rows.place], union, left_out, rows.first)
     precision, recall = _pooled([summed])
     numbers["sum of the round"] = {**precision, **recall, "ranking_auc": summed.ranking, "clients": len(in_round)}
-    table.append([f"sum of {len(in_round)} clients", *_cells(precision, recall), f"{summed.ranking:.3f}"])
+    table.append([f"sum of {len(in_round)} clients", *_cells(precision, recall), _ranked(summed.ranking)])
     one_of_all = [share((there & ~left_out).sum(), (union & ~left_out).sum()) for there in of_round]
     section.findings.append(
         Finding(
@@ -190,6 +190,16 @@ def _cells(*measured: dict) -> list[str]:
         value, (low, high) = _of(one)
         shown.append(f"{value:.1%} ({low:.1%} to {high:.1%})")
     return shown
+
+
+def _mean_of_known(values: list[float]) -> float:
+    """NaN where none is known."""
+    known = [value for value in values if not np.isnan(value)]
+    return float(np.mean(known)) if known else float("nan")
+
+
+def _ranked(auc: float) -> str:
+    return "–" if np.isnan(auc) else f"{auc:.3f}"
 
 
 def _meaning(ranking: float, precision: float, recall: float) -> str:
@@ -251,12 +261,11 @@ def _labels(section: Section, run: FinishedRun, names: list[str], own: list, fou
         told = [told_labels(update[place], count) for update, count in zip(updates, counts, strict=True)]
         csv += [[name, when, t.correlation, int(t.hit)] for name, t in zip(names, told, strict=True)]
         hits = sum(t.hit for t in told)
-        known = [t.correlation for t in told if not np.isnan(t.correlation)]
-        mean = float(np.mean(known)) if known else None
+        mean = _mean_of_known([t.correlation for t in told])
         interval = exact_interval(hits, len(told))
         numbers[when] = {"hit_rate": share(hits, len(told)), "interval": interval, "correlation": mean}
         low, high = interval
-        shown = "–" if mean is None else f"{mean:+.2f}"
+        shown = "–" if np.isnan(mean) else f"{mean:+.2f}"
         table.append([when, f"{share(hits, len(told)):.0%} ({low:.0%} to {high:.0%})", f"{guess:.0%}", shown])
     first, last = (numbers[when]["hit_rate"] for when in found)
     worst = max(found, key=lambda when: numbers[when]["hit_rate"])
