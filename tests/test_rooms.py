@@ -34,7 +34,7 @@ FLOORS = {
         "tasks",
         "recipes",
         "runs",
-        "comparison exporting",
+        "auditing comparison exporting",
         "api",
         "cli",
         "run",

@@ -17,6 +17,7 @@ _PLACES = {
     "Prediction": "tff_re.exporting.predictors",
     "Predictor": "tff_re.exporting.predictors",
     "UserError": "tff_re.errors",
+    "audit": "tff_re.api",
     "be_quiet": "tff_re.quiet",
     "build": "tff_re.api",
     "compare": "tff_re.api",

@@ -17,6 +17,7 @@ from tff_re.recipes.reading import Recipe, load
 from tff_re.tasks.sizes import require_limits
 
 if TYPE_CHECKING:
+    from tff_re.auditing.audit import Audit
     from tff_re.comparison.report import Report
     from tff_re.comparison.suite import Suite
     from tff_re.exporting.predictors import Score
@@ -178,6 +179,41 @@ def export(
         return export_adapter(Path(run), None if out is None else Path(out), overwrite, where, runtime)
     options = {"formats": formats, "quantise": quantise, "tflite": tflite}
     return export_run(Path(run), None if out is None else Path(out), overwrite, where, runtime, **options)
+
+
+def audit(
+    run: PathLike,
+    out: PathLike | None = None,
+    *,
+    parts: Sequence[str] | None = None,
+    canaries: int = 50,
+    shadows: int = 8,
+    seed: int | None = None,
+    data: PathLike | None = None,
+    trust: bool = False,
+    runtime: str = "local",
+    on_step: Callable[[str], None] = lambda text: None,
+) -> Audit:
+    """Tries what a finished run reveals of its training texts, and writes a report; see docs/audit.md.
+
+    Args:
+      run: a folder that `train` wrote, or an export in it.
+      out: where to write; `audit` in the run's folder by default.
+      parts: some of `words`, `membership`, `canaries`, `artefacts`; all if not given.
+      canaries: canary clients in the training that the audit does; 0 for none.
+      shadows: shadow models that it trains; 0 for none.
+      seed: of what it draws and trains; the run's if not given.
+      on_step: called with a line before each longer piece of work.
+
+    Raises:
+      UserError, DataError: there is no finished run, or its data are missing.
+    """
+    where = data_paths(data, trust)
+    from tff_re.auditing.audit import PARTS, audit_run
+
+    ways = {"canaries": canaries, "shadows": shadows, "seed": seed, "on_step": on_step}
+    out = None if out is None else Path(out)
+    return audit_run(Path(run), where, runtime, parts=PARTS if parts is None else parts, out=out, **ways)
 
 
 def score(

@@ -22,7 +22,7 @@ EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 
 COMMANDS = (
-    *("cases", "compare", "datasets", "demo", "doctor", "evaluate"),
+    *("audit", "cases", "compare", "datasets", "demo", "doctor", "evaluate"),
     *("export", "partition", "predict", "recipes", "train", "worker"),
 )
 

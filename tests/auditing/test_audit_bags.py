@@ -1,0 +1,33 @@
+"""The audit of a run on bags of sentences by a PCNN: words, and what does not apply."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bags_for_tests import HIDDEN, share_all, trained
+from tff_re.auditing.audit import audit_run
+from tff_re.tasks.data_paths import DataPaths
+
+pytestmark = pytest.mark.xdist_group("bags")
+
+
+def test_a_pcnn_names_its_words_and_bags_have_no_members(runtime, monkeypatch, tmp_path):
+    share_all(monkeypatch, runtime)
+    run = trained(runtime, "mil_none")
+    parts = ("words", "membership", "artefacts")
+    found = audit_run(run.folder, DataPaths(), "local", out=tmp_path / "audit", parts=parts)
+    words = found.sections["words"]
+    assert words.numbers["words"]["weight"] == "word_vectors/embeddings"
+    told = words.numbers["words"]["finished model"]
+    assert told["precision"] == 1.0 and told["recall"] > 0.7  # some never have the largest value of a filter
+    assert told["clients"] == 2
+    assert any("PCNN trains given word vectors further by default" in sentence for sentence in words.means)
+    assert set(words.numbers["labels"]) == {"guess", "labels", "first round", "finished model"}
+    assert "hold no test examples" in found.sections["membership"].not_applicable
+    assert found.sections["artefacts"].numbers["occurrences"]["raw text"] == 0
+    report = (tmp_path / "audit" / "audit.md").read_text("utf-8")
+    assert "Not applicable: its clients hold no test examples" in report
+    assert "Parts that were not asked for: canaries." in report and HIDDEN not in report
+    assert ["membership", f"not applicable: {found.sections['membership'].not_applicable}"] in [
+        row[:2] for row in found.summary
+    ]

@@ -1,0 +1,496 @@
+"""A lower bound of epsilon from one training run, by canary clients (Andrew et al. 2023, "One-shot Empirical Privacy
+Estimation for Federated Learning", arXiv 2302.03098).
+
+A canary client sends a random direction of the greatest length that counts in place of a trained update. A model that
+tells nothing of single clients has the cosine with a canary's direction that it has with one that nobody sent.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+from scipy.optimize import brentq
+from scipy.special import betainc, betaincinv, betaln, log_ndtr, logsumexp
+
+from computations.client_work import ClientWork
+from computations.federated_algorithm import FederatedAlgorithm, recompose
+from computations.local_model import LocalModel
+from tff_re.auditing.one_round import (
+    build_update,
+    first_client_state,
+    is_finite,
+    no_weights_sent,
+    round_clients,
+    train_again,
+)
+from tff_re.auditing.pictures import canaries_png
+from tff_re.auditing.sections import CONFIDENCE, Finding, Section
+from tff_re.errors import UserError
+from tff_re.runs.evaluation import arranged
+from tff_re.runs.finished import FinishedRun
+from tff_re.runs.folder import RunFolder
+
+MOST_NUMBERS = 2e8
+"""Of rounds times weights: up to it the changes of all rounds are kept. Of unobserved directions times weights."""
+
+MOST_UNOBSERVED = 1000
+RESAMPLES = 300
+LARGEST_SHOWN = 50
+"""Of epsilon: beyond it there is no protection, and how large it is says only how many weights the model has."""
+
+ORDERS = 10
+"""At so many of the canaries' own cosines a threshold is tried."""
+
+_TITLE = "Canary clients: how much of one client is left in the model"
+
+
+# Epsilon
+
+
+def epsilon_of_normals(mean0: float, std0: float, mean1: float, std1: float, delta: float) -> float:
+    """The least epsilon with which two normal distributions are (epsilon, delta)-indistinguishable, exactly, in both
+    directions: the paper's estimate, Section 3. Zero where delta alone suffices."""
+
+    def log_delta(m1, s1, m2, s2, epsilon):
+        # log of sup over S of P1(S) - e^epsilon P2(S): S is where a x^2 + b x + c > 0.
+        a, b = 0.5 * (s2**-2 - s1**-2), m1 / s1**2 - m2 / s2**2
+        c = 0.5 * ((m2 / s2) ** 2 - (m1 / s1) ** 2) + np.log(s2 / s1) - epsilon
+        ends = _where_positive(a, b, c)
+        (p1, p2) = (_log_mass(ends, m, s) for m, s in ((m1, s1), (m2, s2)))
+        gap = epsilon + p2 - p1
+        return p1 + np.log1p(-np.exp(gap)) if gap < 0 else -np.inf
+
+    def both(epsilon):
+        one = log_delta(mean0, std0, mean1, std1, epsilon)
+        return max(one, log_delta(mean1, std1, mean0, std0, epsilon)) - np.log(delta)
+
+    if both(0.0) <= 0:
+        return 0.0
+    high = 1.0
+    while both(high) > 0:
+        high *= 2
+    # log_delta may be -inf at the upper end, which brentq does not take.
+    return float(brentq(lambda e: max(both(e), -1e3), 0.0, high, xtol=1e-6))
+
+
+def _where_positive(a: float, b: float, c: float) -> list[tuple[float, float]]:
+    """The intervals where a x^2 + b x + c > 0."""
+    everywhere = [(-np.inf, np.inf)]
+    if a == 0:
+        if b == 0:
+            return everywhere if c > 0 else []
+        return [(-c / b, np.inf)] if b > 0 else [(-np.inf, -c / b)]
+    inside = b * b - 4 * a * c
+    if inside <= 0:
+        return everywhere if a > 0 else []
+    low, high = sorted([(-b - np.sqrt(inside)) / (2 * a), (-b + np.sqrt(inside)) / (2 * a)])
+    return [(-np.inf, low), (high, np.inf)] if a > 0 else [(low, high)]
+
+
+def _log_mass(intervals: list[tuple[float, float]], mean: float, std: float) -> float:
+    """log of a normal distribution's mass in intervals; from the nearer tail, so that small ones are right."""
+    parts = []
+    for low, high in intervals:
+        low, high = (low - mean) / std, (high - mean) / std
+        if low > 0:
+            low, high = -high, -low
+        below, above = log_ndtr(low), log_ndtr(high)
+        parts.append(above + np.log1p(-np.exp(below - above)) if above > below else -np.inf)
+    return float(logsumexp(parts)) if parts else -np.inf
+
+
+def log_tail(cosines: np.ndarray, dimension: int) -> np.ndarray:
+    """log P(cosine >= t) of a fixed vector with a uniformly random direction in `dimension` >= 2 dimensions.
+
+    (1 + cosine) / 2 has the distribution Beta((d - 1) / 2, (d - 1) / 2), a tail is I_(1 - t^2)((d - 1) / 2, 1/2) / 2.
+    Where a tail is too small for a float, it is bounded from above: I_x(a, 1/2) <= x^a / (a B(a, 1/2) sqrt(1 - x)).
+    """
+    t, a = np.asarray(cosines, np.float64), (dimension - 1) / 2
+    exact = betainc(a, a, (1 - t) / 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bound = a * np.log1p(-(t**2)) - np.log(2 * a * t) - betaln(a, 0.5)
+        return np.where(exact > 1e-250, np.log(exact), bound)
+
+
+def epsilon_lower_bound(statistics: np.ndarray, log_false_positive: Callable, delta: float) -> float:
+    """A lower bound of epsilon that holds with `CONFIDENCE` and supposes no distribution of the canaries' statistics.
+
+    An adversary says "was there" above a threshold. Any (epsilon, delta) guarantee limits both of its errors
+    (Kairouz et al. 2015): FPR >= e^-epsilon (1 - delta - FNR), FNR >= e^-epsilon (1 - delta - FPR). Thresholds are the
+    canaries' own statistics of certain ranks j of k, below which a share of mass lies that has the distribution
+    Beta(j, k - j + 1); the error probability is divided among them.
+
+    Args:
+      statistics: [k], of the canaries, which count as independent draws.
+      log_false_positive: thresholds -> log of (a bound of) the probability that a canary that nobody sent passes.
+    """
+    ranked, k = np.sort(statistics), len(statistics)
+    ranks = np.unique(np.linspace(1, k, min(ORDERS, k)).round().astype(int))
+    fnr = betaincinv(ranks, k - ranks + 1, 1 - (1 - CONFIDENCE) / len(ranks))
+    log_fpr = log_false_positive(ranked[ranks - 1])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bounds = np.concatenate([np.log(1 - delta - fnr) - log_fpr, np.log(1 - delta - np.exp(log_fpr)) - np.log(fnr)])
+    return float(max(0.0, np.nanmax(np.where(np.isnan(bounds), 0, bounds))))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What one kind of adversary learns.
+
+    Attributes:
+      epsilon: the paper's estimate.
+      interval: of it, by bootstrap over the canaries.
+      lower: `epsilon_lower_bound`.
+    """
+
+    epsilon: float
+    interval: tuple[float, float]
+    lower: float
+
+
+def estimate(
+    observed: np.ndarray, null: tuple[float, float], log_false_positive: Callable, delta: float, seed: int
+) -> Estimate:
+    """Of the canaries' statistics [k >= 2]; `null` is (mean, standard deviation) of those that nobody sent."""
+
+    def of(values):
+        return epsilon_of_normals(*null, values.mean(), max(values.std(ddof=1), 1e-12), delta)
+
+    draw = np.random.default_rng([seed, 6])
+    drawn = [of(draw.choice(observed, len(observed))) for _ in range(RESAMPLES)]
+    outside = 50 * (1 - CONFIDENCE)
+    low, high = np.percentile(drawn, [outside, 100 - outside])
+    return Estimate(of(observed), (float(low), float(high)), epsilon_lower_bound(observed, log_false_positive, delta))
+
+
+# Canary clients
+
+
+def direction(model: LocalModel, seed) -> list[tf.Tensor]:
+    """A random direction of length one over all trained weights, from a seed int32 [2] alone; in graphs and eagerly."""
+    tensors = [
+        tf.random.stateless_normal(kind.shape, tf.random.experimental.stateless_fold_in(seed, place))
+        for place, kind in enumerate(model.weights_type.trainable)
+    ]
+    length = tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(tensor)) for tensor in tensors]))
+    return [tensor / length for tensor in tensors]
+
+
+def with_canaries(algorithm: FederatedAlgorithm, length: float, weight: float) -> FederatedAlgorithm:
+    """The algorithm where a client's value has the field `canary` too: if it is true, the client sends the direction
+    of its seed, `length` long and with this weight, in place of what it trained. All else is the algorithm's own."""
+    work, model = algorithm.client_work, algorithm.model
+    plain_type = work.clients_type
+    marked = collections.OrderedDict(tff.structure.to_elements(plain_type), canary=tff.TensorType(np.bool_))
+    update_type, weight_type = (work.next.type_signature.result[name].member for name in ("update", "weight"))
+
+    @tff.tensorflow.computation(tff.types.to_type(marked))
+    def plain(client):
+        return collections.OrderedDict((name, client[name]) for name in ("examples", "seed"))
+
+    sent_type = tff.types.to_type(
+        collections.OrderedDict(
+            update=update_type, weight=weight_type, seed=plain_type.seed, canary=tff.TensorType(np.bool_)
+        )
+    )
+
+    @tff.tensorflow.computation(sent_type)
+    def in_place(sent):
+        def canary():
+            return [length * tensor for tensor in direction(model, sent["seed"])]
+
+        trained = tf.nest.flatten(sent["update"])
+        update = tf.cond(sent["canary"], canary, lambda: [tf.identity(tensor) for tensor in trained])
+        update = [tf.ensure_shape(new, old.shape) for new, old in zip(update, trained, strict=True)]
+        return collections.OrderedDict(
+            update=tf.nest.pack_sequence_as(sent["update"], update),
+            weight=tf.where(sent["canary"], tf.constant(weight, sent["weight"].dtype), sent["weight"]),
+        )
+
+    inputs_type = collections.OrderedDict(work.inputs, clients=tff.FederatedType(marked, tff.CLIENTS))
+
+    @tff.federated_computation(tff.types.to_type(inputs_type))
+    def next_round(inputs):
+        clients = inputs["clients"]
+        given = {name: inputs[name] for name in inputs_type if name != "clients"}
+        output = work.next(clients=tff.federated_map(plain, clients), **given)
+        beside = {"seed": clients["seed"], "canary": clients["canary"]}
+        zipped = collections.OrderedDict(update=output["update"], weight=output["weight"], **beside)
+        sent = tff.federated_map(in_place, tff.federated_zip(zipped))
+        result = collections.OrderedDict(state=output["state"], update=sent["update"], weight=sent["weight"])
+        if work.client_state_type is not None:
+            result["client_state"] = output["client_state"]
+        result["metrics"] = output["metrics"]
+        return result
+
+    changed: ClientWork = dataclasses.replace(work, next=next_round)
+    return recompose(algorithm, client_work=changed)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a run's summary.json claims of privacy; `epsilon` is None where it claims nothing."""
+
+    unit: str | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+
+
+def claim_of(folder: RunFolder) -> Claim:
+    """The guarantee in summary.json. Raises UserError if that cannot be read."""
+    try:
+        privacy = json.loads(folder.summary.read_text("utf-8")).get("privacy") or {}
+    except (OSError, ValueError, AttributeError):
+        raise UserError(f"{folder.summary}: cannot be read; finish the run with: train --resume") from None
+    return Claim(privacy.get("unit"), privacy.get("epsilon"), privacy.get("delta"))
+
+
+@dataclass(frozen=True)
+class Cosines:
+    """Of the model's changes with directions.
+
+    Attributes:
+      final: [n], of the change over all rounds.
+      rounds: [T, n], of each round's change; None where they were not kept.
+    """
+
+    final: np.ndarray
+    rounds: np.ndarray | None
+
+    @property
+    def largest(self) -> np.ndarray:
+        """[n], of the rounds."""
+        return self.rounds.max(axis=0)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A training with canaries: cosines of those that took part in at least one round and of directions that nobody
+    sent, and the number of weights and rounds."""
+
+    observed: Cosines
+    unobserved: Cosines
+    dimension: int
+    rounds: int
+
+
+def train_with_canaries(
+    run: FinishedRun, count: int, seed: int, length: float, weight: float, say: Callable[[str], None]
+) -> Tried:
+    """Trains once more with `count` canaries, each of which takes part in a round with the rate of the clients."""
+    experiment = run.experiment
+    model = experiment.model
+    ids, examples = arranged(experiment, "train")
+    rate = experiment.clients_per_round / len(ids)
+    draw = np.random.default_rng([seed, 7])
+    seeds = draw.integers(-(2**31), 2**31, [count + MOST_UNOBSERVED, 2]).astype(np.int32)
+    rounds = experiment.recipe.training.rounds
+    taking_part = draw.random([rounds, count]) < rate
+    nothing = type(examples[0])((name, value[:0]) for name, value in examples[0].items())
+    state = first_client_state(experiment, nothing, seed)
+
+    def given(round_num, clients, states):
+        chosen = np.flatnonzero(taking_part[round_num - 1])
+        marked = [collections.OrderedDict(client, canary=np.bool_(False)) for client in clients]
+        marked += [collections.OrderedDict(examples=nothing, seed=seeds[i], canary=np.bool_(True)) for i in chosen]
+        return marked, [*states, *(list(state) * len(chosen))]
+
+    dimension = sum(int(np.prod(t.shape)) for t in model.weights_type.trainable)
+    kept = rounds * dimension <= MOST_NUMBERS
+    changes, ends = [], []
+
+    def on_round(round_num, weights):
+        if 10 * round_num // rounds > 10 * (round_num - 1) // rounds:  # some ten times
+            say(f"training with canaries, round {round_num} of {rounds}")
+        flat = np.concatenate([np.ravel(value) for value in weights.trainable]).astype(np.float32)
+        if kept and ends:
+            changes.append(ends[-1] - flat)  # updates are global minus local
+        if len(ends) > 1:
+            ends.pop()
+        ends.append(flat)
+
+    algorithm = with_canaries(experiment.algorithm, length, weight)
+    weights = train_again(experiment, algorithm, ids, examples, seed, given=given, on_round=on_round)
+    if not is_finite(weights):
+        raise UserError(
+            f"{experiment.recipe.source}: the weights went NaN or infinite in the training with canaries; give another "
+            "--seed, or fewer --canaries"
+        )
+    unobserved = int(np.clip(MOST_NUMBERS / dimension, count, MOST_UNOBSERVED))
+    sent = np.flatnonzero(taking_part.any(axis=0))
+    whole = ends[0] - ends[-1]
+    say("cosines with the canaries' directions")
+
+    def cosines(of):
+        return _cosines(model, of, whole, np.stack(changes) if kept else None)
+
+    return Tried(cosines(seeds[sent]), cosines(seeds[count : count + unobserved]), dimension, rounds)
+
+
+def _cosines(model: LocalModel, seeds: np.ndarray, whole: np.ndarray, changes: np.ndarray | None) -> Cosines:
+    drawn = tf.function(lambda seed: tf.concat([tf.reshape(t, [-1]) for t in direction(model, seed)], 0))
+    vectors = whole[None] if changes is None else np.concatenate([whole[None], changes])
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
+    found = np.stack([vectors @ drawn(tf.constant(seed)).numpy() for seed in seeds], axis=1)
+    found = np.divide(found, lengths[:, None], out=np.zeros_like(found, np.float64), where=lengths[:, None] > 0)
+    return Cosines(found[0], None if changes is None else found[1:])
+
+
+def _usual_length(run: FinishedRun, seed: int) -> float:
+    """The median length of the updates of the first round's clients."""
+    experiment = run.experiment
+    ids, examples = arranged(experiment, "train")
+    chosen, clients = round_clients(experiment, ids, examples, 1, seed)
+    update_of, weights = build_update(experiment.algorithm), experiment.model.initial_weights(seed)
+    lengths = []
+    for i, client in zip(chosen, clients, strict=True):
+        states = [[state] for state in first_client_state(experiment, examples[i], seed)]
+        (update,) = update_of(weights, [client], *states)
+        lengths.append(np.sqrt(sum(float(np.sum(np.square(tensor, dtype=np.float64))) for tensor in update)))
+    return float(np.median(lengths))
+
+
+# The part of the report
+
+
+def audit_canaries(run: FinishedRun, seed: int, count: int, out: Path, say: Callable[[str], None]) -> Section:
+    """The part of the report; its picture goes to `out`."""
+    section, experiment = Section(_TITLE), run.experiment
+    if count == 0:
+        section.not_applicable = "--canaries 0 was given"
+        return section
+    if (reason := no_weights_sent(experiment.algorithm)) is not None:
+        section.not_applicable = reason
+        return section
+    claim = claim_of(run.folder)
+    privacy = getattr(experiment.recipe, "privacy", None)
+    of_clients = privacy is not None and privacy.unit == "client"
+    ids, examples = arranged(experiment, "train")
+    delta = claim.delta or 0.1 / len(ids)
+    say("lengths of the clients' updates")
+    length = float(privacy.clip) if of_clients else _usual_length(run, seed)
+    weight = 1.0 if of_clients or _uniform(experiment) else float(np.median([len(own["y"]) for own in examples]))
+    tried = train_with_canaries(run, count, seed, length, weight, say)
+    found = _estimates(tried, delta, seed)
+    section.tried.append(
+        f"The run was trained once more with {count} canary clients beside the {len(ids)} real ones, each taking "
+        f"part in a round with the clients' own rate ({experiment.clients_per_round} of {len(ids)}). A canary sends a "
+        f"random direction, {length:.3g} long ("
+        + ("the clip of the run" if of_clients else "the median of the real clients' updates in the first round")
+        + f"), through the run's own aggregator. {len(tried.observed.final)} of them took part at least once. Then the "
+        f"change of the model was compared with their directions, and with {len(tried.unobserved.final)} directions "
+        "that nobody sent."
+    )
+    table, csv = [], [["adversary", "kind", "cosine"]]
+    for who, (one, observed, unobserved) in found.items():
+        low, high = one.interval
+        table.append([who, _shown(one.lower), f"{_shown(one.epsilon)} ({_shown(low)} to {_shown(high)})"])
+        csv += [[who, kind, float(v)] for kind, values in (("canary", observed), ("none", unobserved)) for v in values]
+        section.numbers[who] = {"lower_bound": one.lower, "estimate": one.epsilon, "interval": one.interval}
+        section.findings.append(
+            Finding(
+                f"ε of a client against {who}: at least",
+                min(one.lower, LARGEST_SHOWN),
+                (min(one.lower, LARGEST_SHOWN), claim.epsilon if _comparable(claim) else float("inf")),
+                None,
+                "noise on the sum (privacy.unit = 'client')",
+                False,
+            )
+        )
+    best = max(one.lower for one, _, _ in found.values())
+    section.numbers |= {
+        "canaries": count,
+        "taking_part": len(tried.observed.final),
+        "unobserved": len(tried.unobserved.final),
+        "delta": delta,
+        "length": length,
+        "weights": tried.dimension,
+        "claim": dataclasses.asdict(claim),
+        "below_the_claim": best <= claim.epsilon if _comparable(claim) else None,
+    }
+    heading = ("who looks", "ε is at least (95 %)", "estimate of ε (normal distributions)")
+    section.tables.append((f"Lower bounds and estimates of ε at δ = {delta:.2g}", heading, table))
+    section.files["canaries.csv"] = csv
+    canaries_png(out / "canaries.png", {who: values for who, (_, *values) in found.items()})
+    section.pictures.append((out / "canaries.png", "Cosines with the canaries' directions and with others"))
+    section.found.append(_against_claim(claim, best))
+    section.means += _meaning(best, claim)
+    section.not_tried += [
+        "Canaries that are the worst for a certain mechanism or model; random directions give less than the true ε.",
+        "Canary examples or patients inside of a client.",
+        "Many runs: cosines of canaries in one run are taken as independent, which they nearly are where the model has "
+        "many more weights than there are canaries.",
+    ]
+    if len(found) == 1:
+        section.not_tried.append("Somebody who sees every round: the changes of all rounds do not fit into memory.")
+    return section
+
+
+def _uniform(experiment) -> bool:
+    """Whether all clients have one weight."""
+    return getattr(experiment.recipe.algorithm.options, "weighting", "uniform") == "uniform"
+
+
+def _estimates(tried: Tried, delta: float, seed: int) -> dict[str, tuple[Estimate, np.ndarray, np.ndarray]]:
+    if len(tried.observed.final) < 2:
+        raise UserError("fewer than two canaries took part in a round; give more --canaries")
+    final = estimate(
+        tried.observed.final, (0.0, tried.dimension**-0.5), lambda t: log_tail(t, tried.dimension), delta, seed
+    )
+    found = {"the final model": (final, tried.observed.final, tried.unobserved.final)}
+    if tried.observed.rounds is not None:
+        seen, not_seen = tried.observed.largest, tried.unobserved.largest
+
+        def of_any_round(thresholds):
+            # That it passes in one of the rounds is at most so often as the sum over the rounds.
+            return np.minimum(np.log(tried.rounds) + log_tail(thresholds, tried.dimension), 0.0)
+
+        null = float(not_seen.mean()), float(not_seen.std(ddof=1))
+        found["every round's model"] = (estimate(seen, null, of_any_round, delta, seed), seen, not_seen)
+    return found
+
+
+def _comparable(claim: Claim) -> bool:
+    return claim.epsilon is not None and claim.unit in (None, "client")
+
+
+def _against_claim(claim: Claim, lower: float) -> str:
+    if claim.epsilon is None:
+        return f"The run claims no ε. A client's ε is at least {_shown(lower)}, as measured."
+    if not _comparable(claim):
+        return (
+            f"The run claims ε = {claim.epsilon:.2f} for one {claim.unit} of a client. A canary is a whole client, "
+            f"which the claim does not cover, so that the two cannot be compared; a client's ε is at least "
+            f"{_shown(lower)}."
+        )
+    claimed = f"The run claims ε = {claim.epsilon:.2f} for a client."
+    if lower <= claim.epsilon:
+        return (
+            f"{claimed} The lower bound, {_shown(lower)}, lies below it: the measurement does not contradict the claim."
+        )
+    return f"{claimed} THE LOWER BOUND, {_shown(lower)}, LIES ABOVE IT: THE CLAIM IS WRONG, or the run was not made so."
+
+
+def _shown(epsilon: float) -> str:
+    return f"{epsilon:.2f}" if epsilon <= LARGEST_SHOWN else f"more than {LARGEST_SHOWN}"
+
+
+def _meaning(lower: float, claim: Claim) -> list[str]:
+    said = [
+        "ε says by which factor, e^ε, taking part in the training may change what somebody believes of a client. Near "
+        "0 nothing is learned; at 1 odds change by less than 3, at 5 by up to 150. The claim is a proven upper bound; "
+        "the audit gives a lower bound, measured. The truth lies between."
+    ]
+    if lower > 0:
+        said.append("That a client took part can be told from the model, without its data.")
+    elif claim.epsilon is None:
+        said.append("A lower bound of zero proves nothing: more canaries or a stronger attack may find more.")
+    return said

@@ -1,0 +1,378 @@
+"""The first part of an audit: what one client's update tells of its words, its labels and its sentences."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from tff_re.auditing import span
+from tff_re.auditing.one_round import build_update, change_of_round, first_client_state, no_weights_sent, round_clients
+from tff_re.auditing.pictures import words_png
+from tff_re.auditing.sections import Finding, Section, exact_interval, share
+from tff_re.auditing.words import (
+    Told,
+    WordRows,
+    everywhere,
+    find_word_rows,
+    label_counts,
+    presence,
+    told_labels,
+    told_words,
+    words_of,
+)
+from tff_re.models.inputs import TokenInput
+from tff_re.runs.evaluation import arranged
+from tff_re.runs.finished import FinishedRun
+
+MOST_CLIENTS = 10
+"""Of the last round's clients so many are looked at, one after the other."""
+
+SENTENCES = 4
+"""For the span check."""
+
+_TITLE = "Words, labels and sentences in one client's update"
+_SUM = "sums that no one can take apart (secure aggregation), or privacy.unit = 'example' at the client"
+_ROWS_COVER = "word vectors that are not trained (given ones; frozen layers; an adapter), or " + _SUM
+
+
+def audit_updates(run: FinishedRun, seed: int, out: Path, say: Callable[[str], None]) -> Section:
+    """The part of the report; its picture goes to `out`."""
+    experiment, section = run.experiment, Section(_TITLE)
+    if (reason := no_weights_sent(experiment.algorithm)) is not None:
+        section.not_applicable = reason
+        return section
+    ids, examples = arranged(experiment, "train")
+    last = experiment.recipe.training.rounds
+    chosen, clients = round_clients(experiment, ids, examples, last, seed)
+    looked_at = list(range(len(chosen)))[:MOST_CLIENTS]
+    names = [ids[chosen[place]] for place in looked_at]
+    section.tried.append(
+        f"{len(looked_at)} of the {len(chosen)} clients of round {last} trained locally, each on its own, as the run's "
+        f"algorithm ({experiment.recipe.algorithm.name}) has it: once from the first round's weights and once from the "
+        f"finished model's. What each of them would send was compared with what it holds. Somebody who sees one "
+        "client's update, such as the server where sums are not secure, can do the same but for the comparison."
+    )
+    starts = {"first round": experiment.model.initial_weights(seed), "finished model": run.weights}
+    update_of = build_update(experiment.algorithm)
+    found: dict[str, list] = {}
+    for when, weights in starts.items():
+        found[when] = []
+        for place in looked_at:
+            say(f"local training of client {ids[chosen[place]]}, {when}")
+            states = [[state] for state in first_client_state(experiment, examples[chosen[place]], seed)]
+            (update,) = update_of(weights, [clients[place]], *states)
+            found[when].append([np.asarray(tensor) for tensor in update])
+    own = [examples[chosen[place]] for place in looked_at]
+    states = [state for i in chosen for state in first_client_state(experiment, examples[i], seed)]
+    say(f"a round of {len(chosen)} clients")
+    together = change_of_round(experiment.algorithm, run.weights, starts["first round"], clients, states, seed)
+    rows = find_word_rows(experiment.model, experiment.prepared, experiment.recipe)
+    if isinstance(rows, str):
+        section.found.append(f"Words: not applicable: {rows}. No matrix that is sent has a row for each word.")
+        section.numbers["words"] = {"not_applicable": rows}
+    else:
+        in_round = [examples[i] for i in chosen]
+        _words(section, run, rows, names, own, found, in_round, together, out)
+    _word_vectors_by_default(section, experiment.recipe.model.name)
+    _labels(section, run, names, own, found)
+    _spans(section, run, seed, own, found["finished model"], say)
+    section.not_tried += [
+        "Reading the order of the words or whole sentences from an update by optimisation (LAMP, TAG).",
+        "What travels beside the weights: control variates, class vectors, scores of sentences, per-client evaluation.",
+        "Updates of several rounds of the same client, taken together.",
+    ]
+    return section
+
+
+# Words
+
+
+def _words(
+    section: Section,
+    run: FinishedRun,
+    rows: WordRows,
+    names: list[str],
+    own: list,
+    found,
+    in_round: list,
+    together,
+    out,
+) -> None:
+    experiment = run.experiment
+    inputs = experiment.prepared.inputs
+    _, everybody = arranged(experiment, "train")
+    all_ids = np.concatenate([words_of(inputs, one) for one in everybody])
+    left_out = everywhere(all_ids, rows.size, isinstance(inputs, TokenInput))
+    present = [presence(words_of(inputs, one), rows.size) for one in own]
+    table, csv = [], [["client", "weights", "words", "rows_changed", "precision", "recall", "ranking_auc"]]
+    numbers: dict[str, object] = {"weight": rows.name, "why": rows.why}
+    for when, updates in found.items():
+        told = [
+            told_words(update[rows.place], there, left_out, rows.first)
+            for update, there in zip(updates, present, strict=True)
+        ]
+        csv += [
+            [name, when, t.words, t.changed, t.precision, t.recall, t.ranking]
+            for name, t in zip(names, told, strict=True)
+        ]
+        precision, recall = _pooled(told)
+        ranking = _mean_of_known([t.ranking for t in told])
+        numbers[when] = {**precision, **recall, "ranking_auc": ranking, "clients": len(told)}
+        table.append([when, *_cells(precision, recall), _ranked(ranking)])
+        if when == "finished model":
+            words_png(out / "words.png", names, [t.precision for t in told], [t.recall for t in told])
+            chance = share(sum(t.words for t in told), len(told) * int((~left_out).sum()))
+            cover = _ROWS_COVER
+            section.findings += [
+                Finding("words read from one client's update that are its words", *_of(precision), chance, cover),
+                Finding("a client's words that its update names", *_of(recall), None, cover),
+            ]
+            section.means.append(_meaning(ranking, precision["precision"], recall["recall"]))
+    # The union of all of the round's clients, and how well it says what one of them holds.
+    of_round = [presence(words_of(inputs, one), rows.size) for one in in_round]
+    union = np.any(of_round, axis=0)
+    summed = told_words(together[rows.place], union, left_out, rows.first)
+    precision, recall = _pooled([summed])
+    numbers["sum of the round"] = {**precision, **recall, "ranking_auc": summed.ranking, "clients": len(in_round)}
+    table.append([f"sum of {len(in_round)} clients", *_cells(precision, recall), _ranked(summed.ranking)])
+    one_of_all = [share((there & ~left_out).sum(), (union & ~left_out).sum()) for there in of_round]
+    section.findings.append(
+        Finding(
+            f"words of any of {len(in_round)} clients that their sum names",
+            *_of(recall),
+            None,
+            "noise on the sum (privacy.unit = 'client')",
+        )
+    )
+    section.tables.append(
+        (
+            "Words read from updates",
+            ("update", "rows that changed and are words of the client", "words of the client that changed", "ranking"),
+            table,
+        )
+    )
+    section.pictures.append(
+        (out / "words.png", "Words read from each client's update; clients in the order of words.csv")
+    )
+    section.files["words.csv"] = csv
+    section.numbers["words"] = numbers
+    section.found.append(
+        f"Words: the weight {rows.name} has a row for each word, and is trained because {rows.why}. A row that changes "
+        "gives its word away. The last column of the table ranks the rows by the size of their change: 1 names the "
+        "words without an error, 0.5 is a guess; it stays meaningful where noise changes all rows."
+    )
+    section.found.append(
+        f"The sum over the round's clients still says which words occur; it does not say at whom: of the words of all "
+        f"{len(in_round)} clients, one client holds {np.mean(one_of_all):.0%} on average."
+    )
+
+
+def _pooled(told: list[Told]) -> tuple[dict, dict]:
+    """Precision and recall over all clients' words, each with its interval."""
+    right, changed, words = (sum(getattr(t, name) for t in told) for name in ("right", "changed", "words"))
+    return (
+        {"precision": share(right, changed), "precision_interval": exact_interval(right, changed)},
+        {"recall": share(right, words), "recall_interval": exact_interval(right, words)},
+    )
+
+
+def _of(measured: dict) -> tuple[float, tuple[float, float]]:
+    value, interval = measured.values()
+    return value, interval
+
+
+def _cells(*measured: dict) -> list[str]:
+    shown = []
+    for one in measured:
+        value, (low, high) = _of(one)
+        shown.append(f"{value:.1%} ({low:.1%} to {high:.1%})")
+    return shown
+
+
+def _mean_of_known(values: list[float]) -> float:
+    """NaN where none is known."""
+    known = [value for value in values if not np.isnan(value)]
+    return float(np.mean(known)) if known else float("nan")
+
+
+def _ranked(auc: float) -> str:
+    return "–" if np.isnan(auc) else f"{auc:.3f}"
+
+
+def _meaning(ranking: float, precision: float, recall: float) -> str:
+    if precision > 0.9 and recall > 0.5:
+        return (
+            "Whoever sees a single update can list the words that this client's patients and doctors used, with hardly "
+            "an error. A rare word (a name, a rare diagnosis) is named like any other that is in the vocabulary."
+        )
+    if ranking > 0.6:
+        return "The rows do not name the words outright, but larger changes point to words of the client."
+    return "The update's rows say little of the client's words."
+
+
+def _word_vectors_by_default(section: Section, model: str) -> None:
+    """Whether the default of the run's model is still right."""
+    texts = {
+        "pcnn": (
+            "PCNN trains given word vectors further by default (model.train_vectors = true), as its authors did. For "
+            "data that may not leave a house this default tells the words; set model.train_vectors = false with given "
+            "vectors unless sums are secure or noise covers the updates, and compare the scores."
+        ),
+        "lstm": (
+            "The LSTM leaves given word vectors as they are by default (model.train_vectors = false). Without given "
+            "vectors (task.vectors = 'learned') it learns its own, and these tell the words all the same."
+        ),
+        "logistic_regression": (
+            "Logistic regression leaves given word vectors as they are by default. Learned vectors tell the words, and "
+            "so does model.features = 'word_presence', whose classifier has a weight for each word."
+        ),
+    }
+    if model in texts:
+        section.means.append(texts[model])
+
+
+# Labels
+
+
+def _labels(section: Section, run: FinishedRun, names: list[str], own: list, found) -> None:
+    model, prepared = run.experiment.model, run.experiment.prepared
+    bias = f"{model.classifier}/bias"
+    reason = None
+    if model.rows is not None:
+        reason = "a document's pairs have several labels each"
+    elif bias not in model.weight_names:
+        reason = "the classifier has no bias (its weights' change may tell labels too; that was not tried)"
+    if reason is not None:
+        section.found.append(f"Label counts: not applicable: {reason}.")
+        section.numbers["labels"] = {"not_applicable": reason}
+        return
+    place, classes = model.weight_names.index(bias), model.num_classes
+    counts = [label_counts(one, classes) for one in own]
+    # Somebody without the updates guesses the label that is most frequent over all.
+    _, everybody = arranged(run.experiment, "train")
+    most = int(np.argmax(np.sum([label_counts(one, classes) for one in everybody], axis=0)))
+    guess = share(sum(count[most] == count.max() for count in counts), len(counts))
+    table, csv = [], [["client", "weights", "correlation", "majority_label_guessed"]]
+    numbers: dict[str, object] = {"guess": guess, "labels": len(prepared.label_names)}
+    for when, updates in found.items():
+        told = [told_labels(update[place], count) for update, count in zip(updates, counts, strict=True)]
+        csv += [[name, when, t.correlation, int(t.hit)] for name, t in zip(names, told, strict=True)]
+        hits = sum(t.hit for t in told)
+        mean = _mean_of_known([t.correlation for t in told])
+        interval = exact_interval(hits, len(told))
+        numbers[when] = {"hit_rate": share(hits, len(told)), "interval": interval, "correlation": mean}
+        low, high = interval
+        shown = "–" if np.isnan(mean) else f"{mean:+.2f}"
+        table.append([when, f"{share(hits, len(told)):.0%} ({low:.0%} to {high:.0%})", f"{guess:.0%}", shown])
+    first, last = (numbers[when]["hit_rate"] for when in found)
+    worst = max(found, key=lambda when: numbers[when]["hit_rate"])
+    section.findings.append(
+        Finding(
+            f"clients whose most frequent label the classifier's bias gives away ({worst})",
+            numbers[worst]["hit_rate"],
+            numbers[worst]["interval"],
+            guess,
+            "noise on the update or the sum; " + _SUM,
+        )
+    )
+    section.tables.append(
+        (
+            "Labels read from the change of the classifier's bias",
+            ("weights", "most frequent label right", "right without an update", "rank correlation with the counts"),
+            table,
+        )
+    )
+    section.files["labels.csv"] = csv
+    section.numbers["labels"] = numbers
+    best, low = max(first, last), numbers[worst]["interval"][0]
+    section.found.append(
+        f"Labels: the bias of the classifier rises most for a label that the client has most of at {best:.0%} of the "
+        f"clients; who names the label that is most frequent over all clients is right at {guess:.0%}."
+    )
+    section.means.append(
+        "How a hospital's cases spread over the labels can be read from its update better than from a guess."
+        if low > guess
+        else "The label that a hospital has most of was read more often than it was guessed, on clients too "
+        "few to be sure."
+        if best > guess
+        else "On these clients the labels could not be read from the bias better than by naming the label that is most "
+        "frequent over all. With few clients the interval is wide."
+    )
+
+
+# Sentences
+
+
+def _spans(section: Section, run: FinishedRun, seed: int, own: list, updates: list, say: Callable[[str], None]) -> None:
+    experiment = run.experiment
+    model, inputs = experiment.model, experiment.prepared.inputs
+    if (reason := span.not_applicable(inputs, model)) is not None:
+        section.found.append(f"Span check of the encoder's first query projection: not applicable: {reason}.")
+        section.numbers["span"] = {"not_applicable": reason}
+        return
+    say("the span check of the encoder")
+    examples, draw = own[0], np.random.default_rng([seed, 3])
+    count = len(examples["y"])
+    singles = [np.array([row]) for row in draw.choice(count, size=min(SENTENCES, count), replace=False)]
+    size = experiment.recipe.algorithm.options.batch_size
+    batch = [draw.choice(count, size=min(size, count), replace=False)]
+    keras = model.keras_model(run.weights)
+    parts = span.batches(examples, [*singles, *batch])
+    gradients = [span.query_gradient(model, keras, part) for part in parts]
+    gradients.append(span.query_change(model, updates[0]))
+    present = [span.pieces_at_places(part) for part in [*parts, examples]]
+    vectors = span.embeddings_of(keras, inputs.vocabulary_size)
+    results = span.check(gradients, present, vectors)
+    groups = {
+        "a gradient of one sentence": results[: len(singles)],
+        f"a gradient of a batch of {len(batch[0])}": results[len(singles) : -1],
+        f"all local training of a client with {count} sentences": results[-1:],
+    }
+    table, numbers = [], collections.OrderedDict()
+    for what, told in groups.items():
+        pieces, right, wrong, tried = (
+            sum(getattr(one, name) for one in told) for name in ("pieces", "right", "wrong", "tried")
+        )
+        low, high = exact_interval(right, pieces)
+        false = share(wrong, tried - pieces)
+        rank, width = max(one.rank for one in told), told[0].width
+        numbers[what] = {
+            "found": share(right, pieces),
+            "interval": (low, high),
+            "false_positives": false,
+            "rank": rank,
+            "width": width,
+        }
+        shown = f"{share(right, pieces):.1%} ({low:.1%} to {high:.1%})"
+        table.append([what, shown, f"{false:.3%}", f"{rank} of {width}"])
+        section.findings.append(
+            Finding(
+                f"pieces of sentences at their places that {what} tells (wrong ones: {false:.2%})",
+                share(right, pieces),
+                (low, high),
+                false,
+                "more steps and examples between two messages; frozen embeddings and first layer; noise; " + _SUM,
+            )
+        )
+    section.tables.append(
+        (
+            "Pieces whose vectors lie in the span of the query projection's gradient",
+            ("what is seen", "pieces found at their place", "other pieces that pass", "rank"),
+            table,
+        )
+    )
+    section.numbers["span"] = numbers
+    section.found.append(
+        "Sentences: the gradient of the encoder's first query projection was tested against every word piece at every "
+        "place. Where pieces are found and few others pass, the sentence can be put together again, word by word."
+    )
+    one = numbers["a gradient of one sentence"]
+    section.means.append(
+        "Who sees the gradient of a single sentence reads most of that sentence. What a client sends is the sum of "
+        "many steps; the last row says how much of the danger is left there."
+        if one["found"] > 0.5 and one["false_positives"] < 0.05
+        else "The check did not put sentences together here."
+    )

@@ -1,0 +1,173 @@
+"""Which words and labels of a client its update tells.
+
+A row of a matrix of word vectors gets a gradient only where its word stands in a text, so that the rows that changed
+are the client's words. The bias of a softmax classifier changes by the sum of (probability - one-hot label), so that it
+rises for the labels that a client has most of (Zhao et al. 2020, "iDLG", for one example).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import spearmanr
+from sklearn.metrics import roc_auc_score
+
+from computations.local_model import LABEL, LocalModel
+from datasets.text.vocabulary import OUT_OF_VOCABULARY_ID
+from tff_re.models.inputs import DenseInput, HiddenInput, TokenInput
+from tff_re.recipes.reading import Recipe
+from tff_re.tasks.base import Prepared
+
+
+@dataclass(frozen=True)
+class WordRows:
+    """The trained matrix that has a row for each word.
+
+    Attributes:
+      place: its index among the trainable weights.
+      name: of the weight.
+      first: the word id of its first row.
+      size: word ids lie in [0, size).
+      why: how the recipe comes to train it, with the key that says so.
+    """
+
+    place: int
+    name: str
+    first: int
+    size: int
+    why: str
+
+
+def find_word_rows(model: LocalModel, prepared: Prepared, recipe: Recipe) -> WordRows | str:
+    """The matrix, or why the run trains none."""
+    inputs, options = prepared.inputs, recipe.model.options
+    if isinstance(inputs, DenseInput):
+        return "the examples are vectors of numbers, not words"
+    if isinstance(inputs, HiddenInput):
+        return "the embeddings lie below the frozen layers (model.frozen_layers) and are not trained"
+    if getattr(inputs, "fixed", None) is not None:
+        return "an adapter is trained, and the embeddings of words stay as they are"
+    size = inputs.vocabulary_size
+    for place, (name, kind) in enumerate(zip(model.weight_names, model.weights_type.trainable, strict=True)):
+        rows = kind.shape[0] if len(kind.shape) == 2 else 0
+        if getattr(options, "features", None) == "word_presence" and rows == size - 1:
+            return WordRows(place, name, 1, size, "the classifier has a weight a word (model.features = word_presence)")
+        # The embeddings of positions have few rows; an encoder's matrix of words may be padded to a round number.
+        if "embedding" in name and "position" not in name and size <= rows <= 1.2 * size + 128:
+            return WordRows(place, name, 0, size, _why(inputs, options))
+    return "its word vectors were given, and they stay as they are"
+
+
+def _why(inputs, options) -> str:
+    if hasattr(options, "frozen_layers"):
+        return "the whole encoder is trained, its matrix of word pieces too (model.frozen_layers = 0, no adapter)"
+    if getattr(inputs, "vectors", None) is None:
+        return "the model learns its own word vectors (no vectors were given)"
+    return "given word vectors are trained further (model.train_vectors)"
+
+
+def words_of(inputs, examples) -> np.ndarray:
+    """[n, size] of bool would be large: the word ids of each example, int [n, l], padding as 0."""
+    if isinstance(inputs, TokenInput):
+        return np.asarray(examples["tokens"])
+    return np.asarray(examples["input_ids"]) * np.asarray(examples["attention_mask"])
+
+
+def everywhere(ids: np.ndarray, size: int, known_words: bool) -> np.ndarray:
+    """bool [size]: padding, and ids that stand in every example (markers, [CLS]), which tell nothing; the id of
+    unknown words too where `known_words`.
+
+    Args:
+      ids: int [n, l] of all examples.
+    """
+    holders = np.zeros(size, np.int64)
+    for row in ids:
+        holders[np.unique(row)] += 1
+    left_out = holders == len(ids)
+    left_out[0] = True
+    left_out[OUT_OF_VOCABULARY_ID] |= known_words
+    return left_out
+
+
+def presence(ids: np.ndarray, size: int) -> np.ndarray:
+    """bool [size]: which ids stand in the examples."""
+    found = np.zeros(size, bool)
+    found[np.unique(ids)] = True
+    return found
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the rows of an update tell of a set of words.
+
+    Attributes:
+      words: how many words there are.
+      changed: rows that changed.
+      right: rows that changed and are of these words.
+      ranking: area under the ROC curve where rows are ranked by the size of their change: 0.5 tells nothing, also where
+        noise changes all rows. NaN where all or no words are present.
+    """
+
+    words: int
+    changed: int
+    right: int
+    ranking: float
+
+    @property
+    def precision(self) -> float:
+        return self.right / self.changed if self.changed else 0.0
+
+    @property
+    def recall(self) -> float:
+        return self.right / self.words if self.words else 0.0
+
+
+def told_words(change: np.ndarray, present: np.ndarray, left_out: np.ndarray, first: int = 0) -> Told:
+    """Takes every row that changed for a word of the client.
+
+    Args:
+      change: float [rows, d], of the matrix with a row for each word.
+      present: bool [size], the words that are there.
+      left_out: bool [size], ids that do not count.
+      first: word id of the first row.
+    """
+    size = len(present)
+    sizes = np.zeros(size)
+    sizes[first:] = np.linalg.norm(change[: size - first].astype(np.float64), axis=1)
+    counts = ~left_out
+    changed, present, sizes = (sizes > 0)[counts], present[counts], sizes[counts]
+    ranking = float(roc_auc_score(present, sizes)) if 0 < present.sum() < len(present) else float("nan")
+    return Told(int(present.sum()), int(changed.sum()), int((changed & present).sum()), ranking)
+
+
+@dataclass(frozen=True)
+class ToldLabels:
+    """What the change of a classifier's bias tells of a client's labels.
+
+    Attributes:
+      correlation: Spearman's, of the rise of a label's bias with the client's number of examples of that label, over
+        labels; NaN where the client has the same number of all.
+      hit: whether the bias rose most for a label that the client has most of.
+    """
+
+    correlation: float
+    hit: bool
+
+
+def told_labels(bias_change: np.ndarray, counts: np.ndarray) -> ToldLabels:
+    """Args:
+    bias_change: float [C], global minus local, as an update has it.
+    counts: int [C], the client's examples of each label.
+    """
+    rise = -bias_change
+    alike = np.ptp(counts) == 0 or np.ptp(rise) == 0
+    return ToldLabels(
+        correlation=float("nan") if alike else float(spearmanr(rise, counts)[0]),
+        hit=bool(counts[np.argmax(rise)] == counts.max()),
+    )
+
+
+def label_counts(examples, num_classes: int) -> np.ndarray:
+    """int [C]."""
+    return np.bincount(np.asarray(examples[LABEL]), minlength=num_classes)
