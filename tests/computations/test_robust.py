@@ -320,7 +320,7 @@ def test_the_callers_check_of_sizes():
         (lambda: defended(mean(), clip=0.0), "clip"),
         (lambda: AdaptiveNorm(quantile=1.5), "quantile"),
         (lambda: PredictionsFactory(3, combine="mode"), "combine.*'mode'"),
-        (lambda: PredictionsFactory(3, tff.aggregators.SumFactory(), "median"), "inner_sum"),
+        (lambda: PredictionsFactory(3, tff.aggregators.SumFactory(), combine="median"), "inner_sum"),
     ],
 )
 def test_values_out_of_range(make, message):
