@@ -44,13 +44,13 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
             raise ValueError(f"granularity must be 'layer' or 'model', got {granularity!r}")
         if one_pass and inner_sum is not None:
             raise ValueError("inner_sum cannot be used with one_pass, which aggregates once without an inner sum")
-        self._granularity, self._one_pass = granularity, one_pass
+        self.granularity, self._one_pass = granularity, one_pass
         self._inner_sum = inner_sum or tff.aggregators.SumFactory()
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
         """Process over a structure of float tensors, or one tensor (a single layer), and a scalar weight."""
         value_type, weight_type = tff.types.to_type(value_type), tff.types.to_type(weight_type)
-        whole = self._granularity == "model"
+        whole = self.granularity == "model"
 
         @tff.tensorflow.computation(value_type, weight_type)
         def score(update, weight):

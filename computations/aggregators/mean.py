@@ -37,6 +37,12 @@ class LeanMeanFactory(tff.aggregators.WeightedAggregationFactory):
     exist at a time. Values of up to `MOST_GROUP_BYTES` are one group, their mean one aggregation.
     """
 
+    def __init__(self, normalised: bool = True):
+        """Args:
+        normalised: false: sum_k w_k x_k, not divided by the sum of the weights.
+        """
+        self._normalised = normalised
+
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
         """Process over a structure of float tensors and a scalar weight; its state is that of TFF's factory."""
         plain = tff.aggregators.MeanFactory(no_nan_division=True).create(value_type, weight_type)
@@ -62,7 +68,7 @@ class LeanMeanFactory(tff.aggregators.WeightedAggregationFactory):
             tff.FederatedType(weight_type, tff.CLIENTS),
         )
         def next_fn(state, value, weight):
-            means = [_mean_of_group(picked(value, group), weight) for group in groups]
+            means = [_mean_of_group(picked(value, group), weight, self._normalised) for group in groups]
             means_type = tff.types.to_type([m.type_signature.member for m in means])
 
             @tff.tensorflow.computation(means_type)
@@ -91,8 +97,8 @@ def _groups(types: list[tff.TensorType]) -> list[list[int]]:
     return groups
 
 
-def _mean_of_group(value, weight):
-    """The weighted mean of tensors at the clients, as a list at the server."""
+def _mean_of_group(value, weight, normalised: bool):
+    """The weighted mean, or sum, of tensors at the clients, as a list at the server."""
     client_type = tff.types.to_type(
         collections.OrderedDict(value=value.type_signature.member, weight=weight.type_signature.member)
     )
@@ -121,6 +127,8 @@ def _mean_of_group(value, weight):
 
     @tff.tensorflow.computation(sums_type)
     def report(total):
+        if not normalised:
+            return total["sums"]
         return [tf.math.divide_no_nan(t, tf.cast(total["weight"], t.dtype)) for t in total["sums"]]
 
     clients = tff.federated_zip(collections.OrderedDict(value=value, weight=weight))

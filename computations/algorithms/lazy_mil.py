@@ -186,7 +186,7 @@ def _on_shared(work: ClientWork, share: tff.Computation) -> ClientWork:
             metrics=tff.federated_map(join, (output["metrics"], shared["metrics"])),
         )
 
-    return dataclasses.replace(work, next=next_round)
+    return dataclasses.replace(work, next=next_round, beside=("examples",))
 
 
 def _composed(model: LocalModel, options: BagOptions, objective: Objective, **rest) -> FederatedAlgorithm:

@@ -83,6 +83,8 @@ class ClientWork:
         deployment they stay at the client.
       server_type: type of `server`, or None where the work does not need the server's examples.
       example_privacy: what local training protects the client's examples with, or None.
+      beside: what leaves the clients beside the update, its weight and the metrics: the class of an objective with a
+        side channel, `selection`, `examples`. A private sum of the updates does not cover it.
     """
 
     initialize: tff.Computation
@@ -92,6 +94,7 @@ class ClientWork:
     shown: tuple[str, ...] = ()
     server_type: tff.Type | None = None
     example_privacy: ExamplePrivacy | None = None
+    beside: tuple[str, ...] = ()
 
     @property
     def inputs(self) -> collections.OrderedDict[str, tff.Type]:
@@ -266,6 +269,10 @@ def build_local_training(
         next=work,
         client_state_type=client_state_type,
         initial_client_state=None if client_state_type is None else initial_client_state,
+        beside=(
+            *([] if channel is None else [type(objective).__name__]),
+            *([] if selection is None else ["selection"]),
+        ),
         shown=objective.shown,
         server_type=server_type,
         example_privacy=training.example_privacy,

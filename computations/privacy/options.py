@@ -16,15 +16,20 @@ _INSIDE = and_(gt(0), lt(1))
 class PrivacyOptions:
     """Attributes:
     unit: whose presence the guarantee hides: a `client`, an `example`, or a `group` of a client's examples with one id.
-    clip: largest L2 norm of what one unit contributes; with clip_quantile the bound of the first round.
-    clip_quantile: the bound follows this quantile of the clients' norms, estimated privately; not set: it is fixed.
-    mechanism: `gaussian`: independent noise in every round; `tree`: noise of tree aggregation, for `unit = "client"`.
+    clip: largest L2 norm of what one unit contributes, over all tensors; with clip_quantile the bound of the first
+      round.
+    clip_quantile: the bound follows this quantile of the clients' norms, estimated privately within the same budget;
+      not set: it is fixed. For `unit = "client"`.
+    mechanism: `gaussian`: independent noise in every round; `tree`: noise of tree aggregation, for `unit = "client"`,
+      a mean and a fixed clip; it pays where a client takes part in few rounds.
     noise_multiplier: standard deviation of the noise over the sensitivity.
     epsilon: in place of noise_multiplier: the noise is calibrated so that all rounds together spend so much. Beside
       it: the run stops before a round that would spend more.
     delta: of the guarantee (epsilon, delta); well below one over the number of units.
     normaliser: attention alone: the number c that a client sends beside its update, for the normaliser; clip if not
       set.
+    training_metrics: whether the sums of the clients' training statistics (loss, steps, how many counted) are reported
+      beside the private model; they leave without noise, which only a simulation may do.
     noise_seed: `run`: noise from the run's seed, so that a simulation can be repeated; `system`: from the operating
       system's randomness, which is never written; `file:PATH`: from a secret file's bytes.
     """
@@ -37,4 +42,5 @@ class PrivacyOptions:
     epsilon: float | None = field(default=None, validator=optional(POSITIVE))
     delta: float = field(default=1e-5, validator=_INSIDE)
     normaliser: float | None = field(default=None, validator=optional(POSITIVE))
+    training_metrics: bool = False
     noise_seed: str = "run"

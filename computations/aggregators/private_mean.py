@@ -1,0 +1,82 @@
+"""The mean over clients with differential privacy of clients (DP-FedAvg, McMahan et al. 2018, with flat clipping)."""
+
+from __future__ import annotations
+
+import collections
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from computations.aggregators.mean import LeanMeanFactory
+from computations.aggregators.private_noise import Noise, norms_of, shrinking
+
+
+class PrivateMeanFactory(tff.aggregators.WeightedAggregationFactory):
+    """(sum_k min(1, clip / ||D_k||) D_k + noise) / expected clients, D_k a client's update.
+
+    The norm is that over all tensors, the noise Gaussian of standard deviation z clip. All clients count alike, by
+    their number in expectation and not in fact; a weight says only whether one counts (> 0), and one that does not adds
+    zero. A round without clients has its noise, too.
+
+    State: `noise_seed`, `round` and `clip`, see `Noise`. Measurements: `privacy/clip`, and with a quantile
+    `privacy/clipped_share`, the noisy share of updates that were clipped; neither tells more than the models do.
+    """
+
+    def __init__(self, noise: Noise):
+        """Args:
+        noise: the bound and the mechanism.
+        """
+        self._noise = noise
+
+    def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
+        """Process over a structure of float tensors, or one tensor, and a scalar weight."""
+        noise = self._noise
+        value_type, weight_type = tff.types.to_type(value_type), tff.types.to_type(weight_type)
+        summed = LeanMeanFactory(normalised=False).create(value_type, tff.TensorType(np.float32))
+        state_type = noise.initial_state().type_signature.result
+        follows = noise.quantile is not None
+
+        at_client = tff.tensorflow.computation(contribution, value_type, weight_type, state_type["clip"])
+
+        summed_type = collections.OrderedDict(state=state_type, sums=value_type)
+        if follows:
+            summed_type["within"] = tff.TensorType(np.float32)
+
+        @tff.tensorflow.computation(tff.types.to_type(summed_type))
+        def release(given):
+            state, sums = given["state"], given["sums"]
+            flat = noise.added(state, tf.nest.flatten(sums), state["clip"])
+            result = [s / tf.cast(noise.expected_clients, s.dtype) for s in flat]
+            next_state, measured = noise.next_state(state, given.get("within"))
+            return next_state, tf.nest.pack_sequence_as(sums, result), measured
+
+        clip_of = tff.tensorflow.computation(lambda state: state["clip"], state_type)
+
+        @tff.federated_computation
+        def initialize():
+            return tff.federated_eval(noise.initial_state(), tff.SERVER)
+
+        @tff.federated_computation(
+            initialize.type_signature.result,
+            tff.FederatedType(value_type, tff.CLIENTS),
+            tff.FederatedType(weight_type, tff.CLIENTS),
+        )
+        def next_fn(state, value, weight):
+            clip = tff.federated_broadcast(tff.federated_map(clip_of, state))
+            terms = tff.federated_map(at_client, (value, weight, clip))
+            sums = summed.next(summed.initialize(), value, terms[0])
+            at_server = collections.OrderedDict(state=state, sums=sums.result)
+            if follows:
+                at_server["within"] = tff.federated_sum(terms[1])
+            released = tff.federated_map(release, tff.federated_zip(at_server))
+            return tff.templates.MeasuredProcessOutput(released[0], released[1], released[2])
+
+        return tff.templates.AggregationProcess(initialize, next_fn)
+
+
+def contribution(update, weight, clip):
+    """(factor on a client's update in the sum, whether its norm is within the bound: 1/2 or -1/2), as TensorFlow."""
+    norms = norms_of(update, whole=True)
+    counts = tf.cast(weight > 0, tf.float32)
+    return counts * shrinking(norms, clip)[0], counts * (tf.cast(norms[0] <= clip, tf.float32) - 0.5)

@@ -1,0 +1,206 @@
+"""Gaussian noise on a sum at the server, from a seed and nothing else, and the bound of what one client adds to it.
+
+The seed of a run's noise is a secret where the run is private: who knows it takes the noise off again. It stands in the
+server's state under `NOISE_SEED` while a round is computed and at no other time: the caller puts it there before each
+round (`with_noise_seed`), and the round returns it as zeros, so that no checkpoint holds it. What differs between the
+rounds is their number, which is kept in the state. The generators are TensorFlow's (Philox), whose numbers look random
+to statistics, not to cryptanalysis, and noise in floating point has gaps (Mironov 2012): for studies and for people who
+do not attack the numbers' last bits.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Mapping
+
+import attrs
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+from attrs.validators import gt, lt, optional
+
+from computations.ranges import NOT_NEGATIVE, POSITIVE
+
+NOISE_SEED = "noise_seed"
+
+QUANTILE_RATE = 0.2
+"""Of the geometric steps of a bound that follows a quantile (Andrew et al. 2021, Section 3: eta_C)."""
+
+_STREAM_OF_COUNT = 2**30
+"""A stream of random numbers that no tensor has."""
+
+
+def with_noise_seed(state, seed):
+    """The state of the server with the seed at every place of the name `noise_seed`; a plain function of values.
+
+    Args:
+      state: of `FederatedAlgorithm.initialize` or `next`: mappings, tuples and lists within each other.
+      seed: int32 [2], of the noise of the **run**, the same in every round: the round's number is folded in by the
+        aggregator, and tree aggregation draws the same noise again in later rounds. Not zeros, which mark its absence.
+
+    Raises:
+      ValueError: for another shape or a seed of zeros.
+    """
+    seed = np.asarray(seed, np.int32)
+    if seed.shape != (2,) or not seed.any():
+        raise ValueError(f"the seed of the noise must be two int32 that are not both zero, got the shape {seed.shape}")
+
+    def put(part):
+        if isinstance(part, Mapping):
+            return type(part)((name, seed if name == NOISE_SEED else put(value)) for name, value in part.items())
+        if isinstance(part, tuple) and hasattr(part, "_fields"):
+            return type(part)(
+                *(seed if n == NOISE_SEED else put(v) for n, v in zip(part._fields, part, strict=True)),
+            )
+        if type(part) in (tuple, list):
+            return type(part)(put(value) for value in part)
+        return part
+
+    return put(state)
+
+
+def has_noise(algorithm) -> bool:
+    """Whether the state of a FederatedAlgorithm has a place for the seed of noise, which must be set in every round."""
+
+    def found(part):
+        if not isinstance(part, tff.StructType):
+            return False
+        return any(name == NOISE_SEED or found(member) for name, member in tff.structure.to_elements(part))
+
+    return found(algorithm.initialize.type_signature.result.member)
+
+
+@attrs.frozen(kw_only=True)
+class Noise:
+    """How a sum over clients is made private.
+
+    A client adds values of L2 norm at most `clip` times a factor of the aggregator's. With a `quantile` the bound
+    follows that quantile of the clients' norms (Andrew et al. 2021, Algorithm 1): C <- C exp(-0.2 (b - quantile)), b
+    the noisy share of clients within the bound. A client sends 1/2 or -1/2 for that, with noise of standard deviation
+    sigma_b, and the noise on the values gets the multiplier (z^-2 - (2 sigma_b)^-2)^(-1/2), so that both together are
+    one Gaussian mechanism of multiplier z (their Theorem 1). sigma_b is a twentieth of the expected clients, and at
+    least z: then the values' noise grows by a factor 1.16 at most.
+
+    Attributes:
+      clip: bound of a client's L2 norm over all tensors; with a quantile that of the first round.
+      noise_multiplier: z; 0: no noise, and no privacy.
+      expected_clients: the fixed denominator: how many clients count in a round, in expectation.
+      quantile: see above; None: a fixed bound.
+      tree: the noise of tree aggregation (Kairouz et al. 2021, Algorithm 1) without restarts: the sum of all rounds so
+        far has the noise of the nodes of a binary tree that make it up, and a round the difference of two such.
+    """
+
+    clip: float = attrs.field(validator=POSITIVE)
+    noise_multiplier: float = attrs.field(validator=NOT_NEGATIVE)
+    expected_clients: float = attrs.field(validator=POSITIVE)
+    quantile: float | None = attrs.field(default=None, validator=optional([gt(0), lt(1)]))
+    tree: bool = False
+
+    def __attrs_post_init__(self):
+        if self.tree and self.quantile is not None:
+            raise ValueError("tree aggregation needs one bound for all rounds; leave clip_quantile or the tree away")
+
+    @property
+    def count_stddev(self) -> float:
+        """sigma_b."""
+        return max(self.expected_clients / 20, self.noise_multiplier) if self.noise_multiplier > 0 else 0.0
+
+    @property
+    def multiplier_of_values(self) -> float:
+        """Of the noise on the values."""
+        z = self.noise_multiplier
+        if self.quantile is None or z == 0:
+            return z
+        return (z**-2 - (2 * self.count_stddev) ** -2) ** -0.5
+
+    def initial_state(self) -> tff.Computation:
+        """( -> state): `noise_seed` int32 [2], `round` int32, `clip` float32."""
+
+        @tff.tensorflow.computation
+        def initial():
+            return self._state(tf.constant(0), tf.constant(self.clip, tf.float32))
+
+        return initial
+
+    def _state(self, round_num, clip):
+        return collections.OrderedDict([(NOISE_SEED, tf.zeros([2], tf.int32)), ("round", round_num), ("clip", clip)])
+
+    def added(self, state, sums, sensitivity):
+        """A flat list of sums with noise, NaN where no seed stands in the state; in the server's TensorFlow.
+
+        Args:
+          state: of the round.
+          sums: float tensors.
+          sensitivity: of all of them together, in L2.
+        """
+        if self.noise_multiplier == 0:
+            return list(sums)
+        seed, known = _seed_of(state)
+        stddev, number = known * self.multiplier_of_values * sensitivity, state["round"]
+        draw = _of_tree if self.tree else _of_round
+        streams = (tf.random.experimental.stateless_fold_in(seed, place) for place in range(len(sums)))
+        return [
+            s + tf.cast(stddev * draw(s.shape, stream, number), s.dtype)
+            for s, stream in zip(sums, streams, strict=True)
+        ]
+
+    def next_state(self, state, within=None):
+        """(the next round's state, measurements), in the TensorFlow of the server's step.
+
+        Args:
+          state: of the round.
+          within: with a quantile, the sum over the clients that count of their share of norms within the bound, less a
+            half.
+        """
+        clip, measured = state["clip"], collections.OrderedDict([("privacy/clip", state["clip"])])
+        if self.quantile is not None:
+            if self.count_stddev > 0:
+                seed, known = _seed_of(state)
+                stream = tf.random.experimental.stateless_fold_in(seed, _STREAM_OF_COUNT)
+                within += known * self.count_stddev * _of_round([], stream, state["round"])
+            share = tf.clip_by_value(within / self.expected_clients + 0.5, 0.0, 1.0)
+            clip *= tf.exp(-QUANTILE_RATE * (share - self.quantile))
+            clip = tf.clip_by_value(clip, 1e-12, 1e12)
+            measured["privacy/clipped_share"] = 1.0 - share
+        return self._state(state["round"] + 1, clip), measured
+
+
+def _seed_of(state):
+    """(the seed, 1 or NaN without one): noise from zeros would be known to all, and an assertion is cut off by TFF."""
+    seed = state[NOISE_SEED]
+    return seed, tf.where(tf.reduce_any(seed != 0), 1.0, np.nan)
+
+
+def _of_round(shape, stream, number):
+    return tf.random.stateless_normal(shape, tf.random.experimental.stateless_fold_in(stream, number))
+
+
+def _of_tree(shape, stream, number):
+    """The noise of the sum of rounds 0..number less that of rounds 0..number-1, standard normal a node.
+
+    The sum of the first t rounds consists of a node for every bit of t; that of bit l is the (t >> l)-th of its level,
+    counted from 1. From t to t + 1 the nodes of the trailing ones of t go, and one a level above them comes.
+    """
+
+    def node(level, rounds):
+        of_level = tf.random.experimental.stateless_fold_in(stream, level)
+        return _of_round(shape, of_level, tf.bitwise.right_shift(rounds, level))
+
+    def is_one(level, _):
+        return tf.bitwise.bitwise_and(tf.bitwise.right_shift(number, level), 1) > 0
+
+    level, gone = tf.while_loop(
+        is_one, lambda level, total: (level + 1, total + node(level, number)), [tf.constant(0), tf.zeros(shape)]
+    )
+    return node(level, number + 1) - gone
+
+
+def norms_of(update, whole: bool) -> tf.Tensor:
+    """float32 [number of tensors], or [1] over all of them; infinite where a square overflows."""
+    squares = tf.stack([tf.reduce_sum(tf.square(tf.cast(t, tf.float32))) for t in tf.nest.flatten(update)])
+    return tf.sqrt(tf.reduce_sum(squares, keepdims=True) if whole else squares)
+
+
+def shrinking(norms: tf.Tensor, bound) -> tf.Tensor:
+    """Factors that bring norms down to the bound; 0 for one that is infinite."""
+    return bound / tf.maximum(norms, bound)

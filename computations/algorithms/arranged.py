@@ -1,0 +1,125 @@
+"""An algorithm with something around its aggregation: differential privacy of clients."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+
+import tensorflow_federated as tff
+
+from computations.aggregators import AttentionFactory, Noise, PrivateAttentionFactory, PrivateMeanFactory
+from computations.aggregators.mean import LeanMeanFactory
+from computations.client_work import ClientWork
+from computations.errors import CompositionError
+from computations.federated_algorithm import FederatedAlgorithm, recompose
+from computations.privacy.options import PrivacyOptions
+
+NOT_COVERED = {
+    "ControlVariates": (
+        "SCAFFOLD's control variates leave beside the updates; needed: a bound on their norm, and one noisy sum of "
+        "both of a client's vectors together"
+    ),
+    "MajorClassifierContrast": (
+        "FedCMC's classifier vectors and their scores leave as a minimum over clients and the vector of whoever has "
+        "it; needed: a private choice of that client for every class, and noise on its vector"
+    ),
+    "selection": (
+        "Lazy MIL's scores leave as a maximum over clients for every triple, and with it who has the best sentence; "
+        "needed: a private choice for every triple, with a budget of its own"
+    ),
+    "examples": "lazy_mil_alias copies clients' sentences to all clients, which no noise can make private",
+}
+"""What leaves beside the updates (`ClientWork.beside`) -> why noise on the updates does not cover it."""
+
+
+def privatised(
+    algorithm: FederatedAlgorithm, privacy: PrivacyOptions, *, expected_clients: float, noise_multiplier: float
+) -> FederatedAlgorithm:
+    """The algorithm with differential privacy of clients (`unit = "client"`) in place of its own aggregator.
+
+    The mean becomes `PrivateMeanFactory`, whatever its weighting: all clients count alike. Attention becomes
+    `PrivateAttentionFactory` with the same granularity, one aggregation; so does attention in one pass, whose running
+    maximum would leave in the clear. The caller puts the seed of the run's noise into the state before every round
+    (`with_noise_seed`).
+
+    The training's own statistics (local/loss, local/steps, clients/counted, clients/non_finite) are sums over clients
+    in the clear: one client's loss is known from the rest. The metrics of the client work are therefore left out, as an
+    empty tuple, but for `privacy.training_metrics`, which a simulation may set.
+
+    Args:
+      algorithm: with the mean or attention, and nothing that leaves the clients beside their updates.
+      privacy: bound, quantile, mechanism and normaliser are read here; the budget is not.
+      expected_clients: the fixed denominator: K, or q N with Poisson sampling.
+      noise_multiplier: z, as `Accounting.noise_multiplier`.
+
+    Raises:
+      CompositionError: for another unit, and for what is not covered, which it names with what would be needed.
+    """
+    if privacy.unit != "client":
+        raise CompositionError(f"privacy.unit is {privacy.unit!r}: its noise is drawn in the clients' local training")
+    work = algorithm.client_work
+    for name in work.beside:
+        reason = NOT_COVERED.get(name, f"{name} sends values beside the updates, which are not made private")
+        raise CompositionError(f'privacy.unit = "client" does not cover this algorithm: {reason}')
+    noise = _noise(privacy, expected_clients, noise_multiplier)
+    if not privacy.training_metrics:
+        work = _without_metrics(work)
+    aggregator = _private(algorithm.parts.aggregator, noise, privacy)
+    return recompose(algorithm, client_work=work, aggregator=aggregator)
+
+
+def _noise(privacy: PrivacyOptions, expected_clients: float, noise_multiplier: float) -> Noise:
+    tree = privacy.mechanism == "tree"
+    if tree and privacy.clip_quantile is not None:
+        raise CompositionError(
+            'privacy.mechanism = "tree" needs one bound for all rounds; leave out privacy.clip_quantile'
+        )
+    if tree and privacy.noise_seed == "system":
+        raise CompositionError(
+            'privacy.mechanism = "tree" takes noise of earlier rounds off again, and a resumed run would not have the '
+            'seed that it was drawn from; set privacy.noise_seed to "run" or "file:PATH"'
+        )
+    return Noise(
+        clip=privacy.clip,
+        noise_multiplier=noise_multiplier,
+        expected_clients=expected_clients,
+        quantile=privacy.clip_quantile,
+        tree=tree,
+    )
+
+
+def _private(aggregator, noise: Noise, privacy: PrivacyOptions) -> tff.aggregators.WeightedAggregationFactory:
+    if isinstance(aggregator, AttentionFactory):
+        if noise.tree:
+            raise CompositionError(
+                'privacy.mechanism = "tree" adds up the sums of all rounds, and attention divides the sum of each '
+                'round by its own normaliser; use "gaussian", or an algorithm with a mean'
+            )
+        return PrivateAttentionFactory(noise, aggregator.granularity, privacy.normaliser)
+    if privacy.normaliser is not None:
+        raise CompositionError("privacy.normaliser is attention's alone, and this algorithm takes a mean; leave it out")
+    if isinstance(aggregator, LeanMeanFactory):
+        return PrivateMeanFactory(noise)
+    name = type(aggregator).__name__
+    if name == "PredictionsFactory":
+        raise CompositionError(
+            'privacy.unit = "client" does not cover FedED: clients send predictions on the server\'s examples, and '
+            "their mean is in the clear; needed: a bound on a client's predictions as a whole, and noise on their sum"
+        )
+    raise CompositionError(
+        f'privacy.unit = "client" goes around the mean and attention, and this algorithm aggregates with {name}, whose '
+        "sensitivity to one client is not known; leave out [aggregation] or [privacy]"
+    )
+
+
+def _without_metrics(work: ClientWork) -> ClientWork:
+    """The same work, of whose metrics nothing leaves the clients."""
+
+    @tff.federated_computation(work.next.type_signature.parameter)
+    def next_round(inputs):
+        output = work.next(**{name: inputs[name] for name in work.inputs})
+        names = [name for name, _ in tff.structure.to_elements(work.next.type_signature.result)]
+        kept = [(name, output[name]) for name in names if name != "metrics"]
+        return collections.OrderedDict(kept, metrics=tff.federated_value((), tff.SERVER))
+
+    return dataclasses.replace(work, next=next_round)
