@@ -11,17 +11,19 @@ import attrs
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+from scipy import stats
 
 from computations import algorithms
 from computations.client_work.selection import build_selection
 from computations.evaluation import build_evaluation
 from computations.federated_algorithm import FederatedAlgorithm
 from computations.local_model import LocalModel
-from computations.privacy.example_gradients import ExamplePrivacy
+from computations.privacy.accounting import Accounting
 from computations.traffic import Traffic, round_traffic
 from tff_re import tasks
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
+from tff_re.runs.privacy import accounting_of, form_of, refusals, with_private_clients, with_private_examples
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.sizes import LARGEST_MESSAGE, require_room_for_model, require_room_in_message
@@ -38,8 +40,9 @@ class Experiment:
       algorithm: the federated algorithm as computations.
       evaluation: the federated evaluation, see `build_evaluation`.
       traffic: bytes per client and round.
-      clients_per_round: how many clients are sampled in each round.
+      clients_per_round: how many clients are sampled in each round; with Poisson sampling, how many are expected.
       scoring: scores the examples at the server, see `HeldOut`; None where the clients hold the test examples.
+      accounting: of [privacy]; None without it.
       selection: what Lazy MIL would select, see `build_selection`; None unless it is known which sentences state their
         relation.
     """
@@ -53,6 +56,7 @@ class Experiment:
     clients_per_round: int
     scoring: tff.Computation | None = None
     selection: tff.Computation | None = None
+    accounting: Accounting | None = None
 
 
 @dataclass
@@ -92,14 +96,16 @@ class ExperimentBuilder:
         of = f"{recipe.source}: model '{recipe.model.name}'"
         require_room_for_model(_of(recipe, _weight_bytes, recipe, model), of, trains=trains)
         form = _form(prepared)
-        options = _protecting(recipe, _with_counts(recipe, trainable, prepared))
-        around = (recipe.privacy, recipe.aggregation)
+        options = _with_counts(recipe, trainable, prepared)
+        accounting = self._accounting(recipe, prepared, sampled)
+        options = with_private_examples(recipe, options, accounting)
+        around = (accounting and (form_of(recipe.privacy, accounting), sampled), recipe.aggregation)
         key = (recipe.model, recipe.client_model, recipe.algorithm.name, options, around, form)
         if key not in self._computations:
             of_clients = () if recipe.client_model is None else (_client_model(recipe, prepared),)
-            algorithm = _of(recipe, algorithms.find(recipe.algorithm.name).build, model, options, *of_clients)
-            if algorithm.client_work.example_privacy != getattr(options, "example_privacy", None):
-                raise UserError(f"{recipe.source}: {recipe.algorithm.name} does not protect its clients' examples")
+            with refusals(recipe):
+                algorithm = _of(recipe, algorithms.find(recipe.algorithm.name).build, model, options, *of_clients)
+                algorithm = with_private_clients(recipe, algorithm, accounting, sampled)
             evaluation_key = (recipe.model, form)
             if evaluation_key not in self._computations:
                 self._computations[evaluation_key] = build_evaluation(model)
@@ -107,9 +113,20 @@ class ExperimentBuilder:
             selection = None if prepared.truth is None else build_selection(model, prepared.num_triples)
             self._computations[key] = (algorithm, round_traffic(algorithm.next), scoring, selection)
         algorithm, traffic, scoring, selection = self._computations[key]
-        _require_room(recipe, algorithm, prepared, sampled)
+        _require_room(recipe, algorithm, prepared, _most(recipe, trainable, sampled))
         evaluation = self._computations[(recipe.model, form)]
-        return Experiment(recipe, prepared, model, algorithm, evaluation, traffic, sampled, scoring, selection)
+        parts = (traffic, sampled, scoring, selection, accounting)
+        return Experiment(recipe, prepared, model, algorithm, evaluation, *parts)
+
+    def _accounting(self, recipe: Recipe, prepared: Prepared, sampled: int) -> Accounting | None:
+        """Of [privacy]; made once for the algorithms of a comparison, because calibration takes seconds."""
+        if recipe.privacy is None:
+            return None
+        steps = recipe.privacy.unit != "client" and recipe.algorithm.options
+        key = (recipe.task, recipe.partition, recipe.seed, recipe.privacy, recipe.training, steps)
+        if key not in self._prepared:
+            self._prepared[key] = accounting_of(recipe, prepared, sampled)
+        return self._prepared[key]
 
     def prepare(self, recipe: Recipe) -> Prepared:
         """The task's data for the recipe's seed."""
@@ -133,6 +150,13 @@ def _clients_per_round(recipe: Recipe, trainable: int) -> int:
             "clients have training examples; lower it, or set training.client_fraction"
         )
     return training.clients_per_round
+
+
+def _most(recipe: Recipe, trainable: int, sampled: int) -> int:
+    """So many clients a round, or fewer; with Poisson sampling up to one round in 10^9 that has more."""
+    if recipe.training.sampling == "fixed":
+        return sampled
+    return min(trainable, int(stats.binom.ppf(1 - 1e-9, trainable, sampled / trainable)))
 
 
 def require_messages(experiment: Experiment, runtime: str) -> None:
@@ -201,22 +225,6 @@ def _with_counts(recipe: Recipe, trainable: int, prepared: Prepared):
             f"{held}; leave it out"
         )
     return attrs.evolve(options, num_server_examples=held)
-
-
-def _protecting(recipe: Recipe, options):
-    """The algorithm's options with what [privacy] says of examples or groups; the rest of that table is not for them.
-
-    Raises:
-      UserError: the algorithm has no local training, or the noise is not set.
-    """
-    privacy = recipe.privacy
-    if privacy is None or privacy.unit == "client":
-        return options
-    if privacy.noise_multiplier is None:
-        raise UserError(f"{recipe.source}: privacy.unit is '{privacy.unit}'; set privacy.noise_multiplier")
-    if not hasattr(options, "protecting"):
-        raise UserError(f"{recipe.source}: {recipe.algorithm.name} has no local training to protect examples in")
-    return options.protecting(ExamplePrivacy(privacy.clip, privacy.noise_multiplier, privacy.unit))
 
 
 def _client_model(recipe: Recipe, prepared: Prepared) -> LocalModel:
