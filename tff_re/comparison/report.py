@@ -16,6 +16,7 @@ from tff_re.comparison.statistics import MetricSummary, explain_gain
 from tff_re.comparison.suite import Entry, Suite, slug
 from tff_re.comparison.tables import (
     ComparisonRow,
+    Guarantee,
     class_csv,
     class_markdown,
     comparison_csv,
@@ -117,7 +118,15 @@ def _row(suite: Suite, entry: Entry, outcomes: dict[int, Outcome]) -> Comparison
         seconds_per_round=statistics.median(outcome.seconds_per_round for outcome in outcomes.values()),
         steps=statistics.fmean(steps) if suite.steps and None not in steps else None,
         control=entry.control,
+        privacy=_guarantee([outcome.privacy for outcome in outcomes.values()]),
     )
+
+
+def _guarantee(privacies: list[dict[str, Any]]) -> Guarantee | None:
+    if not all(privacies):
+        return None
+    spent = [math.inf if own["epsilon"] is None else own["epsilon"] for own in privacies]
+    return Guarantee(max(spent), privacies[0]["delta"], privacies[0]["unit"])
 
 
 def _kind(metric: str) -> dict[str, bool]:
