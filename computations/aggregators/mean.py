@@ -103,23 +103,27 @@ def _mean_of_group(value, weight, normalised: bool):
         collections.OrderedDict(value=value.type_signature.member, weight=weight.type_signature.member)
     )
 
+    def with_weight(sums, total):
+        """Where it is not divided by, the sum of the weights does not leave the clients."""
+        return collections.OrderedDict(sums=sums, **({"weight": total} if normalised else {}))
+
     @tff.tensorflow.computation(client_type)
     def like(client):
-        return collections.OrderedDict(sums=tf.nest.flatten(client["value"]), weight=client["weight"])
+        return with_weight(tf.nest.flatten(client["value"]), client["weight"])
 
     sums_type = like.type_signature.result
 
     @tff.tensorflow.computation
     def zero():
         sums = [zeros(t.shape, t.dtype) for t in sums_type["sums"]]
-        return collections.OrderedDict(sums=sums, weight=zeros((), sums_type["weight"].dtype))
+        return with_weight(sums, zeros((), weight.type_signature.member.dtype))
 
     @tff.tensorflow.computation(sums_type, client_type)
     def accumulate(total, client):
-        weight = client["weight"]
+        own = client["weight"]
         tensors = zip(total["sums"], tf.nest.flatten(client["value"]), strict=True)
-        sums = [t + x * tf.cast(weight, x.dtype) for t, x in tensors]
-        return collections.OrderedDict(sums=sums, weight=total["weight"] + weight)
+        sums = [t + x * tf.cast(own, x.dtype) for t, x in tensors]
+        return with_weight(sums, total.get("weight", 0) + own)
 
     @tff.tensorflow.computation(sums_type, sums_type)
     def merge(one, other):

@@ -125,6 +125,7 @@ def contribution(update, weight, clip, c, whole: bool):
     places, part = _softmaxes(len(flat), whole)
     bound = clip * part
     norms = norms_of(update, whole)
+    norms = tf.where(weight > 0, norms, tf.zeros_like(norms))  # which may not be finite where a client does not count
     counts = tf.cast(weight > 0, tf.float32)
     attention = counts * tf.exp(tf.minimum(norms, bound) - bound)
     factors = attention * shrinking(norms, bound)

@@ -78,5 +78,6 @@ class PrivateMeanFactory(tff.aggregators.WeightedAggregationFactory):
 def contribution(update, weight, clip):
     """(factor on a client's update in the sum, whether its norm is within the bound: 1/2 or -1/2), as TensorFlow."""
     norms = norms_of(update, whole=True)
+    norms = tf.where(weight > 0, norms, tf.zeros_like(norms))  # which may not be finite where a client does not count
     counts = tf.cast(weight > 0, tf.float32)
     return counts * shrinking(norms, clip)[0], counts * (tf.cast(norms[0] <= clip, tf.float32) - 0.5)

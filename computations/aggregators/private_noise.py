@@ -166,9 +166,12 @@ class Noise:
 
 
 def _seed_of(state):
-    """(the seed, 1 or NaN without one): noise from zeros would be known to all, and an assertion is cut off by TFF."""
+    """(the seed, 1 or NaN without one): noise from zeros would be known to all, and an error would name no remedy.
+
+    Along an update of NaN the finalizer takes no step.
+    """
     seed = state[NOISE_SEED]
-    return seed, tf.where(tf.reduce_any(seed != 0), 1.0, np.nan)
+    return seed, tf.where(tf.reduce_any(tf.not_equal(seed, 0)), 1.0, np.nan)
 
 
 def _of_round(shape, stream, number):
