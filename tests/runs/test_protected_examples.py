@@ -64,7 +64,7 @@ def test_runs_with_protected_examples_and_groups(corpus, tmp_path):
     "table, changes, reason",
     [
         (SYNTHETIC, {}, "privacy.unit is 'group', but this task's examples are of no document or patient"),
-        (SYNTHETIC, {"unit": "example", "noise_multiplier": None}, "set privacy.noise_multiplier"),
+        (SYNTHETIC, {"unit": "example", "noise_multiplier": None}, "has neither noise_multiplier nor epsilon"),
     ],
 )
 def test_what_is_refused_in_one_line(table, changes, reason):

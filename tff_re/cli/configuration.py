@@ -12,10 +12,10 @@ from rich.text import Text
 from rich.tree import Tree
 
 from tff_re.cli.display import console
-from tff_re.recipes.reading import Recipe
+from tff_re.recipes.reading import OPTIONAL_TABLES, Recipe
 from tff_re.settings import Choice, keys, to_table
 
-SECTIONS = ("task", "partition", "model", "client_model", "algorithm", "training", "evaluation", "aggregation")
+SECTIONS = ("task", "partition", "model", "client_model", "algorithm", "training", "evaluation", *OPTIONAL_TABLES)
 LONGEST_VALUE = 60
 """Characters of a value that are shown."""
 

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from tff_re.errors import UserError
+from tff_re.report.tables import rounded_up
 
 if TYPE_CHECKING:  # it imports TensorFlow, before which the limits of the shell are looked at
     from tff_re.runs.training import RoundReport
@@ -101,9 +102,11 @@ class RoundProgress:
 
 
 def describe(metrics: dict[str, float]) -> str:
-    """Loss and accuracy so far in a few words; of a ranking the area, of a threshold the F1, on dev."""
+    """Loss and accuracy so far in a few words; of a ranking the area, of a threshold the F1, on dev; epsilon spent."""
     shown = (("local/loss", "loss"), ("test/accuracy", "accuracy"), ("dev/auc", "dev AUC"), ("dev/f1", "dev F1"))
     parts = [f"{label} {metrics[name]:.4f}" for name, label in shown if name in metrics]
+    if (epsilon := metrics.get("privacy/epsilon")) is not None:
+        parts.append(f"ε {rounded_up(epsilon)}")
     lost = metrics.get("clients/non_finite", 0)
     return ", ".join(parts + ([f"{lost:.0f} clients not finite"] if lost else []))
 

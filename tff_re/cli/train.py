@@ -42,4 +42,11 @@ def train(recipe, overrides, out, seed, **where):
         console.print(metrics_table(title, result.server_evaluation.metrics))
     for note in recipe.notes:
         console.print(note)
+    if result.privacy is not None:
+        say(f"privacy: {result.privacy['statement']}")
+        say(f"  the noise comes {result.privacy['noise']}")
+        for line in result.privacy["not_covered"]:
+            say(f"  not covered: {line}")
+    if result.stopped is not None:
+        say(result.stopped)
     say(f"written: {out} (metrics.csv, plots, model.keras, TensorBoard; export it with: export {out})")

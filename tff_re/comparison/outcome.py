@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +42,7 @@ class Outcome:
       class_f1: class -> F1 at the end, NaN where a class neither occurs nor is predicted.
       precision_recall: the curve of the chosen round, for a task that ranks.
       references: row -> metric -> value that the data give without training (`references` of summary.json).
+      privacy: what the run guarantees (`privacy` of summary.json); empty without [privacy].
     """
 
     history: list[dict[str, float]]
@@ -52,6 +54,7 @@ class Outcome:
     class_f1: dict[str, float] = field(default_factory=dict)
     precision_recall: Points | None = None
     references: dict[str, dict[str, float]] = field(default_factory=dict)
+    privacy: dict[str, Any] = field(default_factory=dict)
 
     @property
     def steps(self) -> float | None:
@@ -132,13 +135,14 @@ def _outcome(recipe: Recipe, folder: RunFolder, history: list[dict[str, float]],
             row: {name: float(value) for name, value in values.items()}
             for row, values in summary.get("references", {}).items()
         }
+        privacy = dict(summary.get("privacy", {}))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(f"{folder.summary}: is damaged; remove it, then continue with --resume") from None
     more = {"class_f1": _class_f1(folder), "precision_recall": read_precision_recall(folder.precision_recall)}
     if folder.client_states.exists():
         prepared = builder.prepare(recipe)
         more |= {"counts": prepared.counts, "similarities": recorded_similarities(prepared, folder)}
-    return Outcome(history, _median_seconds(folder), down, up, references=references, **more)
+    return Outcome(history, _median_seconds(folder), down, up, references=references, privacy=privacy, **more)
 
 
 def _finished(recipe: Recipe, folder: RunFolder, builder: ExperimentBuilder) -> Outcome | None:
@@ -152,9 +156,11 @@ def _finished(recipe: Recipe, folder: RunFolder, builder: ExperimentBuilder) -> 
         history = read_history(folder)
     except UserError:  # of a run without digests
         return None
-    if not history or history[-1]["round"] < recipe.training.rounds:
+    if not history:
         return None
     outcome = _outcome(recipe, folder, history, builder)
+    if history[-1]["round"] < recipe.training.rounds and outcome.privacy.get("stopped") is None:
+        return None
     if outcome.precision_recall is None and math.isfinite(history[-1].get("test/auc", math.nan)):
         return None  # the file was damaged and removed: the run's last step writes it again
     return outcome

@@ -16,6 +16,7 @@ from tff_re.comparison.statistics import MetricSummary, explain_gain, t_interval
 from tff_re.comparison.suite import Entry, Suite, slug
 from tff_re.comparison.tables import (
     ComparisonRow,
+    Guarantee,
     class_csv,
     class_markdown,
     comparison_csv,
@@ -122,6 +123,7 @@ def _row(suite: Suite, entry: Entry, outcomes: dict[int, Outcome]) -> Comparison
         steps=statistics.fmean(steps) if suite.steps and None not in steps else None,
         control=entry.control,
         notes=entry.recipe_for(suite.seeds[0]).notes,
+        privacy=_guarantee([outcome.privacy for outcome in outcomes.values()]),
     )
 
 
@@ -134,6 +136,13 @@ def _lines(rows: list[ComparisonRow], entries: list[Entry], metric: str) -> dict
             low, high = t_interval(values) if len(values) > 1 else (values[0], values[0])
             lines.setdefault(entry.line or entry.title, []).append((entry.at, statistics.fmean(values), low, high))
     return lines
+
+
+def _guarantee(privacies: list[dict[str, Any]]) -> Guarantee | None:
+    if not all(privacies):
+        return None
+    spent = [math.inf if own["epsilon"] is None else own["epsilon"] for own in privacies]
+    return Guarantee(max(spent), privacies[0]["delta"], privacies[0]["unit"])
 
 
 def _kind(metric: str) -> dict[str, bool]:

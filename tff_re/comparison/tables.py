@@ -12,13 +12,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets.files import write_atomically
 from tff_re.comparison.statistics import Difference, MetricSummary, mean_std
-from tff_re.report.tables import csv_text
+from tff_re.report.tables import csv_text, rounded_up
 
 if TYPE_CHECKING:
     from rich.console import Group
 
 
 MISSING = "–"
+
+
+class Guarantee(NamedTuple):
+    """Differential privacy of runs: the largest epsilon of the seeds (infinite: none), delta, and of which unit."""
+
+    epsilon: float
+    delta: float
+    unit: str
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,7 @@ class ComparisonRow:
       steps: Local steps of all clients in all rounds; None: not shown.
       reference: Whether nothing was trained: a ceiling or a trivial baseline of the data.
       notes: What has to be said of its runs, see `Recipe.notes`.
+      privacy: What its runs guarantee; None: nothing.
     """
 
     algorithm: str
@@ -50,6 +59,7 @@ class ComparisonRow:
     steps: float | None = None
     reference: bool = False
     notes: tuple[str, ...] = ()
+    privacy: Guarantee | None = None
 
 
 def comparison_markdown(rows: Sequence[ComparisonRow], baseline: str | None = None) -> str:
@@ -102,6 +112,8 @@ def comparison_csv(path: str | os.PathLike, rows: Sequence[ComparisonRow], basel
         record |= {key: getattr(row, key) for key in ("bytes_up", "bytes_down", "seconds_per_round")}
         if any(r.steps is not None for r in rows):
             record["steps"] = row.steps
+        if any(r.privacy is not None for r in rows):
+            record |= dict(zip(("epsilon", "delta", "privacy_unit"), row.privacy or (None,) * 3, strict=True))
         records.append(record)
     heading = list(dict.fromkeys(key for record in records for key in record)) or ["algorithm"]
     text = csv_text([heading, *([record.get(key) for key in heading] for record in records)])
@@ -132,7 +144,7 @@ class _Column(NamedTuple):
 
 
 def _parts(rows: Sequence[ComparisonRow], baseline: str | None) -> list[tuple[str, list[_Column]]]:
-    """(title, columns) of each metric, then of the costs."""
+    """(title, columns) of each metric, then of privacy and the costs."""
     base = _baseline(rows, baseline)
     parts = [(name, _metric_columns(name, base, rows)) for name in _metric_names(rows)]
     targets = list(dict.fromkeys(key for row in rows for key in row.rounds_to))
@@ -151,7 +163,15 @@ def _parts(rows: Sequence[ComparisonRow], baseline: str | None) -> list[tuple[st
         costs.append(_Column("local steps", lambda row: _fixed(row.steps, 1, 0)))
     if base is not None and base.bytes_up and any(_less_up(row, base) >= 2 for row in rows):
         costs.insert(1, _Column(f"times less up than {base.algorithm}", lambda row: f"{_less_up(row, base):.0f}"))
+    if any(row.privacy is not None for row in rows):
+        parts.append(("privacy", [_Column("ε (δ, unit)", _guarantee)]))
     return [*parts, ("cost", costs)]
+
+
+def _guarantee(row: ComparisonRow) -> str:
+    if row.privacy is None:
+        return MISSING
+    return f"{rounded_up(row.privacy.epsilon)} ({row.privacy.delta:g}, {row.privacy.unit})"
 
 
 def _metric_columns(name: str, base: ComparisonRow | None, rows: Sequence[ComparisonRow]) -> list[_Column]:
@@ -277,6 +297,8 @@ def _note(rows: Sequence[ComparisonRow], baseline: str | None) -> str:
     for row in rows:
         if row.notes:
             said.setdefault(row.notes, []).append(row.algorithm)
+    if any(row.privacy is not None for row in rows):
+        parts.append(f"ε: differential privacy, the largest of the seeds; {MISSING} and ∞: no guarantee.")
     exception = ", but where a note says otherwise" if said else ""
     parts.append(f"kB: thousands of bytes per client and round, uncompressed{exception}.")
     parts += [f"{', '.join(algorithms)}: {'; '.join(notes)}." for notes, algorithms in said.items()]

@@ -22,6 +22,8 @@ from tff_re.runs.evaluation import Evaluator, ServerEvaluator
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.finished import may_be_written, open_run
 from tff_re.runs.folder import RunFolder, environment, permissions
+from tff_re.runs.privacy import description
+from tff_re.runs.randomness import FILE
 from tff_re.runs.results import read_history
 from tff_re.settings import to_table
 from tff_re.tasks.data_paths import DataPaths
@@ -97,6 +99,9 @@ def _details(
         dataset = None
     kind = kind_of(prepared.exported_inputs(experiment.algorithm)) or Kind()
     measured = {} if exported is experiment else _by_split(_measured(exported, weights))
+    private = None
+    if experiment.accounting is not None:  # of all rounds: which one is exported may depend on the others
+        private = description(recipe, prepared, experiment.accounting, history)
     return {
         "run": hashlib.sha256(recipe.to_toml().encode()).hexdigest()[:16],
         "recipe": recipe.name,
@@ -111,7 +116,8 @@ def _details(
         **kind.details(exported, weights, measured.get(DEV)),
         "data": _data(experiment, kind, dataset),
         "training": _training(experiment),
-        "privacy": _privacy(recipe),
+        "privacy": _privacy(recipe, private),
+        **({} if private is None else {"differential_privacy": private}),
         "limits": _limits(experiment, kind, dataset),
     }
 
@@ -132,6 +138,8 @@ def _without_folders(value: Any) -> Any:
         return [_without_folders(item) for item in value]
     if not isinstance(value, str) or "/" not in value:
         return value
+    if value.startswith(FILE):  # a secret's
+        return FILE + Path(value).name
     here = os.path.isabs(value) or value.startswith((".", "~")) or os.path.exists(value)
     return Path(value).name if here else value
 
@@ -188,6 +196,8 @@ def _training(experiment: Experiment) -> dict[str, Any]:
     recipe = experiment.recipe
     options = {**to_table(recipe.algorithm.options), **to_table(recipe.training)}
     sampled = f"{experiment.clients_per_round} of {len(experiment.prepared.examples.clients)}"
+    if recipe.training.sampling == "poisson":
+        sampled += " expected, each by itself (Poisson)"
     shown = {
         name: value if isinstance(value, str) else json.dumps(_without_folders(value), ensure_ascii=False)
         for name, value in options.items()
@@ -195,10 +205,16 @@ def _training(experiment: Experiment) -> dict[str, Any]:
     return {"clients in a round": sampled, **shown}
 
 
-def _privacy(recipe: Recipe) -> list[str]:
+def _privacy(recipe: Recipe, private: Mapping[str, Any] | None) -> list[str]:
     lines = ["trained by simulation: all clients' data were on one machine; in a deployment, texts stay at the clients"]
-    neither = "no differential privacy and no secure aggregation"
-    lines.append(neither + ("; " + "; ".join(recipe.notes) if recipe.notes else ": the recipe sets neither"))
+    secure = "; ".join(recipe.notes) if recipe.notes else "the recipe sets none"
+    if private is None:
+        lines.append(f"no differential privacy and no secure aggregation: {secure}")
+    else:
+        lines += [f"differential privacy: {private['statement']}", f"its noise comes {private['noise']}"]
+        lines += [f"covered: {line}" for line in private["covered"]]
+        lines += [f"not covered: {line}" for line in private["not_covered"]]
+        lines.append(f"no secure aggregation: {secure}")
     if getattr(recipe.task.options, "encoding", None) in ("words", "characters"):
         least = recipe.task.options.min_clients
         lines.append(

@@ -9,7 +9,7 @@ import sys
 import unicodedata
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 from attrs.validators import and_, ge, gt, le, optional
@@ -40,14 +40,17 @@ LONGEST_NAME = 150
 class TrainingOptions:
     """Attributes:
     rounds: how many.
-    clients_per_round: clients sampled without replacement in each round, from those with training examples.
+    clients_per_round: clients sampled in each round, without replacement, from those with training examples.
     client_fraction: in place of clients_per_round, the share (C) of these clients, rounded, at least one; 1 is all.
+    sampling: `fixed`: exactly so many clients a round; `poisson`: every client takes part with the same probability,
+      independently, so that the expected number is that. Such a round may have no client; privacy counts less for it.
     checkpoint_every: rounds between checkpoints; a resumed run repeats at most so many.
     """
 
     rounds: int = attrs.field(default=100, validator=ge(1))
     clients_per_round: int = attrs.field(default=10, validator=ge(1))
     client_fraction: float | None = attrs.field(default=None, validator=optional(and_(gt(0), le(1))))
+    sampling: Literal["fixed", "poisson"] = "fixed"
     checkpoint_every: int = attrs.field(default=10, validator=ge(1))
 
 
@@ -99,6 +102,8 @@ class Recipe:
             if (choice := getattr(self, section)) is not None:
                 table[section] = {"name": choice.name, **to_table(choice.options)}
         table |= {"training": to_table(self.training), "evaluation": to_table(self.evaluation)}
+        if self.training.sampling == "fixed":  # recipes of older versions have no such key, and their runs are resumed
+            del table["training"]["sampling"]
         table |= {name: to_table(own) for name in OPTIONAL_TABLES if (own := getattr(self, name)) is not None}
         return tomli_w.dumps(table | ({"published": dict(self.published)} if self.published else {}))
 

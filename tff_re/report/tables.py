@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,11 @@ def csv_text(rows: Iterable[Iterable[Any]]) -> str:
     shown = SimpleNamespace(write=lambda row: lines.append(row.removesuffix("\r\n") + "\n"))
     csv.writer(shown, lineterminator="\r\n").writerows(rows)
     return "".join(lines)
+
+
+def rounded_up(epsilon: float) -> str:
+    """An epsilon with two digits behind the point: an upper bound stays one."""
+    return f"{math.ceil(epsilon * 100 - 1e-9) / 100:.2f}" if math.isfinite(epsilon) else "∞"
 
 
 def partition_table(statistics, max_clients: int = 30) -> Table:

@@ -13,6 +13,7 @@ import attrs
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+from scipy import stats
 
 from computations import algorithms
 from computations.algorithms.aggregation import with_aggregation
@@ -21,11 +22,12 @@ from computations.errors import CompositionError
 from computations.evaluation import build_evaluation
 from computations.federated_algorithm import FederatedAlgorithm
 from computations.local_model import LocalModel
-from computations.privacy.example_gradients import ExamplePrivacy
+from computations.privacy.accounting import Accounting
 from computations.traffic import Traffic, round_traffic
 from tff_re import tasks
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
+from tff_re.runs.privacy import accounting_of, form_of, refusals, with_private_clients, with_private_examples
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.sizes import LARGEST_MESSAGE, require_room_for_model, require_room_in_message
@@ -40,8 +42,9 @@ class Experiment:
       prepared: the task's data at the clients.
       model: the server's model, its initial weights included; the clients' too, unless they have one of their own.
       algorithm: the federated algorithm as computations.
-      clients_per_round: how many clients are sampled in each round.
+      clients_per_round: how many clients are sampled in each round; with Poisson sampling, how many are expected.
       scoring: scores the examples at the server, see `HeldOut`; None where the clients hold the test examples.
+      accounting: of [privacy]; None without it.
       selection: what Lazy MIL would select, see `build_selection`; None unless it is known which sentences state their
         relation.
     """
@@ -55,6 +58,7 @@ class Experiment:
     _traffic: Callable[[], Traffic]
     scoring: tff.Computation | None = None
     selection: tff.Computation | None = None
+    accounting: Accounting | None = None
 
     @property
     def evaluation(self) -> tff.Computation:
@@ -66,6 +70,7 @@ class Experiment:
         """Bytes per client and round; the first who asks has the whole round compiled."""
         return self._traffic()
 
+    @property
     def notes(self) -> tuple[str, ...]:
         """For readers of the results: of the data, and of what is done to the clients' updates."""
         return (*self.prepared.notes, *self.recipe.notes)
@@ -108,25 +113,39 @@ class ExperimentBuilder:
         of = f"{recipe.source}: model '{recipe.model.name}'"
         require_room_for_model(_of(recipe, _weight_bytes, recipe, model), of, trains=trains)
         form = _form(prepared)
-        options = _protecting(recipe, _with_counts(recipe, trainable, prepared))
-        sums = _sums(recipe, prepared, sampled)
-        around = (recipe.privacy, recipe.aggregation, *sums.values())
+        options = _with_counts(recipe, trainable, prepared)
+        accounting = self._accounting(recipe, prepared, sampled)
+        options = with_private_examples(recipe, options, accounting)
+        most = _most(recipe, trainable, sampled)
+        sums = _sums(recipe, prepared, most)
+        private = accounting and (form_of(recipe.privacy, accounting), sampled)
+        around = (private, recipe.aggregation, *sums.values())
         key = (recipe.model, recipe.client_model, recipe.algorithm.name, options, around, form)
         if key not in self._computations:
             of_clients = () if recipe.client_model is None else (_client_model(recipe, prepared),)
-            algorithm = _of(recipe, algorithms.find(recipe.algorithm.name).build, model, options, *of_clients)
+            with refusals(recipe):
+                algorithm = _of(recipe, algorithms.find(recipe.algorithm.name).build, model, options, *of_clients)
+                algorithm = with_private_clients(recipe, algorithm, accounting, sampled)
             algorithm = _of(recipe, _with_aggregation, algorithm, recipe.aggregation, sums)
             evaluation = functools.cache(lambda: build_evaluation(model))
             evaluation = self._computations.setdefault((recipe.model, form), evaluation)
-            if algorithm.client_work.example_privacy != getattr(options, "example_privacy", None):
-                raise UserError(f"{recipe.source}: {recipe.algorithm.name} does not protect its clients' examples")
             scoring = None if prepared.held_out is None else prepared.held_out.scoring(algorithm)
             selection = None if prepared.truth is None else build_selection(model, prepared.num_triples)
             traffic = functools.cache(lambda: round_traffic(algorithm.next))
             self._computations[key] = (algorithm, evaluation, traffic, scoring, selection)
         algorithm, *of_model = self._computations[key]
-        _require_room(recipe, algorithm, prepared, sampled)
-        return Experiment(recipe, prepared, model, algorithm, sampled, *of_model)
+        _require_room(recipe, algorithm, prepared, most)
+        return Experiment(recipe, prepared, model, algorithm, sampled, *of_model, accounting)
+
+    def _accounting(self, recipe: Recipe, prepared: Prepared, sampled: int) -> Accounting | None:
+        """Of [privacy]; made once for the algorithms of a comparison, because calibration takes seconds."""
+        if recipe.privacy is None:
+            return None
+        steps = recipe.privacy.unit != "client" and recipe.algorithm.options
+        key = (recipe.task, recipe.partition, recipe.seed, recipe.privacy, recipe.training, steps)
+        if key not in self._prepared:
+            self._prepared[key] = accounting_of(recipe, prepared, sampled)
+        return self._prepared[key]
 
     def prepare(self, recipe: Recipe) -> Prepared:
         """The task's data for the recipe's seed."""
@@ -150,6 +169,13 @@ def _clients_per_round(recipe: Recipe, trainable: int) -> int:
             "clients have training examples; lower it, or set training.client_fraction"
         )
     return training.clients_per_round
+
+
+def _most(recipe: Recipe, trainable: int, sampled: int) -> int:
+    """So many clients a round, or fewer; with Poisson sampling up to one round in 10^9 that has more."""
+    if recipe.training.sampling == "fixed":
+        return sampled
+    return min(trainable, int(stats.binom.ppf(1 - 1e-9, trainable, sampled / trainable)))
 
 
 def require_messages(experiment: Experiment, runtime: str) -> None:
@@ -220,13 +246,13 @@ def _with_counts(recipe: Recipe, trainable: int, prepared: Prepared):
     return attrs.evolve(options, num_server_examples=held)
 
 
-def _sums(recipe: Recipe, prepared: Prepared, sampled: int) -> dict[str, float]:
+def _sums(recipe: Recipe, prepared: Prepared, most: int) -> dict[str, float]:
     """What the clients of a secure sum agree on before it: how many they are at most, and the largest weight."""
     if recipe.aggregation is None or recipe.aggregation.secure == "none":
         return {"clients": 1, "largest_weight": 1.0}
     by_examples = getattr(recipe.algorithm.options, "weighting", "uniform") == "examples"
     sizes = [len(client.train["y"]) for client in prepared.examples.clients]
-    return {"clients": sampled, "largest_weight": float(max(sizes)) if by_examples else 1.0}
+    return {"clients": most, "largest_weight": float(max(sizes)) if by_examples else 1.0}
 
 
 def _with_aggregation(algorithm: FederatedAlgorithm, options, sums: dict[str, float]) -> FederatedAlgorithm:
@@ -234,22 +260,6 @@ def _with_aggregation(algorithm: FederatedAlgorithm, options, sums: dict[str, fl
         return algorithm if options is None else with_aggregation(algorithm, options, **sums)
     except CompositionError as error:
         raise UserError(str(error)) from None
-
-
-def _protecting(recipe: Recipe, options):
-    """The algorithm's options with what [privacy] says of examples or groups; the rest of that table is not for them.
-
-    Raises:
-      UserError: the algorithm has no local training, or the noise is not set.
-    """
-    privacy = recipe.privacy
-    if privacy is None or privacy.unit == "client":
-        return options
-    if privacy.noise_multiplier is None:
-        raise UserError(f"{recipe.source}: privacy.unit is '{privacy.unit}'; set privacy.noise_multiplier")
-    if not hasattr(options, "protecting"):
-        raise UserError(f"{recipe.source}: {recipe.algorithm.name} has no local training to protect examples in")
-    return options.protecting(ExamplePrivacy(privacy.clip, privacy.noise_multiplier, privacy.unit))
 
 
 def _client_model(recipe: Recipe, prepared: Prepared) -> LocalModel:

@@ -72,6 +72,7 @@ FILES = (
     *("clients.csv", "classes.csv", "confusion.csv"),  # of the last evaluation
     "client_states.csv",  # of algorithms whose client states are recorded
     "precision_recall.csv",  # of tasks that rank
+    "spent.json",  # of private runs with noise from the system's randomness
     *("summary.json", "digests.json", "tensorboard", "checkpoints", "plots", "model.keras", "export"),
 )
 

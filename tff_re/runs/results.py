@@ -42,6 +42,8 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         "references": _references(experiment, result),
         "notes": list(experiment.notes),
     }
+    if result.privacy is not None:
+        summary["privacy"] = dict(result.privacy)
     if result.chosen is not None:
         number, criterion = result.chosen
         summary["chosen"] = {"round": number, "by": criterion, **result.server_evaluation.metrics}

@@ -14,6 +14,9 @@ from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.experiment import Experiment, ExperimentBuilder, require_messages
 from tff_re.runs.folder import RunFolder, writing
+from tff_re.runs.privacy import description
+from tff_re.runs.randomness import seed_of
+from tff_re.runs.record import notice
 from tff_re.runs.results import read_history, write_details, write_results
 from tff_re.runs.training import Result, RoundReport, train
 from tff_re.runtime import Runtime, open_runtime, require_runtime
@@ -83,6 +86,7 @@ def train_run(
     _require_temporary_folder()
     with writing(folder.path):
         # Before the folder is touched: a recipe that cannot run leaves nothing behind.
+        seed = seed_of(recipe)
         if isinstance(runtime, str):
             require_runtime(runtime)
         experiment = (builder or ExperimentBuilder(data_paths)).build(recipe)
@@ -94,9 +98,16 @@ def train_run(
             _keep_partition(experiment, folder)
             for note in experiment.notes:
                 _log.info(note)
+            if (accounting := experiment.accounting) is not None and accounting.warning is not None:
+                notice(f"{recipe.source}: {accounting.warning}")
             on_start(experiment)
-            result = train(experiment, folder, runtime, on_round=on_round)
+            result = train(experiment, folder, runtime, seed=seed, on_round=on_round)
+            if result.stopped is not None:
+                _log.info(result.stopped)
             history = read_history(folder)
+            if accounting is not None:
+                private = description(recipe, experiment.prepared, accounting, history)
+                result = dataclasses.replace(result, privacy={**private, "stopped": result.stopped})
             write_results(experiment, folder, result, history)
             if details:
                 write_details(experiment, folder, result, history)

@@ -7,12 +7,15 @@ import logging
 import time
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow_federated as tff
 
+from computations.aggregators import has_noise, with_noise_seed
+from computations.federated_algorithm import FederatedAlgorithm
 from tff_re.errors import UserError
 from tff_re.runs.checkpoints import Records
 from tff_re.runs.evaluation import (
@@ -26,13 +29,18 @@ from tff_re.runs.evaluation import (
 )
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.record import partition_digest
+from tff_re.runs.privacy import EPSILON, Spending
+from tff_re.runs.randomness import entropy, noise_seed, seed_of, two_words
+from tff_re.runs.record import notice, partition_digest
 from tff_re.runtime import Runtime, WorkerDied
 from tff_re.tasks.held_out import DEV
 
 _log = logging.getLogger(__name__)
 
 RESTARTS_IN_A_ROW = 3
+
+OF_NOBODY = ("local/steps", "clients/counted", "clients/non_finite")
+"""Metrics of a round without clients."""
 
 
 @dataclass(frozen=True)
@@ -54,24 +62,36 @@ class Result:
       test: the last evaluation of the clients' test examples, if they have any.
       server_evaluation: of these weights, where the server holds examples.
       chosen: (the round whose metric on the dev split is highest, that metric), where there is a dev split.
+      stopped: why the run ended before its last round: one line; None: it did not.
+      privacy: what the run guarantees, see `privacy.description`; None without [privacy].
     """
 
     weights: object
     test: Evaluation | None
     server_evaluation: ServerEvaluation | None = None
     chosen: tuple[int, str] | None = None
+    stopped: str | None = None
+    privacy: Mapping[str, Any] | None = None
 
 
-def sample_clients(seed: int, round_num: int, eligible: int, count: int) -> np.ndarray:
-    """Indices of the clients of a round, without replacement, from (seed, round) alone; sorted."""
-    generator = np.random.default_rng(np.random.SeedSequence([seed, round_num, 1]))
+def sample_clients(
+    seed: int | bytes, round_num: int, eligible: int, count: int, sampling: Literal["fixed", "poisson"] = "fixed"
+) -> np.ndarray:
+    """Indices of the clients of a round, from (seed, round) alone; sorted.
+
+    `fixed`: so many, without replacement. `poisson`: each with the probability count / eligible, independently; there
+    may be none.
+    """
+    if sampling == "poisson":
+        generator = np.random.default_rng(entropy(seed, round_num, 3))
+        return np.flatnonzero(generator.random(eligible) < count / eligible)
+    generator = np.random.default_rng(entropy(seed, round_num, 1))
     return np.sort(generator.choice(eligible, size=count, replace=False))
 
 
-def client_seed(seed: int, round_num: int, client_id: str) -> np.ndarray:
+def client_seed(seed: int | bytes, round_num: int, client_id: str) -> np.ndarray:
     """The seed of a client's local training, int32 [2], from (seed, round, client) alone."""
-    words = np.random.SeedSequence([seed, round_num, zlib.crc32(client_id.encode()), 2]).generate_state(2)
-    return words.astype(np.uint32).view(np.int32)
+    return two_words(entropy(seed, round_num, zlib.crc32(client_id.encode()), 2))
 
 
 def train(
@@ -79,52 +99,83 @@ def train(
     folder: RunFolder,
     runtime: Runtime,
     *,
+    seed: int | bytes | None = None,
     on_round: Callable[[RoundReport], None] = lambda report: None,
 ) -> Result:
-    """Trains from the newest checkpoint of the folder (or from the start) to the last round.
+    """Trains from the newest checkpoint of the folder (or from the start) to the last round, or to the last before the
+    budget of [privacy] would be spent.
+
+    In a round without clients (Poisson sampling) the server's state stays as it is, unless the clients' sum is noised:
+    then the noise is released as in every round, or the weights would tell that there was nobody.
 
     Args:
       experiment: what to train.
       folder: begun and locked by the caller.
       runtime: open; its context is the current one.
+      seed: `seed_of` the recipe, if the caller has asked for it.
       on_round: called after every round.
 
     Raises:
-      UserError: no client of a round had a finite update, or the metrics went NaN.
+      UserError: no client of a round had a finite update, the metrics went NaN, or the first round would spend more
+        than the budget.
       WorkerDied: the worker died in the same round more than `RESTARTS_IN_A_ROW` times.
     """
-    recipe = experiment.recipe
+    recipe, seed = experiment.recipe, seed_of(experiment.recipe) if seed is None else seed
     ids, examples = arranged(experiment, "train")
     test = Evaluator(experiment, "test")
     on_train = Evaluator(experiment, "train") if recipe.evaluation.train_split else None
     initial_state_of = experiment.algorithm.client_work.initial_client_state
     server_evaluator = None if experiment.scoring is None else ServerEvaluator(experiment)
     selection = None if experiment.selection is None else SelectionEvaluator(experiment)
+    noised = has_noise(experiment.algorithm)
     call = _restarting(runtime)
+
+    def drawn(number: int) -> np.ndarray:
+        return sample_clients(seed, number, len(ids), experiment.clients_per_round, recipe.training.sampling)
+
     with contextlib.closing(Records(folder, partition_digest(experiment.prepared.partition))) as records:
         start = _start(experiment, call, examples)
         state, done = records.load_latest(start)
         state = start if state is None else state
-        evaluation = None
-        if done >= recipe.training.rounds and not test.empty:
+        spending = None
+        if experiment.accounting is not None:
+            spending = Spending(recipe, experiment.accounting, folder, lambda r: [ids[i] for i in drawn(r)], done)
+            if done and recipe.privacy.noise_seed == "system":
+                notice(f"{folder.path}: goes on with new randomness; every round that was begun counts")
+
+        def is_last(number: int) -> bool:
+            return number >= recipe.training.rounds or (spending is not None and spending.stops_before(number + 1))
+
+        evaluation, round_num = None, done
+        if done and is_last(done) and not test.empty:
             evaluation = call(test, state["server"]["weights"])
-        for round_num in range(done + 1, recipe.training.rounds + 1):
-            chosen = sample_clients(recipe.seed, round_num, len(ids), experiment.clients_per_round)
-            clients = [
-                OrderedDict(examples=examples[i], seed=client_seed(recipe.seed, round_num, ids[i])) for i in chosen
-            ]
+        while not (round_num and is_last(round_num)):
+            round_num += 1
+            chosen = drawn(round_num)
+            clients = [OrderedDict(examples=examples[i], seed=client_seed(seed, round_num, ids[i])) for i in chosen]
             client_state = ([state["memory"][i] for i in chosen],) if initial_state_of else ()
-            at_server = _at_server(experiment, round_num)
+            at_server = _at_server(experiment, round_num, seed)
+            if spending is not None:
+                spending.begin(round_num)
             began = time.perf_counter()
-            output = call(experiment.algorithm.next, state["server"], clients, *client_state, *at_server)
+            if clients or noised:
+                # The state that comes back has no seed, and no checkpoint has one.
+                server = with_noise_seed(state["server"], noise_seed(seed)) if noised else state["server"]
+                compute = experiment.algorithm.next if clients or not client_state else _of_nobody(experiment.algorithm)
+                output = call(compute, server, clients, *client_state, *at_server)
+                state["server"] = output["state"]
             took = time.perf_counter() - began
-            state["server"] = output["state"]
             for place, i in enumerate(chosen if initial_state_of else ()):
                 state["memory"][i] = output["client_state"][place]
-            metrics = flat_metrics(output["metrics"])
-            _require_progress(metrics, round_num, experiment.clients_per_round)
+            metrics = flat_metrics(output["metrics"]) if clients or noised else dict.fromkeys(OF_NOBODY, 0.0)
+            if clients:
+                _require_progress(metrics, round_num, len(clients))
+            else:
+                metrics.pop("local/loss", None)  # zero would be the run's best
+            if spending is not None:
+                metrics[EPSILON] = spending.epsilon
             timings = {"seconds/training": took}
-            last = round_num == recipe.training.rounds
+            last = is_last(round_num)
             if last or round_num % recipe.evaluation.every == 0:
                 began = time.perf_counter()
                 weights = state["server"]["weights"]
@@ -141,16 +192,17 @@ def train(
                     metrics.update(call(selection, weights))
                 timings["seconds/evaluation"] = time.perf_counter() - began
             records.release(round_num, metrics, timings)
-            if experiment.algorithm.client_work.shown:
+            if experiment.algorithm.client_work.shown and clients:
                 fresh = _fresh_states(experiment, [ids[i] for i in chosen], client_state, output)
                 records.release_client_states(round_num, experiment.prepared.label_names, fresh)
             if last or round_num % recipe.training.checkpoint_every == 0:
                 records.save(round_num, state)
             on_round(RoundReport(round_num, recipe.training.rounds, metrics, took))
+        stopped = spending.reason(round_num) if round_num < recipe.training.rounds else None
         weights, by_dev = _final(state)
         server_evaluation = None if server_evaluator is None else call(server_evaluator, weights)
     chosen = None if by_dev is None else (by_dev, server_evaluator.criterion)
-    return Result(weights, evaluation, server_evaluation, chosen)
+    return Result(weights, evaluation, server_evaluation, chosen, stopped)
 
 
 def _choose(state: OrderedDict, round_num: int, value: float | None) -> None:
@@ -189,12 +241,23 @@ def _around(experiment: Experiment, server, examples: list) -> OrderedDict:
     return state
 
 
-def _at_server(experiment: Experiment, round_num: int) -> tuple:
+def _of_nobody(algorithm: FederatedAlgorithm) -> tff.Computation:
+    """`next` without the client states, for a round without clients: TFF cannot read what no client gives."""
+
+    @tff.federated_computation(algorithm.next.type_signature.parameter)
+    def next_round(inputs):
+        output = algorithm.next(inputs)
+        return OrderedDict(state=output["state"], metrics=output["metrics"])
+
+    return next_round
+
+
+def _at_server(experiment: Experiment, round_num: int, seed: int | bytes) -> tuple:
     """The examples at the server, as the algorithm's last argument; empty for most algorithms."""
     if experiment.algorithm.server_type is None:
         return ()
     examples = experiment.model.arrange(experiment.prepared.examples.server)
-    return (OrderedDict(examples=examples, seed=client_seed(experiment.recipe.seed, round_num, "the server")),)
+    return (OrderedDict(examples=examples, seed=client_seed(seed, round_num, "the server")),)
 
 
 def final_weights(experiment: Experiment, folder: RunFolder):

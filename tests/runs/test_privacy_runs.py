@@ -1,0 +1,416 @@
+"""Runs with [privacy]: Poisson rounds, noise that a resumed run repeats, the epsilon that is shown, and secrets."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import json
+import math
+import shutil
+from types import SimpleNamespace
+
+import dp_accounting
+import numpy as np
+import pytest
+from dp_accounting.pld import PLDAccountant
+
+from tests.runs.resuming import assert_same_files, resumed_after
+from tests.upper_floors import (
+    SYNTHETIC,
+    Stop,
+    assert_same_weights,
+    builder,
+    command,
+    refusal,
+    share_computations,
+    tiny,
+    write_recipe,
+)
+from tff_re.comparison.outcome import compare
+from tff_re.comparison.report import write_report
+from tff_re.comparison.suite import suite_of_recipes
+from tff_re.comparison.tables import ComparisonRow, Guarantee, comparison_markdown
+from tff_re.recipes.reading import load
+from tff_re.report.tables import rounded_up
+from tff_re.runs.folder import RunFolder
+from tff_re.runs.randomness import noise_seed, seed_of
+from tff_re.runs.results import read_history
+from tff_re.runs.run import train_run
+from tff_re.runs.training import client_seed, sample_clients
+from tff_re.runtime import open_runtime
+
+DELTA, Z = 1e-3, 1.5
+SEED = 1
+"""Of the run: its rounds draw 2, 1, 0, 1 and 1 of four clients."""
+
+POISSON = ("training.sampling=poisson", "training.clients_per_round=1", "training.rounds=5", "evaluation.every=2")
+CLIENT = (*POISSON, f"privacy={{clip=0.5, noise_multiplier={Z}, delta={DELTA}}}")
+EXAMPLE = (*POISSON, f'privacy={{unit="example", clip=0.5, noise_multiplier={Z}, delta={DELTA}}}')
+FILES = ("metrics.csv", "clients.csv", "summary.json", "recipe.toml")
+
+
+def run(folder, runtime, plan, **options):
+    options = {"details": False, "builder": builder(), **options}
+    return train_run(tiny(*plan, seed=SEED), folder, runtime=runtime, **options)[1]
+
+
+def drawn(number: int, seed=SEED) -> list[int]:
+    return sample_clients(seed, number, 4, 1, "poisson").tolist()
+
+
+@functools.cache
+def spent(noise_multiplier: float, share: float, count: int) -> float:
+    """dp-accounting's own figure for so many sampled Gaussian mechanisms."""
+    one = dp_accounting.PoissonSampledDpEvent(share, dp_accounting.GaussianDpEvent(noise_multiplier))
+    whole = dp_accounting.SelfComposedDpEvent(one, count)
+    return PLDAccountant().compose(whole).get_epsilon(DELTA)
+
+
+def summary(folder) -> dict:
+    return json.loads((folder / "summary.json").read_text("utf-8"))
+
+
+def epsilons(folder) -> list[float]:
+    return [row["privacy/epsilon"] for row in read_history(RunFolder(folder))]
+
+
+@pytest.fixture(autouse=True)
+def _built_once(monkeypatch):
+    share_computations(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def in_process(session_mark, tmp_path_factory):
+    with open_runtime("in-process", log_path=tmp_path_factory.mktemp("runtime") / "log") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def whole(runtime, in_process, tmp_path_factory):
+    """(plan, runtime's name) -> an undisturbed run: its folder and result."""
+    made = {}
+    runtimes = {"local": runtime, "in-process": in_process}
+
+    def of(plan, name="in-process"):
+        if (plan, name) not in made:
+            folder = tmp_path_factory.mktemp("whole") / "run"
+            made[plan, name] = SimpleNamespace(folder=folder, result=run(folder, runtimes[name], plan))
+        return made[plan, name]
+
+    return of
+
+
+# Sampling
+
+
+def test_poisson_sampling_draws_every_client_by_itself():
+    rounds = [sample_clients(3, number, 40, 10, "poisson") for number in range(1, 1001)]
+    sizes = np.array([len(chosen) for chosen in rounds])
+    taken = np.bincount(np.concatenate(rounds), minlength=40)
+    # Binomial(40, 1/4): mean 10, variance 7.5; of 1000 rounds a client is in 250, standard deviation 13.7.
+    assert abs(sizes.mean() - 10) < 0.4 and abs(sizes.var() - 7.5) < 1.5
+    assert abs(taken - 250).max() < 5 * 13.7
+    together = np.mean([{0, 1} <= set(chosen.tolist()) for chosen in rounds])
+    assert abs(together - 1 / 16) < 0.04, "independently"
+    np.testing.assert_array_equal(rounds[4], sample_clients(3, 5, 40, 10, "poisson"))
+    assert len(sample_clients(3, 1, 5, 5, "poisson")) == 5
+
+
+def test_the_plan_has_an_empty_round():
+    assert [drawn(number) for number in range(1, 6)] == [[0, 2], [1], [], [3], [3]]
+
+
+@pytest.mark.parametrize(("name", "algorithm"), [("local", "scaffold"), ("in-process", "fedpap")])
+def test_a_round_without_clients_changes_nothing(name, algorithm, runtime, in_process, tmp_path):
+    plan = (*POISSON, "training.checkpoint_every=1", f'algorithm={{name="{algorithm}", local_epochs=1}}')
+    done = run(tmp_path / "run", {"local": runtime, "in-process": in_process}[name], plan)
+    rows = read_history(RunFolder(tmp_path / "run"))
+    row = rows[2]
+    assert row["clients/counted"] == row["local/steps"] == 0 and "local/loss" not in row
+    assert all(math.isfinite(value) for one in rows for value in one.values())
+    assert [row["clients/counted"] for row in rows] == [len(drawn(number)) for number in range(1, 6)]
+    assert summary(tmp_path / "run")["best"]["local/loss"] > 0
+    assert done.stopped is None and done.privacy is None
+
+
+# Noise and what it costs
+
+
+@pytest.mark.parametrize("plan", [CLIENT, EXAMPLE])
+def test_both_runtimes_give_the_same(plan, whole):
+    one, other = (read_history(RunFolder(whole(plan, name).folder)) for name in ("local", "in-process"))
+    for first, second in zip(one, other, strict=True):
+        assert first == pytest.approx(second, rel=1e-4, abs=1e-5)
+
+
+def test_clients_spend_what_dp_accounting_says(whole):
+    done = whole(CLIENT)
+    assert epsilons(done.folder) == pytest.approx([spent(Z, 1 / 4, count) for count in range(1, 6)], rel=1e-3)
+    found = summary(done.folder)["privacy"]
+    assert found["epsilon"] == epsilons(done.folder)[-1] and found["delta"] == DELTA and found["stopped"] is None
+    assert (found["unit"], found["clip"], found["noise_multiplier"]) == ("client", 0.5, Z)
+    assert found["neighbours"] == "adding or removing one client" and found["accountant"] == "PLD"
+    assert "Poisson" in found["sampling"] and rounded_up(found["epsilon"]) in found["statement"]
+    assert any("evaluation of every client" in line for line in found["not_covered"])
+    assert not any(
+        name.startswith(("local/", "clients/")) for row in read_history(RunFolder(done.folder)) for name in row
+    )
+    assert done.result.privacy == found
+
+
+def test_a_round_without_clients_has_noise(whole, in_process, tmp_path):
+    weights = []
+    for rounds in (2, 3):
+        plan = (*CLIENT, f"training.rounds={rounds}", "algorithm.server_momentum=0.0", "algorithm.noise_scale=0.0")
+        weights.append(run(tmp_path / str(rounds), in_process, plan).weights.trainable)
+    for before, after in zip(*weights, strict=True):
+        assert np.std(np.asarray(after) - np.asarray(before)) > 0
+
+
+def test_nobody_may_be_there_where_clients_keep_state(runtime, tmp_path):
+    """TFF's worker gives nothing that could be read then."""
+    plan = (*CLIENT, 'algorithm={name="moon", local_epochs=1}', "training.rounds=3")
+    run(tmp_path / "run", runtime, plan)
+    assert len(epsilons(tmp_path / "run")) == 3 and not drawn(3)
+
+
+def test_a_target_is_met_with_all_rounds_whatever_the_sampling(in_process, tmp_path):
+    target = f"privacy={{clip=0.5, epsilon=3.0, delta={DELTA}}}"
+    plan = (*CLIENT, target, "training.sampling=fixed", "training.clients_per_round=4", "training.rounds=2")
+    found = run(tmp_path / "run", in_process, plan).privacy
+    assert 2.9 < found["epsilon"] <= 3.0 and found["neighbours"] == "zeroing out one client"
+    event = dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(found["noise_multiplier"]), 2)
+    assert PLDAccountant().compose(event).get_epsilon(DELTA) == pytest.approx(epsilons(tmp_path / "run")[-1], rel=1e-3)
+
+
+def test_examples_spend_by_the_rounds_that_their_client_was_in(whole):
+    experiment = builder().build(tiny(*EXAMPLE, seed=SEED))
+    sizes = [len(client.train["y"]) for client in experiment.prepared.examples.clients]
+    for done in (1, 5):
+        rounds = [sum(k in drawn(number) for number in range(1, done + 1)) for k in range(4)]
+        each = {(min(1, 10 / n), -(-n // 10) * r) for n, r in zip(sizes, rounds, strict=True) if r}
+        wanted = max(spent(Z, share, steps) for share, steps in each)
+        assert epsilons(whole(EXAMPLE).folder)[done - 1] == pytest.approx(wanted, rel=1e-3)
+    assert any(
+        "in which rounds it took part" in line for line in summary(whole(EXAMPLE).folder)["privacy"]["not_covered"]
+    )
+
+
+@pytest.mark.parametrize(("plan", "name"), [(CLIENT, "local"), (CLIENT, "in-process"), (EXAMPLE, "in-process")])
+def test_a_resumed_run_has_the_same_numbers(plan, name, whole, runtime, in_process, tmp_path):
+    opened = {"local": runtime, "in-process": in_process}[name]
+    result = resumed_after(lambda **how: run(tmp_path / "run", opened, plan, **how), 3)
+    assert_same_files(tmp_path / "run", whole(plan, name).folder, *FILES)
+    assert_same_weights(result.weights, whole(plan, name).result.weights)
+
+
+# The budget
+
+
+BUDGET = (*CLIENT, f"privacy.epsilon={spent(Z, 1 / 4, 3) + 0.01}")
+
+
+@pytest.fixture(scope="module")
+def stopped(in_process, tmp_path_factory):
+    """A run that spent its budget: its folder and result."""
+    folder = tmp_path_factory.mktemp("stopped") / "run"
+    return SimpleNamespace(folder=folder, result=run(folder, in_process, BUDGET, details=True))
+
+
+def test_a_run_stops_before_it_spends_more_than_its_budget(stopped):
+    assert len(epsilons(stopped.folder)) == 3
+    line = summary(stopped.folder)["privacy"]["stopped"]
+    assert line == stopped.result.stopped and line.startswith("stopped after round 3 at ε = ") and "more than" in line
+    assert line in (stopped.folder / "run.log").read_text("utf-8")
+    assert "test/accuracy" in read_history(RunFolder(stopped.folder))[-1], "its last round is evaluated"
+
+
+def test_a_stopped_run_does_not_go_on(stopped, in_process, tmp_path):
+    shutil.copytree(stopped.folder, tmp_path / "run")
+    seen = []
+    again = run(tmp_path / "run", in_process, BUDGET, resume=True, on_round=seen.append)
+    assert not seen and again.stopped == stopped.result.stopped and again.test.metrics == stopped.result.test.metrics
+    assert_same_files(tmp_path / "run", stopped.folder, *FILES)
+    broken = resumed_after(lambda **how: run(tmp_path / "broken", in_process, BUDGET, **how), 2)
+    assert broken.stopped == stopped.result.stopped
+    assert_same_files(tmp_path / "broken", stopped.folder, *FILES)
+
+
+def test_the_card_and_the_export_say_what_was_spent(stopped, capsys):
+    typed = command(capsys, "export", stopped.folder, "--runtime", "in-process")
+    assert typed.code == 0, typed
+    about = json.loads((stopped.folder / "export" / "export.json").read_text("utf-8"))["details"]
+    found = about["differential_privacy"]
+    assert found["epsilon"] == epsilons(stopped.folder)[-1] and about["rounds"] == 3
+    card = (stopped.folder / "export" / "README.md").read_text("utf-8").replace("\\", "")
+    assert f"differential privacy: {found['statement']}" in card and "no differential privacy" not in card
+    assert all(f"not covered: {line}" in card for line in found["not_covered"])
+
+
+# Comparisons
+
+
+def test_a_comparison_has_a_column_of_epsilon(in_process, tmp_path):
+    paths = []
+    for name, privacy in (("plain", None), ("noised", {"clip": 0.5, "noise_multiplier": Z, "delta": DELTA})):
+        training = {"rounds": 2, "clients_per_round": 1, "sampling": "poisson"}
+        table = {"name": name, "training": training, "privacy": privacy}
+        paths.append(str(write_recipe(tmp_path / f"{name}.toml", **table)))
+    suite = suite_of_recipes(tuple(paths), (), (SEED,))
+    ways = {"builder": builder(), "runtime_name": "in-process"}
+    outcomes = compare(suite, tmp_path / "out", **ways)
+    write_report(suite, outcomes, tmp_path / "out")
+    wanted = f"{rounded_up(spent(Z, 1 / 4, 2))} ({DELTA}, client)"
+    head, _, plain, noised, *_ = (
+        (tmp_path / "out" / "comparison.md").read_text("utf-8").split("| algorithm")[1].split("\n")
+    )
+    place = head.split(" | ").index("ε (δ, unit)")
+    assert [row.strip("| ").split(" | ")[place] for row in (plain, noised)] == ["–", wanted]
+    with open(tmp_path / "out" / "comparison.csv", newline="", encoding="utf-8") as file:
+        first, second, *references = csv.DictReader(file)
+    assert first["epsilon"] == "" and float(second["epsilon"]) == pytest.approx(spent(Z, 1 / 4, 2), rel=1e-3)
+    assert (
+        all(row["epsilon"] == "" for row in references)
+        and second["privacy_unit"] == "client"
+        and float(second["delta"]) == DELTA
+    )
+
+
+def test_a_stopped_run_is_finished_for_a_comparison(tmp_path):
+    privacy = {"clip": 0.5, "noise_multiplier": Z, "delta": DELTA, "epsilon": spent(Z, 1 / 4, 1) + 0.01}
+    training = {"rounds": 3, "clients_per_round": 1, "sampling": "poisson"}
+    path = str(write_recipe(tmp_path / "r.toml", training=training, privacy=privacy))
+    suite, started = suite_of_recipes((path,), (), (SEED,)), []
+    ways = {"builder": builder(), "runtime_name": "in-process", "on_round": started.append}
+    first = compare(suite, tmp_path / "out", **ways)
+    assert len(started) == 1
+    again = compare(suite, tmp_path / "out", resume=True, **ways)
+    assert len(started) == 1 and again["tiny"][SEED].history == first["tiny"][SEED].history
+
+
+def test_no_guarantee_is_shown_as_such():
+    rows = [ComparisonRow("a", {}, privacy=Guarantee(math.inf, 1e-5, "client")), ComparisonRow("b", {})]
+    lines = comparison_markdown(rows).splitlines()
+    assert "| ∞ (1e-05, client) |" in lines[2] and "| – |" in lines[3] and "no guarantee" in lines[-1]
+    assert rounded_up(2.5001) == "2.51" and rounded_up(2.5) == "2.50" and rounded_up(0) == "0.00"
+
+
+# Secrets
+
+
+def in_any_file(folder, *needles: bytes) -> list:
+    """Files below a folder that hold one of these bytes, or of these written in hexadecimal digits."""
+    wanted = [*needles, *(needle.hex().encode() for needle in needles)]
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert len(files) > 10
+    return [path for path in files if any(needle in path.read_bytes() for needle in wanted)]
+
+
+def test_a_secret_is_in_no_file(in_process, tmp_path, capsys):
+    secret = np.random.default_rng(5).bytes(32)
+    (tmp_path / "noise.secret").write_bytes(secret)
+    plan = (*CLIENT, f'privacy.noise_seed="file:{tmp_path / "noise.secret"}"')
+    folder = tmp_path / "run"
+    run(folder, in_process, (*plan, "privacy.training_metrics=true"), details=True)
+    assert command(capsys, "export", folder, "--runtime", "in-process").code == 0
+    assert "file:noise.secret" in (folder / "export" / "recipe.toml").read_text("utf-8")
+    words = [noise_seed(secret), *(client_seed(secret, r, f"{k:03d}") for r in range(1, 6) for k in range(4))]
+    ids = [client.client_id for client in builder().build(tiny(*plan, seed=SEED)).prepared.examples.clients]
+    words += [client_seed(secret, r, name) for r in range(1, 6) for name in ids]
+    assert not in_any_file(folder, secret, *(word.tobytes() for word in words))
+    numbers = [str(int(number)).encode() for word in words for number in word]
+    texts = [path for path in folder.rglob("*") if path.suffix in (".csv", ".json", ".toml", ".log", ".md")]
+    assert not [path for path in texts for number in numbers if len(number) > 7 and number in path.read_bytes()]
+    assert [row["clients/counted"] for row in read_history(RunFolder(folder))] == [
+        len(drawn(number, secret)) for number in range(1, 6)
+    ], "the clients are drawn by the secret, too"
+
+
+def test_a_run_with_a_secret_file_goes_on_with_its_numbers(in_process, tmp_path):
+    (tmp_path / "one").write_bytes(bytes(range(32)))
+    plan = (*CLIENT, f'privacy.noise_seed="file:{tmp_path / "one"}"')
+    whole = run(tmp_path / "whole", in_process, plan)
+    again = resumed_after(lambda **how: run(tmp_path / "run", in_process, plan, **how), 3)
+    assert_same_files(tmp_path / "run", tmp_path / "whole", *FILES)
+    (tmp_path / "one").write_bytes(bytes(range(1, 33)))
+    other = run(tmp_path / "other", in_process, plan)
+    assert_same_weights(again.weights, whole.weights)
+    assert not np.array_equal(whole.weights.trainable[0], other.weights.trainable[0])
+
+
+@pytest.mark.parametrize("plan", [CLIENT, EXAMPLE])
+def test_the_systems_randomness_is_new_and_all_that_was_begun_counts(plan, in_process, tmp_path, capsys):
+    plan = (*plan, "privacy.noise_seed=system", "training.clients_per_round=4")
+    with pytest.raises(Stop):
+        run(tmp_path / "run", in_process, plan, on_round=_stop_at_3)
+    kept = json.loads((tmp_path / "run" / "spent.json").read_text("utf-8"))
+    before = epsilons(tmp_path / "run")
+    run(tmp_path / "run", in_process, plan, resume=True)
+    after = epsilons(tmp_path / "run")
+    assert kept["rounds"] == 3 and "new randomness" in capsys.readouterr().err
+    # The checkpoint is of round 2: round 3 was done twice, and what it released then is not taken back.
+    assert after[:2] == before[:2] and after[2] > before[2]
+    assert json.loads((tmp_path / "run" / "spent.json").read_text("utf-8"))["rounds"] == 6
+    one, other = (run(tmp_path / name, in_process, (*plan, "training.rounds=1")) for name in ("a", "b"))
+    assert not np.array_equal(one.weights.trainable[0], other.weights.trainable[0])
+
+
+def _stop_at_3(report):
+    if report.round == 3:
+        raise Stop
+
+
+# Refusals
+
+
+FEDAVG = {"algorithm": {"name": "fedavg", "local_epochs": 1}}
+BAD = [
+    ({}, {}, ["[privacy]", "neither noise_multiplier nor epsilon"]),
+    ({"noise_multiplier": 1.0, "delta": 1.0}, {}, ["'privacy.delta'"]),
+    ({"noise_multiplier": 1.0, "noise_seed": "clock"}, {}, ["'privacy.noise_seed'", "'file:PATH'", "'clock'"]),
+    ({"noise_multiplier": 1.0, "noise_seed": "file:/no/such"}, {}, ["'privacy.noise_seed'", "/no/such", "No such"]),
+    ({"noise_multiplier": 1.0, "noise_seed": "file:/dev/null"}, {}, ["'privacy.noise_seed'", "/dev/null", "no file"]),
+    ({"noise_multiplier": 0.1, "epsilon": 1.0}, {}, ["'privacy.epsilon'", "first round"]),
+    ({"noise_multiplier": 1.0, "unit": "group"}, {}, ["privacy.unit is 'group'", "no document or patient"]),
+    *(
+        ({"noise_multiplier": 1.0, "unit": unit}, {"algorithm": {"name": name}}, [f"unit = '{unit}'", name])
+        for unit, name in (("client", "scaffold"), ("client", "fedcmc"), ("example", "scaffold"), ("example", "fedcmc"))
+    ),
+    ({"noise_multiplier": 1.0, "mechanism": "tree"}, {}, ["[privacy]", "tree", "fedpap"]),
+    ({"noise_multiplier": 1.0, "unit": "example", "mechanism": "tree"}, {}, ["'privacy.mechanism'", "unit = 'client'"]),
+    ({"noise_multiplier": 1.0, "unit": "example", "clip_quantile": 0.5}, {}, ["'privacy.clip_quantile'"]),
+    ({"noise_multiplier": 1.0, "unit": "example", "normaliser": 0.5}, {}, ["'privacy.normaliser'"]),
+    ({"noise_multiplier": 1.0, "mechanism": "tree", "noise_seed": "system"}, FEDAVG, ["noise_seed", "tree"]),
+]
+
+
+@pytest.mark.parametrize(("privacy", "tables", "parts"), BAD)
+def test_what_cannot_be_private_is_one_line(privacy, tables, parts, capsys, tmp_path):
+    recipe = write_recipe(tmp_path / "r.toml", privacy=privacy, **tables)
+    typed = command(capsys, "train", recipe, "--out", tmp_path / "run", "--runtime", "in-process")
+    refusal(typed, recipe, *parts)
+
+
+def test_an_empty_secret_is_refused(capsys, tmp_path):
+    (tmp_path / "secret").write_bytes(b"")
+    privacy = {"noise_multiplier": 1.0, "noise_seed": f"file:{tmp_path / 'secret'}"}
+    recipe = write_recipe(tmp_path / "r.toml", privacy=privacy)
+    typed = command(capsys, "train", recipe, "--out", tmp_path / "run", "--runtime", "in-process")
+    refusal(typed, "'privacy.noise_seed'", tmp_path / "secret", "0 bytes", "at least 16")
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "secret").write_bytes(bytes(16))
+    assert seed_of(load(str(recipe))) == bytes(16)
+
+
+def test_the_command_says_what_was_spent(capsys, tmp_path):
+    privacy = {"noise_multiplier": 1.0, "clip": 0.5, "delta": 0.3}
+    training = {"rounds": 2, "clients_per_round": 2, "sampling": "poisson"}
+    recipe = write_recipe(tmp_path / "r.toml", privacy=privacy, training=training)
+    typed = command(capsys, "train", recipe, "--out", tmp_path / "run", "--runtime", "in-process")
+    assert typed.code == 0 and typed.err.count("\n") == 1 and "privacy.delta is 0.3, not below 1 / 4" in typed.err
+    found = summary(tmp_path / "run")["privacy"]
+    assert "round 2/2, " in typed.out and f"ε {rounded_up(found['epsilon'])}" in typed.out
+    assert (
+        f"privacy: {found['statement']}\n" in typed.out and "not covered: the evaluation of every client" in typed.out
+    )
+    assert SYNTHETIC["name"] in typed.out and "privacy: clip = 0.5" in typed.out, "the tree of its configuration"

@@ -1,0 +1,252 @@
+"""What a recipe's [privacy] makes of its run: what it has spent so far, when it stops, and what is said of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+
+from computations.algorithms.arranged import privatised
+from computations.errors import CompositionError
+from computations.federated_algorithm import FederatedAlgorithm
+from computations.local_model import GROUP
+from computations.privacy.accounting import Accounting, client_accounting, example_accounting
+from computations.privacy.example_gradients import ExamplePrivacy
+from computations.privacy.options import PrivacyOptions
+from tff_re.errors import UserError
+from tff_re.recipes.reading import Recipe
+from tff_re.report.tables import rounded_up
+from tff_re.runs.folder import RunFolder, write_text
+from tff_re.tasks.base import Prepared
+
+EPSILON = "privacy/epsilon"
+"""The column of metrics.csv."""
+
+
+def accounting_of(recipe: Recipe, prepared: Prepared, sampled: int) -> Accounting:
+    """The accounting of a recipe with [privacy]; its noise multiplier is calibrated where the recipe gives epsilon.
+
+    Raises:
+      UserError: the options do not fit together or to the data; names the key.
+    """
+    privacy, rounds = recipe.privacy, recipe.training.rounds
+    held = {client.client_id: client.train for client in prepared.examples.clients if len(client.train["y"])}
+    try:
+        if privacy.unit == "client":
+            sampling = recipe.training.sampling
+            return client_accounting(
+                privacy, num_clients=len(held), per_round=sampled, rounds=rounds, sampling=sampling
+            )
+        _refuse_of_clients(recipe)
+        if not hasattr(recipe.algorithm.options, "protecting"):
+            raise ValueError(f"{recipe.algorithm.name} has no local training to protect examples in")
+        grouped = privacy.unit == "group"
+        local, batch = recipe.algorithm.options, recipe.algorithm.options.batch_size
+        units = {client: len(np.unique(train[GROUP]) if grouped else train["y"]) for client, train in held.items()}
+        steps = {client: local.local_steps or local.local_epochs * -(-n // batch) for client, n in units.items()}
+        return example_accounting(privacy, units=units, steps=steps, batch=batch, rounds=rounds)
+    except ValueError as error:
+        raise UserError(f"{recipe.source}: [privacy]: {str(error).removeprefix('[privacy] ')}") from None
+
+
+def _refuse_of_clients(recipe: Recipe) -> None:
+    """Raises UserError for keys that only `unit = "client"` reads."""
+    for key in ("mechanism", "clip_quantile", "normaliser", "training_metrics"):
+        if getattr(recipe.privacy, key) != getattr(attrs.fields(type(recipe.privacy)), key).default:
+            raise UserError(
+                f"{recipe.source}: 'privacy.{key}' needs unit = 'client', and unit is '{recipe.privacy.unit}'"
+            )
+
+
+def with_private_clients(
+    recipe: Recipe, algorithm: FederatedAlgorithm, accounting: Accounting | None, sampled: int
+) -> FederatedAlgorithm:
+    """The algorithm with noise on the clients' sum, for `unit = "client"`; else the algorithm as it is, which has to be
+    built with noise in local training.
+    """
+    if accounting is None:
+        return algorithm
+    if accounting.unit == "client":
+        return privatised(
+            algorithm, recipe.privacy, expected_clients=sampled, noise_multiplier=accounting.noise_multiplier
+        )
+    if algorithm.client_work.example_privacy != _example_privacy(recipe, accounting):
+        raise ValueError("its local training has no noise")
+    return algorithm
+
+
+def with_private_examples(recipe: Recipe, options: Any, accounting: Accounting | None) -> Any:
+    """The algorithm's options with noise in local training, for `unit = "example"` or `"group"`; else as they are."""
+    if accounting is None or accounting.unit == "client":
+        return options
+    return options.protecting(_example_privacy(recipe, accounting))
+
+
+def _example_privacy(recipe: Recipe, accounting: Accounting) -> ExamplePrivacy:
+    privacy = recipe.privacy
+    return ExamplePrivacy(clip=privacy.clip, noise_multiplier=accounting.noise_multiplier, unit=privacy.unit)
+
+
+def form_of(privacy: PrivacyOptions, accounting: Accounting) -> PrivacyOptions:
+    """The options that computations depend on: neither the budget nor, where the noise has no memory, its seed."""
+    seed = privacy.noise_seed if privacy.mechanism == "tree" else "run"
+    z = accounting.noise_multiplier
+    return attrs.evolve(privacy, noise_multiplier=z, epsilon=None, delta=0.5, noise_seed=seed)
+
+
+@contextlib.contextmanager
+def refusals(recipe: Recipe):
+    """Turns what the private parts of an algorithm refuse into UserError that names recipe, key and algorithm."""
+    try:
+        yield
+    except (ValueError, CompositionError) as error:
+        if recipe.privacy is None:
+            raise
+        unit, name = recipe.privacy.unit, recipe.algorithm.name
+        raise UserError(f"{recipe.source}: [privacy] with unit = '{unit}' does not go with {name}: {error}") from None
+
+
+class Spending:
+    """The privacy that a run has spent so far.
+
+    With the run's seed, or a secret file, a round that a resumed run repeats releases what it released before, and
+    counts once. With the operating system's randomness it releases something else: then every round that was begun
+    counts, and `spent.json` in the run's folder, written before each, says how many were.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        accounting: Accounting,
+        folder: RunFolder,
+        participants: Callable[[int], Iterable[str]],
+        done: int,
+    ):
+        """Args:
+          recipe, accounting: the run's.
+          folder: its files.
+          participants: round -> ids of the clients that take part.
+          done: rounds of the checkpoint that the run goes on from.
+
+        Raises:
+          UserError: the first round would spend more than the budget; or spent.json is damaged.
+        """
+        self._accounting, self._participants, self._rounds, self._taken = accounting, participants, 0, Counter()
+        self._kept = folder.spent if recipe.privacy.noise_seed == "system" else None
+        if self._kept is None:
+            for round_num in range(1, done + 1):
+                self.begin(round_num)
+        elif self._kept.exists():
+            self._read()
+        elif done:
+            raise UserError(f"{self._kept}: is missing, and with it what the run has spent; put it back")
+        if not done and self.stops_before(1):
+            spent = rounded_up(self._after(1))
+            raise UserError(
+                f"{recipe.source}: 'privacy.epsilon' is {accounting.budget:g}, and the first round would already spend "
+                f"{spent}; set a larger noise_multiplier or epsilon, or leave noise_multiplier out"
+            )
+
+    def begin(self, round_num: int) -> None:
+        """Counts a round that is about to be computed."""
+        self._rounds += 1
+        self._taken.update(self._participants(round_num))
+        if self._kept is not None:
+            write_text(self._kept, json.dumps({"rounds": self._rounds, "participations": self._taken}) + "\n")
+
+    @property
+    def epsilon(self) -> float:
+        """Spent by all rounds begun."""
+        return self._of(self._rounds, self._taken)
+
+    def stops_before(self, round_num: int) -> bool:
+        """Whether a round would spend more than the budget."""
+        budget = self._accounting.budget
+        return budget is not None and self._after(round_num) > budget * (1 + 1e-9)
+
+    def reason(self, round_num: int) -> str:
+        """Why the run ends with a round: one line."""
+        return (
+            f"stopped after round {round_num} at ε = {rounded_up(self.epsilon)}: the next would spend "
+            f"{rounded_up(self._after(round_num + 1))}, more than privacy.epsilon = {self._accounting.budget:g}"
+        )
+
+    def _after(self, round_num: int) -> float:
+        return self._of(self._rounds + 1, self._taken + Counter(self._participants(round_num)))
+
+    def _of(self, rounds: int, taken: Mapping[str, int]) -> float:
+        own = self._accounting
+        return own.epsilon(rounds) if own.unit == "client" else own.epsilon_of(taken)
+
+    def _read(self) -> None:
+        try:
+            table = json.loads(self._kept.read_text("utf-8"))
+            self._rounds, self._taken = int(table["rounds"]), Counter(table["participations"])
+        except (ValueError, KeyError, TypeError):
+            raise UserError(f"{self._kept}: is damaged; put it back: it says what the run has spent") from None
+
+
+_NOISE = {
+    "run": "from the run's seed, which is written beside it: who knows it can subtract the noise; for simulation alone",
+    "system": "from the operating system's randomness, which is not kept",
+    "file": "from a secret file, which is not kept with the run",
+}
+
+
+def description(
+    recipe: Recipe, prepared: Prepared, accounting: Accounting, history: Sequence[Mapping[str, float]]
+) -> dict[str, Any]:
+    """What a run with [privacy] guarantees after the rounds of its history, as plain values for JSON.
+
+    `epsilon` is None where there is no guarantee. `covered` and `not_covered` name what leaves the clients.
+    """
+    privacy = recipe.privacy
+    spent = max((row.get(EPSILON, 0.0) for row in history), default=0.0)
+    return {
+        "unit": privacy.unit,
+        "epsilon": spent if math.isfinite(spent) else None,
+        "delta": accounting.delta,
+        "budget": accounting.budget,
+        "noise_multiplier": accounting.noise_multiplier,
+        "clip": privacy.clip,
+        "clip_quantile": privacy.clip_quantile,
+        "mechanism": privacy.mechanism,
+        "sampling": accounting.sampling,
+        "accountant": accounting.accountant,
+        "neighbours": f"{accounting.relation} one {privacy.unit}",
+        "noise": _NOISE[privacy.noise_seed.partition(":")[0]],
+        "statement": accounting.statement(spent),
+        "covered": [
+            "the clients' updates of the weights, in all rounds, and all that is computed from them"
+            + ("; every client counts alike" if privacy.unit == "client" else "")
+        ],
+        "not_covered": _not_covered(recipe, prepared),
+    }
+
+
+def _not_covered(recipe: Recipe, prepared: Prepared) -> list[str]:
+    of_clients = recipe.privacy.unit == "client"
+    evaluated = any(len(client.test["y"]) for client in prepared.examples.clients) or recipe.evaluation.train_split
+    task = recipe.task.options
+    lines = {
+        "the loss, steps and number of clients of every round in metrics.csv: sums without noise": (
+            recipe.privacy.training_metrics or not of_clients
+        ),
+        "how long rounds took (timings.csv), which tells how many clients there were": of_clients,
+        "the evaluation of every client (clients.csv, confusion.csv, the metrics of test and train)": evaluated,
+        "the clients' label counts and sizes (partition.json, plots/partition.png)": True,
+        f"the vocabulary: words that at least {getattr(task, 'min_clients', 1)} clients hold": getattr(
+            task, "encoding", None
+        )
+        in ("words", "characters"),
+        "the choice of the round on the dev split at the server": prepared.held_out is not None,
+        "the number of a client's examples, and in which rounds it took part": not of_clients,
+        "the choice of hyperparameters by looking at other runs on these data": True,
+    }
+    return [line for line, there in lines.items() if there]

@@ -1,0 +1,63 @@
+"""Where a run's sampling of clients, their seeds and the noise come from: the run's seed, or a secret."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from pathlib import Path
+
+import numpy as np
+
+from tff_re.errors import UserError
+from tff_re.recipes.reading import Recipe
+
+FILE = "file:"
+LEAST_SECRET_BYTES = 16
+
+
+def seed_of(recipe: Recipe) -> int | bytes:
+    """The recipe's seed; with `privacy.noise_seed` the secret in its place, which is never written.
+
+    A secret of the operating system is another one each time.
+
+    Raises:
+      UserError: the key has another value, or the secret's file cannot be read or is too short to be one.
+    """
+    source = "run" if recipe.privacy is None else recipe.privacy.noise_seed
+    if source == "run":
+        return recipe.seed
+    if source == "system":
+        return secrets.token_bytes(32)
+    if not source.startswith(FILE) or source == FILE:
+        raise UserError(f"{recipe.source}: 'privacy.noise_seed' must be 'run', 'system' or 'file:PATH', got {source!r}")
+    path = Path(source.removeprefix(FILE))
+    of = f"{recipe.source}: 'privacy.noise_seed': {path}"
+    if path.exists() and not path.is_file():
+        raise UserError(f"{of}: is no file; a device or a pipe would give another secret each time")
+    try:
+        secret = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{of}: cannot be read ({error.strerror})") from None
+    if len(secret) < LEAST_SECRET_BYTES:
+        raise UserError(
+            f"{of}: holds {len(secret)} bytes; a secret needs at least {LEAST_SECRET_BYTES}, e.g. 32 of /dev/urandom"
+        )
+    return secret
+
+
+def entropy(seed: int | bytes, *numbers: int) -> np.random.SeedSequence:
+    """The randomness of one purpose, named by numbers; nothing of a secret can be told from it (HMAC-SHA-256)."""
+    if isinstance(seed, bytes):
+        message = b"".join(number.to_bytes(8, "little") for number in numbers)
+        return np.random.SeedSequence(int.from_bytes(hmac.digest(seed, message, "sha256"), "little"))
+    return np.random.SeedSequence([seed, *numbers])
+
+
+def two_words(sequence: np.random.SeedSequence) -> np.ndarray:
+    """int32 [2], as TensorFlow's stateless operations take a seed."""
+    return sequence.generate_state(2).astype(np.uint32).view(np.int32)
+
+
+def noise_seed(seed: int | bytes) -> np.ndarray:
+    """The seed of a run's noise, int32 [2], in which the rounds differ by their number."""
+    return two_words(entropy(seed, 4))
