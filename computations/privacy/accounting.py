@@ -100,9 +100,10 @@ class Accounting:
         if math.isinf(spent):
             return f"no guarantee of differential privacy: the noise multiplier is {self.noise_multiplier:g}"
         whole = f"(ε, δ) = ({_up(spent)}, {self.delta:g}) for {self.relation} one {self.unit}"
+        seen = "the models, not for the server" if self.unit == "client" else "the clients' updates or the models"
         return (
             f"{whole}: Gaussian noise of {self.noise_multiplier:.4g} times the sensitivity, {self.sampling}, "
-            f"counted by dp-accounting ({self.accountant}); it holds for who sees the models, not for the server"
+            f"counted by dp-accounting ({self.accountant}); it holds for who sees {seen}"
         )
 
 

@@ -59,7 +59,8 @@ def round_clients(
     experiment: Experiment, ids: Sequence[str], examples: Sequence, round_num: int, seed: int
 ) -> tuple[list[int], list[collections.OrderedDict]]:
     """(indices, clients' values) of those that the run's sampling draws for a round."""
-    chosen = sample_clients(seed, round_num, len(ids), experiment.clients_per_round)
+    sampling = experiment.recipe.training.sampling
+    chosen = sample_clients(seed, round_num, len(ids), experiment.clients_per_round, sampling)
     clients = [collections.OrderedDict(examples=examples[i], seed=client_seed(seed, round_num, ids[i])) for i in chosen]
     return list(map(int, chosen)), clients
 
@@ -99,6 +100,9 @@ def train_again(
     for round_num in range(1, experiment.recipe.training.rounds + 1):
         chosen, clients = round_clients(experiment, ids, examples, round_num, seed)
         clients, states = given(round_num, clients, [kept for i in chosen for kept in memory[i]])
+        if not clients and not has_noise(algorithm):  # as in training
+            on_round(round_num, state["weights"])
+            continue
         output = algorithm.next(_seeded(algorithm, state, seed), clients, *([states] if memory[0] else []))
         state = output["state"]
         if memory[0]:
