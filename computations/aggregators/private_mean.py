@@ -34,12 +34,17 @@ class PrivateMeanFactory(tff.aggregators.WeightedAggregationFactory):
         state_type = noise.initial_state().type_signature.result
         follows = noise.quantile is not None
 
-        @tff.tensorflow.computation(value_type, weight_type, state_type["clip"])
-        def at_client(update, weight, clip):
+        def sums_of(update, weight, clip):
             sums = contribution(update, weight, clip)
             if not follows:
                 del sums["within"]
             return sums
+
+        if follows:
+            at_client = tff.tensorflow.computation(sums_of, value_type, weight_type, state_type["clip"])
+        else:  # all know the bound: nothing to broadcast
+            fixed = lambda update, weight: sums_of(update, weight, noise.clip)  # noqa: E731
+            at_client = tff.tensorflow.computation(fixed, value_type, weight_type)
 
         @tff.tensorflow.computation(state_type, at_client.type_signature.result)
         def release(state, sums):
@@ -60,8 +65,8 @@ class PrivateMeanFactory(tff.aggregators.WeightedAggregationFactory):
             tff.FederatedType(weight_type, tff.CLIENTS),
         )
         def next_fn(state, value, weight):
-            clip = tff.federated_broadcast(tff.federated_map(clip_of, state))
-            sums = tff.federated_sum(tff.federated_map(at_client, (value, weight, clip)))
+            clip = (tff.federated_broadcast(tff.federated_map(clip_of, state)),) if follows else ()
+            sums = tff.federated_sum(tff.federated_map(at_client, (value, weight, *clip)))
             released = tff.federated_map(release, (state, sums))
             return tff.templates.MeasuredProcessOutput(released[0], released[1], released[2])
 
