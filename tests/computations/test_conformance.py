@@ -6,8 +6,11 @@ not count, for one algorithm per objective, aggregator, client update and select
 
 import asyncio
 import collections
+import contextlib
 import functools
 import itertools
+import pathlib
+import re
 
 import attrs
 import numpy as np
@@ -16,8 +19,11 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from computations import algorithms
+from computations.algorithms.arranged import privatised
+from computations.errors import CompositionError
 from computations.native_form import native_form
-from computations.traffic import round_traffic, type_bytes
+from computations.privacy.options import PrivacyOptions
+from computations.traffic import intrinsic_calls, round_traffic, type_bytes
 from tests.computations import toolbox
 from tests.computations.built import (
     DATA,
@@ -126,6 +132,36 @@ def test_traffic_is_one_model_and_little_more(name):
 
 
 @every_algorithm
+def privacy_table():
+    """The rows of docs/privacy.md: (names, whether clients are protected, whether examples are)."""
+    text = (pathlib.Path(__file__).parents[2] / "docs" / "privacy.md").read_text("utf-8")
+    rows = re.findall(r"^\| (`.+?) \| .+ \| (.+?) \| (.+?) \|$", text, re.MULTILINE)
+    rows = [row for row in rows if "`" in row[0] and set(re.findall(r"`(\w+)`", row[0])) & set(NAMES)]
+    return [(re.findall(r"`(\w+)`", names), *("refused" not in cell for cell in cells)) for names, *cells in rows]
+
+
+def test_the_page_on_privacy_has_every_algorithm_once():
+    assert sorted(name for names, *_ in privacy_table() for name in names) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("row", privacy_table(), ids=lambda row: row[0][0])
+def test_the_page_on_privacy_says_what_leaves_and_what_is_covered(row):
+    """Algorithms of a row send alike; clients are protected where the page says so, else it is refused."""
+    names, protects_clients, _ = row
+
+    def sent(name):
+        return sorted(str(call.argument.type_signature) for call in intrinsic_calls(build(name).next) if uploads(call))
+
+    def uploads(call):
+        return call.function.uri in ("federated_aggregate", "federated_sum", "federated_max", "federated_min")
+
+    assert len({len(sent(name)) for name in names}) == 1
+    options = PrivacyOptions(noise_multiplier=1.0)
+    for name in names[:1] if protects_clients else names:
+        with contextlib.nullcontext() if protects_clients else pytest.raises(CompositionError, match="needed|no noise"):
+            privatised(build(name), options, expected_clients=2, noise_multiplier=1.0)
+
+
 def test_groups_of_clients_can_be_computed_apart(name):
     algorithm = build(name)
     form = staged_form(native_form(algorithm.next))
