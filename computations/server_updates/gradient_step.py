@@ -22,7 +22,7 @@ def gradient_step(
     """w <- w - step_size * update, a pseudo-gradient; momentum over rounds and Gaussian noise are options.
 
     The noise of FedAtt's code (scale 0.001 there, off here) is added to the new weights; round t draws it from
-    (`noise_seed`, t).
+    (`noise_seed`, t). It is no differential privacy: nothing bounds what a client adds to the update.
     """
     optimizer = tff.learning.optimizers.build_sgdm(learning_rate=step_size, momentum=momentum or None)
     step = tff.learning.templates.build_apply_optimizer_finalizer(optimizer, model.weights_type)
