@@ -9,7 +9,7 @@ from typing import Literal
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from computations.aggregators.private_noise import Noise, norms_of, shrinking
+from computations.aggregators.private_noise import Noise, noised_sum, norms_of, shrinking
 
 
 class PrivateAttentionFactory(tff.aggregators.WeightedAggregationFactory):
@@ -59,19 +59,8 @@ class PrivateAttentionFactory(tff.aggregators.WeightedAggregationFactory):
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
         """Process over a structure of float tensors, or one tensor (a single layer), and a scalar weight."""
         noise, whole = self._noise, self._whole
-        value_type, weight_type = tff.types.to_type(value_type), tff.types.to_type(weight_type)
-        state_type = noise.initial_state().type_signature.result
-        follows = noise.quantile is not None
 
-        @tff.tensorflow.computation(value_type, weight_type, state_type["clip"])
-        def at_client(update, weight, clip):
-            sums = contribution(update, weight, clip, self._c(clip), whole)
-            if not follows:
-                del sums["within"]
-            return sums
-
-        @tff.tensorflow.computation(state_type, at_client.type_signature.result)
-        def release(state, sums):
+        def report(state, sums):
             clip, c = state["clip"], self._c(state["clip"])
             places, part = _softmaxes(len(tf.nest.flatten(sums["values"])), whole)
             sensitivity = tf.sqrt(tf.square(clip) + tf.square(c))
@@ -86,27 +75,15 @@ class PrivateAttentionFactory(tff.aggregators.WeightedAggregationFactory):
             result = [
                 tf.math.divide_no_nan(t, tf.cast(normaliser[i], t.dtype)) for t, i in zip(values, places, strict=True)
             ]
-            next_state, measured = noise.next_state(state, sums.get("within"))
-            return next_state, tf.nest.pack_sequence_as(sums["values"], result), measured
+            return tf.nest.pack_sequence_as(sums["values"], result)
 
-        clip_of = tff.tensorflow.computation(lambda state: state["clip"], state_type)
-
-        @tff.federated_computation
-        def initialize():
-            return tff.federated_eval(noise.initial_state(), tff.SERVER)
-
-        @tff.federated_computation(
-            initialize.type_signature.result,
-            tff.FederatedType(value_type, tff.CLIENTS),
-            tff.FederatedType(weight_type, tff.CLIENTS),
+        return noised_sum(
+            noise,
+            tff.types.to_type(value_type),
+            tff.types.to_type(weight_type),
+            lambda update, weight, clip: contribution(update, weight, clip, self._c(clip), whole),
+            report,
         )
-        def next_fn(state, value, weight):
-            clip = tff.federated_broadcast(tff.federated_map(clip_of, state))
-            sums = tff.federated_sum(tff.federated_map(at_client, (value, weight, clip)))
-            released = tff.federated_map(release, (state, sums))
-            return tff.templates.MeasuredProcessOutput(released[0], released[1], released[2])
-
-        return tff.templates.AggregationProcess(initialize, next_fn)
 
 
 def contribution(update, weight, clip, c, whole: bool):

@@ -7,7 +7,7 @@ import collections
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from computations.aggregators.private_noise import Noise, norms_of, shrinking
+from computations.aggregators.private_noise import Noise, noised_sum, norms_of, shrinking
 
 
 class PrivateMeanFactory(tff.aggregators.WeightedAggregationFactory):
@@ -30,47 +30,14 @@ class PrivateMeanFactory(tff.aggregators.WeightedAggregationFactory):
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
         """Process over a structure of float tensors, or one tensor, and a scalar weight."""
         noise = self._noise
-        value_type, weight_type = tff.types.to_type(value_type), tff.types.to_type(weight_type)
-        state_type = noise.initial_state().type_signature.result
-        follows = noise.quantile is not None
 
-        def sums_of(update, weight, clip):
-            sums = contribution(update, weight, clip)
-            if not follows:
-                del sums["within"]
-            return sums
-
-        if follows:
-            at_client = tff.tensorflow.computation(sums_of, value_type, weight_type, state_type["clip"])
-        else:  # all know the bound: nothing to broadcast
-            fixed = lambda update, weight: sums_of(update, weight, noise.clip)  # noqa: E731
-            at_client = tff.tensorflow.computation(fixed, value_type, weight_type)
-
-        @tff.tensorflow.computation(state_type, at_client.type_signature.result)
-        def release(state, sums):
+        def report(state, sums):
             flat = noise.added(state, tf.nest.flatten(sums["values"]), state["clip"])
             result = [s / tf.cast(noise.expected_clients, s.dtype) for s in flat]
-            next_state, measured = noise.next_state(state, sums.get("within"))
-            return next_state, tf.nest.pack_sequence_as(sums["values"], result), measured
+            return tf.nest.pack_sequence_as(sums["values"], result)
 
-        clip_of = tff.tensorflow.computation(lambda state: state["clip"], state_type)
-
-        @tff.federated_computation
-        def initialize():
-            return tff.federated_eval(noise.initial_state(), tff.SERVER)
-
-        @tff.federated_computation(
-            initialize.type_signature.result,
-            tff.FederatedType(value_type, tff.CLIENTS),
-            tff.FederatedType(weight_type, tff.CLIENTS),
-        )
-        def next_fn(state, value, weight):
-            clip = (tff.federated_broadcast(tff.federated_map(clip_of, state)),) if follows else ()
-            sums = tff.federated_sum(tff.federated_map(at_client, (value, weight, *clip)))
-            released = tff.federated_map(release, (state, sums))
-            return tff.templates.MeasuredProcessOutput(released[0], released[1], released[2])
-
-        return tff.templates.AggregationProcess(initialize, next_fn)
+        types = tff.types.to_type(value_type), tff.types.to_type(weight_type)
+        return noised_sum(noise, *types, contribution, report)
 
 
 def contribution(update, weight, clip):

@@ -11,7 +11,7 @@ do not attack the numbers' last bits.
 from __future__ import annotations
 
 import collections
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import attrs
 import numpy as np
@@ -207,3 +207,55 @@ def norms_of(update, whole: bool) -> tf.Tensor:
 def shrinking(norms: tf.Tensor, bound) -> tf.Tensor:
     """Factors that bring norms down to the bound; 0 for one that is infinite."""
     return bound / tf.maximum(norms, bound)
+
+
+def noised_sum(
+    noise: Noise, value_type: tff.Type, weight_type: tff.Type, contribution: Callable, report: Callable
+) -> tff.templates.AggregationProcess:
+    """Clients' contributions are added up, and the server makes the result of the sum with noise.
+
+    Args:
+      noise: the bound and the mechanism; its state is the process's.
+      value_type, weight_type: of a client's update and its weight.
+      contribution: (update, weight, clip) -> OrderedDict of what a client adds, `within` among it, as TensorFlow.
+      report: (state, sums) -> the result, of the value's type, as TensorFlow; it adds the noise.
+    """
+    state_type = noise.initial_state().type_signature.result
+    follows = noise.quantile is not None
+
+    def sums_of(update, weight, clip):
+        sums = contribution(update, weight, clip)
+        if not follows:
+            del sums["within"]
+        return sums
+
+    if follows:
+        at_client = tff.tensorflow.computation(sums_of, value_type, weight_type, state_type["clip"])
+    else:  # all know the bound: nothing to broadcast
+        at_client = tff.tensorflow.computation(
+            lambda update, weight: sums_of(update, weight, tf.constant(noise.clip, tf.float32)), value_type, weight_type
+        )
+    clip_of = tff.tensorflow.computation(lambda state: state["clip"], state_type)
+
+    @tff.tensorflow.computation(state_type, at_client.type_signature.result)
+    def release(state, sums):
+        result = report(state, sums)
+        next_state, measured = noise.next_state(state, sums.get("within"))
+        return next_state, result, measured
+
+    @tff.federated_computation
+    def initialize():
+        return tff.federated_eval(noise.initial_state(), tff.SERVER)
+
+    @tff.federated_computation(
+        initialize.type_signature.result,
+        tff.FederatedType(value_type, tff.CLIENTS),
+        tff.FederatedType(weight_type, tff.CLIENTS),
+    )
+    def next_fn(state, value, weight):
+        clip = (tff.federated_broadcast(tff.federated_map(clip_of, state)),) if follows else ()
+        sums = tff.federated_sum(tff.federated_map(at_client, (value, weight, *clip)))
+        released = tff.federated_map(release, (state, sums))
+        return tff.templates.MeasuredProcessOutput(released[0], released[1], released[2])
+
+    return tff.templates.AggregationProcess(initialize, next_fn)
