@@ -81,7 +81,7 @@ def opened(trained, tmp_path_factory):
 @pytest.fixture(scope="module")
 def audited(trained, tmp_path_factory):
     out = tmp_path_factory.mktemp("report") / "audit"
-    found = tff_re.audit(trained, out, canaries=30, shadows=4, runtime="in-process")
+    found = tff_re.audit(trained, out, canaries=30, shadows=2, runtime="in-process")
     return SimpleNamespace(out=out, found=found, numbers=json.loads((out / "audit.json").read_text("utf-8")))
 
 
@@ -118,7 +118,7 @@ def test_an_update_names_its_clients_words(audited):
 
 def test_a_model_that_learned_by_heart_tells_its_members(audited, opened):
     found = audited.numbers["parts"]["membership"]
-    assert found["members"] > 80 and found["others"] > 50 and found["shadows"] == 4
+    assert found["members"] > 80 and found["others"] > 50 and found["shadows"] == 2
     for attack in ("loss threshold", "shadow models"):
         assert found[attack]["auc_interval"][0] > 0.7, attack
     # The same model before training tells nothing.
@@ -167,19 +167,15 @@ def claimed(noise_multiplier: float, delta: float) -> float:
     return brentq(lambda epsilon: mechanism.get_delta_for_epsilon(epsilon) - delta, 0, 500)
 
 
-@pytest.mark.parametrize("noise", [1.0, 30.0])
-def test_with_noise_the_bound_lies_below_the_claim(opened, noise):
-    """With little noise above zero, with much hardly; without any the private sum hides nothing."""
+def test_with_noise_the_bound_lies_between_zero_and_the_claim(opened):
     delta = 1e-2
-    tried = train_with_canaries(private_run(opened, noise), 30, 1, 0.5, 1.0, lambda text: None)
+    tried = train_with_canaries(private_run(opened, 1.0), 30, 1, 0.5, 1.0, lambda text: None)
     assert len(tried.observed.final) == 30 and tried.dimension > 400
     found = estimates(tried, delta, 0)
     assert len(found) == 2
     for one, _, _ in found.values():
-        assert one.lower < claimed(noise, delta) + (noise > 10) * 0.3  # a bound on chance's own, with 5 %
-        assert one.interval[0] < claimed(noise, delta) + 1
-    best = max(one.lower for one, _, _ in found.values())
-    assert best > 0.2 if noise == 1 else best < 0.3
+        assert one.lower < claimed(1.0, delta) and one.interval[0] < claimed(1.0, delta) + 1
+    assert max(one.lower for one, _, _ in found.values()) > 0.2
     spread = tried.unobserved.final.std() * np.sqrt(tried.dimension)
     assert spread == pytest.approx(1, abs=0.1)  # as random directions have it
 

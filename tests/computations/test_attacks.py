@@ -20,6 +20,8 @@ from tests.computations.test_lazy_mil import READS_ITSELF, T, platform
 from tests.computations.test_robust import contexts, vector, within  # noqa: F401
 from tests.computations.toolbox import client, examples, model_weights, start_weights
 
+pytestmark = pytest.mark.xdist_group("algorithms")
+
 DATA = [examples(n, seed=n) for n in (6, 15, 9, 12)]
 ATTACKERS = (1, 3)
 
@@ -29,9 +31,8 @@ def flagged(clients, attackers=ATTACKERS):
 
 
 @pytest.fixture(scope="module")
-def work(model):
-    entry = algorithms.find("fedavg")
-    return entry.build(model, entry.options(learning_rate=0.5, batch_size=50, local_epochs=1)).client_work
+def work():
+    return build("fedavg").client_work
 
 
 @pytest.fixture(scope="module")
@@ -99,25 +100,23 @@ def test_z_of_little_is_enough():
             attacks.enough(clients, attackers)
 
 
-def test_kinds_that_there_are_not(work, model):
+def test_kinds_that_there_are_not(work):
     with pytest.raises(ValueError, match=r"kind must be one of .*'kick'"):
         attacked(work, "kick")
     with pytest.raises(ValueError, match="attack on data"):
         attacked(work, "backdoor")
     with pytest.raises(CompositionError, match="no triples"):
         attacked(work, "claim_all")
-    entry = algorithms.find("feded")
-    votes = entry.build(model, entry.options(num_server_examples=12, uploads="label")).client_work
     with pytest.raises(CompositionError, match="floating-point"):
-        attacked(votes, "sign_flip")
+        attacked(build("feded", uploads="label").client_work, "sign_flip")
 
 
-# Every algorithm that sends weights, on both runtimes
+# What clients hand over, one algorithm each; on both runtimes where that is most
 
 
-@pytest.mark.parametrize("name", ["fedpap", "scaffold", "moon", "feded"])
+@pytest.mark.parametrize("name", ["fedpap", "scaffold", "feded"])
 def test_an_attacked_algorithm_stays_finite_behind_a_defence(contexts, runtime, name):  # noqa: F811
-    """Attention, client state, a side channel, predictions; without a defence one client stops the training."""
+    """Attention, client state and a side channel, predictions; without a defence one client stops the training."""
     plain = build(name)
     work = attacked(plain.client_work, "nan")
     rule = plain.parts.aggregator if name in ("fedpap", "feded") else GeometricMedianFactory()
@@ -130,14 +129,12 @@ def test_an_attacked_algorithm_stays_finite_behind_a_defence(contexts, runtime, 
         state, _, metrics = play(one, begin(one), range(rounds), clients)
         return vector(state["weights"].trainable), metrics
 
-    results = {}
-    for which, context in contexts.items():
-        with within(context, runtime):
-            results[which], metrics = weights_after(algorithm)
-        assert np.isfinite(results[which]).all()
-        assert [m["aggregator"]["robust/screened"] for m in metrics] == [1, 1]
-    np.testing.assert_allclose(results["in-process"], results["local"], rtol=1e-5, atol=1e-5)
-    assert np.abs(results["local"] - vector(start_weights())).max() > 1e-3
+    result, metrics = weights_after(algorithm)
+    assert np.isfinite(result).all() and np.abs(result - vector(start_weights())).max() > 1e-3
+    assert [m["aggregator"]["robust/screened"] for m in metrics] == [1, 1]
+    if name == "scaffold":
+        with within(contexts["in-process"], runtime):
+            np.testing.assert_allclose(weights_after(algorithm)[0], result, rtol=1e-5, atol=1e-5)
     if name == "fedpap":
         # Without a defence the server's step keeps NaN out by leaving the model as it is.
         stopped, _ = weights_after(recompose(plain, client_work=work))

@@ -41,6 +41,8 @@ from tests.computations.cases import CASES, NUM_AT_SERVER, STEPS, case
 from tests.computations.toolbox import bits, client, examples, start_weights
 from tff_re.runtime.remote.staged_form import ClientResult, kept, staged_form
 
+pytestmark = pytest.mark.xdist_group("algorithms")  # whose builds are shared
+
 every_algorithm = pytest.mark.parametrize("name", NAMES)
 
 # Share all their parts with others: mean, attention; proximal term, PAdam, the library's Adam; every objective;

@@ -106,25 +106,23 @@ def word_model(name, **options):
 
 
 MODELS = {
-    "logistic_regression": ({"embedding_width": 4}, SGD(RATE)),
-    "lstm": ({"embedding_width": 4, "units": 5}, PAdam(0.01, epsilon=1e-3, mu=0.1)),
-    "pcnn": ({"embedding_width": 4, "position_width": 2, "filters": 3, "dropout": 0.0}, SelfAdam(0.01, epsilon=1e-3)),
-    "text_encoder": ({"adapter": AdapterOptions(rank=2)}, PAdam(0.01, epsilon=1e-3, mu=0.1)),
+    "lstm": {"embedding_width": 4, "units": 5},
+    "pcnn": {"embedding_width": 4, "position_width": 2, "filters": 3, "dropout": 0.0},
+    "text_encoder": {"adapter": AdapterOptions(rank=2)},
 }
 
 
 @functools.lru_cache
 def built(name):
-    return word_model(name, **MODELS[name][0])
+    return word_model(name, **MODELS[name])
 
 
 # What does not depend on randomness.
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_without_noise_and_with_a_huge_clip_it_is_training_on_full_batches(name):
-    model, data, weights = built(name)
-    settings = {"optimizer": MODELS[name][1], "local_steps": 3, "batch_size": 6}
+def test_without_noise_and_with_a_huge_clip_it_is_training_on_full_batches():
+    model, data, weights = built("text_encoder")
+    settings = {"optimizer": PAdam(0.01, epsilon=1e-3, mu=0.1), "local_steps": 3, "batch_size": 6}
     plain = trained(model, data, weights, **settings)
     private = trained(model, data, weights, privacy=ExamplePrivacy(HUGE, 0.0), **settings)
     assert max(np.abs(update).max() for update in plain["update"]) > 1e-3

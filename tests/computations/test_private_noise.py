@@ -155,11 +155,12 @@ def test_no_client_moves_the_sum_of_a_mean_more_than_the_clip(clip):
     assert clip * 0.999 < largest_move(sums) <= clip * 1.0001
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["model", "layer"])
-@pytest.mark.parametrize("clip, c", [(0.3, 0.3), (2.0, 0.5), (1.0, 4.0)])
+@pytest.mark.parametrize("clip, c, whole", [(0.3, 0.3, True), (2.0, 0.5, False), (1.0, 4.0, False)])
 def test_no_client_moves_the_sums_of_attention_more_than_their_sensitivity(clip, c, whole):
+    contribution = tf.function(lambda update: private_attention.contribution(update, 1.0, clip, c, whole))
+
     def sums(update):
-        added = private_attention.contribution(update, 1.0, clip, c, whole)
+        added = contribution(update)
         assert abs(float(added["within"])) <= 0.5
         return np.concatenate([*(np.ravel(t.numpy()) for t in added["values"]), added["normaliser"].numpy()])
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from datasets.catalogue import DATA_SETS, split_file
-from tests.bags_for_tests import nyt10_lines, share_all, write_lines
+from tests.bags_for_tests import nyt10_lines, write_lines
 from tests.documents_for_tests import marking_encoder
 from tests.models.encoders_for_tests import chinese_encoder, encoder
 from tests.recipe_data_for_tests import data_folder
@@ -134,12 +134,6 @@ def test_dev_has_rounds_to_choose_from(name):
     recipe = load(name)
     if hasattr(recipe.task.options, "dev_share"):
         assert recipe.training.rounds // recipe.evaluation.every >= 4
-
-
-def test_a_recipe_of_texts_for_an_lstm(runtime, capsys, monkeypatch, tmp_path):
-    """Other tasks and models are taken through the commands in tests/cli, tests/comparison and tests/exporting."""
-    share_all(monkeypatch, runtime)
-    goes_all_the_way("dxy-fedavgs", "local", tmp_path, capsys)
 
 
 @pytest.mark.slow

@@ -183,7 +183,7 @@ def test_a_comparison_tells_rounds_classes_medians_and_what_is_sent_less(runtime
     table = {
         "title": "Tiny",
         "recipe": str(tmp_path / "feded.toml"),
-        "seeds": [0, 1, 2],
+        "seeds": [0, 1],
         "metrics": ["test/accuracy"],
         "targets": {"test/accuracy": 0.1, "test/macro_f1": 1.1},
         "median": True,
@@ -207,7 +207,7 @@ def test_a_comparison_tells_rounds_classes_medians_and_what_is_sent_less(runtime
         assert rows[name]["test/accuracy_rounds_to_0.1"] == ";".join(
             str(outcome.rounds_to("test/accuracy", 0.1)) for outcome in by_seed.values()
         )
-        assert rows[name]["test/macro_f1_rounds_to_1.1"] == ";;"
+        assert rows[name]["test/macro_f1_rounds_to_1.1"] == ";"
     markdown = (tmp_path / "out" / "comparison.md").read_text("utf-8")
     assert "rounds to test/accuracy 0.1" in markdown and "test/accuracy final, median" in markdown
     less = round(int(rows["FedAvg"]["bytes_up"]) / int(rows["FedED"]["bytes_up"]))

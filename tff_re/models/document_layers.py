@@ -17,7 +17,7 @@ from transformers import CONFIG_MAPPING
 from computations.randomness import next_seed, step_seed
 from tff_re.models.document_windows import Windows, cut
 from tff_re.models.frozen_layers import UpperLayers
-from tff_re.models.pretrained import PieceEncoder, positions, stack_of
+from tff_re.models.pretrained import PieceEncoder, positions, stack_of, unconverted
 
 READABLE = ("bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
 """Model types whose attention is softmax(Q K^T / sqrt(d / h)) over the inputs of a layer, and nothing else."""
@@ -103,7 +103,7 @@ class DocumentPieces(PieceEncoder):
     def call(self, inputs, training=None):
         documents = inputs["input_ids"]
         windows = cut(inputs["attention_mask"], self.window, self.overlap)
-        found = self.main(
+        found = unconverted(self.main, self.main.config.model_type)(
             input_ids=tf.where(windows.mask, windows.of_documents(documents), 0),
             attention_mask=tf.cast(windows.mask, tf.int32),
             output_hidden_states=True,
@@ -126,7 +126,7 @@ class LowerDocumentPieces(DocumentPieces):
 
     def call(self, inputs, training=None):
         documents, windows = inputs["input_ids"], cut(inputs["attention_mask"], self.window, self.overlap)
-        states = self.main(
+        states = unconverted(self.main, self.main.config.model_type)(
             input_ids=tf.where(windows.mask, windows.of_documents(documents), 0),
             attention_mask=tf.cast(windows.mask, tf.int32),
             training=False,

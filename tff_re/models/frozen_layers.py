@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from transformers import CONFIG_MAPPING
 
-from tff_re.models.pretrained import PieceEncoder, main_layer, policy, quiet, seed_dropout, stack_of
+from tff_re.models.pretrained import PieceEncoder, main_layer, policy, quiet, seed_dropout, stack_of, unconverted
 
 INFERENCE_BATCH = 64
 """Texts at once where frozen layers run."""
@@ -52,9 +52,10 @@ class UpperLayers(tf.keras.layers.Layer):
         none = [None] * len(self.stack.layer)
         common = {"head_mask": none, "output_attentions": False, "output_hidden_states": False, "return_dict": True}
         common |= more
+        stack = unconverted(self.stack, self._settings["config"]["model_type"])
         if self._is_distilbert:
-            return self.stack(hidden, mask, training=training, **common)
-        return self.stack(
+            return stack(hidden, mask, training=training, **common)
+        return stack(
             hidden,
             attention_mask=(1.0 - mask[:, tf.newaxis, tf.newaxis, :]) * -10000.0,
             encoder_hidden_states=None,
