@@ -404,9 +404,14 @@ def referenced(steps: float, ceilings: dict[int, float], **values) -> dict[int, 
     }
 
 
+def plain(seed):
+    """In place of a recipe: one of which nothing has to be said."""
+    return SimpleNamespace(notes=())
+
+
 def reported(made, out, **changes):
     """The rows of the table's CSV by name, and comparison.md."""
-    entries = tuple(Entry(name, None) for name in made)
+    entries = tuple(Entry(name, plain) for name in made)
     suite = Suite(title="Tiny", command="compare", seeds=(0, 1), metrics=("test/accuracy",), entries=entries, **changes)
     write_report(suite, made, out)
     with open(out / "comparison.csv", newline="", encoding="utf-8") as file:
@@ -433,7 +438,7 @@ def test_entries_on_different_data_have_a_row_each(tmp_path):
 def test_final_values_are_drawn_over_a_setting(tmp_path, monkeypatch):
     made = {name: referenced(1.0, {0: 0.7, 1: 0.7}) for name in ("A, 1", "A, 2", "B")}
     made["A, 2"] = {s: Outcome([{"round": 1.0, "test/accuracy": 0.5 + 0.2 * s}], 1.0, 1, 1) for s in (0, 1)}
-    entries = (Entry("A, 1", None, line="A", at="1"), Entry("A, 2", None, line="A", at="2"), Entry("B", None))
+    entries = (Entry("A, 1", plain, line="A", at="1"), Entry("A, 2", plain, line="A", at="2"), Entry("B", plain))
     suite = Suite(title="T", command="c", seeds=(0, 1), metrics=("test/accuracy",), entries=entries, over="epsilon")
     drawn = []
     monkeypatch.setattr(report, "over_values", lambda path, lines, *labels: drawn.append((lines, labels)) or [path])

@@ -133,7 +133,6 @@ def test_traffic_is_one_model_and_little_more(name):
     assert size <= traffic.down < limit
 
 
-@every_algorithm
 def privacy_table():
     """The rows of docs/privacy.md: (names, whether clients are protected, whether examples are)."""
     text = (pathlib.Path(__file__).parents[2] / "docs" / "privacy.md").read_text("utf-8")
@@ -166,6 +165,7 @@ def test_the_page_on_privacy_says_what_leaves_and_what_is_covered(row):
             privatised(build(name), options, expected_clients=2, noise_multiplier=1.0)
 
 
+@every_algorithm
 def test_groups_of_clients_can_be_computed_apart(name):
     algorithm = build(name)
     form = staged_form(native_form(algorithm.next))
