@@ -231,11 +231,11 @@ def noised_sum(
 
     if follows:
         at_client = tff.tensorflow.computation(sums_of, value_type, weight_type, state_type["clip"])
+        clip_of = tff.tensorflow.computation(lambda state: state["clip"], state_type)
     else:  # all know the bound: nothing to broadcast
         at_client = tff.tensorflow.computation(
             lambda update, weight: sums_of(update, weight, tf.constant(noise.clip, tf.float32)), value_type, weight_type
         )
-    clip_of = tff.tensorflow.computation(lambda state: state["clip"], state_type)
 
     @tff.tensorflow.computation(state_type, at_client.type_signature.result)
     def release(state, sums):

@@ -118,8 +118,7 @@ def _without_metrics(work: ClientWork) -> ClientWork:
     @tff.federated_computation(work.next.type_signature.parameter)
     def next_round(inputs):
         output = work.next(**{name: inputs[name] for name in work.inputs})
-        names = [name for name, _ in tff.structure.to_elements(work.next.type_signature.result)]
-        kept = [(name, output[name]) for name in names if name != "metrics"]
+        kept = [(name, output[name]) for name in work.outputs if name != "metrics"]
         return collections.OrderedDict(kept, metrics=tff.federated_value((), tff.SERVER))
 
     return dataclasses.replace(work, next=next_round)

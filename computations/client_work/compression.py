@@ -38,7 +38,7 @@ def with_lossy_updates(work: ClientWork, code: Code) -> ClientWork:
     @tff.federated_computation(work.next.type_signature.parameter)
     def next_round(inputs):
         output = work.next(inputs)
-        result = collections.OrderedDict((name, output[name]) for name in _names(work))
+        result = collections.OrderedDict((name, output[name]) for name in work.outputs)
         result["update"] = tff.federated_map(lossy, (output["update"], inputs["clients"]["seed"]))
         return result
 
@@ -107,10 +107,6 @@ def with_error_feedback(work: ClientWork, code: Code) -> ClientWork:
     return dataclasses.replace(
         work, next=next_round, client_state_type=state_type, initial_client_state=initial_client_state
     )
-
-
-def _names(work: ClientWork) -> list[str]:
-    return [name for name, _ in tff.structure.to_elements(work.next.type_signature.result)]
 
 
 def _entries(state_type: tff.Type) -> list[tuple[str, tff.Type]]:

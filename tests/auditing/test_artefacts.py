@@ -33,7 +33,7 @@ def test_pieces_of_texts():
 
 def test_planted_text_is_found_wherever_it_lies(tmp_path):
     (tmp_path / "run.log").write_text(f"INFO trained on {CHINESE[2:12]}\nnothing\n{ENGLISH[5:45]}", "utf-8")
-    (tmp_path / "a.json").write_text(json.dumps({"text": CHINESE}), "utf-8")  # \\uXXXX
+    (tmp_path / "a.json").write_text(json.dumps({"text": CHINESE}), "utf-8")  # escaped
     (tmp_path / "b.csv.gz").write_bytes(gzip.compress(f"1,{CHINESE}\n".encode()))
     with zipfile.ZipFile(tmp_path / "m.keras", "w") as archive:
         archive.writestr("metadata", json.dumps({"note": CHINESE}, ensure_ascii=False))
@@ -72,3 +72,15 @@ def test_a_folder_that_is_left_out_and_damaged_files(tmp_path):
     assert number == 1 and not unread
     assert {(one.file, one.kind) for one in found} == {("broken.gz", "raw text")}
     assert list(texts_in("头晕".encode())) == ["头晕"]
+
+
+def test_a_zip_file_with_damaged_contents_is_listed(tmp_path):
+    """Its directory is whole, what was deflated is not."""
+    path = tmp_path / "model.keras"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.json", "a" * 1000 + CHINESE)
+    data = bytearray(path.read_bytes())
+    start = 30 + len("a.json")  # behind the local header
+    data[start : start + 8] = b"\xff" * 8
+    path.write_bytes(data)
+    assert search(tmp_path, NEEDLES) == ([], 1, ["model.keras"])

@@ -119,7 +119,7 @@ def _words_in(line: str, words: frozenset[str]) -> Iterator[str]:
 
 def texts_in(data: bytes) -> Iterator[str]:
     """The text of a file: of zip and gzip files their contents, of binary ones their printable parts; JSON's escapes
-    (\\uXXXX) as characters."""
+    as characters."""
     if data[:2] == b"\x1f\x8b":
         try:
             yield from texts_in(gzip.decompress(data))
@@ -177,7 +177,7 @@ def search(folder: Path, needles: Needles, *, leave_out: Path | None = None) -> 
                 own, other = count_in(text, needles)
                 occurrences.update(own)
                 different.update(other)
-        except (zipfile.BadZipFile, NotImplementedError, RuntimeError):  # damaged, or encrypted
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):  # damaged, or encrypted
             unread.append(name)
         found += [Held(name, kind, occurrences[kind], different[kind]) for kind in KINDS if occurrences[kind]]
     return found, number, unread

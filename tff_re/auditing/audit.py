@@ -86,17 +86,16 @@ def audit_run(
         seed = run.experiment.recipe.seed if seed is None else seed
         with permissions(), writing(out):
             make_private_folder(out)
+            audits = {
+                "words": lambda: audit_updates(run, seed, out, on_step),
+                "membership": lambda: audit_membership(run, seed, shadows, out, on_step),
+                "canaries": lambda: audit_canaries(run, seed, canaries, out, on_step),
+                "artefacts": lambda: audit_artefacts(run, path, out, on_step),
+            }
             sections = {}
-            for part in PARTS:
-                if part not in parts:
-                    continue
+            for part in filter(parts.__contains__, PARTS):
                 on_step(f"part: {part}")
-                sections[part] = {
-                    "words": lambda: audit_updates(run, seed, out, on_step),
-                    "membership": lambda: audit_membership(run, seed, shadows, out, on_step),
-                    "canaries": lambda: audit_canaries(run, seed, canaries, out, on_step),
-                    "artefacts": lambda: audit_artefacts(run, path, out, on_step),
-                }[part]()
+                sections[part] = audits[part]()
             files = write_report(out, _audited(run, parts, seed), sections)
     return Audit(sections, files)
 
