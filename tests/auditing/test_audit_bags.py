@@ -11,6 +11,7 @@ from tff_re.tasks.data_paths import DataPaths
 pytestmark = pytest.mark.xdist_group("bags")
 
 
+@pytest.mark.slow
 def test_a_pcnn_names_its_words_and_bags_have_no_members(runtime, monkeypatch, tmp_path):
     share_all(monkeypatch, runtime)
     run = trained(runtime, "mil_none")

@@ -101,6 +101,7 @@ def test_methods_train_on_what_their_models_say(cases, runs):
             assert [one.shares["mil_one"] for one in own] == most_probable(own, "mil_one")
 
 
+@pytest.mark.slow
 def test_made_up_sentences_tell_whether_they_state_their_fact(runtime):
     """On a run of Lazy MIL's control, which selects what Lazy MIL does."""
     from datasets.bags.planted import planted
@@ -171,6 +172,7 @@ def test_the_command_for_a_pair(runs, capsys):
         refusal(command(capsys, "cases", runs["mil_one"].folder, "--pair", pair), f"--pair {pair}: must be two ident")
 
 
+@pytest.mark.slow
 def test_runs_that_do_not_belong_together(runs, runtime, capsys, tmp_path):
     table = {**runs["mil_none"].table, "training": {"rounds": 1, "client_fraction": 0.67}}
     train_table(table, tmp_path / "seed1", runtime, seed=1, details=False)

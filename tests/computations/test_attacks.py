@@ -190,6 +190,7 @@ def test_a_trigger_that_does_not_fit(trigger, message):
         attacks.poisoned(one, WORD, share=0.0)
 
 
+@pytest.mark.slow
 def test_a_scaled_backdoor_takes_the_mean_and_not_the_geometric_median(model):
     """Model replacement: the trigger is a large third number; success is the accuracy on triggered test examples."""
     trigger = Trigger("x", (4.0,), target=2, place=2)

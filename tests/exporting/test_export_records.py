@@ -253,6 +253,7 @@ def test_every_pooling(pooling):
     np.testing.assert_allclose(load_export(folder).scores(corpus), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_frozen_layers_stand_before_the_bags_model():
     corpus = load_unlabelled_bags("nyt10", BAGS)
     scores = load_export(export_of("bags of frozen layers")).scores(corpus)

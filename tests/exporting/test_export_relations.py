@@ -153,7 +153,7 @@ def test_one_format_alone(tmp_path):
     assert load_export(folder).predict(["a"])
 
 
-@pytest.mark.parametrize("kind", [PIECES, BLIND])
+@pytest.mark.parametrize("kind", [PIECES, pytest.param(BLIND, marks=pytest.mark.slow)])
 def test_the_card_works_as_it_stands(kind):
     printed = printed_by_the_card(export_of(kind))
     assert len(printed) == 2 and printed[0][0] == printed[1][0] in LABELS
@@ -201,6 +201,7 @@ def test_a_tokenizer_that_the_graph_cannot_be_is_refused(tmp_path):
         export_model(tmp_path / "export", **given)
 
 
+@pytest.mark.slow
 def test_another_encoding_than_the_graphs_is_found(tmp_path, monkeypatch):
     real = RelationEncoding.encode
 

@@ -190,7 +190,8 @@ def test_a_is_drawn_by_the_seed(corpus):
     assert lora[0] == lora[1] and not np.array_equal(lora[0].fixed.start[0], lora[1].fixed.start[0])
 
 
-@pytest.mark.parametrize("kind", ["lora", *(pytest.param(k, marks=pytest.mark.slow) for k in ("ffa_lora", "bitfit"))])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ADAPTERS)
 def test_a_run_goes_on_where_it_was_broken_off(kind, corpus, run, in_process, builder, tmp_path):
     through = run.result
     if kind != "lora":

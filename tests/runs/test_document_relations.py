@@ -131,6 +131,7 @@ def test_the_commands_of_a_run(runtime, capsys):
     assert typed.code == 0 and typed.err == "" and HIDDEN not in typed.out and "f1_worst" in typed.out
 
 
+@pytest.mark.slow
 def test_a_run_that_was_broken_off_comes_to_the_same(runtime, tmp_path):
     """Bit for bit, with the client states of the contrast, dropout and the chosen round."""
     wanted, folder = trained(runtime), tmp_path / "run"

@@ -239,6 +239,7 @@ def test_the_card_and_the_export_say_what_was_spent(stopped, capsys):
 # Comparisons
 
 
+@pytest.mark.slow
 def test_a_comparison_has_a_column_of_epsilon(in_process, tmp_path):
     paths = []
     for name, privacy in (("plain", None), ("noised", {"clip": 0.5, "noise_multiplier": Z, "delta": DELTA})):
