@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import tensorflow as tf
+from tensorflow.python.ops.parallel_for.pfor import RegisterPFor, wrap
 
 
 @tf.keras.utils.register_keras_serializable("tff_re")
 class SequenceLSTM(tf.keras.layers.Layer):
     """[B, T, d] -> the states at all steps, [T, B, units]; weights, gates and initialisers are tf.keras.layers.LSTM's.
 
-    Keras' layer multiplies by the kernel in every step and lets TensorFlow differentiate the loop, which keeps and
-    sums a weight gradient per step. Here all steps' inputs are multiplied at once, and the backward loop carries the
-    two states' gradients alone: the weights' gradients are one product each behind it. No mask: sequences are padded on
-    the right, and what lies behind a sentence's end does not reach its last state.
+    Keras' layer lets TensorFlow differentiate a loop over the steps, which keeps and sums a weight gradient per step.
+    Here the states come from TensorFlow's fused kernel, and the backward loop carries the two states' gradients alone:
+    the weights' gradients are one product each behind it. No mask: sequences are padded on the right, and what lies
+    behind a sentence's end does not reach its last state.
     """
 
     def __init__(self, units: int, **kwargs):
@@ -33,6 +34,33 @@ class SequenceLSTM(tf.keras.layers.Layer):
         return {**super().get_config(), "units": self.units}
 
 
+@RegisterPFor("BlockLSTMV2")
+def _side_by_side(given):
+    """The fused kernel where a graph computes examples side by side: they are one batch of it."""
+    steps, (x, stacked) = given.unstacked_input(0), given.input(1)[:2]
+    if not stacked:
+        x = tf.broadcast_to(x[tf.newaxis], tf.concat([[given.pfor.loop_len_vector[0]], tf.shape(x)], 0))
+    count, _, batch, width = tf.unstack(tf.shape(x))
+
+    def of_all(place):
+        start, stacked = given.input(place)[:2]
+        shape = [count * batch, start.shape[-1]]
+        return tf.reshape(start, shape) if stacked else tf.reshape(tf.tile(start, [count, 1]), shape)
+
+    found = tf.raw_ops.BlockLSTMV2(
+        seq_len_max=steps,
+        x=tf.reshape(tf.transpose(x, [1, 0, 2, 3]), [-1, count * batch, width]),
+        cs_prev=of_all(2),
+        h_prev=of_all(3),
+        **{name: given.unstacked_input(4 + i) for i, name in enumerate(("w", "wci", "wcf", "wco", "b"))},
+        cell_clip=given.get_attr("cell_clip"),
+        use_peephole=given.get_attr("use_peephole"),
+    )
+    units = found.h.shape[-1]
+    apart = [tf.transpose(tf.reshape(values, [-1, count, batch, units]), [1, 0, 2, 3]) for values in found]
+    return [wrap(values, True) for values in apart]
+
+
 def _unit_forget_bias(shape, dtype=None):
     units = shape[0] // 4
     return tf.concat([tf.zeros([units], dtype), tf.ones([units], dtype), tf.zeros([2 * units], dtype)], 0)
@@ -51,65 +79,63 @@ def lstm_states(x, kernel, recurrent, bias):
     """
     units, width = recurrent.shape[0], kernel.shape[0]
     batch, steps = tf.shape(x)[0], tf.shape(x)[1]
-    flat_x = tf.reshape(tf.transpose(x, [1, 0, 2]), [-1, width])
-    projected = tf.reshape(tf.matmul(flat_x, kernel) + bias, [steps, batch, 4 * units])
-    # tanh(z) = 2 sigmoid(2z) - 1: with the candidate's part doubled, one sigmoid serves all four gates of a step.
-    double = tf.concat([tf.ones([2 * units]), 2 * tf.ones([units]), tf.ones([units])], 0)
-    projected, doubled_recurrent = projected * double, recurrent * double
-    zero = tf.zeros([batch, units], x.dtype)
-    gates, cells, states = _forward(projected, doubled_recurrent, zero, steps)
+    x = tf.transpose(x, [1, 0, 2])
+    zero, none = tf.zeros([batch, units], x.dtype), tf.zeros([units], x.dtype)
+    i, cells, f, o, g, squashed, states = tf.raw_ops.BlockLSTMV2(
+        seq_len_max=tf.cast(steps, tf.int64),
+        x=x,
+        cs_prev=zero,
+        h_prev=zero,
+        w=tf.concat([kernel, recurrent], 0),
+        wci=none,
+        wcf=none,
+        wco=none,
+        b=bias,
+        cell_clip=0.0,
+    )
 
     def gradient(upstream):
-        i, f, s, o = tf.split(gates, 4, axis=-1)
-        g = 2 * s - 1
         previous_cells = tf.concat([zero[tf.newaxis], cells[:-1]], 0)
         previous_states = tf.concat([zero[tf.newaxis], states[:-1]], 0)
-        squashed = tf.tanh(cells)
-        through_output = o * (1 - tf.square(squashed))
         # What a step multiplies the cell's gradient (first three parts) and the state's (the last) with.
         factors = tf.concat(
             [g * i * (1 - i), previous_cells * f * (1 - f), i * (1 - tf.square(g)), squashed * o * (1 - o)], -1
         )
-        pre = _backward(upstream, through_output, f, factors, recurrent, zero, steps)
+        pre = _backward(upstream, o * (1 - tf.square(squashed)), f, factors, recurrent, zero, steps)
         flat = tf.reshape(pre, [-1, 4 * units])
         d_x = tf.transpose(tf.reshape(tf.matmul(flat, kernel, transpose_b=True), [steps, batch, width]), [1, 0, 2])
-        d_kernel = tf.matmul(flat_x, flat, transpose_a=True)
+        d_kernel = tf.matmul(tf.reshape(x, [-1, width]), flat, transpose_a=True)
         d_recurrent = tf.matmul(tf.reshape(previous_states, [-1, units]), flat, transpose_a=True)
         return d_x, d_kernel, d_recurrent, tf.reduce_sum(flat, 0)
 
     return states, gradient
 
 
-def _forward(projected, recurrent, zero, steps):
-    """(gates [T, B, 4u], cells [T, B, u], states [T, B, u])."""
-
-    def step(t, state, cell, gates, cells, states):
-        gate = tf.sigmoid(projected[t] + tf.matmul(state, recurrent))
-        i, f, s, o = tf.split(gate, 4, axis=-1)
-        cell = f * cell + i * (2 * s - 1)
-        state = o * tf.tanh(cell)
-        return t + 1, state, cell, gates.write(t, gate), cells.write(t, cell), states.write(t, state)
-
-    arrays = [
-        tf.TensorArray(zero.dtype, size=steps, element_shape=[None, w])
-        for w in (projected.shape[-1], *[zero.shape[-1]] * 2)
-    ]
-    *_, gates, cells, states = tf.while_loop(
-        lambda t, *_: t < steps, step, (0, zero, zero, *arrays), maximum_iterations=steps
-    )
-    return gates.stack(), cells.stack(), states.stack()
+UNROLLED = 5
+"""Steps in one turn of the backward loop: what the loop itself costs is paid once for them."""
 
 
 def _backward(upstream, through_output, forget, factors, recurrent, zero, steps):
     """Gradients of the gates' inputs, [T, B, 4u]."""
+    turns, batch = -(-steps // UNROLLED), tf.shape(zero)[0]
+    recurrent = tf.transpose(recurrent)
 
-    def step(t, d_state, d_cell, pre):
-        d_state = d_state + upstream[t]
-        d_cell = d_cell + d_state * through_output[t]
-        d_pre = tf.concat([d_cell, d_cell, d_cell, d_state], -1) * factors[t]
-        pre = pre.write(t, d_pre)
-        return t - 1, tf.matmul(d_pre, recurrent, transpose_b=True), d_cell * forget[t], pre
+    def in_turns(values):
+        """[T, B, n] -> [turns, UNROLLED, B, n]; steps behind the end are zeros and add nothing."""
+        padded = tf.pad(values, [[0, turns * UNROLLED - steps], [0, 0], [0, 0]])
+        return tf.reshape(padded, [turns, UNROLLED, batch, values.shape[2]])
 
-    pre = tf.TensorArray(zero.dtype, size=steps, element_shape=[None, factors.shape[-1]])
-    *_, pre = tf.while_loop(lambda t, *_: t >= 0, step, (steps - 1, zero, zero, pre), maximum_iterations=steps)
-    return pre.stack()
+    given = [in_turns(values) for values in (upstream, through_output, forget, factors)]
+
+    def turn(t, d_state, d_cell, pre):
+        own, found = [tf.unstack(tf.gather(values, t), UNROLLED) for values in given], []
+        for d_output, through, kept, factor in reversed(list(zip(*own, strict=True))):
+            d_state = d_state + d_output
+            d_cell = d_cell + d_state * through
+            found.append(tf.concat([d_cell, d_cell, d_cell, d_state], -1) * factor)
+            d_state, d_cell = tf.matmul(found[-1], recurrent), d_cell * kept
+        return t - 1, d_state, d_cell, pre.write(t, tf.stack(found[::-1]))
+
+    pre = tf.TensorArray(zero.dtype, size=turns, element_shape=[UNROLLED, None, factors.shape[-1]])
+    *_, pre = tf.while_loop(lambda t, *_: t >= 0, turn, (turns - 1, zero, zero, pre), maximum_iterations=turns)
+    return tf.reshape(pre.stack(), [turns * UNROLLED, batch, factors.shape[-1]])[:steps]
