@@ -157,8 +157,28 @@ class Recipe:
     def notes(self) -> tuple[str, ...]:
         """What every output of a run says of the optional tables."""
         own = () if self.aggregation is None else self.aggregation.notes()
-        failing = () if self.failures is None else self.failures.notes()
-        return (*own, *failing)
+        return (*own, *self.notes_of_failures)
+
+    @property
+    def notes_of_failures(self) -> tuple[str, ...]:
+        """What is said of clients that are lost, and of what privacy counts then."""
+        said = () if self.failures is None else self.failures.notes()
+        if self.privacy is None or not self.is_unreliable:
+            return said
+        counts = "privacy counts every client that was asked, in each attempt, also where its answer was lost"
+        if self.privacy.unit == "client":
+            counts = (
+                "privacy counts all clients that may be asked in the attempts of a round; lost ones add zeros to a sum "
+                "that is divided by the number expected, and who was lost is not recorded"
+            )
+        return (*said, counts)
+
+    @property
+    def is_unreliable(self) -> bool:
+        """Whether the recipe says anything of clients that are lost or not needed, so that a run records them."""
+        training = self.training
+        asks_more = training.over_sampling > 1 or training.min_clients or training.tolerated_failures is not None
+        return self.failures is not None or bool(asks_more)
 
     def to_toml(self) -> str:
         """The resolved recipe as a recipe file."""

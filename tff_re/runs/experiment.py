@@ -27,7 +27,7 @@ from computations.traffic import Traffic, round_traffic
 from tff_re import tasks
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
-from tff_re.runs.failures import privacy_note, require_possible, require_stages
+from tff_re.runs.failures import require_possible, require_stages
 from tff_re.runs.privacy import accounting_of, form_of, refusals, with_private_clients, with_private_examples
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.data_paths import DataPaths
@@ -74,7 +74,7 @@ class Experiment:
     @property
     def notes(self) -> tuple[str, ...]:
         """For readers of the results: of the data, and of what is done to the clients' updates."""
-        return (*self.prepared.notes, *self.recipe.notes, *privacy_note(self.recipe))
+        return (*self.prepared.notes, *self.recipe.notes)
 
 
 @dataclass

@@ -96,7 +96,7 @@ class Participation:
         self._expected = per_round / len(ids)
         self._shares = {} if recipe.failures is None else recipe.failures.shares
         # Amplification by sampling holds only where nobody knows who was asked.
-        self.is_recorded = is_unreliable(recipe) and (recipe.privacy is None or recipe.privacy.unit != "client")
+        self.is_recorded = recipe.is_unreliable and (recipe.privacy is None or recipe.privacy.unit != "client")
 
     def attempts(self, round_num: int) -> Iterator[Attempt]:
         """The tries of a round, in order; not whether one of them is enough."""
@@ -216,13 +216,6 @@ class Participation:
         )
 
 
-def is_unreliable(recipe: Recipe) -> bool:
-    """Whether the recipe says anything about clients that are lost or not needed, so that a run records them."""
-    training = recipe.training
-    asks_more = training.over_sampling > 1 or training.min_clients or training.tolerated_failures is not None
-    return recipe.failures is not None or bool(asks_more)
-
-
 def asked_at_once(training, per_round: int) -> int:
     """How many clients are asked at once so that so many answers count."""
     return math.ceil(training.over_sampling * per_round - 1e-9)
@@ -289,18 +282,6 @@ def require_stages(recipe: Recipe, algorithm: FederatedAlgorithm) -> None:
             f"{recipe.source}: failures.between_stages needs rounds of several stages, and those of "
             f"{recipe.algorithm.name} have one; use failures.crash_after_update"
         )
-
-
-def privacy_note(recipe: Recipe) -> tuple[str, ...]:
-    """What a run with [privacy] says of clients that are lost."""
-    if recipe.privacy is None or not is_unreliable(recipe):
-        return ()
-    if recipe.privacy.unit == "client":
-        return (
-            "privacy counts every client that may be asked in a round, in all its attempts; lost clients add zeros to "
-            "a sum that is divided by the number expected, and who was lost is not recorded",
-        )
-    return ("privacy counts every client that was asked, in each attempt, also where its answer was lost",)
 
 
 def _non_finite(output) -> float:
