@@ -27,7 +27,7 @@ from computations.traffic import Traffic, round_traffic
 from tff_re import tasks
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
-from tff_re.runs.failures import require_possible, require_stages
+from tff_re.runs.failures import require_fitting, require_possible
 from tff_re.runs.privacy import accounting_of, form_of, refusals, with_private_clients, with_private_examples
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.data_paths import DataPaths
@@ -137,7 +137,7 @@ class ExperimentBuilder:
             self._computations[key] = (algorithm, evaluation, traffic, scoring, selection)
         algorithm, *of_model = self._computations[key]
         _require_room(recipe, algorithm, prepared, most)
-        require_stages(recipe, algorithm)
+        require_fitting(recipe, algorithm)
         return Experiment(recipe, prepared, model, algorithm, sampled, *of_model, accounting)
 
     def _accounting(self, recipe: Recipe, prepared: Prepared, sampled: int) -> Accounting | None:
