@@ -191,6 +191,8 @@ class Execution:
             # Not returned: the thread that ran this would hold on to it.
             self._brought[client] = [summed.value(scope) for summed in one.sums]
         except ComputationFailed as error:
+            if error.client is not None:  # another one's, which cancelled this one
+                raise
             message = f"client {client + 1} of {self.num_clients}: {error}"
             named = ComputationFailed(message, code=error.code, client=client)
             self.cancelled.cancel(named)  # the others need not go on
