@@ -119,6 +119,20 @@ class FederatedAlgorithm:
             lambda state, weights: collections.OrderedDict(state, weights=weights), state_type, state_type.weights
         )
 
+    @cached_property
+    def not_finite(self) -> tff.Computation:
+        """(what `next` takes -> float32@CLIENTS): 1 for a client whose update in the round is not finite, else 0."""
+
+        @tff.federated_computation(self.next.type_signature.parameter)
+        def of_round(inputs):
+            state, work = inputs["state"], self.client_work
+            sent = self.parts.distributor.next(state["distributor"], state["weights"])
+            computed = {"state": state["client_work"], "weights": sent.result, "server_weights": state["weights"]}
+            given = {name: computed[name] if name in computed else inputs[name] for name in work.inputs}
+            return work.next(**given)["not_finite"]
+
+        return of_round
+
 
 def compose(
     model: LocalModel,

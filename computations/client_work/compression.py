@@ -97,8 +97,9 @@ def with_error_feedback(work: ClientWork, code: Code) -> ClientWork:
             state = tff.federated_map(alone, sent["residual"])
         else:
             state = tff.federated_map(join, (output["client_state"], sent["residual"]))
-        result = collections.OrderedDict(state=output["state"], update=sent["update"], weight=output["weight"])
-        return collections.OrderedDict(result, client_state=state, metrics=output["metrics"])
+        result = collections.OrderedDict((name, output[name]) for name in work.outputs)
+        result |= {"update": sent["update"], "client_state": state}
+        return result
 
     def initial_client_state(examples, *seed):
         own = None if own_type is None else work.initial_client_state(examples, *seed)

@@ -74,9 +74,10 @@ class ClientWork:
     Attributes:
       initialize: (weights@SERVER -> state@SERVER).
       next: (<state=@SERVER, weights=@CLIENTS, clients=@CLIENTS[, client_state=@CLIENTS][, server=@SERVER]> ->
-        <state=@SERVER, update=@CLIENTS, weight=float32@CLIENTS[, client_state=@CLIENTS], metrics=@SERVER>), one struct
-        of inputs; `clients` and `server` are <examples=E, seed=int32[2]>. A client of weight zero does not count. An
-        input `server_weights`, if there is one, gets the global weights at the server.
+        <state=@SERVER, update=@CLIENTS, weight=float32@CLIENTS, not_finite=float32@CLIENTS[, client_state=@CLIENTS],
+        metrics=@SERVER>), one struct of inputs; `clients` and `server` are <examples=E, seed=int32[2]>. A client of
+        weight zero does not count; `not_finite` is 1 where that is because of a value that is not finite. An input
+        `server_weights`, if there is one, gets the global weights at the server.
       client_state_type: type of what a client keeps between rounds, or None.
       initial_client_state: (a client's examples, the run's seed) -> NumPy value of `client_state_type` for a client
         that was not trained yet.
@@ -255,6 +256,7 @@ def build_local_training(
 
             new_state = _join(tff.federated_map(update_shared, (new_state, sent.result, totals)), sent.state)
         result = collections.OrderedDict(state=new_state, update=trained["update"], weight=trained["weight"])
+        result["not_finite"] = trained["statistics"]["non_finite"]
         if client_state_type is not None:
             result["client_state"] = trained["client_state"]
         result["metrics"] = tff.federated_map(to_metrics, totals)

@@ -11,7 +11,7 @@ import tensorflow_federated as tff
 from computations.aggregators import has_noise, with_noise_seed
 from computations.federated_algorithm import FederatedAlgorithm
 from tff_re.runs.experiment import Experiment
-from tff_re.runs.training import client_seed, sample_clients
+from tff_re.runs.training import client_seed, participation
 
 
 def no_weights_sent(algorithm: FederatedAlgorithm) -> str | None:
@@ -58,11 +58,10 @@ def change_of_round(
 def round_clients(
     experiment: Experiment, ids: Sequence[str], examples: Sequence, round_num: int, seed: int
 ) -> tuple[list[int], list[collections.OrderedDict]]:
-    """(indices, clients' values) of those that the run's sampling draws for a round."""
-    sampling = experiment.recipe.training.sampling
-    chosen = sample_clients(seed, round_num, len(ids), experiment.clients_per_round, sampling)
+    """(indices, clients' values) of those that the run's sampling draws for a round and whose answers count."""
+    chosen = participation(experiment, seed, ids).counted(round_num)
     clients = [collections.OrderedDict(examples=examples[i], seed=client_seed(seed, round_num, ids[i])) for i in chosen]
-    return list(map(int, chosen)), clients
+    return chosen, clients
 
 
 def first_client_state(experiment: Experiment, examples, seed: int) -> tuple:

@@ -202,12 +202,14 @@ def _training(experiment: Experiment) -> dict[str, Any]:
         name: value if isinstance(value, str) else json.dumps(_without_folders(value), ensure_ascii=False)
         for name, value in options.items()
     }
-    return {"clients in a round": sampled, **shown}
+    lost = {"clients that were lost": "; ".join(recipe.notes_of_failures)} if recipe.notes_of_failures else {}
+    return {"clients in a round": sampled, **lost, **shown}
 
 
 def _privacy(recipe: Recipe, private: Mapping[str, Any] | None) -> list[str]:
     lines = ["trained by simulation: all clients' data were on one machine; in a deployment, texts stay at the clients"]
-    secure = "; ".join(recipe.notes) if recipe.notes else "the recipe sets none"
+    changed = () if recipe.aggregation is None else recipe.aggregation.notes()
+    secure = "; ".join(changed) or "the recipe sets none"
     if private is None:
         lines.append(f"no differential privacy and no secure aggregation: {secure}")
     else:

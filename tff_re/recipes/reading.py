@@ -16,7 +16,7 @@ from attrs.validators import and_, ge, gt, le, optional
 
 from tff_re.errors import UserError, nearest
 from tff_re.recipes.metric_names import require_known
-from tff_re.settings import Choice, structure, to_table
+from tff_re.settings import SHARE, Choice, structure, to_table
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -44,6 +44,13 @@ class TrainingOptions:
     client_fraction: in place of clients_per_round, the share (C) of these clients, rounded, at least one; 1 is all.
     sampling: `fixed`: exactly so many clients a round; `poisson`: every client takes part with the same probability,
       independently, so that the expected number is that. Such a round may have no client; privacy counts less for it.
+    over_sampling: with `fixed` sampling this many times as many clients are asked, rounded up; the answers of the
+      first clients_per_round to come count.
+    min_clients: a round that fewer answers count in is repeated with other clients, as far as there are any.
+    attempts: the times that a round is tried until min_clients answer; then the run ends.
+    tolerated_failures: clients of a round whose computation may fail, by an error or by an update that is not finite.
+      They cost their updates; with more of them the run ends. Not set: an error ends the run, and updates that are not
+      finite cost themselves alone, as long as one is finite.
     checkpoint_every: rounds between checkpoints; a resumed run repeats at most so many.
     """
 
@@ -51,7 +58,64 @@ class TrainingOptions:
     clients_per_round: int = attrs.field(default=10, validator=ge(1))
     client_fraction: float | None = attrs.field(default=None, validator=optional(and_(gt(0), le(1))))
     sampling: Literal["fixed", "poisson"] = "fixed"
+    over_sampling: float = attrs.field(default=1.0, validator=and_(ge(1), le(1000)))
+    min_clients: int = attrs.field(default=0, validator=ge(0))
+    attempts: int = attrs.field(default=3, validator=and_(ge(1), le(1000)))
+    tolerated_failures: int | None = attrs.field(default=None, validator=optional(ge(0)))
     checkpoint_every: int = attrs.field(default=10, validator=ge(1))
+
+    def __attrs_post_init__(self):
+        if self.over_sampling > 1 and self.sampling != "fixed":
+            raise ValueError("over_sampling needs sampling = 'fixed'")
+        if self.attempts != attrs.fields(type(self)).attempts.default and not self.min_clients:
+            raise ValueError("attempts needs min_clients of at least 1")
+
+
+@attrs.frozen(kw_only=True)
+class FailureOptions:
+    """In simulation alone. What becomes of a client that is asked is drawn from the run's seed, the round and the
+    client; a client that is lost counts for nothing in the round, and keeps what it had before. The shares are of the
+    clients that are asked; together they are at most 1.
+
+    Attributes:
+      dropout: the share that never answers.
+      late: the share that answers after the deadline.
+      crash_after_update: the share that trains, and is gone before its answer arrives.
+      between_stages: the share that is lost between two stages of the round, which is then computed anew without them.
+        Only for algorithms whose rounds have several stages, such as attention's.
+    """
+
+    dropout: float = attrs.field(default=0.0, validator=SHARE)
+    late: float = attrs.field(default=0.0, validator=SHARE)
+    crash_after_update: float = attrs.field(default=0.0, validator=SHARE)
+    between_stages: float = attrs.field(default=0.0, validator=SHARE)
+
+    def __attrs_post_init__(self):
+        if sum(self.shares.values()) > 1 + 1e-9:
+            raise ValueError(f"the shares {', '.join(self.shares)} must be at most 1 together")
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Key -> share, of those above zero."""
+        return {name: share for name, share in attrs.asdict(self).items() if share}
+
+    def notes(self) -> tuple[str, ...]:
+        """What every output of a run has to say of it."""
+        told = [f"{100 * share:g} % {_LOST[name]}" for name, share in self.shares.items()]
+        if not told:
+            return ()
+        return (f"clients fail, in simulation: of those asked {', '.join(told)}; rounds are of who answered",)
+
+
+_LOST = {
+    "dropout": "never answer",
+    "late": "answer too late",
+    "crash_after_update": "train and are gone before their answer arrives",
+    "between_stages": "are lost between two stages of a round",
+}
+
+
+_LATER = ("sampling", "over_sampling", "min_clients", "attempts", "tolerated_failures")
 
 
 @attrs.frozen(kw_only=True)
@@ -87,11 +151,34 @@ class Recipe:
     client_model: Choice | None = None
     privacy: Any | None = None
     aggregation: Any | None = None
+    failures: FailureOptions | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What every output of a run says of the optional tables."""
-        return () if self.aggregation is None else self.aggregation.notes()
+        own = () if self.aggregation is None else self.aggregation.notes()
+        return (*own, *self.notes_of_failures)
+
+    @property
+    def notes_of_failures(self) -> tuple[str, ...]:
+        """What is said of clients that are lost, and of what privacy counts then."""
+        said = () if self.failures is None else self.failures.notes()
+        if self.privacy is None or not self.is_unreliable:
+            return said
+        counts = "privacy counts every client that was asked, in each attempt, also where its answer was lost"
+        if self.privacy.unit == "client":
+            counts = (
+                "privacy counts all clients that may be asked in the attempts of a round; lost ones add zeros to a sum "
+                "that is divided by the number expected, and who was lost is not recorded"
+            )
+        return (*said, counts)
+
+    @property
+    def is_unreliable(self) -> bool:
+        """Whether the recipe says anything of clients that are lost or not needed, so that a run records them."""
+        training = self.training
+        asks_more = training.over_sampling > 1 or training.min_clients or training.tolerated_failures is not None
+        return self.failures is not None or bool(asks_more)
 
     def to_toml(self) -> str:
         """The resolved recipe as a recipe file."""
@@ -102,8 +189,9 @@ class Recipe:
             if (choice := getattr(self, section)) is not None:
                 table[section] = {"name": choice.name, **to_table(choice.options)}
         table |= {"training": to_table(self.training), "evaluation": to_table(self.evaluation)}
-        if self.training.sampling == "fixed":  # recipes of older versions have no such key, and their runs are resumed
-            del table["training"]["sampling"]
+        for key in _LATER:  # recipes of older versions have no such keys, and their runs are resumed
+            if getattr(self.training, key) == getattr(attrs.fields(TrainingOptions), key).default:
+                table["training"].pop(key, None)
         table |= {name: to_table(own) for name in OPTIONAL_TABLES if (own := getattr(self, name)) is not None}
         return tomli_w.dumps(table | ({"published": dict(self.published)} if self.published else {}))
 
@@ -330,7 +418,7 @@ def _aggregation() -> type:
     return AggregationOptions
 
 
-OPTIONAL_TABLES = {"privacy": _privacy, "aggregation": _aggregation}
+OPTIONAL_TABLES = {"privacy": _privacy, "aggregation": _aggregation, "failures": lambda: FailureOptions}
 """Table of a recipe -> its class of options, of the tables that may be left out."""
 
 _OPTIONS = {"task": _tasks, "model": _models, "algorithm": _algorithms, "partition": _partitioners}

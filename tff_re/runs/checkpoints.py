@@ -9,7 +9,7 @@ import functools
 import re
 import shutil
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +33,7 @@ from tff_re.runs.record import (
 _PREFIX = "round_"
 _RECORD = "record"
 _STATE_COLUMNS = ["round", "client", "name"]
+_ANSWER_COLUMNS = ["round", "attempt", "client", "outcome"]
 
 
 class Records:
@@ -43,6 +44,7 @@ class Records:
         self._folder, self._partition = folder, partition
         self._loop = asyncio.new_event_loop()
         self._client_states: list[list[str]] | None = None
+        self._answers: list[list[str]] | None = None
         for left_over in folder.path.glob("checkpoints/*_temp[0-9]*"):
             shutil.rmtree(left_over)  # from a kill in the middle of writing
         for left_over in folder.path.glob("*.csv_temp[0-9]*"):
@@ -101,6 +103,15 @@ class Records:
         ]
         rows = [[*_STATE_COLUMNS, *label_names], *self._client_states]
         write_text(self._folder.client_states, csv_text(rows))
+
+    def release_answers(self, round_num: int, outcomes: Iterable[tuple[int, str, str]]) -> None:
+        """Appends who was asked in a round, (attempt, client id, outcome) each, to answers.csv; rows of this round and
+        later ones are dropped. Raises UserError as `read_answers`."""
+        if self._answers is None:
+            self._answers = read_answers(self._folder)
+        self._answers = [row for row in self._answers if int(row[0]) < round_num]
+        self._answers += [[str(round_num), str(attempt), client, what] for attempt, client, what in outcomes]
+        write_text(self._folder.answers, csv_text([_ANSWER_COLUMNS, *self._answers]))
 
     def save(self, round_num: int, program_state: OrderedDict) -> None:
         """Writes the checkpoint of a round, with a record of the files that a resume relies on."""
@@ -185,23 +196,44 @@ def read_client_states(folder: RunFolder, label_names: Sequence[str]) -> dict[st
     return states
 
 
-def _read_rows(folder: RunFolder, label_names: Sequence[str]) -> list[list[str]]:
-    """Rows of client_states.csv below its heading; none where there is no such file."""
-    remedy = "remove it and the folder's checkpoints, then train with --resume"
+def read_answers(folder: RunFolder) -> list[list[str]]:
+    """Rows of answers.csv below its heading: round, attempt, client id, outcome; none where there is no such file.
+
+    Raises:
+      UserError: the file is damaged.
+    """
+    heading, rows = _csv_rows(folder.answers)
+    for number, row in enumerate([heading, *rows] if heading else [], 1):
+        if (row != _ANSWER_COLUMNS) if number == 1 else len(row) != 4 or not (row[0] + row[1]).isdecimal():
+            raise UserError(f"{folder.answers}: row {number} is damaged; {_REMEDY}")
+    return rows
+
+
+_REMEDY = "remove it and the folder's checkpoints, then train with --resume"
+
+
+def _csv_rows(path: Path) -> tuple[list[str] | None, list[list[str]]]:
+    """(heading, the other rows) of a CSV file; no heading where there is no such file."""
     try:
-        with open(folder.client_states, newline="", encoding="utf-8") as file:
+        with open(path, newline="", encoding="utf-8") as file:
             heading, *rows = list(csv.reader(file)) or [[]]
     except FileNotFoundError:
-        return []
+        return None, []
     except (UnicodeDecodeError, csv.Error):
-        raise UserError(f"{folder.client_states}: is not a CSV file in UTF-8; {remedy}") from None
-    if heading != [*_STATE_COLUMNS, *label_names]:
-        raise UserError(f"{folder.client_states}: its columns are not those of this run's classes; {remedy}")
+        raise UserError(f"{path}: is not a CSV file in UTF-8; {_REMEDY}") from None
+    return heading, rows
+
+
+def _read_rows(folder: RunFolder, label_names: Sequence[str]) -> list[list[str]]:
+    """Rows of client_states.csv below its heading; none where there is no such file."""
+    heading, rows = _csv_rows(folder.client_states)
+    if heading not in (None, [*_STATE_COLUMNS, *label_names]):
+        raise UserError(f"{folder.client_states}: its columns are not those of this run's classes; {_REMEDY}")
     for number, row in enumerate(rows, 2):
         try:
             int(row[0]), np.array(row[len(_STATE_COLUMNS) :], np.float32).reshape(len(label_names))
         except (IndexError, ValueError):
-            raise UserError(f"{folder.client_states}: row {number} is damaged; {remedy}") from None
+            raise UserError(f"{folder.client_states}: row {number} is damaged; {_REMEDY}") from None
     return rows
 
 

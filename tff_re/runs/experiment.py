@@ -27,6 +27,7 @@ from computations.traffic import Traffic, round_traffic
 from tff_re import tasks
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
+from tff_re.runs.failures import require_fitting, require_possible
 from tff_re.runs.privacy import accounting_of, form_of, refusals, with_private_clients, with_private_examples
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.data_paths import DataPaths
@@ -102,6 +103,7 @@ class ExperimentBuilder:
         prepared = self.prepare(recipe)
         trainable = sum(len(client.train["y"]) > 0 for client in prepared.examples.clients)
         sampled = _clients_per_round(recipe, trainable)
+        require_possible(recipe, trainable, sampled)
         grouped = recipe.privacy is not None and recipe.privacy.unit == "group"
         behind = (recipe.task, recipe.partition, recipe.seed, recipe.model, grouped)
         if behind not in self._prepared:
@@ -135,6 +137,7 @@ class ExperimentBuilder:
             self._computations[key] = (algorithm, evaluation, traffic, scoring, selection)
         algorithm, *of_model = self._computations[key]
         _require_room(recipe, algorithm, prepared, most)
+        require_fitting(recipe, algorithm)
         return Experiment(recipe, prepared, model, algorithm, sampled, *of_model, accounting)
 
     def _accounting(self, recipe: Recipe, prepared: Prepared, sampled: int) -> Accounting | None:

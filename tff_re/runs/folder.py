@@ -71,6 +71,7 @@ FILES = (
     *("recipe.toml", "environment.json", "partition.json", "metrics.csv", "timings.csv"),
     *("clients.csv", "classes.csv", "confusion.csv"),  # of the last evaluation
     "client_states.csv",  # of algorithms whose client states are recorded
+    "answers.csv",  # of runs in which clients may be lost
     "precision_recall.csv",  # of tasks that rank
     "spent.json",  # of private runs with noise from the system's randomness
     *("summary.json", "digests.json", "tensorboard", "checkpoints", "plots", "model.keras", "export"),

@@ -22,6 +22,7 @@ from computations.privacy.options import PrivacyOptions
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.report.tables import rounded_up
+from tff_re.runs.failures import asked_at_most
 from tff_re.runs.folder import RunFolder, write_text
 from tff_re.tasks.base import Prepared
 
@@ -39,10 +40,8 @@ def accounting_of(recipe: Recipe, prepared: Prepared, sampled: int) -> Accountin
     held = {client.client_id: client.train for client in prepared.examples.clients if len(client.train["y"])}
     try:
         if privacy.unit == "client":
-            sampling = recipe.training.sampling
-            return client_accounting(
-                privacy, num_clients=len(held), per_round=sampled, rounds=rounds, sampling=sampling
-            )
+            sampling, asked = recipe.training.sampling, asked_at_most(recipe.training, sampled, len(held))
+            return client_accounting(privacy, num_clients=len(held), per_round=asked, rounds=rounds, sampling=sampling)
         _refuse_of_clients(recipe)
         if not hasattr(recipe.algorithm.options, "protecting"):
             raise ValueError(f"{recipe.algorithm.name} has no local training to protect examples in")

@@ -29,7 +29,7 @@ from tff_re.runs.folder import READ_ONLY, RunFolder, write_text
 
 _log = logging.getLogger(__name__)
 
-BY_ROUND = ("metrics", "timings", "client_states")
+BY_ROUND = ("metrics", "timings", "client_states", "answers")
 """Files that grow by a round's rows; a checkpoint keeps them."""
 
 AT_THE_END = (*BY_ROUND, "partition", "clients", "classes", "confusion", "precision_recall", "summary")
@@ -184,7 +184,7 @@ def rows_up_to(text: str | None, name: str, round_num: float) -> list[dict[str, 
     # Python refuses to convert thousands of digits.
     if not all(len(row) == len(heading) and row[0].isdecimal() and len(row[0]) < 19 for row in rows):
         return None
-    if name != "client_states":  # which has a row for each client and value
+    if name in ("metrics", "timings"):  # the others have several rows for a round
         try:
             numbers = [[float(cell or "nan") for cell in row] for row in rows]
         except ValueError:

@@ -18,8 +18,9 @@ from tff_re.report.plots import confusion_png, partition_heatmap, run_curves
 from tff_re.report.precision_recall import precision_recall_png, read_precision_recall, write_precision_recall
 from tff_re.report.similarity import first_and_last, similarity_figure
 from tff_re.report.tables import csv_text
-from tff_re.runs.checkpoints import read_client_states
+from tff_re.runs.checkpoints import read_answers, read_client_states
 from tff_re.runs.experiment import Experiment
+from tff_re.runs.failures import by_client
 from tff_re.runs.folder import RunFolder, write_text
 from tff_re.runs.record import rows_up_to, write_digests
 from tff_re.runs.training import Result
@@ -52,9 +53,8 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         points = experiment.prepared.held_out.points(result.server_evaluation.scores)
         if points is not None:
             write_precision_recall(folder.precision_recall, points)
+    _write_clients(folder, result)
     if result.test is not None:
-        clients = [[client, *values] for client, values in result.test.clients.items()]
-        write_text(folder.clients, csv_text([["client", "examples", "accuracy", "loss"], *clients]))
         labels, confusion = experiment.prepared.label_names, result.test.confusion
         measured = zip(labels, *per_class(confusion), strict=True)
         classes = [[label, *map(float, numbers), int(support)] for label, *numbers, support in measured]
@@ -62,6 +62,22 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         counts = [[label, *row] for label, row in zip(labels, confusion.tolist(), strict=True)]
         write_text(folder.confusion, csv_text([["class", *labels], *counts]))
     write_digests(folder)
+
+
+def _write_clients(folder: RunFolder, result: Result) -> None:
+    """clients.csv: each client's last evaluation, and what became of it when it was asked, where that is recorded."""
+    columns, asked = ["client"], by_client(read_answers(folder))
+    measured = {} if result.test is None else result.test.clients
+    if measured:
+        columns += ["examples", "accuracy", "loss"]
+    if asked:
+        columns += ["asked", "counted", "lost"]
+    rows = []
+    for client in {**measured, **dict(sorted(asked.items()))}:
+        own = measured.get(client, ("",) * 3) if measured else ()
+        rows.append([client, *own, *(asked.get(client, (0, 0, "")) if asked else ())])
+    if rows:
+        write_text(folder.clients, csv_text([columns, *rows]))
 
 
 def _references(experiment: Experiment, result: Result) -> dict[str, dict[str, float]]:

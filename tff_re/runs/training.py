@@ -7,7 +7,7 @@ import logging
 import time
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -28,6 +28,7 @@ from tff_re.runs.evaluation import (
     recorded_of_train,
 )
 from tff_re.runs.experiment import Experiment
+from tff_re.runs.failures import Participation, asked_at_once
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.privacy import EPSILON, Spending
 from tff_re.runs.randomness import entropy, noise_seed, seed_of, two_words
@@ -94,6 +95,17 @@ def client_seed(seed: int | bytes, round_num: int, client_id: str) -> np.ndarray
     return two_words(entropy(seed, round_num, zlib.crc32(client_id.encode()), 2))
 
 
+def participation(experiment: Experiment, seed: int | bytes, ids: Sequence[str]) -> Participation:
+    """Who is asked in each round of a run, and whose answers count; `ids` are of the clients with training examples."""
+    training, per_round = experiment.recipe.training, experiment.clients_per_round
+
+    def first(round_num: int) -> np.ndarray:
+        asked = min(asked_at_once(training, per_round), len(ids))
+        return sample_clients(seed, round_num, len(ids), asked, training.sampling)
+
+    return Participation(experiment.recipe, seed, ids, per_round, first)
+
+
 def train(
     experiment: Experiment,
     folder: RunFolder,
@@ -116,8 +128,8 @@ def train(
       on_round: called after every round.
 
     Raises:
-      UserError: no client of a round had a finite update, the metrics went NaN, or the first round would spend more
-        than the budget.
+      UserError: no client of a round had a finite update, the metrics went NaN, the first round would spend more
+        than the budget, or clients were lost as `Participation.of_round` does not bear.
       WorkerDied: the worker died in the same round more than `RESTARTS_IN_A_ROW` times.
     """
     recipe, seed = experiment.recipe, seed_of(experiment.recipe) if seed is None else seed
@@ -129,9 +141,7 @@ def train(
     selection = None if experiment.selection is None else SelectionEvaluator(experiment)
     noised = has_noise(experiment.algorithm)
     call = _restarting(runtime)
-
-    def drawn(number: int) -> np.ndarray:
-        return sample_clients(seed, number, len(ids), experiment.clients_per_round, recipe.training.sampling)
+    taking_part = participation(experiment, seed, ids)
 
     with contextlib.closing(Records(folder, partition_digest(experiment.prepared.partition))) as records:
         start = _start(experiment, call, examples)
@@ -139,39 +149,54 @@ def train(
         state = start if state is None else state
         spending = None
         if experiment.accounting is not None:
-            spending = Spending(recipe, experiment.accounting, folder, lambda r: [ids[i] for i in drawn(r)], done)
+            spending = Spending(recipe, experiment.accounting, folder, taking_part.asked, done)
             if done and recipe.privacy.noise_seed == "system":
                 notice(f"{folder.path}: goes on with new randomness; every round that was begun counts")
 
         def is_last(number: int) -> bool:
             return number >= recipe.training.rounds or (spending is not None and spending.stops_before(number + 1))
 
+        def arguments(places: Sequence[int], server) -> tuple:
+            clients = [OrderedDict(examples=examples[i], seed=client_seed(seed, round_num, ids[i])) for i in places]
+            client_state = ([state["memory"][i] for i in places],) if initial_state_of else ()
+            return server, clients, *client_state, *_at_server(experiment, round_num, seed)
+
+        def compute(places: list[int]):
+            if not places and not noised:
+                return None
+            # The state that comes back has no seed, and no checkpoint has one.
+            server = with_noise_seed(state["server"], noise_seed(seed)) if noised else state["server"]
+            of_nobody = initial_state_of and not places
+            computation = _of_nobody(experiment.algorithm) if of_nobody else experiment.algorithm.next
+            return call(computation, *arguments(places, server))
+
+        def not_finite(places: list[int]) -> Sequence[float]:
+            return call(experiment.algorithm.not_finite, *arguments(places, state["server"]))
+
         evaluation, round_num = None, done
         if done and is_last(done) and not test.empty:
             evaluation = call(test, state["server"]["weights"])
         while not (round_num and is_last(round_num)):
             round_num += 1
-            chosen = drawn(round_num)
-            clients = [OrderedDict(examples=examples[i], seed=client_seed(seed, round_num, ids[i])) for i in chosen]
-            client_state = ([state["memory"][i] for i in chosen],) if initial_state_of else ()
-            at_server = _at_server(experiment, round_num, seed)
             if spending is not None:
                 spending.begin(round_num)
             began = time.perf_counter()
-            if clients or noised:
-                # The state that comes back has no seed, and no checkpoint has one.
-                server = with_noise_seed(state["server"], noise_seed(seed)) if noised else state["server"]
-                compute = experiment.algorithm.next if clients or not client_state else _of_nobody(experiment.algorithm)
-                output = call(compute, server, clients, *client_state, *at_server)
-                state["server"] = output["state"]
+            answers = taking_part.of_round(round_num, compute, not_finite)
             took = time.perf_counter() - began
+            chosen, output = answers.places, answers.output
+            kept = [state["memory"][i] for i in chosen] if initial_state_of else []
+            if output is not None:
+                state["server"] = output["state"]
             for place, i in enumerate(chosen if initial_state_of else ()):
                 state["memory"][i] = output["client_state"][place]
-            metrics = flat_metrics(output["metrics"]) if clients or noised else dict.fromkeys(OF_NOBODY, 0.0)
-            if clients:
-                _require_progress(metrics, round_num, len(clients))
+            metrics = dict.fromkeys(OF_NOBODY, 0.0) if output is None else flat_metrics(output["metrics"])
+            if chosen:
+                _require_progress(metrics, round_num, len(chosen))
             else:
                 metrics.pop("local/loss", None)  # zero would be the run's best
+            if taking_part.is_recorded:
+                metrics |= answers.metrics
+                records.release_answers(round_num, [(n, ids[i], what) for n, i, what in answers.outcomes])
             if spending is not None:
                 metrics[EPSILON] = spending.epsilon
             timings = {"seconds/training": took}
@@ -192,8 +217,8 @@ def train(
                     metrics.update(call(selection, weights))
                 timings["seconds/evaluation"] = time.perf_counter() - began
             records.release(round_num, metrics, timings)
-            if experiment.algorithm.client_work.shown and clients:
-                fresh = _fresh_states(experiment, [ids[i] for i in chosen], client_state, output)
+            if experiment.algorithm.client_work.shown and chosen:
+                fresh = _fresh_states(experiment, [ids[i] for i in chosen], kept, output)
                 records.release_client_states(round_num, experiment.prepared.label_names, fresh)
             if last or round_num % recipe.training.checkpoint_every == 0:
                 records.save(round_num, state)
@@ -278,7 +303,7 @@ def final_weights(experiment: Experiment, folder: RunFolder):
 
 
 def _fresh_states(
-    experiment: Experiment, ids: list[str], client_state: tuple, output
+    experiment: Experiment, ids: list[str], client_states: list, output
 ) -> dict[str, dict[str, np.ndarray]]:
     """Client id -> name -> what may be recorded of the client states after a round (`Objective.shown`).
 
@@ -288,7 +313,7 @@ def _fresh_states(
     all_counted = output["metrics"]["work"]["clients/counted"] == len(ids)
     return {
         client: {name: after[name] for name in shown}
-        for client, before, after in zip(ids, *client_state, output["client_state"], strict=True)
+        for client, before, after in zip(ids, client_states, output["client_state"], strict=True)
         if all_counted or any(not np.array_equal(before[name], after[name]) for name in shown)
     }
 

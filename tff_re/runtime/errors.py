@@ -35,8 +35,13 @@ class RuntimeClosed(RuntimeProblem):
 
 
 class ComputationFailed(RuntimeProblem):
-    """A computation raised an error; the worker goes on. `code` names the gRPC status, as `"INVALID_ARGUMENT"`."""
+    """A computation raised an error; the worker goes on.
 
-    def __init__(self, message, *, code):
+    Attributes:
+      code: names the gRPC status, as `"INVALID_ARGUMENT"`.
+      client: the place among the clients, from 0, of the one whose part failed; None where the runtime does not know.
+    """
+
+    def __init__(self, message, *, code, client: int | None = None):
         super().__init__(message)
-        self.code = code
+        self.code, self.client = code, client

@@ -191,7 +191,10 @@ class Execution:
             # Not returned: the thread that ran this would hold on to it.
             self._brought[client] = [summed.value(scope) for summed in one.sums]
         except ComputationFailed as error:
-            named = ComputationFailed(f"client {client + 1} of {self.num_clients}: {error}", code=error.code)
+            if error.client is not None:  # another one's, which cancelled this one
+                raise
+            message = f"client {client + 1} of {self.num_clients}: {error}"
+            named = ComputationFailed(message, code=error.code, client=client)
             self.cancelled.cancel(named)  # the others need not go on
             raise named from error
         kept.update((name, own[name]) for name in one.kept)

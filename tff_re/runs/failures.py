@@ -1,0 +1,361 @@
+"""Clients that do not answer, whose computation fails, or whose answer is not needed; and rounds that are repeated.
+
+A round is computed of those whose answers count, and of nobody else: a client that is lost at any moment (never there,
+late, crashed behind its training, gone between two stages) leaves the round as if it had never been asked. Whoever is
+lost on the way, the round is computed anew without it, with the same seeds. What a client keeps changes only where its
+answer counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from computations.federated_algorithm import FederatedAlgorithm
+from computations.native_form import native_form
+from tff_re.errors import UserError
+from tff_re.recipes.reading import Recipe
+from tff_re.runs.randomness import entropy
+from tff_re.runtime import ComputationFailed, WorkerDied
+from tff_re.runtime.compiled_form import compiled_form
+
+_log = logging.getLogger(__name__)
+
+COUNTED = "counted"
+"""What became of a client that was asked; the others are the keys of [failures] and these:"""
+SURPLUS, REPEATED, NOT_FINITE = "surplus", "repeated", "not_finite"
+ERROR, OUT_OF_MEMORY, WORKER_DIED = "error", "out_of_memory", "worker_died"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try of a round, as far as the seed tells: its number from 1, and what became of each client that is asked.
+
+    `outcomes` is by the client's place among all, in their order; of `COUNTED` a computation may still fail.
+    """
+
+    number: int
+    outcomes: Mapping[int, str]
+
+    @property
+    def answered(self) -> list[int]:
+        """The places of the clients whose answers count."""
+        return [place for place, outcome in self.outcomes.items() if outcome == COUNTED]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """A round that was computed.
+
+    Attributes:
+      places: of the clients that it was computed of, among all; some may have an update that is not finite.
+      output: of the algorithm; None where there was nothing to compute.
+      attempts: all of them with their final outcomes, the last one being that of the round.
+    """
+
+    places: list[int]
+    output: Any
+    attempts: list[Attempt] = field(default_factory=list)
+
+    @property
+    def outcomes(self) -> list[tuple[int, int, str]]:
+        """(attempt, place, outcome) of all who were asked."""
+        return [(attempt.number, *one) for attempt in self.attempts for one in attempt.outcomes.items()]
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Of metrics.csv: how often clients were asked and lost in all attempts, and how many attempts there were."""
+        outcomes = Counter(outcome for _, _, outcome in self.outcomes)
+        lost = sum(number for name, number in outcomes.items() if name not in (COUNTED, SURPLUS, REPEATED))
+        asked, attempts = float(outcomes.total()), float(len(self.attempts))
+        return {"clients/asked": asked, "clients/lost": float(lost), "clients/attempts": attempts}
+
+
+class Participation:
+    """Who is asked in each round, and whose answers count: from the recipe, the run's seed and the clients' ids."""
+
+    def __init__(
+        self, recipe: Recipe, seed: int | bytes, ids: Sequence[str], per_round: int, first: Callable[[int], np.ndarray]
+    ):
+        """Args:
+        recipe: of the run.
+        seed: of its sampling.
+        ids: of the clients with training examples.
+        per_round: how many are to count, or, with Poisson sampling, how many are expected.
+        first: round -> places of those who are asked first, see `asked_at_once`.
+        """
+        self._training, self._seed, self._ids, self._first = recipe.training, seed, ids, first
+        self._per_round = per_round if recipe.training.sampling == "fixed" else len(ids)
+        self._expected = per_round / len(ids)
+        self._shares = {} if recipe.failures is None else recipe.failures.shares
+        # Amplification by sampling holds only where nobody knows who was asked.
+        self.is_recorded = recipe.is_unreliable and (recipe.privacy is None or recipe.privacy.unit != "client")
+
+    def attempts(self, round_num: int) -> Iterator[Attempt]:
+        """The tries of a round, in order; not whether one of them is enough."""
+        before: set[int] = set()
+        for number in range(1, self._most_attempts + 1):
+            asked = self._first(round_num) if number == 1 else self._others(round_num, number, before)
+            before.update(map(int, asked))
+            yield self._tried(round_num, number, asked)
+
+    def counted(self, round_num: int) -> list[int]:
+        """The places of those whose answers count in a round, if no computation fails; UserError without a quorum."""
+        tried = []
+        for attempt in self.attempts(round_num):
+            if len(attempt.answered) >= self._training.min_clients:
+                return attempt.answered
+            tried.append(attempt)
+        raise self._no_quorum(round_num, tried)
+
+    def asked(self, round_num: int) -> list[str]:
+        """Ids of all who are asked in a round, lost ones too; several times who is asked in several attempts."""
+        found: list[str] = []
+        for attempt in self.attempts(round_num):
+            found += [self._ids[place] for place in attempt.outcomes]
+            if len(attempt.answered) >= self._training.min_clients:
+                break
+        return found
+
+    def of_round(
+        self, round_num: int, compute: Callable[[list[int]], Any], not_finite: Callable[[list[int]], Sequence[float]]
+    ) -> Answers:
+        """Computes a round, as often as it takes.
+
+        Args:
+          round_num: the round.
+          compute: places -> output of the algorithm, or None; it must not change anything.
+          not_finite: places -> 1 for each client whose update is not finite, else 0; asked only if there is any and
+            `training.tolerated_failures` is set.
+
+        Raises:
+          UserError: the quorum was not reached in any attempt, or more computations failed than are tolerated.
+          ComputationFailed, WorkerDied: none is tolerated, or it is not for certain clients that it failed.
+        """
+        most, done = self._training.tolerated_failures, []
+        for attempt in self.attempts(round_num):
+            places, outcomes = attempt.answered, dict(attempt.outcomes)
+            if len(places) >= self._training.min_clients:
+                output, failed = _without_failing(compute, places, most or 0)
+                places = [place for place in places if place not in failed]
+                if most is not None and _non_finite(output):
+                    flags = zip(places, not_finite(places), strict=True)
+                    failed |= {place: NOT_FINITE for place, flag in flags if flag}
+                if len(failed) > (most or 0):
+                    raise UserError(self._too_many(round_num, failed))
+                outcomes |= failed
+                if len(attempt.answered) - len(failed) >= self._training.min_clients:
+                    return Answers(places, output, [*done, Attempt(attempt.number, outcomes)])
+            repeated = {place: REPEATED if outcome == COUNTED else outcome for place, outcome in outcomes.items()}
+            done.append(Attempt(attempt.number, repeated))
+        raise self._no_quorum(round_num, done)
+
+    @property
+    def _most_attempts(self) -> int:
+        return self._training.attempts if self._training.min_clients else 1
+
+    def _others(self, round_num: int, number: int, before: set[int]) -> np.ndarray:
+        """Places of those who are asked in a later attempt: who was not asked yet in this round, and, where these are
+        not enough, others again. With Poisson sampling everybody is drawn anew, by itself."""
+        if self._training.sampling == "poisson":
+            generator = np.random.default_rng(entropy(self._seed, round_num, 3, number))
+            return np.flatnonzero(generator.random(len(self._ids)) < self._expected)
+        generator = np.random.default_rng(entropy(self._seed, round_num, 1, number))
+        count, known = min(asked_at_once(self._training, self._per_round), len(self._ids)), sorted(before)
+        rest = np.setdiff1d(np.arange(len(self._ids)), known)
+        if len(rest) >= count:
+            return np.sort(generator.choice(rest, size=count, replace=False))
+        again = generator.choice(known, size=count - len(rest), replace=False)
+        return np.sort(np.concatenate([rest, again]))
+
+    def _tried(self, round_num: int, number: int, asked: np.ndarray) -> Attempt:
+        outcomes, arrivals = dict.fromkeys(map(int, asked), COUNTED), []
+        if self._shares or len(outcomes) > self._per_round:
+            for place in outcomes:
+                crc = zlib.crc32(self._ids[place].encode())
+                drawn, arrival = np.random.default_rng(entropy(self._seed, round_num, crc, 5, number)).random(2)
+                outcomes[place] = self._fate(drawn)
+                if outcomes[place] == COUNTED:
+                    arrivals.append((arrival, place))
+            for _, place in sorted(arrivals)[self._per_round :]:
+                outcomes[place] = SURPLUS
+        return Attempt(number, outcomes)
+
+    def _fate(self, drawn: float) -> str:
+        """Of a uniform number: a client that is lost at a small share is lost at a larger one, too."""
+        bound = 0.0
+        for name, share in self._shares.items():
+            bound += share
+            if drawn < bound:
+                return name
+        return COUNTED
+
+    def _too_many(self, round_num: int, failed: Mapping[int, str]) -> str:
+        shown = [f"{self._ids[place]} ({outcome})" for place, outcome in sorted(failed.items())]
+        more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
+        return (
+            f"round {round_num}: the computations of {len(failed)} clients failed: {', '.join(shown[:5])}{more}; "
+            f"training.tolerated_failures is {self._training.tolerated_failures}"
+        )
+
+    def _no_quorum(self, round_num: int, tried: Sequence[Attempt]) -> UserError:
+        answers = [sum(outcome in (COUNTED, REPEATED) for outcome in one.outcomes.values()) for one in tried]
+        asked = [len(one.outcomes) for one in tried]
+        counts = ", ".join(f"{number} of {of}" for number, of in zip(answers, asked, strict=True))
+        return UserError(
+            f"round {round_num}: too few clients answered in each of {len(tried)} attempts ({counts}; "
+            f"training.min_clients is {self._training.min_clients}); lower that, or raise training.attempts or "
+            "training.over_sampling"
+        )
+
+
+def asked_at_once(training, per_round: int) -> int:
+    """How many clients are asked at once so that so many answers count."""
+    return math.ceil(training.over_sampling * per_round - 1e-9)
+
+
+def asked_at_most(training, per_round: int, clients: int) -> int:
+    """How many different clients of all are asked in the attempts of one round, at most; with Poisson sampling, how
+    many are expected in one attempt.
+
+    With `fixed` sampling all that are asked in a round are one sample without replacement, and which of them count does
+    not depend on their data: the amplification of a sample of this size holds for the round.
+    """
+    attempts = training.attempts if training.min_clients else 1
+    return min(clients, attempts * asked_at_once(training, per_round))
+
+
+def require_possible(recipe: Recipe, clients: int, per_round: int) -> None:
+    """Raises UserError where so many clients cannot be asked, or [privacy] could not be counted.
+
+    Args:
+      recipe: resolved.
+      clients: how many have training examples.
+      per_round: how many are to count.
+    """
+    training, privacy = recipe.training, recipe.privacy
+    asked = asked_at_once(training, per_round)
+    if asked > clients:
+        raise UserError(
+            f"{recipe.source}: training.over_sampling is {training.over_sampling:g}, which asks {asked} clients a "
+            f"round, but only {clients} have training examples; lower it to at most {clients / per_round:.4g}"
+        )
+    most = per_round if training.sampling == "fixed" else clients
+    if training.min_clients > most:
+        raise UserError(
+            f"{recipe.source}: training.min_clients is {training.min_clients}, but only {most} answers count in a "
+            "round; lower it"
+        )
+    if privacy is None:
+        return
+    if training.tolerated_failures is not None:
+        raise UserError(
+            f"{recipe.source}: training.tolerated_failures does not go with [privacy]: whether a client's computation "
+            "fails depends on its examples, and what the run then does is not counted; leave it out"
+        )
+    if privacy.unit == "client" and training.sampling == "poisson" and training.min_clients:
+        raise UserError(
+            f"{recipe.source}: training.min_clients does not go with Poisson sampling and [privacy] of clients: which "
+            "rounds are repeated depends on who was drawn, and those that remain are no Poisson samples; use "
+            "training.sampling = 'fixed', or leave it out"
+        )
+    if privacy.unit == "client" and recipe.failures is not None and recipe.failures.between_stages:
+        raise UserError(
+            f"{recipe.source}: failures.between_stages does not go with [privacy] of clients: what the stages before "
+            "the loss released is not counted; leave it out"
+        )
+
+
+def require_fitting(recipe: Recipe, algorithm: FederatedAlgorithm) -> None:
+    """Raises UserError for `failures.between_stages` with rounds of one stage, and for `training.tolerated_failures`
+    with client work that does not tell which updates are not finite."""
+    if recipe.training.tolerated_failures is not None and "not_finite" not in algorithm.client_work.outputs:
+        raise UserError(
+            f"{recipe.source}: training.tolerated_failures needs client work with an output 'not_finite', and that of "
+            f"{recipe.algorithm.name} has none; leave it out"
+        )
+    if recipe.failures is None or not recipe.failures.between_stages:
+        return
+    if compiled_form(native_form(algorithm.next).to_building_block()).stages < 2:
+        raise UserError(
+            f"{recipe.source}: failures.between_stages needs rounds of several stages, and those of "
+            f"{recipe.algorithm.name} have one; use failures.crash_after_update"
+        )
+
+
+def _non_finite(output) -> float:
+    return 0.0 if output is None else float(output["metrics"]["work"]["clients/non_finite"])
+
+
+def _without_failing(compute: Callable[[list[int]], Any], places: list[int], most: int) -> tuple[Any, dict[int, str]]:
+    """(the output for the places whose computation does not fail, place -> outcome of the others).
+
+    With more than `most` of them there is no output.
+    """
+    failed: dict[int, str] = {}
+    while True:
+        kept = [place for place in places if place not in failed]
+        try:
+            return compute(kept), failed
+        except (ComputationFailed, WorkerDied) as error:
+            if not most:
+                raise
+            found = _failing(compute, kept, error)
+            failed |= found
+            if not found or len(failed) == len(places):
+                raise  # it is not of single clients
+            if len(failed) > most:
+                return None, failed
+
+
+def _failing(
+    compute: Callable[[list[int]], Any], places: list[int], error: ComputationFailed | WorkerDied
+) -> dict[int, str]:
+    """Place -> outcome of clients that a computation fails for.
+
+    The in-process runtime names the client. A worker does not: then halves are computed, and halves of those that
+    fail; seeds are the same, so what a client does depends on the others only as far as the algorithm lets it.
+    """
+    place = places[error.client] if getattr(error, "client", None) is not None else None
+    if place is None and len(places) == 1:
+        (place,) = places
+    if place is not None:
+        outcome = _outcome(error)
+        _log.warning("a client's computation failed (%s) and costs its update: %s", outcome, error)
+        return {place: outcome}
+    found: dict[int, str] = {}
+    middle = len(places) // 2
+    for half in (places[:middle], places[middle:]):
+        if half:
+            try:
+                compute(half)
+            except (ComputationFailed, WorkerDied) as of_half:
+                found |= _failing(compute, half, of_half)
+    return found
+
+
+def _outcome(error: ComputationFailed | WorkerDied) -> str:
+    if isinstance(error, WorkerDied):
+        return WORKER_DIED
+    out_of_memory = error.code == "RESOURCE_EXHAUSTED" or "RESOURCE_EXHAUSTED" in str(error)
+    return OUT_OF_MEMORY if out_of_memory or "OOM when allocating" in str(error) else ERROR
+
+
+def by_client(rows: Sequence[Sequence[str]]) -> dict[str, tuple[int, int, str]]:
+    """Rows of answers.csv -> client -> (times asked, times counted, what else became of it, with the rounds)."""
+    outcomes: dict[str, dict[str, list[str]]] = {}
+    for round_num, _, client, outcome in rows:
+        outcomes.setdefault(client, {}).setdefault(outcome, []).append(round_num)
+    found = {}
+    for client, rounds in outcomes.items():
+        counted = len(rounds.pop(COUNTED, ()))
+        lost = "; ".join(f"{outcome}: {', '.join(numbers)}" for outcome, numbers in sorted(rounds.items()))
+        found[client] = (counted + sum(map(len, rounds.values())), counted, lost)
+    return found
