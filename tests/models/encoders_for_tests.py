@@ -7,11 +7,15 @@ import shutil
 import string
 from pathlib import Path
 
+import attrs
 import numpy as np
+import tensorflow as tf
 import transformers
 from safetensors.numpy import load_file, save_file
 
+from computations.local_model import LocalModel
 from tests.built_once import temporary_folder
+from tff_re import models
 from tff_re.models.pretrained import policy
 
 LAYERS, WIDTH, POSITIONS = 2, 16, 64
@@ -67,6 +71,36 @@ def _written(kind: str, layers: int, pieces: tuple[str, ...]) -> Path:
     tokenizer = getattr(transformers, f"{name}TokenizerFast")(vocab_file=str(folder / "vocab.txt"))
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def adapted_whole(recipe, plain, inputs, trained):
+    """The whole model with an adapter in all layers, the lowest ones' without effect: pieces in, no frozen layers.
+
+    Args:
+      recipe: of a run with an adapter above frozen layers.
+      plain: the task's Prepared, before the frozen layers ran.
+      inputs: behind them.
+      trained: as `adapted` gives it.
+    """
+    module, options = models.module(recipe.model.name), attrs.evolve(recipe.model.options, frozen_layers=0)
+    whole = LocalModel(
+        build=lambda: module.build(options, plain.inputs, trained.output["logits"].shape[-1]),
+        input_spec={**plain.inputs.specs, "y": tf.TensorSpec([None], tf.int32)},
+        num_classes=2,
+        initialise=module.initialise(options, plain.inputs),
+    ).initial_model(recipe.seed)
+    ours, theirs = whole.get_layer("encoder"), trained.get_layer("encoder")
+    values = {theirs.tail(variable): variable for variable in theirs.stack.weights}
+    places = {ours.tail(variable): variable for variable in ours.main.weights}
+    assert len(values) == len(theirs.stack.weights) and values.keys() < places.keys()
+    for name, value in values.items():
+        places[name].assign(value)
+    if inputs.pieces.new_pieces:
+        ours.main.embeddings.weight.new_rows.assign(inputs.new_rows)
+    for layer in whole.layers:
+        if layer.name != "encoder" and layer.weights:
+            layer.set_weights(trained.get_layer(layer.name).get_weights())
+    return whole
 
 
 def a_copy(to: Path, kind: str = "bert", layers: int = LAYERS, **config) -> Path:

@@ -13,11 +13,14 @@ import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
 from computations import algorithms
-from tests.models.encoders_for_tests import LAYERS, PIECES, WIDTH, encoder
+from computations.privacy.example_gradients import sum_one_by_one, sum_side_by_side
+from tests.models.encoders_for_tests import LAYERS, PIECES, WIDTH, adapted_whole, encoder
 from tests.runs.resuming import resumed_after
 from tests.upper_floors import assert_same_weights
 from tff_re.errors import UserError
 from tff_re.exporting.export_adapter import export_adapter
+from tff_re.exporting.export_run import export_run
+from tff_re.exporting.forms import HALF_TOLERANCE
 from tff_re.models import sentence_encoder
 from tff_re.models.adapter_files import CONFIG_FILE, WEIGHTS_FILE, weights_of
 from tff_re.models.adapters import LowRankDense
@@ -69,7 +72,7 @@ def run(corpus, in_process, builder, tmp_path_factory):
     return SimpleNamespace(folder=folder, experiment=experiment, result=result)
 
 
-def recipe(corpus, kind="lora", *, seed=0, of="bert", layers=1, algorithm="fedpap", rounds=2, **model):
+def recipe(corpus, kind="lora", *, seed=0, of="bert", layers=1, algorithm="fedpap", rounds=2, privacy=None, **model):
     """Of a small run; `model` adds to the model's keys."""
     at_server = "num_server_examples" in attrs.fields_dict(algorithms.find(algorithm).options)
     more = {"server_share": 0.3, "server_stratified": True} if at_server else {}
@@ -82,6 +85,7 @@ def recipe(corpus, kind="lora", *, seed=0, of="bert", layers=1, algorithm="fedpa
         "model": {"name": "sentence_encoder", "encoder_dropout": 0.0, **adapter, **model},
         "algorithm": {"name": algorithm, "batch_size": 4},
         "training": {"rounds": rounds, "client_fraction": 1.0, "checkpoint_every": 1},
+        **({} if privacy is None else {"privacy": privacy}),
     }
     return resolve(table, "adapters.toml", seed=seed)
 
@@ -225,13 +229,123 @@ def test_every_algorithm_trains_an_adapter(name, corpus, run, in_process, builde
 
 
 @pytest.mark.slow
-def test_both_runtimes_train_the_same(corpus, in_process, runtime, builder, tmp_path):
+@pytest.mark.parametrize("frozen", [{}, {"layers": LAYERS, "frozen_layers": 1}], ids=["all layers", "upper layers"])
+def test_both_runtimes_train_the_same(frozen, corpus, in_process, runtime, builder, tmp_path):
     results = [
-        train_run(recipe(corpus), tmp_path / str(i), runtime=where, builder=builder)[1]
+        train_run(recipe(corpus, **frozen), tmp_path / str(i), runtime=where, builder=builder)[1]
         for i, where in enumerate((in_process, runtime))
     ]
     for one, other in zip(*(r.weights.trainable for r in results), strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-6)
+
+
+# Above frozen layers
+
+
+@pytest.fixture(scope="module")
+def upper(corpus, in_process, builder, tmp_path_factory):
+    """A run with LoRA in the upper of two layers and differential privacy of examples."""
+    folder = tmp_path_factory.mktemp("upper") / "run"
+    privacy = {"unit": "example", "clip": 1.0, "noise_multiplier": 0.1, "delta": 1e-2}
+    of = recipe(corpus, layers=LAYERS, algorithm="fedavgs", rounds=1, frozen_layers=1, privacy=privacy)
+    experiment, result = train_run(of, folder, runtime=in_process, builder=builder)
+    return SimpleNamespace(folder=folder, experiment=experiment, result=result)
+
+
+@pytest.mark.parametrize(
+    ("kind", "of"), [p if p == ("lora", "bert") else pytest.param(*p, marks=pytest.mark.slow) for p in PAIRS]
+)
+def test_an_adapter_above_frozen_layers_is_that_of_the_whole_model(kind, of, corpus):
+    """What clients train, its forms, and a whole model with an adapter in every layer; what is trained and sent."""
+    apart = built(recipe(corpus, kind, of=of, layers=LAYERS, frozen_layers=1))
+    plain = ExperimentBuilder(DataPaths()).prepare(apart.recipe)
+    weights = moved(apart.model.initial_weights(0))
+    names = [name.split("/", 3)[-1] for name in apart.model.weight_names]
+    assert not weights.non_trainable and names[-1] == "classifier/kernel"
+    assert all(name.startswith("layer_._1/") for name in names[:-1])
+    leaves = {"lora": {"lora_a", "lora_b"}, "ffa_lora": {"lora_b"}, "bitfit": {"bias", "beta"}}[kind]
+    assert {name.rpartition("/")[2] for name in names} == leaves | {"kernel"}
+    assert {layer.name for layer in apart.model.keras_model(weights)._flatten_layers()}.isdisjoint({"embeddings"})
+
+    inputs, options = apart.prepared.inputs, apart.recipe.model.options
+    trained = apart.model.keras_model(weights)
+    adapted = sentence_encoder.adapted(options, inputs, trained)
+    whole = adapted_whole(apart.recipe, plain, inputs, adapted)
+    pieces = {name: tf.constant(a) for name, a in plain.examples.clients[0].train.items() if name != "y"}
+    exact = whole(pieces)["logits"]
+    np.testing.assert_allclose(keras_model(apart, weights)(pieces)["logits"], exact, rtol=0, atol=1e-5)
+    expected = trained(examples_of(apart))["logits"]
+    np.testing.assert_allclose(expected, exact, rtol=0, atol=2e-2)  # float16 lies between
+    np.testing.assert_allclose(adapted(examples_of(apart))["logits"], expected, rtol=0, atol=1e-6)
+    for merged in (False, True):
+        form = sentence_encoder.whole_form(options, inputs, trained, merged)
+        np.testing.assert_allclose(form(pieces)["logits"], expected, rtol=0, atol=1e-4)
+        assert any(isinstance(layer, LowRankDense) for layer in form._flatten_layers()) == (
+            kind != "bitfit" and not merged
+        )
+
+
+def test_gradients_of_single_examples_above_frozen_layers(corpus):
+    """Side by side they are those of one example after the other."""
+    apart = built(recipe(corpus, layers=LAYERS, frozen_layers=1))
+    model, examples = apart.model.keras_model(moved(apart.model.initial_weights(0))), examples_of(apart)
+    labels = tf.constant(apart.prepared.examples.clients[0].train["y"])
+
+    def loss(unit):
+        one = {name: array[unit : unit + 1] for name, array in examples.items()}
+        return apart.model.losses(labels[unit : unit + 1], model(one, training=True))[0]
+
+    units, variables = tf.range(4), model.trainable_variables
+    together, alone = (
+        tf.function(lambda how=how: how(loss, variables, units, 0.5))() for how in (sum_side_by_side, sum_one_by_one)
+    )
+    assert len(together[0]) == 5 and all(np.abs(gradient).max() > 0 for gradient in together[0])
+    for one, other in zip(together[0], alone[0], strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+
+
+def test_a_private_run_sends_the_adapter_and_the_classifier(upper):
+    start, end = upper.experiment.model.initial_weights(0), upper.result.weights
+    sent = sum(array.nbytes for array in start.trainable)
+    assert sent == 4 * (4 * 4 * WIDTH + 2 * WIDTH * upper.experiment.model.num_classes)
+    assert sent <= upper.experiment.traffic.up < sent + 1000
+    assert all(not np.array_equal(a, b) for a, b in zip(start.trainable, end.trainable, strict=True))
+    assert any("every layer above the frozen ones" in note for note in upper.experiment.notes)
+
+
+def test_the_file_of_an_adapter_above_frozen_layers(corpus, upper, tmp_path):
+    """Has PEFT's numbers of layers and the new pieces' vectors, and another seed starts from all of it."""
+    folder = export_adapter(upper.folder, tmp_path / "adapter", False, DataPaths(), "in-process")
+    config = json.loads((folder / CONFIG_FILE).read_text("utf-8"))
+    assert config["layers_to_transform"] == [1] and config["target_modules"] == ["query", "value"]
+    stored = load_file(folder / WEIGHTS_FILE)
+    assert {name for name in stored if "lora" in name} == {
+        f"base_model.model.encoder.layer.1.attention.self.{target}.lora_{which}.weight"
+        for target in ("query", "value")
+        for which in "AB"
+    }
+    adapter = {**ADAPTERS["lora"], "path": str(folder)}
+    again = built(recipe(corpus, adapter, seed=5, layers=LAYERS, frozen_layers=1))
+    inputs, weights = again.prepared.inputs, again.model.initial_weights(5)
+    trained = again.model.keras_model(weights)
+    own = weights_of(sentence_encoder.adapted(again.recipe.model.options, inputs, trained), inputs)
+    assert stored.keys() == own.keys()
+    for name, value in stored.items():
+        np.testing.assert_array_equal(own[name], value)
+    pieces = ExperimentBuilder(DataPaths()).prepare(again.recipe).examples.clients[0].train
+    pieces = {name: tf.constant(array) for name, array in pieces.items() if name != "y"}
+    models = (keras_model(again, weights), keras_model(upper.experiment, upper.result.weights))
+    np.testing.assert_allclose(*(model(pieces)["logits"] for model in models), rtol=0, atol=1e-6)
+    refused(lambda: built(recipe(corpus, adapter, layers=LAYERS)), "layers [1] (counted from 0)", "of all layers")
+
+
+@pytest.mark.slow
+def test_an_export_of_an_adapter_above_frozen_layers(upper, tmp_path):
+    export_run(upper.folder, tmp_path / "export", False, DataPaths(), "in-process")
+    forms = json.loads((tmp_path / "export" / "export.json").read_text("utf-8"))["forms"]
+    assert forms["saved_model"]["difference"] <= HALF_TOLERANCE
+    names = [variable.name for variable in tf.saved_model.load(str(tmp_path / "export" / "saved_model")).resources]
+    assert names and not [name for name in names if "lora" in name]
 
 
 # Files
@@ -268,9 +382,9 @@ def test_a_recipe_starts_from_an_adapter(corpus, written):
     experiment = built(recipe(corpus, adapter, seed=5))
     weights = experiment.model.initial_weights(5)
     inputs, options = experiment.prepared.inputs, experiment.recipe.model.options
-    whole = sentence_encoder.whole_form(options, inputs, experiment.model.keras_model(weights))
+    whole = sentence_encoder.adapted(options, inputs, experiment.model.keras_model(weights))
     stored = load_file(written / WEIGHTS_FILE)
-    own = weights_of(whole)
+    own = weights_of(whole, inputs)
     assert stored.keys() == own.keys()
     for name, value in stored.items():
         np.testing.assert_array_equal(own[name], value)
@@ -313,8 +427,9 @@ def test_adapters_that_cannot_be(adapter, parts, corpus):
     refused(lambda: built(recipe(corpus, adapter)), *parts)
 
 
-def test_frozen_layers_beside_an_adapter(corpus):
-    refused(lambda: recipe(corpus, frozen_layers=1), "'model.frozen_layers' and adapter exclude each other")
+def test_frozen_layers_that_leave_none_for_the_adapter(corpus):
+    parts = ("has 1 layers", "none is left for the adapter", "at most 0")
+    refused(lambda: built(recipe(corpus, frozen_layers=1)), *parts)
 
 
 @pytest.mark.parametrize(

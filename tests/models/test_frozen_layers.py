@@ -10,8 +10,9 @@ import pytest
 import tensorflow as tf
 
 from tests.documents_for_tests import document_table, marking_encoder
-from tests.models.encoders_for_tests import encoder
+from tests.models.encoders_for_tests import adapted_whole, encoder
 from tests.upper_floors import assert_same_weights
+from tff_re.models import document_encoder
 from tff_re.models.inputs import HiddenInput, RelationInput
 from tff_re.recipes.reading import resolve
 from tff_re.runs.experiment import ExperimentBuilder
@@ -131,15 +132,38 @@ def test_documents_behind_frozen_layers_are_those_of_the_whole_model(frozen_laye
         np.testing.assert_array_equal(*(found["pair_labels"] for found in outputs))
 
 
-def test_documents_with_an_adapter():
-    """The adapter in the windows' encoder; merged, the model gives the same."""
+def moved_adapter(**model):
+    """Documents with an adapter that does something: the parts of `behind`, and the weights."""
     adapter = {"kind": "lora", "rank": 4, "targets": ["query", "key"]}
-    recipe = resolve(document_table(model={"adapter": adapter, "window": 12}), "documents.toml", seed=0)
-    adapted, _ = behind(recipe)
+    table = document_table(model={"adapter": adapter, "window": 12, "encoder_dropout": 0.0, **model})
+    table["task"]["tokenizer"] = str(marking_encoder(layers=2 if model else 1))
+    adapted, plain = behind(resolve(table, "documents.toml", seed=0))
     weights = adapted.model.initial_weights(0)
     random = np.random.default_rng(0)
     weights.trainable[:] = [w + random.normal(0, 0.1, w.shape).astype(np.float32) for w in weights.trainable]
     assert not weights.non_trainable
+    return adapted, plain, weights
+
+
+def test_documents_with_an_adapter():
+    """The adapter in the windows' encoder; merged, the model gives the same."""
+    adapted, _, weights = moved_adapter()
     examples = in_order(adapted.prepared.examples.clients[0].train)
     found = [model(examples)["logits"] for model in (adapted.model.keras_model(weights), keras_model(adapted, weights))]
     np.testing.assert_allclose(*found, rtol=0, atol=1e-5)
+
+
+def test_documents_with_an_adapter_above_frozen_layers():
+    """As a whole model with an adapter in every layer, the lowest ones' without effect."""
+    adapted, plain, weights = moved_adapter(frozen_layers=1)
+    inputs, options = adapted.prepared.inputs, adapted.recipe.model.options
+    assert isinstance(inputs, HiddenInput) and all("layer_._0" not in name for name in adapted.model.weight_names)
+    own, pieces = (in_order(one.examples.clients[0].train) for one in (adapted.prepared, plain))
+    trained = adapted.model.keras_model(weights)
+    expected = trained(own)["logits"]
+    whole = adapted_whole(adapted.recipe, plain, inputs, document_encoder.adapted(options, inputs, trained))
+    exact = whole(pieces)["logits"]
+    np.testing.assert_allclose(keras_model(adapted, weights)(pieces)["logits"], exact, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(expected, exact, rtol=0, atol=2e-2)
+    form = document_encoder.whole_form(options, inputs, trained, merged=True)
+    np.testing.assert_allclose(form(pieces)["logits"], expected, rtol=0, atol=1e-4)

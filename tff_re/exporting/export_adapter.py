@@ -35,10 +35,10 @@ def export_adapter(path: Path, out: Path | None, overwrite: bool, data_paths: Da
             raise UserError(f"{path}: the run's model has no adapter; leave --adapter-only out")
         _check_place(folder, overwrite)
         trained = experiment.model.keras_model(run.weights)
-        whole = models.module(choice.name).whole_form(choice.options, prepared.inputs, trained)
+        adapted = models.module(choice.name).adapted(choice.options, prepared.inputs, trained)
         source = choice.options.encoder or prepared.inputs.tokenizer or ""
         base = Path(source).name if os.path.exists(source) else source
-        files = adapter_files.contents(whole, adapter, base, prepared.output_names)
+        files = adapter_files.contents(adapted, prepared.inputs, adapter, base, prepared.output_names)
         with permissions(run.folder.usual_mask), places.new_folder(folder) as draft:
             for name, content in files.items():
                 (draft / name).write_bytes(content)

@@ -96,7 +96,7 @@ class Form:
     def plain_whole(module: Any, options: Any, inputs: Any, trained: tf.keras.Model, weights: Any) -> tf.keras.Model:
         """The same of a model behind frozen layers, or beside fixed weights, with its weights."""
         if isinstance(inputs, HiddenInput):
-            return module.whole_form(options, inputs, trained)
+            return module.whole_form(options, inputs, trained, merged=True)
         return module.finished(options, inputs, trained.output["logits"].shape[-1], weights)
 
     def endpoints(self, core: Core) -> dict[str, Callable]:

@@ -18,33 +18,46 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from tff_re.errors import UserError
-from tff_re.models.adapters import LOW_RANK, NEW_ROWS, AdapterOptions, LowRankDense
+from tff_re.models.adapters import LOW_RANK, NEW_ROWS, AdapterOptions, low_rank_layers
+from tff_re.models.inputs import HiddenInput, pieces_of
 
 WEIGHTS_FILE = "adapter_model.safetensors"
 CONFIG_FILE = "adapter_config.json"
 
 _PREFIX = "base_model.model."
-_LEAVES = {"lora_a": "lora_A.weight", "lora_b": "lora_B.weight", "beta": "bias", "bias": "bias", NEW_ROWS: NEW_ROWS}
+_LEAVES = {"lora_a": "lora_A.weight", "lora_b": "lora_B.weight", "beta": "bias", "bias": "bias"}
+_NEW_ROWS_NAME = f"{_PREFIX}embeddings.word_embeddings.{NEW_ROWS}"
 _TURNED = ("lora_a", "lora_b", "kernel")
 """What PyTorch holds with its axes exchanged."""
 
 
-def weights_of(model: tf.keras.Model) -> dict[str, np.ndarray]:
-    """Name in the file -> float32 array: the adapter of the layer `encoder`, A included, and all other layers."""
+def weights_of(model: tf.keras.Model, inputs) -> dict[str, np.ndarray]:
+    """Name in the file -> float32 array: the adapter of the layer `encoder`, A included, and all other layers.
+
+    Args:
+      model: with the adapter in variables; whole, or what lies above frozen layers.
+      inputs: its own, which behind frozen layers have the vectors of the new pieces.
+    """
     named = {**_encoder_names(model.get_layer("encoder")), **_rest_names(model)}
-    return {name: _turned(variable.read_value().numpy(), leaf) for name, (variable, leaf) in named.items()}
+    found = {name: _turned(variable.read_value().numpy(), leaf) for name, (variable, leaf) in named.items()}
+    if isinstance(inputs, HiddenInput) and inputs.pieces.new_pieces:
+        found[_NEW_ROWS_NAME] = inputs.new_rows
+    return found
 
 
-def contents(model: tf.keras.Model, adapter: AdapterOptions, base: str, labels: Sequence[str]) -> dict[str, bytes]:
+def contents(
+    model: tf.keras.Model, inputs, adapter: AdapterOptions, base: str, labels: Sequence[str]
+) -> dict[str, bytes]:
     """File name -> content of an adapter.
 
     Args:
-      model: whole, with the adapter in variables.
+      model, inputs: as in `weights_of`.
       adapter: the recipe's.
       base: the encoder's hub id, or the last part of its folder.
       labels: the classes.
     """
-    encoder = model.get_layer("encoder")
+    encoder, pieces = model.get_layer("encoder"), pieces_of(inputs)
+    new_rows = [pieces.vocabulary_size - pieces.new_pieces, pieces.new_pieces]
     config: dict[str, Any] = {
         "peft_type": "LORA" if adapter.kind in LOW_RANK else "BITFIT",
         "task_type": None,
@@ -52,14 +65,16 @@ def contents(model: tf.keras.Model, adapter: AdapterOptions, base: str, labels: 
         "bias": "none" if adapter.kind in LOW_RANK else "all",
         "inference_mode": True,
         "modules_to_save": sorted({name.removeprefix(_PREFIX).split(".")[0] for name in _rest_names(model)}),
-        "tff_re": {"kind": adapter.kind, "labels": list(labels), "new_rows": encoder.get_config()["new_rows"]},
+        "tff_re": {"kind": adapter.kind, "labels": list(labels), "new_rows": new_rows},
     }
+    if encoder.adapted_layers is not None:
+        config["layers_to_transform"] = encoder.adapted_layers
     if adapter.kind in LOW_RANK:
-        targets = sorted({part.name for part in _low_rank(encoder)})
+        targets = sorted({layer.name for layer in low_rank_layers(encoder.part())})
         config |= {"r": adapter.rank, "lora_alpha": adapter.alpha, "lora_dropout": adapter.dropout}
         config |= {"target_modules": targets, "fan_in_fan_out": False, "init_lora_weights": True}
     text = json.dumps(config, ensure_ascii=False, indent=1)
-    return {WEIGHTS_FILE: save(weights_of(model)), CONFIG_FILE: text.encode()}
+    return {WEIGHTS_FILE: save(weights_of(model, inputs)), CONFIG_FILE: text.encode()}
 
 
 def assign_encoder(folder: str, encoder: tf.keras.layers.Layer) -> None:
@@ -68,8 +83,15 @@ def assign_encoder(folder: str, encoder: tf.keras.layers.Layer) -> None:
     Raises:
       UserError: the files cannot be read, or are another adapter's.
     """
-    _require_same_kind(folder, encoder.adapter)
+    _require_same_kind(folder, encoder.adapter, encoder.adapted_layers)
     _assign(folder, _encoder_names(encoder))
+
+
+def read_new_rows(folder: str, shape: Sequence[int]) -> np.ndarray:
+    """The vectors of the new pieces in a folder, float32. Raises UserError as `assign_encoder` does."""
+    rows = tf.Variable(tf.zeros(shape))
+    _assign(folder, {_NEW_ROWS_NAME: (rows, NEW_ROWS)})
+    return rows.numpy()
 
 
 def assign_rest(folder: str, model: tf.keras.Model) -> None:
@@ -103,11 +125,12 @@ def _read(folder: str) -> dict[str, np.ndarray]:
         raise UserError(f"{path}: cannot be read ({error}); write it again") from None
 
 
-def _require_same_kind(folder: str, adapter: AdapterOptions) -> None:
+def _require_same_kind(folder: str, adapter: AdapterOptions, layers: list[int] | None) -> None:
     path = Path(folder) / CONFIG_FILE
     try:
         config = json.loads(path.read_text("utf-8"))
         kind, alpha = config["tff_re"]["kind"], config.get("lora_alpha", adapter.alpha)
+        stored = config.get("layers_to_transform")
     except (OSError, ValueError, KeyError, TypeError):
         raise UserError(f"{path}: cannot be read, or is not of an adapter of tff-re; write it again") from None
     if (kind, alpha) != (adapter.kind, adapter.alpha):
@@ -115,25 +138,25 @@ def _require_same_kind(folder: str, adapter: AdapterOptions) -> None:
             f"adapter {folder}: is {kind} with alpha {alpha:g}, the recipe says {adapter.kind} with {adapter.alpha:g}; "
             "set model.adapter.kind and model.adapter.alpha alike"
         )
+    if stored != layers:
+        in_file, in_recipe = ("all layers" if own is None else f"the layers {own}" for own in (stored, layers))
+        raise UserError(
+            f"adapter {folder}: is of {in_file} (counted from 0), the recipe's is of {in_recipe}; set "
+            "model.frozen_layers as it was in its training"
+        )
 
 
 def _encoder_names(encoder: tf.keras.layers.Layer) -> dict[str, tuple[tf.Variable, str]]:
     """Name in the file -> (variable, the last part of its name), of an encoder's adapter."""
     variables = list(encoder.trainable_variables)
     known = {id(variable) for variable in variables}
-    variables += [part.lora_a for part in _low_rank(encoder) if id(part.lora_a) not in known]
+    variables += [layer.lora_a for layer in low_rank_layers(encoder.part()) if id(layer.lora_a) not in known]
     named = {}
     for variable in variables:
-        path, _, leaf = variable.name.removesuffix(":0").rpartition("/")
-        path = path.split(f"{encoder.main.name}/", 1)[-1].replace("/", ".")
-        if leaf == NEW_ROWS:
-            path = "embeddings.word_embeddings"
-        named[f"{_PREFIX}{re.sub(r'_[.]_[.]?', '.', path)}.{_LEAVES[leaf]}"] = (variable, leaf)
+        path, _, leaf = encoder.tail(variable).rpartition("/")
+        path = re.sub(r"_[.]_[.]?", ".", path.replace("/", "."))
+        named[_NEW_ROWS_NAME if leaf == NEW_ROWS else f"{_PREFIX}{path}.{_LEAVES[leaf]}"] = (variable, leaf)
     return named
-
-
-def _low_rank(encoder: tf.keras.layers.Layer) -> list[LowRankDense]:
-    return [part for part in encoder.main._flatten_layers() if isinstance(part, LowRankDense)]
 
 
 def _rest_names(model: tf.keras.Model) -> dict[str, tuple[tf.Variable, str]]:

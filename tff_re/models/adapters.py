@@ -108,36 +108,47 @@ class WithNewRows:
         return tf.where(is_new[..., tf.newaxis], new, self.matrix.sparse_read(indices))
 
 
-def add_low_rank(main: tf.keras.layers.Layer, adapter: AdapterOptions) -> None:
-    """Exchanges the targeted dense layers inside of a main layer, which is not built, for ones with A and B.
+def add_low_rank(part: tf.keras.layers.Layer, config, adapter: AdapterOptions) -> None:
+    """Exchanges the targeted dense layers inside of an encoder's part, which is not built, for ones with A and B.
+
+    Args:
+      part: the main layer, or a stack of its layers.
+      config: the encoder's.
+      adapter: of a kind in LOW_RANK.
 
     Raises:
       ValueError: a target matches no dense layer, or the rank is above a layer's width.
     """
     found = set()
-    names = {name for part in main._flatten_layers() for name, _ in _dense_layers(part)}
+    layers = list(part._flatten_layers())
+    names = {name for layer in layers for name, _ in _dense_layers(layer)}
     targets = adapter.targets or next((t for t in TARGETS if names.issuperset(t)), None)
     if targets is None:
         raise ValueError(
             f"has no layers query and value to adapt; set model.adapter.targets to some of: {_list(names)}"
         )
-    widest = min(main.config.hidden_size, getattr(main.config, "intermediate_size", main.config.hidden_size))
+    widest = min(config.hidden_size, getattr(config, "intermediate_size", config.hidden_size))
     if adapter.rank > widest:
         raise ValueError(f"has a width of {widest}, the adapter's rank is {adapter.rank}; lower model.adapter.rank")
-    for part in list(main._flatten_layers()):
-        for name, dense in _dense_layers(part):
+    for layer in layers:
+        for name, dense in _dense_layers(layer):
             if name in targets:
                 found.add(name)
-                config = {**dense.get_config(), "dtype": dense._dtype_policy}
+                given = {**dense.get_config(), "dtype": dense._dtype_policy}
                 options = {"rank": adapter.rank, "alpha": adapter.alpha, "low_rank_dropout": adapter.dropout}
-                setattr(part, name, LowRankDense(**options, **config))
+                setattr(layer, name, LowRankDense(**options, **given))
     lacking = [target for target in targets if target not in found]
     if lacking:
         raise ValueError(f"has no dense layer '{lacking[0]}' to adapt; model.adapter.targets can be: {_list(names)}")
 
 
-def _dense_layers(part: tf.keras.layers.Layer) -> list[tuple[str, tf.keras.layers.Dense]]:
-    return [(name, value) for name, value in vars(part).items() if type(value) is tf.keras.layers.Dense]
+def _dense_layers(layer: tf.keras.layers.Layer) -> list[tuple[str, tf.keras.layers.Dense]]:
+    return [(name, value) for name, value in vars(layer).items() if type(value) is tf.keras.layers.Dense]
+
+
+def low_rank_layers(part: tf.keras.layers.Layer) -> list[LowRankDense]:
+    """The dense layers with A and B inside of an encoder's part."""
+    return [layer for layer in part._flatten_layers() if isinstance(layer, LowRankDense)]
 
 
 def _list(names) -> str:

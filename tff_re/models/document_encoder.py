@@ -130,14 +130,14 @@ def local_parts(options: Options) -> dict[str, Any]:
     }
 
 
-initialise, _precompute, finished, _whole_form = encoders.forms_of(build)
+initialise, _precompute, finished, _whole_form, adapted = encoders.forms_of(build)
 
 
 def precompute(options: Options, inputs: DocumentInput, seed: int):
     """See `encoders.precompute`. Documents' windows are run through the frozen layers one by one."""
     if isinstance(inputs, HiddenInput) or not options.frozen_layers:
         return _precompute(options, inputs, seed)
-    whole = encoders.whole(build, options, inputs, 2, seed).get_layer("encoder")
+    whole = encoders.frozen_encoder(build, options, inputs, seed)
     lower = _lower_layers(options, inputs, whole)
     window = min(lower.window, inputs.max_length)
     windows = most_windows(inputs.max_length, lower.window, lower.overlap)
@@ -154,14 +154,16 @@ def precompute(options: Options, inputs: DocumentInput, seed: int):
             hidden[rows, : found.shape[1], : found.shape[2]] = found
         return {"hidden": hidden, **{name: array for name, array in arrays.items() if name != "input_ids"}}
 
-    return HiddenInput(inputs, shape, seed), run
+    return encoders.hidden_input(build, options, inputs, shape, seed, whole), run
 
 
-def whole_form(options: Options, inputs: DocumentInput | HiddenInput, trained: tf.keras.Model) -> tf.keras.Model:
+def whole_form(
+    options: Options, inputs: DocumentInput | HiddenInput, trained: tf.keras.Model, merged: bool = False
+) -> tf.keras.Model:
     """See `encoders.whole_form`."""
     if not isinstance(inputs, HiddenInput):
-        return _whole_form(options, inputs, trained)
-    whole = encoders.whole(build, options, inputs.pieces, 2, inputs.seed).get_layer("encoder")
+        return _whole_form(options, inputs, trained, merged)
+    trained, whole = encoders.upper_form(build, options, inputs, trained, merged)
     arrays = keras_inputs(inputs.pieces)
     lower = _lower_layers(options, inputs.pieces, whole)
     hidden = lower({name: arrays[name] for name in ("input_ids", "attention_mask")})
@@ -200,6 +202,7 @@ def _upper_layers(options: Options, inputs: HiddenInput, source: str, config) ->
         window,
         overlap,
         _recomputes(options, inputs.pieces),
+        **encoders.adapter_arguments(options, inputs),
         dtype=options.precision,
         name="encoder",
     )

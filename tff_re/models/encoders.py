@@ -22,18 +22,19 @@ from computations.local_model import LABEL, LocalModel
 from computations.randomness import SeededDropout
 from tff_re.errors import UserError
 from tff_re.models import adapter_files
-from tff_re.models.adapters import AdapterOptions, LowRankDense
-from tff_re.models.fixed_weights import FixedWeights
+from tff_re.models.adapters import AdapterOptions, low_rank_layers
+from tff_re.models.fixed_weights import FixedWeights, leaf_name
 from tff_re.models.frozen_layers import UpperLayers, assign_lower, assign_upper, hidden_states
 from tff_re.models.inputs import HiddenInput, PieceInput, RelationInput, pieces_of
 from tff_re.models.pretrained import (
+    Adaptable,
     PieceEncoder,
     assign_pretrained,
     load_config,
     positions,
     require_vocabulary,
     source_of,
-    tail_of,
+    stack_of,
 )
 from tff_re.models.text_layers import TrimRelations, keras_inputs
 from tff_re.settings import BELOW_ONE
@@ -52,7 +53,8 @@ class EncoderOptions:
     frozen_layers: if at least 1, the embeddings and so many of the lowest layers stay as they are; they run once per
       text, without dropout, and local training starts from their outputs.
     precision: of the encoder's arithmetic; weights, moments and the classifier are float32 in both.
-    adapter: trains an adapter, the new pieces' vectors and what is behind the encoder, and nothing else.
+    adapter: trains an adapter, the new pieces' vectors and what is behind the encoder, and nothing else. With
+      frozen_layers it is in the layers above them alone, and the new pieces' vectors stay as they were drawn.
     """
 
     encoder: str | None = None
@@ -63,17 +65,13 @@ class EncoderOptions:
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
     adapter: AdapterOptions | None = None
 
-    def __attrs_post_init__(self):
-        if self.adapter is not None and self.frozen_layers:
-            raise ValueError("frozen_layers and adapter exclude each other: an adapter leaves all layers as they are")
-
 
 def _last_outputs(options: EncoderOptions, inputs, trimmed: Mapping[str, tf.Tensor]) -> tf.Tensor:
     """The last layer's outputs [B, l, d] for texts, or for what frozen layers made of them."""
     source = source_of(options, pieces_of(inputs))
     config = load_config(source)
     if isinstance(inputs, HiddenInput):
-        first, layer = "hidden", made(source, _upper_layers, options, config)
+        first, layer = "hidden", made(source, _upper_layers, options, inputs, config)
     else:
         first, layer = "input_ids", _piece_encoder(options, inputs, source, config)
     return layer({name: trimmed[name] for name in (first, "attention_mask")})
@@ -110,17 +108,23 @@ def classifier_of(
 
 
 def forms_of(build: Build) -> tuple[Callable, ...]:
-    """`initialise`, `precompute`, `finished` and `whole_form` of the model that `build` makes."""
-    return tuple(functools.partial(function, build) for function in (initialise, precompute, finished, whole_form))
+    """`initialise`, `precompute`, `finished`, `whole_form` and `adapted` of the model that `build` makes."""
+    forms = (initialise, precompute, finished, whole_form, adapted)
+    return tuple(functools.partial(function, build) for function in forms)
 
 
 def adapter_arguments(options: EncoderOptions, inputs) -> dict:
-    """A PieceEncoder's arguments for the options' adapter."""
+    """The arguments of a PieceEncoder, or of UpperLayers for a HiddenInput, for the options' adapter."""
     if options.adapter is None:
         return {}
     adapter = {name: value for name, value in attrs.asdict(options.adapter).items() if name != "path"}
-    new_rows = (inputs.vocabulary_size - inputs.new_pieces, inputs.new_pieces)
-    return {"adapter": {**adapter, "targets": list(adapter["targets"])}, "new_rows": new_rows, "fixed": inputs.fixed}
+    found = {"adapter": {**adapter, "targets": list(adapter["targets"])}, "fixed": pieces_of(inputs).fixed}
+    return found if isinstance(inputs, HiddenInput) else {**found, "new_rows": _new_rows(inputs)}
+
+
+def _new_rows(inputs) -> tuple[int, int]:
+    """(the first row of the embedding matrix that belongs to a new piece, their number)."""
+    return inputs.vocabulary_size - inputs.new_pieces, inputs.new_pieces
 
 
 def _piece_encoder(options: EncoderOptions, inputs: PieceInput | RelationInput, source: str, config) -> PieceEncoder:
@@ -145,9 +149,14 @@ def _piece_encoder(options: EncoderOptions, inputs: PieceInput | RelationInput, 
     return encoder
 
 
-def _upper_layers(options: EncoderOptions, config) -> UpperLayers:
+def _upper_layers(options: EncoderOptions, inputs: HiddenInput, config) -> UpperLayers:
     return UpperLayers(
-        config.to_dict(), options.encoder_dropout, options.frozen_layers, dtype=options.precision, name="encoder"
+        config.to_dict(),
+        options.encoder_dropout,
+        options.frozen_layers,
+        **adapter_arguments(options, inputs),
+        dtype=options.precision,
+        name="encoder",
     )
 
 
@@ -161,24 +170,25 @@ def made(source: str, make: Callable, *arguments, **options):
 
 def initialise(build: Build, options: EncoderOptions, inputs):
     """What brings a new model to its initial weights beyond its own initialisers, a function of it; or None."""
-    if isinstance(inputs, HiddenInput):
-        return lambda model: _assign_from_whole(build, options, inputs, model)
-    source = source_of(options, inputs)
-    if options.adapter is not None and inputs.fixed is not None:
+    fixed = pieces_of(inputs).fixed
+    if options.adapter is not None and fixed is not None:
 
         def start(model):
-            for variable, value in zip(model.get_layer("encoder").trainable_variables, inputs.fixed.start, strict=True):
+            for variable, value in zip(model.get_layer("encoder").trainable_variables, fixed.start, strict=True):
                 variable.assign(value)
             if options.adapter.path is not None:
                 adapter_files.assign_rest(options.adapter.path, model)
 
         return start
+    if isinstance(inputs, HiddenInput):
+        return lambda model: _assign_from_whole(build, options, inputs, model)
+    source = source_of(options, inputs)
     return (lambda model: assign_pretrained(model.get_layer("encoder"), source)) if options.pretrained else None
 
 
 def _assign_from_whole(build: Build, options: EncoderOptions, inputs: HiddenInput, model: tf.keras.Model) -> None:
     """Initial weights as the whole model would have them, those behind the encoder too."""
-    complete = whole(build, options, inputs.pieces, model.output["logits"].shape[-1], inputs.seed)
+    complete = before_training(build, options, inputs, model.output["logits"].shape[-1])
     assign_upper(model.get_layer("encoder"), complete.get_layer("encoder"))
     _assign_rest(model, complete)
 
@@ -193,8 +203,8 @@ def _assign_rest(model: tf.keras.Model, other: tf.keras.Model) -> None:
 def precompute(build: Build, options: EncoderOptions, inputs, seed: int):
     """(inputs, function of arrays or None) for what stays as it is in training; None where nothing does.
 
-    Behind frozen layers, the function puts their outputs in place of the pieces. With an adapter the arrays stay, and
-    the inputs have the fixed weights.
+    Behind frozen layers, the function puts their outputs in place of the pieces. With an adapter the inputs have the
+    fixed weights, of all layers or of those above the frozen ones.
 
     Args:
       build: the model's.
@@ -206,44 +216,106 @@ def precompute(build: Build, options: EncoderOptions, inputs, seed: int):
         return None
     if options.adapter is None and not options.frozen_layers:
         return None
-    encoder = whole(build, options, inputs, 2, seed).get_layer("encoder")
-    if options.adapter is not None:
-        if options.adapter.path is not None:
-            adapter_files.assign_encoder(options.adapter.path, encoder)
-        start = [variable.numpy() for variable in encoder.trainable_variables]
-        fixed = FixedWeights.write(encoder.fixed_values(), start)
-        return dataclasses.replace(inputs, fixed=fixed), None
+    if not options.frozen_layers:
+        encoder = whole(build, options, inputs, 2, seed).get_layer("encoder")
+        return dataclasses.replace(inputs, fixed=_fixed_weights(options, encoder)), None
+    encoder = frozen_encoder(build, options, inputs, seed)
 
     def run(arrays):
         hidden = hidden_states(encoder, arrays, options.frozen_layers)
         return {"hidden": hidden, **{name: array for name, array in arrays.items() if name != "input_ids"}}
 
-    return HiddenInput(inputs, (inputs.max_length, encoder.main.config.hidden_size), seed), run
+    shape = (inputs.max_length, encoder.main.config.hidden_size)
+    return hidden_input(build, options, inputs, shape, seed, encoder), run
+
+
+def frozen_encoder(build: Build, options: EncoderOptions, inputs, seed: int) -> PieceEncoder:
+    """The whole encoder whose frozen layers are to run once, without an adapter; see `precompute`.
+
+    Raises:
+      UserError: an adapter has no layer above them, or its file cannot be read.
+    """
+    encoder = whole(build, attrs.evolve(options, adapter=None), inputs, 2, seed).get_layer("encoder")
+    if options.adapter is None:
+        return encoder
+    layers = len(stack_of(encoder.main).layer)
+    if options.frozen_layers >= layers:
+        raise UserError(
+            f"encoder {source_of(options, inputs)}: has {layers} layers and model.frozen_layers is "
+            f"{options.frozen_layers}, so that none is left for the adapter; set it to at most {layers - 1}"
+        )
+    if options.adapter.path is not None and inputs.new_pieces:
+        shape = (inputs.new_pieces, encoder.main.config.hidden_size)
+        _assign_new_rows(encoder, inputs, adapter_files.read_new_rows(options.adapter.path, shape))
+    return encoder
+
+
+def hidden_input(
+    build: Build, options: EncoderOptions, inputs, shape: tuple[int, ...], seed: int, encoder: PieceEncoder
+) -> HiddenInput:
+    """The inputs behind frozen layers; with an adapter, with the fixed weights of the layers above them.
+
+    Args:
+      build, options, inputs, seed: as in `precompute`.
+      shape: of a HiddenInput.
+      encoder: from `frozen_encoder`.
+    """
+    hidden = HiddenInput(inputs, shape, seed)
+    if options.adapter is None:
+        return hidden
+    upper = whole(build, options, hidden, 2, seed, initialised=False).get_layer("encoder")
+    values = {encoder.tail(variable): variable for variable in encoder.main.weights}
+    for variable in upper.stack.weights:
+        if leaf_name(variable) not in ("lora_a", "lora_b"):
+            variable.assign(values[upper.tail(variable)])
+    first, count = _new_rows(inputs)
+    rows = encoder.main.embeddings.weight[first : first + count].numpy()
+    return HiddenInput(dataclasses.replace(inputs, fixed=_fixed_weights(options, upper)), shape, seed, rows)
+
+
+def _fixed_weights(options: EncoderOptions, encoder: Adaptable) -> FixedWeights:
+    """Of an encoder with an adapter in variables, which starts from the adapter's file if there is one."""
+    if options.adapter.path is not None:
+        adapter_files.assign_encoder(options.adapter.path, encoder)
+    return FixedWeights.write(encoder.fixed_values(), [variable.numpy() for variable in encoder.trainable_variables])
 
 
 def finished(build: Build, options: EncoderOptions, inputs, num_classes: int, weights) -> tf.keras.Model:
     """The whole model of what was trained, in float32 throughout: takes pieces, and has no adapter but its effect."""
     if options.adapter is not None:
-        adapted = _with_fixed_weights(build, options, inputs, num_classes, weights.trainable)
-        return _merged(build, options, inputs, adapted)
-    complete = whole(build, options, inputs.pieces, num_classes, inputs.seed)
+        own = _with_fixed_weights(build, options, inputs, num_classes, weights.trainable)
+        return _merged(build, options, inputs, own)
+    complete = before_training(build, options, inputs, num_classes)
     for variable, value in zip(complete.trainable_variables, weights.trainable, strict=True):
         variable.assign(value)
     return complete
 
 
-def whole_form(build: Build, options: EncoderOptions, inputs, trained: tf.keras.Model) -> tf.keras.Model:
+def adapted(build: Build, options: EncoderOptions, inputs, trained: tf.keras.Model) -> tf.keras.Model:
+    """What was trained beside fixed weights, with these in variables; it takes the same inputs."""
+    classes = trained.output["logits"].shape[-1]
+    return _with_fixed_weights(build, options, inputs, classes, trained.trainable_variables)
+
+
+def whole_form(
+    build: Build, options: EncoderOptions, inputs, trained: tf.keras.Model, merged: bool = False
+) -> tf.keras.Model:
     """What was trained behind frozen layers or beside fixed weights, as a model of variables that takes pieces.
 
     Frozen layers' outputs are rounded to float16 as in training, so that the predictions are those of the training
     process but for values that lie between two of these numbers; `finished` computes the same in float32 throughout.
+
+    Args:
+      build, options, inputs: of what was trained.
+      trained: with its weights.
+      merged: whether an adapter is added to the kernels, in place of staying beside them.
     """
-    if options.adapter is not None:
-        classes = trained.output["logits"].shape[-1]
-        return _with_fixed_weights(build, options, inputs, classes, trained.trainable_variables)
     if not isinstance(inputs, HiddenInput):
-        return trained
-    encoder = whole(build, options, inputs.pieces, 2, inputs.seed).get_layer("encoder")
+        if options.adapter is None:
+            return trained
+        own = adapted(build, options, inputs, trained)
+        return _merged(build, options, inputs, own) if merged else own
+    trained, encoder = upper_form(build, options, inputs, trained, merged)
     config = copy.deepcopy(encoder.main.config)
     config.num_hidden_layers = options.frozen_layers
     lower = PieceEncoder(
@@ -264,42 +336,90 @@ def whole_form(build: Build, options: EncoderOptions, inputs, trained: tf.keras.
     return tf.keras.Model(arrays, outputs, name=trained.name)
 
 
-def _merged(build: Build, options: EncoderOptions, inputs, adapted: tf.keras.Model) -> tf.keras.Model:
-    """A model without an adapter that computes what one with an adapter does; `adapted` as `whole_form` gives it."""
-    plain = build(
-        attrs.evolve(options, adapter=None),
-        dataclasses.replace(inputs, fixed=None),
-        adapted.output["logits"].shape[-1],
-    )
-    theirs, own = (model.get_layer("encoder") for model in (adapted, plain))
-    values = {tail_of(v.name, theirs.main): v.read_value() for v in (*theirs.fixed_variables, *theirs.main.weights)}
-    for part in theirs.main._flatten_layers():
-        if isinstance(part, LowRankDense):
-            values[tail_of(part.kernel.name, theirs.main)] = part.kernel.read_value() + part.product()
-    for variable in own.main.weights:
-        variable.assign(values[tail_of(variable.name, own.main)])
-    if inputs.new_pieces:
-        matrix, (first, count) = own.main.embeddings.weight, theirs.get_config()["new_rows"]
-        rows = theirs.main.embeddings.weight.new_rows
-        matrix.assign(tf.concat([matrix[:first], rows, matrix[first + count :]], 0))
-    _assign_rest(plain, adapted)
+def upper_form(
+    build: Build, options: EncoderOptions, inputs: HiddenInput, trained: tf.keras.Model, merged: bool
+) -> tuple[tf.keras.Model, PieceEncoder]:
+    """(what was trained behind frozen layers, in variables; the whole encoder with these layers).
+
+    Args: as `whole_form`'s.
+    """
+    if options.adapter is None:
+        return trained, before_training(build, options, inputs, 2).get_layer("encoder")
+    own = adapted(build, options, inputs, trained)
+    if not merged:
+        return own, before_training(build, options, inputs, 2).get_layer("encoder")
+    complete = _merged(build, options, inputs, own)
+    upper = build(attrs.evolve(options, adapter=None), _unfixed(inputs), own.output["logits"].shape[-1])
+    assign_upper(upper.get_layer("encoder"), complete.get_layer("encoder"))
+    _assign_rest(upper, complete)
+    return upper, complete.get_layer("encoder")
+
+
+def _merged(build: Build, options: EncoderOptions, inputs, own: tf.keras.Model) -> tf.keras.Model:
+    """The whole model without an adapter that computes what one with an adapter does; `own` as `adapted` gives it."""
+    classes = own.output["logits"].shape[-1]
+    if isinstance(inputs, HiddenInput):
+        plain = before_training(build, options, inputs, classes)
+    else:
+        plain = build(attrs.evolve(options, adapter=None), _unfixed(inputs), classes)
+    theirs, encoder = (model.get_layer("encoder") for model in (own, plain))
+    values = {theirs.tail(v): v.read_value() for v in (*theirs.fixed_variables, *theirs.part().weights)}
+    for layer in low_rank_layers(theirs.part()):
+        values[theirs.tail(layer.kernel)] = layer.kernel.read_value() + layer.product()
+    for variable in encoder.main.weights:
+        # The frozen layers are as they were before the training.
+        if not isinstance(inputs, HiddenInput) or encoder.tail(variable) in values:
+            variable.assign(values[encoder.tail(variable)])
+    if not isinstance(inputs, HiddenInput) and inputs.new_pieces:
+        _assign_new_rows(encoder, inputs, theirs.main.embeddings.weight.new_rows)
+    _assign_rest(plain, own)
     return plain
 
 
-def whole(build: Build, options: EncoderOptions, inputs, num_classes: int, seed: int) -> tf.keras.Model:
-    """The whole model in variables, with the initial weights of the run's seed."""
+def _assign_new_rows(encoder: PieceEncoder, inputs, rows) -> None:
+    """Exchanges the new pieces' rows of an embedding matrix."""
+    matrix, (first, count) = encoder.main.embeddings.weight, _new_rows(inputs)
+    matrix.assign(tf.concat([matrix[:first], rows, matrix[first + count :]], 0))
+
+
+def whole(
+    build: Build, options: EncoderOptions, inputs, num_classes: int, seed: int, initialised: bool = True
+) -> tf.keras.Model:
+    """The model of the inputs in variables, with the initial weights of the run's seed.
+
+    Args:
+      build, options, inputs, num_classes: of the model.
+      seed: of the run.
+      initialised: whether it has the checkpoint's weights, and not only drawn ones.
+    """
     return LocalModel(
         build=lambda: build(options, inputs, num_classes),
         input_spec={**inputs.specs, LABEL: tf.TensorSpec([None], tf.int32)},
         num_classes=num_classes,
-        initialise=initialise(build, options, inputs),
+        initialise=initialise(build, options, inputs) if initialised else None,
     ).initial_model(seed)
 
 
+def before_training(build: Build, options: EncoderOptions, inputs: HiddenInput, num_classes: int) -> tf.keras.Model:
+    """The whole model whose frozen layers were run, as it was then: in variables, without an adapter."""
+    plain, pieces = attrs.evolve(options, adapter=None), _unfixed(inputs.pieces)
+    complete = whole(build, plain, pieces, num_classes, inputs.seed)
+    if inputs.new_rows is not None:
+        _assign_new_rows(complete.get_layer("encoder"), pieces, inputs.new_rows)
+    return complete
+
+
+def _unfixed(inputs):
+    """The inputs of a model whose weights are all in variables."""
+    if isinstance(inputs, HiddenInput):
+        return dataclasses.replace(inputs, pieces=_unfixed(inputs.pieces))
+    return dataclasses.replace(inputs, fixed=None)
+
+
 def _with_fixed_weights(build: Build, options: EncoderOptions, inputs, num_classes: int, trained) -> tf.keras.Model:
-    """The whole model with an adapter in variables, with the fixed values and the `trained` ones."""
-    complete = build(options, dataclasses.replace(inputs, fixed=None), num_classes)
-    for variable, value in zip(complete.get_layer("encoder").fixed_variables, inputs.fixed.arrays(), strict=True):
+    """The model of the inputs with an adapter in variables, with the fixed values and the `trained` ones."""
+    complete, fixed = build(options, _unfixed(inputs), num_classes), pieces_of(inputs).fixed
+    for variable, value in zip(complete.get_layer("encoder").fixed_variables, fixed.arrays(), strict=True):
         variable.assign(np.asarray(value))
     for variable, value in zip(complete.trainable_variables, trained, strict=True):
         variable.assign(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,38 +11,83 @@ import numpy as np
 import tensorflow as tf
 from transformers import CONFIG_MAPPING
 
-from tff_re.models.pretrained import PieceEncoder, main_layer, policy, quiet, seed_dropout, stack_of, unconverted
+from tff_re.models.adapters import trained_by
+from tff_re.models.fixed_weights import FixedWeights, sort_weights
+from tff_re.models.pretrained import (
+    Adaptable,
+    PieceEncoder,
+    main_layer,
+    policy,
+    quiet,
+    seed_dropout,
+    stack_of,
+    unconverted,
+)
 
 INFERENCE_BATCH = 64
 """Texts at once where frozen layers run."""
 
 
 @tf.keras.utils.register_keras_serializable("tff_re")
-class UpperLayers(tf.keras.layers.Layer):
+class UpperLayers(Adaptable):
     """{`hidden` [B, l, d], `attention_mask` int32 [B, l]} -> the last layer's outputs [B, l, d].
 
     The layers of a PieceEncoder above its frozen ones.
     """
 
-    def __init__(self, config: dict[str, Any], dropout: float | None, frozen_layers: int, **kwargs):
-        """Args: as PieceEncoder's.
+    def __init__(
+        self,
+        config: dict[str, Any],
+        dropout: float | None,
+        frozen_layers: int,
+        adapter: dict[str, Any] | None = None,
+        fixed: FixedWeights | None = None,
+        **kwargs,
+    ):
+        """Args: as PieceEncoder's; `fixed` has the weights of these layers alone.
 
         Raises:
           ValueError: there are not so many layers, or the encoder is not built as BERT or DistilBERT is.
         """
         super().__init__(**kwargs)
-        self._settings = {"config": {**config, "_name_or_path": ""}, "dropout": dropout, "frozen_layers": frozen_layers}
+        self._settings = {
+            "config": {**config, "_name_or_path": ""},
+            "dropout": dropout,
+            "frozen_layers": frozen_layers,
+            "adapter": adapter,
+        }
         made = CONFIG_MAPPING[config["model_type"]].from_dict(config)
         if frozen_layers > made.num_hidden_layers:
             raise ValueError(f"frozen_layers is {frozen_layers}, but the encoder has {made.num_hidden_layers} layers")
         made.num_hidden_layers -= frozen_layers
         with policy(self._dtype_policy.name), quiet():
-            self.stack = stack_of(main_layer(made))
+            main = main_layer(made)
+            self.stack = stack_of(main)
             seed_dropout(self.stack, dropout)
+            self._adapt(main, adapter, fixed)
+        if adapter is not None:
+            for number, layer in zip(self.adapted_layers, self.stack.layer, strict=True):
+                layer._name = re.sub(r"\d+$", str(number), layer.name)  # as in the whole encoder
         parameters = inspect.signature(self.stack.call).parameters
         self._is_distilbert = "attn_mask" in parameters
         if not self._is_distilbert and "encoder_hidden_states" not in parameters:
             raise ValueError("its layers cannot be run apart, so that none can be frozen; set frozen_layers to 0")
+
+    def part(self):
+        return self.stack
+
+    @property
+    def adapted_layers(self):
+        first = self._settings["frozen_layers"]
+        return list(range(first, first + len(self.stack.layer)))
+
+    def build(self, shape):
+        super().build(shape)
+        if self.adapter is None:
+            return  # the layers are built as they are called
+        with self._maker.active(), tf.name_scope(self._main_name), tf.name_scope(self.stack.name), quiet():
+            self.stack.build(None)
+        sort_weights(self.stack, trained_by(self.adapter.kind))
 
     def call(self, inputs, training=None):
         return self.run(inputs["hidden"], inputs["attention_mask"], training).last_hidden_state
@@ -71,7 +117,7 @@ class UpperLayers(tf.keras.layers.Layer):
 
 
 def assign_upper(upper: UpperLayers, encoder: PieceEncoder) -> None:
-    """Gives the layers above the frozen ones an encoder's weights."""
+    """Gives the layers above the frozen ones, which have no adapter, an encoder's weights."""
     layers = stack_of(encoder.main).layer
     for own, layer in zip(upper.stack.layer, layers[len(layers) - len(upper.stack.layer) :], strict=True):
         for variable, value in zip(own.weights, layer.weights, strict=True):

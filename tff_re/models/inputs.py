@@ -105,14 +105,16 @@ class HiddenInput:
     `hidden` float16 [B, *shape] in place of `input_ids`: the outputs of the highest frozen layer.
 
     Attributes:
-      pieces: What the frozen layers read.
+      pieces: What the frozen layers read; `fixed` is of an adapter in the layers above them.
       shape: [max_length, width of the encoder] of texts; of documents [windows, pieces in a window, width].
       seed: Of the run, which drew what the encoder's checkpoint does not have (the markers' vectors).
+      new_rows: With an adapter, the vectors of the new pieces, float32 [new_pieces, d]: drawn, or its file's.
     """
 
     pieces: PieceInput | RelationInput | DocumentInput
     shape: tuple[int, ...]
     seed: int = field(compare=False)
+    new_rows: np.ndarray | None = field(default=None, compare=False, repr=False)
 
     @property
     def specs(self) -> Mapping[str, tf.TensorSpec]:

@@ -156,8 +156,53 @@ def policy(name: str) -> Iterator[None]:
         tf.keras.mixed_precision.set_global_policy(before)
 
 
+class Adaptable(tf.keras.layers.Layer):
+    """A layer around an encoder's main layer, or a part of it, that may have an adapter inside.
+
+    Attributes:
+      adapter: AdapterOptions; None: no adapter.
+    """
+
+    def part(self) -> tf.keras.layers.Layer:
+        """What of the encoder is inside. (No property: Keras would save it once more by that name.)"""
+        raise NotImplementedError
+
+    @property
+    def adapted_layers(self) -> list[int] | None:
+        """The encoder's layers, counted from 0, that an adapter is in; None: all."""
+        return None
+
+    def _adapt(self, main: tf.keras.layers.Layer, adapter: dict[str, Any] | None, fixed: FixedWeights | None) -> None:
+        """Gives the part, which is not built, an adapter.
+
+        Args:
+          main: the main layer; the part is it or in it.
+          adapter: fields of AdapterOptions.
+          fixed: where the other weights are; None: in variables.
+        """
+        self._main_name = main.name
+        self.adapter = None if adapter is None else AdapterOptions(**{**adapter, "targets": tuple(adapter["targets"])})
+        # Not a list of this layer's own: Keras would track what is in it.
+        self._maker = None if adapter is None else VariableMaker(trained_by(self.adapter.kind), fixed)
+        if self.adapter is not None and self.adapter.kind in LOW_RANK:
+            add_low_rank(self.part(), main.config, self.adapter)
+
+    @property
+    def fixed_variables(self) -> list[tf.Variable]:
+        """With an adapter, the weights that are not trained, in the order in which `FixedWeights` has them."""
+        return list(self._maker.fixed)
+
+    def fixed_values(self) -> list[np.ndarray]:
+        """Their values."""
+        return [variable.numpy() for variable in self.fixed_variables]
+
+    def tail(self, variable: tf.Variable) -> str:
+        """A weight's name behind that of the encoder's main layer."""
+        return tail_of(variable.name, self._main_name)
+
+
 @tf.keras.utils.register_keras_serializable("tff_re")
-class PieceEncoder(tf.keras.layers.Layer):
+class PieceEncoder(Adaptable):
     """{`input_ids`, `attention_mask`} int32 [B, l] -> the last layer's outputs [B, l, d].
 
     The main layer of a `transformers` model, without its pooler; its dropout draws from the step's seed.
@@ -197,10 +242,7 @@ class PieceEncoder(tf.keras.layers.Layer):
             "adapter": adapter,
             "new_rows": list(new_rows),
         }
-        self.adapter = None if adapter is None else AdapterOptions(**{**adapter, "targets": tuple(adapter["targets"])})
         self._first_new, self._count_new = new_rows
-        # Not a list of this layer's own: Keras would track what is in it.
-        self._maker = None if adapter is None else VariableMaker(trained_by(self.adapter.kind), fixed)
         made = CONFIG_MAPPING[config["model_type"]].from_dict(config)
         made.vocab_size = vocabulary_size
         with policy(self._dtype_policy.name), quiet():
@@ -209,13 +251,15 @@ class PieceEncoder(tf.keras.layers.Layer):
             except (TypeError, KeyError) as error:
                 raise ValueError(f"its config.json holds an impossible value ({error})") from None
             seed_dropout(self.main, dropout)
-            if self.adapter is not None and self.adapter.kind in LOW_RANK:
-                add_low_rank(self.main, self.adapter)
+            self._adapt(self.main, adapter, fixed)
         if frozen_layers:
             if adapter is not None:
-                raise ValueError("adapters leave all layers as they are; set frozen_layers to 0")
+                raise ValueError("an adapter above frozen layers takes their outputs in place of pieces")
             for layer in lowest(self.main, frozen_layers):
                 layer.trainable = False
+
+    def part(self):
+        return self.main
 
     def build(self, shape):
         super().build(shape)
@@ -235,14 +279,9 @@ class PieceEncoder(tf.keras.layers.Layer):
             embeddings._non_trainable_weights.append(matrix)  # which was removed with the attribute
         sort_weights(self.main, trained)
 
-    @property
-    def fixed_variables(self) -> list[tf.Variable]:
-        """With an adapter, the weights that are not trained, in the order in which `FixedWeights` has them."""
-        return list(self._maker.fixed)
-
     def fixed_values(self) -> list[np.ndarray]:
         """Their values; the embedding matrix without the rows of new pieces, which are drawn and not used."""
-        values = [variable.numpy() for variable in self.fixed_variables]
+        values = super().fixed_values()
         if self._count_new:
             matrix = self.main.embeddings.weight.matrix
             (place,) = (
@@ -345,7 +384,7 @@ def assign_pretrained(encoder: PieceEncoder, source: str) -> None:
         more = f" and {len(lacking) - 1} others" if len(lacking) > 1 else ""
         raise UserError(f"encoder {source}: the checkpoint has no weight {lacking[0]}{more}; is it of another model?")
     loaded = getattr(model, model.base_model_prefix)
-    values = {tail_of(weight.name, loaded): weight.numpy() for weight in loaded.weights}
+    values = {tail_of(weight.name, loaded.name): weight.numpy() for weight in loaded.weights}
     for name, value in values.items():
         if not np.isfinite(value).all():
             raise UserError(
@@ -354,7 +393,7 @@ def assign_pretrained(encoder: PieceEncoder, source: str) -> None:
     for variable in encoder.main.weights:
         if leaf_name(variable) in (NEW_ROWS, "lora_a", "lora_b"):
             continue
-        tail = tail_of(variable.name, encoder.main)
+        tail = encoder.tail(variable)
         value = values[tail]
         rows = len(value) if value.ndim else 0
         if tuple(variable.shape[1:]) != value.shape[1:] or rows > (variable.shape[:1] or [0])[0]:
@@ -408,9 +447,9 @@ def _kinds_of_h5(path: Path) -> dict[str, str]:
     return kinds
 
 
-def tail_of(name: str, main: tf.keras.layers.Layer) -> str:
+def tail_of(name: str, main: str) -> str:
     """A weight's name behind that of the main layer, which follows those of the layers around it."""
-    return name.removesuffix(":0").split(f"{main.name}/", 1)[1]
+    return name.removesuffix(":0").split(f"{main}/", 1)[1]
 
 
 @contextlib.contextmanager

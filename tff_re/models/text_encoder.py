@@ -40,7 +40,7 @@ def build_plain(options: Options, inputs: PieceInput | HiddenInput, num_classes:
     return build(options, inputs, num_classes)
 
 
-initialise, precompute, finished, whole_form = encoders.forms_of(build)
+initialise, precompute, finished, whole_form, adapted = encoders.forms_of(build)
 
 
 @tf.keras.utils.register_keras_serializable("tff_re")

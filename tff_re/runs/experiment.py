@@ -273,11 +273,14 @@ def _client_model(recipe: Recipe, prepared: Prepared) -> LocalModel:
             f"{recipe.source}: {recipe.algorithm.name} combines the clients' weights, so that all have one model; "
             "leave [client_model] out, or use feded"
         )
-    if "hidden" in prepared.inputs.specs:
-        raise UserError(f"{recipe.source}: [client_model] does not go with model.frozen_layers; set that to 0")
+    options = recipe.client_model.options
+    apart = getattr(options, "frozen_layers", 0) and getattr(options, "adapter", None) is not None
+    if "hidden" in prepared.inputs.specs or apart:
+        where = "client_model" if apart else "model"
+        raise UserError(f"{recipe.source}: [client_model] does not go with {where}.frozen_layers; set that to 0")
     if getattr(prepared.inputs, "fixed", None) is not None:  # the server's model's
         prepared = dataclasses.replace(prepared, inputs=dataclasses.replace(prepared.inputs, fixed=None))
-    if getattr(recipe.client_model.options, "adapter", None) is not None:
+    if getattr(options, "adapter", None) is not None:
         prepared = _of(recipe, prepared.precomputed, recipe.client_model, recipe.seed)
     return _of(recipe, prepared.local_model, recipe.client_model)
 

@@ -37,7 +37,7 @@ from tff_re.settings import Choice
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.held_out import HeldOut
 from tff_re.tasks.metrics import ClassMeasures, PairMeasures
-from tff_re.tasks.sizes import require_samples_for_clients
+from tff_re.tasks.sizes import require_room_for_outputs, require_samples_for_clients
 
 
 @dataclass(frozen=True)
@@ -177,20 +177,24 @@ class Prepared:
           seed: the run's, which draws the weights that a checkpoint does not have.
 
         Raises:
-          UserError: a model that does not take them.
+          UserError: a model that does not take them; too little memory for the outputs.
         """
         module = self._module(model)
         found = module.precompute(model.options, self.inputs, seed) if hasattr(module, "precompute") else None
         if found is None:
             return self
         inputs, run = found
+        notes, fixed = self.notes, pieces_of(inputs).fixed
+        if fixed is not None:
+            size = sum(math.prod(shape) for shape in fixed.shapes) * 4 / 1e6
+            ran = "every layer" if run is None else "every layer above the frozen ones"
+            notes += (f"adapter: {size:.0f} MB of fixed weights are read from files; {ran} runs in every step",)
         if run is None:
-            size = sum(math.prod(shape) for shape in inputs.fixed.shapes) * 4 / 1e6
-            note = f"adapter: {size:.0f} MB of fixed weights are read from files; every layer runs in every step"
-            return dataclasses.replace(self, inputs=inputs, notes=(*self.notes, note))
+            return dataclasses.replace(self, inputs=inputs, notes=notes)
         server = self.examples.server
         parts = [part for client in self.examples.clients for part in (client.train, client.test)]
         parts += [] if server is None else [server]
+        require_room_for_outputs(sum(len(part[LABEL]) for part in parts), inputs.shape)
         together = run({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
         ends = np.cumsum([len(part[LABEL]) for part in parts])[:-1]
         rows = zip(*(np.split(array, ends) for array in together.values()), strict=True)
@@ -201,7 +205,7 @@ class Prepared:
         )
         examples = FederatedExamples(clients, self.label_names, None if server is None else split[-1])
         held_out = None if self.held_out is None else self.held_out.behind(run)
-        return dataclasses.replace(self, examples=examples, inputs=inputs, held_out=held_out)
+        return dataclasses.replace(self, examples=examples, inputs=inputs, held_out=held_out, notes=notes)
 
     def local_model(self, model: Choice) -> LocalModel:
         """The recipe's model for these inputs.

@@ -6,6 +6,7 @@ still be too large.
 
 from __future__ import annotations
 
+import math
 import resource
 from pathlib import Path
 
@@ -101,6 +102,13 @@ def require_samples_for_clients(partitioner, samples: int) -> None:
     clients = getattr(partitioner, "num_clients", None)
     if clients is not None and clients > max(samples, MOST_EMPTY_CLIENTS):
         raise UserError(f"partition.num_clients is {clients}, but there are only {samples} samples; lower it")
+
+
+def require_room_for_outputs(examples: int, shape: tuple[int, ...]) -> None:
+    """Before frozen layers run: float16 [examples, *shape], which are held through the run."""
+    what = f"model.frozen_layers: keeping the outputs for {examples} examples"
+    remedy = "lower task.max_length, or set model.frozen_layers to 0"
+    require_memory(2.0 * examples * math.prod(shape), what, remedy)
 
 
 def require_room_for_synthetic(clients: int, features: int, classes: int, examples: int | None) -> None:
