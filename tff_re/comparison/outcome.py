@@ -59,8 +59,29 @@ class Outcome:
     @property
     def steps(self) -> float | None:
         """Local steps of all clients in all rounds; None where a round does not say."""
-        values = [row.get("local/steps") for row in self.history]
-        return None if not values or None in values else math.fsum(values)
+        by_round = self.steps_by_round
+        return None if by_round is None else max(by_round.values())
+
+    @property
+    def steps_by_round(self) -> dict[float, float] | None:
+        """Round -> local steps of all clients up to its end; None where a round does not say."""
+        return self._up_to([row.get("local/steps") for row in self.history])
+
+    @property
+    def megabytes(self) -> dict[float, float] | None:
+        """Round -> millions of bytes to and from all clients up to its end, as the algorithm sends them; None where a
+        round does not say how many clients took part."""
+        clients = [row.get("clients/counted") for row in self.history]
+        if None in clients:
+            return None
+        left_out = [row.get("clients/non_finite", 0.0) for row in self.history]  # which have sent all the same
+        each = (self.bytes_down + self.bytes_up) / 1e6
+        return self._up_to([each * (one + other) for one, other in zip(clients, left_out, strict=True)])
+
+    def _up_to(self, values: list[float | None]) -> dict[float, float] | None:
+        if not values or None in values:
+            return None
+        return dict(zip((row["round"] for row in self.history), itertools.accumulate(values), strict=True))
 
     @property
     def best(self) -> dict[str, float]:
