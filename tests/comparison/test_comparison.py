@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
 import shutil
 import statistics
@@ -13,6 +14,7 @@ import pytest
 import tomli_w
 
 from tests.upper_floors import (
+    SECRET,
     Stop,
     builder,
     command,
@@ -25,6 +27,7 @@ from tests.upper_floors import (
     write_recipe,
 )
 from tff_re.comparison import report
+from tff_re.comparison.costs import megabytes_by_round, steps_by_round
 from tff_re.comparison.outcome import Outcome, compare
 from tff_re.comparison.report import write_report
 from tff_re.comparison.statistics import explain_gain
@@ -228,6 +231,7 @@ def test_the_command_writes_tables_and_says_what_a_gain_is(compared, capsys, tmp
     typed = command(capsys, "compare", "--suite", compared.folder / "suite.toml", "--out", compared.out, "--resume")
     assert typed.code == 0 and typed.err == ""
     text = " ".join(typed.out.split())
+    assert f"a page to read and to hand on: python -m tff_re.run report {compared.out}" in text
     assert f"{METHOD} against {BASELINE}: " in text and f"The control '{CONTROL}' alone brings" in text
     with open(compared.out / "comparison.csv", newline="", encoding="utf-8") as file:
         rows = {row["algorithm"]: row for row in csv.DictReader(file)}
@@ -249,6 +253,32 @@ def test_the_command_writes_tables_and_says_what_a_gain_is(compared, capsys, tmp
     assert sorted(pictures) == [f"comparison-{name}.png" for name in names]
 
 
+def test_a_page_of_a_comparison_and_of_one_of_its_runs(compared, capsys, tmp_path):
+    write_report(compared.suite, compared.outcomes, compared.out)
+    run = folder_of(compared.out, METHOD, 1)
+    for folder, wanted in (
+        (
+            compared.out,
+            ["Tiny", "Small.", METHOD, CONTROL, "95 % interval", "could show", "test/accuracy final − FedAvgS"],
+        ),
+        (run, ["fedpap, seed 1", "test/accuracy", "Trained without differential privacy", "clients_per_round = 2"]),
+    ):
+        typed = command(capsys, "report", folder, "--out", tmp_path / "page.html")
+        assert typed.code == 0 and typed.err == "" and f"written: {tmp_path / 'page.html'} (1." in typed.out
+        text = html.unescape((tmp_path / "page.html").read_text("utf-8"))
+        for part in (*wanted, "tensorflow-federated", "Repeat it", "Training samples of each class at each client"):
+            assert part in text, (folder, part)
+    assert f"train {run / 'recipe.toml'}" in text
+    with open(run / "labels.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["client"], row["split"]) for row in rows[:2]] == [(rows[0]["client"], s) for s in ("train", "test")]
+    totals = {
+        s: sum(int(row[c]) for row in rows if row["split"] == s for c in row if c not in ("client", "split"))
+        for s in ("train", "test")
+    }
+    assert totals == {"train": 60, "test": 24}
+
+
 def test_recipes_are_compared_on_the_same_partitions(capsys, tmp_path):
     table = text_recipe(write_json(tmp_path / "c.json", consultations()))
     table["partition"] = {"name": "dirichlet", "num_clients": 3, "alpha": 1.0}
@@ -267,6 +297,9 @@ def test_recipes_are_compared_on_the_same_partitions(capsys, tmp_path):
     for seed in (0, 4):
         assert partitions["fedavgs", seed] == partitions["fedpap", seed]
     assert partitions["fedavgs", 0] != partitions["fedavgs", 4]
+    assert command(capsys, "report", tmp_path / "out").code == 0
+    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert "fedpap" in page and not any(text[:6] in page for text in (SECRET, json.dumps(SECRET).strip('"')))
     lines = [line for line in typed.out.splitlines() if ": round 1/1" in line]
     assert [line.split(":")[0] for line in lines] == [
         "[1/4] fedavgs, seed 0",
@@ -500,9 +533,9 @@ def test_what_was_sent_and_done_up_to_a_round():
         {"round": 2.0, "local/steps": 5.0, "clients/counted": 1.0},
     ]
     outcome = Outcome(rows, 1.0, 400_000, 100_000)
-    assert outcome.steps_by_round == {1.0: 10.0, 2.0: 15.0} and outcome.steps == 15.0
-    assert outcome.megabytes == pytest.approx({1.0: 1.5, 2.0: 2.0})
-    assert Outcome([{"round": 1.0}], 1.0, 1, 1).megabytes is None
+    assert steps_by_round(rows) == {1.0: 10.0, 2.0: 15.0} and outcome.steps == 15.0
+    assert megabytes_by_round(rows, 500_000) == pytest.approx({1.0: 1.5, 2.0: 2.0})
+    assert megabytes_by_round([{"round": 1.0}], 1) is None
 
 
 def test_settings_that_were_tried_stand_in_the_table(tmp_path):

@@ -101,7 +101,13 @@ def test_holm_by_hand():
     ],
 )
 def test_a_published_gain_against_an_interval(low, high, published, said):
-    assert against_published(low, high, published) == said
+    assert against_published(low, high, published, 3) == said
+    assert against_published(low, high, published, 2) == "open"
+
+
+def test_two_seeds_decide_nothing():
+    found = paired_difference([0.6, 0.601], [0.5, 0.5])
+    assert found.p < 0.01 and found.low > 0 and verdict(found, found.p) == "open"
 
 
 def test_verdicts_are_adjusted_over_the_rows_that_were_trained():
@@ -142,7 +148,7 @@ def test_a_round_that_was_chosen_stands_in_place_of_the_best(tmp_path):
     other = MetricSummary.from_rounds(values, {0: 0.5, 1: 0.7})
     rows = [ComparisonRow("A", {"test/auc": base}), ComparisonRow("B", {"test/auc": other})]
     lines = comparison_markdown(rows, "A").splitlines()
-    assert lines[0].startswith("| algorithm | seeds | test/auc chosen | test/auc final | test/auc chosen − A | 95% int")
+    assert lines[0].startswith("| algorithm | seeds | test/auc chosen | test/auc final | test/auc chosen − A | 95 % in")
     assert lines[3].startswith("| B | 2 | 60.00 ± 14.14 | 60.00 ± 14.14 | +45.00 (2/2) | -145.59 to +235.59 | ")
     assert "Chosen: in the round with the best dev score." in lines[-1] and "Best:" not in lines[-1]
     comparison_csv(tmp_path / "t.csv", rows, "A")
@@ -166,7 +172,7 @@ def test_markdown_has_the_numbers():
     lines = text.splitlines()
     assert lines[0] == (
         "| algorithm | seeds | accuracy best | accuracy final | accuracy published | accuracy final − FedAvg "
-        "| 95% interval | could show | p, Holm | verdict | kB up | kB down | s a round |"
+        "| 95 % interval | could show | p, Holm | verdict | kB up | kB down | s a round |"
     )
     assert lines[2] == "| FedAvg | 2 | 72.00 ± 2.83 | 69.00 ± 1.41 | 72.00 | – | – | – | – | – | 2.5 | 2.5 | 0.25 |"
     assert lines[3] == (  # 10 and 6 points: the standard error is 2, times 12.706 and, for what could show, 16.334

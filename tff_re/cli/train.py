@@ -8,7 +8,7 @@ import click
 
 from tff_re.cli import options
 from tff_re.cli.configuration import show_run
-from tff_re.cli.display import RoundProgress, console, metrics_table, say
+from tff_re.cli.display import RoundProgress, console, metrics_table, say, say_page
 
 
 @click.command(
@@ -50,3 +50,4 @@ def train(recipe, overrides, out, seed, **where):
     if result.stopped is not None:
         say(result.stopped)
     say(f"written: {out} (metrics.csv, plots, model.keras, TensorBoard; export it with: export {out})")
+    say_page(out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from collections.abc import Callable
@@ -9,10 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from rich.text import Text
 
 from datasets.files import write_atomically
-from tff_re.comparison.outcome import Outcome
+from tff_re.comparison.costs import megabytes_by_round, steps_by_round
+from tff_re.comparison.outcome import Outcome, run_folder
+from tff_re.comparison.pages import FORMAT, RECORD
 from tff_re.comparison.statistics import MetricSummary, against_published, explain_gain, t_interval
 from tff_re.comparison.suite import ClaimOptions, Entry, Suite, slug
 from tff_re.comparison.tables import (
@@ -25,9 +29,11 @@ from tff_re.comparison.tables import (
     comparison_rich,
     first_values,
     scale,
+    table_note,
+    table_parts,
 )
 from tff_re.report.plots import curves, over_values
-from tff_re.report.precision_recall import precision_recall_png, precision_recall_table
+from tff_re.report.precision_recall import GRID, on_grid, precision_recall_png, precision_recall_table
 from tff_re.report.similarity import rank_correlations, similarity_figure
 from tff_re.runs.folder import permissions
 
@@ -43,9 +49,9 @@ class Report:
 
 @permissions()
 def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Path) -> Report:
-    """comparison.md, and for each of the suite's tables a CSV table, curves, those of precision over recall where the
-    task ranks, and FedCMC's Figure 1 of the first entry that recorded similarities."""
-    tables, files, text, markdown = [], [], [], [f"# {suite.title}", ""]
+    """comparison.md, comparison.json for pages, and for each of the suite's tables a CSV table, curves, those of
+    precision over recall where the task ranks, and FedCMC's Figure 1 of the first entry that recorded similarities."""
+    tables, files, text, kept, markdown = [], [], [], [], [f"# {suite.title}", ""]
     if suite.text:
         markdown += [suite.text, ""]
     markdown += [f"`{suite.command}`, seeds {', '.join(map(str, suite.seeds))}.", ""]
@@ -63,6 +69,8 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
         markdown += [comparison_markdown(rows, baseline)]
         said = [line for claim in _claims(suite, entries) if (line := _judged_claim(claim, rows, entries))]
         text += [f"{group}: {line}" if group else line for line in said]
+        drawn = curves_of(suite, entries, outcomes)
+        kept.append(_for_pages(suite, group, entries, rows, baseline, said, drawn, outcomes))
         if said:
             markdown += ["Published gains:", "", *(f"- {line}" for line in said), ""]
         if suite.classes:
@@ -71,7 +79,6 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
             files.append(out / f"{stem}-classes.csv")
             markdown += [class_markdown(by_class)]
         controls = [entry.title for entry in entries if entry.control]
-        drawn = curves_of(suite, entries, outcomes)
         for metric in suite.metrics:
             for axis, series in drawn.get(metric, {}).items():
                 picture = out / f"{stem}-{metric.replace('/', '-')}{AXES[axis].suffix}.png"
@@ -103,7 +110,51 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
         markdown += [heading, "", *(f"- {sentence}" for sentence in explained), ""]
     text += explained
     write_atomically(out / "comparison.md", "\n".join(markdown).encode("utf-8"))
-    return Report(tables, text, [out / "comparison.md", *files])
+    record = {
+        **{"format": FORMAT, "title": suite.title, "text": suite.text, "command": suite.command},
+        **{"seeds": list(suite.seeds), "chosen_by": suite.choose_by, "gains": explained, "tables": kept},
+    }
+    write_atomically(out / RECORD, json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8"))
+    return Report(tables, text, [out / "comparison.md", *files, out / RECORD])
+
+
+def _for_pages(suite, group, entries, rows, baseline, claims, drawn, outcomes) -> dict[str, Any]:
+    """A table as `tff_re.comparison.pages` shows it: plain values, and where the runs' folders are."""
+    ranked = {}
+    for entry in entries:
+        points = [outcome.precision_recall for outcome in outcomes[entry.name].values()]
+        if all(one is not None for one in points):
+            on = np.array([on_grid(one) for one in points])
+            steps = zip(GRID, on.mean(0), on.min(0), on.max(0), strict=True)
+            ranked[entry.title] = [list(map(float, point)) for point in steps if np.isfinite(point).all()]
+    return {
+        "group": group,
+        "rows": [{"name": row.algorithm, "kind": row.kind} for row in rows],
+        "runs": {e.title: {str(s): str(run_folder(Path(), e.name, s)) for s in suite.seeds} for e in entries},
+        "parts": [
+            {"title": title, "columns": [list(column) for column in columns]}
+            for title, columns in table_parts(rows, baseline)
+        ],
+        "note": table_note(rows, baseline),
+        "claims": claims,
+        "curves": {
+            metric: {
+                AXES[axis].label: {name: list(map(list, points)) for name, points in series.items()}
+                for axis, series in by_axis.items()
+            }
+            for metric, by_axis in drawn.items()
+        },
+        "percent": sorted({name for row in rows for name, metric in row.metrics.items() if metric.percent}),
+        "precision_recall": ranked,
+        "over": suite.over,
+        "lines": {
+            metric: {
+                name: [point for point in points if all(map(math.isfinite, point[1:]))]
+                for name, points in _lines(rows, entries, metric).items()
+            }
+            for metric in (suite.metrics if suite.over else ())
+        },
+    }
 
 
 def _row(suite: Suite, entry: Entry, outcomes: dict[int, Outcome]) -> ComparisonRow:
@@ -212,8 +263,15 @@ class _Axis(NamedTuple):
 
 AXES = {
     "rounds": _Axis("round", "the rounds", "", lambda outcome: {row["round"]: row["round"] for row in outcome.history}),
-    "bytes": _Axis("MB to and from all clients", "the bytes sent", "-by-bytes", lambda outcome: outcome.megabytes),
-    "steps": _Axis("local steps of all clients", "local steps", "-by-steps", lambda outcome: outcome.steps_by_round),
+    "bytes": _Axis(
+        "MB to and from all clients",
+        "the bytes sent",
+        "-by-bytes",
+        lambda outcome: megabytes_by_round(outcome.history, outcome.bytes_down + outcome.bytes_up),
+    ),
+    "steps": _Axis(
+        "local steps of all clients", "local steps", "-by-steps", lambda outcome: steps_by_round(outcome.history)
+    ),
 }
 
 Curve = list[tuple[float, float, float, float]]
@@ -285,7 +343,7 @@ def _judged_claim(claim: ClaimOptions, rows: list[ComparisonRow], entries: list[
         interval = ""
         if found.low is not None:
             interval = f" ({found.low * factor:+.{digits}f} to {found.high * factor:+.{digits}f})"
-        judged = against_published(found.low, found.high, claim.published)
+        judged = against_published(found.low, found.high, claim.published, found.n)
         said.append(f"{shown} {found.mean * factor:+.{digits}f}{interval}: {judged}")
     pair = f"{of[claim.method].algorithm} − {of[claim.baseline].algorithm}"
     return f"{pair}, {claim.metric}, published {claim.published * factor:+.{digits}f}; {'; '.join(said)}."

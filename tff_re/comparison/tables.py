@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from datasets.files import write_atomically
 from tff_re.comparison.statistics import (
     BOOTSTRAP_FROM,
+    LEAST_SEEDS,
     LEVEL,
     POWER,
     Difference,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 
 MISSING = "–"
+_LEVEL = f"{100 * LEVEL:.0f} %"
 
 
 class Guarantee(NamedTuple):
@@ -130,14 +132,16 @@ def comparison_rich(rows: Sequence[ComparisonRow], baseline: str | None = None) 
         # The title of a table says the metric; its columns need not repeat it.
         table = Table(title=Text(title), title_justify="left", title_style="bold")
         table.add_column("algorithm", overflow="fold")
+        columns = [column for column in columns if column.title != "bootstrap"]  # for which 80 columns are too few
         for column in columns:
             heading = "difference" if column.title == title and len(columns) > 1 else column.title
-            table.add_column(Text(heading.removeprefix(title + " ")), justify="right", overflow="fold")
+            whole = {"no_wrap": heading.endswith("interval")}
+            table.add_column(Text(heading.removeprefix(title + " ")), justify="right", overflow="fold", **whole)
         for number, row in enumerate(rows):
             style = "dim" if row.kind else "bold" if row.algorithm == baseline else ""
             table.add_row(Text(row.algorithm), *(Text(c.cells[number]) for c in columns), style=style)
         tables.append(table)
-    return Group(*tables, Text(table_note(rows, baseline), style="dim"))
+    return Group(*tables, Text(table_note(rows, baseline, bootstrap=False), style="dim"))
 
 
 def comparison_csv(path: str | os.PathLike, rows: Sequence[ComparisonRow], baseline: str | None = None) -> None:
@@ -278,7 +282,7 @@ def _difference_columns(name: str, rows: Sequence[ComparisonRow], baseline: str 
             f"{name} {shown} − {baseline}",
             lambda one: f"{number(one.difference.mean, '+')} ({one.difference.wins}/{one.difference.n})",
         ),
-        column(f"{LEVEL:.0%} interval", lambda one: interval(one.difference.low, one.difference.high)),
+        column(f"{_LEVEL} interval", lambda one: interval(one.difference.low, one.difference.high)),
     ]
     if any(one is not None and one.difference.bootstrap_low is not None for one in judged):
         columns.append(
@@ -287,9 +291,13 @@ def _difference_columns(name: str, rows: Sequence[ComparisonRow], baseline: str 
     return [
         *columns,
         column("could show", lambda one: number(one.difference.detectable)),
-        column("p, Holm", lambda one: MISSING if one.p_holm is None else f"{one.p_holm:.3f}"),
+        column("p, Holm", lambda one: _p_value(one.p_holm)),
         column("verdict", lambda one: one.verdict or MISSING),
     ]
+
+
+def _p_value(p: float | None) -> str:
+    return MISSING if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def _rounds(row: ComparisonRow, key: tuple[str, float], separator: str, never: str) -> str:
@@ -363,7 +371,8 @@ def _fixed(value: float | None, factor: float, digits: int) -> str:
     return MISSING if value is None else f"{value * factor:.{digits}f}"
 
 
-def table_note(rows: Sequence[ComparisonRow], baseline: str | None) -> str:
+def table_note(rows: Sequence[ComparisonRow], baseline: str | None, *, bootstrap: bool = True) -> str:
+    """What the columns of a table are; `bootstrap`: whether its intervals are among them."""
     metrics = {name: metric for row in rows for name, metric in row.metrics.items()}
     percent = [name for name, metric in metrics.items() if metric.percent]
     seeds = sorted({len(metric.best) for row in rows for metric in row.metrics.values()})
@@ -380,13 +389,14 @@ def table_note(rows: Sequence[ComparisonRow], baseline: str | None) -> str:
         if seeds != [1]:
             count = sum(row.algorithm != baseline and not row.reference for row in rows)
             parts.append(
-                f"{LEVEL:.0%} interval: Student's t over the seeds, for one comparison. Could show: the least true "
-                f"difference that a paired t-test finds with probability {POWER:.0%}, given the spread seen here, for "
-                f"one comparison. p, Holm: the paired t-test's, adjusted over the table's {count} comparisons of a "
-                f"metric. Verdict: gain or loss where that is below {1 - LEVEL:.2f}, else open."
+                f"{_LEVEL} interval: Student's t over the seeds, for one comparison. Could show: the least true "
+                f"difference that a paired t-test finds with probability {100 * POWER:.0f} %, given the spread seen "
+                f"here, for one comparison. p, Holm: the paired t-test's, adjusted over the table's {count} "
+                f"comparisons of a metric. Verdict: gain or loss where that is below {1 - LEVEL:.2f}, with "
+                f"{LEAST_SEEDS} seeds at least; else open."
             )
-            if max(seeds, default=0) >= BOOTSTRAP_FROM:
-                parts.append(f"Bootstrap: the same {LEVEL:.0%} interval by bootstrap over the seeds (BCa).")
+            if bootstrap and max(seeds, default=0) >= BOOTSTRAP_FROM:
+                parts.append(f"Bootstrap: the same {_LEVEL} interval by bootstrap over the seeds (BCa).")
     said: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
         if row.notes:
