@@ -122,7 +122,7 @@ def test_nothing_comes_from_elsewhere_and_nothing_of_the_data_is_markup(shown):
     assert [own for tag, own in read.elements if tag == "script"] == [{}] * 3
     (policy,) = [own["content"] for tag, own in read.elements if own.get("http-equiv") == "Content-Security-Policy"]
     assert "default-src 'none'" in policy and "http" not in policy
-    assert read.text.count("alert(1)</script>") == 4 and "{{7*7}}" in read.text  # title, heading, recipe's name, note
+    assert read.text.count("alert(1)</script>") == 5 and "{{7*7}}" in read.text  # title, heading, recipe, note, privacy
     assert "@import" not in text and not re.search(r"url\(\s*['\"]?https?:", text)
 
 

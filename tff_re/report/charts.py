@@ -184,7 +184,9 @@ def dots(names: Sequence[str], series: Mapping[str, Sequence[float]], xlabel: st
         )
         drawn.append((_plain(title), [part]))
         found.append(part)
-    figure.add_tools(HoverTool(renderers=found, tooltips=[("", "@name"), ("", "@series"), (ylabel, "@value{0.0 %}")]))
+    figure.add_tools(
+        HoverTool(renderers=found, tooltips=[("", "@name"), ("", "@series"), (_plain(ylabel), "@value{0.0 %}")])
+    )
     _name_ticks(figure.xaxis[0], names, upright=True)
     if len(series) > 1:
         _legend(figure, drawn)
