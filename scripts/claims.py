@@ -147,7 +147,7 @@ CLAIMS: dict[tuple[str, str], list[Claim]] = {
 }  # fmt: skip
 
 NOTES = {
-    "flcmc": "Where a gain shows, it is not attention's: on the synthetic data the uniform mean with the same server step has 8.9 of FedAttS' 10.0 points, with SGD on MIE the plain mean with FedPA's server step has all of its gain. No option was tuned here.",
+    "flcmc": "Where FedAtt, FedPA and their Adam forms gain, most of it is not attention's: on the synthetic data the uniform mean with the same server step has 8.9 of FedAttS' 10.0 points, with SGD on MIE the plain mean with FedPA's server step has all of its gain. No option was tuned here.",
     "fedcmc": "Two seeds decide nothing; 8 and more are the next step. Which F1 the paper prints is not said, so that both stand here.",
     "feded": "Other data than the paper's; the verdict is against the smallest of the three published gains. The server's learning rate was not tuned.",
     "fedds": "Other data than the paper's. At equal rounds Lazy MIL takes fewer local steps than the others, so that equal rounds compare speeds. Lines with values of the chosen round alone are from the seeds, or from means and intervals, in [results](results/README.md).",
@@ -164,7 +164,7 @@ with probability 80 %. The verdict is about the published difference:
 - **does not show**: the interval holds zero or less, and excludes the published value. A smaller one may still be there.
 - **open**: anything else, and everything with fewer than {LEAST_SEEDS} seeds.
 
-Each line is one comparison; nothing is adjusted for their number. Of {{lines}} lines one in twenty would be wrong by chance. "Best" is the
+Each line is one comparison; nothing is adjusted for their number. Of {{lines}} intervals some one in twenty miss the truth by chance. "Best" is the
 best over the rounds, which papers print and which is chosen on what it measures; "chosen" is the round that dev chose; "final" is the mean
 over the last tenth of the rounds. Data, encoders and sizes mostly differ from the papers', see the pages of the papers: what does not show
 here may show there.

@@ -47,7 +47,7 @@ def test_lines_by_hand(claim, data, values, shown):
 
 
 def test_two_seeds_are_open_and_every_link_is_to_a_table():
-    assert len(ROWS) > 80 and f"Of {len(ROWS)} lines" in PAGE
+    assert len(ROWS) > 80 and f"Of {len(ROWS)} intervals" in PAGE
     assert {row[7] for row in ROWS if row[4] == "2"} == {"open"}
     assert {row[7] for row in ROWS} == {"shows", "shows, but smaller", "does not show", "open"}
 

@@ -29,6 +29,7 @@ from tests.upper_floors import (
 from tff_re.comparison import report
 from tff_re.comparison.costs import megabytes_by_round, steps_by_round
 from tff_re.comparison.outcome import Outcome, compare
+from tff_re.comparison.pages import write_page
 from tff_re.comparison.report import write_report
 from tff_re.comparison.statistics import explain_gain
 from tff_re.comparison.suite import ClaimOptions, Entry, GainOptions, Suite, load_suite, slug
@@ -231,7 +232,7 @@ def test_the_command_writes_tables_and_says_what_a_gain_is(compared, capsys, tmp
     typed = command(capsys, "compare", "--suite", compared.folder / "suite.toml", "--out", compared.out, "--resume")
     assert typed.code == 0 and typed.err == ""
     text = " ".join(typed.out.split())
-    assert f"a page to read and to hand on: python -m tff_re.run report {compared.out}" in text
+    assert f"a page to read and hand on: report {compared.out}" in text
     assert f"{METHOD} against {BASELINE}: " in text and f"The control '{CONTROL}' alone brings" in text
     with open(compared.out / "comparison.csv", newline="", encoding="utf-8") as file:
         rows = {row["algorithm"]: row for row in csv.DictReader(file)}
@@ -496,6 +497,9 @@ def test_final_values_are_drawn_over_a_setting(tmp_path, monkeypatch):
     assert second[0] == "2" and second[1:] == pytest.approx((0.6, 0.6 - half, 0.6 + half), abs=1e-4)
     assert labels == ("epsilon", "test/accuracy, final", "T")
     assert "over epsilon](comparison-test-accuracy-over.png)" in (tmp_path / "comparison.md").read_text("utf-8")
+    page = write_page(tmp_path).read_text("utf-8")
+    assert "test/accuracy, final, over epsilon; shaded: 95 % interval" in page
+    assert "The folders of the runs are not there" in page
 
 
 def test_a_published_gain_is_denied_only_where_the_interval_excludes_it(tmp_path):

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import shlex
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -42,11 +40,6 @@ def say(text: str) -> None:
 def say_written(files) -> None:
     """Names the files that a command wrote."""
     say(f"written: {', '.join(map(str, files))}")
-
-
-def say_page(folder: Path) -> None:
-    """Names the command that makes a page of what another one wrote."""
-    say(f"a page to read and to hand on: python -m tff_re.run report {shlex.quote(str(folder))}")
 
 
 def metrics_table(title: str, metrics: dict[str, float], trivial: dict[str, dict[str, float]] | None = None) -> Table:

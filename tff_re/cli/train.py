@@ -8,7 +8,7 @@ import click
 
 from tff_re.cli import options
 from tff_re.cli.configuration import show_run
-from tff_re.cli.display import RoundProgress, console, metrics_table, say, say_page
+from tff_re.cli.display import RoundProgress, console, metrics_table, say
 
 
 @click.command(
@@ -49,5 +49,5 @@ def train(recipe, overrides, out, seed, **where):
             say(f"  not covered: {line}")
     if result.stopped is not None:
         say(result.stopped)
-    say(f"written: {out} (metrics.csv, plots, model.keras, TensorBoard; export it with: export {out})")
-    say_page(out)
+    files = "metrics.csv, plots, model.keras, TensorBoard"
+    say(f"written: {out} ({files}; export it with: export {out}; a page to read and hand on: report {out})")
