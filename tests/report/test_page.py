@@ -18,6 +18,10 @@ from tff_re.report import charts
 from tff_re.report.page import Chart, Code, Facts, Heading, Items, Section, Table, Words, page
 
 EVIL = "</script><script>alert(1)</script><img src=http://evil.example/x onerror=alert(2)>'\"&{{7*7}}$$x$$"
+SUMMARY = (
+    *("recipe", "algorithm", "seed", "rounds", "final", "best"),
+    *("bytes_down_per_client_and_round", "bytes_up_per_client_and_round"),
+)
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
@@ -178,7 +182,9 @@ def test_all_kinds_of_blocks_and_no_script_without_charts():
         ("summary.json", "{}", "summary.json: is damaged"),
         ("metrics.csv", "round,a\r\n", "metrics.csv: is damaged or empty"),
         ("metrics.csv", None, "metrics.csv: is missing"),
-        ("clients.csv", "client,accuracy\r\nA,high\r\n", "clients.csv: is damaged"),
+        ("summary.json", json.dumps(dict.fromkeys(SUMMARY, 1)), "summary.json: is damaged"),
+        ("clients.csv", "client,examples,accuracy,loss\r\nA,4,high,1\r\n", "clients.csv: is damaged"),
+        ("classes.csv", "class,f1\r\nA,1\r\n", "classes.csv: is damaged"),
         ("labels.csv", "client,split,a\r\nA,train\r\n", "labels.csv: is damaged"),
         ("comparison.json", '{"format": 0}', "comparison.json: is of another version"),
         ("comparison.json", json.dumps({"format": FORMAT, "tables": []}), "comparison.json: is damaged"),

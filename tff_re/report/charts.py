@@ -45,6 +45,7 @@ def lines(
     several = any(high > low for points in series.values() for _, _, low, high in points)
     figure = _figure(xlabel, ylabel)
     _percent_axis(figure.yaxis[0], percent)
+    figure.y_range.default_span = 0.1  # about a line that is level
     drawn, hovered = [], []
     for number, (name, points) in enumerate(series.items()):
         points = sorted(points, key=lambda point: point[0])
