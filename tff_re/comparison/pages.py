@@ -129,8 +129,10 @@ def _compared(path: Path, table: Mapping[str, Any]) -> list[Block]:
         return [*blocks, Words("The folders of the runs are not there: no partition, classes and clients.")]
     blocks += _compared_classes(folders) + _compared_clients(folders)
     name, runs = next(iter(folders.items()))
+    recipes = [Code(read_text(own[0] / "recipe.toml"), folded=f"recipe of {title}") for title, own in folders.items()]
     return [
         *blocks,
+        *(Heading("Settings (first seed)"), *recipes),
         Heading(f"Partition ({name}, first seed)"),
         *partition_blocks(read_csv(runs[0] / "labels.csv", "client", "split")),
     ]
