@@ -114,11 +114,15 @@ def _compared(path: Path, table: Mapping[str, Any]) -> list[Block]:
     blocks.append(Words(table["note"]))
     if table["claims"]:
         blocks += [Heading("Published gains"), Items(table["claims"])]
+    blocks += [
+        Heading("Curves"),
+        Words("Mean over the seeds; shaded from the least to the greatest; what is no method is dashed."),
+    ]
     for metric, by_axis in table["curves"].items():
         for xlabel, series in by_axis.items():
             made = charts.lines(series, xlabel, metric, controls=controls, percent=metric in table["percent"])
             over = "the rounds" if xlabel == "round" else xlabel
-            blocks.append(Chart(made, f"{metric} over {over} (mean over the seeds, least to greatest shaded)"))
+            blocks.append(Chart(made, f"{metric} over {over}"))
     for metric, series in table["lines"].items():
         blocks += _over(metric, series, table["over"], metric in table["percent"])
     if table["precision_recall"]:

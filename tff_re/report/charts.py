@@ -52,20 +52,18 @@ def lines(
         if not points:
             continue
         x, mean, low, high = np.array(points, float).T
-        source = ColumnDataSource(
-            {"x": x, "mean": mean, "low": low, "high": high, "name": [_plain(name)] * len(points)}
-        )
+        source = ColumnDataSource({"x": x, "mean": mean, "low": low, "high": high})
         colour = COLOURS[number % len(COLOURS)]
         dash = "dashed" if name in controls else _DASHES[number // len(COLOURS) % len(_DASHES)]
         parts = [figure.line("x", "mean", source=source, color=colour, line_dash=dash, line_width=2)]
-        dots = figure.scatter("x", "mean", source=source, color=colour, size=5)
+        dots = figure.scatter("x", "mean", source=source, color=colour, size=5, name=_plain(name))
         parts.append(dots)
         hovered.append(dots)
         if np.any(high > low):
             parts.append(figure.varea("x", "low", "high", source=source, fill_color=colour, fill_alpha=0.12))
         drawn.append((_plain(name), parts))
     digits = "0.00 %" if percent else "0.0000"
-    tips = [("", "@name"), (_plain(xlabel), "@x{0,0.[00]}"), (_plain(ylabel), f"@mean{{{digits}}}")]
+    tips = [("", "$name"), (_plain(xlabel), "@x{0,0.[00]}"), (_plain(ylabel), f"@mean{{{digits}}}")]
     if several:
         tips += [(band, f"@low{{{digits}}}, @high{{{digits}}}")]
     figure.add_tools(HoverTool(renderers=hovered, tooltips=tips))
@@ -149,17 +147,15 @@ def bars(names: Sequence[str], series: Mapping[str, Sequence[float]], ylabel: st
 
     figure = _figure("", ylabel, x_range=(0, len(names)))
     _percent_axis(figure.yaxis[0], percent)
-    width, drawn, found = 0.8 / max(len(series), 1), [], []
+    shown, width, drawn, found = [_plain(name) for name in names], 0.8 / max(len(series), 1), [], []
     for number, (title, values) in enumerate(series.items()):
         height = np.nan_to_num(np.array(values, float))
         data = {"x": np.arange(len(names)) + 0.1 + (number + 0.5) * width, "height": height}
-        data |= {"name": [_plain(name) for name in names], "series": [_plain(title)] * len(names)}
-        part = figure.vbar(
-            "x", width * 0.92, "height", source=ColumnDataSource(data), color=COLOURS[number % len(COLOURS)]
-        )
+        source, colour = ColumnDataSource(data | {"of": shown}), COLOURS[number % len(COLOURS)]
+        part = figure.vbar("x", width * 0.92, "height", source=source, color=colour, name=_plain(title))
         drawn.append((_plain(title), [part]))
         found.append(part)
-    tips = [("", "@name"), ("", "@series"), (_plain(ylabel), "@height{0.0 %}" if percent else "@height{0,0.[0000]}")]
+    tips = [("", "@of"), ("", "$name"), (_plain(ylabel), "@height{0.0 %}" if percent else "@height{0,0.[0000]}")]
     figure.add_tools(HoverTool(renderers=found, tooltips=tips))
     figure.y_range.start = 0
     _name_ticks(figure.xaxis[0], names, upright=True)
@@ -174,19 +170,17 @@ def dots(names: Sequence[str], series: Mapping[str, Sequence[float]], xlabel: st
 
     figure = _figure(f"{xlabel} ({len(names)} in all)", ylabel, x_range=(0, len(names)))
     _percent_axis(figure.yaxis[0], True)
-    drawn, found = [], []
+    shown, drawn, found = [_plain(name) for name in names], [], []
     for number, (title, values) in enumerate(series.items()):
         # Side by side, so that equal values of two series are both seen.
         shift = (number + 1) / (len(series) + 1)
         data = {"x": np.arange(len(names)) + shift, "value": np.array(values, float)}
-        data |= {"name": [_plain(name) for name in names], "series": [_plain(title)] * len(names)}
-        part = figure.scatter(
-            "x", "value", source=ColumnDataSource(data), size=7, color=COLOURS[number % len(COLOURS)], alpha=0.8
-        )
+        source, colour = ColumnDataSource(data | {"of": shown}), COLOURS[number % len(COLOURS)]
+        part = figure.scatter("x", "value", source=source, size=7, color=colour, alpha=0.8, name=_plain(title))
         drawn.append((_plain(title), [part]))
         found.append(part)
     figure.add_tools(
-        HoverTool(renderers=found, tooltips=[("", "@name"), ("", "@series"), (_plain(ylabel), "@value{0.0 %}")])
+        HoverTool(renderers=found, tooltips=[("", "@of"), ("", "$name"), (_plain(ylabel), "@value{0.0 %}")])
     )
     _name_ticks(figure.xaxis[0], names, upright=True)
     if len(series) > 1:
