@@ -141,6 +141,21 @@ def run_suite(
         return write_report(suite, run_all(suite, out, builder=ExperimentBuilder(where), **ways), out)
 
 
+def report(path: PathLike, out: PathLike | None = None) -> Path:
+    """Writes one HTML page, which needs no network, of a finished run or comparison; the file.
+
+    Args:
+      path: a folder that `train` or `compare` wrote; nothing else is read.
+      out: the file; `report.html` in the folder by default.
+
+    Raises:
+      UserError, DataError: the folder holds no finished run or comparison, or a file of it is damaged.
+    """
+    from tff_re.comparison.pages import write_page
+
+    return write_page(Path(path), None if out is None else Path(out))
+
+
 def export(
     run: PathLike,
     out: PathLike | None = None,

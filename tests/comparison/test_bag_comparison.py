@@ -15,6 +15,7 @@ from tests.bags_for_tests import HIDDEN, bag_table, share_all, with_method
 from tests.report.test_report import pixels
 from tests.upper_floors import builder, command, refusal, write_recipe
 from tff_re.comparison.outcome import Outcome, compare
+from tff_re.comparison.pages import write_page
 from tff_re.comparison.suite import load_suite
 from tff_re.report.precision_recall import on_grid, read_precision_recall
 
@@ -76,10 +77,14 @@ def test_the_table_has_the_values_of_the_chosen_rounds(compared, capsys):
     chance = {name: value["test/auc"] for name, value in compared.outcomes[NONE][0].references.items()}
     assert float(rows["ranking by chance"]["test/auc_chosen_mean"]) == pytest.approx(chance["ranking by chance"])
     markdown = (compared.out / "comparison.md").read_text("utf-8")
-    assert "| algorithm | test/auc chosen | test/auc final | test/auc chosen − NONE |" in markdown
-    assert f"| {LAZY} | {100 * np.mean(values[LAZY]):.2f} ± {100 * np.std(values[LAZY], ddof=1):.2f} |" in markdown
+    assert "| algorithm | seeds | test/auc chosen | test/auc final | test/auc chosen − NONE |" in markdown
+    assert f"| {LAZY} | 2 | {100 * np.mean(values[LAZY]):.2f} ± {100 * np.std(values[LAZY], ddof=1):.2f} |" in markdown
     assert "Chosen: in the round with the best dev score." in markdown and "Best: over the rounds" not in markdown
     assert "comparison-precision-recall.png" in markdown
+    page = write_page(compared.out).read_text("utf-8")
+    assert "Precision over recall" in page and "of the round with the best dev/auc" in page and HIDDEN not in page
+    page = write_page(compared.out / "runs" / "lazy-mil-seed1").read_text("utf-8")
+    assert "which dev/auc chose on dev" in page and "Precision over recall" in page and HIDDEN not in page
     text = " ".join(typed.out.split())
     assert "chosen" in text and HIDDEN not in typed.out + markdown
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
 import shutil
 import statistics
@@ -13,6 +14,7 @@ import pytest
 import tomli_w
 
 from tests.upper_floors import (
+    SECRET,
     Stop,
     builder,
     command,
@@ -25,15 +27,18 @@ from tests.upper_floors import (
     write_recipe,
 )
 from tff_re.comparison import report
+from tff_re.comparison.costs import megabytes_by_round, steps_by_round
 from tff_re.comparison.outcome import Outcome, compare
+from tff_re.comparison.pages import write_page
 from tff_re.comparison.report import write_report
 from tff_re.comparison.statistics import explain_gain
-from tff_re.comparison.suite import Entry, GainOptions, Suite, load_suite, slug
+from tff_re.comparison.suite import ClaimOptions, Entry, GainOptions, Suite, load_suite, slug
 from tff_re.errors import UserError
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.results import read_history
 
 METHOD, BASELINE, CONTROL = "FedPAP", "FedAvgS", "uniform, λ=1.2"
+CLAIM = {"method": METHOD, "baseline": BASELINE, "metric": "test/accuracy", "published": 0.07}
 
 
 def suite_file(folder, **changes):
@@ -111,23 +116,25 @@ def outcomes(**accuracies):
 
 
 def test_a_gain_is_split_into_the_step_size_and_the_rest():
-    made = outcomes(method=[0.8, 0.9], baseline=[0.6, 0.5], control=[0.7, 0.6])
+    made = outcomes(method=[0.8, 0.9, 0.9], baseline=[0.6, 0.6, 0.6], control=[0.68, 0.68, 0.68])
     sentence = explain_gain(GainOptions(method="method", baseline="baseline", control="control"), "test/accuracy", made)
-    # Gains 0.2 and 0.4, of the control 0.1 and 0.1, beyond it 0.1 and 0.3.
+    # Gains 0.2, 0.3 and 0.3: 0.267 with the standard error 1/30; t with two degrees of freedom is 4.303. The control's
+    # are all alike: no interval.
     assert sentence.startswith(
-        "method against baseline: +0.300 ± 0.141 (2 of 2 seeds better). The control 'control' alone brings "
-        "+0.100 ± 0.000 (2 of 2 seeds better), what is method's own beyond it +0.200 ± 0.141 (2 of 2 seeds better); "
+        "method against baseline: +0.267 (+0.123 to +0.410; 3 of 3 seeds better). The control 'control' alone brings "
+        "+0.080 (3 of 3 seeds better), what is method's own beyond it +0.187 (+0.043 to +0.330; 3 of 3 seeds better); "
     )
-    assert sentence.endswith("makes 33 % of the gain.")
+    assert sentence.endswith("makes 30 % of the gain.")
 
 
 @pytest.mark.parametrize(
     ("method", "baseline", "control", "end"),
     [
         ([0.5], [0.6], [0.7], "there is no gain to explain."),
-        ([0.7, 0.5], [0.5, 0.69], [0.6, 0.6], "there is no gain to explain."),  # within the spread of the seeds
-        ([0.7, 0.8], [0.5, 0.6], [0.5, 0.6], "the control alone gains nothing."),
-        ([0.7, 0.8], [0.5, 0.6], [0.8, 0.9], "the control alone makes all of the gain."),
+        ([0.7, 0.8], [0.5, 0.69], [0.6, 0.6], "whether there is a gain to explain is open."),  # within the interval
+        ([0.7], [0.5], [0.6], "whether there is a gain to explain is open."),
+        ([0.7, 0.8, 0.7], [0.5, 0.6, 0.51], [0.5, 0.6, 0.5], "the control alone gains nothing."),
+        ([0.7, 0.8, 0.7], [0.5, 0.6, 0.51], [0.8, 0.9, 0.8], "the control alone makes all of the gain."),
     ],
 )
 def test_a_share_of_a_gain_is_between_nothing_and_all(method, baseline, control, end):
@@ -225,6 +232,7 @@ def test_the_command_writes_tables_and_says_what_a_gain_is(compared, capsys, tmp
     typed = command(capsys, "compare", "--suite", compared.folder / "suite.toml", "--out", compared.out, "--resume")
     assert typed.code == 0 and typed.err == ""
     text = " ".join(typed.out.split())
+    assert f"a page to read and hand on: report {compared.out}" in text
     assert f"{METHOD} against {BASELINE}: " in text and f"The control '{CONTROL}' alone brings" in text
     with open(compared.out / "comparison.csv", newline="", encoding="utf-8") as file:
         rows = {row["algorithm"]: row for row in csv.DictReader(file)}
@@ -242,7 +250,34 @@ def test_the_command_writes_tables_and_says_what_a_gain_is(compared, capsys, tmp
     markdown = (compared.out / "comparison.md").read_text("utf-8")
     assert markdown.startswith("# Tiny\n") and METHOD in markdown and "Small." in markdown
     pictures = [path.name for path in compared.out.glob("*.png")]
-    assert sorted(pictures) == ["comparison-test-accuracy.png", "comparison-train-loss.png"]
+    names = ("test-accuracy-by-bytes", "test-accuracy-by-steps", "test-accuracy", "train-loss")
+    assert sorted(pictures) == [f"comparison-{name}.png" for name in names]
+
+
+def test_a_page_of_a_comparison_and_of_one_of_its_runs(compared, capsys, tmp_path):
+    write_report(compared.suite, compared.outcomes, compared.out)
+    run = folder_of(compared.out, METHOD, 1)
+    for folder, wanted in (
+        (
+            compared.out,
+            ["Tiny", "Small.", METHOD, CONTROL, "95 % interval", "could show", "test/accuracy final − FedAvgS"],
+        ),
+        (run, ["fedpap, seed 1", "test/accuracy", "Trained without differential privacy", "clients_per_round = 2"]),
+    ):
+        typed = command(capsys, "report", folder, "--out", tmp_path / "page.html")
+        assert typed.code == 0 and typed.err == "" and f"written: {tmp_path / 'page.html'} (1." in typed.out
+        text = html.unescape((tmp_path / "page.html").read_text("utf-8"))
+        for part in (*wanted, "tensorflow-federated", "Repeat it", "Training samples of each class at each client"):
+            assert part in text, (folder, part)
+    assert f"train {run / 'recipe.toml'}" in text
+    with open(run / "labels.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["client"], row["split"]) for row in rows[:2]] == [(rows[0]["client"], s) for s in ("train", "test")]
+    totals = {
+        s: sum(int(row[c]) for row in rows if row["split"] == s for c in row if c not in ("client", "split"))
+        for s in ("train", "test")
+    }
+    assert totals == {"train": 60, "test": 24}
 
 
 def test_recipes_are_compared_on_the_same_partitions(capsys, tmp_path):
@@ -263,6 +298,9 @@ def test_recipes_are_compared_on_the_same_partitions(capsys, tmp_path):
     for seed in (0, 4):
         assert partitions["fedavgs", seed] == partitions["fedpap", seed]
     assert partitions["fedavgs", 0] != partitions["fedavgs", 4]
+    assert command(capsys, "report", tmp_path / "out").code == 0
+    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert "fedpap" in page and not any(text[:6] in page for text in (SECRET, json.dumps(SECRET).strip('"')))
     lines = [line for line in typed.out.splitlines() if ": round 1/1" in line]
     assert [line.split(":")[0] for line in lines] == [
         "[1/4] fedavgs, seed 0",
@@ -308,6 +346,12 @@ def test_recipes_that_differ_in_more_than_the_algorithm_are_refused(change, sect
         ({"choose_by": "dev/ff1"}, "choose_by: there is no metric 'dev/ff1'; did you mean 'dev/f1'?"),
         ({"choose_by": "test/f1"}, "choose_by must be a metric of the dev split, e.g. dev/f1; got test/f1"),
         ({"entry": [{"name": "a", "published": {"test/acc": 1}}], "gain": []}, "entry 'a': published: there is no met"),
+        ({"claim": [{**CLAIM, "method": "FedPAQ"}]}, "there is no entry 'FedPAQ'; did you mean 'FedPAP'?"),
+        ({"claim": [{**CLAIM, "metric": "test/loss"}]}, "metric must be one of the suite's; "),
+        ({"claim": [{**CLAIM, "baseline": METHOD}]}, "must be two entries of one group"),
+        ({"claim": [{**CLAIM, "published": 4.7}]}, "in the metric's own unit, e.g. 0.047 for 4.7 points; got 4.7"),
+        ({"claim": [{**CLAIM, "published": 0.0}]}, "in the metric's own unit"),
+        ({"entry": [{"name": "a", "tried": "a\x1b"}], "gain": []}, "holds a control character"),
         ({"metrics": ["clients/counted"]}, "[[gain]] is of the first metric, which must be of test, train or local"),
         ({"seeds": []}, "'seeds' must be different whole numbers"),
         ({"seeds": [0, 0]}, "'seeds' must be different whole numbers"),
@@ -425,7 +469,10 @@ def test_a_row_of_the_data_stands_below_the_algorithms(tmp_path):
     assert float(rows["ceiling"]["test/accuracy_best_mean"]) == pytest.approx(0.8)
     assert float(rows["ceiling"]["test/accuracy_best_difference_mean"]) == pytest.approx(0.3)
     assert rows["ceiling"]["bytes_up"] == ""
-    assert "| ceiling (not trained) | 80.00 ± 7.07 | 80.00 ± 7.07 | +30.00 ± 7.07 (2/2) | – | – | – |" in markdown
+    # 25 and 35 points: 30 with the standard error 5, and 12.706 of Student's t with one degree of freedom.
+    ceiling = "| ceiling (not trained) | 2 | 80.00 ± 7.07 | 80.00 ± 7.07 | +30.00 (2/2) | -33.53 to +93.53 | "
+    assert ceiling in markdown and f"{ceiling}81.67 | – | – | – | – | – |" in markdown
+    assert "over the table's 1 comparisons" in markdown  # nothing is claimed of the ceiling
 
 
 def test_entries_on_different_data_have_a_row_each(tmp_path):
@@ -450,6 +497,61 @@ def test_final_values_are_drawn_over_a_setting(tmp_path, monkeypatch):
     assert second[0] == "2" and second[1:] == pytest.approx((0.6, 0.6 - half, 0.6 + half), abs=1e-4)
     assert labels == ("epsilon", "test/accuracy, final", "T")
     assert "over epsilon](comparison-test-accuracy-over.png)" in (tmp_path / "comparison.md").read_text("utf-8")
+    page = write_page(tmp_path).read_text("utf-8")
+    assert "test/accuracy, final, over epsilon; shaded: 95 % interval" in page
+    assert "The folders of the runs are not there" in page
+
+
+def test_a_published_gain_is_denied_only_where_the_interval_excludes_it(tmp_path):
+    """Gains of A, B and C on the first: 2, 3 and 4 points (0.5 to 5.5), 0 to 2 (-1.5 to 3.5), and 8, 9 and 10."""
+
+    def runs(*values):
+        return {s: Outcome([{"round": 1.0, "test/accuracy": v}], 1.0, 1, 1) for s, v in enumerate(values)}
+
+    made = {"first": runs(0.5, 0.6, 0.7), "A": runs(0.52, 0.63, 0.74), "B": runs(0.5, 0.61, 0.72)}
+    made["C"] = runs(0.58, 0.69, 0.8)
+    levels = {"first": 0.5, "A": 0.6, "B": 0.54, "C": 0.55}
+    entries = tuple(Entry(name, plain, published={"test/accuracy": level}) for name, level in levels.items())
+    more = {"method": "C", "baseline": "B", "metric": "test/accuracy"}
+    claims = (ClaimOptions(**more, published=0.09), ClaimOptions(**more, published=-0.01))
+    named = {"title": "T", "command": "c", "seeds": (0, 1, 2), "metrics": ("test/accuracy",)}
+    shown = write_report(Suite(**named, entries=entries, claim=claims), made, tmp_path)
+    judged = {}
+    for line in shown.text:
+        head, *parts = line.removesuffix(".").split("; ")
+        judged[head] = [part.split(": ")[1] for part in parts]
+        assert f"- {line}\n" in (tmp_path / "comparison.md").read_text("utf-8")
+    assert judged == {
+        "C − B, test/accuracy, published +9.00": ["open"] * 2,  # all three gains are 8 points: no spread, no interval
+        "C − B, test/accuracy, published -1.00": ["open"] * 2,
+        "A − first, test/accuracy, published +10.00": ["shows, but smaller"] * 2,
+        "B − first, test/accuracy, published +4.00": ["does not show"] * 2,
+        "C − first, test/accuracy, published +5.00": ["shows"] * 2,
+    }
+    assert "A − first, test/accuracy, published +10.00; best +3.00 (+0.52 to +5.48): " in shown.text[2]
+
+
+def test_what_was_sent_and_done_up_to_a_round():
+    rows = [
+        {"round": 1.0, "local/steps": 10.0, "clients/counted": 2.0, "clients/non_finite": 1.0},
+        {"round": 2.0, "local/steps": 5.0, "clients/counted": 1.0},
+    ]
+    outcome = Outcome(rows, 1.0, 400_000, 100_000)
+    assert steps_by_round(rows) == {1.0: 10.0, 2.0: 15.0} and outcome.steps == 15.0
+    assert megabytes_by_round(rows, 500_000) == pytest.approx({1.0: 1.5, 2.0: 2.0})
+    assert megabytes_by_round([{"round": 1.0}], 1) is None
+
+
+def test_settings_that_were_tried_stand_in_the_table(tmp_path):
+    made = {name: referenced(1.0, {0: 0.7, 1: 0.7}) for name in ("A", "B")}
+    entries = (Entry("A", plain, tried="6: rates 1e-4 to 1e-3, on dev"), Entry("B", plain))
+    write_report(
+        Suite(title="T", command="c", seeds=(0, 1), metrics=("test/accuracy",), entries=entries), made, tmp_path
+    )
+    markdown = (tmp_path / "comparison.md").read_text("utf-8")
+    assert "| settings tried |" in markdown and "| 6: rates 1e-4 to 1e-3, on dev |" in markdown
+    with open(tmp_path / "comparison.csv", newline="", encoding="utf-8") as file:
+        assert [row["tried"] for row in csv.DictReader(file)] == ["6: rates 1e-4 to 1e-3, on dev", "", ""]
 
 
 def test_local_steps_are_summed_over_the_rounds(tmp_path):

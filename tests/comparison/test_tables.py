@@ -8,9 +8,18 @@ import math
 import numpy as np
 import pytest
 from rich.console import Console
+from scipy.stats import ttest_1samp, ttest_rel
 
-from tff_re.comparison.statistics import MetricSummary, paired_difference
-from tff_re.comparison.tables import ComparisonRow, comparison_csv, comparison_markdown, comparison_rich
+from tff_re.comparison.statistics import (
+    MetricSummary,
+    against_published,
+    detectable,
+    half_width,
+    holm,
+    paired_difference,
+    verdict,
+)
+from tff_re.comparison.tables import ComparisonRow, comparison_csv, comparison_markdown, comparison_rich, judge
 
 
 def row(name: str, best: dict, final: dict, **options) -> ComparisonRow:
@@ -31,8 +40,96 @@ def test_paired_difference_by_hand():
     assert found.mean == pytest.approx(0.0 - 0.1 / 3)
     assert found.std == pytest.approx(np.std([0.1, 0.0, -0.2], ddof=1))
     assert (found.wins, found.n) == (1, 3)
-    alone = paired_difference([0.5], [0.25])
-    assert alone == (0.25, None, 1, 1)
+    # The standard error is 0.08819; Student's t with two degrees of freedom: 4.3027.
+    assert (found.low, found.high) == pytest.approx((-0.41279, 0.34612), abs=1e-4)
+    assert found.p == pytest.approx(ttest_rel([0.8, 0.7, 0.6], [0.7, 0.7, 0.8]).pvalue)
+    assert paired_difference([0.5], [0.25]) == (0.25, None, 1, 1, *[None] * 6)
+
+
+@pytest.mark.parametrize(("pairs", "p"), [(2, 0.5), (3, 0.25), (6, 1 / 32)])
+def test_differences_that_are_all_alike_are_judged_by_their_signs(pairs, p):
+    """One test example more in each seed: the t-test would be certain of it."""
+    baseline = np.arange(pairs) / 10
+    found = paired_difference(baseline + 0.01, baseline)
+    assert found.low is None and found.detectable is None and found.p == pytest.approx(p)
+    assert verdict(found, found.p) == ("gain" if p < 0.05 else "open")
+    assert verdict(found, found.p, higher_is_better=False) == ("loss" if p < 0.05 else "open")
+    assert paired_difference([0.5, 0.7], [0.5, 0.7]).p == 1
+
+
+def test_an_interval_by_bootstrap_stands_beside_from_eight_seeds():
+    gains = np.random.default_rng(0).normal(0.5, 1, 12)
+    few, many = (paired_difference(gains[:n], np.zeros(n)) for n in (7, 12))
+    assert few.bootstrap_low is None and few.low is not None
+    resampled = gains[np.random.default_rng(1).integers(0, 12, (20_000, 12))].mean(1)
+    percentiles = np.quantile(resampled, [0.025, 0.975])
+    assert (many.bootstrap_low, many.bootstrap_high) == pytest.approx(percentiles, abs=0.05)
+    assert paired_difference(gains, np.zeros(12)) == many  # a fixed seed
+
+
+@pytest.mark.parametrize("pairs", [3, 5, 10])
+def test_the_least_difference_that_a_design_shows_is_found_in_four_of_five_experiments(pairs):
+    shift = detectable(1.0, pairs)
+    made = np.random.default_rng(pairs).normal(shift, 1, (20_000, pairs))
+    standard_error = made.std(axis=1, ddof=1) / pairs**0.5
+    found = np.abs(made.mean(axis=1)) > half_width(1.0, pairs) * pairs**0.5 * standard_error
+    assert found.mean() == pytest.approx(0.8, abs=0.01)
+    if pairs == 10:
+        assert shift == pytest.approx(0.996, abs=1e-3)  # of the tables for paired t-tests
+
+
+def test_holm_by_hand():
+    assert holm([0.01, 0.04, 0.03, None, 0.005]) == pytest.approx([0.03, 0.06, 0.06, None, 0.02])
+    assert holm([0.6, 0.7]) == [1.0, 1.0] and holm([None]) == [None] and holm([]) == []
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "published", "said"),
+    [
+        (-1, 3, 4, "does not show"),
+        (-1, 4, 4, "open"),
+        (-3, -1, 4, "does not show"),
+        (1, 3, 4, "shows, but smaller"),
+        (1, 5, 4, "shows"),
+        (5, 6, 4, "shows"),
+        (-3, 1, -4, "does not show"),
+        (-5, -1, -4, "shows"),
+        (-1, 5, -4, "does not show"),
+        (None, None, 4, "open"),
+        (-math.inf, math.inf, 4, "open"),
+        (math.nan, math.nan, 4, "open"),
+    ],
+)
+def test_a_published_gain_against_an_interval(low, high, published, said):
+    assert against_published(low, high, published, 3) == said
+    assert against_published(low, high, published, 2) == "open"
+
+
+def test_two_seeds_decide_nothing():
+    found = paired_difference([0.6, 0.601], [0.5, 0.5])
+    assert found.p < 0.01 and found.low > 0 and verdict(found, found.p) == "open"
+
+
+def test_verdicts_are_adjusted_over_the_rows_that_were_trained():
+    seeds = range(4)
+    base = [0.5, 0.51, 0.52, 0.53]
+    gains = {"a": [0.050, 0.052, 0.049, 0.051], "b": [0.02, 0.03, 0.025, 0.05], "c": [-0.1, 0.1, 0.0, 0.02]}
+    rows = [row("base", dict(zip(seeds, base, strict=True)), dict(zip(seeds, base, strict=True)))]
+    for name, own in gains.items():
+        values = {seed: base[seed] + own[seed] for seed in seeds}
+        rows.append(row(name, values, values))
+    ceiling = dict.fromkeys(seeds, 1.0)
+    rows.append(row("ceiling", ceiling, ceiling, reference=True))
+    judged = judge(rows, "base", "accuracy", "final")
+    ps = [ttest_1samp(own, 0).pvalue for own in gains.values()]
+    assert judged[0] is None and [one.verdict for one in judged[1:]] == ["gain", "gain", "open", None]
+    assert [one.p_holm for one in judged[1:4]] == pytest.approx([3 * ps[0], 2 * ps[1], ps[2]])
+    assert judged[4].p_holm is None and judged[4].difference.low > 0
+    # A fourth and a fifth comparison of the same kind: what was a gain is open.
+    assert [one.verdict for one in judge([*rows, rows[3], rows[3]], "base", "accuracy", "final")[1:3]] == [
+        "gain",
+        "open",
+    ]
 
 
 def test_summary_of_rounds():
@@ -51,8 +148,8 @@ def test_a_round_that_was_chosen_stands_in_place_of_the_best(tmp_path):
     other = MetricSummary.from_rounds(values, {0: 0.5, 1: 0.7})
     rows = [ComparisonRow("A", {"test/auc": base}), ComparisonRow("B", {"test/auc": other})]
     lines = comparison_markdown(rows, "A").splitlines()
-    assert lines[0].startswith("| algorithm | test/auc chosen | test/auc final | test/auc chosen − A |")
-    assert lines[3].startswith("| B | 60.00 ± 14.14 | 60.00 ± 14.14 | +45.00 ± 21.21 (2/2) |")
+    assert lines[0].startswith("| algorithm | seeds | test/auc chosen | test/auc final | test/auc chosen − A | 95 % in")
+    assert lines[3].startswith("| B | 2 | 60.00 ± 14.14 | 60.00 ± 14.14 | +45.00 (2/2) | -145.59 to +235.59 | ")
     assert "Chosen: in the round with the best dev score." in lines[-1] and "Best:" not in lines[-1]
     comparison_csv(tmp_path / "t.csv", rows, "A")
     with open(tmp_path / "t.csv", newline="", encoding="utf-8") as file:
@@ -60,7 +157,8 @@ def test_a_round_that_was_chosen_stands_in_place_of_the_best(tmp_path):
     assert float(record["test/auc_chosen_mean"]) == pytest.approx(0.6) and "test/auc_best_mean" not in record
     assert float(record["test/auc_chosen_difference_wins"]) == 2
     diverged = ComparisonRow("C", {"test/auc": MetricSummary.from_rounds(values, {0: math.nan, 1: 0.7})})
-    assert "| C | nan ± nan |" in comparison_markdown([*rows, diverged], "A")
+    assert "| C | 2 | nan ± nan |" in (text := comparison_markdown([*rows, diverged], "A"))
+    assert "| nan (1/2) | – | – | – | open |" in text
 
 
 def test_a_lower_loss_is_a_win():
@@ -73,12 +171,17 @@ def test_markdown_has_the_numbers():
     text = comparison_markdown(ROWS, "FedAvg")
     lines = text.splitlines()
     assert lines[0] == (
-        "| algorithm | accuracy best | accuracy final | accuracy final − FedAvg | accuracy published "
-        "| kB up | kB down | s a round |"
+        "| algorithm | seeds | accuracy best | accuracy final | accuracy published | accuracy final − FedAvg "
+        "| 95 % interval | could show | p, Holm | verdict | kB up | kB down | s a round |"
     )
-    assert lines[2] == "| FedAvg | 72.00 ± 2.83 | 69.00 ± 1.41 | – | 72.00 | 2.5 | 2.5 | 0.25 |"
-    assert lines[3] == "| FedPAP | 81.00 ± 1.41 | 77.00 ± 1.41 | +8.00 ± 2.83 (2/2) | 79.00 | 2.5 | 2.5 | 0.25 |"
-    assert lines[4].startswith(r"| uniform \| mean (control) | 76.00 ± 9.90 |") and "| – | 2.5" in lines[4]
+    assert lines[2] == "| FedAvg | 2 | 72.00 ± 2.83 | 69.00 ± 1.41 | 72.00 | – | – | – | – | – | 2.5 | 2.5 | 0.25 |"
+    assert lines[3] == (  # 10 and 6 points: the standard error is 2, times 12.706 and, for what could show, 16.334
+        "| FedPAP | 2 | 81.00 ± 1.41 | 77.00 ± 1.41 | 79.00 | +8.00 (2/2) | -17.41 to +33.41 | 32.67 | 0.312 | open "
+        "| 2.5 | 2.5 | 0.25 |"
+    )
+    assert (
+        lines[4].startswith(r"| uniform \| mean (control) | 2 | 76.00 ± 9.90 |") and "| – | -1.50 (1/2) |" in lines[4]
+    )
     assert "2 seeds" in text and "paired by seed" in text
 
 
@@ -89,6 +192,12 @@ def test_csv_reads_back(tmp_path):
         records = list(csv.DictReader(file))
     assert [r["algorithm"] for r in records] == ["FedAvg", "FedPAP", "uniform | mean"]
     assert float(records[1]["accuracy_final_difference_mean"]) == pytest.approx(0.08)
+    assert float(records[1]["accuracy_final_difference_low"]) == pytest.approx(-0.1741, abs=1e-4)
+    assert (records[1]["accuracy_final_difference_verdict"], records[0]["accuracy_final_difference_verdict"]) == (
+        "open",
+        "",
+    )
+    assert float(records[1]["accuracy_final_difference_p_holm"]) == pytest.approx(2 * 0.15596, abs=1e-4)
     assert (records[2]["control"], records[2]["accuracy_published"]) == ("1", "")
 
 

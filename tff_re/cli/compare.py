@@ -9,7 +9,7 @@ import click
 
 from tff_re.cli import options
 from tff_re.cli.configuration import show_suite
-from tff_re.cli.display import RoundProgress, console, say_written
+from tff_re.cli.display import RoundProgress, console, say, say_written
 from tff_re.errors import UserError
 from tff_re.recipes.reading import SEEDS
 
@@ -59,6 +59,7 @@ def run_and_show(suite, out: Path, **where) -> None:
     for line in report.text:
         console.print(line, highlight=False)
     say_written(report.files)
+    say(f"a page to read and hand on: report {out}")
 
 
 @contextlib.contextmanager

@@ -49,4 +49,5 @@ def train(recipe, overrides, out, seed, **where):
             say(f"  not covered: {line}")
     if result.stopped is not None:
         say(result.stopped)
-    say(f"written: {out} (metrics.csv, plots, model.keras, TensorBoard; export it with: export {out})")
+    files = "metrics.csv, plots, model.keras, TensorBoard"
+    say(f"written: {out} ({files}; export it with: export {out}; a page to read and hand on: report {out})")

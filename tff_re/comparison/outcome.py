@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from datasets.partition import LabelCounts
+from tff_re.comparison.costs import steps_by_round
 from tff_re.comparison.suite import Suite, require_metrics_of, slug
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
@@ -59,8 +60,8 @@ class Outcome:
     @property
     def steps(self) -> float | None:
         """Local steps of all clients in all rounds; None where a round does not say."""
-        values = [row.get("local/steps") for row in self.history]
-        return None if not values or None in values else math.fsum(values)
+        by_round = steps_by_round(self.history)
+        return None if by_round is None else max(by_round.values())
 
     @property
     def best(self) -> dict[str, float]:
@@ -111,7 +112,7 @@ def compare(
     with permissions(), open_runtime(runtime_name, log_path=runs / "worker.log") as runtime:
         for seed, entry in itertools.product(suite.seeds, suite.entries):
             recipe = entry.recipe_for(seed)
-            folder = RunFolder(runs / f"{slug(entry.name)}-seed{seed}")
+            folder = RunFolder(run_folder(out, entry.name, seed))
             on_start(entry.name, seed, recipe.training.rounds)
             outcome = _finished(recipe, folder, builder) if resume else None
             if outcome is None:
@@ -124,6 +125,11 @@ def compare(
                 require_metrics_of(suite, names, f"{recipe.name}, seed {seed}")
             outcomes[entry.name][seed] = outcome
     return outcomes
+
+
+def run_folder(out: Path, entry: str, seed: int) -> Path:
+    """Where a comparison keeps a run."""
+    return out / "runs" / f"{slug(entry)}-seed{seed}"
 
 
 def _outcome(recipe: Recipe, folder: RunFolder, history: list[dict[str, float]], builder: ExperimentBuilder) -> Outcome:

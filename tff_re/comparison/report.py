@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from rich.text import Text
 
 from datasets.files import write_atomically
-from tff_re.comparison.outcome import Outcome
-from tff_re.comparison.statistics import MetricSummary, explain_gain, t_interval
-from tff_re.comparison.suite import Entry, Suite, slug
+from tff_re.comparison.costs import megabytes_by_round, steps_by_round
+from tff_re.comparison.outcome import Outcome, run_folder
+from tff_re.comparison.pages import FORMAT, RECORD
+from tff_re.comparison.statistics import MetricSummary, against_published, explain_gain, t_interval
+from tff_re.comparison.suite import ClaimOptions, Entry, Suite, slug
 from tff_re.comparison.tables import (
     ComparisonRow,
     Guarantee,
@@ -22,9 +27,13 @@ from tff_re.comparison.tables import (
     comparison_csv,
     comparison_markdown,
     comparison_rich,
+    first_values,
+    scale,
+    table_note,
+    table_parts,
 )
 from tff_re.report.plots import curves, over_values
-from tff_re.report.precision_recall import precision_recall_png, precision_recall_table
+from tff_re.report.precision_recall import GRID, on_grid, precision_recall_png, precision_recall_table
 from tff_re.report.similarity import rank_correlations, similarity_figure
 from tff_re.runs.folder import permissions
 
@@ -40,9 +49,9 @@ class Report:
 
 @permissions()
 def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Path) -> Report:
-    """comparison.md, and for each of the suite's tables a CSV table, curves, those of precision over recall where the
-    task ranks, and FedCMC's Figure 1 of the first entry that recorded similarities."""
-    tables, files, markdown = [], [], [f"# {suite.title}", ""]
+    """comparison.md, comparison.json for pages, and for each of the suite's tables a CSV table, curves, those of
+    precision over recall where the task ranks, and FedCMC's Figure 1 of the first entry that recorded similarities."""
+    tables, files, text, kept, markdown = [], [], [], [], [f"# {suite.title}", ""]
     if suite.text:
         markdown += [suite.text, ""]
     markdown += [f"`{suite.command}`, seeds {', '.join(map(str, suite.seeds))}.", ""]
@@ -58,19 +67,24 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
         comparison_csv(out / f"{stem}.csv", rows, baseline)
         files.append(out / f"{stem}.csv")
         markdown += [comparison_markdown(rows, baseline)]
+        said = [line for claim in _claims(suite, entries) if (line := _judged_claim(claim, rows, entries))]
+        text += [f"{group}: {line}" if group else line for line in said]
+        drawn = curves_of(suite, entries, outcomes)
+        kept.append(_for_pages(suite, group, entries, rows, baseline, said, drawn, outcomes))
+        if said:
+            markdown += ["Published gains:", "", *(f"- {line}" for line in said), ""]
         if suite.classes:
             by_class = {entry.title: [o.class_f1 for o in outcomes[entry.name].values()] for entry in entries}
             class_csv(out / f"{stem}-classes.csv", by_class)
             files.append(out / f"{stem}-classes.csv")
             markdown += [class_markdown(by_class)]
+        controls = [entry.title for entry in entries if entry.control]
         for metric in suite.metrics:
-            picture = out / f"{stem}-{metric.replace('/', '-')}.png"
-            series = {entry.title: _points(outcomes[entry.name], metric, not entry.control) for entry in entries}
-            if not any(series.values()):
-                continue  # what no entry of this table measures has no curve
-            controls = [entry.title for entry in entries if entry.control]
-            files += curves(picture, series, metric, group or suite.title, controls=controls)
-            markdown += [f"![{metric} over the rounds]({picture.name})", ""]
+            for axis, series in drawn.get(metric, {}).items():
+                picture = out / f"{stem}-{metric.replace('/', '-')}{AXES[axis].suffix}.png"
+                shown = {"xlabel": AXES[axis].label, "controls": controls}
+                files += curves(picture, series, metric, group or suite.title, **shown)
+                markdown += [f"![{metric} over {AXES[axis].words}]({picture.name})", ""]
             if suite.over and (lines := _lines(rows, entries, metric)):
                 picture = out / f"{stem}-{metric.replace('/', '-')}-over.png"
                 files += over_values(picture, lines, suite.over, f"{metric}, final", group or suite.title)
@@ -90,12 +104,57 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
                 markdown += [_similarity_sentence(entry.name, seed, outcome), ""]
                 markdown += [f"![Labels and local average similarities by client]({picture.name})", ""]
                 break
-    text = [explain_gain(gain, suite.metrics[0], outcomes) for gain in suite.gain]
-    if text:
+    explained = [explain_gain(gain, suite.metrics[0], outcomes) for gain in suite.gain]
+    if explained:
         heading = "## How much of a gain is the step size and counting clients alike"
-        markdown += [heading, "", *(f"- {sentence}" for sentence in text), ""]
+        markdown += [heading, "", *(f"- {sentence}" for sentence in explained), ""]
+    text += explained
     write_atomically(out / "comparison.md", "\n".join(markdown).encode("utf-8"))
-    return Report(tables, text, [out / "comparison.md", *files])
+    record = {
+        **{"format": FORMAT, "title": suite.title, "text": suite.text, "command": suite.command},
+        **{"seeds": list(suite.seeds), "chosen_by": suite.choose_by, "gains": explained, "tables": kept},
+    }
+    write_atomically(out / RECORD, json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8"))
+    return Report(tables, text, [out / "comparison.md", *files, out / RECORD])
+
+
+def _for_pages(suite, group, entries, rows, baseline, claims, drawn, outcomes) -> dict[str, Any]:
+    """A table as `tff_re.comparison.pages` shows it: plain values, and where the runs' folders are."""
+    ranked = {}
+    for entry in entries:
+        points = [outcome.precision_recall for outcome in outcomes[entry.name].values()]
+        if all(one is not None for one in points):
+            on = np.array([on_grid(one) for one in points])
+            steps = zip(GRID, on.mean(0), on.min(0), on.max(0), strict=True)
+            ranked[entry.title] = [list(map(float, point)) for point in steps if np.isfinite(point).all()]
+    return {
+        "group": group,
+        "rows": [{"name": row.algorithm, "kind": row.kind} for row in rows],
+        "runs": {e.title: {str(s): str(run_folder(Path(), e.name, s)) for s in suite.seeds} for e in entries},
+        "parts": [
+            {"title": title, "columns": [list(column) for column in columns]}
+            for title, columns in table_parts(rows, baseline)
+        ],
+        "note": table_note(rows, baseline),
+        "claims": claims,
+        "curves": {
+            metric: {
+                AXES[axis].label: {name: list(map(list, points)) for name, points in series.items()}
+                for axis, series in by_axis.items()
+            }
+            for metric, by_axis in drawn.items()
+        },
+        "percent": sorted({name for row in rows for name, metric in row.metrics.items() if metric.percent}),
+        "precision_recall": ranked,
+        "over": suite.over,
+        "lines": {
+            metric: {
+                name: [point for point in points if all(map(math.isfinite, point[1:]))]
+                for name, points in _lines(rows, entries, metric).items()
+            }
+            for metric in (suite.metrics if suite.over else ())
+        },
+    }
 
 
 def _row(suite: Suite, entry: Entry, outcomes: dict[int, Outcome]) -> ComparisonRow:
@@ -123,6 +182,7 @@ def _row(suite: Suite, entry: Entry, outcomes: dict[int, Outcome]) -> Comparison
         steps=statistics.fmean(steps) if suite.steps and None not in steps else None,
         control=entry.control,
         notes=entry.recipe_for(suite.seeds[0]).notes,
+        tried=entry.tried,
         privacy=_guarantee([outcome.privacy for outcome in outcomes.values()]),
     )
 
@@ -191,17 +251,99 @@ def _similarity_sentence(name: str, seed: int, outcome: Outcome) -> str:
     )
 
 
-def _points(outcomes: dict[int, Outcome], metric: str, band: bool) -> list[tuple[float, float, float, float]]:
-    """(round, mean, least, greatest) over the seeds, for the evaluated rounds; without band three times the mean."""
-    by_round: dict[float, list[float]] = {}
+class _Axis(NamedTuple):
+    """What a curve is over: its label, in words, the end of its picture's name, and its value after each round of a
+    run, None where the run does not say."""
+
+    label: str
+    words: str
+    suffix: str
+    values: Callable[[Outcome], dict[float, float] | None]
+
+
+AXES = {
+    "rounds": _Axis("round", "the rounds", "", lambda outcome: {row["round"]: row["round"] for row in outcome.history}),
+    "bytes": _Axis(
+        "MB to and from all clients",
+        "the bytes sent",
+        "-by-bytes",
+        lambda outcome: megabytes_by_round(outcome.history, outcome.bytes_down + outcome.bytes_up),
+    ),
+    "steps": _Axis(
+        "local steps of all clients", "local steps", "-by-steps", lambda outcome: steps_by_round(outcome.history)
+    ),
+}
+
+Curve = list[tuple[float, float, float, float]]
+"""(x, mean, least, greatest) over the seeds."""
+
+
+def curves_of(
+    suite: Suite, entries: list[Entry], outcomes: dict[str, dict[int, Outcome]]
+) -> dict[str, dict[str, dict[str, Curve]]]:
+    """Metric -> axis -> entry's title -> its curve: all metrics over the rounds, the first one over all axes. What no
+    entry of a table measures has no curve; an entry whose runs do not say what they sent or did is over the rounds
+    alone."""
+    found: dict[str, dict[str, dict[str, Curve]]] = {}
+    for metric in suite.metrics:
+        for axis in AXES if metric == suite.metrics[0] else ("rounds",):
+            series = {e.title: _points(outcomes[e.name], metric, not e.control, axis) for e in entries}
+            if any(series.values()):
+                found.setdefault(metric, {})[axis] = series
+    return found
+
+
+def _points(outcomes: dict[int, Outcome], metric: str, band: bool, axis: str) -> Curve:
+    """(x, mean, least, greatest) over the seeds, for the evaluated rounds; without band three times the mean. Seeds
+    that came to different x in a round, such as steps, are drawn at their mean."""
+    by_round: dict[float, list[tuple[float, float]]] = {}
     for outcome in outcomes.values():
+        places = AXES[axis].values(outcome)
+        if places is None:
+            return []
         for row in outcome.history:
             if metric in row:
-                by_round.setdefault(row["round"], []).append(row[metric])
+                by_round.setdefault(row["round"], []).append((places[row["round"]], row[metric]))
     points = []
-    for round_num, values in sorted(by_round.items()):
-        finite = [value for value in values if math.isfinite(value)]
+    for _, pairs in sorted(by_round.items()):
+        x = statistics.fmean(place for place, _ in pairs)
+        finite = [value for _, value in pairs if math.isfinite(value)]
         if finite:
             mean = statistics.fmean(finite)
-            points.append((round_num, mean, min(finite), max(finite)) if band else (round_num, mean, mean, mean))
+            points.append((x, mean, min(finite), max(finite)) if band else (x, mean, mean, mean))
     return points
+
+
+def _claims(suite: Suite, entries: list[Entry]) -> list[ClaimOptions]:
+    """The suite's claims on a table: those of [[claim]], and what its entries' published values say against the first
+    entry's."""
+    names = {entry.name for entry in entries}
+    first, *others = entries
+    found = [
+        ClaimOptions(method=e.name, baseline=first.name, metric=metric, published=value - first.published[metric])
+        for metric in suite.metrics
+        for e in others
+        if not e.control and (value := e.published.get(metric)) is not None and metric in first.published
+    ]
+    return [claim for claim in (*suite.claim, *found) if claim.method in names and claim.published != 0]
+
+
+def _judged_claim(claim: ClaimOptions, rows: list[ComparisonRow], entries: list[Entry]) -> str | None:
+    """Whether a published gain shows, in a sentence; None where the two have no such metric."""
+    of = dict(zip((entry.name for entry in entries), rows, strict=False))
+    ours, base = (of[name].metrics.get(claim.metric) for name in (claim.method, claim.baseline))
+    if ours is None or base is None:
+        return None
+    factor, digits = scale(ours)
+    values = {"best": first_values(rows, claim.metric), "final": "final"}
+    said = []
+    for which, shown in values.items():
+        if (found := ours.difference(base, which)) is None:
+            return None
+        interval = ""
+        if found.low is not None:
+            interval = f" ({found.low * factor:+.{digits}f} to {found.high * factor:+.{digits}f})"
+        judged = against_published(found.low, found.high, claim.published, found.n)
+        said.append(f"{shown} {found.mean * factor:+.{digits}f}{interval}: {judged}")
+    pair = f"{of[claim.method].algorithm} − {of[claim.baseline].algorithm}"
+    return f"{pair}, {claim.metric}, published {claim.published * factor:+.{digits}f}; {'; '.join(said)}."

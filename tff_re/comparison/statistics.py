@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -13,19 +14,59 @@ if TYPE_CHECKING:  # tables of numbers need no TensorFlow
     from tff_re.comparison.suite import GainOptions
 
 
+LEVEL, POWER = 0.95, 0.8
+"""Of all intervals and tests, and of the smallest difference that a design could have shown."""
+BOOTSTRAP_FROM = 8
+"""Seeds from which a bootstrap interval says something that Student's t does not."""
+LEAST_SEEDS = 3
+"""With fewer, everything is open: an interval of two differences rests on their being drawn from a normal distribution,
+of which two cannot tell anything."""
+VERDICTS = ("gain", "loss", "open")
+
+
 class Difference(NamedTuple):
-    """A paired difference: mean and sample deviation (None for one pair) of a - b, pairs with a > b, all pairs."""
+    """A paired difference a - b over seeds.
+
+    Attributes:
+      mean, std: of a - b; std is the sample deviation, None for one pair.
+      wins, n: pairs with a > b, all pairs.
+      low, high: the interval of the mean (`LEVEL`, Student's t); None where the pairs' differences do not vary: for one
+        pair, or if all are alike, which says nothing of how they would.
+      bootstrap_low, bootstrap_high: the same by bootstrap, None for fewer than `BOOTSTRAP_FROM` pairs.
+      detectable: the least true difference that this design shows with probability `POWER`, see `detectable`.
+      p: of the paired t-test, two-sided; of a sign test where all differences are alike; None for one pair.
+    """
 
     mean: float
     std: float | None
     wins: int
     n: int
+    low: float | None = None
+    high: float | None = None
+    bootstrap_low: float | None = None
+    bootstrap_high: float | None = None
+    detectable: float | None = None
+    p: float | None = None
 
 
 def paired_difference(a: Sequence[float], b: Sequence[float]) -> Difference:
     """The differences a[i] - b[i] over seeds, at least one. A tie is no win."""
     differences = [float(x) - float(y) for x, y in zip(a, b, strict=True)]
-    return Difference(*mean_std(differences), sum(d > 0 for d in differences), len(differences))
+    mean, std = mean_std(differences)
+    found = Difference(mean, std, sum(d > 0 for d in differences), n := len(differences))
+    if std is None or not math.isfinite(std):
+        return found
+    if std <= 1e-9 * abs(mean) or std == 0:  # alike but for rounding
+        return found._replace(p=1.0 if mean == 0 else min(1.0, 2.0 ** (1 - n)))
+    from scipy.stats import t
+
+    low, high = t_interval(differences)
+    p = 2 * float(t.sf(abs(mean) / (std / n**0.5), n - 1))
+    found = found._replace(low=low, high=high, detectable=detectable(std, n), p=p)
+    if n < BOOTSTRAP_FROM:
+        return found
+    low, high = bootstrap_interval(tuple(differences))
+    return found._replace(bootstrap_low=low, bootstrap_high=high)
 
 
 def mean_std(values: Sequence[float]) -> tuple[float, float | None]:
@@ -35,15 +76,77 @@ def mean_std(values: Sequence[float]) -> tuple[float, float | None]:
     return mean, statistics.stdev(values) if math.isfinite(mean) else math.nan
 
 
-def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
+def t_interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
     """The interval of the mean over seeds from Student's t; without bounds for fewer than two values."""
     mean, std = mean_std(values)
     if std is None:
         return -math.inf, math.inf
+    half = half_width(std, len(values), level)
+    return mean - half, mean + half
+
+
+def half_width(std: float, n: int, level: float = LEVEL) -> float:
+    """Half of the t-interval of a mean of n >= 2 values with this sample deviation."""
     from scipy.stats import t
 
-    half = t.ppf((1 + level) / 2, len(values) - 1) * std / len(values) ** 0.5
-    return mean - half, mean + half
+    return float(t.ppf((1 + level) / 2, n - 1)) * std / n**0.5
+
+
+@functools.lru_cache(maxsize=1024)  # a table, its CSV file and its note ask for the same
+def bootstrap_interval(values: tuple[float, ...], level: float = LEVEL, seed: int = 0) -> tuple[float, float]:
+    """The interval of the mean by bootstrap, bias-corrected and accelerated (Efron 1987); values not all alike."""
+    from numpy import mean
+    from scipy.stats import bootstrap
+
+    found = bootstrap((values,), mean, confidence_level=level, random_state=seed, vectorized=True)
+    return tuple(map(float, found.confidence_interval))
+
+
+def detectable(std: float, n: int) -> float:
+    """The least true difference that a paired t-test of n >= 2 pairs finds with probability `POWER`, two-sided at
+    1 - `LEVEL`, where pairs differ with this standard deviation; before any correction for several comparisons."""
+    return _noncentrality(n) * std / n**0.5
+
+
+@functools.cache
+def _noncentrality(n: int) -> float:
+    """That of Student's t with n - 1 degrees of freedom at which a two-sided test has `POWER`."""
+    from scipy.optimize import brentq
+    from scipy.stats import nct, t
+
+    df = n - 1
+    critical = t.ppf((1 + LEVEL) / 2, df)
+    return float(brentq(lambda d: nct.sf(critical, df, d) + nct.cdf(-critical, df, d) - POWER, 0, 50))
+
+
+def holm(ps: Sequence[float | None]) -> list[float | None]:
+    """p-values adjusted for several comparisons (Holm 1979), in their order; None stays None and does not count."""
+    order = sorted((number for number, p in enumerate(ps) if p is not None), key=lambda number: ps[number])
+    adjusted: list[float | None] = [None] * len(ps)
+    least = 0.0
+    for rank, number in enumerate(order):
+        least = max(least, min(1.0, (len(order) - rank) * ps[number]))
+        adjusted[number] = least
+    return adjusted
+
+
+def verdict(difference: Difference, adjusted: float | None, higher_is_better: bool = True) -> str:
+    """One of `VERDICTS`: a gain or a loss where the adjusted p-value is below 1 - `LEVEL`, from `LEAST_SEEDS` on."""
+    if difference.n < LEAST_SEEDS or adjusted is None or adjusted >= 1 - LEVEL or difference.mean == 0:
+        return "open"
+    return "gain" if (difference.mean > 0) == higher_is_better else "loss"
+
+
+def against_published(low: float | None, high: float | None, published: float, seeds: int) -> str:
+    """What an interval of a difference over seeds says of a published one: that it `does not show` only where all of
+    the interval is short of it and some of it is not on its side of zero; that it `shows` where all is; else `open`, as
+    with fewer than `LEAST_SEEDS`."""
+    if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)) or seeds < LEAST_SEEDS:
+        return "open"
+    low, high, published = (low, high, published) if published > 0 else (-high, -low, -published)
+    if low > 0:
+        return "shows, but smaller" if high < published else "shows"
+    return "does not show" if high < published else "open"
 
 
 @dataclass(frozen=True)
@@ -92,7 +195,8 @@ class MetricSummary:
             return None
         a, b = zip(*pairs, strict=True)
         difference = paired_difference(a, b)
-        return difference if self.higher_is_better else difference._replace(wins=paired_difference(b, a).wins)
+        wins = difference.wins if self.higher_is_better else sum(x < y for x, y in pairs)
+        return difference._replace(wins=wins)
 
 
 def explain_gain(gain: GainOptions, metric: str, outcomes: Mapping[str, Mapping[int, Outcome]]) -> str:
@@ -108,8 +212,10 @@ def explain_gain(gain: GainOptions, metric: str, outcomes: Mapping[str, Mapping[
         f"{gain.method} against {gain.baseline}: {_signed(whole)}. The control '{gain.control}' alone brings "
         f"{_signed(step)}, what is {gain.method}'s own beyond it {_signed(rest)}"
     )
-    if whole.mean <= 0 or (whole.std is not None and whole.mean <= whole.std / whole.n**0.5):
+    if whole.mean <= 0:
         return sentence + "; there is no gain to explain."
+    if whole.low is None or whole.low <= 0:
+        return sentence + "; whether there is a gain to explain is open."
     if step.mean <= 0:
         return sentence + "; the control alone gains nothing."
     if step.mean >= whole.mean:
@@ -118,5 +224,5 @@ def explain_gain(gain: GainOptions, metric: str, outcomes: Mapping[str, Mapping[
 
 
 def _signed(difference: Difference) -> str:
-    spread = "" if difference.std is None else f" ± {difference.std:.3f}"
-    return f"{difference.mean:+.3f}{spread} ({difference.wins} of {difference.n} seeds better)"
+    spread = "" if difference.low is None else f"{difference.low:+.3f} to {difference.high:+.3f}; "
+    return f"{difference.mean:+.3f} ({spread}{difference.wins} of {difference.n} seeds better)"

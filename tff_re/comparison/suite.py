@@ -26,6 +26,8 @@ class EntryOptions:
     unread: keys that the entry does not take where --set gives them, such as the tokenizer of a model of words.
     control: not a published method but a control of one.
     published: metric -> what the paper reports.
+    tried: the settings of the method that were tried before its own was taken, and on what, for the table to say; what
+      one method had tried and another had not is no difference of the methods.
     line, at: its line and its place along the axis in the picture over `over`, e.g. a method and its epsilon.
     """
 
@@ -37,8 +39,26 @@ class EntryOptions:
     unread: tuple[str, ...] = ()
     control: bool = False
     published: dict[str, float] = field(default_factory=dict)
+    tried: str = ""
     line: str = ""
     at: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimOptions:
+    """A published gain, for which the report says whether it shows. Those of the entries' `published` on their group's
+    first entry are claims without being listed.
+
+    Attributes:
+    method, baseline: entries of one group.
+    metric: that the gain is in.
+    published: method - baseline in the paper, in the metric's own unit, as an entry's `published`; not 0.
+    """
+
+    method: str
+    baseline: str
+    metric: str
+    published: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +84,7 @@ class SuiteOptions:
     metrics: columns, best value over the rounds; the first is that of the curves and differences.
     choose_by: a metric of the dev split; in place of the best value stands that of the round which is best by it.
     entry: the rows.
+    claim: published gains to judge.
     gain: differences to split into the step size's part and the rest.
     targets: metric -> value; the table says in which round an entry first comes up to it (losses: down).
     median: whether the table has the medians over the seeds, too.
@@ -80,6 +101,7 @@ class SuiteOptions:
     metrics: tuple[str, ...] = ("test/accuracy", "train/loss")
     choose_by: str | None = None
     entry: tuple[EntryOptions, ...] = ()
+    claim: tuple[ClaimOptions, ...] = ()
     gain: tuple[GainOptions, ...] = ()
     targets: dict[str, float] = field(default_factory=dict)
     median: bool = False
@@ -90,14 +112,14 @@ class SuiteOptions:
 
 @dataclass(frozen=True)
 class Entry:
-    """A row: its name, its recipe for a seed, its table, whether it is a control, the published values, and its line
-    and place in the picture over the suite's `over`."""
+    """A row: its name, its recipe for a seed, and what `EntryOptions` says of it."""
 
     name: str
     recipe_for: Callable[[int], Recipe]
     group: str = ""
     control: bool = False
     published: dict[str, float] = field(default_factory=dict)
+    tried: str = ""
     line: str = ""
     at: str = ""
 
@@ -141,7 +163,7 @@ def load_suite(name_or_path: str, overrides: tuple[str, ...] = (), seeds: tuple[
     if not options.entry:
         raise UserError(f"{path}: has no [[entry]]")
     names = [entry.name for entry in options.entry]
-    for shown in (options.title, *names, *(entry.group for entry in options.entry)):
+    for shown in (options.title, *names, *(text for entry in options.entry for text in (entry.group, entry.tried))):
         if reading.has_control_character(shown):
             raise UserError(f"{path}: {shown[:40]!r} holds a control character; leave it out")
     for group in {entry.group for entry in options.entry}:
@@ -152,15 +174,33 @@ def load_suite(name_or_path: str, overrides: tuple[str, ...] = (), seeds: tuple[
         raise UserError(f"{path}: 'seeds' must be different whole numbers, at least one")
     if min(options.seeds) < 0 or max(options.seeds) >= SEEDS:
         raise UserError(f"{path}: 'seeds' must be whole numbers from 0 to 2^32 - 1")
-    for wanted in (name for gain in options.gain for name in vars(gain).values()):
+    compared = [name for claim in options.claim for name in (claim.method, claim.baseline)]
+    for wanted in (*compared, *(name for gain in options.gain for name in vars(gain).values())):
         if wanted not in names:
             raise UserError(f"{path}: there is no entry '{wanted}'; {nearest(wanted, names)}")
+    _require_claims(options, str(path))
     _require_metrics(options, str(path))
     entries = tuple(_suite_entry(options, entry, str(path), overrides) for entry in options.entry)
     for entry in entries:
         entry.recipe_for(options.seeds[0])  # a bad entry is refused before anything runs
     command = _command(f"--suite {name_or_path}", overrides, seeds)
     return Suite(**{**vars(options), "seeds": seeds or options.seeds}, command=command, entries=entries)
+
+
+def _require_claims(options: SuiteOptions, source: str) -> None:
+    """Raises UserError for a claim that no table of the suite can answer."""
+    group = {entry.name: entry.group for entry in options.entry}
+    for claim in options.claim:
+        of = f"{source}: claim '{claim.method}' against '{claim.baseline}'"
+        if claim.metric not in options.metrics:
+            raise UserError(f"{of}: metric must be one of the suite's; {nearest(claim.metric, options.metrics)}")
+        if claim.method == claim.baseline or group[claim.method] != group[claim.baseline]:
+            raise UserError(f"{of}: must be two entries of one group")
+        if claim.published == 0 or (abs(claim.published) > 1 and not claim.metric.endswith("loss")):
+            raise UserError(
+                f"{of}: published must be a difference in the metric's own unit, e.g. 0.047 for 4.7 points; got "
+                f"{claim.published:g}"
+            )
 
 
 def _require_metrics(options: SuiteOptions, source: str) -> None:
@@ -247,7 +287,8 @@ def _suite_entry(options: SuiteOptions, entry: EntryOptions, source: str, overri
             reading.apply_override(table, override)
         return reading.resolve(table, f"{source}, entry '{entry.name}'", given, seed)
 
-    return Entry(entry.name, recipe_for, entry.group, entry.control, dict(entry.published), entry.line, entry.at)
+    shown = {name: getattr(entry, name) for name in ("group", "control", "tried", "line", "at")}
+    return Entry(entry.name, recipe_for, published=dict(entry.published), **shown)
 
 
 def slug(name: str) -> str:

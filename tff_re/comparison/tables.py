@@ -11,7 +11,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets.files import write_atomically
-from tff_re.comparison.statistics import Difference, MetricSummary, mean_std
+from tff_re.comparison.statistics import (
+    BOOTSTRAP_FROM,
+    LEAST_SEEDS,
+    LEVEL,
+    POWER,
+    Difference,
+    MetricSummary,
+    holm,
+    mean_std,
+    verdict,
+)
 from tff_re.report.tables import csv_text, rounded_up
 
 if TYPE_CHECKING:
@@ -19,6 +29,7 @@ if TYPE_CHECKING:
 
 
 MISSING = "–"
+_LEVEL = f"{100 * LEVEL:.0f} %"
 
 
 class Guarantee(NamedTuple):
@@ -46,6 +57,7 @@ class ComparisonRow:
       reference: Whether nothing was trained: a ceiling or a trivial baseline of the data.
       notes: What has to be said of its runs, see `Recipe.notes`.
       privacy: What its runs guarantee; None: nothing.
+      tried: Settings of the method that were tried.
     """
 
     algorithm: str
@@ -60,17 +72,53 @@ class ComparisonRow:
     reference: bool = False
     notes: tuple[str, ...] = ()
     privacy: Guarantee | None = None
+    tried: str = ""
+
+    @property
+    def kind(self) -> str:
+        """What to say behind its name: nothing of a method."""
+        return "control" if self.control else "not trained" if self.reference else ""
+
+
+class Judged(NamedTuple):
+    """A row's paired difference to the baseline, its p-value adjusted over the table's rows, and the verdict; both None
+    for a row that was not trained."""
+
+    difference: Difference
+    p_holm: float | None
+    verdict: str | None
+
+
+def judge(rows: Sequence[ComparisonRow], baseline: str | None, name: str, which: str) -> list[Judged | None]:
+    """Each row's difference to the baseline in a metric's `which` ('best' or 'final') values, None for a row without.
+
+    The p-values are adjusted over the rows that were trained. Nothing is claimed of the others, the data's own ceilings
+    and trivial models.
+    """
+    base = _baseline(rows, baseline)
+    if base is None or name not in base.metrics:
+        return [None] * len(rows)
+    differences = [
+        None if row is base or name not in row.metrics else row.metrics[name].difference(base.metrics[name], which)
+        for row in rows
+    ]
+    claimed = [None if d is None or row.reference else d.p for row, d in zip(rows, differences, strict=True)]
+    higher = base.metrics[name].higher_is_better
+    return [
+        None if d is None else Judged(d, p, None if row.reference else verdict(d, p, higher))
+        for row, d, p in zip(rows, differences, holm(claimed), strict=True)
+    ]
 
 
 def comparison_markdown(rows: Sequence[ComparisonRow], baseline: str | None = None) -> str:
     """A Markdown table, a row an algorithm; `baseline` is the row that differences are taken to."""
-    columns = [column for part in _parts(rows, baseline) for column in part[1]]
+    columns = [column for part in table_parts(rows, baseline) for column in part[1]]
     lines = ["| algorithm | " + " | ".join(_cell(c.title) for c in columns) + " |"]
     lines.append("| :-- |" + " --: |" * len(columns))
-    for row in rows:
-        name = _cell(row.algorithm) + (" (control)" if row.control else " (not trained)" if row.reference else "")
-        lines.append(f"| {name} | " + " | ".join(_cell(c.text(row)) for c in columns) + " |")
-    return "\n".join([*lines, "", _note(rows, baseline), ""])
+    for number, row in enumerate(rows):
+        name = _cell(row.algorithm) + (f" ({kind})" if (kind := row.kind) else "")
+        lines.append(f"| {name} | " + " | ".join(_cell(c.cells[number]) for c in columns) + " |")
+    return "\n".join([*lines, "", table_note(rows, baseline), ""])
 
 
 def comparison_rich(rows: Sequence[ComparisonRow], baseline: str | None = None) -> Group:
@@ -80,17 +128,20 @@ def comparison_rich(rows: Sequence[ComparisonRow], baseline: str | None = None) 
     from rich.text import Text
 
     tables = []
-    for title, columns in _parts(rows, baseline):
+    for title, columns in table_parts(rows, baseline):
         # The title of a table says the metric; its columns need not repeat it.
         table = Table(title=Text(title), title_justify="left", title_style="bold")
         table.add_column("algorithm", overflow="fold")
+        columns = [column for column in columns if column.title != "bootstrap"]  # for which 80 columns are too few
         for column in columns:
-            table.add_column(Text(column.title.removeprefix(title + " ")), justify="right", overflow="fold")
-        for row in rows:
-            style = "dim" if row.control or row.reference else "bold" if row.algorithm == baseline else ""
-            table.add_row(Text(row.algorithm), *(Text(c.text(row)) for c in columns), style=style)
+            heading = "difference" if column.title == title and len(columns) > 1 else column.title
+            whole = {"no_wrap": heading.endswith("interval")}
+            table.add_column(Text(heading.removeprefix(title + " ")), justify="right", overflow="fold", **whole)
+        for number, row in enumerate(rows):
+            style = "dim" if row.kind else "bold" if row.algorithm == baseline else ""
+            table.add_row(Text(row.algorithm), *(Text(c.cells[number]) for c in columns), style=style)
         tables.append(table)
-    return Group(*tables, Text(_note(rows, baseline), style="dim"))
+    return Group(*tables, Text(table_note(rows, baseline, bootstrap=False), style="dim"))
 
 
 def comparison_csv(path: str | os.PathLike, rows: Sequence[ComparisonRow], baseline: str | None = None) -> None:
@@ -99,19 +150,22 @@ def comparison_csv(path: str | os.PathLike, rows: Sequence[ComparisonRow], basel
     Raises:
       DataError: the file cannot be written; an older one is still whole then.
     """
-    base = _baseline(rows, baseline)
+    judged = {(name, w): judge(rows, baseline, name, w) for name in metric_names(rows) for w in ("best", "final")}
     records = []
-    for row in rows:
+    for number, row in enumerate(rows):
         record: dict[str, Any] = {"algorithm": row.algorithm, "control": int(row.control)}
-        for name in _metric_names(rows):
-            first = _first(rows, name)
-            for key, value in _numbers(row, base, name).items():
+        for name in metric_names(rows):
+            first = first_values(rows, name)
+            of_row = {which: judged[name, which][number] for which in ("best", "final")}
+            for key, value in _numbers(row.metrics.get(name), of_row).items():
                 record[f"{name}_{re.sub('^best', first, key)}"] = value
         for name, target in row.rounds_to:
             record[f"{name}_rounds_to_{target:g}"] = _rounds(row, (name, target), ";", "")
         record |= {key: getattr(row, key) for key in ("bytes_up", "bytes_down", "seconds_per_round")}
         if any(r.steps is not None for r in rows):
             record["steps"] = row.steps
+        if any(r.tried for r in rows):
+            record["tried"] = row.tried
         if any(r.privacy is not None for r in rows):
             record |= dict(zip(("epsilon", "delta", "privacy_unit"), row.privacy or (None,) * 3, strict=True))
         records.append(record)
@@ -120,51 +174,65 @@ def comparison_csv(path: str | os.PathLike, rows: Sequence[ComparisonRow], basel
     write_atomically(path, text.encode("utf-8"))
 
 
-def _numbers(row: ComparisonRow, base: ComparisonRow | None, name: str) -> dict[str, Any]:
+def _numbers(metric: MetricSummary | None, judged: Mapping[str, Judged | None]) -> dict[str, Any]:
     keys = ["seeds", "best_mean", "best_std", "best_median", "final_mean", "final_std", "final_median", "published"]
     numbers = dict.fromkeys(keys)
     for which in ("best", "final"):
-        numbers |= dict.fromkeys(f"{which}_difference_{key}" for key in Difference._fields)
-    metric = row.metrics.get(name)
+        keys = (*Difference._fields, *Judged._fields[1:])
+        numbers |= dict.fromkeys(f"{which}_difference_{key}" for key in keys)
     if metric is None:
         return numbers
     numbers["seeds"], numbers["published"] = len(metric.best), metric.published
-    for which in ("best", "final"):
+    for which, found in judged.items():
         numbers[f"{which}_mean"], numbers[f"{which}_std"] = mean_std(list(getattr(metric, which).values()))
         numbers[f"{which}_median"] = statistics.median(getattr(metric, which).values())
-        difference = _difference(row, base, name, which)
-        if difference is not None:
-            numbers |= {f"{which}_difference_{key}": value for key, value in difference._asdict().items()}
+        if found is not None:
+            difference, *told = found
+            values = (*difference, *told)
+            numbers |= {f"{which}_difference_{key}": value for key, value in zip(keys, values, strict=True)}
     return numbers
 
 
 class _Column(NamedTuple):
     title: str
-    text: Callable[[ComparisonRow], str]
+    cells: list[str]
 
 
-def _parts(rows: Sequence[ComparisonRow], baseline: str | None) -> list[tuple[str, list[_Column]]]:
-    """(title, columns) of each metric, then of privacy and the costs."""
+def table_parts(rows: Sequence[ComparisonRow], baseline: str | None) -> list[tuple[str, list[_Column]]]:
+    """(title, columns) of each metric and its differences to the baseline, of what was tried, privacy and the costs."""
     base = _baseline(rows, baseline)
-    parts = [(name, _metric_columns(name, base, rows)) for name in _metric_names(rows)]
+    parts = []
+    for name in metric_names(rows):
+        parts.append((name, _metric_columns(name, rows)))
+        if columns := _difference_columns(name, rows, baseline):
+            parts.append((columns[0].title, columns))
+    if parts:
+        seeds = [max((len(metric.best) for metric in row.metrics.values()), default=0) for row in rows]
+        parts[0][1].insert(0, _Column("seeds", [str(count) for count in seeds]))
+
+    def column(title: str, text: Callable[[ComparisonRow], str]) -> _Column:
+        return _Column(title, [text(row) for row in rows])
+
+    if any(row.tried for row in rows):
+        parts.append(("settings tried", [column("settings tried", lambda row: row.tried or MISSING)]))
     targets = list(dict.fromkeys(key for row in rows for key in row.rounds_to))
     if targets:
         rounds = [
-            _Column(f"rounds to {name} {target:g}", lambda row, key=(name, target): _rounds(row, key, ", ", MISSING))
+            column(f"rounds to {name} {target:g}", lambda row, key=(name, target): _rounds(row, key, ", ", MISSING))
             for name, target in targets
         ]
         parts.append(("rounds to a target", rounds))
     costs = [
-        _Column("kB up", lambda row: _fixed(row.bytes_up, 1e-3, 1)),
-        _Column("kB down", lambda row: _fixed(row.bytes_down, 1e-3, 1)),
-        _Column("s a round", lambda row: _fixed(row.seconds_per_round, 1, 2)),
+        column("kB up", lambda row: _fixed(row.bytes_up, 1e-3, 1)),
+        column("kB down", lambda row: _fixed(row.bytes_down, 1e-3, 1)),
+        column("s a round", lambda row: _fixed(row.seconds_per_round, 1, 2)),
     ]
     if any(row.steps is not None for row in rows):
-        costs.append(_Column("local steps", lambda row: _fixed(row.steps, 1, 0)))
+        costs.append(column("local steps", lambda row: _fixed(row.steps, 1, 0)))
     if base is not None and base.bytes_up and any(_less_up(row, base) >= 2 for row in rows):
-        costs.insert(1, _Column(f"times less up than {base.algorithm}", lambda row: f"{_less_up(row, base):.0f}"))
+        costs.insert(1, column(f"times less up than {base.algorithm}", lambda row: f"{_less_up(row, base):.0f}"))
     if any(row.privacy is not None for row in rows):
-        parts.append(("privacy", [_Column("ε (δ, unit)", _guarantee)]))
+        parts.append(("privacy", [column("ε (δ, unit)", _guarantee)]))
     return [*parts, ("cost", costs)]
 
 
@@ -174,45 +242,62 @@ def _guarantee(row: ComparisonRow) -> str:
     return f"{rounded_up(row.privacy.epsilon)} ({row.privacy.delta:g}, {row.privacy.unit})"
 
 
-def _metric_columns(name: str, base: ComparisonRow | None, rows: Sequence[ComparisonRow]) -> list[_Column]:
-    def show(make):
-        def text(row):
-            metric = row.metrics.get(name)
-            return MISSING if metric is None else make(row, metric)
-
-        return text
+def _metric_columns(name: str, rows: Sequence[ComparisonRow]) -> list[_Column]:
+    def column(title: str, text: Callable[[MetricSummary], str]) -> _Column:
+        return _Column(title, [text(row.metrics[name]) if name in row.metrics else MISSING for row in rows])
 
     def over_seeds(which):
-        return show(lambda row, metric: _mean_and_std(metric, *mean_std(list(getattr(metric, which).values()))))
+        return lambda metric: _mean_and_std(metric, *mean_std(list(getattr(metric, which).values())))
 
     def median(which):
-        return show(lambda row, metric: _fixed(statistics.median(getattr(metric, which).values()), *_scale(metric)))
+        return lambda metric: _fixed(statistics.median(getattr(metric, which).values()), *scale(metric))
 
-    first = _first(rows, name)
-    shown, compared = ("chosen", "best") if first == "chosen" else ("final", "final")
-
-    def difference(row, metric):
-        value = _difference(row, base, name, compared)
-        if value is None:
-            return MISSING
-        return f"{_mean_and_std(metric, value.mean, value.std, '+')} ({value.wins}/{value.n})"
-
-    whiches = {"best": first, "final": "final"}
-    columns = [_Column(f"{name} {title}", over_seeds(which)) for which, title in whiches.items()]
+    whiches = {"best": first_values(rows, name), "final": "final"}
+    columns = [column(f"{name} {title}", over_seeds(which)) for which, title in whiches.items()]
     if any(row.median for row in rows):
-        columns += [_Column(f"{name} {title}, median", median(which)) for which, title in whiches.items()]
-    if base is not None:
-        columns.append(_Column(f"{name} {shown} − {base.algorithm}", show(difference)))
+        columns += [column(f"{name} {title}, median", median(which)) for which, title in whiches.items()]
     if any(row.metrics[name].published is not None for row in rows if name in row.metrics):
-        published = show(lambda row, metric: _fixed(metric.published, *_scale(metric)))
-        columns.append(_Column(f"{name} published", published))
+        columns.append(column(f"{name} published", lambda metric: _fixed(metric.published, *scale(metric))))
     return columns
 
 
-def _difference(row: ComparisonRow, base: ComparisonRow | None, name: str, which: str) -> Difference | None:
-    if base is None or row is base or name not in base.metrics:
-        return None
-    return row.metrics[name].difference(base.metrics[name], which)
+def _difference_columns(name: str, rows: Sequence[ComparisonRow], baseline: str | None) -> list[_Column]:
+    which, shown = compared_values(rows, name)
+    judged = judge(rows, baseline, name, which)
+    if not any(judged):
+        return []
+    factor, digits = scale(next(row.metrics[name] for row in rows if name in row.metrics))
+
+    def number(value: float | None, sign: str = "") -> str:
+        return MISSING if value is None else f"{value * factor:{sign}.{digits}f}".replace("+nan", "nan")
+
+    def interval(low: float | None, high: float | None) -> str:
+        return MISSING if low is None else f"{number(low, '+')} to {number(high, '+')}"
+
+    def column(title: str, text: Callable[[Judged], str]) -> _Column:
+        return _Column(title, [MISSING if one is None else text(one) for one in judged])
+
+    columns = [
+        column(
+            f"{name} {shown} − {baseline}",
+            lambda one: f"{number(one.difference.mean, '+')} ({one.difference.wins}/{one.difference.n})",
+        ),
+        column(f"{_LEVEL} interval", lambda one: interval(one.difference.low, one.difference.high)),
+    ]
+    if any(one is not None and one.difference.bootstrap_low is not None for one in judged):
+        columns.append(
+            column("bootstrap", lambda one: interval(one.difference.bootstrap_low, one.difference.bootstrap_high))
+        )
+    return [
+        *columns,
+        column("could show", lambda one: number(one.difference.detectable)),
+        column("p, Holm", lambda one: _p_value(one.p_holm)),
+        column("verdict", lambda one: one.verdict or MISSING),
+    ]
+
+
+def _p_value(p: float | None) -> str:
+    return MISSING if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def _rounds(row: ComparisonRow, key: tuple[str, float], separator: str, never: str) -> str:
@@ -252,12 +337,18 @@ def _class_rows(by_class) -> list[list]:
     return [[label, *(mean(seeds, label) for seeds in by_class.values())] for label in labels]
 
 
-def _first(rows: Sequence[ComparisonRow], name: str) -> str:
+def first_values(rows: Sequence[ComparisonRow], name: str) -> str:
     """What the `best` values of a metric are called."""
     return "chosen" if any(row.metrics[name].chosen for row in rows if name in row.metrics) else "best"
 
 
-def _metric_names(rows: Sequence[ComparisonRow]) -> list[str]:
+def compared_values(rows: Sequence[ComparisonRow], name: str) -> tuple[str, str]:
+    """The values whose differences the table shows, as (attribute, name): those of the round chosen on dev, or the
+    final ones. The best over the rounds is chosen on what it measures."""
+    return ("best", "chosen") if first_values(rows, name) == "chosen" else ("final", "final")
+
+
+def metric_names(rows: Sequence[ComparisonRow]) -> list[str]:
     return list(dict.fromkeys(name for row in rows for name in row.metrics))
 
 
@@ -265,21 +356,23 @@ def _baseline(rows: Sequence[ComparisonRow], baseline: str | None) -> Comparison
     return None if baseline is None else next(row for row in rows if row.algorithm == baseline)
 
 
-def _scale(metric: MetricSummary) -> tuple[float, int]:
+def scale(metric: MetricSummary) -> tuple[float, int]:
+    """What a value is multiplied by to be shown, and the digits behind its point."""
     return (100, 2) if metric.percent else (1, 4)
 
 
-def _mean_and_std(metric: MetricSummary, mean: float, std: float | None, sign: str = "") -> str:
-    scale, digits = _scale(metric)
-    text = f"{mean * scale:{sign}.{digits}f}"
-    return text if std is None else f"{text} ± {std * scale:.{digits}f}"
+def _mean_and_std(metric: MetricSummary, mean: float, std: float | None) -> str:
+    factor, digits = scale(metric)
+    text = f"{mean * factor:.{digits}f}"
+    return text if std is None else f"{text} ± {std * factor:.{digits}f}"
 
 
-def _fixed(value: float | None, scale: float, digits: int) -> str:
-    return MISSING if value is None else f"{value * scale:.{digits}f}"
+def _fixed(value: float | None, factor: float, digits: int) -> str:
+    return MISSING if value is None else f"{value * factor:.{digits}f}"
 
 
-def _note(rows: Sequence[ComparisonRow], baseline: str | None) -> str:
+def table_note(rows: Sequence[ComparisonRow], baseline: str | None, *, bootstrap: bool = True) -> str:
+    """What the columns of a table are; `bootstrap`: whether its intervals are among them."""
     metrics = {name: metric for row in rows for name, metric in row.metrics.items()}
     percent = [name for name, metric in metrics.items() if metric.percent]
     seeds = sorted({len(metric.best) for row in rows for metric in row.metrics.values()})
@@ -293,6 +386,17 @@ def _note(rows: Sequence[ComparisonRow], baseline: str | None) -> str:
     parts.append("Final: mean over the last tenth of the rounds.")
     if baseline is not None:
         parts.append(f"Differences to {baseline} are paired by seed; in brackets the seeds that favour the row.")
+        if seeds != [1]:
+            count = sum(row.algorithm != baseline and not row.reference for row in rows)
+            parts.append(
+                f"{_LEVEL} interval: Student's t over the seeds, for one comparison. Could show: the least true "
+                f"difference that a paired t-test finds with probability {100 * POWER:.0f} %, given the spread seen "
+                f"here, for one comparison. p, Holm: the paired t-test's, adjusted over the table's {count} "
+                f"comparisons of a metric. Verdict: gain or loss where that is below {1 - LEVEL:.2f}, with "
+                f"{LEAST_SEEDS} seeds at least; else open."
+            )
+            if bootstrap and max(seeds, default=0) >= BOOTSTRAP_FROM:
+                parts.append(f"Bootstrap: the same {_LEVEL} interval by bootstrap over the seeds (BCa).")
     said: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
         if row.notes:

@@ -119,20 +119,22 @@ def curves(
     ylabel: str,
     title: str = "",
     *,
+    xlabel: str = "round",
     controls: Collection[str] = (),
 ) -> list[Path]:
-    """A metric over the rounds, a line for each algorithm.
+    """A metric over the rounds, or over what was sent or done up to their ends, a line for each algorithm.
 
     Args:
       path: The PNG file.
-      series: Algorithm to points (round, mean, low, high); the band from low to high is shaded. A line has a gap where
+      series: Algorithm to points (x, mean, low, high); the band from low to high is shaded. A line has a gap where
         the mean is not finite. An algorithm keeps its colour as long as its place in the mapping is the same.
       ylabel: The metric.
       title: Above the picture.
+      xlabel: What the x are.
       controls: Algorithms drawn dashed and without markers.
     """
     names, font = shown_names(list(series), "algorithm")
-    figure, axes = line_axes(title, "round", ylabel)
+    figure, axes = line_axes(title, xlabel, ylabel)
     any_band = False
     for number, (key, values) in enumerate(series.items()):
         points = np.array(values, float).reshape(-1, 4)
@@ -153,7 +155,7 @@ def curves(
         if np.any(high > low):
             any_band = True
             axes.fill_between(rounds, low, high, color=colour, alpha=0.13, linewidth=0)
-    _round_axis(axes)
+    _x_axis(axes, xlabel, whole=xlabel == "round")
     if series:
         shown = [name or " " for name in names]
         side_legend(axes, axes.get_lines(), shown, font, BAND if any_band else None, handlelength=2.6)
@@ -233,7 +235,7 @@ def run_curves(path: str | os.PathLike, rows: Sequence[Mapping[str, Any]], title
                 markeredgewidth=0,
                 label=name.replace("_", " ").strip() or " ",
             )
-        _round_axis(axes)
+        _x_axis(axes, "round", whole=True)
         axes.set_ylabel(kind)
         if not names:
             axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", va="center", color=GREY)
@@ -250,9 +252,10 @@ def _number(value: Any) -> float | None:
     return None if value is None or not str(value).strip() else float(value)
 
 
-def _round_axis(axes) -> None:
-    axes.set_xlabel("round")
-    axes.xaxis.set_major_locator(integer_locator(8))
+def _x_axis(axes, label: str, *, whole: bool) -> None:
+    axes.set_xlabel(label)
+    if whole:
+        axes.xaxis.set_major_locator(integer_locator(8))
     axes.grid(axis="y", color="#E5E5E5", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.margins(x=0.02)

@@ -68,7 +68,7 @@ def make_private_folder(path: Path) -> None:
 
 
 FILES = (
-    *("recipe.toml", "environment.json", "partition.json", "metrics.csv", "timings.csv"),
+    *("recipe.toml", "environment.json", "partition.json", "labels.csv", "metrics.csv", "timings.csv"),
     *("clients.csv", "classes.csv", "confusion.csv"),  # of the last evaluation
     "client_states.csv",  # of algorithms whose client states are recorded
     "answers.csv",  # of runs in which clients may be lost

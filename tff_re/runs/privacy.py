@@ -239,7 +239,7 @@ def _not_covered(recipe: Recipe, prepared: Prepared) -> list[str]:
         ),
         "how long rounds took (timings.csv), which tells how many clients there were": of_clients,
         "the evaluation of every client (clients.csv, confusion.csv, the metrics of test and train)": evaluated,
-        "the clients' label counts and sizes (partition.json, plots/partition.png)": True,
+        "the clients' label counts and sizes (partition.json, labels.csv, plots/partition.png)": True,
         f"the vocabulary: words that at least {getattr(task, 'min_clients', 1)} clients hold": getattr(
             task, "encoding", None
         )

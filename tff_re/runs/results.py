@@ -29,8 +29,8 @@ from tff_re.tasks.metrics import per_class
 
 
 def write_results(experiment: Experiment, folder: RunFolder, result: Result, history: list[dict[str, float]]) -> None:
-    """summary.json of a finished run; clients.csv, classes.csv and confusion.csv of its last evaluation, or what the
-    task writes of the examples at the server."""
+    """summary.json and labels.csv of a finished run; clients.csv, classes.csv and confusion.csv of its last evaluation,
+    or what the task writes of the examples at the server."""
     summary = {
         "recipe": experiment.recipe.name,
         "algorithm": experiment.recipe.algorithm.name,
@@ -49,6 +49,12 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         number, criterion = result.chosen
         summary["chosen"] = {"round": number, "by": criterion, **result.server_evaluation.metrics}
     write_text(folder.summary, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+    counts = experiment.prepared.counts
+    parts = zip(counts.clients, counts.train.tolist(), counts.test.tolist(), strict=True)
+    rows = (
+        [client, split, *own] for client, *both in parts for split, own in zip(("train", "test"), both, strict=True)
+    )
+    write_text(folder.labels, csv_text([["client", "split", *counts.label_names], *rows]))
     if result.server_evaluation is not None:
         points = experiment.prepared.held_out.points(result.server_evaluation.scores)
         if points is not None:

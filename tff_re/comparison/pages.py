@@ -1,0 +1,204 @@
+"""The page of a run or of a comparison, from its folder alone: no data, no TensorFlow, no text of a patient."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from datasets.files import write_atomically
+from tff_re.comparison.run_files import read_csv, read_json, read_text
+from tff_re.comparison.run_page import environment_facts, made_by, partition_blocks, percent_text, run_page
+from tff_re.errors import UserError
+from tff_re.report import charts
+from tff_re.report.page import Block, Chart, Code, Facts, Heading, Items, Section, Table, Words, page
+from tff_re.runs.folder import permissions
+
+RECORD, FORMAT = "comparison.json", 1
+"""What a comparison leaves for its page."""
+
+
+def write_page(path: Path, out: Path | None = None) -> Path:
+    """Writes the page of a finished run's or comparison's folder; `report.html` in it, or `out`.
+
+    Raises:
+      UserError: the folder is neither, is not finished, or a file in it is missing or damaged.
+      DataError: the page cannot be written.
+    """
+    if not path.is_dir():
+        raise UserError(
+            f"{path}: {'is a file; give the folder of a run or a comparison' if path.exists() else 'no such folder'}"
+        )
+    if (path / RECORD).exists():
+        text = comparison_page(path)
+    elif (path / "recipe.toml").exists():
+        text = run_page(path)
+    elif (path / "comparison.md").exists():
+        raise UserError(f"{path}: has no {RECORD} (it is of an older version); run its `compare` again with --resume")
+    else:
+        raise UserError(f"{path}: holds no run (recipe.toml is missing) and no comparison ({RECORD} is missing)")
+    out = out or path / "report.html"
+    if out.is_dir():
+        raise UserError(f"--out {out}: is a folder; give a file, e.g. {out / 'report.html'}")
+    with permissions():
+        write_atomically(out, text.encode("utf-8"))
+    return out
+
+
+def comparison_page(path: Path) -> str:
+    """The page of a comparison. Raises UserError as `write_page` does."""
+    record = read_json(path / RECORD)
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise UserError(f"{path / RECORD}: is of another version; run its `compare` again with --resume")
+    try:
+        return _comparison_page(path, record)
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{path / RECORD}: is damaged; run its `compare` again with --resume") from None
+
+
+def _comparison_page(path: Path, record: Mapping[str, Any]) -> str:
+    tables, seeds = record["tables"], record["seeds"]
+    methods = sum(len(table["runs"]) for table in tables)
+    first = next(iter(tables[0]["runs"].values()))[str(seeds[0])]
+    environment = path / first / "environment.json"
+    found = read_json(environment) if environment.exists() else {}
+    plan = [
+        Facts(
+            {
+                "rows trained": f"{methods}, in {len(tables)} table{'s' if len(tables) > 1 else ''}",
+                "seeds": ", ".join(map(str, seeds)),
+                "values": f"of the round with the best {record['chosen_by']}, and of the last tenth of the rounds"
+                if record["chosen_by"]
+                else "the best over the rounds, and of the last tenth of them",
+            }
+        )
+    ]
+    paragraphs = [Words(text) for text in str(record["text"]).split("\n\n") if text.strip()]
+    sections = [Section("run", "What was run", [*paragraphs, *plan])]
+    for number, table in enumerate(tables):
+        name = table["group"] or "Results"
+        sections.append(Section(f"table-{number}", name, _compared(path, table)))
+    if record["gains"]:
+        sections.append(
+            Section("gains", "What a gain is made of", [Items([str(sentence) for sentence in record["gains"]])])
+        )
+    sections += [
+        Section("environment", "Environment", [environment_facts(found)] if found else []),
+        Section("repeat", "Repeat it", [Code(str(record["command"]))]),
+    ]
+    subtitle = (
+        f"{methods} rows over {len(seeds)} seed{'s' if len(seeds) > 1 else ''}, on the same partitions and batches"
+    )
+    return page(str(record["title"]), subtitle, sections, made_by(found))
+
+
+def _compared(path: Path, table: Mapping[str, Any]) -> list[Block]:
+    rows, muted = table["rows"], frozenset(n for n, row in enumerate(table["rows"]) if row["kind"])
+    names = [f"{row['name']} ({row['kind']})" if row["kind"] else row["name"] for row in rows]
+    controls = {row["name"] for row in rows if row["kind"]}
+    blocks: list[Block] = []
+    for part in table["parts"]:
+        title, columns = part["title"], part["columns"]
+        # The title says the metric; the columns need not repeat it.
+        heading = [name.removeprefix(f"{title} ") for name, _ in columns]
+        if len(columns) > 1 and columns[0][0] == title:
+            heading[0] = "difference"
+            columns = [columns[-1], *columns[:-1]]  # the verdict first: a phone does not show the last column
+            heading = [heading[-1], *heading[:-1]]
+        cells = zip(names, *(cells for _, cells in columns), strict=True)
+        blocks += [Heading(title), Table(["row", *heading], [list(row) for row in cells], muted)]
+    blocks.append(Words(table["note"]))
+    if table["claims"]:
+        blocks += [Heading("Published gains"), Items(table["claims"])]
+    blocks += [
+        Heading("Curves"),
+        Words("Mean over the seeds; shaded from the least to the greatest; what is no method is dashed."),
+    ]
+    for metric, by_axis in table["curves"].items():
+        for xlabel, series in by_axis.items():
+            made = charts.lines(series, xlabel, metric, controls=controls, percent=metric in table["percent"])
+            over = "the rounds" if xlabel == "round" else xlabel
+            blocks.append(Chart(made, f"{metric} over {over}"))
+    for metric, series in table["lines"].items():
+        blocks += _over(metric, series, table["over"], metric in table["percent"])
+    if table["precision_recall"]:
+        made = charts.lines(table["precision_recall"], "recall", "precision", percent=True)
+        blocks.append(Chart(made, "Precision over recall"))
+    folders = {name: [path / run for run in runs.values()] for name, runs in table["runs"].items()}
+    if not all(run.is_dir() for runs in folders.values() for run in runs):
+        return [*blocks, Words("The folders of the runs are not there: no partition, classes and clients.")]
+    blocks += _compared_classes(folders) + _compared_clients(folders)
+    name, runs = next(iter(folders.items()))
+    recipes = [Code(read_text(own[0] / "recipe.toml"), folded=f"recipe of {title}") for title, own in folders.items()]
+    return [
+        *blocks,
+        *(Heading("Settings (first seed)"), *recipes),
+        Heading(f"Partition ({name}, first seed)"),
+        *partition_blocks(read_csv(runs[0] / "labels.csv", "client", "split")),
+    ]
+
+
+def _over(metric: str, series: Mapping[str, Sequence[Sequence[Any]]], over: str, percent: bool) -> list[Block]:
+    """A metric's final values over a setting, whose values stand at equal distances."""
+    values = list(dict.fromkeys(at for points in series.values() for at, *_ in points))
+    if not values:
+        return []
+    placed = {name: [(values.index(at) + 1, *numbers) for at, *numbers in points] for name, points in series.items()}
+    told = ", ".join(f"{number}: {value}" for number, value in enumerate(values, 1))
+    made = charts.lines(placed, f"{over} ({told})", metric, percent=percent, band="95 % interval")
+    return [Chart(made, f"{metric}, final, over {over}; shaded: 95 % interval over the seeds")]
+
+
+def _compared_classes(folders: Mapping[str, Sequence[Path]]) -> list[Block]:
+    found = {name: _mean_over(runs, "classes.csv", "class", "f1") for name, runs in folders.items()}
+    found = {name: values for name, values in found.items() if values}
+    if not found:
+        return []
+    labels = list(dict.fromkeys(label for values in found.values() for label in values))
+    matrix = [[values.get(label, math.nan) for label in labels] for values in found.values()]
+    ways = {"row_title": "row", "column_title": "class", "value": "F1", "percent": True}
+    rows = [
+        [label, *(percent_text(values[label]) if label in values else "–" for values in found.values())]
+        for label in labels
+    ]
+    return [
+        Heading("Classes: F1 at the end, mean over the seeds"),
+        Chart(charts.cells(matrix, list(found), labels, **ways), "F1 by class"),
+        Table(["class", *found], rows),
+    ]
+
+
+def _compared_clients(folders: Mapping[str, Sequence[Path]]) -> list[Block]:
+    found = {name: _mean_over(runs, "clients.csv", "client", "accuracy") for name, runs in folders.items()}
+    found = {name: values for name, values in found.items() if values}
+    if not found:
+        return []
+    clients = list(dict.fromkeys(client for values in found.values() for client in values))
+    series = {name: [values.get(client, math.nan) for client in clients] for name, values in found.items()}
+    rows = [
+        [
+            name,
+            *(percent_text(pick(values.values())) for pick in (min, statistics.median, max)),
+            f"{sum(value < 0.5 for value in values.values())} of {len(values)}",
+        ]
+        for name, values in found.items()
+    ]
+    return [
+        Heading("Clients: accuracy on their own test examples, mean over the seeds"),
+        Chart(charts.dots(clients, series, "client", "accuracy"), "Accuracy by client"),
+        Table(["row", "worst client", "median", "best", "below 50 %"], rows),
+    ]
+
+
+def _mean_over(runs: Sequence[Path], file: str, key: str, value: str) -> dict[str, float]:
+    """What a CSV file of each run says of a class or client -> the mean over the runs that say it."""
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        for row in read_csv(run / file, key, value):
+            if math.isfinite(number := row[value]):
+                found.setdefault(row[key], []).append(number)
+    return {name: statistics.fmean(values) for name, values in found.items()}

@@ -1,0 +1,305 @@
+"""The page of a finished run, from its folder alone."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tff_re.comparison.costs import megabytes_by_round, steps_by_round
+from tff_re.comparison.run_files import read_csv, read_history, read_json, read_summary, read_text
+from tff_re.errors import UserError
+from tff_re.report import charts
+from tff_re.report.page import Block, Chart, Code, Facts, Heading, Items, Section, Table, Words, page
+from tff_re.report.precision_recall import GRID, on_grid, read_precision_recall
+from tff_re.report.tables import largest_and_smallest, rounded_up
+from tff_re.runs.folder import RunFolder
+
+_QUALITIES = ("accuracy", "macro_f1", "micro_f1", "f1", "matthews", "auc", "max_f1", "p_at_mean")
+_MOST_ROWS, _MOST_CELLS = 24, 12_000
+_SPREAD = ("_worst", "_median", "_best")
+
+
+def run_page(path: Path) -> str:
+    """The page of a finished run. Raises UserError for one that is not finished or damaged."""
+    folder = RunFolder(path)
+    if not folder.summary.exists():
+        raise UserError(f"{path}: the run is not finished (summary.json is missing); continue it with train --resume")
+    summary, history = read_summary(folder), read_history(folder)
+    classes, clients, labels = (
+        read_csv(folder.classes, "class", "precision", "recall", "f1", "examples"),
+        read_csv(folder.clients, "client", "examples", "accuracy", "loss"),
+        read_csv(folder.labels, "client", "split"),
+    )
+    environment = read_json(folder.environment) if folder.environment.exists() else {}
+    title = f"{summary['recipe']}, seed {summary['seed']}"
+    recipe = read_text(folder.recipe)
+    repeat = ["python -m tff_re.run train", shlex.quote(str(folder.recipe)), "--out runs/again"]
+    if folder.partition.exists():
+        repeat.insert(2, f"--partition {shlex.quote(str(folder.partition))}")
+    sections = [
+        Section(
+            "run",
+            "What was run",
+            [
+                Facts(
+                    {
+                        "recipe": str(summary["recipe"]),
+                        "algorithm": str(summary["algorithm"]),
+                        "seed": str(summary["seed"]),
+                        "rounds": f"{len(history)} of {summary['rounds']}",
+                        **_shares(labels),
+                    }
+                ),
+                *_notes(summary),
+            ],
+        ),
+        Section("results", "Results", _run_results(summary)),
+        Section("curves", "Curves", [*_run_curves(summary, history), *_precision_recall(folder)]),
+        Section("partition", "Partition", partition_blocks(labels)),
+        Section("classes", "Classes", _run_classes(classes, folder)),
+        Section("clients", "Clients", _run_clients(clients)),
+        Section("costs", "Bytes and seconds", _run_costs(summary, history, read_csv(folder.timings))),
+        Section("privacy", "Privacy", _run_privacy(summary.get("privacy") or {})),
+        Section("environment", "Environment", [environment_facts(environment)] if environment else []),
+        Section(
+            "repeat",
+            "Repeat it",
+            [
+                Code(" ".join(repeat)),
+                Words("Real data need --data DIR. The recipe, with all its values:"),
+                Code(recipe, folded="recipe.toml"),
+            ],
+        ),
+    ]
+    return page(
+        title, f"A federated run of {summary['algorithm']}, {len(history)} rounds", sections, made_by(environment)
+    )
+
+
+def _run_results(summary: Mapping[str, Any]) -> list[Block]:
+    final, best = summary["final"], summary["best"]
+    chosen, references = summary.get("chosen") or {}, summary.get("references") or {}
+    names = [
+        name
+        for name in final
+        if name.partition("/")[0] in ("test", "dev", "train", "local") and not name.endswith((*_SPREAD, "/steps"))
+    ]
+    names.sort(key=lambda name: (not name.startswith("test/"), not name.startswith("dev/")))
+    heading = ["metric", "last round", "best round", *references]
+    blocks: list[Block] = []
+    if chosen:
+        blocks.append(Words(f"The run's result is that of round {chosen['round']}, which {chosen['by']} chose on dev."))
+        heading.insert(1, f"round {chosen['round']}, chosen by {chosen['by']}")
+    rows = []
+    for name in names:
+        values = [final.get(name), best.get(name), *(own.get(name) for own in references.values())]
+        if chosen:
+            values.insert(0, chosen.get(name))
+        rows.append([name, *(_number(name, value) for value in values)])
+    caption = "Best round: the highest (a loss: the lowest) over the rounds, chosen on what it measures."
+    spread = [name for name in final if name.startswith("test/") and name.endswith(_SPREAD)]
+    if spread:
+        caption += " Over the clients: " + ", ".join(
+            f"{n.removeprefix('test/')} {_number(n, final[n])}" for n in spread
+        )
+        caption += "."
+    return [*blocks, Table(heading, rows, caption=caption)] if rows else blocks
+
+
+def _run_curves(summary: Mapping[str, Any], history: Sequence[dict[str, float]]) -> list[Block]:
+    names = list(dict.fromkeys(name for row in history for name in row if name != "round"))
+
+    def over_rounds(name: str) -> list[tuple[float, ...]]:
+        return [(row["round"], *[row[name]] * 3) for row in history if math.isfinite(row.get(name, math.nan))]
+
+    def chart(title: str, shown: Iterable[str], ylabel: str, percent: bool = False) -> list[Block]:
+        series = {name: points for name in shown if (points := over_rounds(name))}
+        return [Chart(charts.lines(series, "round", ylabel, percent=percent), title)] if series else []
+
+    of_splits = [name for name in names if name.startswith(("test/", "dev/", "train/"))]
+    blocks = chart("Loss", [name for name in names if name.endswith("/loss")], "loss")
+    main = None
+    for quality in _QUALITIES:
+        own = [name for name in of_splits if name.partition("/")[2] == quality]
+        blocks += chart(quality, own, quality, _is_share(quality))
+        main = main or next((name for name in own if name.startswith("test/")), None)
+    each = summary["bytes_down_per_client_and_round"] + summary["bytes_up_per_client_and_round"]
+    for label, places in (
+        ("MB to and from all clients", megabytes_by_round(history, each)),
+        ("local steps of all clients", steps_by_round(history)),
+    ):
+        if main is not None and places is not None:
+            points = [(places[number], *values) for number, *values in over_rounds(main)]
+            made = charts.lines({main: points}, label, main, percent=_is_share(main))
+            blocks.append(Chart(made, f"{main} over the {'bytes sent' if 'MB' in label else 'local steps'}"))
+    spread = [name for name in of_splits if name.endswith(_SPREAD)]
+    blocks += chart("Over the clients", [name for name in spread if name.startswith("test/")], "share", True)
+    shown = ("attention/", "selection/", "privacy/", "distributor/", "finalizer/")
+    for name in (name for name in names if name.startswith(shown)):
+        if len({row[name] for row in history if name in row}) > 1:
+            blocks += chart(name, [name], name)
+    return blocks
+
+
+def _precision_recall(folder: RunFolder) -> list[Block]:
+    points = read_precision_recall(folder.precision_recall)
+    if points is None:
+        return []
+    on = zip(GRID, on_grid(points), strict=True)
+    curve = [(recall, *[precision] * 3) for recall, precision in on if math.isfinite(precision)]
+    return [Chart(charts.lines({"test": curve}, "recall", "precision", percent=True), "Precision over recall")]
+
+
+def partition_blocks(labels: Sequence[Mapping[str, Any]]) -> list[Block]:
+    """Sizes, and the samples of each class at each client, from the rows of labels.csv."""
+    if not labels:
+        return [
+            Words("The run's folder does not hold the labels of its clients (labels.csv): it is of an older version.")
+        ]
+    names = [name for name in labels[0] if name not in ("client", "split")]
+    counts = {
+        split: {row["client"]: [row[name] for name in names] for row in labels if row["split"] == split}
+        for split in ("train", "test")
+    }
+    sizes = [sum(own) for own in counts["train"].values()] or [0]
+    facts = {
+        "clients": f"{len(sizes):,}",
+        "training samples": f"{sum(sizes):,.0f}",
+        "test samples at clients": f"{sum(map(sum, counts['test'].values())):,.0f}",
+        "of a client, training": f"{min(sizes):,.0f} to {max(sizes):,.0f}, median {statistics.median(sizes):,.0f}",
+    }
+    clients = list(counts["train"])
+    blocks: list[Block] = [Facts(facts)]
+    if len(clients) * len(names) > _MOST_CELLS:
+        kept = sorted(largest_and_smallest(sizes, _MOST_CELLS // len(names)))
+        blocks.append(Words(f"Shown are the largest and the smallest {len(kept):,} clients."))
+        clients = [clients[number] for number in kept]
+    matrix = [[counts["train"][client][number] for client in clients] for number in range(len(names))]
+    ways = {"row_title": "class", "column_title": "client", "value": "samples", "logarithmic": True}
+    return [
+        *blocks,
+        Chart(charts.cells(matrix, names, clients, **ways), "Training samples of each class at each client"),
+    ]
+
+
+def _run_classes(classes: Sequence[Mapping[str, Any]], folder: RunFolder) -> list[Block]:
+    if not classes:
+        return []
+    names = [row["class"] for row in classes]
+    measures = ("precision", "recall", "f1")
+    series = {key: [row[key] for row in classes] for key in measures}
+    rows = [[row["class"], *(percent_text(row[key]) for key in measures), f"{row['examples']:,.0f}"] for row in classes]
+    blocks: list[Block] = [
+        Chart(charts.bars(names, series, "share", percent=True), "Precision, recall and F1 at the end, test examples"),
+        Table(["class", *measures, "examples"], rows),
+    ]
+    confusion = read_csv(folder.confusion, "class")
+    if confusion:
+        predicted = [name for name in confusion[0] if name != "class"]
+        matrix = [[row[name] for name in predicted] for row in confusion]
+        ways = {"row_title": "true class", "column_title": "predicted", "value": "examples", "by_row": True}
+        blocks.append(Chart(charts.cells(matrix, [r["class"] for r in confusion], predicted, **ways), "Confusion"))
+    return blocks
+
+
+def _run_clients(clients: Sequence[Mapping[str, Any]]) -> list[Block]:
+    if not clients:
+        return []
+    names = [row["client"] for row in clients]
+    made = charts.dots(names, {"accuracy": [row["accuracy"] for row in clients]}, "client", "accuracy")
+    ordered = sorted(clients, key=lambda row: row["accuracy"])
+    shown, caption = ordered, ""
+    if len(ordered) > _MOST_ROWS:
+        half = _MOST_ROWS // 2
+        shown = [*ordered[:half], *ordered[-half:]]
+        caption = f"The {half} lowest and the {half} highest of {len(ordered):,} clients."
+    rows = [
+        [row["client"], f"{row['examples']:,.0f}", percent_text(row["accuracy"]), f"{row['loss']:.4f}"] for row in shown
+    ]
+    title = "Accuracy of the final model on each client's own test examples"
+    return [Chart(made, title), Table(["client", "examples", "accuracy", "loss"], rows, caption=caption)]
+
+
+def _run_costs(
+    summary: Mapping[str, Any], history: Sequence[dict[str, float]], timings: Sequence[Mapping[str, Any]]
+) -> list[Block]:
+    down, up = (summary[f"bytes_{way}_per_client_and_round"] for way in ("down", "up"))
+    facts = {"down, per client and round": _bytes(down), "up, per client and round": _bytes(up)}
+    if (sent := megabytes_by_round(history, down + up)) is not None:
+        facts["all clients, all rounds"] = _bytes(max(sent.values()) * 1e6)
+    if (steps := steps_by_round(history)) is not None:
+        facts["local steps, all clients"] = f"{max(steps.values()):,.0f}"
+    for name in ("training", "evaluation"):
+        seconds = [value for row in timings if math.isfinite(value := row.get(f"seconds/{name}", math.nan))]
+        if seconds:
+            facts[f"seconds of {name}"] = (
+                f"{statistics.median(seconds):.2f} a round (median), {sum(seconds):,.1f} in all"
+            )
+    return [Facts(facts), Words("Bytes are those that the algorithm sends, not those of the simulation's messages.")]
+
+
+def _run_privacy(privacy: Mapping[str, Any]) -> list[Block]:
+    if not privacy:
+        return [Words("Trained without differential privacy: nothing is guaranteed.")]
+    blocks: list[Block] = [Words(str(privacy.get("statement", "")))]
+    shown = ("noise_multiplier", "clip", "mechanism", "sampling", "accountant", "neighbours", "noise")
+    epsilon = privacy.get("epsilon")
+    facts = {
+        "ε": rounded_up(math.inf if epsilon is None else float(epsilon)),
+        "δ": f"{privacy.get('delta')}",
+        "unit": str(privacy.get("unit")),
+        **{name.replace("_", " "): str(privacy[name]) for name in shown if privacy.get(name) is not None},
+    }
+    blocks.append(Facts(facts))
+    if privacy.get("stopped"):
+        blocks.append(Words(str(privacy["stopped"])))
+    for name in ("covered", "not_covered"):
+        if privacy.get(name):
+            blocks += [Heading(name.replace("_", " ").capitalize()), Items([str(line) for line in privacy[name]])]
+    return blocks
+
+
+def environment_facts(values: Mapping[str, Any]) -> Facts:
+    """environment.json as a list."""
+    return Facts({str(name): str(value) for name, value in values.items()})
+
+
+def _notes(summary: Mapping[str, Any]) -> list[Block]:
+    notes = [str(note) for note in summary.get("notes") or ()]
+    return [Heading("Notes"), Items(notes)] if notes else []
+
+
+def _shares(labels: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    return {"clients": f"{len(labels) // 2:,}"} if labels else {}
+
+
+def made_by(environment: Mapping[str, Any]) -> str:
+    """The line at the end of a page."""
+    version = environment.get("tff-re")
+    return f"Made by tff-re{f' {version}' if version else ''}. This file needs no network and sends nothing."
+
+
+def _is_share(metric: str) -> bool:
+    return not metric.endswith(("loss", "threshold", "matthews", "/steps", "/counted", "/non_finite"))
+
+
+def _number(metric: str, value: Any) -> str:
+    if not isinstance(value, int | float):
+        return "–"
+    return percent_text(value) if _is_share(metric) else f"{value:.4f}"
+
+
+def percent_text(value: float) -> str:
+    """A share in percent; a dash for what is not finite."""
+    return f"{100 * value:.2f} %" if math.isfinite(value) else "–"
+
+
+def _bytes(count: float) -> str:
+    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= factor:
+            return f"{count / factor:,.1f} {unit}"
+    return f"{count:,.0f} bytes"
