@@ -87,6 +87,7 @@ class Recipe:
     client_model: Choice | None = None
     privacy: Any | None = None
     aggregation: Any | None = None
+    server_optimizer: Any | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -330,7 +331,13 @@ def _aggregation() -> type:
     return AggregationOptions
 
 
-OPTIONAL_TABLES = {"privacy": _privacy, "aggregation": _aggregation}
+def _server_optimizer() -> type:
+    from computations.server_updates.options import ServerOptimizerOptions
+
+    return ServerOptimizerOptions
+
+
+OPTIONAL_TABLES = {"privacy": _privacy, "aggregation": _aggregation, "server_optimizer": _server_optimizer}
 """Table of a recipe -> its class of options, of the tables that may be left out."""
 
 _OPTIONS = {"task": _tasks, "model": _models, "algorithm": _algorithms, "partition": _partitioners}
