@@ -35,6 +35,15 @@ FOLDER = Path(__file__).parent
 # Bytes: a file's name may have 255, and a seed, a metric and an extension are added to a recipe's.
 LONGEST_NAME = 150
 
+_LATER = {
+    "algorithm": ("weight_decay", "learning_rate_decay_form"),
+    "fedlc": ("absent", "over_others"),
+    "fedrs": ("graded",),
+    "dirichlet": ("min_size", "capped"),
+}
+"""Table or choice -> keys that recipes of older versions do not have; at their defaults a resolved recipe leaves them
+out, so that runs begun with such a version are resumed."""
+
 
 @attrs.frozen(kw_only=True)
 class TrainingOptions:
@@ -101,7 +110,11 @@ class Recipe:
         table = {"name": self.name, "description": self.description, "seed": self.seed}
         for section in ("task", "partition", "model", "algorithm", "client_model"):
             if (choice := getattr(self, section)) is not None:
-                table[section] = {"name": choice.name, **to_table(choice.options)}
+                later = _LATER.get(section, ()) + _LATER.get(choice.name, ())
+                fields = attrs.fields_dict(type(choice.options))
+                values = to_table(choice.options)
+                kept = {k: v for k, v in values.items() if k not in later or v != fields[k].default}
+                table[section] = {"name": choice.name, **kept}
         table |= {"training": to_table(self.training), "evaluation": to_table(self.evaluation)}
         if self.training.sampling == "fixed":  # recipes of older versions have no such key, and their runs are resumed
             del table["training"]["sampling"]
