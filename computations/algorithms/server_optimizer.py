@@ -47,4 +47,4 @@ def _why_not(algorithm: FederatedAlgorithm) -> str:
         return "FedED's server distils predictions instead, at algorithm.server_learning_rate"
     if algorithm.server_type is not None:
         return "this server trains on its own examples, at algorithm.server_learning_rate"
-    return "FedDyn's server has a step of its own, which its clients' penalty needs"
+    return "this server, as FedDyn's, has a step of its own that its clients' training needs"

@@ -257,6 +257,12 @@ def test_impossible_options_are_refused_by_name(name):
     assert tried
 
 
+def test_the_scale_of_fedrs_is_a_share():
+    """FedDyn's alpha is none."""
+    with pytest.raises(ValueError, match="alpha"):
+        algorithms.find("fedrs").options(alpha=1.1)
+
+
 def test_an_unknown_algorithm_is_a_key_error():
     with pytest.raises(KeyError):
         algorithms.find("fedsgd2000")

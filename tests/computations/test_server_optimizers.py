@@ -132,7 +132,7 @@ def test_noise_on_the_clients_sum():
     [
         ("feded", "FedED's server distils predictions instead"),
         ("fedavg_server_pass", "this server trains on its own examples"),
-        ("feddyn", "FedDyn's server has a step of its own"),
+        ("feddyn", "as FedDyn's, has a step of its own"),
     ],
 )
 def test_servers_that_take_no_step_are_refused_by_name(name, reason):
