@@ -54,6 +54,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -65,6 +66,19 @@ from computations.local_model import LocalModel
 
 
 @dataclass(frozen=True)
+class FixedWeights:
+    """Trainable weights that a method sets before the first round and no round changes, such as a classifier.
+
+    Attributes:
+      start: (ModelWeights of tensors) -> the same with the fixed ones set.
+      places: of the fixed ones among the trainable weights.
+    """
+
+    start: Callable
+    places: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Parts:
     """What `compose` made an algorithm of; see its arguments."""
 
@@ -72,6 +86,7 @@ class Parts:
     aggregator: tff.aggregators.WeightedAggregationFactory
     finalizer: tff.learning.templates.FinalizerProcess
     distributor: tff.learning.templates.DistributionProcess | None = None
+    fixed: FixedWeights | None = None
 
 
 @dataclass(frozen=True)
@@ -141,11 +156,13 @@ def compose(
     aggregator: tff.aggregators.WeightedAggregationFactory,
     finalizer: tff.learning.templates.FinalizerProcess,
     distributor: tff.learning.templates.DistributionProcess | None = None,
+    fixed: FixedWeights | None = None,
 ) -> FederatedAlgorithm:
     """One round: distribute the weights, work at the clients, aggregate their updates, finalize.
 
-    Where the client work takes the server's examples (`ClientWork.server_type`), a finalizer that does not take the
-    aggregated update U alone gets them beside it, as <update=U, server=S>.
+    A finalizer that does not take the aggregated update U alone gets the server's examples beside it, as <update=U,
+    server=S>; S is the client work's (`ClientWork.server_type`) or, where that takes none, the finalizer's own.
+    `fixed` weights are as they were after every round, whatever the finalizer made of them.
 
     Raises:
       CompositionError: where one part does not take what the part before it gives; names the part and both types.
@@ -157,9 +174,11 @@ def compose(
     aggregation = aggregator.create(update_type, weight_type)
     work_takes = client_work.inputs
     own_models = client_work.initialize.type_signature.parameter is None
-    server_type = client_work.server_type
-    to_finalizer = aggregation.next.type_signature.result.result
     finalizer_takes = finalizer.next.type_signature.parameter[2]
+    server_type, only_finalizer = client_work.server_type, False
+    if server_type is None and _names(finalizer_takes.member) == ["update", "server"]:
+        server_type, only_finalizer = finalizer_takes.member.server, True
+    to_finalizer = aggregation.next.type_signature.result.result
     with_examples = server_type is not None and not finalizer_takes.is_assignable_from(to_finalizer)
     if with_examples:
         both = collections.OrderedDict(update=to_finalizer.member, server=server_type)
@@ -177,8 +196,19 @@ def compose(
         if not expected.is_assignable_from(actual):
             raise CompositionError(f"{part}: expected the type {expected}, got {actual}")
 
+    if fixed is not None:
+        begin = tff.tensorflow.computation(fixed.start, weights_type)
+
+        @tff.tensorflow.computation(weights_type, weights_type)
+        def keep_fixed(old, new):
+            pairs = enumerate(zip(old.trainable, new.trainable, strict=True))
+            trainable = [a if place in fixed.places else b for place, (a, b) in pairs]
+            return tff.learning.models.ModelWeights(trainable, list(new.non_trainable))
+
     @tff.federated_computation(at_server)
     def initialize(weights):
+        if fixed is not None:
+            weights = tff.federated_map(begin, weights)
         return tff.federated_zip(
             collections.OrderedDict(
                 weights=weights,
@@ -194,6 +224,8 @@ def compose(
     inputs_type = collections.OrderedDict(
         state=initialize.type_signature.result, **{name: work_takes[name] for name in from_caller}
     )
+    if only_finalizer:
+        inputs_type["server"] = tff.FederatedType(server_type, tff.SERVER)
 
     @tff.federated_computation(tff.types.to_type(inputs_type))
     def one_round(inputs):
@@ -208,9 +240,12 @@ def compose(
         if with_examples:
             update = tff.federated_zip(collections.OrderedDict(update=update, server=inputs["server"]))
         final = finalizer.next(state["finalizer"], state["weights"], update)
+        weights = final.result
+        if fixed is not None:
+            weights = tff.federated_map(keep_fixed, (state["weights"], weights))
         new_state = tff.federated_zip(
             collections.OrderedDict(
-                weights=final.result,
+                weights=weights,
                 distributor=sent.state,
                 client_work=work["state"],
                 aggregator=aggregated.state,
@@ -231,8 +266,12 @@ def compose(
         result["metrics"] = metrics
         return result
 
-    parts = Parts(client_work, aggregator, finalizer, distributor)
+    parts = Parts(client_work, aggregator, finalizer, distributor, fixed)
     return FederatedAlgorithm(model=model, initialize=initialize, next=one_round, parts=parts, server_type=server_type)
+
+
+def _names(type_spec: tff.Type) -> list[str]:
+    return tff.structure.name_list(type_spec) if isinstance(type_spec, tff.StructType) else []
 
 
 def recompose(algorithm: FederatedAlgorithm, **parts) -> FederatedAlgorithm:

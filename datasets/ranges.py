@@ -46,6 +46,7 @@ def one_of(choices: Iterable[str]) -> Range:
 
 
 SHARE = in_range(0, 1)
+TRUE_OR_FALSE = Range("true or false", (instance_of(bool),))
 NOT_NEGATIVE = Range("a finite number of at least 0", (instance_of((int, float)), _NO_BOOL, ge(0), lt(float("inf"))))
 
 

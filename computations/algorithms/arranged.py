@@ -28,8 +28,17 @@ NOT_COVERED = {
         "needed: a private choice for every triple, with a budget of its own"
     ),
     "examples": "lazy_mil_alias copies clients' sentences to all clients, which no noise can make private",
+    "NormalisedMeanFactory": (
+        "FedNova's numbers of local steps leave beside the updates, which they divide; needed: a bound on them, and "
+        "one noisy sum of both of what a client sends"
+    ),
+    "WeighedMeanFactory": (
+        "its server divides by the number of clients that counted, or asks whether there was one, in the clear; "
+        "needed: a fixed number in the place of it, as the noisy mean has"
+    ),
 }
-"""What leaves beside the updates (`ClientWork.beside`) -> why noise on the updates does not cover it."""
+"""What leaves beside the updates (`ClientWork.beside`), or an aggregator -> why noise on the updates does not cover
+it."""
 
 
 def privatised(
@@ -101,6 +110,8 @@ def _private(aggregator, noise: Noise, privacy: PrivacyOptions) -> tff.aggregato
     if isinstance(aggregator, LeanMeanFactory):
         return PrivateMeanFactory(noise)
     name = type(aggregator).__name__
+    if name in NOT_COVERED:
+        raise CompositionError(f'privacy.unit = "client" does not cover this algorithm: {NOT_COVERED[name]}')
     if name == "PredictionsFactory":
         raise CompositionError(
             'privacy.unit = "client" does not cover FedED: clients send predictions on the server\'s examples, and '

@@ -13,16 +13,17 @@ from attrs import field
 from attrs.validators import optional
 
 from computations.aggregators import PredictionsFactory
-from computations.algorithms.options import LocalOptions
+from computations.aggregators.weighed_means import WeighedMeanFactory
+from computations.algorithms.options import LocalOptions, ServerPassOptions, server_rate, server_training
 from computations.algorithms.parts import adam_or_sgd, nothing_sent, require_one_label
 from computations.algorithms.registry import algorithm
-from computations.client_work import LocalTraining, Predictions, build_local_training
+from computations.client_work import Predictions, build_local_training
 from computations.client_work.objectives import CrossEntropy, Distillation
-from computations.client_work.optimizers import SGD, SelfAdam
+from computations.client_work.optimizers import SGD, ClientOptimizer, SelfAdam
 from computations.errors import CompositionError
 from computations.federated_algorithm import compose
 from computations.ranges import COUNT, NOT_NEGATIVE, POSITIVE, STEPS, options_class
-from computations.server_updates import distillation
+from computations.server_updates import distillation, gradient_step, training_pass
 
 
 @options_class
@@ -34,8 +35,9 @@ class EnsembleDistillationOptions(LocalOptions):
       of D_v's labels under their predictions; for the latter they get the labels too.
     agreement_temperature: with `agreement`, a client counts exp(-cross-entropy / agreement_temperature).
     uploads: what a client gives away of a prediction: the logits in 32 or 16 bits, or the most likely class alone.
-    ensemble: the mean of the logits (Eq. 5), or their median over clients against bad ones, for which the server
-      collects them and clients count alike.
+    ensemble: the `mean` of the logits (Eq. 5 as its text says); their `median` over clients against bad ones, for which
+      the server collects them and clients count alike; the mean of the clients' `probabilities`, whose logarithms are
+      tempered; or `printed`: Eqs. 4 and 5 as printed, where the mean of the probabilities itself stands for the logits.
     temperature: tau of the teacher (Eq. 4); the paper does not give it.
     temper_student: whether the student's logits are divided by it too, which Eq. 6 does not do.
     distillation_weight: of the divergence from the teacher beside the cross-entropy (Eq. 6: 1).
@@ -50,7 +52,7 @@ class EnsembleDistillationOptions(LocalOptions):
     weighting: Literal["uniform", "examples", "agreement"] = "uniform"
     agreement_temperature: float = field(default=1.0, validator=POSITIVE)
     uploads: Literal["float32", "float16", "label"] = "float32"
-    ensemble: Literal["mean", "median"] = "mean"
+    ensemble: Literal["mean", "median", "probabilities", "printed"] = "mean"
     temperature: float = field(default=1.0, validator=POSITIVE)
     temper_student: bool = False
     distillation_weight: float = field(default=1.0, validator=NOT_NEGATIVE)
@@ -59,14 +61,10 @@ class EnsembleDistillationOptions(LocalOptions):
     server_learning_rate: float | None = field(default=None, validator=optional(NOT_NEGATIVE))
     num_server_examples: int | None = field(default=None, validator=optional(COUNT))
 
-    def server_training(self) -> LocalTraining:
-        """The server's passes over D_v."""
-        return LocalTraining(
-            local_epochs=self.server_epochs,
-            batch_size=self.server_batch_size or self.batch_size,
-            max_gradient_norm=self.max_gradient_norm,
-            schedule=self.local_training().schedule,
-        )
+    def __attrs_post_init__(self):
+        super().__attrs_post_init__()
+        if self.ensemble in ("probabilities", "printed") and self.uploads == "label":
+            raise ValueError(f"ensemble = {self.ensemble!r} needs uploads = 'float32' or 'float16'")
 
 
 @algorithm(
@@ -88,27 +86,63 @@ def feded(model, options, client_model=None):
         raise CompositionError(
             f"feded: ensemble = 'median' counts clients alike; weighting is {options.weighting!r}, set it to 'uniform'"
         )
+    of_probabilities = options.ensemble in ("probabilities", "printed")
     work = build_local_training(
         client_model or model,
         objective=CrossEntropy(),
         optimizer=adam_or_sgd(options),
         training=options.local_training("examples" if options.weighting == "examples" else "uniform"),
         client_update=Predictions(
-            options.num_server_examples, options.uploads, options.weighting, options.agreement_temperature
+            options.num_server_examples,
+            options.uploads,
+            options.weighting,
+            options.agreement_temperature,
+            of_probabilities,
         ),
         own_models=client_model is not None,
     )
-    rate = options.learning_rate if options.server_learning_rate is None else options.server_learning_rate
     return compose(
         model,
         client_work=work,
-        aggregator=PredictionsFactory(model.num_classes, combine=options.ensemble),
+        aggregator=PredictionsFactory(model.num_classes, combine="median" if options.ensemble == "median" else "mean"),
         finalizer=distillation(
             model,
             work.server_type,
             objective=Distillation(options.temperature, options.distillation_weight, options.temper_student),
-            optimizer=(SelfAdam if options.optimizer == "adam" else SGD)(rate),
-            training=options.server_training(),
+            optimizer=_at_server(options),
+            training=server_training(options),
+            logarithms=options.ensemble == "probabilities",
         ),
         distributor=None if client_model is None else nothing_sent(model.weights_type),
     )
+
+
+@algorithm(
+    "fedavg_server_pass",
+    title="FedAvg and a pass over the server's examples",
+    source="a control of FedED: Sui et al. 2020, Algorithm 1, with the mean of the weights in place of the ensemble",
+    options=ServerPassOptions,
+)
+def fedavg_server_pass(model, options):
+    """mean; then the server trains on its own labelled examples as FedED's does, with cross-entropy alone"""
+    require_one_label(model, "fedavg_server_pass")
+    if options.num_server_examples is None:
+        raise CompositionError("fedavg_server_pass: the server holds no examples; num_server_examples is not set")
+    work = build_local_training(
+        model,
+        objective=CrossEntropy(),
+        optimizer=adam_or_sgd(options),
+        training=options.local_training(options.weighting),
+    )
+    finalizer = training_pass(
+        model,
+        Predictions(options.num_server_examples).server_type(model),
+        step=gradient_step(model, step_size=options.server_step, momentum=options.server_momentum),
+        optimizer=_at_server(options),
+        training=server_training(options),
+    )
+    return compose(model, client_work=work, aggregator=WeighedMeanFactory(), finalizer=finalizer)
+
+
+def _at_server(options) -> ClientOptimizer:
+    return (SelfAdam if options.optimizer == "adam" else SGD)(server_rate(options))

@@ -1,4 +1,4 @@
-"""Methods against label skew that FedCMC is compared with: FedRS, FedLC, MOON and SCAFFOLD."""
+"""Methods against label skew that FedCMC is compared with: FedRS, FedLC, MOON, SCAFFOLD; and FedDecorr."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from attrs.validators import optional
 from computations.algorithms.options import AdamOrSgdOptions, MeanOptions
 from computations.algorithms.parts import adam_or_sgd, require_one_label, with_mean
 from computations.algorithms.registry import algorithm
-from computations.client_work.objectives import CalibratedLogits, ControlVariates, ModelContrast, RestrictedSoftmax
+from computations.client_work.objectives import (
+    CalibratedLogits,
+    ControlVariates,
+    Decorrelation,
+    ModelContrast,
+    RestrictedSoftmax,
+)
 from computations.client_work.optimizers import SGD
 from computations.ranges import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, options_class
 
@@ -19,34 +25,50 @@ from computations.ranges import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, options_cl
 class RestrictedSoftmaxOptions(AdamOrSgdOptions):
     """Attributes:
     alpha: scale of the logits of classes that a client does not have, in [0, 1]; 0.5 in the paper and in FedCMC.
+    graded: whether the scales of the others grow with their number of examples, alpha + (1 - alpha) n_c / max n, as in
+      code in circulation; false: they are 1, as in the paper.
     """
 
     alpha: float = field(default=0.5, validator=SHARE)
+    graded: bool = False
 
 
 @algorithm("fedrs", title="FedRS", source="Li and Zhan 2021, Section 4", options=RestrictedSoftmaxOptions)
 def fedrs(model, options):
     """mean; cross-entropy with the logits of absent classes scaled by alpha"""
     require_one_label(model, "fedrs")
-    return with_mean(model, options, adam_or_sgd(options), RestrictedSoftmax(options.alpha))
+    return with_mean(model, options, adam_or_sgd(options), RestrictedSoftmax(options.alpha, options.graded))
 
 
 @options_class
 class CalibratedLogitsOptions(AdamOrSgdOptions):
     """Attributes:
     tau: weight of the margins n^(-1/4).
-    absent_factor: margin of a class that a client does not have, in margins of a class with one example.
+    absent_factor: margin of a class that a client does not have, in margins of a class with one example; 100 in code
+      in circulation, which counts 1e-8 examples of it.
+    absent: what such a class has: that `margin`, or it is `left_out` of the softmax, the formula's limit.
+    over_others: whether the softmax's sum leaves out the true class, as the paper prints it; false: it runs over all
+      classes, as in code in circulation.
     """
 
     tau: float = field(default=1.0, validator=NOT_NEGATIVE)
     absent_factor: float = field(default=1.0, validator=NOT_NEGATIVE)
+    absent: Literal["margin", "left_out"] = "margin"
+    over_others: bool = False
+
+    def __attrs_post_init__(self):
+        super().__attrs_post_init__()
+        if self.absent == "left_out" and (self.over_others or self.absent_factor != 1.0):
+            key = "over_others" if self.over_others else "absent_factor"
+            raise ValueError(f"{key} needs absent = 'margin'")
 
 
 @algorithm("fedlc", title="FedLC", source="Zhang et al. 2022, Section 4", options=CalibratedLogitsOptions)
 def fedlc(model, options):
     """mean; cross-entropy of logits lowered by a margin that is larger for rarer classes"""
     require_one_label(model, "fedlc")
-    return with_mean(model, options, adam_or_sgd(options), CalibratedLogits(options.tau, options.absent_factor))
+    objective = CalibratedLogits(options.tau, options.absent_factor, options.absent, options.over_others)
+    return with_mean(model, options, adam_or_sgd(options), objective)
 
 
 @options_class
@@ -64,6 +86,23 @@ class ModelContrastOptions(AdamOrSgdOptions):
 def moon(model, options):
     """mean; cross-entropy and a contrast: near to the global model's representation, far from the previous local one"""
     return with_mean(model, options, adam_or_sgd(options), ModelContrast(options.weight, options.tau))
+
+
+@options_class
+class DecorrelationOptions(AdamOrSgdOptions):
+    """Attributes:
+    beta: weight of the penalty on the features' correlations.
+    form: of the penalty: as in the `paper`, or as in its released `code`, about a batch's size as strong.
+    """
+
+    beta: float = field(default=0.1, validator=NOT_NEGATIVE)
+    form: Literal["paper", "code"] = "paper"
+
+
+@algorithm("feddecorr", title="FedDecorr", source="Shi et al. 2023, Section 4", options=DecorrelationOptions)
+def feddecorr(model, options):
+    """mean; cross-entropy and a penalty on correlations between the features of a batch"""
+    return with_mean(model, options, adam_or_sgd(options), Decorrelation(options.beta, options.form))
 
 
 @options_class

@@ -12,7 +12,7 @@ from attrs.validators import optional
 
 from computations.client_work import LocalTraining
 from computations.privacy.example_gradients import ExamplePrivacy
-from computations.ranges import BELOW_ONE, NOT_NEGATIVE, POSITIVE, STEPS, options_class
+from computations.ranges import BELOW_ONE, COUNT, NOT_NEGATIVE, POSITIVE, STEPS, options_class
 
 
 @options_class
@@ -20,6 +20,9 @@ class LocalOptions:
     """Attributes:
     learning_rate: of the client optimizer.
     learning_rate_decay: d in rate / (1 + d * round), round counted from 0.
+    learning_rate_decay_form: `inverse`: that; `geometric`: rate * (1 - d)^round in its place, d below 1.
+    weight_decay: lambda of the term lambda/2 * ||w||^2 in the clients' loss, over all trained weights; its gradient is
+      added behind clipping, and reported losses are without it.
     local_epochs: passes over a client's examples in a round.
     local_steps: if given, exactly this many batches a round instead.
     batch_size: examples in a batch.
@@ -29,11 +32,17 @@ class LocalOptions:
 
     learning_rate: float = field(default=0.01, validator=NOT_NEGATIVE)
     learning_rate_decay: float = field(default=0.0, validator=NOT_NEGATIVE)
+    learning_rate_decay_form: Literal["inverse", "geometric"] = "inverse"
+    weight_decay: float = field(default=0.0, validator=NOT_NEGATIVE)
     local_epochs: int = field(default=10, validator=STEPS)
     local_steps: int | None = field(default=None, validator=optional(STEPS))
     batch_size: int = field(default=10, validator=STEPS)
     max_gradient_norm: float | None = field(default=None, validator=optional(POSITIVE))
     example_privacy: ExamplePrivacy | None = field(default=None, init=False)
+
+    def __attrs_post_init__(self):
+        if self.learning_rate_decay_form == "geometric" and self.learning_rate_decay >= 1:
+            raise ValueError("learning_rate_decay must be below 1 with learning_rate_decay_form = 'geometric'")
 
     def protecting(self, privacy: ExamplePrivacy) -> LocalOptions:
         """These options with `example_privacy`; `attrs.evolve` of them leaves it out again, so this comes last.
@@ -46,7 +55,12 @@ class LocalOptions:
 
     def local_training(self, weighting: str = "examples") -> LocalTraining:
         """The part of these options that `build_local_training` takes."""
-        decay = self.learning_rate_decay
+        decay, geometric = self.learning_rate_decay, self.learning_rate_decay_form == "geometric"
+
+        def factor(round_num):
+            passed = tf.cast(round_num, tf.float32)
+            return tf.pow(1.0 - decay, passed) if geometric else 1.0 / (1.0 + decay * passed)
+
         return LocalTraining(
             local_epochs=self.local_epochs,
             local_steps=self.local_steps,
@@ -54,7 +68,8 @@ class LocalOptions:
             weighting=weighting,
             max_gradient_norm=self.max_gradient_norm,
             example_privacy=self.example_privacy,
-            schedule=(lambda r: 1.0 / (1.0 + decay * tf.cast(r, tf.float32))) if decay else None,
+            weight_decay=self.weight_decay,
+            schedule=factor if decay else None,
         )
 
 
@@ -105,6 +120,37 @@ class AttentionOptions(ServerStepOptions):
     one_pass: bool = False
     noise_scale: float = field(default=0.0, validator=NOT_NEGATIVE)
     noise_seed: int = 0
+
+
+@options_class
+class ServerPassOptions(AdamOrSgdOptions):
+    """Attributes:
+    optimizer: of the clients and the server: Adam with fresh moments in every round, or plain SGD.
+    server_epochs: passes over the server's examples D_v in a round.
+    server_batch_size: examples in a batch of the server's; batch_size if not set.
+    server_learning_rate: of the server; learning_rate if not set.
+    num_server_examples: how many examples the server holds; a run counts them if it is not set.
+    """
+
+    server_epochs: int = field(default=1, validator=STEPS)
+    server_batch_size: int | None = field(default=None, validator=optional(STEPS))
+    server_learning_rate: float | None = field(default=None, validator=optional(NOT_NEGATIVE))
+    num_server_examples: int | None = field(default=None, validator=optional(COUNT))
+
+
+def server_training(options) -> LocalTraining:
+    """The server's passes over D_v, of options with the keys of `ServerPassOptions`."""
+    return LocalTraining(
+        local_epochs=options.server_epochs,
+        batch_size=options.server_batch_size or options.batch_size,
+        max_gradient_norm=options.max_gradient_norm,
+        schedule=options.local_training().schedule,
+    )
+
+
+def server_rate(options) -> float:
+    """The learning rate of these passes."""
+    return options.learning_rate if options.server_learning_rate is None else options.server_learning_rate
 
 
 def check_learns(options) -> None:

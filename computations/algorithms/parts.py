@@ -9,7 +9,7 @@ import tensorflow_federated as tff
 
 from computations.aggregators import AttentionFactory, mean
 from computations.algorithms.options import AdamOrSgdOptions, AttentionOptions, MeanOptions, ServerStepOptions
-from computations.client_work import ClientWork, build_local_training
+from computations.client_work import ClientWork, NormalisedDifference, build_local_training
 from computations.client_work.objectives import CrossEntropy, Objective
 from computations.client_work.optimizers import SGD, ClientOptimizer, SelfAdam
 from computations.errors import CompositionError
@@ -57,6 +57,7 @@ def around(
     weighting: str,
     *,
     selection: tff.Computation | None = None,
+    client_update: NormalisedDifference | None = None,
     changed: Callable[[ClientWork], ClientWork] = lambda work: work,
     **noise,
 ) -> FederatedAlgorithm:
@@ -67,6 +68,7 @@ def around(
         optimizer=optimizer,
         training=options.local_training(weighting),
         selection=selection,
+        client_update=client_update,
     )
     step = gradient_step(model, step_size=options.server_step, momentum=options.server_momentum, **noise)
     return compose(model, client_work=changed(work), aggregator=aggregator, finalizer=step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -19,7 +20,8 @@ class Predictions:
 
     The clients get the examples without their labels and send N x C numbers. With `weighting` = `agreement` they get
     the labels too, and a client counts by the likelihood of the labels, exp(-cross-entropy / `agreement_temperature`):
-    over clients, the softmax of -cross-entropy / `agreement_temperature`.
+    over clients, the softmax of -cross-entropy / `agreement_temperature`. With `probabilities` the softmax of the
+    logits is sent in their place (Eq. 5 as printed).
     """
 
     def __init__(
@@ -28,16 +30,19 @@ class Predictions:
         form: Literal["float32", "float16", "label"] = "float32",
         weighting: Literal["uniform", "examples", "agreement"] = "uniform",
         agreement_temperature: float = 1.0,
+        probabilities: bool = False,
     ):
         """Args:
         num_examples: N, how many the server holds.
         form: of a prediction: logits in 32 or 16 bits, or the most likely class alone.
         weighting: see above; `uniform` and `examples` are set in `LocalTraining`.
         agreement_temperature: above zero.
+        probabilities: in place of logits; not of labels.
         """
         self.num_examples, self.form = num_examples, form
         self.agrees = weighting == "agreement"
         self.agreement_temperature = agreement_temperature
+        self.probabilities = probabilities
 
     def server_type(self, local_model: LocalModel) -> tff.Type:
         """Type of the server's own data, <examples=E, seed=int32[2]>."""
@@ -53,8 +58,8 @@ class Predictions:
         names = {*features_of(examples), *([LABEL] if self.agrees else [])}
         return collections.OrderedDict((n, v) for n, v in examples.items() if n in names)
 
-    def of(self, client: Client, given) -> tuple[tf.Tensor, tf.Tensor]:
-        """(update, factor on the client's weight) of a trained client; called in the graph of its training."""
+    def of(self, client: Client, given, steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """(update, factor on the client's weight) of a client trained for `steps`; called in the graph of that."""
         classes = client.local_model.num_classes
         logits = tf.ensure_shape(forward(client.model, given, "logits", classes), [self.num_examples, classes])
         factor = tf.constant(1.0)
@@ -63,7 +68,28 @@ class Predictions:
             factor = tf.exp(-tf.reduce_mean(losses) / self.agreement_temperature)
         if self.form == "label":
             return tf.cast(tf.argmax(logits, axis=-1), label_type(classes)), factor
-        return tf.cast(logits, tf.dtypes.as_dtype(self.form)), factor
+        sent = tf.nn.softmax(logits) if self.probabilities else logits
+        return tf.cast(sent, tf.dtypes.as_dtype(self.form)), factor
+
+
+class NormalisedDifference:
+    """FedNova's update (Wang et al. 2020, Section 4): <direction=(w - w_k) / ||a_k||_1, size=||a_k||_1>.
+
+    `size_of` gives ||a_k||_1 of so many local steps, float32 scalars; see `accumulated`.
+    """
+
+    def __init__(self, size_of: Callable[[tf.Tensor], tf.Tensor]):
+        self.size_of = size_of
+
+    def server_type(self, local_model: LocalModel) -> None:
+        """Nothing of the server's is needed."""
+
+    def of(self, client: Client, given, steps: tf.Tensor):
+        """As that of `Predictions`."""
+        size = self.size_of(tf.cast(steps, tf.float32))
+        pairs = zip(client.global_weights, client.model.trainable_variables, strict=True)
+        direction = [tf.math.divide_no_nan(start - local, size) for start, local in pairs]
+        return collections.OrderedDict(direction=direction, size=size), tf.constant(1.0)
 
 
 def label_type(num_classes: int) -> tf.DType:

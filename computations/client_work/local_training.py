@@ -19,7 +19,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from attrs.validators import in_, optional
 
-from computations.client_work.client_updates import Predictions
+from computations.client_work.client_updates import NormalisedDifference, Predictions
 from computations.client_work.objectives import Batch, Client, Objective
 from computations.client_work.optimizers import ClientOptimizer
 from computations.client_work.units import units_of
@@ -33,7 +33,7 @@ from computations.privacy.example_gradients import (
     sum_side_by_side,
 )
 from computations.randomness import step_seed
-from computations.ranges import POSITIVE, STEPS
+from computations.ranges import NOT_NEGATIVE, POSITIVE, STEPS
 
 SEED_TYPE = tff.TensorType(np.int32, [2])
 
@@ -52,6 +52,8 @@ class LocalTraining:
       weighting: `examples`: a client counts by the number of examples that it trains on; `uniform`: every client counts
         one.
       max_gradient_norm: clips the gradient's global norm; None: no clipping.
+      weight_decay: lambda of the term lambda/2 * ||w||^2 over all trained weights, whose gradient lambda * w is added
+        behind clipping and noise.
       schedule: round (int32 scalar) -> factor on the learning rate; None: constant.
       example_privacy: differentially private SGD. A batch is then a Poisson sample: each of the client's n units is in
         it with probability min(batch_size / n, 1), drawn anew in every step from the client's seed; there are as many
@@ -63,6 +65,7 @@ class LocalTraining:
     batch_size: int = attrs.field(default=10, validator=STEPS)
     weighting: Literal["examples", "uniform"] = attrs.field(default="examples", validator=in_(("examples", "uniform")))
     max_gradient_norm: float | None = attrs.field(default=None, validator=optional(POSITIVE))
+    weight_decay: float = attrs.field(default=0.0, validator=NOT_NEGATIVE)
     schedule: Callable[[tf.Tensor], tf.Tensor] | None = None
     example_privacy: ExamplePrivacy | None = None
 
@@ -125,7 +128,7 @@ def build_local_training(
     objective: Objective,
     optimizer: ClientOptimizer,
     training: LocalTraining,
-    client_update: Predictions | None = None,
+    client_update: Predictions | NormalisedDifference | None = None,
     own_models: bool = False,
     selection: tff.Computation | None = None,
 ) -> ClientWork:
@@ -325,7 +328,7 @@ def train_client(
     optimizer: ClientOptimizer,
     training: LocalTraining,
     arguments,
-    client_update: Predictions | None = None,
+    client_update: Predictions | NormalisedDifference | None = None,
     own_models: bool = False,
 ):
     """One client's local training as TensorFlow; see build_local_training.
@@ -372,6 +375,9 @@ def train_client(
             # Dense, because the rows of a word that occurs twice have to be added up before their norm is taken.
             dense = [tf.convert_to_tensor(g) for g in gradients]
             gradients, _ = tf.clip_by_global_norm(dense, training.max_gradient_norm)
+        if training.weight_decay:
+            decay, variables = training.weight_decay, model.trainable_variables
+            gradients = [tf.convert_to_tensor(g) + decay * v for g, v in zip(gradients, variables, strict=True)]
         apply(gradients, client.global_weights, rate)
 
     @tf.function(reduce_retracing=True)
@@ -438,7 +444,7 @@ def train_client(
         if "client_state" in arguments and not own_models:
             result["client_state"] = objective.next_client_state(client, prepared, steps)
         if client_update is not None:
-            result["update"], result["factor"] = client_update.of(client, arguments.get("given", ()))
+            result["update"], result["factor"] = client_update.of(client, arguments.get("given", ()), steps)
         return result, steps, loss_sum, seen
 
     extra, steps, loss_sum, seen = run()

@@ -12,7 +12,7 @@ import tensorflow_federated as tff
 
 from computations.client_work.objectives.proximal import add_proximal_gradients
 from computations.local_model import zeros
-from computations.ranges import NOT_NEGATIVE
+from computations.ranges import BELOW_ONE, NOT_NEGATIVE
 
 
 class ClientOptimizer(Protocol):
@@ -32,17 +32,39 @@ class ClientOptimizer(Protocol):
 
 @attrs.frozen
 class SGD:
-    """w <- w - rate * gradient (FLCMC, Eq. 5); only the looked-up rows of an embedding are touched."""
+    """w <- w - rate * gradient (FLCMC, Eq. 5); only the looked-up rows of an embedding are touched.
+
+    With a momentum rho, w <- w - rate * u, u <- rho * u + gradient, u zero at the start of each local training.
+    """
 
     learning_rate: float = attrs.field(default=0.01, validator=NOT_NEGATIVE)
+    momentum: float = attrs.field(default=0.0, validator=BELOW_ONE)
 
     def bind(self, variables: Sequence[tf.Variable]):
+        if self.momentum:
+            return self._bind_with_momentum(variables)
+
         def apply(gradients, global_weights, rate):
             for variable, gradient in zip(variables, gradients, strict=True):
                 if isinstance(gradient, tf.IndexedSlices):
                     variable.scatter_sub(tf.IndexedSlices(rate * gradient.values, gradient.indices))
                 else:
                     tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=rate, delta=gradient)
+
+        return apply
+
+    def _bind_with_momentum(self, variables: Sequence[tf.Variable]):
+        moments = [tf.Variable(zeros(v.shape, v.dtype), trainable=False) for v in variables]
+
+        def apply(gradients, global_weights, rate):
+            for variable, moment, gradient in zip(variables, moments, gradients, strict=True):
+                tf.raw_ops.ResourceApplyMomentum(
+                    var=variable.handle,
+                    accum=moment.handle,
+                    lr=rate,
+                    grad=tf.convert_to_tensor(gradient),
+                    momentum=self.momentum,
+                )
 
         return apply
 
@@ -180,6 +202,24 @@ class PAdam(SelfAdam):
         start = tf.nest.map_structure(lambda s, w: tf.where(tf.equal(state["step"], 0), w, s), state["start"], weights)
         perturbed = tf.nest.map_structure(lambda g, w, s: g + state["mu"] * (w - s), gradients, weights, start)
         return super()._step(collections.OrderedDict(state, start=start), weights, perturbed)
+
+
+def accumulated(optimizer: SGD | SelfAdam, steps: tf.Tensor) -> tf.Tensor:
+    """||a||_1 of FedNova (Wang et al. 2020, Section 4), float32: w_0 - w_tau = rate * sum_s a_s g_s.
+
+    SGD: a = 1, so tau. With momentum rho: a_s = (1 - rho^(tau-s)) / (1 - rho), s from 0, and the sum is (tau - rho (1 -
+    rho^tau) / (1 - rho)) / (1 - rho). Adam: the paper does not work it out; here g_s are the gradients over the root of
+    the second moment of the step that uses them, of which every step takes a mean whose weights add up to 1, because
+    the first moment is corrected for its start: tau.
+
+    Args:
+      optimizer: of the clients.
+      steps: tau, float32 scalar.
+    """
+    rho = getattr(optimizer, "momentum", 0.0)
+    if not rho:
+        return steps
+    return (steps - rho * (1.0 - tf.pow(rho, steps)) / (1.0 - rho)) / (1.0 - rho)
 
 
 def _blank(specs):

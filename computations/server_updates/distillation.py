@@ -13,6 +13,9 @@ from computations.client_work.objectives import Distillation
 from computations.client_work.optimizers import ClientOptimizer
 from computations.local_model import LocalModel
 
+SMALLEST = float(np.finfo(np.float32).tiny)
+"""A probability that a float16 rounded to zero counts as this, so that its logarithm is finite."""
+
 
 def distillation(
     model: LocalModel,
@@ -21,6 +24,7 @@ def distillation(
     objective: Distillation,
     optimizer: ClientOptimizer,
     training: LocalTraining,
+    logarithms: bool = False,
 ) -> tff.learning.templates.FinalizerProcess:
     """Passes over the server's examples with cross-entropy and the divergence from the teacher (Algorithm 1, Eq. 6).
 
@@ -34,6 +38,7 @@ def distillation(
       server_type: type of `server`.
       objective: with the temperature and the divergence's weight.
       optimizer, training: of the passes.
+      logarithms: whether the update's `logits` are probabilities, whose logarithms are the teacher's logits.
     """
     teacher_type = collections.OrderedDict(
         logits=tff.TensorType(np.float32, [server_type.examples["y"].shape[0], model.num_classes]),
@@ -44,16 +49,19 @@ def distillation(
     @tff.tensorflow.computation(model.weights_type, update_type, np.int32)
     def distil(weights, update, round_num):
         teacher, server = update["update"], update["server"]
+        logits = teacher["logits"]
+        if logarithms:
+            logits = tf.math.log(tf.maximum(logits, SMALLEST))
         arguments = collections.OrderedDict(
             weights=weights,
-            server=collections.OrderedDict(round=round_num, shared=teacher["logits"]),
+            server=collections.OrderedDict(round=round_num, shared=logits),
             client=server,
         )
         trained = train_client(model, objective, optimizer, training, arguments)
         taught = teacher["weight"] > 0
         trainable = [tf.where(taught, w - u, w) for w, u in zip(weights.trainable, trained["update"], strict=True)]
         labels = tf.cast(server["examples"]["y"], tf.int64)
-        right = tf.equal(tf.argmax(teacher["logits"], axis=-1), labels)
+        right = tf.equal(tf.argmax(logits, axis=-1), labels)
         statistics = trained["statistics"]
         measurements = collections.OrderedDict(
             loss=tf.math.divide_no_nan(statistics["loss"], statistics["seen"]),

@@ -6,13 +6,14 @@ from datasets.partition.base import ClientSamples, Partition, Sample
 from datasets.partition.build import build_partition
 from datasets.partition.by_field import ByField, Natural
 from datasets.partition.dirichlet import Dirichlet
+from datasets.partition.shards import Shards
 from datasets.partition.sizes import Iid, Quantity
 from datasets.partition.split import hold_out
 from datasets.partition.statistics import LabelCounts, label_counts
 from datasets.partition.storage import read_partition, write_partition
 from datasets.partition.structural_entropy import StructuralEntropy
 
-PARTITIONERS = {cls.name: cls for cls in (Natural, ByField, Iid, Dirichlet, Quantity, StructuralEntropy)}
+PARTITIONERS = {cls.name: cls for cls in (Natural, ByField, Iid, Dirichlet, Shards, Quantity, StructuralEntropy)}
 
 __all__ = [
     "PARTITIONERS",
@@ -25,6 +26,7 @@ __all__ = [
     "Partition",
     "Quantity",
     "Sample",
+    "Shards",
     "StructuralEntropy",
     "build_partition",
     "hold_out",

@@ -81,6 +81,56 @@ def ensemble_distillation(start, data, options):
     return weights
 
 
+def normalised(start, data, options):
+    """FedNova with SGD of momentum rho: each client's own number of steps, its accumulated coefficients added up."""
+    rho, directions, sizes = options.local_momentum, [], []
+    for k, (x, y) in enumerate(data):
+        rows = list(toolbox.batches((0, k), len(y), options.batch_size, options.local_epochs))
+        weights, velocity = [w.astype(float) for w in start], [0.0, 0.0]
+        for batch in rows:
+            slopes = toolbox.gradient(weights, x[batch], y[batch])
+            velocity = [rho * v + g for v, g in zip(velocity, slopes, strict=True)]
+            weights = [w - options.learning_rate * v for w, v in zip(weights, velocity, strict=True)]
+        # Gradient s is in the velocities of the steps s, s + 1, ...
+        sizes.append(sum(rho**later for s in range(len(rows)) for later in range(len(rows) - s)))
+        directions.append([u / sizes[-1] for u in toolbox.difference(start, weights)])
+    counts = [len(y) for _, y in data]
+    factor = options.server_step * np.average(sizes, weights=counts)
+    return [w - factor * d for w, d in zip(start, by_examples(directions, counts), strict=True)]
+
+
+def dynamic(start, data, options):
+    """FedDyn's first round: the proximal term alone, then w - mean - h / alpha, h = alpha |S| / N * mean."""
+    updates = []
+    for x, y in data:
+        rows = [np.arange(len(y))] * STEPS
+        local = toolbox.train(start, x, y, rows, toolbox.Sgd(options.learning_rate), options.alpha)
+        updates.append(toolbox.difference(start, local))
+    further = 1 + len(data) / options.num_clients
+    return [w - further * u for w, u in zip(start, all_alike(updates, None), strict=True)]
+
+
+def simplex(kernel):
+    """sqrt(C / (C - 1)) U (I - 1/C), U of the kernel's QR factors with a positive diagonal."""
+    classes = kernel.shape[1]
+    q, r = np.linalg.qr(kernel.astype(float))
+    return np.sqrt(classes / (classes - 1)) * (q * np.sign(np.diag(r))) @ (np.eye(classes) - 1 / classes)
+
+
+def simplex_alone(start, data, options):
+    """FedETF of a model that has a classifier and no more: it is fixed, and the bias is zero."""
+    return [simplex(start[0]), np.zeros(3)]
+
+
+def mean_and_server_pass(start, data, options):
+    """FedAvg's step with Adam, and then the server's own passes, a batch of all its examples each."""
+    x, y = toolbox.examples(NUM_AT_SERVER, seed=40)
+    weights, rule = three_choices(by_examples, toolbox.Adam)(start, data, options), toolbox.Adam(options.learning_rate)
+    for _ in range(options.server_epochs):
+        weights = rule.step(weights, toolbox.gradient(weights, x, y))
+    return weights
+
+
 def three_choices(combine, rule, proximal=False):
     """Aggregation, local optimizer, proximal term or not: the tables of FLCMC."""
 
@@ -146,7 +196,7 @@ SGD = {"learning_rate": 0.4, "mu": 0.8, "server_step": 1.5}
 ADAM = {"learning_rate": 0.1, "mu": 0.8, "server_step": 1.5}
 IN_BAGS = {"learning_rate": 0.3, "server_step": 1.5}
 NUM_TRIPLES = 3 * toolbox.TRIPLES_OF_A_LABEL
-ADAM_AND_MEAN = frozenset({"fedavgs", "fedavgt", "fedcmc", "moon"})
+ADAM_AND_MEAN = frozenset({"fedavgs", "fedavgt", "fedcmc", "moon", "feddecorr"})
 
 CASES = {
     "fedavg": Case(three_choices(by_examples, toolbox.Sgd), options=SGD),
@@ -162,6 +212,28 @@ CASES = {
     "fedcmc": Case(three_choices(by_examples, toolbox.Adam), options=ADAM, like=ADAM_AND_MEAN),
     "moon": Case(
         three_choices(by_examples, toolbox.Adam), options=ADAM, like=ADAM_AND_MEAN, constant_term=float(np.log(2))
+    ),
+    # The penalty on features that are no weights' work.
+    "feddecorr": Case(
+        three_choices(by_examples, toolbox.Adam), options=ADAM, like=ADAM_AND_MEAN, constant_term=0.1 / 3
+    ),
+    "fedetf": Case(simplex_alone, options=ADAM),
+    "fednova": Case(
+        normalised,
+        options={
+            "learning_rate": 0.4,
+            "server_step": 1.5,
+            "local_momentum": 0.5,
+            "local_steps": None,
+            "local_epochs": 2,
+            "batch_size": 4,
+        },
+    ),
+    "feddyn": Case(dynamic, options={"learning_rate": 0.4, "alpha": 0.8}, required={"num_clients": 2}),
+    "fedavg_server_pass": Case(
+        mean_and_server_pass,
+        options={"learning_rate": 0.1, "server_step": 1.5, "server_epochs": 2},
+        required={"num_server_examples": NUM_AT_SERVER},
     ),
     # The mean with all clients alike; else as MOON.
     "fedlcc": Case(

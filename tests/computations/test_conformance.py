@@ -46,8 +46,9 @@ pytestmark = pytest.mark.xdist_group("algorithms")  # whose builds are shared
 every_algorithm = pytest.mark.parametrize("name", NAMES)
 
 # Share all their parts with others: mean, attention; proximal term, PAdam, the library's Adam; every objective;
-# predictions; bags and both selections. A new algorithm is not among them.
-REPRESENTED = {"fedavg", "fedavgs", "fedatt", "fedatts", "fedpa", "fedproxp", "fedlcc"}
+# predictions; bags and both selections; FedETF's classifier is all that the suite's model has
+# (tests/computations/test_label_skew_algorithms.py trains another). A new algorithm is not among them.
+REPRESENTED = {"fedavg", "fedavgs", "fedatt", "fedatts", "fedpa", "fedproxp", "fedlcc", "feddecorr", "fedetf"}
 REPRESENTED |= {"mil_none", "mil_one", "mil_ave", "mil_att"}
 every_part = pytest.mark.parametrize("name", [name for name in NAMES if name not in REPRESENTED])
 
@@ -215,7 +216,15 @@ IMPOSSIBLE = {
     "tau": [-1.0, float("nan")],
     "weight": [-1.0, float("inf")],
     "absent_factor": [-1.0, float("nan")],
-    "alpha": [-0.1, 1.1, float("nan")],
+    "alpha": [-0.1, float("nan")],
+    "beta": [-1.0, float("nan")],
+    "form": ["both"],
+    "scale": [0.0, float("inf")],
+    "gamma": [-1.0],
+    "local_momentum": [1.0],
+    "weight_decay": [-1.0, float("nan")],
+    "learning_rate_decay_form": ["linear"],
+    "absent": ["none"],
     "num_clients": [0],
     "uploads": ["float8"],
     "agreement_temperature": [0.0, float("nan")],
@@ -246,6 +255,12 @@ def test_impossible_options_are_refused_by_name(name):
                 assert isinstance(value, str), f"{option}={value} was taken"
                 entry.build(model_of(case(name).bags), options)
     assert tried
+
+
+def test_the_scale_of_fedrs_is_a_share():
+    """FedDyn's alpha is none."""
+    with pytest.raises(ValueError, match="alpha"):
+        algorithms.find("fedrs").options(alpha=1.1)
 
 
 def test_an_unknown_algorithm_is_a_key_error():

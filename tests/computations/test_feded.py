@@ -142,12 +142,16 @@ def ensembles():
         "examples": np.average(logits, axis=0, weights=[6, 15]),
         "agreement": np.average(logits, axis=0, weights=np.exp(-np.array(losses) / 0.1)),
         "label": np.log(np.maximum(votes, 1e-6)),
+        "probabilities": np.log(toolbox.softmax(logits).mean(axis=0)),
+        "printed": toolbox.softmax(logits).mean(axis=0),
     }
 
 
-@pytest.mark.parametrize("how", ["uniform", "examples", "agreement", "label"])
+@pytest.mark.parametrize("how", ["uniform", "examples", "agreement", "label", "probabilities", "printed"])
 def test_a_round_worked_out_in_numpy(model, how):
-    wanted = {"uploads": "label"} if how == "label" else {"weighting": how, "agreement_temperature": 0.1}
+    wanted = {"weighting": how, "agreement_temperature": 0.1}
+    if how in ("label", "probabilities", "printed"):
+        wanted = {"uploads": "label"} if how == "label" else {"ensemble": how}
     (output,) = play(build(model, learning_rate=0.1, **wanted))
     toolbox.assert_close(output["state"]["weights"].trainable, distilled(ensembles()[how]), 5e-6)
     measured = output["metrics"]["finalizer"]
@@ -155,6 +159,11 @@ def test_a_round_worked_out_in_numpy(model, how):
     assert measured["trained"] == 1
     assert measured["teacher_accuracy"] == pytest.approx((ensembles()[how].argmax(axis=1) == y).mean())
     assert all(np.abs(ensembles()[how] - z).max() > 1e-2 for other, z in ensembles().items() if other != how)
+
+
+def test_labels_have_no_probabilities(model):
+    with pytest.raises(ValueError, match="'printed' needs uploads"):
+        build(model, ensemble="printed", uploads="label")
 
 
 def test_the_servers_own_rate_epochs_and_batches(model):

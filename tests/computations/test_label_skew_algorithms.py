@@ -4,6 +4,7 @@ The second writing keeps whole models where the project keeps less: MOON's previ
 all clients' classifiers of FedCMC, and SCAFFOLD's control variates in one place.
 """
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -11,8 +12,12 @@ import pytest
 import tensorflow as tf
 
 from computations import algorithms
+from computations.errors import CompositionError
+from computations.federated_algorithm import recompose
+from computations.server_updates import gradient_step
 from computations.traffic import round_traffic, type_bytes
 from tests.computations import toolbox
+from tests.computations.cases import simplex
 from tests.computations.test_attention import ALLOWED, fits_one_model, what_the_server_gathers
 from tests.computations.toolbox import assert_close, bits, client, model_weights
 
@@ -26,6 +31,7 @@ OPTIONS = {
     "scaffold": {"num_clients": 5, "learning_rate_decay": 1.0},
     "fedcmc": {"optimizer": "sgd", "mu": 1.5},
 }
+FURTHER = {"feddyn": {"alpha": 0.6, "num_clients": 5}, "fedetf": {"optimizer": "sgd", "scale": 4.0, "gamma": 1.5}}
 
 
 @functools.cache
@@ -33,7 +39,7 @@ def build(name, **changed):
     """The algorithm on x [3] -> tanh encoder [5] -> four classes, the classifier with a bias; built once."""
     entry = algorithms.find(name)
     model = toolbox.encoder_model(WIDTH, HIDDEN, CLASSES)
-    return entry.build(model, entry.options(**{**PLAIN_SGD, **OPTIONS[name], **changed}))
+    return entry.build(model, entry.options(**{**PLAIN_SGD, **{**OPTIONS, **FURTHER}[name], **changed}))
 
 
 def start_weights(seed=5):
@@ -124,9 +130,9 @@ def average(models, sizes):
     return [np.average(layer, axis=0, weights=sizes) for layer in zip(*models, strict=True)]
 
 
-def second_writing(loss_of, after=lambda models: None):
+def second_writing(loss_of, after=lambda models: None, start=None):
     """Global weights of three rounds; loss_of(k, y of the client, global weights) -> loss(weights, x, y)."""
-    weights, history = [w.astype(float) for w in start_weights()], []
+    weights, history = [w.astype(float) for w in start or start_weights()], []
     for number in range(3):
         models = [
             train_locally(weights, x, y, seed_of(number, k), loss_of(k, y, weights))[0] for k, (x, y) in enumerate(DATA)
@@ -289,6 +295,109 @@ def test_scaffold_must_know_the_number_of_clients():
     """A run counts them (tests/runs/test_sentence_relations.py); who builds the algorithm without a run gives them."""
     with pytest.raises(ValueError, match="num_clients must be given"):
         build("scaffold", num_clients=None)
+
+
+# FedDyn.
+
+
+def feddyn_in_one_place(alpha, num_clients, participants):
+    """(global weights, h, all g_k) of each round; h and g_k as Algorithm 1 has them."""
+    weights = [w.astype(float) for w in start_weights()]
+    h, own = [np.zeros_like(w) for w in weights], [[np.zeros_like(w) for w in weights] for _ in DATA]
+    history = []
+    for number, chosen in enumerate(participants):
+        models = []
+        for place, k in enumerate(chosen):
+
+            def loss(w, x, labels, k=k, start=weights):
+                linear = tf.add_n([tf.reduce_sum(g * v) for g, v in zip(own[k], w, strict=True)])
+                distance = tf.add_n([tf.reduce_sum((v - s) ** 2) for v, s in zip(w, start, strict=True)])
+                return plain_loss(w, x, labels) - linear + alpha / 2 * distance
+
+            models.append(train_locally(weights, *DATA[k], seed_of(number, place), loss)[0])
+        for k, model in zip(chosen, models, strict=True):
+            own[k] = [g - alpha * (v - w) for g, v, w in zip(own[k], model, weights, strict=True)]
+        gone = [sum(m[i] - w for m in models) for i, w in enumerate(weights)]
+        h = [a - alpha / num_clients * b for a, b in zip(h, gone, strict=True)]
+        weights = [np.mean(m, axis=0) - a / alpha for m, a in zip(zip(*models, strict=True), h, strict=True)]
+        history.append((weights, h, list(own)))
+    return history
+
+
+def test_feddyn_over_three_rounds():
+    """Two of five clients never come; h is the mean of all g_k; a round without clients changes nothing."""
+    algorithm, participants = build("feddyn"), [[0, 1], [1, 2], [2, 0]]
+    state, client_states = begin(algorithm), initial_client_states(algorithm)
+    for number, (chosen, (weights, h, own)) in enumerate(
+        zip(participants, feddyn_in_one_place(0.6, 5, participants), strict=True)
+    ):
+        clients = [client(*DATA[k], seed_of(number, place)) for place, k in enumerate(chosen)]
+        output = algorithm.next(state, clients, [client_states[k] for k in chosen])
+        state = output["state"]
+        for place, k in enumerate(chosen):
+            client_states[k] = output["client_state"][place]
+        assert_close(state["weights"].trainable, weights, 1e-5)
+        assert_close(state["finalizer"], h, 1e-5)
+        assert_close(state["finalizer"], [sum(g) / 5 for g in zip(*own, strict=True)], 1e-5)
+        for found, wanted in zip(client_states, own, strict=True):
+            assert_close(found, wanted, 1e-5)
+    empty = client(np.zeros([0, WIDTH]), np.zeros([0]))
+    after = algorithm.next(state, [empty], client_states[:1])
+    assert bits(after["state"]["weights"].trainable) == bits(state["weights"].trainable)
+    assert bits(after["state"]["finalizer"]) == bits(state["finalizer"]) and np.abs(state["finalizer"][0]).max() > 0.01
+
+
+def test_feddyn_must_know_the_number_of_clients():
+    with pytest.raises(CompositionError, match="num_clients must be given"):
+        build("feddyn", num_clients=None)
+
+
+# FedETF.
+
+
+def test_fedetf_over_three_rounds(fedavg):
+    """The encoder learns cosines with a simplex, balanced by class counts; the classifier stays what it was set to."""
+    kernel = simplex(start_weights()[2])
+    gram = kernel.T @ kernel
+    np.testing.assert_allclose(gram, (CLASSES * np.eye(CLASSES) - 1) / (CLASSES - 1), atol=1e-12)
+
+    def loss_of(k, y, start):
+        counts = np.bincount(y, minlength=CLASSES)
+
+        def loss(w, x, labels):
+            h, logits = outputs(w, x)
+            cosines = h / tf.norm(h, axis=1, keepdims=True) @ kernel
+            weighed = counts**1.5 * tf.exp(4.0 * cosines)
+            return -tf.reduce_mean(
+                tf.math.log(tf.gather(weighed, labels, batch_dims=1) / tf.reduce_sum(weighed, axis=1))
+            ) + 0.0 * tf.reduce_sum(logits)
+
+        return loss
+
+    algorithm = build("fedetf")
+    begun = begin(algorithm)["weights"].trainable
+    assert_close(begun[2:], [kernel, np.zeros(CLASSES)], 1e-6)
+    noisy = recompose(algorithm, finalizer=gradient_step(algorithm.model, momentum=0.5, noise_scale=0.1))
+    for one in (algorithm, noisy):
+        history = play(one)
+        assert all(bits(state["weights"].trainable[2:]) == bits(begun[2:]) for state, *_ in history)
+        if one is algorithm:
+            expected = second_writing(loss_of, start=[*start_weights()[:2], kernel, np.zeros(CLASSES)])
+            assert_same_rounds(history, expected)
+    assert far_apart(expected[0], fedavg[0])
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (lambda: toolbox.encoder_model(WIDTH, 3, CLASSES), "they are 3 wide"),
+        (lambda: dataclasses.replace(toolbox.linear_model(5, 3), classifier=None), "a dense layer of its features"),
+    ],
+)
+def test_models_that_fedetf_cannot_train_are_refused(model, reason):
+    entry = algorithms.find("fedetf")
+    with pytest.raises(CompositionError, match=reason):
+        entry.build(model(), entry.options())
 
 
 # FedCMC.

@@ -6,6 +6,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from computations.aggregators import mean
+from computations.algorithms.options import LocalOptions
 from computations.client_work import LocalTraining, build_local_training
 from computations.client_work.objectives import CrossEntropy, Objective, Proximal, SideChannel
 from computations.client_work.optimizers import SGD, SelfAdam
@@ -226,6 +227,29 @@ def test_the_schedule_multiplies_the_rate_by_round(model):
             assert_close(output["update"][0], toolbox.difference(start_weights(), local), 5e-6)
             state = output["state"]
             assert state["round"] == number + 1
+
+
+def test_weight_decay_by_hand(model):
+    """rate * (g + 0.3 w) for kernel and bias, behind clipping; the reported loss leaves the term out."""
+    x, y = examples(8, seed=6)
+    training = LocalTraining(local_steps=1, batch_size=8, weight_decay=0.3, max_gradient_norm=0.01)
+    work = build_local_training(model, objective=CrossEntropy(), optimizer=SGD(RATE), training=training)
+    output, start = run(work, [client(x, y)]), start_weights()
+    slopes = toolbox.gradient(start, x, y)
+    clipped = 0.01 / np.sqrt(sum((g**2).sum() for g in slopes))
+    assert_close(
+        output["update"][0], [RATE * (clipped * g + 0.3 * w) for g, w in zip(slopes, start, strict=True)], 1e-6
+    )
+    assert output["metrics"]["local/loss"] == pytest.approx(toolbox.cross_entropy(start, x, y), rel=1e-5)
+
+
+def test_two_forms_of_decay():
+    for form, wanted in (("inverse", [1, 1 / 1.2, 1 / 1.6]), ("geometric", [1, 0.8, 0.8**3])):
+        options = LocalOptions(learning_rate_decay=0.2, learning_rate_decay_form=form)
+        factor = options.local_training().schedule
+        np.testing.assert_allclose([factor(tf.constant(number)) for number in (0, 1, 3)], wanted, rtol=1e-6)
+    with pytest.raises(ValueError, match="learning_rate_decay must be below 1"):
+        LocalOptions(learning_rate_decay=1.0, learning_rate_decay_form="geometric")
 
 
 def test_proximal_gradient_and_loss_by_hand(works):

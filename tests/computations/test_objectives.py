@@ -15,6 +15,7 @@ from computations.client_work.objectives import (
     Client,
     ControlVariates,
     CrossEntropy,
+    Decorrelation,
     Distillation,
     MajorClassifierContrast,
     ModelContrast,
@@ -66,6 +67,12 @@ def contrasted(weight, tau, previous):
     return loss
 
 
+def over_others(z):
+    """FedLC as printed: the sum leaves out the true class."""
+    others = [np.log(np.delete(np.exp(row), label).sum()) for row, label in zip(z, LABELS, strict=True)]
+    return (others - z[np.arange(3), LABELS]).mean()
+
+
 def distilled(temperature, weight, tempered):
     """FedED, Eqs. 4 and 6."""
 
@@ -96,6 +103,28 @@ LOSSES = {
     ),
     "FedLC, equal counts": (CalibratedLogits(), [0, 1, 2, 3] * 2, {}, plain),
     "FedLC, no examples": (CalibratedLogits(absent_factor=0.5), [], {}, plain),
+    # 4 of class 1, 2 of class 3, 1 of class 0: in shares of the most frequent one.
+    "FedRS, graded": (
+        *(RestrictedSoftmax(0.2, graded=True), [1, 1, 1, 1, 3, 3, 0], {}),
+        lambda z, h: cross_entropy(z * [0.2 + 0.8 / 4, 1, 0.2, 0.2 + 0.8 / 2]).mean(),
+    ),
+    "FedLC over the other classes": (
+        *(CalibratedLogits(2.0, 3.0, over_others=True), [0] * 16 + [1] + [3] * 81, {}),
+        lambda z, h: over_others(z - [1.0, 2.0, 6.0, 2 / 3]),
+    ),
+    "FedLC, absent classes left out": (
+        *(CalibratedLogits(2.0, absent="left_out"), [0] * 16 + [1] + [3] * 81, {}),
+        lambda z, h: cross_entropy(z - [1.0, 2.0, np.inf, 2 / 3]).mean(),
+    ),
+    "FedDecorr": (
+        *(Decorrelation(0.7), [], {}),
+        lambda z, h: plain(z, h) + 0.7 * (np.corrcoef(h.T) ** 2).sum() / 4,
+    ),
+    # (Z^T Z)_12 is (N - 1) times the correlation in the released code, whose deviations divide by N - 1; over N = 3.
+    "FedDecorr, released code": (
+        *(Decorrelation(0.7, "code"), [], {}),
+        lambda z, h: plain(z, h) + 0.7 * (2 * np.corrcoef(h.T)[0, 1]) ** 2 / 3,
+    ),
     "MOON": (ModelContrast(3.0, 0.25), [], trained(PREVIOUS), contrasted(3.0, 0.25, PREVIOUS)),
     "MOON, cosine of zeros": (ModelContrast(), [], trained(0 * PREVIOUS), contrasted(1.0, 0.5, 0 * PREVIOUS)),
     "MOON, new client": (ModelContrast(), [], trained(PREVIOUS, False), plain),
@@ -133,6 +162,19 @@ def test_losses_and_gradients(name):
 
 
 # MOON.
+
+
+@pytest.mark.parametrize("form", ["paper", "code"])
+def test_features_without_correlations_have_no_penalty(form):
+    """One row; features that do not vary, whose gradient is a number too."""
+    for rows in (1, 3):
+        outputs = {"logits": tf.zeros([rows, 4]), "features": tf.ones([rows, 2])}
+        with tf.GradientTape() as tape:
+            tape.watch(outputs["features"])
+            batch = Batch({}, tf.zeros([rows], tf.int32), outputs, tf.range(rows))
+            loss = Decorrelation(100.0, form).loss(a_client(), (), batch)
+        assert float(loss) == pytest.approx(np.log(4), rel=1e-6)
+        assert not tape.gradient(loss, outputs["features"]).numpy().any()
 
 
 def test_the_gradient_of_a_representation_of_zeros_is_finite():

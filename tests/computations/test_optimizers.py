@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from computations.client_work import LocalTraining, build_local_training
 from computations.client_work.objectives import CrossEntropy, Proximal
-from computations.client_work.optimizers import SGD, LibraryAdam, PAdam, SelfAdam
+from computations.client_work.optimizers import SGD, LibraryAdam, PAdam, SelfAdam, accumulated
 from tests.computations import toolbox
 from tests.computations.toolbox import assert_close
 
@@ -59,6 +59,34 @@ def test_steps_follow_the_equations(optimizer, rule, scale):
     actual = applied(optimizer, START, gradients, global_weights=ELSEWHERE)
     for found, wanted in zip(actual, expected(rule, gradients, getattr(optimizer, "mu", 0.0)), strict=True):
         assert_close(found, wanted, 1e-6)
+
+
+class Momentum(toolbox.Sgd):
+    """u <- 0.8 u + g, w <- w - rate * u."""
+
+    velocity = 0.0
+
+    def step(self, weights, gradients):
+        before = [self.velocity] * len(weights) if isinstance(self.velocity, float) else self.velocity
+        self.velocity = [0.8 * u + g for u, g in zip(before, gradients, strict=True)]
+        return super().step(weights, self.velocity)
+
+
+def test_momentum_of_sgd():
+    gradients = random_gradients(4)
+    for found, wanted in zip(applied(SGD(0.1, 0.8), START, gradients), expected(Momentum(0.1), gradients), strict=True):
+        assert_close(found, wanted, 1e-6)
+
+
+@pytest.mark.parametrize("optimizer", [SGD(0.1), SGD(0.1, 0.8), SelfAdam(0.1)], ids=str)
+@pytest.mark.parametrize("steps", [0, 1, 5])
+def test_the_size_that_fednova_divides_by(optimizer, steps):
+    """With gradients of one everywhere the way is rate times the size; Adam divides them by their root, one."""
+    gradients = [[np.ones(shape, np.float32) for shape in SHAPES]] * steps
+    end = applied(optimizer, START, gradients)[-1] if steps else START
+    size = accumulated(optimizer, tf.constant(float(steps))).numpy()
+    for before, after in zip(START, end, strict=True):
+        np.testing.assert_allclose(before - after, 0.1 * size, rtol=1e-4, atol=1e-6)
 
 
 def test_padam_first_two_steps_by_hand():

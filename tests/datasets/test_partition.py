@@ -14,6 +14,7 @@ from datasets.partition import (
     Iid,
     Natural,
     Quantity,
+    Shards,
     build_partition,
     hold_out,
     label_counts,
@@ -34,6 +35,12 @@ partitioners = st.one_of(
         st.sampled_from(["sample", "document"]),
         st.sampled_from(["label", "ward"]),
     ),
+    st.builds(
+        Dirichlet,
+        *(st.integers(1, 4), st.sampled_from([1.0, 100.0]), st.just("sample"), st.sampled_from(["label", "ward"])),
+        *(st.integers(0, 1), st.booleans()),
+    ),
+    st.builds(Shards, st.integers(1, 2), st.integers(1, 2), st.just("sample"), st.sampled_from(["label", "ward"])),
     st.builds(Quantity, st.integers(1, 4), st.sampled_from([0.05, 1.0, 50.0]), st.integers(0, 1)),
 )
 
@@ -67,7 +74,8 @@ def test_every_sample_goes_to_one_client(toy, partitioner, seed, share):
     for client, n in zip(partition.clients.values(), sizes, strict=True):
         assert len(client.test) == (0 if n == 1 or share == 0 else min(n - 1, max(1, round(share * n))))
     assert not isinstance(partitioner, Iid) or max(sizes) - min(sizes) <= 1
-    assert not isinstance(partitioner, Quantity) or min(sizes) >= partitioner.min_size
+    smallest = min(sizes) if len(sizes) == getattr(partitioner, "num_clients", len(sizes)) else 0
+    assert smallest >= getattr(partitioner, "min_size", 0)
     left_out = getattr(partitioner, "num_clients", len(sizes)) - len(sizes)
     assert bool(left_out) == any("got no sample and are left out" in note for note in partition.notes)
     if getattr(partitioner, "unit", "") == "document":
@@ -134,6 +142,96 @@ def test_dirichlet_follows_the_shares_drawn():
         assert np.all(np.abs(np.cumsum(counts) - exact) < 1) and sum(counts) == n
 
 
+def counts_of(assigned_samples, samples):
+    """int [K, C]: what each client has of the classes 0, 1, 2."""
+    return np.array([[sum(samples[i].label == c for i in own) for c in range(3)] for own in assigned_samples.values()])
+
+
+@given(
+    st.tuples(*[st.integers(0, 60)] * 3).filter(lambda sizes: sum(sizes) >= 20),
+    st.integers(2, 5),
+    st.sampled_from([0.05, 0.5, 5.0]),
+    st.integers(0, 999),
+)
+def test_the_rule_of_moon(sizes, num_clients, alpha, seed):
+    """Class after class: who has N/K or more gets nothing of it, the others as their shares are; all have min_size."""
+    samples = corpus([c for c, n in enumerate(sizes) for _ in range(n)]).samples
+    rule = Dirichlet(num_clients, alpha, min_size=2, capped=True)
+    drawn = rule.draw(samples, generator(seed))
+    counts = counts_of(rule.apply(drawn, samples, generator(1)), samples)
+    assert counts.sum(axis=1).min() >= 2 and tuple(counts.sum(axis=0)) == sizes
+    held = np.zeros(num_clients)
+    for c in range(3):
+        full = held >= sum(sizes) / num_clients
+        assert not counts[full, c].any() and (c not in drawn or not drawn[c][full].any())
+        held += counts[:, c]
+    # Whoever went over N/K did so with one class, the last that it got.
+    assert (held - counts.max(axis=1) < sum(sizes) / num_clients).all()
+
+
+def test_moons_rule_keeps_the_largest_client_small():
+    """300 samples of three classes, five clients."""
+    samples = corpus([i % 3 for i in range(300)]).samples
+    plain, moon = (
+        np.mean([max(map(len, assigned(rule, samples, seed).values())) for seed in range(10)])
+        for rule in (Dirichlet(5, 0.1), Dirichlet(5, 0.1, min_size=10, capped=True))
+    )
+    assert plain > 1.1 * moon
+
+
+def test_shares_are_drawn_again_until_all_have_enough():
+    samples = corpus([i % 3 for i in range(60)]).samples
+    plain = [min(map(len, assigned(Dirichlet(4, 0.3), samples, seed).values())) for seed in range(20)]
+    enough = [min(map(len, assigned(Dirichlet(4, 0.3, min_size=8), samples, seed).values())) for seed in range(20)]
+    assert min(plain) < 8 <= min(enough)
+    # Where the first draw is enough it is the one taken.
+    lucky = plain.index(max(plain))
+    with_minimum = assigned(Dirichlet(4, 0.3, min_size=max(plain)), samples, lucky)
+    assert with_minimum == assigned(Dirichlet(4, 0.3), samples, lucky)
+
+
+def test_documents_count_as_one():
+    samples = corpus([0, 0, 1, 1, 2, 2, 0, 1], [f"d{i // 2}" for i in range(8)]).samples
+    clients = assigned(Dirichlet(2, 0.5, "document", min_size=2), samples)
+    assert all(len({samples[i].document_id for i in own}) == 2 and len(own) == 4 for own in clients.values())
+
+
+@given(
+    st.tuples(*[st.integers(0, 60)] * 3).filter(lambda sizes: sum(sizes) >= 12),
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.integers(0, 999),
+)
+def test_shards(sizes, num_clients, per_client, seed):
+    """K * S runs of the samples sorted by class, of equal size to within one; a border of two classes adds a class."""
+    samples = corpus([c for c, n in enumerate(sizes) for _ in range(n)]).samples
+    rule = Shards(num_clients, per_client)
+    counts = counts_of(assigned(rule, samples, seed), samples)
+    shards, classes = num_clients * per_client, sum(n > 0 for n in sizes)
+    size = sum(sizes) / shards
+    assert tuple(counts.sum(axis=0)) == sizes
+    assert (np.abs(counts.sum(axis=1) - per_client * size) < per_client).all()
+    assert np.count_nonzero(counts) <= shards + classes - 1
+
+
+def test_shards_in_order():
+    """24 samples in 6 shards of 4: class 0 has two and a half of them, the next shard lies in two classes."""
+    samples = corpus([0] * 10 + [1] * 6 + [2] * 8).samples
+    counts = counts_of(assigned(Shards(3), samples), samples)
+    assert (counts.sum(axis=1) == 8).all() and (counts % 2 == 0).all()
+    assert sorted(np.count_nonzero(counts % 4, axis=1)) == [0, 0, 2]
+
+
+def test_a_dev_corpus_is_given_out_in_the_shares_of_the_shards():
+    toy = corpus([0] * 40 + [1] * 40)
+    dev = corpus([0] * 20 + [1] * 20, prefix="t")
+    partition = build_partition(toy, Shards(4, 1), dev_corpus=dev, seed=3)
+    labels = {s.sample_id: s.label for s in (*toy.samples, *dev.samples)}
+    for own in partition.clients.values():
+        assert len(own.train) == 20 and len(own.test) == 10
+        assert {labels[i] for i in own.train} == {labels[i] for i in own.test}
+
+
 def test_alpha_sets_the_skew():
     toy = corpus([i % 3 for i in range(600)])
     for partitioner in (Iid(5), Dirichlet(5, 0.5), Quantity(5, 0.5)):
@@ -165,6 +263,9 @@ def test_hold_out_depends_on_nothing_but_seed_client_and_samples():
     [
         (Iid(4), {}, "4 clients cannot share 3 samples; use at most 3 clients"),
         (Quantity(2, 1.0, 2), {}, "2 clients with 2 samples each cannot share 3 samples; use fewer clients or"),
+        (Shards(2, 2), {}, "2 clients with 2 samples each cannot share 3 samples; use fewer clients or"),
+        (Dirichlet(2, 1.0, min_size=2), {}, "2 clients with 2 samples each cannot share 3 samples; use fewer clients"),
+        (Dirichlet(3, 0.01, by="ward", min_size=1), {}, "20 draws did not give each of 3 clients 1 samples; use fewer"),
         (ByField("wards"), {}, "field wards: there is no such field; did you mean 'ward'?"),
         (Dirichlet(2, 1.0, by="diagnosis"), {}, "field diagnosis: there is no such field; valid: "),
         (Natural(), {"test_share": 1.0}, "the test share is not a number of at least 0 and below 1; use e.g. 0.1"),
@@ -172,7 +273,8 @@ def test_hold_out_depends_on_nothing_but_seed_client_and_samples():
         (Natural(), {"seed": -1}, "the seed is not a whole number of zero or more; use e.g. 0"),
     ],
 )
-def test_impossible_partitions(partitioner, options, expected):
+def test_impossible_partitions(partitioner, options, expected, monkeypatch):
+    monkeypatch.setattr("datasets.partition.dirichlet.MOST_DRAWS", 20)
     some = corpus([0, 1], fields=[{"ward": "x"}, {}])
     assert refused(build_partition, some, ByField("ward")).startswith("sample s1: has no ward")
     toy = corpus([0, 1, 2], fields=[{"ward": "x"}] * 3)
@@ -182,6 +284,7 @@ def test_impossible_partitions(partitioner, options, expected):
 def test_impossible_options():
     for make, *wrong in (
         *((Dirichlet, 0, 1.0), (Dirichlet, 3, 0.0), (Dirichlet, 3, float("inf")), (Dirichlet, 3, 1.0, "word")),
+        *((Dirichlet, 3, 1.0, "sample", "label", -1), (Dirichlet, 3, 1.0, "sample", "label", 0, "yes"), (Shards, 2, 0)),
         *((Quantity, 2, -1.0), (Quantity, 2, 1.0, -1), (Iid, True)),
     ):
         assert " must be " in refused(make, *wrong)

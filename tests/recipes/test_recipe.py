@@ -50,6 +50,19 @@ def test_a_resolved_recipe_has_every_option():
     assert "max_gradient_norm" not in table["algorithm"], "not set is left out, as TOML has no null"
 
 
+def test_keys_that_older_versions_do_not_have_are_left_out_at_their_defaults():
+    partition = {"name": "dirichlet", "num_clients": 4, "alpha": 0.5}
+    written = tomllib.loads(resolve({**SYNTHETIC, "partition": partition}, "r.toml").to_toml())
+    assert written["partition"].keys() == {"name", "num_clients", "alpha", "unit", "by"}
+    assert not {"weight_decay", "learning_rate_decay_form"} & written["algorithm"].keys()
+    changed = {**SYNTHETIC, "partition": {**partition, "min_size": 3, "capped": True}}
+    changed = {**changed, "algorithm": {**ALGORITHM, "weight_decay": 0.1}, "server_optimizer": {"name": "adam"}}
+    recipe = resolve(changed, "r.toml")
+    assert resolve(tomllib.loads(recipe.to_toml()), "r.toml") == recipe
+    assert (recipe.partition.options.min_size, recipe.algorithm.options.weight_decay) == (3, 0.1)
+    assert recipe.server_optimizer.name == "adam"
+
+
 def test_a_recipe_by_path_gets_its_name_from_the_file(tmp_path):
     path = write_recipe(tmp_path / "my recipe.toml", name=None)
     assert load(str(path)).name == "my recipe"
@@ -70,6 +83,10 @@ ALGORITHM, TRAINING, TASK = SYNTHETIC["algorithm"], SYNTHETIC["training"], SYNTH
         ({"algorithm": {**ALGORITHM, "server_step": 1e39}}, "'algorithm.server_step' must be from 0 to 3.4e+38 (fl"),
         ({"algorithm": {**ALGORITHM, "server_momentum": 1 - 1e-12}}, "'algorithm.server_momentum' must be at least"),
         ({"algorithm": {"name": "feded", "server_learning_rate": 0.0}}, "'algorithm.server_learning_rate' must be abo"),
+        ({"server_optimizer": {"name": "sgd"}}, "'server_optimizer.name' must be one of 'adam', 'yogi', 'adagra"),
+        ({"server_optimizer": {}}, "the key 'server_optimizer.name' is missing"),
+        ({"server_optimizer": {"name": "momentum", "tau": 1.0}}, "'server_optimizer.tau' is not read with name = 'mom"),
+        ({"server_optimizer": {"name": "adam", "beta_2": 1.0}}, "'server_optimizer.beta_2' must be"),
         ({"algorithm": {**ALGORITHM, "batch_size": 0}}, "'algorithm.batch_size' must be from 1 to 1000000, got 0"),
         ({"algorithm": {"name": "fedpab"}}, "there is no algorithm 'fedpab'; did you mean 'fedpa'?"),
         ({"algorithm": {"mu": 1.0}}, "the key 'algorithm.name' is missing"),

@@ -177,6 +177,34 @@ def test_a_run_is_that_of_the_worker_and_broken_off_the_same(runtime, tmp_path, 
         np.testing.assert_allclose(list(ours.values()), list(workers.values()), rtol=1e-5, atol=1e-6)
 
 
+KEPT = {
+    # h at the server and a model's size at every client; three of four clients a round.
+    "feddyn": ("algorithm={name='feddyn', local_epochs=1, alpha=0.5}",),
+    # Moments and control variates.
+    "adaptive server": (
+        "algorithm={name='scaffold', local_epochs=1}",
+        "server_optimizer={name='adam', bias_correction=true}",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_server_and_clients_keep_survives(name, tmp_path):
+    plan = (*SCAFFOLD[:3], "training.clients_per_round=3", *KEPT[name])
+    with open_runtime("in-process", log_path=tmp_path / "log", threads=1) as here:
+        _, whole = run(tmp_path / "whole", here, plan=plan)
+        again = functools.partial(run, tmp_path / "again", here, plan=plan)
+        _, result = resumed_after(again, 3)
+    assert_same_files(tmp_path / "again", tmp_path / "whole", "metrics.csv", "clients.csv", "summary.json")
+    assert_same_weights(result.weights, whole.weights)
+
+
+def test_a_server_optimizer_that_does_not_fit_is_one_line(runtime, tmp_path):
+    plan = ("server_optimizer.name='yogi'", "algorithm.server_step=9.0")
+    with pytest.raises(UserError, match=r"^tiny.toml: \[server_optimizer\] takes the place of algorithm.server_step"):
+        run(tmp_path / "run", runtime, plan=plan)
+
+
 # The partition
 
 

@@ -8,6 +8,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from computations import algorithms
+from computations.algorithms.server_optimizer import with_server_optimizer
+from computations.server_updates import ServerOptimizerOptions
 from tests.computations import toolbox
 from tests.computations.built import NAMES, STATEFUL, begin, clients_of_round, model_of, options_of, play
 from tests.computations.cases import case
@@ -61,3 +63,22 @@ def test_two_rounds_are_those_of_the_worker(contexts, name):
             np.testing.assert_allclose(ours, workers, rtol=TOLERANCE["rtol"], atol=factor * TOLERANCE["atol"])
     moved = [np.abs(a - b).max() for a, b in zip(here[0]["weights"].trainable, toolbox.start_weights(), strict=True)]
     assert min(moved) > 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["adam", "yogi", "adagrad", "momentum"])
+def test_server_optimizers_are_those_of_the_worker(contexts, rule):
+    """Beside attention. A coordinate that hardly moves is divided by its own size, so that bits show a little more."""
+    kind = algorithms.find("fedpap").options
+    options = options_of("fedpap", **{**STATEFUL, "server_momentum": 0.0, "noise_scale": 0.0})
+    algorithm = algorithms.find("fedpap").build(model_of(False), options)
+    algorithm = with_server_optimizer(algorithm, ServerOptimizerOptions(name=rule), kind())
+    outcomes = {}
+    for which, context in contexts.items():
+        tff.framework.set_default_context(context)
+        outcomes[which] = play(algorithm, begin(algorithm), range(2), three_clients)
+    here, there = outcomes["in-process"], outcomes["local"]
+    tf.nest.assert_same_structure(here, there, check_types=True)
+    for ours, workers in zip(tf.nest.flatten(here), tf.nest.flatten(there), strict=True):
+        if ours is not None:
+            np.testing.assert_allclose(ours, workers, rtol=1e-5, atol=1e-6)

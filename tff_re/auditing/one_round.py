@@ -16,6 +16,8 @@ from tff_re.runs.training import client_seed, participation
 
 def no_weights_sent(algorithm: FederatedAlgorithm) -> str | None:
     """Why a client's update is no change of the global model's weights; None: it is."""
+    if algorithm.server_type is not None and algorithm.client_work.server_type is None:
+        return "its server trains on examples of its own after each round"
     sent, trained = algorithm.client_work.update_type, algorithm.model.weights_type.trainable
     if [t.shape for t in tff.structure.flatten(sent)] == [t.shape for t in tff.structure.flatten(trained)]:
         return None

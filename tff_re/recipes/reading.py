@@ -35,6 +35,16 @@ FOLDER = Path(__file__).parent
 # Bytes: a file's name may have 255, and a seed, a metric and an extension are added to a recipe's.
 LONGEST_NAME = 150
 
+_LATER = {
+    "training": ("sampling", "over_sampling", "min_clients", "attempts", "tolerated_failures"),
+    "algorithm": ("weight_decay", "learning_rate_decay_form"),
+    "fedlc": ("absent", "over_others"),
+    "fedrs": ("graded",),
+    "dirichlet": ("min_size", "capped"),
+}
+"""Table or choice -> keys that recipes of older versions do not have; at their defaults a resolved recipe leaves them
+out, so that runs begun with such a version are resumed."""
+
 
 @attrs.frozen(kw_only=True)
 class TrainingOptions:
@@ -115,9 +125,6 @@ _LOST = {
 }
 
 
-_LATER = ("sampling", "over_sampling", "min_clients", "attempts", "tolerated_failures")
-
-
 @attrs.frozen(kw_only=True)
 class EvaluationOptions:
     """Attributes:
@@ -152,6 +159,7 @@ class Recipe:
     privacy: Any | None = None
     aggregation: Any | None = None
     failures: FailureOptions | None = None
+    server_optimizer: Any | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -187,13 +195,17 @@ class Recipe:
         table = {"name": self.name, "description": self.description, "seed": self.seed}
         for section in ("task", "partition", "model", "algorithm", "client_model"):
             if (choice := getattr(self, section)) is not None:
-                table[section] = {"name": choice.name, **to_table(choice.options)}
-        table |= {"training": to_table(self.training), "evaluation": to_table(self.evaluation)}
-        for key in _LATER:  # recipes of older versions have no such keys, and their runs are resumed
-            if getattr(self.training, key) == getattr(attrs.fields(TrainingOptions), key).default:
-                table["training"].pop(key, None)
-        table |= {name: to_table(own) for name in OPTIONAL_TABLES if (own := getattr(self, name)) is not None}
+                table[section] = {"name": choice.name, **_written(choice.options, section, choice.name)}
+        table |= {name: _written(getattr(self, name), name) for name in ("training", "evaluation")}
+        table |= {name: _written(own, name) for name in OPTIONAL_TABLES if (own := getattr(self, name)) is not None}
         return tomli_w.dumps(table | ({"published": dict(self.published)} if self.published else {}))
+
+
+def _written(options: Any, *names: str) -> dict[str, Any]:
+    """A table or choice of these names as a resolved recipe has it: without later keys at their defaults."""
+    fields = attrs.fields_dict(type(options))
+    later = {key for name in names for key in _LATER.get(name, ())}
+    return {k: v for k, v in to_table(options).items() if k not in later or v != fields[k].default}
 
 
 def shipped() -> dict[str, Path]:
@@ -418,7 +430,18 @@ def _aggregation() -> type:
     return AggregationOptions
 
 
-OPTIONAL_TABLES = {"privacy": _privacy, "aggregation": _aggregation, "failures": lambda: FailureOptions}
+def _server_optimizer() -> type:
+    from computations.server_updates.options import ServerOptimizerOptions
+
+    return ServerOptimizerOptions
+
+
+OPTIONAL_TABLES = {
+    "privacy": _privacy,
+    "aggregation": _aggregation,
+    "server_optimizer": _server_optimizer,
+    "failures": lambda: FailureOptions,
+}
 """Table of a recipe -> its class of options, of the tables that may be left out."""
 
 _OPTIONS = {"task": _tasks, "model": _models, "algorithm": _algorithms, "partition": _partitioners}

@@ -17,6 +17,7 @@ from scipy import stats
 
 from computations import algorithms
 from computations.algorithms.aggregation import with_aggregation
+from computations.algorithms.server_optimizer import with_server_optimizer
 from computations.client_work.selection import build_selection
 from computations.errors import CompositionError
 from computations.evaluation import build_evaluation
@@ -121,7 +122,7 @@ class ExperimentBuilder:
         most = _most(recipe, trainable, sampled)
         sums = _sums(recipe, prepared, most)
         private = accounting and (form_of(recipe.privacy, accounting), sampled)
-        around = (private, recipe.aggregation, *sums.values())
+        around = (private, recipe.aggregation, recipe.server_optimizer, *sums.values())
         key = (recipe.model, recipe.client_model, recipe.algorithm.name, options, around, form)
         if key not in self._computations:
             of_clients = () if recipe.client_model is None else (_client_model(recipe, prepared),)
@@ -129,6 +130,7 @@ class ExperimentBuilder:
                 algorithm = _of(recipe, algorithms.find(recipe.algorithm.name).build, model, options, *of_clients)
                 algorithm = with_private_clients(recipe, algorithm, accounting, sampled)
             algorithm = _of(recipe, _with_aggregation, algorithm, recipe.aggregation, sums)
+            algorithm = _of(recipe, _with_server_optimizer, algorithm, recipe)
             evaluation = functools.cache(lambda: build_evaluation(model))
             evaluation = self._computations.setdefault((recipe.model, form), evaluation)
             scoring = None if prepared.held_out is None else prepared.held_out.scoring(algorithm)
@@ -261,6 +263,15 @@ def _sums(recipe: Recipe, prepared: Prepared, most: int) -> dict[str, float]:
 def _with_aggregation(algorithm: FederatedAlgorithm, options, sums: dict[str, float]) -> FederatedAlgorithm:
     try:
         return algorithm if options is None else with_aggregation(algorithm, options, **sums)
+    except CompositionError as error:
+        raise UserError(str(error)) from None
+
+
+def _with_server_optimizer(algorithm: FederatedAlgorithm, recipe: Recipe) -> FederatedAlgorithm:
+    if recipe.server_optimizer is None:
+        return algorithm
+    try:
+        return with_server_optimizer(algorithm, recipe.server_optimizer, recipe.algorithm.options)
     except CompositionError as error:
         raise UserError(str(error)) from None
 
