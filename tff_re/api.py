@@ -149,6 +149,7 @@ def export(
     quantise: str | None = None,
     tflite: bool = False,
     adapter_only: bool = False,
+    last: bool = False,
     overwrite: bool = False,
     data: PathLike | None = None,
     trust: bool = False,
@@ -163,6 +164,7 @@ def export(
       quantise: `float16` for a second SavedModel of half the size.
       tflite: whether model.tflite is written too.
       adapter_only: whether the adapter alone is written, as safetensors; `adapter` in the run's folder by default.
+      last: the weights of the last round, also where a round was chosen on dev.
       overwrite: whether an older export of the run is replaced.
 
     Raises:
@@ -176,8 +178,8 @@ def export(
 
         if formats != "both" or quantise or tflite:
             raise UserError("an adapter is written in one form; leave the format, quantise and tflite out")
-        return export_adapter(Path(run), None if out is None else Path(out), overwrite, where, runtime)
-    options = {"formats": formats, "quantise": quantise, "tflite": tflite}
+        return export_adapter(Path(run), None if out is None else Path(out), overwrite, where, runtime, last=last)
+    options = {"formats": formats, "quantise": quantise, "tflite": tflite, "last": last}
     return export_run(Path(run), None if out is None else Path(out), overwrite, where, runtime, **options)
 
 

@@ -33,13 +33,13 @@ def train(recipe, overrides, out, seed, **where):
     with RoundProgress(console, recipe.name, recipe.training.rounds) as shown:
         result = api.train(recipe, out, on_start=show_run, on_round=shown, **where)
     if result.test is not None:
-        title = f"{named}: test examples of all clients"
+        title = f"{named}: test examples of all clients{_chosen(result)}"
         console.print(metrics_table(title, result.test.metrics, result.test.trivial))
     if result.server_evaluation is not None:
-        title = f"{named}: examples at the server"
-        if result.chosen is not None:
-            title += f", round {result.chosen[0]}, chosen by {result.chosen[1]}"
+        title = f"{named}: examples at the server{_chosen(result)}"
         console.print(metrics_table(title, result.server_evaluation.metrics))
+    if result.chosen_on is not None:
+        say(f"chosen: {result.chosen_on}")
     for note in recipe.notes:
         console.print(note)
     if result.privacy is not None:
@@ -50,3 +50,7 @@ def train(recipe, overrides, out, seed, **where):
     if result.stopped is not None:
         say(result.stopped)
     say(f"written: {out} (metrics.csv, plots, model.keras, TensorBoard; export it with: export {out})")
+
+
+def _chosen(result) -> str:
+    return "" if result.chosen is None else f", round {result.chosen[0]}, chosen by {result.chosen[1]}"

@@ -43,6 +43,8 @@ class Outcome:
       precision_recall: the curve of the chosen round, for a task that ranks.
       references: row -> metric -> value that the data give without training (`references` of summary.json).
       privacy: what the run guarantees (`privacy` of summary.json); empty without [privacy].
+      chosen: the chosen round, `by` which metric, and its metrics (`chosen` of summary.json); empty where none was.
+      stopped: why the run ended before its last round; None: it did not.
     """
 
     history: list[dict[str, float]]
@@ -55,6 +57,8 @@ class Outcome:
     precision_recall: Points | None = None
     references: dict[str, dict[str, float]] = field(default_factory=dict)
     privacy: dict[str, Any] = field(default_factory=dict)
+    chosen: dict[str, Any] = field(default_factory=dict)
+    stopped: str | None = None
 
     @property
     def steps(self) -> float | None:
@@ -68,9 +72,12 @@ class Outcome:
         return best_values(self.history)
 
     def at_best(self, criterion: str) -> dict[str, float]:
-        """The row of the first evaluated round in which a metric is highest; empty if no round has a finite one."""
+        """The row of the first evaluated round in which a metric is best (a loss: lowest); empty if no round has a
+        finite one. Where the run chose by it, with what the chosen weights have on test."""
         rows = [row for row in self.history if math.isfinite(row.get(criterion, math.nan))]
-        return max(rows, key=lambda row: row[criterion], default={})
+        best = (min if criterion.endswith("loss") else max)(rows, key=lambda row: row[criterion], default={})
+        own = self.chosen if self.chosen.get("by") == criterion else {}
+        return best | {name: value for name, value in own.items() if name.startswith("test/")}
 
     def rounds_to(self, metric: str, target: float) -> int | None:
         """The first evaluated round in which a metric is at least the target (a loss: at most); None: in none."""
@@ -135,14 +142,15 @@ def _outcome(recipe: Recipe, folder: RunFolder, history: list[dict[str, float]],
             row: {name: float(value) for name, value in values.items()}
             for row, values in summary.get("references", {}).items()
         }
-        privacy = dict(summary.get("privacy", {}))
+        of_run = {name: dict(summary.get(name, {})) for name in ("privacy", "chosen")}
+        of_run["stopped"] = summary.get("stopped")
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(f"{folder.summary}: is damaged; remove it, then continue with --resume") from None
     more = {"class_f1": _class_f1(folder), "precision_recall": read_precision_recall(folder.precision_recall)}
     if folder.client_states.exists():
         prepared = builder.prepare(recipe)
         more |= {"counts": prepared.counts, "similarities": recorded_similarities(prepared, folder)}
-    return Outcome(history, _median_seconds(folder), down, up, references=references, privacy=privacy, **more)
+    return Outcome(history, _median_seconds(folder), down, up, references=references, **of_run, **more)
 
 
 def _finished(recipe: Recipe, folder: RunFolder, builder: ExperimentBuilder) -> Outcome | None:
@@ -159,7 +167,7 @@ def _finished(recipe: Recipe, folder: RunFolder, builder: ExperimentBuilder) -> 
     if not history:
         return None
     outcome = _outcome(recipe, folder, history, builder)
-    if history[-1]["round"] < recipe.training.rounds and outcome.privacy.get("stopped") is None:
+    if history[-1]["round"] < recipe.training.rounds and (outcome.stopped or outcome.privacy.get("stopped")) is None:
         return None
     if outcome.precision_recall is None and math.isfinite(history[-1].get("test/auc", math.nan)):
         return None  # the file was damaged and removed: the run's last step writes it again

@@ -11,6 +11,7 @@ from pathlib import Path
 from tff_re.errors import UserError, nearest
 from tff_re.recipes import reading
 from tff_re.recipes.metric_names import SPLITS, require_known
+from tff_re.recipes.options import DEFAULT_METRIC
 from tff_re.recipes.reading import SEEDS, Recipe, file_name_problem, load, read_toml, suites
 from tff_re.settings import structure
 
@@ -62,7 +63,8 @@ class SuiteOptions:
     set: keys of all entries, as --set takes them.
     seeds: the table is over these.
     metrics: columns, best value over the rounds; the first is that of the curves and differences.
-    choose_by: a metric of the dev split; in place of the best value stands that of the round which is best by it.
+    choose_by: a metric of the dev split; in place of the best value stands that of the round which is best by it. Where
+      it is left out and all entries choose by one metric on their clients' dev examples ([choice]), it is that.
     entry: the rows.
     gain: differences to split into the step size's part and the rest.
     targets: metric -> value; the table says in which round an entry first comes up to it (losses: down).
@@ -160,7 +162,19 @@ def load_suite(name_or_path: str, overrides: tuple[str, ...] = (), seeds: tuple[
     for entry in entries:
         entry.recipe_for(options.seeds[0])  # a bad entry is refused before anything runs
     command = _command(f"--suite {name_or_path}", overrides, seeds)
-    return Suite(**{**vars(options), "seeds": seeds or options.seeds}, command=command, entries=entries)
+    own = {"seeds": seeds or options.seeds, "choose_by": options.choose_by or _chosen_by(entries, options.seeds[0])}
+    return Suite(**{**vars(options), **own}, command=command, entries=entries)
+
+
+def _chosen_by(entries: tuple[Entry, ...], seed: int) -> str | None:
+    """The metric by which all entries' [choice] choose on clients' dev examples; None where they differ or lack it."""
+    metrics = set()
+    for recipe in (entry.recipe_for(seed) for entry in entries):
+        at_server = recipe.task.name in ("bag_relations", "document_relations")  # which have metrics of their own
+        default = None if at_server else DEFAULT_METRIC
+        metrics.add(None if recipe.choice is None else recipe.choice.metric or default)
+    (metric,) = metrics if len(metrics) == 1 else (None,)
+    return metric and f"dev/{metric}"
 
 
 def _require_metrics(options: SuiteOptions, source: str) -> None:
@@ -197,7 +211,7 @@ def suite_of_recipes(names: tuple[str, ...], overrides: tuple[str, ...] = (), se
     recipes = [load(name, overrides) for name in names]
     first = recipes[0]
     for recipe in recipes[1:]:
-        for section in ("task", "partition", "model", "training", "evaluation"):
+        for section in ("task", "partition", "model", "training", "evaluation", "choice"):
             if getattr(recipe, section) != getattr(first, section):
                 raise UserError(
                     f"{recipe.source}: its [{section}] is not that of {first.source}; a comparison needs the same"
@@ -208,7 +222,10 @@ def suite_of_recipes(names: tuple[str, ...], overrides: tuple[str, ...] = (), se
         for n, r in zip(names, recipes, strict=True)
     )
     command = _command(" ".join(names), overrides, seeds)
-    return Suite(title="Comparison", command=command, seeds=seeds or (first.seed,), entries=entries)
+    seeds = seeds or (first.seed,)
+    return Suite(
+        title="Comparison", command=command, seeds=seeds, entries=entries, choose_by=_chosen_by(entries, seeds[0])
+    )
 
 
 def _require_folders_apart(names: list[str], source: str) -> None:

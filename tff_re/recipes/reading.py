@@ -16,6 +16,7 @@ from attrs.validators import and_, ge, gt, le, optional
 
 from tff_re.errors import UserError, nearest
 from tff_re.recipes.metric_names import require_known
+from tff_re.recipes.options import ChoiceOptions
 from tff_re.settings import Choice, structure, to_table
 
 if sys.version_info >= (3, 11):
@@ -87,6 +88,7 @@ class Recipe:
     client_model: Choice | None = None
     privacy: Any | None = None
     aggregation: Any | None = None
+    choice: ChoiceOptions | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -330,7 +332,7 @@ def _aggregation() -> type:
     return AggregationOptions
 
 
-OPTIONAL_TABLES = {"privacy": _privacy, "aggregation": _aggregation}
+OPTIONAL_TABLES = {"privacy": _privacy, "aggregation": _aggregation, "choice": lambda: ChoiceOptions}
 """Table of a recipe -> its class of options, of the tables that may be left out."""
 
 _OPTIONS = {"task": _tasks, "model": _models, "algorithm": _algorithms, "partition": _partitioners}

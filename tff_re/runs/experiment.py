@@ -27,6 +27,7 @@ from computations.traffic import Traffic, round_traffic
 from tff_re import tasks
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
+from tff_re.runs.choice import choice_of, with_dev
 from tff_re.runs.privacy import accounting_of, form_of, refusals, with_private_clients, with_private_examples
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.data_paths import DataPaths
@@ -109,6 +110,8 @@ class ExperimentBuilder:
                 prepared = _of(recipe, prepared.with_groups)
             self._prepared[behind] = _of(recipe, prepared.precomputed, recipe.model, recipe.seed)
         prepared = self._prepared[behind]
+        if choice_of(recipe, prepared) is not None and prepared.held_out is None:
+            prepared = _of(recipe, with_dev, prepared, recipe.choice, recipe.seed)
         model = _of(recipe, prepared.local_model, recipe.model)
         of = f"{recipe.source}: model '{recipe.model.name}'"
         require_room_for_model(_of(recipe, _weight_bytes, recipe, model), of, trains=trains)
@@ -142,7 +145,7 @@ class ExperimentBuilder:
         if recipe.privacy is None:
             return None
         steps = recipe.privacy.unit != "client" and recipe.algorithm.options
-        key = (recipe.task, recipe.partition, recipe.seed, recipe.privacy, recipe.training, steps)
+        key = (recipe.task, recipe.partition, recipe.seed, recipe.privacy, recipe.training, recipe.choice, steps)
         if key not in self._prepared:
             self._prepared[key] = accounting_of(recipe, prepared, sampled)
         return self._prepared[key]

@@ -28,8 +28,8 @@ from tff_re.tasks.metrics import per_class
 
 
 def write_results(experiment: Experiment, folder: RunFolder, result: Result, history: list[dict[str, float]]) -> None:
-    """summary.json of a finished run; clients.csv, classes.csv and confusion.csv of its last evaluation, or what the
-    task writes of the examples at the server."""
+    """summary.json of a finished run; clients.csv, classes.csv and confusion.csv of its weights, the last or the chosen
+    ones, or what the task writes of the examples at the server."""
     summary = {
         "recipe": experiment.recipe.name,
         "algorithm": experiment.recipe.algorithm.name,
@@ -46,15 +46,25 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         summary["privacy"] = dict(result.privacy)
     if result.chosen is not None:
         number, criterion = result.chosen
-        summary["chosen"] = {"round": number, "by": criterion, **result.server_evaluation.metrics}
+        summary["chosen"] = {"round": number, "by": criterion, "on": result.chosen_on}
+        if result.server_evaluation is not None:
+            summary["chosen"] |= result.server_evaluation.metrics
+        if result.test is not None:
+            summary["chosen"] |= {f"test/{name}": value for name, value in result.test.metrics.items()}
+    if result.stopped is not None:
+        summary["stopped"] = result.stopped
     write_text(folder.summary, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     if result.server_evaluation is not None:
         points = experiment.prepared.held_out.points(result.server_evaluation.scores)
         if points is not None:
             write_precision_recall(folder.precision_recall, points)
     if result.test is not None:
-        clients = [[client, *values] for client, values in result.test.clients.items()]
-        write_text(folder.clients, csv_text([["client", "examples", "accuracy", "loss"], *clients]))
+        more = result.test.columns
+        clients = [
+            [client, *values, *(column.get(client) for column in more.values())]
+            for client, values in result.test.clients.items()
+        ]
+        write_text(folder.clients, csv_text([["client", "examples", "accuracy", "loss", *more], *clients]))
         labels, confusion = experiment.prepared.label_names, result.test.confusion
         measured = zip(labels, *per_class(confusion), strict=True)
         classes = [[label, *map(float, numbers), int(support)] for label, *numbers, support in measured]
@@ -98,11 +108,11 @@ def write_details(experiment: Experiment, folder: RunFolder, result: Result, his
 
 def _measured(history: list[dict[str, float]]) -> list[dict[str, float]]:
     """The metrics that a plot of a run shows: without the spread over clients."""
-    shown = ["round", "local/loss", "train/loss", "test/loss"]
+    shown = ["round", "local/loss", "train/loss", "dev/loss", "test/loss"]
     at_server = [f"{split}/{name}" for name in ("auc", "f1") for split in ("dev", "test")]
     # Where the server holds test examples, they are the run's result; the clients' accuracy counts "no relation".
     has_server = any(name in row for row in history for name in at_server)
-    shown += at_server if has_server else ["train/accuracy", "test/accuracy"]
+    shown += at_server if has_server else ["train/accuracy", "dev/accuracy", "test/accuracy"]
     return [{name: row[name] for name in shown if name in row} for row in history]
 
 

@@ -18,6 +18,7 @@ from computations.aggregators import has_noise, with_noise_seed
 from computations.federated_algorithm import FederatedAlgorithm
 from tff_re.errors import UserError
 from tff_re.runs.checkpoints import Records
+from tff_re.runs.choice import choice_of
 from tff_re.runs.evaluation import (
     Evaluation,
     Evaluator,
@@ -58,10 +59,11 @@ class Result:
     """A finished run.
 
     Attributes:
-      weights: ModelWeights of the last round, or of the chosen one where the server holds a dev split.
-      test: the last evaluation of the clients' test examples, if they have any.
+      weights: ModelWeights of the last round, or of the chosen one where there is a dev split.
+      test: the evaluation of these weights on the clients' test examples, if they have any.
       server_evaluation: of these weights, where the server holds examples.
-      chosen: (the round whose metric on the dev split is highest, that metric), where there is a dev split.
+      chosen: (the round whose metric on the dev split is best, that metric), where there is a dev split.
+      chosen_on: what the round was chosen on, in words; where it was chosen.
       stopped: why the run ended before its last round: one line; None: it did not.
       privacy: what the run guarantees, see `privacy.description`; None without [privacy].
     """
@@ -70,6 +72,7 @@ class Result:
     test: Evaluation | None
     server_evaluation: ServerEvaluation | None = None
     chosen: tuple[int, str] | None = None
+    chosen_on: str | None = None
     stopped: str | None = None
     privacy: Mapping[str, Any] | None = None
 
@@ -122,7 +125,8 @@ def train(
     """
     recipe, seed = experiment.recipe, seed_of(experiment.recipe) if seed is None else seed
     ids, examples = arranged(experiment, "train")
-    test = Evaluator(experiment, "test")
+    test, on_dev = Evaluator(experiment, "test"), Evaluator(experiment, DEV)
+    choice = choice_of(recipe, experiment.prepared)
     on_train = Evaluator(experiment, "train") if recipe.evaluation.train_split else None
     initial_state_of = experiment.algorithm.client_work.initial_client_state
     server_evaluator = None if experiment.scoring is None else ServerEvaluator(experiment)
@@ -144,7 +148,9 @@ def train(
                 notice(f"{folder.path}: goes on with new randomness; every round that was begun counts")
 
         def is_last(number: int) -> bool:
-            return number >= recipe.training.rounds or (spending is not None and spending.stops_before(number + 1))
+            if number >= recipe.training.rounds or (choice is not None and choice.ends(state["chosen"], number)):
+                return True
+            return spending is not None and spending.stops_before(number + 1)
 
         evaluation, round_num = None, done
         if done and is_last(done) and not test.empty:
@@ -185,9 +191,13 @@ def train(
                 if on_train is not None:
                     on_all = call(on_train, weights).metrics
                     metrics.update({f"train/{name}": on_all[name] for name in recorded_of_train(on_all)})
+                if not on_dev.empty:
+                    metrics.update({f"{DEV}/{name}": value for name, value in call(on_dev, weights).metrics.items()})
                 if server_evaluator is not None:
                     metrics.update(call(server_evaluator, weights).metrics)
-                    _choose(state, round_num, metrics.get(server_evaluator.criterion))
+                if choice is not None:
+                    state["chosen"] = choice.take(state["chosen"], round_num, metrics[choice.criterion], weights)
+                    last = is_last(round_num)
                 if selection is not None:
                     metrics.update(call(selection, weights))
                 timings["seconds/evaluation"] = time.perf_counter() - began
@@ -198,18 +208,16 @@ def train(
             if last or round_num % recipe.training.checkpoint_every == 0:
                 records.save(round_num, state)
             on_round(RoundReport(round_num, recipe.training.rounds, metrics, took))
-        stopped = spending.reason(round_num) if round_num < recipe.training.rounds else None
         weights, by_dev = _final(state)
+        stopped = None
+        if round_num < recipe.training.rounds:
+            early = choice is not None and choice.ends(state["chosen"], round_num)
+            stopped = choice.reason(by_dev, round_num) if early else spending.reason(round_num)
         server_evaluation = None if server_evaluator is None else call(server_evaluator, weights)
-    chosen = None if by_dev is None else (by_dev, server_evaluator.criterion)
-    return Result(weights, evaluation, server_evaluation, chosen, stopped)
-
-
-def _choose(state: OrderedDict, round_num: int, value: float | None) -> None:
-    """Keeps the weights of the round with the highest dev metric, the first of equals, for the checkpoints."""
-    if "chosen" in state and value > state["chosen"]["value"]:
-        weights = state["server"]["weights"]
-        state["chosen"] = OrderedDict(round=np.int64(round_num), value=np.float64(value), weights=weights)
+        if by_dev is not None and not test.empty:
+            evaluation = call(test, weights)
+    chosen = (None, None) if by_dev is None else ((by_dev, choice.criterion), choice.statement)
+    return Result(weights, evaluation, server_evaluation, *chosen, stopped)
 
 
 def _final(state: OrderedDict) -> tuple[object, int | None]:
@@ -234,10 +242,8 @@ def _around(experiment: Experiment, server, examples: list) -> OrderedDict:
     seed, initial_state_of = experiment.recipe.seed, experiment.algorithm.client_work.initial_client_state
     memory = [initial_state_of(e, seed) for e in examples] if initial_state_of else []
     state = OrderedDict(server=server, memory=memory)
-    held_out = experiment.prepared.held_out
-    if held_out is not None and DEV in held_out.splits:
-        weights = state["server"]["weights"]
-        state["chosen"] = OrderedDict(round=np.int64(0), value=np.float64(-np.inf), weights=weights)
+    if (choice := choice_of(experiment.recipe, experiment.prepared)) is not None:
+        state["chosen"] = choice.start(state["server"]["weights"])
     return state
 
 
@@ -260,8 +266,9 @@ def _at_server(experiment: Experiment, round_num: int, seed: int | bytes) -> tup
     return (OrderedDict(examples=examples, seed=client_seed(seed, round_num, "the server")),)
 
 
-def final_weights(experiment: Experiment, folder: RunFolder):
-    """(weights, round) of the newest checkpoint of a run, or of the round chosen on dev up to it.
+def final_weights(experiment: Experiment, folder: RunFolder, *, last: bool = False):
+    """(weights, round, None) of the newest checkpoint of a run, or of the round chosen on dev up to it, unless `last`,
+    with what chose it.
 
     Raises:
       UserError: the run has no checkpoint yet, or one that is not of the folder's recipe and partition.
@@ -274,7 +281,9 @@ def final_weights(experiment: Experiment, folder: RunFolder):
     if state is None:
         raise UserError(f"{folder.path}: has no checkpoint yet; finish the run with: train --resume")
     weights, by_dev = _final(state)
-    return weights, done if by_dev is None else by_dev
+    if last or by_dev is None:
+        return state["server"]["weights"], done, None
+    return weights, by_dev, choice_of(experiment.recipe, experiment.prepared)
 
 
 def _fresh_states(
