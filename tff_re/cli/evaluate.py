@@ -54,7 +54,7 @@ def _evaluate_run(run: Path, split: str, data_paths, runtime: str, last: bool) -
     from tff_re.runs.evaluation import Evaluator, ServerEvaluator
     from tff_re.runs.finished import open_run
 
-    with open_run(run, data_paths, runtime, last=last) as (opened, _):
+    with open_run(run, data_paths, runtime, last=last, own_models=True) as (opened, _):
         held_out = opened.experiment.prepared.held_out
         if held_out is not None and split in held_out.splits:
             found = ServerEvaluator(opened.experiment)(opened.weights).metrics

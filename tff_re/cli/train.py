@@ -35,6 +35,13 @@ def train(recipe, overrides, out, seed, **where):
     if result.test is not None:
         title = f"{named}: test examples of all clients{_chosen(result)}"
         console.print(metrics_table(title, result.test.metrics, result.test.trivial))
+    if result.on_all:
+        console.print(metrics_table(f"{named}: each client's own model on the test examples of all", result.on_all))
+    if result.personalised is not None:
+        title = f"{named}: after fine-tuning at each client, by client in clients.csv"
+        console.print(metrics_table(title, result.personalised.metrics))
+        if result.personalised.worst is not None:
+            say(f"gains least: {result.personalised.worst}")
     if result.server_evaluation is not None:
         title = f"{named}: examples at the server{_chosen(result)}"
         console.print(metrics_table(title, result.server_evaluation.metrics))
@@ -49,7 +56,10 @@ def train(recipe, overrides, out, seed, **where):
             say(f"  not covered: {line}")
     if result.stopped is not None:
         say(result.stopped)
-    say(f"written: {out} (metrics.csv, plots, model.keras, TensorBoard; export it with: export {out})")
+    if (out / "model.keras").exists():
+        say(f"written: {out} (metrics.csv, plots, model.keras, TensorBoard; export it with: export {out})")
+    else:
+        say(f"written: {out} (metrics.csv, plots, TensorBoard)")
 
 
 def _chosen(result) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from tff_re.comparison.sweep import Sweep, as_overrides, read_sweep
 from tff_re.errors import UserError, nearest
 from tff_re.recipes import reading
 from tff_re.recipes.metric_names import SPLITS, require_known
@@ -26,6 +29,7 @@ class EntryOptions:
     set: further keys, as --set takes them; after the suite's.
     unread: keys that the entry does not take where --set gives them, such as the tokenizer of a model of words.
     control: not a published method but a control of one.
+    sweep: its own keys and values, or `settings`, in place of the suite's [sweep].
     published: metric -> what the paper reports.
     line, at: its line and its place along the axis in the picture over `over`, e.g. a method and its epsilon.
     """
@@ -37,6 +41,7 @@ class EntryOptions:
     set: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
     control: bool = False
+    sweep: dict | None = None
     published: dict[str, float] = field(default_factory=dict)
     line: str = ""
     at: str = ""
@@ -65,6 +70,7 @@ class SuiteOptions:
     metrics: columns, best value over the rounds; the first is that of the curves and differences.
     choose_by: a metric of the dev split; in place of the best value stands that of the round which is best by it. Where
       it is left out and all entries choose by one metric on their clients' dev examples ([choice]), it is that.
+    sweep: settings that are tried for every entry before, on seeds of their own; see `sweep.read_sweep`.
     entry: the rows.
     gain: differences to split into the step size's part and the rest.
     targets: metric -> value; the table says in which round an entry first comes up to it (losses: down).
@@ -81,6 +87,7 @@ class SuiteOptions:
     seeds: tuple[int, ...] = (0, 1, 2)
     metrics: tuple[str, ...] = ("test/accuracy", "train/loss")
     choose_by: str | None = None
+    sweep: dict = field(default_factory=dict)
     entry: tuple[EntryOptions, ...] = ()
     gain: tuple[GainOptions, ...] = ()
     targets: dict[str, float] = field(default_factory=dict)
@@ -92,11 +99,11 @@ class SuiteOptions:
 
 @dataclass(frozen=True)
 class Entry:
-    """A row: its name, its recipe for a seed, its table, whether it is a control, the published values, and its line
-    and place in the picture over the suite's `over`."""
+    """A row: its name, its recipe for a seed (and further keys, as --set takes them), its table, whether it is a
+    control, the published values, and its line and place in the picture over the suite's `over`."""
 
     name: str
-    recipe_for: Callable[[int], Recipe]
+    recipe_for: Callable[..., Recipe]
     group: str = ""
     control: bool = False
     published: dict[str, float] = field(default_factory=dict)
@@ -111,10 +118,11 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Suite(SuiteOptions):
-    """A comparison to run; `command` is the command line that repeats it."""
+    """A comparison to run; `command` is the command line that repeats it, `tuning` what is tried before."""
 
     command: str
     entries: tuple[Entry, ...]
+    tuning: Sweep | None = None
 
     def groups(self) -> dict[str, list[Entry]]:
         """Table -> its entries, in the suite's order."""
@@ -129,8 +137,13 @@ class Suite(SuiteOptions):
         return all((r.task, r.evaluation) == (recipes[0].task, recipes[0].evaluation) for r in recipes)
 
 
-def load_suite(name_or_path: str, overrides: tuple[str, ...] = (), seeds: tuple[int, ...] | None = None) -> Suite:
-    """A suite that comes with the project, or a TOML file of one.
+def load_suite(
+    name_or_path: str,
+    overrides: tuple[str, ...] = (),
+    seeds: tuple[int, ...] | None = None,
+    sweep: Mapping[str, Any] | None = None,
+) -> Suite:
+    """A suite that comes with the project, or a TOML file of one; `sweep` is in place of its own.
 
     Raises:
       UserError: unknown suite or key, or an entry that is not there.
@@ -161,9 +174,19 @@ def load_suite(name_or_path: str, overrides: tuple[str, ...] = (), seeds: tuple[
     entries = tuple(_suite_entry(options, entry, str(path), overrides) for entry in options.entry)
     for entry in entries:
         entry.recipe_for(options.seeds[0])  # a bad entry is refused before anything runs
-    command = _command(f"--suite {name_or_path}", overrides, seeds)
+    command = _command(f"--suite {name_or_path}", overrides, seeds, sweep)
     own = {"seeds": seeds or options.seeds, "choose_by": options.choose_by or _chosen_by(entries, options.seeds[0])}
-    return Suite(**{**vars(options), **own}, command=command, entries=entries)
+    of_entries = {entry.name: None if sweep else entry.sweep for entry in options.entry}
+    tuning = read_sweep(sweep or options.sweep, of_entries, **own, overrides=overrides, source=str(path))
+    _try_settings(entries, tuning)
+    return Suite(**{**vars(options), **own}, command=command, entries=entries, tuning=tuning)
+
+
+def _try_settings(entries: tuple[Entry, ...], tuning: Sweep | None) -> None:
+    """Raises UserError for a setting that an entry's recipe cannot take, before anything runs."""
+    for entry in entries if tuning is not None else ():
+        for setting in tuning.settings[entry.name]:
+            entry.recipe_for(tuning.seeds[0], as_overrides(setting))
 
 
 def _chosen_by(entries: tuple[Entry, ...], seed: int) -> str | None:
@@ -206,8 +229,14 @@ def require_metrics_of(suite: Suite, names: set[str], source: str) -> None:
                 raise UserError(f"{what}: the runs of {source} have no metric '{name}'; {nearest(name, names)}")
 
 
-def suite_of_recipes(names: tuple[str, ...], overrides: tuple[str, ...] = (), seeds: tuple[int, ...] | None = None):
-    """The suite of some recipes, which must share task, partition, model and training."""
+def suite_of_recipes(
+    names: tuple[str, ...],
+    overrides: tuple[str, ...] = (),
+    seeds: tuple[int, ...] | None = None,
+    sweep: Mapping[str, Any] | None = None,
+) -> Suite:
+    """The suite of some recipes, which must share task, partition, model, training and choice; `sweep` as in
+    `SuiteOptions`."""
     recipes = [load(name, overrides) for name in names]
     first = recipes[0]
     for recipe in recipes[1:]:
@@ -218,14 +247,15 @@ def suite_of_recipes(names: tuple[str, ...], overrides: tuple[str, ...] = (), se
                 )
     _require_folders_apart([recipe.name for recipe in recipes], "the recipes")
     entries = tuple(
-        Entry(r.name, lambda seed, n=n: load(n, overrides, seed), published=r.published)
+        Entry(r.name, lambda seed, more=(), n=n: load(n, (*more, *overrides), seed), published=r.published)
         for n, r in zip(names, recipes, strict=True)
     )
-    command = _command(" ".join(names), overrides, seeds)
-    seeds = seeds or (first.seed,)
-    return Suite(
-        title="Comparison", command=command, seeds=seeds, entries=entries, choose_by=_chosen_by(entries, seeds[0])
-    )
+    command = _command(" ".join(names), overrides, seeds, sweep)
+    own = {"seeds": seeds or (first.seed,), "choose_by": _chosen_by(entries, first.seed)}
+    of_entries = dict.fromkeys(entry.name for entry in entries)
+    tuning = read_sweep(sweep or {}, of_entries, **own, overrides=overrides, source="--sweep")
+    _try_settings(entries, tuning)
+    return Suite(title="Comparison", command=command, entries=entries, tuning=tuning, **own)
 
 
 def _require_folders_apart(names: list[str], source: str) -> None:
@@ -242,8 +272,15 @@ def _require_folders_apart(names: list[str], source: str) -> None:
         taken[folder] = name
 
 
-def _command(what: str, overrides: tuple[str, ...], seeds: tuple[int, ...] | None) -> str:
+def _command(
+    what: str, overrides: tuple[str, ...], seeds: tuple[int, ...] | None, sweep: Mapping[str, Any] | None
+) -> str:
     parts = ["python -m tff_re.run compare", what, *(f"--set {shlex.quote(override)}" for override in overrides)]
+    for key, values in (sweep or {}).items():
+        if key == "seeds":
+            parts.append(f"--tuning-seeds {','.join(map(str, values))}")
+        else:
+            parts.append(f"--sweep {shlex.quote(f'{key}={json.dumps(values)}')}")
     return " ".join(parts + ([f"--seeds {','.join(map(str, seeds))}"] if seeds else []))
 
 
@@ -254,13 +291,13 @@ def _suite_entry(options: SuiteOptions, entry: EntryOptions, source: str, overri
     path = reading.locate(base)
     given = tuple(override for override in overrides if override.partition("=")[0].strip() not in entry.unread)
 
-    def recipe_for(seed: int) -> Recipe:
+    def recipe_for(seed: int, more: tuple[str, ...] = ()) -> Recipe:
         table = read_toml(path)
         table["name"] = slug(entry.name)
         table.pop("published", None)
         if entry.algorithm is not None:
             table["algorithm"] = dict(entry.algorithm)
-        for override in (*options.set, *entry.set):
+        for override in (*options.set, *entry.set, *more):
             reading.apply_override(table, override)
         return reading.resolve(table, f"{source}, entry '{entry.name}'", given, seed)
 

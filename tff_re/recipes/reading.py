@@ -15,8 +15,8 @@ import attrs
 from attrs.validators import and_, ge, gt, le, optional
 
 from tff_re.errors import UserError, nearest
+from tff_re.recipes import options as own_tables
 from tff_re.recipes.metric_names import require_known
-from tff_re.recipes.options import ChoiceOptions
 from tff_re.settings import Choice, structure, to_table
 
 if sys.version_info >= (3, 11):
@@ -88,12 +88,15 @@ class Recipe:
     client_model: Choice | None = None
     privacy: Any | None = None
     aggregation: Any | None = None
-    choice: ChoiceOptions | None = None
+    choice: own_tables.ChoiceOptions | None = None
+    baseline: own_tables.BaselineOptions | None = None
+    personalise: own_tables.PersonaliseOptions | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What every output of a run says of the optional tables."""
-        return () if self.aggregation is None else self.aggregation.notes()
+        found = () if self.aggregation is None else self.aggregation.notes()
+        return (*found, *own_tables.notes(self.baseline, self.personalise))
 
     def to_toml(self) -> str:
         """The resolved recipe as a recipe file."""
@@ -332,7 +335,13 @@ def _aggregation() -> type:
     return AggregationOptions
 
 
-OPTIONAL_TABLES = {"privacy": _privacy, "aggregation": _aggregation, "choice": lambda: ChoiceOptions}
+OPTIONAL_TABLES = {
+    "privacy": _privacy,
+    "aggregation": _aggregation,
+    "choice": lambda: own_tables.ChoiceOptions,
+    "baseline": lambda: own_tables.BaselineOptions,
+    "personalise": lambda: own_tables.PersonaliseOptions,
+}
 """Table of a recipe -> its class of options, of the tables that may be left out."""
 
 _OPTIONS = {"task": _tasks, "model": _models, "algorithm": _algorithms, "partition": _partitioners}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,8 +41,22 @@ class Choice:
         """Before the first round: nothing is chosen. Part of the checkpoints, where `value` is minus the loss."""
         return OrderedDict(round=np.int64(0), value=np.float64(-np.inf), weights=weights)
 
-    def take(self, kept: OrderedDict, round_num: int, value: float, weights: Any) -> OrderedDict:
-        """What is kept after a round that was evaluated; `value` is the criterion's, NaN where there is none."""
+    def take(
+        self, kept: OrderedDict, round_num: int, metrics: Mapping[str, float], of_each: Sequence, weights: Any
+    ) -> OrderedDict:
+        """What is kept after a round that was evaluated.
+
+        Args:
+          kept: before.
+          round_num: the round.
+          metrics: of the round.
+          of_each: the metrics of each training client's own dev examples, which this rule does not read.
+          weights: the round's.
+        """
+        del of_each
+        return self._better(kept, round_num, metrics.get(self.criterion, np.nan), weights)
+
+    def _better(self, kept: OrderedDict, round_num: int, value: float, weights: Any) -> OrderedDict:
         score = -value if self.criterion.endswith("loss") else value
         if not score > kept["value"]:
             return kept
@@ -66,6 +80,39 @@ class Choice:
         """What the round was chosen on: one line for the outputs of a run."""
         best = "lowest" if self.criterion.endswith("loss") else "highest"
         return f"the round with the {best} {self.criterion} on {self.where}; test examples choose nothing"
+
+
+class ChoiceOfEach(Choice):
+    """The rule where every client trains alone: each chooses its own round on its own dev examples and stops there for
+    itself; training ends where the patience of all has ended. What is kept is a list, a client each.
+    """
+
+    def start(self, weights: Mapping[str, Any]) -> list[OrderedDict]:
+        """See `Choice`; `weights` of `own_models.kept_of`."""
+        return [Choice.start(self, own) for own in weights["memory"]]
+
+    def take(self, kept, round_num, metrics, of_each, weights) -> list[OrderedDict]:
+        """See `Choice`; the metrics of all clients together are not read."""
+        before, name = (round_num - 1) // self.every * self.every, self.criterion.removeprefix(f"{DEV}/")
+        return [
+            own
+            if before and Choice.ends(self, own, before)
+            else self._better(own, round_num, values.get(name, np.nan), model)
+            for own, values, model in zip(kept, of_each, weights["memory"], strict=True)
+        ]
+
+    def ends(self, kept: list[OrderedDict], round_num: int) -> bool:
+        """See `Choice`."""
+        return all(Choice.ends(self, own, round_num) for own in kept)
+
+    def reason(self, chosen: int | None, round_num: int) -> str:
+        """See `Choice`."""
+        return f"stopped after round {round_num}: no client's {self.criterion} was better for {self.patience} rounds"
+
+    @property
+    def statement(self) -> str:
+        """See `Choice`."""
+        return f"each client by itself: {super().statement}"
 
 
 def choice_of(recipe: Recipe, prepared: Prepared) -> Choice | None:
@@ -99,7 +146,8 @@ def choice_of(recipe: Recipe, prepared: Prepared) -> Choice | None:
     metric = options.metric or default
     if metric not in names:
         raise UserError(f"{recipe.source}: 'choice.metric': there is no metric '{metric}'; {nearest(metric, names)}")
-    return Choice(f"{DEV}/{metric}", every, options.patience, where)
+    alone = recipe.baseline is not None and recipe.baseline.kind == "local"
+    return (ChoiceOfEach if alone else Choice)(f"{DEV}/{metric}", every, options.patience, where)
 
 
 def with_dev(prepared: Prepared, options: ChoiceOptions, seed: int) -> Prepared:

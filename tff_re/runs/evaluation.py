@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from computations.local_model import LABEL
+from tff_re.recipes.metric_names import OF_GAIN
 from tff_re.runs.experiment import Experiment
 from tff_re.tasks.held_out import DEV
 
@@ -126,6 +127,11 @@ def metric_names(experiment: Experiment) -> set[str]:
     over_clients = tuple(f"{prepared.measures.quality}_{which}" for which in ("worst", "median", "best"))
     if any(len(client.test[LABEL]) for client in prepared.examples.clients):
         names |= {f"test/{name}" for name in (*own, *over_clients)}
+        baseline, personalise = experiment.recipe.baseline, experiment.recipe.personalise
+        if baseline is not None and baseline.kind == "local":
+            names |= {f"all/{name}" for name in (*own, *over_clients)}
+        if personalise is not None and personalise.epochs:
+            names |= {f"personal/{name}" for name in (*own, *over_clients, *OF_GAIN)}
     if experiment.recipe.evaluation.train_split:
         names |= {f"train/{name}" for name in recorded_of_train((*own, *over_clients))}
     if any(client.dev is not None for client in prepared.examples.clients):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from tff_re.report.tables import csv_text
 from tff_re.runs.checkpoints import read_client_states
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.folder import RunFolder, write_text
+from tff_re.runs.personalise import summary_of
 from tff_re.runs.record import rows_up_to, write_digests
 from tff_re.runs.training import Result
 from tff_re.tasks.base import Prepared
@@ -53,6 +55,10 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
             summary["chosen"] |= {f"test/{name}": value for name, value in result.test.metrics.items()}
     if result.stopped is not None:
         summary["stopped"] = result.stopped
+    if result.on_all:
+        summary["on_all"] = dict(result.on_all)
+    if result.personalised is not None:
+        summary["personalised"] = summary_of(experiment.recipe, result.personalised)
     write_text(folder.summary, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     if result.server_evaluation is not None:
         points = experiment.prepared.held_out.points(result.server_evaluation.scores)
@@ -98,6 +104,8 @@ def write_details(experiment: Experiment, folder: RunFolder, result: Result, his
         confusion_png(folder.plots / "confusion-test.png", result.test.confusion, labels)
     if similarities := recorded_similarities(experiment.prepared, folder):
         similarity_figure(folder.plots / "similarity.png", counts.train, counts.clients, labels, similarities)
+    if isinstance(result.weights, Mapping):  # every client's own: there is no model of the run
+        return
     temporary = folder.path / ".model.part.keras"
     try:
         save_keras(keras_model(experiment, result.weights), temporary)
