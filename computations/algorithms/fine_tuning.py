@@ -28,7 +28,8 @@ class OfSomeWeights(CrossEntropy):
         self._places = places
 
     def adjust_gradients(self, client, prepared, gradients):
-        return [g if i in self._places else tf.zeros(tf.shape(g), g.dtype) for i, g in enumerate(gradients)]
+        pairs = enumerate(zip(gradients, client.global_weights, strict=True))
+        return [gradient if i in self._places else tf.zeros_like(weight) for i, (gradient, weight) in pairs]
 
 
 def build_fine_tuning(
@@ -57,7 +58,10 @@ def build_fine_tuning(
         trained = [weight - change for weight, change in zip(weights.trainable, update, strict=True)]
         return tff.learning.models.ModelWeights(trained, list(weights.non_trainable))
 
-    parts = {name: tff.tensorflow.computation(lambda held, name=name: held[name], held_type) for name in HELD}
+    def part(name):
+        return tff.tensorflow.computation(lambda held: held[name], held_type)
+
+    parts = {name: part(name) for name in HELD}
 
     @tff.federated_computation(
         tff.FederatedType(model.weights_type, tff.SERVER),

@@ -29,7 +29,7 @@ def trained_alone(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
       CompositionError: the clients keep something already, or send more than updates.
     """
     model, work = algorithm.model, algorithm.client_work
-    _require_plain(work, "training alone")
+    require_plain(work, "training alone")
     weights_type = model.weights_type
 
     @tff.tensorflow.computation(weights_type, work.update_type)
@@ -79,7 +79,7 @@ def with_local_heads(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
       CompositionError: the clients keep something already or send more than updates, or the model is its head alone.
     """
     model, work, finalizer = algorithm.model, algorithm.client_work, algorithm.parts.finalizer
-    _require_plain(work, "a head of the client's own")
+    require_plain(work, "a head of the client's own")
     head = head_places(model)
     body = [place for place in range(len(model.weight_names)) if place not in head]
     if not body:
@@ -185,8 +185,8 @@ def _at(values: Sequence, places: Sequence[int]) -> list:
     return [values[place] for place in places]
 
 
-def _require_plain(work: ClientWork, what: str) -> None:
-    """CompositionError unless clients keep nothing and send their updates alone."""
+def require_plain(work: ClientWork, what: str) -> None:
+    """CompositionError unless clients keep nothing and send their updates alone; `what` asks for that."""
     reason = None
     if work.client_state_type is not None:
         reason = "its clients keep a state of their own"

@@ -84,9 +84,8 @@ def test_a_local_head_never_leaves_its_client(runtime):
     assert len(state["weights"].trainable) == 2 and not np.allclose(heads[0][0], heads[1][0])
 
 
-@pytest.mark.parametrize("server", [{"server_momentum": 0.5}, {}], ids=["momentum", "attention"])
-def test_a_local_head_goes_with_the_servers_step_and_attention(server, runtime):
-    algorithm = with_local_heads(built("fedavgs", **server) if server else built("fedpap"))
+def test_a_local_head_goes_with_attention_and_the_servers_momentum(runtime):
+    algorithm = with_local_heads(built("fedpap", server_momentum=0.5))
     state = algorithm.initialize(algorithm.own_models.sent(MODEL.initial_weights(1)))
     heads = [algorithm.client_work.initial_client_state(None, 1) for _ in DATA]
     before = arrays(state["weights"])

@@ -28,8 +28,8 @@ from tff_re.runs.folder import RunFolder
 from tff_re.runs.results import read_history
 from tff_re.runs.run import train_run
 
-PLAN = ("training.rounds=4", "training.checkpoint_every=2", "algorithm={name='fedavgs', local_epochs=2}")
-ALONE = (*PLAN, "baseline.kind='local'", "choice={dev_share=0.3}", "algorithm.learning_rate=0.5")
+PLAN = ("training.rounds=6", "training.checkpoint_every=3", "algorithm={name='fedavgs', local_epochs=2}")
+ALONE = (*PLAN, "baseline.kind='local'", "choice={dev_share=0.3}", "algorithm.learning_rate=0.1")
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +80,7 @@ def test_every_client_is_tested_on_its_own_and_on_all(alone):
 
 
 def test_all_train_in_every_round_and_each_chooses_its_own(alone):
-    assert [row["clients/counted"] for row in alone.rows] == [4] * 4 and alone.experiment.clients_per_round == 4
+    assert [row["clients/counted"] for row in alone.rows] == [4] * 6 and alone.experiment.clients_per_round == 4
     rounds = {name: int(row["round"]) for name, row in clients_csv(alone.folder).items()}
     assert len(set(rounds.values())) > 1, "at this rate their dev losses turn in different rounds"
     assert alone.result.chosen == (max(rounds.values()), "dev/loss")
@@ -93,7 +93,7 @@ def test_a_resumed_run_alone_is_the_same(alone, runtime, tmp_path):
     def train(**options):
         return run(tmp_path / "run", runtime, tiny(*ALONE), **options)
 
-    again = resumed_after(train, 3)
+    again = resumed_after(train, 4)
     assert_same_files(again.folder, alone.folder, "metrics.csv", "clients.csv", "summary.json")
     for name, weights in alone.result.weights.items():
         assert_same_weights(weights, again.result.weights[name])
@@ -117,7 +117,7 @@ def test_pooled_is_one_client_tested_like_the_federation(runtime, tmp_path):
         assert not len(mine.train["y"])
     assert list(clients_csv(pooled.folder)) == [c.client_id for c in whole.clients]
     steps = 2 * -(-whole.size("train") // 10)
-    assert [row["local/steps"] for row in pooled.rows] == [steps] * 4
+    assert [row["local/steps"] for row in pooled.rows] == [steps] * 6
     found = sum(right(pooled.result.weights, c.test) for c in whole.clients) / whole.size("test")
     assert pooled.rows[-1]["test/accuracy"] == pytest.approx(found)
 
@@ -157,7 +157,8 @@ def test_fine_tuning_is_the_same_after_a_resume(personal, runtime, tmp_path):
 def test_local_heads_are_kept_and_resumed(runtime, tmp_path):
     table = text_recipe(write_json(tmp_path / "c.json", consultations()))
     table["model"] = {"name": "lstm", "units": 3, "embedding_width": 2}
-    table["training"] = {"rounds": 3, "clients_per_round": 2, "checkpoint_every": 1}
+    table["training"] = {"rounds": 2, "clients_per_round": 2, "checkpoint_every": 1}
+    table["algorithm"]["local_epochs"] = 1
     recipe = resolve({**table, "personalise": {"epochs": 0, "local_head": True}, "choice": {}}, "r.toml")
     whole = run(tmp_path / "whole", runtime, recipe)
     models = whole.result.weights
@@ -166,10 +167,8 @@ def test_local_heads_are_kept_and_resumed(runtime, tmp_path):
     bodies = {np.asarray(weights.trainable[0]).tobytes() for weights in models.values()}
     assert len(bodies) == 1 and whole.result.personalised is None
 
-    again = resumed_after(lambda **options: run(tmp_path / "again", runtime, recipe, **options), 2)
+    again = resumed_after(lambda **options: run(tmp_path / "again", runtime, recipe, **options), 1)
     assert_same_files(again.folder, whole.folder, "metrics.csv", "clients.csv", "summary.json")
-    plain = builder().build(resolve(table, "r.toml"))
-    assert whole.experiment.traffic.up < plain.traffic.up and whole.experiment.traffic.down < plain.traffic.down
 
 
 @pytest.mark.parametrize(

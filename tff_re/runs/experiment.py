@@ -17,6 +17,7 @@ from scipy import stats
 
 from computations import algorithms
 from computations.algorithms.aggregation import with_aggregation
+from computations.algorithms.fine_tuning import build_fine_tuning
 from computations.client_work.selection import build_selection
 from computations.errors import CompositionError
 from computations.evaluation import build_evaluation
@@ -29,7 +30,7 @@ from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.choice import choice_of, with_dev
 from tff_re.runs.privacy import accounting_of, form_of, refusals, with_private_clients, with_private_examples
-from tff_re.runs.sites import pooled, require_baseline, require_personalise, with_own_models
+from tff_re.runs.sites import fine_tuning_settings, pooled, require_baseline, require_sites, with_own_models
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.sizes import LARGEST_MESSAGE, require_room_for_model, require_room_in_message
@@ -61,6 +62,13 @@ class Experiment:
     scoring: tff.Computation | None = None
     selection: tff.Computation | None = None
     accounting: Accounting | None = None
+    _fine_tuning: Callable[[], tff.Computation] | None = None
+
+    @property
+    def fine_tuning(self) -> tff.Computation:
+        """The clients' fine-tuning after training, of a recipe with `personalise.epochs`; compiled when first asked
+        for."""
+        return self._fine_tuning()
 
     @property
     def evaluation(self) -> tff.Computation:
@@ -123,7 +131,7 @@ class ExperimentBuilder:
             self._prepared[split] = prepared
         prepared = self._prepared[split]
         model = _of(recipe, prepared.local_model, recipe.model)
-        require_personalise(recipe, prepared, model)
+        require_sites(recipe, prepared, model)
         of = f"{recipe.source}: model '{recipe.model.name}'"
         require_room_for_model(_of(recipe, _weight_bytes, recipe, model), of, trains=trains)
         form = _form(prepared)
@@ -158,7 +166,12 @@ class ExperimentBuilder:
             self._computations[key] = (algorithm, evaluation, traffic, scoring, selection)
         algorithm, *of_model = self._computations[key]
         _require_room(recipe, algorithm, prepared, most)
-        return Experiment(recipe, prepared, model, algorithm, sampled, *of_model, accounting)
+        tuning = None
+        if recipe.personalise is not None and recipe.personalise.epochs:
+            settings = fine_tuning_settings(recipe, model)
+            tuning = functools.cache(lambda: build_fine_tuning(model, **settings))
+            tuning = self._computations.setdefault((recipe.model, form, *settings.values()), tuning)
+        return Experiment(recipe, prepared, model, algorithm, sampled, *of_model, accounting, tuning)
 
     def _accounting(self, recipe: Recipe, prepared: Prepared, sampled: int) -> Accounting | None:
         """Of [privacy]; made once for the algorithms of a comparison, because calibration takes seconds."""

@@ -9,14 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from computations.algorithms.fine_tuning import HELD, build_fine_tuning
-from computations.client_work import LocalTraining
-from computations.client_work.optimizers import SGD, SelfAdam
+from computations.algorithms.fine_tuning import HELD
 from computations.local_model import LABEL
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.evaluation import Evaluator
 from tff_re.runs.experiment import Experiment
-from tff_re.runs.sites import places_of
 
 PREFIX = {"test": "personal/", "dev": "personal_dev/"}
 """Of the metrics, by the split that they are of."""
@@ -49,16 +46,7 @@ def personalise(experiment: Experiment, models: Any, call: Callable[..., Any], s
       call: calls its first argument with the others, again where the worker died.
       seed_for: client id -> the seed of its training, int32 [2].
     """
-    recipe, model, measures = experiment.recipe, experiment.model, experiment.prepared.measures
-    options, algorithm = recipe.personalise, recipe.algorithm.options
-    rate = getattr(algorithm, "learning_rate", None) if options.learning_rate is None else options.learning_rate
-    batch = getattr(algorithm, "batch_size", LocalTraining().batch_size)
-    computation = build_fine_tuning(
-        model,
-        optimizer=(SelfAdam if options.optimizer == "adam" else SGD)(rate),
-        training=LocalTraining(local_epochs=options.epochs, batch_size=batch),
-        places=places_of(recipe, model),
-    )
+    model, measures, computation = experiment.model, experiment.prepared.measures, experiment.fine_tuning
     clients = experiment.prepared.examples.clients
     held = {
         c.client_id: OrderedDict((split, getattr(c, split) or {n: a[:0] for n, a in c.train.items()}) for split in HELD)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
 from computations.aggregators import mean
-from computations.algorithms.own_models import head_places, trained_alone, with_local_heads
+from computations.algorithms.own_models import head_places, require_plain, trained_alone, with_local_heads
+from computations.client_work import LocalTraining
+from computations.client_work.optimizers import SGD, SelfAdam
 from computations.errors import CompositionError
 from computations.federated_algorithm import FederatedAlgorithm, recompose
 from computations.local_model import LABEL, PLATFORM, LocalModel
@@ -63,9 +66,10 @@ def with_own_models(recipe: Recipe, algorithm: FederatedAlgorithm) -> FederatedA
     """
     try:
         if recipe.baseline is not None:
-            step = gradient_step(algorithm.model)
-            plain = trained_alone(algorithm)
-            return plain if recipe.baseline.kind == "local" else recompose(algorithm, aggregator=mean(), finalizer=step)
+            if recipe.baseline.kind == "local":
+                return trained_alone(algorithm)
+            require_plain(algorithm.client_work, "one client with all examples")
+            return recompose(algorithm, aggregator=mean(), finalizer=gradient_step(algorithm.model))
         if recipe.personalise is not None and recipe.personalise.local_head:
             return with_local_heads(algorithm)
     except CompositionError as error:
@@ -93,16 +97,30 @@ def places_of(recipe: Recipe, model: LocalModel) -> frozenset[int]:
     return head if layers == "head" else frozenset(every) - head
 
 
-def require_personalise(recipe: Recipe, prepared: Prepared, model: LocalModel) -> None:
-    """Raises UserError where [personalise] does not fit the task or the model."""
-    if recipe.personalise is None:
+def require_sites(recipe: Recipe, prepared: Prepared, model: LocalModel) -> None:
+    """Raises UserError where models of single clients do not fit the task or the model."""
+    alone = recipe.baseline is not None and recipe.baseline.kind == "local"
+    if not alone and recipe.personalise is None:
         return
     if prepared.held_out is not None or not prepared.examples.size("test"):
+        table = "baseline.kind = 'local'" if alone else "[personalise]"
         raise UserError(
-            f"{recipe.source}: [personalise] is measured on clients' own test examples, and here they have none; leave "
-            "it out"
+            f"{recipe.source}: {table} is measured on clients' own test examples, and here they have none; leave it out"
         )
+    if alone:
+        return
     if recipe.client_model is not None:
         raise UserError(f"{recipe.source}: [personalise] does not go with [client_model]; leave one of the two out")
     if recipe.personalise.epochs:
         places_of(recipe, model)
+
+
+def fine_tuning_settings(recipe: Recipe, model: LocalModel) -> dict[str, Any]:
+    """The arguments of `build_fine_tuning` beside the model; they can be compared."""
+    options, algorithm = recipe.personalise, recipe.algorithm.options
+    rate = algorithm.learning_rate if options.learning_rate is None else options.learning_rate
+    return {
+        "optimizer": (SelfAdam if options.optimizer == "adam" else SGD)(rate),
+        "training": LocalTraining(local_epochs=options.epochs, batch_size=algorithm.batch_size),
+        "places": places_of(recipe, model),
+    }
