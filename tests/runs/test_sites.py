@@ -23,13 +23,14 @@ from tests.upper_floors import (
     write_recipe,
 )
 from tff_re.recipes.reading import resolve
-from tff_re.runs.evaluation import metric_names
+from tff_re.runs.choice import ChoiceOfEach
+from tff_re.runs.evaluation import Evaluator, metric_names
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.results import read_history
 from tff_re.runs.run import train_run
 
 PLAN = ("training.rounds=6", "training.checkpoint_every=3", "algorithm={name='fedavgs', local_epochs=2}")
-ALONE = (*PLAN, "baseline.kind='local'", "choice={dev_share=0.3}", "algorithm.learning_rate=0.1")
+ALONE = (*PLAN, "baseline.kind='local'", "choice={dev_share=0.3}", "algorithm.learning_rate=0.3")
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +56,17 @@ def right(weights, examples):
 
 @pytest.fixture(scope="module")
 def alone(runtime, tmp_path_factory):
-    return run(tmp_path_factory.mktemp("alone") / "run", runtime, tiny(*ALONE))
+    """A run of clients that train alone; `losses`: of each round, client by client."""
+    losses, real = [], ChoiceOfEach.take
+
+    def noted(choice, kept, round_num, metrics, of_each, weights):
+        losses.append([own["loss"] for own in of_each])
+        return real(choice, kept, round_num, metrics, of_each, weights)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ChoiceOfEach, "take", noted)
+        done = run(tmp_path_factory.mktemp("alone") / "run", runtime, tiny(*ALONE))
+    return SimpleNamespace(**vars(done), losses=np.array(losses))
 
 
 def test_every_client_is_tested_on_its_own_and_on_all(alone):
@@ -82,7 +93,10 @@ def test_every_client_is_tested_on_its_own_and_on_all(alone):
 def test_all_train_in_every_round_and_each_chooses_its_own(alone):
     assert [row["clients/counted"] for row in alone.rows] == [4] * 6 and alone.experiment.clients_per_round == 4
     rounds = {name: int(row["round"]) for name, row in clients_csv(alone.folder).items()}
-    assert len(set(rounds.values())) > 1, "at this rate their dev losses turn in different rounds"
+    clients = [client.client_id for client in alone.experiment.prepared.examples.clients]
+    assert alone.losses.shape == (6, 4) and [rounds[c] for c in clients] == (alone.losses.argmin(0) + 1).tolist()
+    on_dev = Evaluator(alone.experiment, "dev")(alone.result.weights)
+    assert [on_dev.clients[c][2] for c in clients] == pytest.approx(alone.losses.min(0))
     assert alone.result.chosen == (max(rounds.values()), "dev/loss")
     summary = json.loads((alone.folder / "summary.json").read_text("utf-8"))
     assert summary["chosen"]["on"].startswith("each client by itself") and summary["bytes_up_per_client_and_round"] == 0
