@@ -21,6 +21,19 @@ def build_evaluation(model: LocalModel, *, batch_size: int | None = None) -> tff
     model's own (`confusion` [C, C] for classifiers), each zero for a client without examples. They stay one value per
     client because the distribution over clients (worst, median, best) is reported; they hold counts, never text.
     """
+    evaluate = client_evaluation(model, batch_size=batch_size)
+
+    @tff.federated_computation(
+        tff.FederatedType(model.weights_type, tff.SERVER), tff.FederatedType(model.examples_type, tff.CLIENTS)
+    )
+    def federated_evaluation(weights, examples):
+        return tff.federated_map(evaluate, (tff.federated_broadcast(weights), examples))
+
+    return federated_evaluation
+
+
+def client_evaluation(model: LocalModel, *, batch_size: int | None = None) -> tff.Computation:
+    """(weights, examples -> statistics) of one client, see `build_evaluation`."""
     batch_size = batch_size or model.inference_batch or BATCH
 
     @tff.tensorflow.computation(model.weights_type, model.examples_type)
@@ -52,10 +65,4 @@ def build_evaluation(model: LocalModel, *, batch_size: int | None = None) -> tff
 
         return run()
 
-    @tff.federated_computation(
-        tff.FederatedType(model.weights_type, tff.SERVER), tff.FederatedType(model.examples_type, tff.CLIENTS)
-    )
-    def federated_evaluation(weights, examples):
-        return tff.federated_map(evaluate, (tff.federated_broadcast(weights), examples))
-
-    return federated_evaluation
+    return evaluate

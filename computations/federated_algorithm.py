@@ -57,6 +57,7 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import tensorflow_federated as tff
 
@@ -90,6 +91,19 @@ class Parts:
 
 
 @dataclass(frozen=True)
+class OwnModels:
+    """How a client's model is made of what the server holds and of its client state, ModelWeights of arrays.
+
+    Attributes:
+      sent: whole weights -> those that the server holds.
+      of_client: (the server's weights, a client state) -> the client's whole weights.
+    """
+
+    sent: Callable[[Any], Any]
+    of_client: Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True)
 class FederatedAlgorithm:
     """An algorithm as computations.
 
@@ -103,6 +117,7 @@ class FederatedAlgorithm:
         the seed of its training; None: it needs none.
       bag_pooling: how the model scores a bag of sentences, see `bag_evaluation.build_bag_scores`; not used where
         sentences are scored one by one.
+      own_models: where each client has a model of its own, how it is made; None: the global weights are all clients'.
     """
 
     model: LocalModel
@@ -111,6 +126,7 @@ class FederatedAlgorithm:
     parts: Parts
     server_type: tff.Type | None = None
     bag_pooling: str = "max"
+    own_models: OwnModels | None = None
 
     @property
     def client_work(self) -> ClientWork:
@@ -282,4 +298,4 @@ def recompose(algorithm: FederatedAlgorithm, **parts) -> FederatedAlgorithm:
     """
     changed = dataclasses.replace(algorithm.parts, **parts)
     composed = compose(algorithm.model, **vars(changed))
-    return dataclasses.replace(composed, bag_pooling=algorithm.bag_pooling)
+    return dataclasses.replace(composed, bag_pooling=algorithm.bag_pooling, own_models=algorithm.own_models)

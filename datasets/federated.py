@@ -18,11 +18,15 @@ SPLITS = ("train", "test")
 
 @dataclass(frozen=True)
 class ClientExamples:
-    """The examples of one client; a split may be empty (n = 0), not both."""
+    """The examples of one client; train or test may be empty (n = 0), not both.
+
+    `dev`: what it keeps out of its training examples to choose on; None: nothing.
+    """
 
     client_id: str
     train: Examples = field(repr=False)
     test: Examples = field(repr=False)
+    dev: Examples | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ class FederatedExamples:
                 raise DataError("duplicate id", record=record, remedy="give every client an id of its own")
             seen.add(client.client_id)
             sizes = 0
-            for split in SPLITS:
+            for split in SPLITS if client.dev is None else (*SPLITS, "dev"):
                 examples = getattr(client, split)
                 sizes += _check(examples, len(self.label_names), f"{record}, {split}")
                 this = {key: (array.dtype, array.shape[1:]) for key, array in examples.items()}
@@ -78,7 +82,8 @@ class FederatedExamples:
 
     def size(self, split: str) -> int:
         """The number of examples of a split over all clients."""
-        return sum(len(getattr(client, split)["y"]) for client in self.clients)
+        held = (getattr(client, split) for client in self.clients)
+        return sum(len(examples["y"]) for examples in held if examples is not None)
 
 
 def given_out(

@@ -8,9 +8,9 @@ Arguments of several functions: `data` is the data folder, by default that of th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe, load
@@ -86,6 +86,7 @@ def compare(
     *,
     overrides: Sequence[str] = (),
     seeds: Sequence[int] | None = None,
+    sweep: Mapping[str, Any] | None = None,
     data: PathLike | None = None,
     trust: bool = False,
     resume: bool = False,
@@ -97,22 +98,28 @@ def compare(
       what: name or TOML file of a suite, or a list of recipes.
       out: the comparison's folder; with `resume` one that was begun.
       seeds: in place of the suite's.
+      sweep: what is tried for each before, e.g. {"seeds": [100], "algorithm.learning_rate": [1e-4, 1e-3]}.
 
     Raises:
       UserError, DataError: see `build`; or the folder holds something else.
     """
-    suite = load_suite(what, overrides, seeds)
+    suite = load_suite(what, overrides, seeds, sweep)
     report = run_suite(suite, out, data=data, trust=trust, resume=resume, runtime=runtime)
     return [Path(path) for path in report.files]
 
 
-def load_suite(what: str | Sequence[str], overrides: Sequence[str] = (), seeds: Sequence[int] | None = None) -> Suite:
+def load_suite(
+    what: str | Sequence[str],
+    overrides: Sequence[str] = (),
+    seeds: Sequence[int] | None = None,
+    sweep: Mapping[str, Any] | None = None,
+) -> Suite:
     """A suite by its name or TOML file, or one of several recipes; the arguments are those of `compare`."""
     require_limits()
     from tff_re.comparison import suite
 
     make, what = (suite.load_suite, what) if isinstance(what, str) else (suite.suite_of_recipes, tuple(what))
-    return make(what, tuple(overrides), None if seeds is None else tuple(seeds))
+    return make(what, tuple(overrides), None if seeds is None else tuple(seeds), sweep)
 
 
 def run_suite(
@@ -133,12 +140,17 @@ def run_suite(
     where = data_paths(data, trust)
     from tff_re.comparison.outcome import compare as run_all
     from tff_re.comparison.report import write_report
+    from tff_re.comparison.sweep import add_to_report
     from tff_re.runs.experiment import ExperimentBuilder
     from tff_re.runs.folder import writing
 
     out, ways = Path(out), {"runtime_name": runtime, "resume": resume, "on_start": on_start, "on_round": on_round}
     with writing(out):
-        return write_report(suite, run_all(suite, out, builder=ExperimentBuilder(where), **ways), out)
+        outcomes = run_all(suite, out, builder=ExperimentBuilder(where), **ways)
+        report = write_report(suite, outcomes, out)
+        if suite.tuning is not None:
+            add_to_report(report, suite.tuning, outcomes, out)
+        return report
 
 
 def report(path: PathLike, out: PathLike | None = None) -> Path:
@@ -164,6 +176,7 @@ def export(
     quantise: str | None = None,
     tflite: bool = False,
     adapter_only: bool = False,
+    last: bool = False,
     overwrite: bool = False,
     data: PathLike | None = None,
     trust: bool = False,
@@ -178,6 +191,7 @@ def export(
       quantise: `float16` for a second SavedModel of half the size.
       tflite: whether model.tflite is written too.
       adapter_only: whether the adapter alone is written, as safetensors; `adapter` in the run's folder by default.
+      last: the weights of the last round, also where a round was chosen on dev.
       overwrite: whether an older export of the run is replaced.
 
     Raises:
@@ -191,8 +205,8 @@ def export(
 
         if formats != "both" or quantise or tflite:
             raise UserError("an adapter is written in one form; leave the format, quantise and tflite out")
-        return export_adapter(Path(run), None if out is None else Path(out), overwrite, where, runtime)
-    options = {"formats": formats, "quantise": quantise, "tflite": tflite}
+        return export_adapter(Path(run), None if out is None else Path(out), overwrite, where, runtime, last=last)
+    options = {"formats": formats, "quantise": quantise, "tflite": tflite, "last": last}
     return export_run(Path(run), None if out is None else Path(out), overwrite, where, runtime, **options)
 
 

@@ -2,8 +2,12 @@
 
 from datasets.errors import nearest
 
-__all__ = ["UserError", "nearest"]
+__all__ = ["Diverged", "UserError", "nearest"]
 
 
 class UserError(Exception):
     """The message is the line that the command line prints."""
+
+
+class Diverged(UserError):
+    """No client of a round had a finite update."""

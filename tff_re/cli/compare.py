@@ -11,7 +11,7 @@ from tff_re.cli import options
 from tff_re.cli.configuration import show_suite
 from tff_re.cli.display import RoundProgress, console, say, say_written
 from tff_re.errors import UserError
-from tff_re.recipes.reading import SEEDS
+from tff_re.recipes.reading import SEEDS, apply_override
 
 
 def _seeds(context, parameter, text):
@@ -28,23 +28,54 @@ def _seeds(context, parameter, text):
     return seeds
 
 
+def _tuning_seeds(context, parameter, text):
+    try:
+        return _seeds(context, parameter, text)
+    except UserError as error:
+        raise UserError(str(error).replace("--seeds", "--tuning-seeds", 1)) from None
+
+
+def _sweep(context, parameter, given):
+    """{key: values} of KEY=[VALUE,…]; None without any."""
+    found: dict = {}
+    for text in given:
+        table: dict = {}
+        key = text.partition("=")[0].strip()
+        apply_override(table, f"value={text.partition('=')[2]}")
+        if not key or not isinstance(table["value"], list):
+            raise UserError(f"--sweep {text}: must be KEY=[VALUE,VALUE], e.g. 'algorithm.learning_rate=[1e-4,1e-3]'")
+        found[key] = table["value"]
+    return found or None
+
+
 @click.command(epilog=options.example("python -m tff_re.run compare --suite flcmc-synthetic --out runs/table8"))
 @click.argument("recipes", nargs=-1)
 @click.option("--suite", help="A shipped suite, or a TOML file of a suite.")
 @click.option("--seeds", callback=_seeds, help="Comma-separated seeds, e.g. 0,1,2; override the suite's.")
+@click.option(
+    "--sweep",
+    multiple=True,
+    callback=_sweep,
+    metavar="KEY=[VALUE,…]",
+    help="Try all combinations of these values for each on the tuning seeds, and take the best on dev.",
+)
+@click.option("--tuning-seeds", callback=_tuning_seeds, help="Comma-separated seeds of --sweep, none of the others.")
 @options.overrides
 @options.data
 @options.trust
 @options.out
 @options.resume
 @options.runtime
-def compare(recipes, suite, seeds, overrides, out, **where):
+def compare(recipes, suite, seeds, sweep, tuning_seeds, overrides, out, **where):
     """Compare recipes, or the algorithms of a suite, on the same partitions and seeds."""
     from tff_re import api
 
     if bool(recipes) == bool(suite):
         raise UserError("give recipes to compare, or --suite NAME (one of them)")
-    found = api.load_suite(suite or recipes, overrides, seeds)
+    if (sweep is None) != (tuning_seeds is None):
+        raise UserError("--sweep and --tuning-seeds belong together; give both, or none")
+    sweep = sweep and {"seeds": list(tuning_seeds), **sweep}
+    found = api.load_suite(suite or recipes, overrides, seeds, sweep)
     run_and_show(found, out or Path("runs") / (Path(suite).stem if suite else "comparison"), **where)
 
 
@@ -65,7 +96,7 @@ def run_and_show(suite, out: Path, **where) -> None:
 @contextlib.contextmanager
 def _progress(suite):
     """`on_start` and `on_round` of a comparison: shows its configuration once and a progress for every run."""
-    total = len(suite.entries) * len(suite.seeds)
+    total = len(suite.entries) * len(suite.seeds) + (0 if suite.tuning is None else suite.tuning.runs)
     stack, shown = contextlib.ExitStack(), []
 
     def on_start(entry: str, seed: int, rounds: int) -> None:

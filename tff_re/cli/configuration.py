@@ -45,6 +45,12 @@ def show_run(experiment) -> None:
 def show_suite(suite) -> None:
     """The entries and seeds of a comparison: configuration that all entries share once, the rest by entry."""
     tree = _tree(f"{suite.title}: {len(suite.entries)} entries, {len(suite.entries) * len(suite.seeds)} runs")
+    if suite.tuning is not None:
+        sweep, tried = suite.tuning, len(next(iter(suite.tuning.settings.values())))
+        seeds = ", ".join(map(str, sweep.seeds))
+        tree.add(
+            Text(f"sweep: {tried} settings of each on seeds {seeds}, chosen by {sweep.choose_by}: {sweep.runs} runs")
+        )
     tree.add(Text(f"seeds: {', '.join(map(str, suite.seeds))}"))
     by_entry = {entry.name: _sections(entry.recipe_for(suite.seeds[0])) for entry in suite.entries}
     for section in SECTIONS:

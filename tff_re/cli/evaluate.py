@@ -22,12 +22,13 @@ from tff_re.errors import UserError
 @options.path_option("--file", help="Score an export on this file (also: --data FILE).")
 @click.option("--dataset", help="The data set whose format the file has [default: the run's].")
 @click.option("--label", help="The data set's label choice [default: the run's].")
+@options.last
 @options.path_option("--data", help=options.DATA_HELP)
 @options.trust
 @options.runtime
-def evaluate(run, split, file, dataset, label, data, trust, runtime):
+def evaluate(run, split, file, dataset, label, last, data, trust, runtime):
     """Evaluate the newest checkpoint of RUN (a folder that `train` wrote) on every client or on what its server holds,
-    or EXPORT on a file."""
+    or EXPORT on a file. Where a round was chosen on dev, that round's weights are evaluated."""
     from tff_re import api
 
     if (run / "export.json").is_file():
@@ -36,29 +37,31 @@ def evaluate(run, split, file, dataset, label, data, trust, runtime):
             raise UserError(f"{run}: is an export; give the file to score it on by --file")
         if split is not None:
             raise UserError(f"{run}: is an export, which has no splits; leave --split out")
+        if last:
+            raise UserError(f"{run}: is an export, which holds one round; leave --last out")
         _show_score(api.score(run, file, dataset=dataset, label=label, trust=trust), file)
         return
     for option, value in (("file", file), ("dataset", dataset), ("label", label)):
         if value is not None:
             raise UserError(f"{run}: --{option} is for exports, and this holds no export.json; leave it out")
     options.require_data_folder(data)
-    _evaluate_run(run, split or "test", api.data_paths(data, trust=trust), runtime)
+    _evaluate_run(run, split or "test", api.data_paths(data, trust=trust), runtime, last)
 
 
-def _evaluate_run(run: Path, split: str, data_paths, runtime: str) -> None:
+def _evaluate_run(run: Path, split: str, data_paths, runtime: str, last: bool) -> None:
     """On all clients, or on what the server holds."""
     from tff_re.report.plots import confusion_png
     from tff_re.runs.evaluation import Evaluator, ServerEvaluator
     from tff_re.runs.finished import open_run
 
-    with open_run(run, data_paths, runtime) as (opened, _):
+    with open_run(run, data_paths, runtime, last=last, own_models=True) as (opened, _):
         held_out = opened.experiment.prepared.held_out
         if held_out is not None and split in held_out.splits:
             found = ServerEvaluator(opened.experiment)(opened.weights).metrics
             own = {name.removeprefix(f"{split}/"): value for name, value in found.items() if name.startswith(split)}
             console.print(metrics_table(f"{split} examples at the server after round {opened.round}", own))
             return
-        if split == "dev":
+        if split == "dev" and opened.experiment.recipe.choice is None:
             raise UserError(f"{run}: its task has no dev examples; choose another --split")
         evaluator = Evaluator(opened.experiment, split)
         if evaluator.empty:

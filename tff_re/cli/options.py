@@ -52,6 +52,7 @@ DATA_HELP = "Folder of the data sets [default: $TFF_RE_DATA]."
 data = path_option("--data", callback=lambda *given: require_data_folder(given[-1]), help=DATA_HELP)
 out = path_option("--out", help="Folder to write.")
 overrides = click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the recipe.")
+last = click.option("--last", is_flag=True, help="The last round's weights, also where a round was chosen on dev.")
 partition = path_option("--partition", callback=_require_partition, help="Read the partition from this file.")
 resume = click.option("--resume", is_flag=True, help="Continue the run that is in the folder.")
 runtime = click.option(

@@ -33,13 +33,20 @@ def train(recipe, overrides, out, seed, **where):
     with RoundProgress(console, recipe.name, recipe.training.rounds) as shown:
         result = api.train(recipe, out, on_start=show_run, on_round=shown, **where)
     if result.test is not None:
-        title = f"{named}: test examples of all clients"
+        title = f"{named}: test examples of all clients{_chosen(result)}"
         console.print(metrics_table(title, result.test.metrics, result.test.trivial))
+    if result.on_all:
+        console.print(metrics_table(f"{named}: each client's own model on the test examples of all", result.on_all))
+    if result.personalised is not None:
+        title = f"{named}: after fine-tuning at each client, by client in clients.csv"
+        console.print(metrics_table(title, result.personalised.metrics))
+        if result.personalised.worst is not None:
+            say(f"gains least: {result.personalised.worst}")
     if result.server_evaluation is not None:
-        title = f"{named}: examples at the server"
-        if result.chosen is not None:
-            title += f", round {result.chosen[0]}, chosen by {result.chosen[1]}"
+        title = f"{named}: examples at the server{_chosen(result)}"
         console.print(metrics_table(title, result.server_evaluation.metrics))
+    if result.chosen_on is not None:
+        say(f"chosen: {result.chosen_on}")
     for note in recipe.notes:
         console.print(note)
     if result.privacy is not None:
@@ -49,5 +56,13 @@ def train(recipe, overrides, out, seed, **where):
             say(f"  not covered: {line}")
     if result.stopped is not None:
         say(result.stopped)
-    files = "metrics.csv, plots, model.keras, TensorBoard"
-    say(f"written: {out} ({files}; export it with: export {out}; a page to read and hand on: report {out})")
+    page = f"a page to read and hand on: report {out}"
+    if (out / "model.keras").exists():
+        files = "metrics.csv, plots, model.keras, TensorBoard"
+        say(f"written: {out} ({files}; export it with: export {out}; {page})")
+    else:
+        say(f"written: {out} (metrics.csv, plots, TensorBoard; {page})")
+
+
+def _chosen(result) -> str:
+    return "" if result.chosen is None else f", round {result.chosen[0]}, chosen by {result.chosen[1]}"

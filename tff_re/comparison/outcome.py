@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import itertools
 import json
 import math
@@ -17,12 +18,13 @@ import numpy as np
 from datasets.partition import LabelCounts
 from tff_re.comparison.costs import steps_by_round
 from tff_re.comparison.suite import Suite, require_metrics_of, slug
-from tff_re.errors import UserError
+from tff_re.comparison.sweep import Setting, Tuned, as_overrides, shown, tune
+from tff_re.errors import Diverged, UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.report.precision_recall import Points, read_precision_recall
 from tff_re.runs.evaluation import metric_names
 from tff_re.runs.experiment import ExperimentBuilder
-from tff_re.runs.folder import RunFolder, make_private_folder, permissions
+from tff_re.runs.folder import RunFolder, make_private_folder, permissions, write_text
 from tff_re.runs.record import is_as_it_was
 from tff_re.runs.results import best_values, read_history, recorded_similarities
 from tff_re.runs.run import train_run
@@ -44,6 +46,10 @@ class Outcome:
       precision_recall: the curve of the chosen round, for a task that ranks.
       references: row -> metric -> value that the data give without training (`references` of summary.json).
       privacy: what the run guarantees (`privacy` of summary.json); empty without [privacy].
+      chosen: the chosen round, `by` which metric, and its metrics (`chosen` of summary.json); empty where none was.
+      stopped: why the run ended before its last round; None: it did not.
+      tuned: the setting that a sweep chose for it, and of how many; None: there was no sweep.
+      of_run: metrics that the run has once, not by round: `personal/accuracy`, … after fine-tuning at the clients.
     """
 
     history: list[dict[str, float]]
@@ -56,6 +62,15 @@ class Outcome:
     precision_recall: Points | None = None
     references: dict[str, dict[str, float]] = field(default_factory=dict)
     privacy: dict[str, Any] = field(default_factory=dict)
+    chosen: dict[str, Any] = field(default_factory=dict)
+    stopped: str | None = None
+    tuned: Tuned | None = None
+    of_run: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def tried(self) -> int:
+        """How many settings of its entry were tried on dev before this run; 1 without a sweep."""
+        return 1 if self.tuned is None else self.tuned.tried
 
     @property
     def steps(self) -> float | None:
@@ -69,9 +84,12 @@ class Outcome:
         return best_values(self.history)
 
     def at_best(self, criterion: str) -> dict[str, float]:
-        """The row of the first evaluated round in which a metric is highest; empty if no round has a finite one."""
+        """The row of the first evaluated round in which a metric is best (a loss: lowest); empty if no round has a
+        finite one. Where the run chose by it, with what the chosen weights have on test."""
         rows = [row for row in self.history if math.isfinite(row.get(criterion, math.nan))]
-        return max(rows, key=lambda row: row[criterion], default={})
+        best = (min if criterion.endswith("loss") else max)(rows, key=lambda row: row[criterion], default={})
+        own = self.chosen if self.chosen.get("by") == criterion else {}
+        return best | {name: value for name, value in own.items() if name.startswith("test/")}
 
     def rounds_to(self, metric: str, target: float) -> int | None:
         """The first evaluated round in which a metric is at least the target (a loss: at most); None: in none."""
@@ -106,30 +124,63 @@ def compare(
 
     if not resume and alike:
         check(builder.build(suite.entries[0].recipe_for(suite.seeds[0])))
+    if not resume and suite.tuning is not None:
+        first = builder.build(suite.entries[0].recipe_for(suite.tuning.seeds[0]))
+        require_metrics_of(dataclasses.replace(suite, choose_by=suite.tuning.choose_by), metric_names(first), "sweep")
     make_private_folder(out)
     make_private_folder(runs)
     outcomes: dict[str, dict[int, Outcome]] = {entry.name: {} for entry in suite.entries}
     with permissions(), open_runtime(runtime_name, log_path=runs / "worker.log") as runtime:
-        for seed, entry in itertools.product(suite.seeds, suite.entries):
-            recipe = entry.recipe_for(seed)
-            folder = RunFolder(run_folder(out, entry.name, seed))
-            on_start(entry.name, seed, recipe.training.rounds)
+
+        def run(title: str, recipe: Recipe, folder: RunFolder, on_built) -> Outcome:
+            on_start(title, recipe.seed, recipe.training.rounds)
             outcome = _finished(recipe, folder, builder) if resume else None
             if outcome is None:
                 again = {"resume": resume and folder.recipe.exists(), "details": False}
-                ways = {"builder": builder, "runtime": runtime, "on_start": check, "on_round": on_round}
+                ways = {"builder": builder, "runtime": runtime, "on_start": on_built, "on_round": on_round}
                 train_run(recipe, folder.path, **ways, **again)
-                outcome = _outcome(recipe, folder, read_history(folder), builder)
-            elif alike:
+                return _outcome(recipe, folder, read_history(folder), builder)
+            if alike and on_built is check:
                 names = {name for row in outcome.history for name in row}
-                require_metrics_of(suite, names, f"{recipe.name}, seed {seed}")
-            outcomes[entry.name][seed] = outcome
+                require_metrics_of(suite, names, f"{recipe.name}, seed {recipe.seed}")
+            return outcome
+
+        tuned: dict[str, Tuned] = {}
+        if suite.tuning is not None:
+            entries = {entry.name: entry for entry in suite.entries}
+
+            def attempt(name: str, number: int, setting: Setting, seed: int) -> Outcome | None:
+                recipe = entries[name].recipe_for(seed, as_overrides(setting))
+                folder = RunFolder(out / "sweep" / f"{slug(name)}-{number}-seed{seed}")
+                return _unless_diverged(
+                    recipe, folder, lambda: run(f"{name}, {shown(setting)}", recipe, folder, lambda _: None)
+                )
+
+            make_private_folder(out / "sweep")
+            tuned = tune(suite.tuning, attempt, out)
+        for seed, entry in itertools.product(suite.seeds, suite.entries):
+            own = tuned.get(entry.name)
+            recipe = entry.recipe_for(seed, () if own is None else as_overrides(own.setting))
+            outcome = run(entry.name, recipe, RunFolder(run_folder(out, entry.name, seed)), check)
+            outcomes[entry.name][seed] = dataclasses.replace(outcome, tuned=own)
     return outcomes
 
 
 def run_folder(out: Path, entry: str, seed: int) -> Path:
     """Where a comparison keeps a run."""
     return out / "runs" / f"{slug(entry)}-seed{seed}"
+
+
+def _unless_diverged(recipe: Recipe, folder: RunFolder, run: Callable[[], Outcome]) -> Outcome | None:
+    """run(), or None where it diverges; then a file in its folder says so, and it is not run again."""
+    mark = folder.path / "diverged.txt"
+    if mark.exists() and folder.recipe.exists() and folder.recipe.read_bytes() == recipe.to_toml().encode("utf-8"):
+        return None
+    try:
+        return run()
+    except Diverged as error:
+        write_text(mark, f"{error}\n")
+        return None
 
 
 def _outcome(recipe: Recipe, folder: RunFolder, history: list[dict[str, float]], builder: ExperimentBuilder) -> Outcome:
@@ -141,14 +192,17 @@ def _outcome(recipe: Recipe, folder: RunFolder, history: list[dict[str, float]],
             row: {name: float(value) for name, value in values.items()}
             for row, values in summary.get("references", {}).items()
         }
-        privacy = dict(summary.get("privacy", {}))
+        told = {name: dict(summary.get(name, {})) for name in ("privacy", "chosen")}
+        told["stopped"] = summary.get("stopped")
+        personalised = summary.get("personalised", {}).items()
+        told["of_run"] = {name: float(value) for name, value in personalised if name.startswith("personal")}
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(f"{folder.summary}: is damaged; remove it, then continue with --resume") from None
     more = {"class_f1": _class_f1(folder), "precision_recall": read_precision_recall(folder.precision_recall)}
     if folder.client_states.exists():
         prepared = builder.prepare(recipe)
         more |= {"counts": prepared.counts, "similarities": recorded_similarities(prepared, folder)}
-    return Outcome(history, _median_seconds(folder), down, up, references=references, privacy=privacy, **more)
+    return Outcome(history, _median_seconds(folder), down, up, references=references, **told, **more)
 
 
 def _finished(recipe: Recipe, folder: RunFolder, builder: ExperimentBuilder) -> Outcome | None:
@@ -165,7 +219,7 @@ def _finished(recipe: Recipe, folder: RunFolder, builder: ExperimentBuilder) -> 
     if not history:
         return None
     outcome = _outcome(recipe, folder, history, builder)
-    if history[-1]["round"] < recipe.training.rounds and outcome.privacy.get("stopped") is None:
+    if history[-1]["round"] < recipe.training.rounds and (outcome.stopped or outcome.privacy.get("stopped")) is None:
         return None
     if outcome.precision_recall is None and math.isfinite(history[-1].get("test/auc", math.nan)):
         return None  # the file was damaged and removed: the run's last step writes it again

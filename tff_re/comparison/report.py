@@ -160,11 +160,14 @@ def _for_pages(suite, group, entries, rows, baseline, claims, drawn, outcomes) -
 def _row(suite: Suite, entry: Entry, outcomes: dict[int, Outcome]) -> ComparisonRow:
     metrics = {}
     for name in suite.metrics:
-        values = {seed: [row[name] for row in outcome.history if name in row] for seed, outcome in outcomes.items()}
+        values = {
+            seed: [row[name] for row in (*outcome.history, outcome.of_run) if name in row]
+            for seed, outcome in outcomes.items()
+        }
         if all(values.values()):
             chosen = None
             if suite.choose_by is not None:
-                chosen = {s: o.at_best(suite.choose_by).get(name, math.nan) for s, o in outcomes.items()}
+                chosen = {s: (o.of_run | o.at_best(suite.choose_by)).get(name, math.nan) for s, o in outcomes.items()}
             published = entry.published.get(name)
             metrics[name] = MetricSummary.from_rounds(values, chosen, published=published, **_kind(name))
     some, steps = next(iter(outcomes.values())), [outcome.steps for outcome in outcomes.values()]
@@ -182,7 +185,7 @@ def _row(suite: Suite, entry: Entry, outcomes: dict[int, Outcome]) -> Comparison
         steps=statistics.fmean(steps) if suite.steps and None not in steps else None,
         control=entry.control,
         notes=entry.recipe_for(suite.seeds[0]).notes,
-        tried=entry.tried,
+        tried="; ".join(text for text in (entry.tried, f"{some.tried} on dev" if some.tuned else "") if text),
         privacy=_guarantee([outcome.privacy for outcome in outcomes.values()]),
     )
 

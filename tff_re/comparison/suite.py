@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from tff_re.comparison.sweep import Sweep, as_overrides, read_sweep
 from tff_re.errors import UserError, nearest
 from tff_re.recipes import reading
 from tff_re.recipes.metric_names import SPLITS, require_known
+from tff_re.recipes.options import DEFAULT_METRIC
 from tff_re.recipes.reading import SEEDS, Recipe, file_name_problem, load, read_toml, suites
 from tff_re.settings import structure
 
@@ -25,6 +29,7 @@ class EntryOptions:
     set: further keys, as --set takes them; after the suite's.
     unread: keys that the entry does not take where --set gives them, such as the tokenizer of a model of words.
     control: not a published method but a control of one.
+    sweep: its own keys and values, or `settings`, in place of the suite's [sweep].
     published: metric -> what the paper reports.
     tried: the settings of the method that were tried before its own was taken, and on what, for the table to say; what
       one method had tried and another had not is no difference of the methods.
@@ -38,6 +43,7 @@ class EntryOptions:
     set: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
     control: bool = False
+    sweep: dict | None = None
     published: dict[str, float] = field(default_factory=dict)
     tried: str = ""
     line: str = ""
@@ -82,7 +88,9 @@ class SuiteOptions:
     set: keys of all entries, as --set takes them.
     seeds: the table is over these.
     metrics: columns, best value over the rounds; the first is that of the curves and differences.
-    choose_by: a metric of the dev split; in place of the best value stands that of the round which is best by it.
+    choose_by: a metric of the dev split; in place of the best value stands that of the round which is best by it. Where
+      it is left out and all entries choose by one metric on their clients' dev examples ([choice]), it is that.
+    sweep: settings that are tried for every entry before, on seeds of their own; see `sweep.read_sweep`.
     entry: the rows.
     claim: published gains to judge.
     gain: differences to split into the step size's part and the rest.
@@ -100,6 +108,7 @@ class SuiteOptions:
     seeds: tuple[int, ...] = (0, 1, 2)
     metrics: tuple[str, ...] = ("test/accuracy", "train/loss")
     choose_by: str | None = None
+    sweep: dict = field(default_factory=dict)
     entry: tuple[EntryOptions, ...] = ()
     claim: tuple[ClaimOptions, ...] = ()
     gain: tuple[GainOptions, ...] = ()
@@ -112,10 +121,11 @@ class SuiteOptions:
 
 @dataclass(frozen=True)
 class Entry:
-    """A row: its name, its recipe for a seed, and what `EntryOptions` says of it."""
+    """A row: its name, its recipe for a seed (and further keys, as --set takes them), and what `EntryOptions` says of
+    it."""
 
     name: str
-    recipe_for: Callable[[int], Recipe]
+    recipe_for: Callable[..., Recipe]
     group: str = ""
     control: bool = False
     published: dict[str, float] = field(default_factory=dict)
@@ -131,10 +141,11 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Suite(SuiteOptions):
-    """A comparison to run; `command` is the command line that repeats it."""
+    """A comparison to run; `command` is the command line that repeats it, `tuning` what is tried before."""
 
     command: str
     entries: tuple[Entry, ...]
+    tuning: Sweep | None = None
 
     def groups(self) -> dict[str, list[Entry]]:
         """Table -> its entries, in the suite's order."""
@@ -149,8 +160,13 @@ class Suite(SuiteOptions):
         return all((r.task, r.evaluation) == (recipes[0].task, recipes[0].evaluation) for r in recipes)
 
 
-def load_suite(name_or_path: str, overrides: tuple[str, ...] = (), seeds: tuple[int, ...] | None = None) -> Suite:
-    """A suite that comes with the project, or a TOML file of one.
+def load_suite(
+    name_or_path: str,
+    overrides: tuple[str, ...] = (),
+    seeds: tuple[int, ...] | None = None,
+    sweep: Mapping[str, Any] | None = None,
+) -> Suite:
+    """A suite that comes with the project, or a TOML file of one; `sweep` is in place of its own.
 
     Raises:
       UserError: unknown suite or key, or an entry that is not there.
@@ -183,8 +199,30 @@ def load_suite(name_or_path: str, overrides: tuple[str, ...] = (), seeds: tuple[
     entries = tuple(_suite_entry(options, entry, str(path), overrides) for entry in options.entry)
     for entry in entries:
         entry.recipe_for(options.seeds[0])  # a bad entry is refused before anything runs
-    command = _command(f"--suite {name_or_path}", overrides, seeds)
-    return Suite(**{**vars(options), "seeds": seeds or options.seeds}, command=command, entries=entries)
+    command = _command(f"--suite {name_or_path}", overrides, seeds, sweep)
+    own = {"seeds": seeds or options.seeds, "choose_by": options.choose_by or _chosen_by(entries, options.seeds[0])}
+    of_entries = {entry.name: None if sweep else entry.sweep for entry in options.entry}
+    tuning = read_sweep(sweep or options.sweep, of_entries, **own, overrides=overrides, source=str(path))
+    _try_settings(entries, tuning)
+    return Suite(**{**vars(options), **own}, command=command, entries=entries, tuning=tuning)
+
+
+def _try_settings(entries: tuple[Entry, ...], tuning: Sweep | None) -> None:
+    """Raises UserError for a setting that an entry's recipe cannot take, before anything runs."""
+    for entry in entries if tuning is not None else ():
+        for setting in tuning.settings[entry.name]:
+            entry.recipe_for(tuning.seeds[0], as_overrides(setting))
+
+
+def _chosen_by(entries: tuple[Entry, ...], seed: int) -> str | None:
+    """The metric by which all entries' [choice] choose on clients' dev examples; None where they differ or lack it."""
+    metrics = set()
+    for recipe in (entry.recipe_for(seed) for entry in entries):
+        at_server = recipe.task.name in ("bag_relations", "document_relations")  # which have metrics of their own
+        default = None if at_server else DEFAULT_METRIC
+        metrics.add(None if recipe.choice is None else recipe.choice.metric or default)
+    (metric,) = metrics if len(metrics) == 1 else (None,)
+    return metric and f"dev/{metric}"
 
 
 def _require_claims(options: SuiteOptions, source: str) -> None:
@@ -232,23 +270,33 @@ def require_metrics_of(suite: Suite, names: set[str], source: str) -> None:
                 raise UserError(f"{what}: the runs of {source} have no metric '{name}'; {nearest(name, names)}")
 
 
-def suite_of_recipes(names: tuple[str, ...], overrides: tuple[str, ...] = (), seeds: tuple[int, ...] | None = None):
-    """The suite of some recipes, which must share task, partition, model and training."""
+def suite_of_recipes(
+    names: tuple[str, ...],
+    overrides: tuple[str, ...] = (),
+    seeds: tuple[int, ...] | None = None,
+    sweep: Mapping[str, Any] | None = None,
+) -> Suite:
+    """The suite of some recipes, which must share task, partition, model, training and choice; `sweep` as in
+    `SuiteOptions`."""
     recipes = [load(name, overrides) for name in names]
     first = recipes[0]
     for recipe in recipes[1:]:
-        for section in ("task", "partition", "model", "training", "evaluation"):
+        for section in ("task", "partition", "model", "training", "evaluation", "choice"):
             if getattr(recipe, section) != getattr(first, section):
                 raise UserError(
                     f"{recipe.source}: its [{section}] is not that of {first.source}; a comparison needs the same"
                 )
     _require_folders_apart([recipe.name for recipe in recipes], "the recipes")
     entries = tuple(
-        Entry(r.name, lambda seed, n=n: load(n, overrides, seed), published=r.published)
+        Entry(r.name, lambda seed, more=(), n=n: load(n, (*more, *overrides), seed), published=r.published)
         for n, r in zip(names, recipes, strict=True)
     )
-    command = _command(" ".join(names), overrides, seeds)
-    return Suite(title="Comparison", command=command, seeds=seeds or (first.seed,), entries=entries)
+    command = _command(" ".join(names), overrides, seeds, sweep)
+    own = {"seeds": seeds or (first.seed,), "choose_by": _chosen_by(entries, first.seed)}
+    of_entries = dict.fromkeys(entry.name for entry in entries)
+    tuning = read_sweep(sweep or {}, of_entries, **own, overrides=overrides, source="--sweep")
+    _try_settings(entries, tuning)
+    return Suite(title="Comparison", command=command, entries=entries, tuning=tuning, **own)
 
 
 def _require_folders_apart(names: list[str], source: str) -> None:
@@ -265,8 +313,15 @@ def _require_folders_apart(names: list[str], source: str) -> None:
         taken[folder] = name
 
 
-def _command(what: str, overrides: tuple[str, ...], seeds: tuple[int, ...] | None) -> str:
+def _command(
+    what: str, overrides: tuple[str, ...], seeds: tuple[int, ...] | None, sweep: Mapping[str, Any] | None
+) -> str:
     parts = ["python -m tff_re.run compare", what, *(f"--set {shlex.quote(override)}" for override in overrides)]
+    for key, values in (sweep or {}).items():
+        if key == "seeds":
+            parts.append(f"--tuning-seeds {','.join(map(str, values))}")
+        else:
+            parts.append(f"--sweep {shlex.quote(f'{key}={json.dumps(values)}')}")
     return " ".join(parts + ([f"--seeds {','.join(map(str, seeds))}"] if seeds else []))
 
 
@@ -277,13 +332,13 @@ def _suite_entry(options: SuiteOptions, entry: EntryOptions, source: str, overri
     path = reading.locate(base)
     given = tuple(override for override in overrides if override.partition("=")[0].strip() not in entry.unread)
 
-    def recipe_for(seed: int) -> Recipe:
+    def recipe_for(seed: int, more: tuple[str, ...] = ()) -> Recipe:
         table = read_toml(path)
         table["name"] = slug(entry.name)
         table.pop("published", None)
         if entry.algorithm is not None:
             table["algorithm"] = dict(entry.algorithm)
-        for override in (*options.set, *entry.set):
+        for override in (*options.set, *entry.set, *more):
             reading.apply_override(table, override)
         return reading.resolve(table, f"{source}, entry '{entry.name}'", given, seed)
 

@@ -16,10 +16,13 @@ from tff_re.runs.folder import RunFolder, permissions
 from tff_re.tasks.data_paths import DataPaths
 
 
-def export_adapter(path: Path, out: Path | None, overwrite: bool, data_paths: DataPaths, runtime_name: str) -> Path:
+def export_adapter(
+    path: Path, out: Path | None, overwrite: bool, data_paths: DataPaths, runtime_name: str, *, last: bool = False
+) -> Path:
     """Writes the adapter of a run's newest checkpoint as safetensors; the folder, `adapter` in the run's by default.
 
-    A recipe starts from it with `model.adapter.path`.
+    Where a round was chosen on dev, it is that round's, unless `last`. A recipe starts from it with
+    `model.adapter.path`.
 
     Raises:
       UserError: the run has no adapter, or the folder is taken or cannot be written.
@@ -27,7 +30,7 @@ def export_adapter(path: Path, out: Path | None, overwrite: bool, data_paths: Da
     if out is None and not may_be_written(path):
         raise UserError(f"{path}: may not be written; give --out a folder elsewhere")
     folder = out or RunFolder(path).path / "adapter"
-    with open_run(path, data_paths, runtime_name, only_read=True) as (run, _):
+    with open_run(path, data_paths, runtime_name, only_read=True, last=last) as (run, _):
         experiment = run.experiment
         choice, prepared = experiment.recipe.model, experiment.prepared
         adapter = getattr(choice.options, "adapter", None)

@@ -46,8 +46,11 @@ def export_run(
     formats: str = "both",
     quantise: str | None = None,
     tflite: bool = False,
+    last: bool = False,
 ) -> Path:
     """Exports the newest checkpoint of a run; returns the folder, `export` in the run's own by default.
+
+    Where a round was chosen on dev, that round's weights are exported, unless `last`.
 
     A run's folder that may not be written is read through a copy; `out` has to lie elsewhere then. What is exported
     computes in float32, and is checked on the run's test examples; `formats`, `quantise` and `tflite` are
@@ -55,13 +58,14 @@ def export_run(
     """
     if out is None and not may_be_written(path):
         raise UserError(f"{path}: may not be written; give --out a folder elsewhere")
-    with open_run(path, data_paths, runtime_name, only_read=True) as (run, _):
+    with open_run(path, data_paths, runtime_name, only_read=True, last=last) as (run, _):
         recipe, prepared = run.experiment.recipe, run.experiment.prepared
         exported, options = run.experiment, in_float32(recipe.model.options)
         if options is not recipe.model.options:
             own = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, options=options))
             exported = run.builder.build(own, trains=False)
         details = _details(run.experiment, read_history(run.folder), run.round, run.weights, exported)
+        details["chosen"] = "the last round" if run.choice is None else run.choice.statement
         with permissions(run.folder.usual_mask):  # an export is made to be given away
             return export_model(
                 out or RunFolder(path).export,
@@ -187,6 +191,7 @@ def _data(experiment: Experiment, kind: Kind, dataset: str | None) -> dict[str, 
         **known,
         "clients": f"{len(examples.clients)}, by the partitioner {recipe.partition.name}",
         "training examples": examples.size("train"),
+        "dev examples at the clients": examples.size("dev") or None,
         "test examples": examples.size("test"),
         "tested on": test,
     }

@@ -22,8 +22,16 @@ _OF_ALGORITHMS = (
 )
 _PREFIXES = ("finalizer/", "distributor/")
 
+OF_GAIN = ("gain", "gain_worst", "not_worse")
+"""Of fine-tuning at the clients, beside what it reaches."""
+
 _OF_SPLITS = (*_OF_CLASSES, *_OF_PAIRS, *_OF_RANKINGS, *_OVER_CLIENTS)
-ALL = (*(split + name for split in SPLITS for name in _OF_SPLITS), *_OF_ALGORITHMS)
+_OF_SITES = (*_OF_CLASSES, *_OF_PAIRS, *_OVER_CLIENTS, *OF_GAIN)
+ALL = (
+    *(split + name for split in SPLITS for name in _OF_SPLITS),
+    *(of + name for of in ("all/", "personal/", "personal_dev/") for name in _OF_SITES),
+    *_OF_ALGORITHMS,
+)
 
 
 def require_known(names: Iterable[str], source: str) -> None:

@@ -15,6 +15,7 @@ import attrs
 from attrs.validators import and_, ge, gt, le, optional
 
 from tff_re.errors import UserError, nearest
+from tff_re.recipes import options as own_tables
 from tff_re.recipes.metric_names import require_known
 from tff_re.settings import SHARE, Choice, structure, to_table
 
@@ -160,12 +161,15 @@ class Recipe:
     aggregation: Any | None = None
     failures: FailureOptions | None = None
     server_optimizer: Any | None = None
+    choice: own_tables.ChoiceOptions | None = None
+    baseline: own_tables.BaselineOptions | None = None
+    personalise: own_tables.PersonaliseOptions | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What every output of a run says of the optional tables."""
         own = () if self.aggregation is None else self.aggregation.notes()
-        return (*own, *self.notes_of_failures)
+        return (*own, *self.notes_of_failures, *own_tables.notes(self.baseline, self.personalise))
 
     @property
     def notes_of_failures(self) -> tuple[str, ...]:
@@ -441,6 +445,9 @@ OPTIONAL_TABLES = {
     "aggregation": _aggregation,
     "server_optimizer": _server_optimizer,
     "failures": lambda: FailureOptions,
+    "choice": lambda: own_tables.ChoiceOptions,
+    "baseline": lambda: own_tables.BaselineOptions,
+    "personalise": lambda: own_tables.PersonaliseOptions,
 }
 """Table of a recipe -> its class of options, of the tables that may be left out."""
 

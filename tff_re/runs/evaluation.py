@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from computations.local_model import LABEL
+from tff_re.recipes.metric_names import OF_GAIN
 from tff_re.runs.experiment import Experiment
 from tff_re.tasks.held_out import DEV
 
@@ -24,16 +25,21 @@ class Evaluation:
       confusion: [C, C], summed over clients; None for pairs.
       clients: client id -> (examples, accuracy or F1, loss).
       trivial: metrics of models that give all examples one class, see `trivial_metrics`; empty for pairs.
+      columns: further columns of clients.csv: name -> client id -> value; a client may lack one.
+      by_client: client id -> the metrics of its own examples.
     """
 
     metrics: dict[str, float]
     confusion: np.ndarray | None
     clients: dict[str, tuple[int, float, float]]
     trivial: dict[str, dict[str, float]] = field(default_factory=dict)
+    columns: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    by_client: Mapping[str, Mapping[str, float]] = field(default_factory=dict, repr=False)
 
 
 class Evaluator:
-    """Evaluates the weights of a round on one split, `test` or `train`; keeps the arranged examples between rounds."""
+    """Evaluates weights on the clients' examples of one split, `test`, `dev` or `train`; keeps the arranged examples
+    between rounds."""
 
     def __init__(self, experiment: Experiment, split: str):
         self._measures = experiment.prepared.measures
@@ -46,19 +52,27 @@ class Evaluator:
         return not self._ids
 
     def __call__(self, weights) -> Evaluation:
-        """Of ModelWeights, in the current execution context."""
-        per_client = self._computation(weights, self._examples)
+        """Of ModelWeights, or of client id -> ModelWeights where every client has a model of its own; in the current
+        execution context."""
+        if isinstance(weights, Mapping):
+            pairs = zip(self._ids, self._examples, strict=True)
+            return self.of([self._computation(weights[client], [examples])[0] for client, examples in pairs])
+        return self.of(self._computation(weights, self._examples))
+
+    def of(self, per_client: Sequence[Mapping[str, np.ndarray]]) -> Evaluation:
+        """The evaluation of what each client with examples counted, see `build_evaluation`."""
         total = {name: np.sum([np.asarray(c[name]) for c in per_client], axis=0) for name in per_client[0]}
         metrics, quality = self._measures.metrics(total), self._measures.quality
-        clients = {}
+        clients, by_client = {}, {}
         for client_id, statistics in zip(self._ids, per_client, strict=True):
-            own = self._measures.metrics(statistics)
+            own = by_client[client_id] = self._measures.metrics(statistics)
             clients[client_id] = (int(statistics["examples"]), own[quality], own["loss"])
         values = np.array([value for _, value, _ in clients.values()])
         metrics[f"{quality}_worst"] = float(values.min())
         metrics[f"{quality}_median"] = float(np.median(values))
         metrics[f"{quality}_best"] = float(values.max())
-        return Evaluation(metrics, self._measures.confusion(total), clients, self._measures.trivial(total))
+        trivial = self._measures.trivial(total)
+        return Evaluation(metrics, self._measures.confusion(total), clients, trivial, by_client=by_client)
 
 
 @dataclass(frozen=True)
@@ -75,11 +89,6 @@ class ServerEvaluator:
     def __init__(self, experiment: Experiment):
         self._held_out, self._computation = experiment.prepared.held_out, experiment.scoring
         self._examples = {split: self._held_out.examples(experiment.model, split) for split in self._held_out.splits}
-
-    @property
-    def criterion(self) -> str | None:
-        """The metric that chooses the round; None without a dev split."""
-        return f"{DEV}/{self._held_out.criterion}" if DEV in self._held_out.splits else None
 
     def __call__(self, weights) -> ServerEvaluation:
         """Of ModelWeights, in the current execution context."""
@@ -118,8 +127,15 @@ def metric_names(experiment: Experiment) -> set[str]:
     over_clients = tuple(f"{prepared.measures.quality}_{which}" for which in ("worst", "median", "best"))
     if any(len(client.test[LABEL]) for client in prepared.examples.clients):
         names |= {f"test/{name}" for name in (*own, *over_clients)}
+        baseline, personalise = experiment.recipe.baseline, experiment.recipe.personalise
+        if baseline is not None and baseline.kind == "local":
+            names |= {f"all/{name}" for name in (*own, *over_clients)}
+        if personalise is not None and personalise.epochs:
+            names |= {f"personal/{name}" for name in (*own, *over_clients, *OF_GAIN)}
     if experiment.recipe.evaluation.train_split:
         names |= {f"train/{name}" for name in recorded_of_train((*own, *over_clients))}
+    if any(client.dev is not None for client in prepared.examples.clients):
+        names |= {f"{DEV}/{name}" for name in (*own, *over_clients)}
     if prepared.held_out is not None:
         names |= set(prepared.held_out.metric_names)
     return names
@@ -134,5 +150,5 @@ def recorded_of_train(names: Iterable[str]) -> list[str]:
 def arranged(experiment: Experiment, split: str) -> tuple[list[str], list[OrderedDict]]:
     """(ids, examples in the model's order) of the clients that have examples of a split."""
     own = {client.client_id: getattr(client, split) for client in experiment.prepared.examples.clients}
-    own = {client: experiment.model.arrange(examples) for client, examples in own.items() if len(examples[LABEL])}
+    own = {c: experiment.model.arrange(e) for c, e in own.items() if e is not None and len(e[LABEL])}
     return list(own), list(own.values())

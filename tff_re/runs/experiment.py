@@ -17,6 +17,7 @@ from scipy import stats
 
 from computations import algorithms
 from computations.algorithms.aggregation import with_aggregation
+from computations.algorithms.fine_tuning import build_fine_tuning
 from computations.algorithms.server_optimizer import with_server_optimizer
 from computations.client_work.selection import build_selection
 from computations.errors import CompositionError
@@ -28,8 +29,10 @@ from computations.traffic import Traffic, round_traffic
 from tff_re import tasks
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
+from tff_re.runs.choice import choice_of, with_dev
 from tff_re.runs.failures import require_fitting, require_possible
 from tff_re.runs.privacy import accounting_of, form_of, refusals, with_private_clients, with_private_examples
+from tff_re.runs.sites import fine_tuning_settings, pooled, require_baseline, require_sites, with_own_models
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.sizes import LARGEST_MESSAGE, require_room_for_model, require_room_in_message
@@ -61,6 +64,13 @@ class Experiment:
     scoring: tff.Computation | None = None
     selection: tff.Computation | None = None
     accounting: Accounting | None = None
+    _fine_tuning: Callable[[], tff.Computation] | None = None
+
+    @property
+    def fine_tuning(self) -> tff.Computation:
+        """The clients' fine-tuning after training, of a recipe with `personalise.epochs`; compiled when first asked
+        for."""
+        return self._fine_tuning()
 
     @property
     def evaluation(self) -> tff.Computation:
@@ -102,8 +112,11 @@ class ExperimentBuilder:
           DataError: the data are missing or malformed.
         """
         prepared = self.prepare(recipe)
+        require_baseline(recipe)
         trainable = sum(len(client.train["y"]) > 0 for client in prepared.examples.clients)
         sampled = _clients_per_round(recipe, trainable)
+        if recipe.baseline is not None:  # all clients, or the one, train in every round
+            sampled = trainable = 1 if recipe.baseline.kind == "pooled" else trainable
         require_possible(recipe, trainable, sampled)
         grouped = recipe.privacy is not None and recipe.privacy.unit == "group"
         behind = (recipe.task, recipe.partition, recipe.seed, recipe.model, grouped)
@@ -112,7 +125,16 @@ class ExperimentBuilder:
                 prepared = _of(recipe, prepared.with_groups)
             self._prepared[behind] = _of(recipe, prepared.precomputed, recipe.model, recipe.seed)
         prepared = self._prepared[behind]
+        split = (*behind, recipe.choice, recipe.baseline)
+        if split not in self._prepared:
+            if choice_of(recipe, prepared) is not None and prepared.held_out is None:
+                prepared = _of(recipe, with_dev, prepared, recipe.choice, recipe.seed)
+            if recipe.baseline is not None and recipe.baseline.kind == "pooled":
+                prepared = pooled(prepared)
+            self._prepared[split] = prepared
+        prepared = self._prepared[split]
         model = _of(recipe, prepared.local_model, recipe.model)
+        require_sites(recipe, prepared, model)
         of = f"{recipe.source}: model '{recipe.model.name}'"
         require_room_for_model(_of(recipe, _weight_bytes, recipe, model), of, trains=trains)
         form = _form(prepared)
@@ -122,32 +144,46 @@ class ExperimentBuilder:
         most = _most(recipe, trainable, sampled)
         sums = _sums(recipe, prepared, most)
         private = accounting and (form_of(recipe.privacy, accounting), sampled)
-        around = (private, recipe.aggregation, recipe.server_optimizer, *sums.values())
+        local_head = recipe.personalise is not None and recipe.personalise.local_head
+        around = (private, recipe.aggregation, recipe.server_optimizer, *sums.values(), recipe.baseline, local_head)
         key = (recipe.model, recipe.client_model, recipe.algorithm.name, options, around, form)
         if key not in self._computations:
             of_clients = () if recipe.client_model is None else (_client_model(recipe, prepared),)
             with refusals(recipe):
                 algorithm = _of(recipe, algorithms.find(recipe.algorithm.name).build, model, options, *of_clients)
+                algorithm = with_own_models(recipe, algorithm)
                 algorithm = with_private_clients(recipe, algorithm, accounting, sampled)
+            keeps = algorithm.client_work.client_state_type
             algorithm = _of(recipe, _with_aggregation, algorithm, recipe.aggregation, sums)
+            if algorithm.own_models is not None and algorithm.client_work.client_state_type is not keeps:
+                raise UserError(
+                    f"{recipe.source}: this [aggregation] keeps a state at the clients, and so does "
+                    "'personalise.local_head'; leave one of the two out"
+                )
             algorithm = _of(recipe, _with_server_optimizer, algorithm, recipe)
             evaluation = functools.cache(lambda: build_evaluation(model))
             evaluation = self._computations.setdefault((recipe.model, form), evaluation)
             scoring = None if prepared.held_out is None else prepared.held_out.scoring(algorithm)
             selection = None if prepared.truth is None else build_selection(model, prepared.num_triples)
-            traffic = functools.cache(lambda: round_traffic(algorithm.next))
+            alone = recipe.baseline is not None  # of what no client sends the metrics' bytes would be all
+            traffic = functools.cache(lambda: Traffic(0, 0) if alone else round_traffic(algorithm.next))
             self._computations[key] = (algorithm, evaluation, traffic, scoring, selection)
         algorithm, *of_model = self._computations[key]
         _require_room(recipe, algorithm, prepared, most)
         require_fitting(recipe, algorithm)
-        return Experiment(recipe, prepared, model, algorithm, sampled, *of_model, accounting)
+        tuning = None
+        if recipe.personalise is not None and recipe.personalise.epochs:
+            settings = fine_tuning_settings(recipe, model)
+            tuning = functools.cache(lambda: build_fine_tuning(model, **settings))
+            tuning = self._computations.setdefault((recipe.model, form, *settings.values()), tuning)
+        return Experiment(recipe, prepared, model, algorithm, sampled, *of_model, accounting, tuning)
 
     def _accounting(self, recipe: Recipe, prepared: Prepared, sampled: int) -> Accounting | None:
         """Of [privacy]; made once for the algorithms of a comparison, because calibration takes seconds."""
         if recipe.privacy is None:
             return None
         steps = recipe.privacy.unit != "client" and recipe.algorithm.options
-        key = (recipe.task, recipe.partition, recipe.seed, recipe.privacy, recipe.training, steps)
+        key = (recipe.task, recipe.partition, recipe.seed, recipe.privacy, recipe.training, recipe.choice, steps)
         if key not in self._prepared:
             self._prepared[key] = accounting_of(recipe, prepared, sampled)
         return self._prepared[key]

@@ -15,6 +15,7 @@ from pathlib import Path
 from datasets.errors import DataError
 from tff_re.errors import UserError
 from tff_re.recipes.reading import load
+from tff_re.runs.choice import Choice
 from tff_re.runs.experiment import Experiment, ExperimentBuilder
 from tff_re.runs.folder import READ_ONLY, RunFolder, writing
 from tff_re.runs.training import final_weights
@@ -24,18 +25,29 @@ from tff_re.tasks.data_paths import DataPaths
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run opened again: its experiment and what built it, and the newest checkpoint's weights and round."""
+    """A run opened again: its experiment and what built it; weights and round of the newest checkpoint, or the chosen
+    ones.
+
+    `choice`: by what that round was chosen; None: it is the last one.
+    """
 
     builder: ExperimentBuilder
     experiment: Experiment
     folder: RunFolder
     weights: object
     round: int
+    choice: Choice | None = None
 
 
 @contextlib.contextmanager
 def open_run(
-    path: Path, data_paths: DataPaths, runtime_name: str, *, only_read: bool = False
+    path: Path,
+    data_paths: DataPaths,
+    runtime_name: str,
+    *,
+    only_read: bool = False,
+    last: bool = False,
+    own_models: bool = False,
 ) -> Iterator[tuple[FinishedRun, Runtime]]:
     """Reads a run's folder, with a runtime open for as long as the caller works with it.
 
@@ -44,6 +56,8 @@ def open_run(
       data_paths: where its data are.
       runtime_name: of the runtime.
       only_read: the caller writes nothing into the folder, so that a read-only folder is enough.
+      last: the weights are those of the last round, also where a round was chosen on dev.
+      own_models: whether the caller can work with a run whose clients have a model each, see `Result.weights`.
 
     Raises:
       UserError: no run there, or none with a checkpoint; DataError: its data are missing.
@@ -59,8 +73,12 @@ def open_run(
         with folder.locked(), writing(folder.path), open_runtime(runtime_name, log_path=folder.log) as runtime:
             builder = ExperimentBuilder(data_paths)
             experiment = builder.build(recipe, trains=False)
-            weights, done = final_weights(experiment, folder)
-            yield FinishedRun(builder, experiment, folder, weights, done), runtime
+            if experiment.algorithm.own_models is not None and not own_models:
+                raise UserError(
+                    f"{path}: every client of this run has a model of its own, and there is none for all; take a run "
+                    "without baseline.kind = 'local' and personalise.local_head"
+                )
+            yield FinishedRun(builder, experiment, folder, *final_weights(experiment, folder, last=last)), runtime
 
 
 def may_be_written(path: Path) -> bool:

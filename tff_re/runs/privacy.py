@@ -245,6 +245,9 @@ def _not_covered(recipe: Recipe, prepared: Prepared) -> list[str]:
         )
         in ("words", "characters"),
         "the choice of the round on the dev split at the server": prepared.held_out is not None,
+        "the clients' dev metrics of every round (metrics.csv), and the choice of the round by them": (
+            recipe.choice is not None and prepared.held_out is None
+        ),
         "the number of a client's examples, and in which rounds it took part": not of_clients,
         "the choice of hyperparameters by looking at other runs on these data": True,
     }

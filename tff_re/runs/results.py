@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from tff_re.runs.checkpoints import read_answers, read_client_states
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.failures import by_client
 from tff_re.runs.folder import RunFolder, write_text
+from tff_re.runs.personalise import summary_of
 from tff_re.runs.record import rows_up_to, write_digests
 from tff_re.runs.training import Result
 from tff_re.tasks.base import Prepared
@@ -29,8 +31,8 @@ from tff_re.tasks.metrics import per_class
 
 
 def write_results(experiment: Experiment, folder: RunFolder, result: Result, history: list[dict[str, float]]) -> None:
-    """summary.json and labels.csv of a finished run; clients.csv, classes.csv and confusion.csv of its last evaluation,
-    or what the task writes of the examples at the server."""
+    """summary.json and labels.csv of a finished run; clients.csv, classes.csv and confusion.csv of its weights, the
+    last or the chosen ones, or what the task writes of the examples at the server."""
     summary = {
         "recipe": experiment.recipe.name,
         "algorithm": experiment.recipe.algorithm.name,
@@ -47,7 +49,17 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         summary["privacy"] = dict(result.privacy)
     if result.chosen is not None:
         number, criterion = result.chosen
-        summary["chosen"] = {"round": number, "by": criterion, **result.server_evaluation.metrics}
+        summary["chosen"] = {"round": number, "by": criterion, "on": result.chosen_on}
+        if result.server_evaluation is not None:
+            summary["chosen"] |= result.server_evaluation.metrics
+        if result.test is not None:
+            summary["chosen"] |= {f"test/{name}": value for name, value in result.test.metrics.items()}
+    if result.stopped is not None:
+        summary["stopped"] = result.stopped
+    if result.on_all:
+        summary["on_all"] = dict(result.on_all)
+    if result.personalised is not None:
+        summary["personalised"] = summary_of(experiment.recipe, result.personalised)
     write_text(folder.summary, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     counts = experiment.prepared.counts
     parts = zip(counts.clients, counts.train.tolist(), counts.test.tolist(), strict=True)
@@ -71,16 +83,16 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
 
 
 def _write_clients(folder: RunFolder, result: Result) -> None:
-    """clients.csv: each client's last evaluation, and what became of it when it was asked, where that is recorded."""
-    columns, asked = ["client"], by_client(read_answers(folder))
-    measured = {} if result.test is None else result.test.clients
-    if measured:
-        columns += ["examples", "accuracy", "loss"]
+    """clients.csv: each client's evaluation with the run's weights, before and after fine-tuning where it has any,
+    and what became of it when it was asked, where that is recorded."""
+    asked = by_client(read_answers(folder))
+    measured, more = ({}, {}) if result.test is None else (result.test.clients, result.test.columns)
+    columns = ["client", *(("examples", "accuracy", "loss", *more) if measured else ())]
     if asked:
         columns += ["asked", "counted", "lost"]
     rows = []
     for client in {**measured, **dict(sorted(asked.items()))}:
-        own = measured.get(client, ("",) * 3) if measured else ()
+        own = [*measured.get(client, ("",) * 3), *(column.get(client) for column in more.values())] if measured else []
         rows.append([client, *own, *(asked.get(client, (0, 0, "")) if asked else ())])
     if rows:
         write_text(folder.clients, csv_text([columns, *rows]))
@@ -110,6 +122,8 @@ def write_details(experiment: Experiment, folder: RunFolder, result: Result, his
         confusion_png(folder.plots / "confusion-test.png", result.test.confusion, labels)
     if similarities := recorded_similarities(experiment.prepared, folder):
         similarity_figure(folder.plots / "similarity.png", counts.train, counts.clients, labels, similarities)
+    if isinstance(result.weights, Mapping):  # every client's own: there is no model of the run
+        return
     temporary = folder.path / ".model.part.keras"
     try:
         save_keras(keras_model(experiment, result.weights), temporary)
@@ -120,11 +134,11 @@ def write_details(experiment: Experiment, folder: RunFolder, result: Result, his
 
 def _measured(history: list[dict[str, float]]) -> list[dict[str, float]]:
     """The metrics that a plot of a run shows: without the spread over clients."""
-    shown = ["round", "local/loss", "train/loss", "test/loss"]
+    shown = ["round", "local/loss", "train/loss", "dev/loss", "test/loss"]
     at_server = [f"{split}/{name}" for name in ("auc", "f1") for split in ("dev", "test")]
     # Where the server holds test examples, they are the run's result; the clients' accuracy counts "no relation".
     has_server = any(name in row for row in history for name in at_server)
-    shown += at_server if has_server else ["train/accuracy", "test/accuracy"]
+    shown += at_server if has_server else ["train/accuracy", "dev/accuracy", "test/accuracy"]
     return [{name: row[name] for name in shown if name in row} for row in history]
 
 

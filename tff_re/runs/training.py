@@ -8,7 +8,7 @@ import time
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,8 +16,9 @@ import tensorflow_federated as tff
 
 from computations.aggregators import has_noise, with_noise_seed
 from computations.federated_algorithm import FederatedAlgorithm
-from tff_re.errors import UserError
+from tff_re.errors import Diverged, UserError
 from tff_re.runs.checkpoints import Records
+from tff_re.runs.choice import choice_of
 from tff_re.runs.evaluation import (
     Evaluation,
     Evaluator,
@@ -30,6 +31,8 @@ from tff_re.runs.evaluation import (
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.failures import Participation, asked_at_once
 from tff_re.runs.folder import RunFolder
+from tff_re.runs.own_models import OnAll, final_models, kept_of, models_of, trains_alone
+from tff_re.runs.personalise import Personalised, personalise
 from tff_re.runs.privacy import EPSILON, Spending
 from tff_re.runs.randomness import entropy, noise_seed, seed_of, two_words
 from tff_re.runs.record import notice, partition_digest
@@ -59,20 +62,27 @@ class Result:
     """A finished run.
 
     Attributes:
-      weights: ModelWeights of the last round, or of the chosen one where the server holds a dev split.
-      test: the last evaluation of the clients' test examples, if they have any.
+      weights: ModelWeights of the last round, or of the chosen one where there is a dev split; client id -> its own
+        where every client has a model of its own.
+      test: the evaluation of these weights on the clients' test examples, if they have any.
       server_evaluation: of these weights, where the server holds examples.
-      chosen: (the round whose metric on the dev split is highest, that metric), where there is a dev split.
+      chosen: (the round whose metric on the dev split is best, that metric), where there is a dev split.
+      chosen_on: what the round was chosen on, in words; where it was chosen.
       stopped: why the run ended before its last round: one line; None: it did not.
       privacy: what the run guarantees, see `privacy.description`; None without [privacy].
+      personalised: what fine-tuning at the clients gave; None without [personalise].
+      on_all: of models that clients train alone, on the test examples of all; empty else.
     """
 
     weights: object
     test: Evaluation | None
     server_evaluation: ServerEvaluation | None = None
     chosen: tuple[int, str] | None = None
+    chosen_on: str | None = None
     stopped: str | None = None
     privacy: Mapping[str, Any] | None = None
+    personalised: Personalised | None = None
+    on_all: Mapping[str, float] = field(default_factory=dict)
 
 
 def sample_clients(
@@ -134,12 +144,14 @@ def train(
     """
     recipe, seed = experiment.recipe, seed_of(experiment.recipe) if seed is None else seed
     ids, examples = arranged(experiment, "train")
-    test = Evaluator(experiment, "test")
+    test, on_dev = Evaluator(experiment, "test"), Evaluator(experiment, DEV)
+    choice = choice_of(recipe, experiment.prepared)
     on_train = Evaluator(experiment, "train") if recipe.evaluation.train_split else None
     initial_state_of = experiment.algorithm.client_work.initial_client_state
     server_evaluator = None if experiment.scoring is None else ServerEvaluator(experiment)
     selection = None if experiment.selection is None else SelectionEvaluator(experiment)
     noised = has_noise(experiment.algorithm)
+    each_on_all = OnAll(experiment) if trains_alone(experiment) and not test.empty else None
     call = _restarting(runtime)
     taking_part = participation(experiment, seed, ids)
 
@@ -154,7 +166,9 @@ def train(
                 notice(f"{folder.path}: goes on with new randomness; every round that was begun counts")
 
         def is_last(number: int) -> bool:
-            return number >= recipe.training.rounds or (spending is not None and spending.stops_before(number + 1))
+            if number >= recipe.training.rounds or (choice is not None and choice.ends(state["chosen"], number)):
+                return True
+            return spending is not None and spending.stops_before(number + 1)
 
         def arguments(places: Sequence[int], server) -> tuple:
             clients = [OrderedDict(examples=examples[i], seed=client_seed(seed, round_num, ids[i])) for i in places]
@@ -175,7 +189,7 @@ def train(
 
         evaluation, round_num = None, done
         if done and is_last(done) and not test.empty:
-            evaluation = call(test, state["server"]["weights"])
+            evaluation = call(test, models_of(experiment, kept_of(experiment, state)))
         while not (round_num and is_last(round_num)):
             round_num += 1
             if spending is not None:
@@ -203,16 +217,25 @@ def train(
             last = is_last(round_num)
             if last or round_num % recipe.evaluation.every == 0:
                 began = time.perf_counter()
-                weights = state["server"]["weights"]
+                kept = kept_of(experiment, state)
+                weights, of_each = models_of(experiment, kept), [{}] * len(ids)
                 if not test.empty:
                     evaluation = call(test, weights)
                     metrics.update({f"test/{name}": value for name, value in evaluation.metrics.items()})
                 if on_train is not None:
                     on_all = call(on_train, weights).metrics
                     metrics.update({f"train/{name}": on_all[name] for name in recorded_of_train(on_all)})
+                if not on_dev.empty:
+                    on_own = call(on_dev, weights)
+                    metrics.update({f"{DEV}/{name}": value for name, value in on_own.metrics.items()})
+                    of_each = [on_own.by_client.get(client, {}) for client in ids]
+                if each_on_all is not None:
+                    metrics.update(call(each_on_all, weights)[0])
                 if server_evaluator is not None:
                     metrics.update(call(server_evaluator, weights).metrics)
-                    _choose(state, round_num, metrics.get(server_evaluator.criterion))
+                if choice is not None:
+                    state["chosen"] = choice.take(state["chosen"], round_num, metrics, of_each, kept)
+                    last = is_last(round_num)
                 if selection is not None:
                     metrics.update(call(selection, weights))
                 timings["seconds/evaluation"] = time.perf_counter() - began
@@ -223,26 +246,25 @@ def train(
             if last or round_num % recipe.training.checkpoint_every == 0:
                 records.save(round_num, state)
             on_round(RoundReport(round_num, recipe.training.rounds, metrics, took))
-        stopped = spending.reason(round_num) if round_num < recipe.training.rounds else None
-        weights, by_dev = _final(state)
+        weights, by_dev, own_rounds = final_models(experiment, state)
+        stopped = None
+        if round_num < recipe.training.rounds:
+            early = choice is not None and choice.ends(state["chosen"], round_num)
+            stopped = choice.reason(by_dev, round_num) if early else spending.reason(round_num)
         server_evaluation = None if server_evaluator is None else call(server_evaluator, weights)
-    chosen = None if by_dev is None else (by_dev, server_evaluator.criterion)
-    return Result(weights, evaluation, server_evaluation, chosen, stopped)
-
-
-def _choose(state: OrderedDict, round_num: int, value: float | None) -> None:
-    """Keeps the weights of the round with the highest dev metric, the first of equals, for the checkpoints."""
-    if "chosen" in state and value > state["chosen"]["value"]:
-        weights = state["server"]["weights"]
-        state["chosen"] = OrderedDict(round=np.int64(round_num), value=np.float64(value), weights=weights)
-
-
-def _final(state: OrderedDict) -> tuple[object, int | None]:
-    """(the weights that a run ends with, the chosen round); None without a dev split, or where its metric was never
-    finite."""
-    if "chosen" in state and (round_num := int(state["chosen"]["round"])):
-        return state["chosen"]["weights"], round_num
-    return state["server"]["weights"], None
+        if by_dev is not None and not test.empty:
+            evaluation = call(test, weights)
+        more, columns = ({}, {}) if each_on_all is None else call(each_on_all, weights)
+        personalised = None
+        if recipe.personalise is not None and recipe.personalise.epochs:
+            personalised = personalise(experiment, weights, call, lambda client: client_seed(seed, 0, client))
+            columns = {**columns, **personalised.columns}
+        if own_rounds:
+            columns = {**columns, "round": own_rounds}
+        if evaluation is not None and columns:
+            evaluation = replace(evaluation, columns=columns)
+    chosen = (None, None) if by_dev is None else ((by_dev, choice.criterion), choice.statement)
+    return Result(weights, evaluation, server_evaluation, *chosen, stopped, personalised=personalised, on_all=more)
 
 
 def _start(experiment: Experiment, call, examples: list) -> OrderedDict:
@@ -251,6 +273,8 @@ def _start(experiment: Experiment, call, examples: list) -> OrderedDict:
     The key 'memory' holds the client states; it is part of the checkpoints' structure, also of older versions.
     """
     weights = experiment.model.initial_weights(experiment.recipe.seed)
+    if (own := experiment.algorithm.own_models) is not None:
+        weights = own.sent(weights)
     return _around(experiment, call(experiment.algorithm.initialize, weights), examples)
 
 
@@ -259,10 +283,8 @@ def _around(experiment: Experiment, server, examples: list) -> OrderedDict:
     seed, initial_state_of = experiment.recipe.seed, experiment.algorithm.client_work.initial_client_state
     memory = [initial_state_of(e, seed) for e in examples] if initial_state_of else []
     state = OrderedDict(server=server, memory=memory)
-    held_out = experiment.prepared.held_out
-    if held_out is not None and DEV in held_out.splits:
-        weights = state["server"]["weights"]
-        state["chosen"] = OrderedDict(round=np.int64(0), value=np.float64(-np.inf), weights=weights)
+    if (choice := choice_of(experiment.recipe, experiment.prepared)) is not None:
+        state["chosen"] = choice.start(kept_of(experiment, state))
     return state
 
 
@@ -285,8 +307,9 @@ def _at_server(experiment: Experiment, round_num: int, seed: int | bytes) -> tup
     return (OrderedDict(examples=examples, seed=client_seed(seed, round_num, "the server")),)
 
 
-def final_weights(experiment: Experiment, folder: RunFolder):
-    """(weights, round) of the newest checkpoint of a run, or of the round chosen on dev up to it.
+def final_weights(experiment: Experiment, folder: RunFolder, *, last: bool = False):
+    """(weights, round, None) of the newest checkpoint of a run, see `Result`; or of the round chosen on dev up to it,
+    unless `last`, with what chose it.
 
     Raises:
       UserError: the run has no checkpoint yet, or one that is not of the folder's recipe and partition.
@@ -298,8 +321,10 @@ def final_weights(experiment: Experiment, folder: RunFolder):
         state, done = records.load_latest(_around(experiment, blank, examples), resume=False)
     if state is None:
         raise UserError(f"{folder.path}: has no checkpoint yet; finish the run with: train --resume")
-    weights, by_dev = _final(state)
-    return weights, done if by_dev is None else by_dev
+    weights, by_dev, _ = final_models(experiment, state)
+    if last or by_dev is None:
+        return models_of(experiment, kept_of(experiment, state)), done, None
+    return weights, by_dev, choice_of(experiment.recipe, experiment.prepared)
 
 
 def _fresh_states(
@@ -353,7 +378,7 @@ def _restarting(runtime: Runtime) -> Callable:
 
 def _require_progress(metrics: dict[str, float], round_num: int, clients: int) -> None:
     if metrics.get("clients/counted", 1.0) == 0:
-        raise UserError(
+        raise Diverged(
             f"round {round_num}: no client had a finite update ({int(metrics['clients/non_finite'])} of "
             f"{clients} went NaN or infinite); lower algorithm.learning_rate or "
             "algorithm.server_step, or set algorithm.max_gradient_norm"

@@ -1,0 +1,86 @@
+"""Personalisation by fine-tuning: every client trains the final model on its own examples, and counts before and after.
+
+The usual baseline of personalised methods (Wang et al. 2019, "Federated Evaluation of On-device Personalization").
+"""
+
+from __future__ import annotations
+
+import collections
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from computations.client_work import LocalTraining, build_local_training
+from computations.client_work.objectives import CrossEntropy
+from computations.client_work.optimizers import ClientOptimizer
+from computations.evaluation import client_evaluation
+from computations.local_model import LocalModel
+
+
+class OfSomeWeights(CrossEntropy):
+    """Cross-entropy that trains some weights alone: the gradients of the others are zero, which leaves both SGD's and
+    Adam's weights as they are."""
+
+    def __init__(self, places: frozenset[int]):
+        """Args:
+        places: of the trained ones among the trainable weights.
+        """
+        self._places = places
+
+    def adjust_gradients(self, client, prepared, gradients):
+        pairs = enumerate(zip(gradients, client.global_weights, strict=True))
+        return [gradient if i in self._places else tf.zeros_like(weight) for i, (gradient, weight) in pairs]
+
+
+def build_fine_tuning(
+    model: LocalModel, *, optimizer: ClientOptimizer, training: LocalTraining, places: frozenset[int]
+) -> tff.Computation:
+    """(<weights@SERVER, clients@CLIENTS, held@CLIENTS> -> <before, after>@CLIENTS).
+
+    Clients train from the weights and evaluate on examples that they hold out; no weights leave them. One without
+    training examples, or whose update is not finite, has the same before and after.
+
+    Args:
+      model: of the weights.
+      optimizer, training: of the clients.
+      places: of the weights that are trained among the trainable ones.
+
+    Returns:
+      `clients` are <examples, seed>, `held` is <name=examples, ...> of `HELD`; `before` and `after` have the statistics
+      of each, see `build_evaluation`.
+    """
+    work = build_local_training(model, objective=OfSomeWeights(places), optimizer=optimizer, training=training)
+    evaluate = client_evaluation(model)
+    held_type = tff.types.to_type(collections.OrderedDict((name, model.examples_type) for name in HELD))
+
+    @tff.tensorflow.computation(model.weights_type, work.update_type)
+    def step(weights, update):
+        trained = [weight - change for weight, change in zip(weights.trainable, update, strict=True)]
+        return tff.learning.models.ModelWeights(trained, list(weights.non_trainable))
+
+    def part(name):
+        return tff.tensorflow.computation(lambda held: held[name], held_type)
+
+    parts = {name: part(name) for name in HELD}
+
+    @tff.federated_computation(
+        tff.FederatedType(model.weights_type, tff.SERVER),
+        work.inputs["clients"],
+        tff.FederatedType(held_type, tff.CLIENTS),
+    )
+    def fine_tuning(weights, clients, held):
+        given = tff.federated_broadcast(weights)
+        output = work.next(state=work.initialize(weights), weights=given, clients=clients)
+        tuned = tff.federated_map(step, (given, output["update"]))
+
+        def counted(own):
+            found = [(n, tff.federated_map(evaluate, (own, tff.federated_map(parts[n], held)))) for n in HELD]
+            return tff.federated_zip(collections.OrderedDict(found))
+
+        return tff.federated_zip(collections.OrderedDict(before=counted(given), after=counted(tuned)))
+
+    return fine_tuning
+
+
+HELD = ("test", "dev")
+"""Splits that clients hold out; of a split that a run does not have, the arrays are empty."""

@@ -1,0 +1,233 @@
+"""Sweeps: the same budget for all, chosen on dev over seeds of their own, and nothing is run twice."""
+
+from __future__ import annotations
+
+import csv
+import math
+import statistics
+from types import SimpleNamespace
+
+import pytest
+import tomli_w
+
+from tests.upper_floors import Stop, builder, command, refusal, share_computations, write_recipe
+from tff_re.comparison import outcome as outcomes_of
+from tff_re.comparison.outcome import Outcome, compare
+from tff_re.comparison.suite import load_suite
+from tff_re.comparison.sweep import Sweep, read_sweep, tune
+from tff_re.errors import UserError
+from tff_re.recipes.reading import load
+from tff_re.runs.folder import RunFolder
+from tff_re.runs.results import read_history
+
+RATE = "algorithm.learning_rate"
+LARGE = 1e30
+"""With it FedPA's proximal term is infinity minus infinity within a round."""
+
+
+def suite_file(folder, **changes):
+    recipe = write_recipe(
+        folder / "tiny.toml",
+        training={"rounds": 2, "clients_per_round": 2},
+        algorithm={"name": "fedavg", "local_epochs": 1},
+        choice={"dev_share": 0.3},
+    )
+    table = {
+        "title": "Swept",
+        "recipe": str(recipe),
+        "seeds": [0],
+        "metrics": ["test/accuracy"],
+        "sweep": {"seeds": [7, 8], RATE: [0.001, 0.3]},
+        "entry": [
+            {"name": "FedAvg"},
+            {"name": "FedPA", "algorithm": {"name": "fedpa", "local_epochs": 20}, "sweep": {RATE: [0.01, LARGE]}},
+        ],
+        **changes,
+    }
+    path = folder / "suite.toml"
+    path.write_text(tomli_w.dumps({key: value for key, value in table.items() if value is not None}), "utf-8")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _built_once(monkeypatch):
+    share_computations(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def swept(runtime, tmp_path_factory):
+    """The suite, broken off twice on its way: in the sweep and in the table's runs."""
+    folder = tmp_path_factory.mktemp("swept")
+    suite, out, ran = load_suite(str(suite_file(folder))), folder / "out", []
+    real = outcomes_of.train_run
+
+    def counted(recipe, path, **options):
+        ran.append(path.name)
+        return real(recipe, path, **options)
+
+    def stop_after(number):
+        seen = []
+
+        def stop(report):
+            seen.append(report)
+            if len(seen) == number:
+                raise Stop
+
+        return stop
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outcomes_of, "train_run", counted)
+        for rounds in (4, 9):  # at the end of a run, before its summary is written; three runs later
+            with pytest.raises(Stop):
+                compare(suite, out, builder=builder(), resume=rounds > 4, on_round=stop_after(rounds))
+        outcomes = compare(suite, out, builder=builder(), resume=True)
+        whole = list(ran)
+        ran.clear()
+        compare(suite, out, builder=builder(), resume=True)
+    return SimpleNamespace(suite=suite, out=out, outcomes=outcomes, ran=whole, again=ran, folder=folder)
+
+
+def test_nothing_is_run_twice(swept):
+    finished = ["fedavg-0-seed7", "fedpa-0-seed7", "fedpa-1-seed7", "fedavg-0-seed8"]
+    assert all(swept.ran.count(name) == 1 for name in finished), swept.ran
+    # What was broken off is gone on with; all others run once.
+    assert len(swept.ran) == 8 + 2 + 2 and len(set(swept.ran)) == 10
+    assert swept.again == [], "a finished comparison is only read, and what diverged is not tried again"
+
+
+def test_the_setting_is_chosen_on_dev_over_the_tuning_seeds(swept):
+    with open(swept.out / "sweep.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 4
+    for entry in ("FedAvg", "FedPA"):
+        own = [row for row in rows if row["entry"] == entry]
+        means = []
+        for row in own:
+            values = []
+            for seed in (7, 8):
+                folder = RunFolder(swept.out / "sweep" / f"{entry.lower()}-{row['number']}-seed{seed}")
+                losses = [r["dev/loss"] for r in read_history(folder) if "dev/loss" in r]
+                values.append(min(losses, default=math.nan))
+                shown = float(row[f"dev/loss, seed {seed}"])
+                assert shown == values[-1] or (math.isnan(shown) and math.isnan(values[-1]))
+            means.append(statistics.fmean(values))
+        best = min(range(2), key=lambda n, means=means: means[n] if math.isfinite(means[n]) else math.inf)
+        assert [int(row["chosen"]) for row in own] == [int(n == best) for n in range(2)]
+        rate = load(str(swept.out / "runs" / f"{entry.lower()}-seed0" / "recipe.toml")).algorithm.options.learning_rate
+        tuned = swept.outcomes[entry][0].tuned
+        assert tuned.setting == {RATE: rate} and rate == swept.suite.tuning.settings[entry][best][RATE]
+        assert swept.outcomes[entry][0].tried == 2
+    assert math.isnan(means[1]), "the large rate diverged, and the sweep went on"
+    assert "no client had a finite update" in (swept.out / "sweep" / "fedpa-1-seed7" / "diverged.txt").read_text(
+        "utf-8"
+    )
+
+
+def test_the_report_says_what_was_chosen_of_how_many(swept, capsys):
+    typed = command(capsys, "compare", "--suite", swept.folder / "suite.toml", "--out", swept.out, "--resume")
+    assert typed.code == 0, typed.err
+    text = (swept.out / "comparison.md").read_text("utf-8")
+    assert f"FedPA: {RATE} = 0.01, the best of 2 settings by dev/loss" in text and "on seeds 7, 8" in text
+    assert "the best of 2 settings" in " ".join(typed.out.split()) and "sweep.csv" in typed.out
+    assert "best (on test)" not in text and "Chosen: in the round with the best dev score." in text
+
+
+def made(values):
+    """A run that finds the settings' values; None diverges."""
+
+    def run(entry, number, setting, seed):
+        value = values[number][seed]
+        return None if value is None else Outcome([{"round": 1.0, "dev/macro_f1": value}], 1.0, 1, 1)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("values", "best", "edges"),
+    [
+        ([(0.2, 0.4), (0.5, 0.3), (0.1, 0.1)], 1, ()),
+        ([(0.4, 0.4), (0.5, 0.3), (0.1, 0.1)], 0, ("algorithm.mu",)),  # the first of equals
+        ([(0.2, 0.2), (0.9, None), (0.3, 0.3)], 2, ("algorithm.mu",)),
+    ],
+)
+def test_means_over_seeds_decide(values, best, edges, tmp_path):
+    settings = tuple({"algorithm.mu": mu} for mu in (0.1, 1.0, 10.0))
+    sweep = Sweep((0, 1), "dev/macro_f1", {"A": settings})
+    tuned = tune(sweep, made(values), tmp_path)["A"]
+    assert tuned.setting is settings[best] and tuned.tried == 3 and tuned.edges == edges
+
+
+def test_settings_that_all_diverge_are_named(tmp_path):
+    sweep = Sweep((0,), "dev/loss", {"A": ({"algorithm.mu": 1.0},)})
+    with pytest.raises(UserError, match="entry 'A': every setting of its sweep diverged"):
+        tune(sweep, made([(None,)]), tmp_path)
+
+
+def read(table, own=None, **changes):
+    options = {"seeds": (0,), "choose_by": "dev/loss", "overrides": (), "source": "s.toml", **changes}
+    return read_sweep(table, {"A": None, "B": None} if own is None else own, **options)
+
+
+def test_a_grid_a_list_and_a_budget():
+    grid = read({"seeds": [5], RATE: [0.1, 0.2], "training.rounds": [3, 4]})
+    assert grid.settings["A"] == grid.settings["B"] and grid.runs == 8
+    assert grid.settings["A"][1] == {RATE: 0.1, "training.rounds": 4}
+    listed = read({"seeds": [5], "settings": [{RATE: 0.1, "algorithm.mu": 1.0}, {RATE: 0.2}]})
+    assert listed.settings["A"] == ({RATE: 0.1, "algorithm.mu": 1.0}, {RATE: 0.2})
+    own = {"A": None, "B": {RATE: [1, 2, 3], "algorithm.mu": [0.1, 0.2]}}
+    drawn = read({"seeds": [5], "budget": 2, RATE: [0.1, 0.2, 0.3]}, own)
+    assert [len(drawn.settings[name]) for name in "AB"] == [2, 2]
+    assert drawn == read({"seeds": [5], "budget": 2, RATE: [0.1, 0.2, 0.3]}, own), "the same draw every time"
+
+
+@pytest.mark.parametrize(
+    ("table", "changes", "wanted"),
+    [
+        ({RATE: [1]}, {}, "'sweep.seeds' must be different whole numbers"),
+        ({"seeds": [0], RATE: [1]}, {}, "seed 0 is of the table and of the sweep"),
+        ({"seeds": [5], RATE: [1]}, {"choose_by": None}, "[sweep] chooses on dev: give the recipe a table [choice]"),
+        ({"seeds": [5], "choose_by": "test/loss", RATE: [1]}, {}, "[sweep] chooses on dev"),
+        ({"seeds": [5], "choose_by": "dev/los", RATE: [1]}, {}, "there is no metric 'dev/los'"),
+        ({"seeds": [5]}, {}, "[sweep]: names no key"),
+        ({"seeds": [5], RATE: 1}, {}, f"'{RATE}' must be a list of different values"),
+        ({"seeds": [5], RATE: [1, 1]}, {}, f"'{RATE}' must be a list of different values"),
+        ({"seeds": [5], "task.test_share": [0.1]}, {}, "'task.test_share' cannot be swept"),
+        ({"seeds": [5], "settings": [3]}, {}, "'settings' must be a list of tables"),
+        ({"seeds": [5], RATE: [1]}, {"overrides": ("algorithm={}",)}, "--set algorithm: s.toml: [sweep] tries values"),
+        (
+            {"seeds": [5], RATE: [1]},
+            {"own": {"A": None, "B": {RATE: [1, 2]}}},
+            "'B' would be tuned over 2 settings and",
+        ),
+        ({"seeds": [5], RATE: [1], "budget": 2}, {}, "[sweep]: has 1 settings, fewer than sweep.budget = 2"),
+        ({}, {"own": {"A": {RATE: [1]}}}, "entry 'A' has a sweep, and the suite has no [sweep]"),
+    ],
+)
+def test_sweeps_that_cannot_be(table, changes, wanted):
+    with pytest.raises(UserError) as caught:
+        read(table, **changes)
+    assert wanted in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_value_that_the_recipe_refuses_is_named_before_anything_runs(capsys, tmp_path):
+    path = suite_file(tmp_path, sweep={"seeds": [7], RATE: [0.1, -1.0]}, entry=[{"name": "FedAvg"}])
+    refusal(command(capsys, "compare", "--suite", path, "--out", tmp_path / "out"), "entry 'FedAvg'", RATE, "-1")
+    assert not (tmp_path / "out").exists()
+
+
+def test_options_of_the_command(capsys, tmp_path):
+    recipe = suite_file(tmp_path).with_name("tiny.toml")
+    out = ("--out", tmp_path / "out")
+    typed = command(capsys, "compare", recipe, "--sweep", f"{RATE}=[0.1,0.2]", *out)
+    refusal(typed, "--sweep and --tuning-seeds belong together")
+    refusal(
+        command(capsys, "compare", recipe, "--sweep", "x=1", "--tuning-seeds", "5", *out), "--sweep x=1: must be KEY="
+    )
+    refusal(command(capsys, "compare", recipe, "--sweep", f"{RATE}=[1]", "--tuning-seeds", "0", *out), "seed 0 is of")
+    from tff_re import api
+
+    suite = api.load_suite([str(recipe)], (), (1,), {"seeds": [5], RATE: [0.1, 0.2]})
+    assert suite.choose_by == "dev/loss" and suite.tuning.runs == 2
+    assert suite.command.endswith(f"--seeds 1 --tuning-seeds 5 --sweep '{RATE}=[0.1, 0.2]'") or (
+        f"--tuning-seeds 5 --sweep '{RATE}=[0.1, 0.2]'" in suite.command
+    )

@@ -1,0 +1,248 @@
+"""Sweeps: as many settings for every entry of a suite, chosen on dev over tuning seeds, then run on other seeds."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from datasets.files import write_atomically
+from tff_re.errors import UserError
+from tff_re.recipes.metric_names import require_known
+from tff_re.recipes.reading import SEEDS
+from tff_re.report.tables import csv_text
+
+if TYPE_CHECKING:
+    from tff_re.comparison.outcome import Outcome
+    from tff_re.comparison.report import Report
+
+Setting = Mapping[str, Any]
+"""Key of a recipe, such as `algorithm.learning_rate` -> value."""
+
+TUNABLE = ("algorithm", "model", "client_model", "training", "aggregation", "personalise")
+"""Tables whose keys may be swept: the others are what is compared on, or how it is chosen."""
+
+FILE = "sweep.csv"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What is tried before a suite is run.
+
+    Attributes:
+      seeds: of the tuning runs, none of the suite's.
+      choose_by: a metric of dev; of losses the lowest is best.
+      settings: entry -> its settings, as many for each.
+    """
+
+    seeds: tuple[int, ...]
+    choose_by: str
+    settings: Mapping[str, tuple[Setting, ...]]
+
+    @property
+    def runs(self) -> int:
+        """How many there are."""
+        return len(self.seeds) * sum(map(len, self.settings.values()))
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The best setting of an entry, how many were tried, and which of its keys have the first or last of their values,
+    so that a better one may lie beyond."""
+
+    setting: Setting
+    tried: int
+    edges: tuple[str, ...] = ()
+
+
+def read_sweep(
+    table: Mapping[str, Any],
+    own: Mapping[str, Mapping[str, Any] | None],
+    *,
+    seeds: Sequence[int],
+    choose_by: str | None,
+    overrides: Sequence[str],
+    source: str,
+) -> Sweep | None:
+    """The sweep of a suite; None where it has none.
+
+    Args:
+      table: [sweep]: `seeds` of tuning; `choose_by`, the suite's by default; either lists under recipe keys in quotes,
+        of which all combinations are tried, or `settings`, a list of tables of recipe keys; `budget`, so many of the
+        settings for each entry, drawn at random.
+      own: entry -> its own axes or `settings` in place of the suite's.
+      seeds: the suite's.
+      choose_by: the suite's.
+      overrides: of the command line, none of which may set what is swept.
+      source: the file, for messages.
+
+    Raises:
+      UserError: a key or value that cannot be, or entries with different numbers of settings.
+    """
+    if not table:
+        if wrong := next((name for name, axes in own.items() if axes), None):
+            raise UserError(f"{source}: entry '{wrong}' has a sweep, and the suite has no [sweep] with its seeds")
+        return None
+    tuning = tuple(table.get("seeds", ()))
+    if not tuning or len(set(tuning)) != len(tuning) or not all(_is_seed(seed) for seed in tuning):
+        raise UserError(f"{source}: 'sweep.seeds' must be different whole numbers, at least one, e.g. [100, 101]")
+    if both := sorted(set(tuning) & set(seeds)):
+        raise UserError(f"{source}: seed {both[0]} is of the table and of the sweep; tune on seeds of its own")
+    by = table.get("choose_by", choose_by)
+    if not isinstance(by, str) or not by.startswith("dev/"):
+        raise UserError(
+            f"{source}: [sweep] chooses on dev: give the recipe a table [choice], or 'sweep.choose_by' a metric of the "
+            "server's dev split"
+        )
+    require_known([by], f"{source}: sweep.choose_by")
+    budget = table.get("budget")
+    if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 1):
+        raise UserError(f"{source}: 'sweep.budget' must be a whole number of at least 1, got {budget!r}")
+    axes = {key: value for key, value in table.items() if key not in ("seeds", "choose_by", "budget")}
+    settings = {}
+    for number, (name, given) in enumerate(own.items()):
+        of = f"{source}: [sweep]" if given is None else f"{source}: entry '{name}': sweep"
+        found = _settings(axes if given is None else given, of, overrides)
+        if budget is not None:
+            if len(found) < budget:
+                raise UserError(f"{of}: has {len(found)} settings, fewer than sweep.budget = {budget}")
+            drawn = np.random.default_rng([tuning[0], number]).choice(len(found), budget, replace=False)
+            found = tuple(found[place] for place in sorted(drawn))
+        settings[name] = found
+    sizes = {len(found): name for name, found in settings.items()}
+    if len(sizes) > 1:
+        (few, least), (many, most) = min(sizes.items()), max(sizes.items())
+        raise UserError(
+            f"{source}: entry '{most}' would be tuned over {many} settings and '{least}' over {few}; give all as many, "
+            "or set sweep.budget"
+        )
+    return Sweep(tuning, by, settings)
+
+
+def _is_seed(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < SEEDS
+
+
+def _settings(axes: Mapping[str, Any], of: str, overrides: Sequence[str]) -> tuple[Setting, ...]:
+    """All combinations of the axes' values, or the list under `settings`."""
+    given = axes.get("settings")
+    if given is not None and (len(axes) > 1 or not isinstance(given, list) or not given):
+        raise UserError(f"{of}: 'settings' must be a list of tables of recipe keys, and stand alone")
+    if given is None:
+        for key, values in axes.items():
+            if not isinstance(values, list) or not values or any(values.count(value) > 1 for value in values):
+                raise UserError(f"{of}: '{key}' must be a list of different values in brackets, got {values!r}")
+        if not axes:
+            raise UserError(f'{of}: names no key; give e.g. "algorithm.learning_rate" = [1e-4, 1e-3]')
+        found = tuple(dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
+    else:
+        found = tuple(given)
+    for key in dict.fromkeys(key for setting in found for key in _keys(setting, of)):
+        if key.partition(".")[0] not in TUNABLE or "." not in key:
+            raise UserError(f"{of}: '{key}' cannot be swept; keys of these tables can: {', '.join(TUNABLE)}")
+        for override in overrides:
+            fixed = override.partition("=")[0].strip()
+            if key == fixed or key.startswith(f"{fixed}.") or fixed.startswith(f"{key}."):
+                raise UserError(f"--set {fixed}: {of} tries values of '{key}'; leave one of the two out")
+    return found
+
+
+def _keys(setting: Any, of: str) -> list[str]:
+    if not isinstance(setting, dict) or not setting:
+        raise UserError(f"{of}: 'settings' must be a list of tables of recipe keys, got {setting!r} in it")
+    return list(setting)
+
+
+def as_overrides(setting: Setting) -> tuple[str, ...]:
+    """As --set takes them."""
+    return tuple(f"{key}={json.dumps(value)}" for key, value in setting.items())
+
+
+def shown(setting: Setting) -> str:
+    """A setting in a few words."""
+    return ", ".join(f"{key} = {json.dumps(value)}" for key, value in setting.items())
+
+
+def tune(sweep: Sweep, run: Callable[[str, int, Setting, int], Outcome | None], out: Path) -> dict[str, Tuned]:
+    """Runs all settings of all entries on the tuning seeds and chooses; writes `FILE` into `out`.
+
+    A run's value is the best of the metric over its rounds, a setting's the mean over the seeds; the first of equals. A
+    setting that diverged on a seed is out.
+
+    Args:
+      sweep: what to try.
+      run: (entry, number of the setting, setting, seed) -> its outcome; None: it diverged.
+      out: the comparison's folder.
+
+    Raises:
+      UserError: all settings of an entry diverged.
+    """
+    values: dict[tuple[str, int], list[float]] = {}
+    for seed in sweep.seeds:  # what the runs of a seed share is built once
+        for entry, settings in sweep.settings.items():
+            for number, setting in enumerate(settings):
+                outcome = run(entry, number, setting, seed)
+                best = {} if outcome is None else outcome.at_best(sweep.choose_by)
+                values.setdefault((entry, number), []).append(best.get(sweep.choose_by, math.nan))
+    chosen, lower = {}, sweep.choose_by.endswith("loss")
+    for entry, settings in sweep.settings.items():
+        means = [statistics.fmean(values[entry, number]) for number in range(len(settings))]
+        scores = [(-mean if lower else mean) if math.isfinite(mean) else -math.inf for mean in means]
+        best = int(np.argmax(scores))
+        if scores[best] == -math.inf:
+            raise UserError(f"entry '{entry}': every setting of its sweep diverged on a tuning seed; try lower rates")
+        chosen[entry] = Tuned(settings[best], len(settings), _edges(settings[best], settings))
+    rows = [
+        [entry, number, shown(setting), *values[entry, number], int(setting is chosen[entry].setting)]
+        for entry, settings in sweep.settings.items()
+        for number, setting in enumerate(settings)
+    ]
+    heading = ["entry", "number", "setting", *(f"{sweep.choose_by}, seed {seed}" for seed in sweep.seeds), "chosen"]
+    write_atomically(out / FILE, csv_text([heading, *rows]).encode("utf-8"))
+    return chosen
+
+
+def _edges(best: Setting, settings: Sequence[Setting]) -> tuple[str, ...]:
+    """Keys of numbers of which the best setting has the least or the greatest of several."""
+    found = []
+    for key, value in best.items():
+        tried = {setting[key] for setting in settings if isinstance(setting.get(key), int | float)}
+        if len(tried) > 2 and value in (min(tried), max(tried)):
+            found.append(key)
+    return tuple(found)
+
+
+def add_to_report(report: Report, sweep: Sweep, outcomes: Mapping[str, Mapping[int, Outcome]], out: Path) -> None:
+    """Says in the report and in comparison.md what was chosen, and of how many settings."""
+    found = sentences(sweep, outcomes)
+    report.text.extend(found)
+    report.files.append(out / FILE)
+    seeds = ", ".join(map(str, sweep.seeds))
+    lines = [
+        "",
+        "## Settings",
+        "",
+        f"Chosen on seeds {seeds}, which the tables do not have. All that was tried: [{FILE}]({FILE}).",
+    ]
+    path = out / "comparison.md"
+    text = "\n".join([*lines, "", *(f"- {line}" for line in found), ""])
+    write_atomically(path, path.read_bytes() + text.encode("utf-8"))
+
+
+def sentences(sweep: Sweep, outcomes: Mapping[str, Mapping[int, Outcome]]) -> list[str]:
+    """What was chosen for each entry, a sentence each."""
+    lines = []
+    for entry, by_seed in outcomes.items():
+        tuned = next(iter(by_seed.values())).tuned
+        line = f"{entry}: {shown(tuned.setting)}, the best of {tuned.tried} settings by {sweep.choose_by}"
+        if tuned.edges:
+            line += f"; {', '.join(tuned.edges)} lies at the edge of what was tried"
+        lines.append(line)
+    return lines

@@ -1,0 +1,81 @@
+"""The tables [choice], [baseline] and [personalise] of a recipe, which only runs read."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import attrs
+from attrs.validators import and_, ge, gt, le, lt, optional
+
+from tff_re.settings import FLOAT32_MAX
+
+DEV_SHARE, DEFAULT_METRIC = 0.1, "loss"
+"""Of [choice] where clients have the dev examples."""
+
+
+@attrs.frozen(kw_only=True)
+class ChoiceOptions:
+    """Attributes:
+    dev_share: share of each client's training examples that it keeps out of training, to choose the round on; not set:
+      a tenth. Where the server holds a dev split, that chooses, and this is refused.
+    dev_unit: keep out whole documents (dialogues, patients' reports; single examples at a client that has one document
+      alone), or single examples.
+    metric: of the dev examples; of losses the lowest, of others the highest; not set: `loss`, or the task's own where
+      the server holds the dev split.
+    patience: rounds without a better value after which training ends; not set: it goes on to the last round.
+    """
+
+    dev_share: float | None = attrs.field(default=None, validator=optional(and_(gt(0), lt(1))))
+    dev_unit: Literal["document", "sample"] = "document"
+    metric: str | None = None
+    patience: int | None = attrs.field(default=None, validator=optional(ge(1)))
+
+
+@attrs.frozen(kw_only=True)
+class BaselineOptions:
+    """Attributes:
+    kind: what stands beside federated rows, with the algorithm's local training, the same partition, seed, rounds and
+      local epochs. `local`: every client trains a model of its own in every round, which is tested on its own examples
+      and on all; `pooled`: one client has all training examples. Neither has an aggregation: the server's step is 1.
+    """
+
+    kind: Literal["local", "pooled"]
+
+
+@attrs.frozen(kw_only=True)
+class PersonaliseOptions:
+    """Attributes:
+    epochs: passes of each client over its own training examples, from the run's final model; 0: no fine-tuning.
+    learning_rate: of that; not set: the algorithm's.
+    optimizer: of that, with fresh moments.
+    layers: `all` weights that the run trains, the `head` (the classifier) alone, or the `adapter` without the head.
+    local_head: every client keeps a head of its own from the first round on and never sends it (FedPer).
+    """
+
+    epochs: int = attrs.field(default=1, validator=ge(0))
+    learning_rate: float | None = attrs.field(default=None, validator=optional(and_(gt(0), le(FLOAT32_MAX))))
+    optimizer: Literal["adam", "sgd"] = "adam"
+    layers: Literal["all", "head", "adapter"] = "all"
+    local_head: bool = False
+
+    def __attrs_post_init__(self):
+        if not self.epochs and not self.local_head:
+            raise ValueError("epochs must be at least 1 where local_head is false")
+
+
+def notes(baseline: BaselineOptions | None, personalise: PersonaliseOptions | None) -> tuple[str, ...]:
+    """What every output of a run says of these tables."""
+    found = []
+    if baseline is not None:
+        found.append(
+            {
+                "local": "every client trains a model of its own in every round; nothing is sent",
+                "pooled": "one client has all training examples; nothing is federated",
+            }[baseline.kind]
+        )
+    if personalise is not None and personalise.local_head:
+        found.append("every client keeps a head of its own, which is never sent")
+    if personalise is not None and personalise.epochs:
+        layers = {"all": "all trained weights", "head": "the head", "adapter": "the adapter"}[personalise.layers]
+        found.append(f"personal: after {personalise.epochs} epochs of fine-tuning {layers} at each client")
+    return tuple(found)

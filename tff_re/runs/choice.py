@@ -1,0 +1,195 @@
+"""Which round's weights a run ends with: chosen on dev examples, of the clients or of the server, never on test."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from computations.local_model import LABEL
+from datasets.federated import ClientExamples, FederatedExamples
+from datasets.partition.split import test_count
+from datasets.seeds import generator
+from tff_re.errors import UserError, nearest
+from tff_re.recipes.options import DEFAULT_METRIC, DEV_SHARE, ChoiceOptions
+from tff_re.recipes.reading import Recipe
+from tff_re.tasks.base import Prepared
+from tff_re.tasks.held_out import DEV
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The rule of a run.
+
+    Attributes:
+      criterion: the metric, e.g. `dev/loss`; of losses the lowest is best, of others the highest; the first of equals.
+      every: rounds between evaluations; a round in between is not looked at.
+      patience: rounds without a better value after which training ends; None: it does not.
+      where: whose examples these are, in words.
+    """
+
+    criterion: str
+    every: int
+    patience: int | None
+    where: str
+
+    def start(self, weights: Any) -> OrderedDict:
+        """Before the first round: nothing is chosen. Part of the checkpoints, where `value` is minus the loss."""
+        return OrderedDict(round=np.int64(0), value=np.float64(-np.inf), weights=weights)
+
+    def take(
+        self, kept: OrderedDict, round_num: int, metrics: Mapping[str, float], of_each: Sequence, weights: Any
+    ) -> OrderedDict:
+        """What is kept after a round that was evaluated.
+
+        Args:
+          kept: before.
+          round_num: the round.
+          metrics: of the round.
+          of_each: the metrics of each training client's own dev examples, which this rule does not read.
+          weights: the round's.
+        """
+        del of_each
+        return self._better(kept, round_num, metrics.get(self.criterion, np.nan), weights)
+
+    def _better(self, kept: OrderedDict, round_num: int, value: float, weights: Any) -> OrderedDict:
+        score = -value if self.criterion.endswith("loss") else value
+        if not score > kept["value"]:
+            return kept
+        return OrderedDict(round=np.int64(round_num), value=np.float64(score), weights=weights)
+
+    def ends(self, kept: OrderedDict, round_num: int) -> bool:
+        """Whether patience ends with a round: from what is kept alone, so that a resumed run ends in the same one."""
+        return (
+            self.patience is not None
+            and round_num % self.every == 0
+            and round_num - int(kept["round"]) >= self.patience
+        )
+
+    def reason(self, chosen: int | None, round_num: int) -> str:
+        """Why training ended with a round: one line."""
+        best = "was never finite" if chosen is None else f"has not been better than in round {chosen}"
+        return f"stopped after round {round_num}: {self.criterion} {best} for {self.patience} rounds (choice.patience)"
+
+    @property
+    def statement(self) -> str:
+        """What the round was chosen on: one line for the outputs of a run."""
+        best = "lowest" if self.criterion.endswith("loss") else "highest"
+        return f"the round with the {best} {self.criterion} on {self.where}; test examples choose nothing"
+
+
+class ChoiceOfEach(Choice):
+    """The rule where every client trains alone: each chooses its own round on its own dev examples and stops there for
+    itself; training ends where the patience of all has ended. What is kept is a list, a client each.
+    """
+
+    def start(self, weights: Mapping[str, Any]) -> list[OrderedDict]:
+        """See `Choice`; `weights` of `own_models.kept_of`."""
+        return [Choice.start(self, own) for own in weights["memory"]]
+
+    def take(self, kept, round_num, metrics, of_each, weights) -> list[OrderedDict]:
+        """See `Choice`; the metrics of all clients together are not read."""
+        before, name = (round_num - 1) // self.every * self.every, self.criterion.removeprefix(f"{DEV}/")
+        return [
+            own
+            if before and Choice.ends(self, own, before)
+            else self._better(own, round_num, values.get(name, np.nan), model)
+            for own, values, model in zip(kept, of_each, weights["memory"], strict=True)
+        ]
+
+    def ends(self, kept: list[OrderedDict], round_num: int) -> bool:
+        """See `Choice`."""
+        return all(Choice.ends(self, own, round_num) for own in kept)
+
+    def reason(self, chosen: int | None, round_num: int) -> str:
+        """See `Choice`."""
+        return f"stopped after round {round_num}: no client's {self.criterion} was better for {self.patience} rounds"
+
+    @property
+    def statement(self) -> str:
+        """See `Choice`."""
+        return f"each client by itself: {super().statement}"
+
+
+def choice_of(recipe: Recipe, prepared: Prepared) -> Choice | None:
+    """The rule of a run: on the server's dev split where it holds one, on the clients' with [choice]; else None.
+
+    Raises:
+      UserError: a key of [choice] does not fit the task; names it.
+    """
+    options, held_out = recipe.choice or ChoiceOptions(), prepared.held_out
+    every = recipe.evaluation.every
+    if held_out is None:
+        if recipe.choice is None:
+            return None
+        names, default = prepared.measures.names, DEFAULT_METRIC
+        share = DEV_SHARE if options.dev_share is None else options.dev_share
+        where = f"dev examples that clients keep out of their training ({100 * share:g} % each)"
+    else:
+        if recipe.choice is not None and DEV not in held_out.splits:
+            raise UserError(
+                f"{recipe.source}: [choice] needs a dev split, and this task's server holds none; leave it out"
+            )
+        if DEV not in held_out.splits:
+            return None
+        if options.dev_share is not None:
+            raise UserError(
+                f"{recipe.source}: 'choice.dev_share' is for tasks whose clients are tested, and here the server holds "
+                "a dev split; leave it out"
+            )
+        names = [name.removeprefix(f"{DEV}/") for name in held_out.metric_names if name.startswith(f"{DEV}/")]
+        default, where = held_out.criterion, "the server's dev examples"
+    metric = options.metric or default
+    if metric not in names:
+        raise UserError(f"{recipe.source}: 'choice.metric': there is no metric '{metric}'; {nearest(metric, names)}")
+    alone = recipe.baseline is not None and recipe.baseline.kind == "local"
+    return (ChoiceOfEach if alone else Choice)(f"{DEV}/{metric}", every, options.patience, where)
+
+
+def with_dev(prepared: Prepared, options: ChoiceOptions, seed: int) -> Prepared:
+    """These data with a part of each client's training examples as its dev examples, drawn by the run's seed.
+
+    Of n units max(1, round(share n)) are kept out, at most n - 1; the draw depends on the seed, the client and its
+    units alone. A client with one example has no dev examples.
+
+    Raises:
+      UserError: no client has two training examples.
+    """
+    document_of = {s.sample_id: s.document_id for corpus in prepared.corpora for s in corpus.samples}
+    share = DEV_SHARE if options.dev_share is None else options.dev_share
+    clients = tuple(
+        _split(client, _units(prepared, client, document_of, options.dev_unit), share, seed)
+        for client in prepared.examples.clients
+    )
+    examples = FederatedExamples(clients, prepared.examples.label_names, prepared.examples.server)
+    kept_out, left = examples.size("dev"), examples.size("train")
+    if not kept_out:
+        raise UserError("[choice] needs a client with two training examples; leave it out, or change [partition]")
+    held = sum(len(client.dev[LABEL]) > 0 for client in clients)
+    note = f"dev: {kept_out} of {kept_out + left} training examples are kept out of training at {held} clients"
+    return dataclasses.replace(prepared, examples=examples, notes=(*prepared.notes, note))
+
+
+def _units(prepared: Prepared, client: ClientExamples, document_of: Mapping[str, str], unit: str) -> np.ndarray:
+    """[n] keys: training examples with the same one are kept out together."""
+    rows = len(client.train[LABEL])
+    if prepared.partition is None or not document_of:
+        return np.arange(rows)
+    ids = prepared.partition.clients[client.client_id].train
+    documents = np.array([document_of[sample] for sample in ids])
+    # Of documents that are examples themselves, as of single ones, the ids of samples are as good.
+    return documents if unit == "document" and len(set(documents)) > 1 else np.array(ids)
+
+
+def _split(client: ClientExamples, units: np.ndarray, share: float, seed: int) -> ClientExamples:
+    names = np.unique(units)
+    out = np.zeros(len(units), bool)
+    if len(names) > 1:
+        order = generator(seed, "dev examples", client.client_id).permutation(len(names))
+        out = np.isin(units, names[order[: test_count(share, len(names))]])
+    train, dev = ({name: array[rows] for name, array in client.train.items()} for rows in (~out, out))
+    return ClientExamples(client.client_id, train, client.test, dev)
