@@ -52,6 +52,8 @@ def _evaluate_run(run: Path, split: str, data_paths, runtime: str) -> None:
     from tff_re.runs.finished import open_run
 
     with open_run(run, data_paths, runtime) as (opened, _):
+        for note in opened.experiment.recipe.notes:
+            console.print(note)
         held_out = opened.experiment.prepared.held_out
         if held_out is not None and split in held_out.splits:
             found = ServerEvaluator(opened.experiment)(opened.weights).metrics

@@ -87,11 +87,12 @@ class Recipe:
     client_model: Choice | None = None
     privacy: Any | None = None
     aggregation: Any | None = None
+    attack: Any | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What every output of a run says of the optional tables."""
-        return () if self.aggregation is None else self.aggregation.notes()
+        return tuple(note for table in (self.attack, self.aggregation) if table is not None for note in table.notes())
 
     def to_toml(self) -> str:
         """The resolved recipe as a recipe file."""
@@ -104,7 +105,10 @@ class Recipe:
         table |= {"training": to_table(self.training), "evaluation": to_table(self.evaluation)}
         if self.training.sampling == "fixed":  # recipes of older versions have no such key, and their runs are resumed
             del table["training"]["sampling"]
-        table |= {name: to_table(own) for name in OPTIONAL_TABLES if (own := getattr(self, name)) is not None}
+        for name in OPTIONAL_TABLES:
+            if (own := getattr(self, name)) is not None:
+                unread = getattr(own, "unread", ())
+                table[name] = {key: value for key, value in to_table(own).items() if key not in unread}
         return tomli_w.dumps(table | ({"published": dict(self.published)} if self.published else {}))
 
 
@@ -330,7 +334,13 @@ def _aggregation() -> type:
     return AggregationOptions
 
 
-OPTIONAL_TABLES = {"privacy": _privacy, "aggregation": _aggregation}
+def _attack() -> type:
+    from computations.client_work.attack_options import AttackOptions
+
+    return AttackOptions
+
+
+OPTIONAL_TABLES = {"privacy": _privacy, "aggregation": _aggregation, "attack": _attack}
 """Table of a recipe -> its class of options, of the tables that may be left out."""
 
 _OPTIONS = {"task": _tasks, "model": _models, "algorithm": _algorithms, "partition": _partitioners}

@@ -16,7 +16,7 @@ import tensorflow_federated as tff
 from scipy import stats
 
 from computations import algorithms
-from computations.algorithms.aggregation import with_aggregation
+from computations.algorithms.aggregation import require_round, with_aggregation
 from computations.client_work.selection import build_selection
 from computations.errors import CompositionError
 from computations.evaluation import build_evaluation
@@ -27,10 +27,18 @@ from computations.traffic import Traffic, round_traffic
 from tff_re import tasks
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
-from tff_re.runs.privacy import accounting_of, form_of, refusals, with_private_clients, with_private_examples
+from tff_re.runs.attacks import Attack, attack_of, with_attack
+from tff_re.runs.privacy import (
+    accounting_of,
+    form_of,
+    refusals,
+    require_covered,
+    with_private_clients,
+    with_private_examples,
+)
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.data_paths import DataPaths
-from tff_re.tasks.sizes import LARGEST_MESSAGE, require_room_for_model, require_room_in_message
+from tff_re.tasks.sizes import LARGEST_MESSAGE, available_memory, require_room_for_model, require_room_in_message
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,7 @@ class Experiment:
       clients_per_round: how many clients are sampled in each round; with Poisson sampling, how many are expected.
       scoring: scores the examples at the server, see `HeldOut`; None where the clients hold the test examples.
       accounting: of [privacy]; None without it.
+      attack: of [attack]; None without it.
       selection: what Lazy MIL would select, see `build_selection`; None unless it is known which sentences state their
         relation.
     """
@@ -59,6 +68,7 @@ class Experiment:
     scoring: tff.Computation | None = None
     selection: tff.Computation | None = None
     accounting: Accounting | None = None
+    attack: Attack | None = None
 
     @property
     def evaluation(self) -> tff.Computation:
@@ -119,13 +129,17 @@ class ExperimentBuilder:
         most = _most(recipe, trainable, sampled)
         sums = _sums(recipe, prepared, most)
         private = accounting and (form_of(recipe.privacy, accounting), sampled)
-        around = (private, recipe.aggregation, *sums.values())
+        attack = attack_of(recipe, prepared)
+        around = (private, recipe.aggregation, attack and attack.options.on_update, *sums.values())
         key = (recipe.model, recipe.client_model, recipe.algorithm.name, options, around, form)
         if key not in self._computations:
             of_clients = () if recipe.client_model is None else (_client_model(recipe, prepared),)
             with refusals(recipe):
                 algorithm = _of(recipe, algorithms.find(recipe.algorithm.name).build, model, options, *of_clients)
+                algorithm = with_attack(recipe, algorithm)
                 algorithm = with_private_clients(recipe, algorithm, accounting, sampled)
+            if accounting is not None:
+                require_covered(recipe)
             algorithm = _of(recipe, _with_aggregation, algorithm, recipe.aggregation, sums)
             evaluation = functools.cache(lambda: build_evaluation(model))
             evaluation = self._computations.setdefault((recipe.model, form), evaluation)
@@ -135,7 +149,8 @@ class ExperimentBuilder:
             self._computations[key] = (algorithm, evaluation, traffic, scoring, selection)
         algorithm, *of_model = self._computations[key]
         _require_room(recipe, algorithm, prepared, most)
-        return Experiment(recipe, prepared, model, algorithm, sampled, *of_model, accounting)
+        _require_rule(recipe, algorithm, prepared, sampled, most)
+        return Experiment(recipe, prepared, model, algorithm, sampled, *of_model, accounting, attack)
 
     def _accounting(self, recipe: Recipe, prepared: Prepared, sampled: int) -> Accounting | None:
         """Of [privacy]; made once for the algorithms of a comparison, because calibration takes seconds."""
@@ -214,6 +229,20 @@ def _require_room(recipe: Recipe, algorithm: FederatedAlgorithm, prepared: Prepa
         )
 
 
+def _require_rule(recipe: Recipe, algorithm: FederatedAlgorithm, prepared: Prepared, sampled: int, most: int) -> None:
+    """Raises UserError where the rule of [aggregation] cannot work with the run's clients or the server's examples."""
+    options = recipe.aggregation
+    if options is None:
+        return
+    if options.rule == "fltrust":
+        _server_examples(recipe, prepared, "aggregation.rule = 'fltrust'", "aggregation.rule")
+    try:
+        update_type = algorithm.client_work.update_type
+        require_round(options, update_type, expected=sampled, most=most, free_bytes=available_memory())
+    except CompositionError as error:
+        raise UserError(f"{recipe.source}: {error}") from None
+
+
 def _with_counts(recipe: Recipe, trainable: int, prepared: Prepared):
     """The algorithm's options, with counts of the run filled in where the recipe leaves them open.
 
@@ -231,19 +260,23 @@ def _with_counts(recipe: Recipe, trainable: int, prepared: Prepared):
         options = attrs.evolve(options, num_triples=prepared.num_triples)
     if not hasattr(options, "num_server_examples"):
         return options
-    server = prepared.examples.server
-    if server is None:
-        remedy = "; set task.server_share, e.g. to 0.2"
-        if not hasattr(recipe.task.options, "server_share"):
-            remedy = f", which the task '{recipe.task.name}' does not have; choose another algorithm.name"
-        raise UserError(f"{recipe.source}: {recipe.algorithm.name} needs labelled examples at the server{remedy}")
-    held = len(server["y"])
+    held = len(_server_examples(recipe, prepared, recipe.algorithm.name, "algorithm.name")["y"])
     if options.num_server_examples not in (None, held):
         raise UserError(
             f"{recipe.source}: algorithm.num_server_examples is {options.num_server_examples}, but the server holds "
             f"{held}; leave it out"
         )
     return attrs.evolve(options, num_server_examples=held)
+
+
+def _server_examples(recipe: Recipe, prepared: Prepared, who: str, key: str):
+    """The server's examples, or UserError: `who` needs them, or `key` another value."""
+    if prepared.examples.server is None:
+        remedy = "; set task.server_share, e.g. to 0.2"
+        if not hasattr(recipe.task.options, "server_share"):
+            remedy = f", which the task '{recipe.task.name}' does not have; choose another {key}"
+        raise UserError(f"{recipe.source}: {who} needs labelled examples at the server{remedy}")
+    return prepared.examples.server
 
 
 def _sums(recipe: Recipe, prepared: Prepared, most: int) -> dict[str, float]:

@@ -42,6 +42,8 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         "references": _references(experiment, result),
         "notes": list(experiment.notes),
     }
+    if experiment.attack is not None:
+        summary["attackers"] = sorted(experiment.attack.clients)
     if result.privacy is not None:
         summary["privacy"] = dict(result.privacy)
     if result.chosen is not None:
@@ -54,7 +56,11 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
             write_precision_recall(folder.precision_recall, points)
     if result.test is not None:
         clients = [[client, *values] for client, values in result.test.clients.items()]
-        write_text(folder.clients, csv_text([["client", "examples", "accuracy", "loss"], *clients]))
+        rows = [["client", "examples", "accuracy", "loss"], *clients]
+        if experiment.attack is not None:
+            marks = ["attacks", *("yes" if row[0] in experiment.attack.clients else "no" for row in clients)]
+            rows = [[*row, mark] for row, mark in zip(rows, marks, strict=True)]
+        write_text(folder.clients, csv_text(rows))
         labels, confusion = experiment.prepared.label_names, result.test.confusion
         measured = zip(labels, *per_class(confusion), strict=True)
         classes = [[label, *map(float, numbers), int(support)] for label, *numbers, support in measured]
@@ -77,6 +83,8 @@ def write_details(experiment: Experiment, folder: RunFolder, result: Result, his
     folder.plots.mkdir(exist_ok=True)
     counts, labels = experiment.prepared.counts, experiment.prepared.label_names
     title = f"{experiment.recipe.name}, seed {experiment.recipe.seed}"
+    if experiment.attack is not None and experiment.attack.clients:
+        title += ", clients attacked"
     run_curves(folder.plots / "curves.png", _measured(history), title)
     partition_heatmap(folder.plots / "partition.png", counts.train, counts.clients, labels)
     if experiment.prepared.documents is not None:

@@ -17,6 +17,7 @@ import tensorflow_federated as tff
 from computations.aggregators import has_noise, with_noise_seed
 from computations.federated_algorithm import FederatedAlgorithm
 from tff_re.errors import UserError
+from tff_re.runs.attacks import SUCCESS, SuccessEvaluator
 from tff_re.runs.checkpoints import Records
 from tff_re.runs.evaluation import (
     Evaluation,
@@ -122,6 +123,10 @@ def train(
     """
     recipe, seed = experiment.recipe, seed_of(experiment.recipe) if seed is None else seed
     ids, examples = arranged(experiment, "train")
+    attack, success = experiment.attack, None
+    if attack is not None:
+        examples = attack.trained_on(ids, examples)
+        success = None if attack.trigger is None else SuccessEvaluator(experiment, attack)
     test = Evaluator(experiment, "test")
     on_train = Evaluator(experiment, "train") if recipe.evaluation.train_split else None
     initial_state_of = experiment.algorithm.client_work.initial_client_state
@@ -153,6 +158,8 @@ def train(
             round_num += 1
             chosen = drawn(round_num)
             clients = [OrderedDict(examples=examples[i], seed=client_seed(seed, round_num, ids[i])) for i in chosen]
+            if attack is not None:
+                clients = [OrderedDict(c, **attack.beside(ids[i])) for i, c in zip(chosen, clients, strict=True)]
             client_state = ([state["memory"][i] for i in chosen],) if initial_state_of else ()
             at_server = _at_server(experiment, round_num, seed)
             if spending is not None:
@@ -174,6 +181,8 @@ def train(
                 metrics.pop("local/loss", None)  # zero would be the run's best
             if spending is not None:
                 metrics[EPSILON] = spending.epsilon
+            if attack is not None:
+                metrics["attack/clients"] = float(sum(ids[i] in attack.clients for i in chosen))
             timings = {"seconds/training": took}
             last = is_last(round_num)
             if last or round_num % recipe.evaluation.every == 0:
@@ -182,6 +191,8 @@ def train(
                 if not test.empty:
                     evaluation = call(test, weights)
                     metrics.update({f"test/{name}": value for name, value in evaluation.metrics.items()})
+                if success is not None:
+                    metrics[SUCCESS] = call(success, weights)
                 if on_train is not None:
                     on_all = call(on_train, weights).metrics
                     metrics.update({f"train/{name}": on_all[name] for name in recorded_of_train(on_all)})
