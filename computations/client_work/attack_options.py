@@ -8,7 +8,7 @@ import attrs
 from attrs import field
 from attrs.validators import and_, ge, gt, le, optional
 
-from computations.client_work.attacks import ON_DATA, ON_UPDATES
+from computations.client_work.attacks import CLAIM_ALL, ON_DATA
 from computations.ranges import POSITIVE, options_class
 
 _FACTORS = {"sign_flip": 10.0, "scale": 10.0, "gaussian": 10.0, "little_is_enough": 1.5, "backdoor": 1.0}
@@ -84,13 +84,11 @@ class AttackOptions:
         """What every output of a run has to say of it, a sentence each."""
         if not self.clients:
             return (f"a simulation of attacks in which no client attacks (kind {self.kind!r})",)
-        who = f"{100 * self.clients:g} %" if self.clients < 1 else f"{self.clients:g}"
-        factor = self.on_update[1] if self.on_update and self.kind in (*ON_UPDATES, "backdoor") else None
-        how = "" if factor is None or self.kind == "nan" else f", factor {factor:g}"
-        notes = [
-            f"clients were attacked: in this simulation {who} of the clients with training examples lie, the same in "
-            f"all rounds (kind {self.kind!r}{how})"
-        ]
+        who = f"{100 * self.clients:g} % of the clients" if self.clients < 1 else f"{self.clients:g} client"
+        who += "s" if self.clients > 1 else ""
+        factor = self.on_update[1] if self.on_update and self.kind not in ("nan", CLAIM_ALL) else None
+        how = repr(self.kind) if factor is None else f"{self.kind!r}, factor {factor:g}"
+        notes = [f"clients were attacked: in this simulation {who} sent what an attacker would (kind {how})"]
         if self.kind == "little_is_enough":
             notes.append("bytes include what the attackers tell each other")
         return tuple(notes)
