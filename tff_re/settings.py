@@ -72,6 +72,8 @@ def _dict(value, kind):
 
 def _literal(value, kind):
     choices = typing.get_args(kind)
+    if isinstance(value, float) and repr(value) in choices:  # --set attack.kind=nan, a number in TOML's notation
+        return repr(value)
     if value not in choices:
         raise TypeError(f"must be one of {', '.join(map(repr, choices))}, got {value!r}")
     return value

@@ -90,6 +90,7 @@ class ClientWork:
       beside: what leaves the clients beside the update, its weight and the metrics: the class of an objective with a
         side channel, `selection`, `examples`. A private sum of the updates does not cover it.
       example_privacy: what local training protects the client's examples with, or None.
+      optimizer, training: of the clients, for a server that trains as they do; None where the work is no such training.
     """
 
     initialize: tff.Computation
@@ -100,6 +101,8 @@ class ClientWork:
     server_type: tff.Type | None = None
     beside: tuple[str, ...] = ()
     example_privacy: ExamplePrivacy | None = None
+    optimizer: ClientOptimizer | None = None
+    training: LocalTraining | None = None
 
     @property
     def inputs(self) -> collections.OrderedDict[str, tff.Type]:
@@ -287,6 +290,8 @@ def build_local_training(
         shown=objective.shown,
         server_type=server_type,
         example_privacy=training.example_privacy,
+        optimizer=optimizer,
+        training=training,
     )
 
 

@@ -83,6 +83,7 @@ def audit_run(
         raise UserError(f"{run_path}: may not be written; give --out a folder elsewhere")
     _require_free(out)
     with open_run(run_path, data_paths, runtime, only_read=True) as (run, _):
+        _require_honest(run)
         seed = run.experiment.recipe.seed if seed is None else seed
         with permissions(), writing(out):
             make_private_folder(out)
@@ -117,6 +118,18 @@ def _require_finished(path: Path) -> None:
     folder.require_run()
     if not folder.summary.exists():
         raise UserError(f"{path}: the run is not finished (summary.json is missing); finish it with: train --resume")
+
+
+def _require_honest(run: FinishedRun) -> None:
+    """UserError for a run whose rounds are not those of its clients alone."""
+    recipe = run.experiment.recipe
+    if recipe.attack is not None:
+        raise UserError(f"{run.folder.path}: its clients were attacked; audit a run without [attack]")
+    if recipe.aggregation is not None and recipe.aggregation.rule == "fltrust":
+        raise UserError(
+            f"{run.folder.path}: the server trains on examples of its own (aggregation.rule = 'fltrust'), which an "
+            "audit does not do; audit a run with another rule"
+        )
 
 
 def _require_free(out: Path) -> None:

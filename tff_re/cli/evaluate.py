@@ -55,6 +55,8 @@ def _evaluate_run(run: Path, split: str, data_paths, runtime: str, last: bool) -
     from tff_re.runs.finished import open_run
 
     with open_run(run, data_paths, runtime, last=last, own_models=True) as (opened, _):
+        for note in opened.experiment.recipe.notes:
+            console.print(note)
         held_out = opened.experiment.prepared.held_out
         if held_out is not None and split in held_out.splits:
             found = ServerEvaluator(opened.experiment)(opened.weights).metrics

@@ -207,14 +207,13 @@ def _training(experiment: Experiment) -> dict[str, Any]:
         name: value if isinstance(value, str) else json.dumps(_without_folders(value), ensure_ascii=False)
         for name, value in options.items()
     }
-    lost = {"clients that were lost": "; ".join(recipe.notes_of_failures)} if recipe.notes_of_failures else {}
-    return {"clients in a round": sampled, **lost, **shown}
+    return {"clients in a round": sampled, **shown, **({"notes": "; ".join(recipe.notes)} if recipe.notes else {})}
 
 
 def _privacy(recipe: Recipe, private: Mapping[str, Any] | None) -> list[str]:
     lines = ["trained by simulation: all clients' data were on one machine; in a deployment, texts stay at the clients"]
-    changed = () if recipe.aggregation is None else recipe.aggregation.notes()
-    secure = "; ".join(changed) or "the recipe sets none"
+    simulated = recipe.aggregation is not None and recipe.aggregation.secure != "none"
+    secure = "; ".join(recipe.aggregation.notes()) if simulated else "the recipe sets none"
     if private is None:
         lines.append(f"no differential privacy and no secure aggregation: {secure}")
     else:
@@ -232,8 +231,9 @@ def _privacy(recipe: Recipe, private: Mapping[str, Any] | None) -> list[str]:
 
 
 def _limits(experiment: Experiment, kind: Kind, dataset: str | None) -> list[str]:
-    options = experiment.recipe.task.options
-    lines = ["metrics are on texts of the same source; on others they will be worse"] if dataset else []
+    options, attack = experiment.recipe.task.options, experiment.recipe.attack
+    lines = [] if attack is None else list(attack.notes())
+    lines += ["metrics are on texts of the same source; on others they will be worse"] if dataset else []
     if kind.of_mentions:
         lines.append("it classifies the relation of two mentions that are given; it does not find mentions")
     if length := getattr(options, "max_length", None):

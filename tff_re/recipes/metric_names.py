@@ -16,9 +16,15 @@ _OF_PAIRS = ("f1", "precision", "recall", "f1_intra", "f1_inter", "threshold")
 _OF_RANKINGS = ("auc", "auc_2000", "p_at_100", "p_at_200", "p_at_300", "p_at_mean", "max_f1")
 _OVER_CLIENTS = tuple(f"{quality}_{which}" for quality in ("accuracy", "f1") for which in ("worst", "median", "best"))
 _OF_SELECTION = ("triples", "sentences", "share", "true_share", "precision_alone", "precision_across")
+_OF_RULES = (
+    *("screened", "clipped", "clipping_norm", "zeroed", "zeroing_norm", "effective_clients", "collected", "too_few"),
+    *("trusted", "trust", "server_norm", "server_loss"),
+)
 _OF_ALGORITHMS = (
     *("local/loss", "local/steps", "clients/counted", "clients/non_finite", "attention/effective_clients"),
     *(f"selection/{name}" for name in _OF_SELECTION),
+    *(f"robust/{name}" for name in _OF_RULES),
+    *("attack/clients", "attack/success"),
 )
 _PREFIXES = ("finalizer/", "distributor/")
 

@@ -164,11 +164,12 @@ class Recipe:
     choice: own_tables.ChoiceOptions | None = None
     baseline: own_tables.BaselineOptions | None = None
     personalise: own_tables.PersonaliseOptions | None = None
+    attack: Any | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What every output of a run says of the optional tables."""
-        own = () if self.aggregation is None else self.aggregation.notes()
+        own = (note for table in (self.attack, self.aggregation) if table is not None for note in table.notes())
         return (*own, *self.notes_of_failures, *own_tables.notes(self.baseline, self.personalise))
 
     @property
@@ -206,10 +207,13 @@ class Recipe:
 
 
 def _written(options: Any, *names: str) -> dict[str, Any]:
-    """A table or choice of these names as a resolved recipe has it: without later keys at their defaults."""
+    """A table or choice of these names as a resolved recipe has it: without keys that it does not read, and later ones
+    at their defaults."""
     fields = attrs.fields_dict(type(options))
     later = {key for name in names for key in _LATER.get(name, ())}
-    return {k: v for k, v in to_table(options).items() if k not in later or v != fields[k].default}
+    unread = getattr(options, "unread", ())
+    kept = {k: v for k, v in to_table(options).items() if k not in unread}
+    return {k: v for k, v in kept.items() if k not in later or v != fields[k].default}
 
 
 def shipped() -> dict[str, Path]:
@@ -434,6 +438,12 @@ def _aggregation() -> type:
     return AggregationOptions
 
 
+def _attack() -> type:
+    from computations.client_work.attack_options import AttackOptions
+
+    return AttackOptions
+
+
 def _server_optimizer() -> type:
     from computations.server_updates.options import ServerOptimizerOptions
 
@@ -443,6 +453,7 @@ def _server_optimizer() -> type:
 OPTIONAL_TABLES = {
     "privacy": _privacy,
     "aggregation": _aggregation,
+    "attack": _attack,
     "server_optimizer": _server_optimizer,
     "failures": lambda: FailureOptions,
     "choice": lambda: own_tables.ChoiceOptions,

@@ -16,7 +16,7 @@ import tensorflow_federated as tff
 from scipy import stats
 
 from computations import algorithms
-from computations.algorithms.aggregation import with_aggregation
+from computations.algorithms.aggregation import require_round, with_aggregation
 from computations.algorithms.fine_tuning import build_fine_tuning
 from computations.algorithms.server_optimizer import with_server_optimizer
 from computations.client_work.selection import build_selection
@@ -29,13 +29,21 @@ from computations.traffic import Traffic, round_traffic
 from tff_re import tasks
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
+from tff_re.runs.attacks import Attack, attack_of, with_attack
 from tff_re.runs.choice import choice_of, with_dev
 from tff_re.runs.failures import require_fitting, require_possible
-from tff_re.runs.privacy import accounting_of, form_of, refusals, with_private_clients, with_private_examples
+from tff_re.runs.privacy import (
+    accounting_of,
+    form_of,
+    refusals,
+    require_covered,
+    with_private_clients,
+    with_private_examples,
+)
 from tff_re.runs.sites import fine_tuning_settings, pooled, require_baseline, require_sites, with_own_models
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.data_paths import DataPaths
-from tff_re.tasks.sizes import LARGEST_MESSAGE, require_room_for_model, require_room_in_message
+from tff_re.tasks.sizes import LARGEST_MESSAGE, available_memory, require_room_for_model, require_room_in_message
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,7 @@ class Experiment:
       clients_per_round: how many clients are sampled in each round; with Poisson sampling, how many are expected.
       scoring: scores the examples at the server, see `HeldOut`; None where the clients hold the test examples.
       accounting: of [privacy]; None without it.
+      attack: of [attack]; None without it.
       selection: what Lazy MIL would select, see `build_selection`; None unless it is known which sentences state their
         relation.
     """
@@ -64,6 +73,7 @@ class Experiment:
     scoring: tff.Computation | None = None
     selection: tff.Computation | None = None
     accounting: Accounting | None = None
+    attack: Attack | None = None
     _fine_tuning: Callable[[], tff.Computation] | None = None
 
     @property
@@ -144,15 +154,21 @@ class ExperimentBuilder:
         most = _most(recipe, trainable, sampled)
         sums = _sums(recipe, prepared, most)
         private = accounting and (form_of(recipe.privacy, accounting), sampled)
+        attack = attack_of(recipe, prepared)
         local_head = recipe.personalise is not None and recipe.personalise.local_head
-        around = (private, recipe.aggregation, recipe.server_optimizer, *sums.values(), recipe.baseline, local_head)
+        on_update = attack and attack.options.on_update
+        around = (private, recipe.aggregation, recipe.server_optimizer, on_update, recipe.baseline, local_head)
+        around = (*around, *sums.values())
         key = (recipe.model, recipe.client_model, recipe.algorithm.name, options, around, form)
         if key not in self._computations:
             of_clients = () if recipe.client_model is None else (_client_model(recipe, prepared),)
             with refusals(recipe):
                 algorithm = _of(recipe, algorithms.find(recipe.algorithm.name).build, model, options, *of_clients)
                 algorithm = with_own_models(recipe, algorithm)
+                algorithm = with_attack(recipe, algorithm)
                 algorithm = with_private_clients(recipe, algorithm, accounting, sampled)
+            if accounting is not None:
+                require_covered(recipe)
             keeps = algorithm.client_work.client_state_type
             algorithm = _of(recipe, _with_aggregation, algorithm, recipe.aggregation, sums)
             if algorithm.own_models is not None and algorithm.client_work.client_state_type is not keeps:
@@ -170,13 +186,14 @@ class ExperimentBuilder:
             self._computations[key] = (algorithm, evaluation, traffic, scoring, selection)
         algorithm, *of_model = self._computations[key]
         _require_room(recipe, algorithm, prepared, most)
+        _require_rule(recipe, algorithm, prepared, sampled, most)
         require_fitting(recipe, algorithm)
         tuning = None
         if recipe.personalise is not None and recipe.personalise.epochs:
             settings = fine_tuning_settings(recipe, model)
             tuning = functools.cache(lambda: build_fine_tuning(model, **settings))
             tuning = self._computations.setdefault((recipe.model, form, *settings.values()), tuning)
-        return Experiment(recipe, prepared, model, algorithm, sampled, *of_model, accounting, tuning)
+        return Experiment(recipe, prepared, model, algorithm, sampled, *of_model, accounting, attack, tuning)
 
     def _accounting(self, recipe: Recipe, prepared: Prepared, sampled: int) -> Accounting | None:
         """Of [privacy]; made once for the algorithms of a comparison, because calibration takes seconds."""
@@ -255,6 +272,20 @@ def _require_room(recipe: Recipe, algorithm: FederatedAlgorithm, prepared: Prepa
         )
 
 
+def _require_rule(recipe: Recipe, algorithm: FederatedAlgorithm, prepared: Prepared, sampled: int, most: int) -> None:
+    """Raises UserError where the rule of [aggregation] cannot work with the run's clients or the server's examples."""
+    options = recipe.aggregation
+    if options is None:
+        return
+    if options.rule == "fltrust":
+        _server_examples(recipe, prepared, "aggregation.rule = 'fltrust'", "aggregation.rule")
+    try:
+        update_type = algorithm.client_work.update_type
+        require_round(options, update_type, expected=sampled, most=most, free_bytes=available_memory())
+    except CompositionError as error:
+        raise UserError(f"{recipe.source}: {error}") from None
+
+
 def _with_counts(recipe: Recipe, trainable: int, prepared: Prepared):
     """The algorithm's options, with counts of the run filled in where the recipe leaves them open.
 
@@ -272,19 +303,23 @@ def _with_counts(recipe: Recipe, trainable: int, prepared: Prepared):
         options = attrs.evolve(options, num_triples=prepared.num_triples)
     if not hasattr(options, "num_server_examples"):
         return options
-    server = prepared.examples.server
-    if server is None:
-        remedy = "; set task.server_share, e.g. to 0.2"
-        if not hasattr(recipe.task.options, "server_share"):
-            remedy = f", which the task '{recipe.task.name}' does not have; choose another algorithm.name"
-        raise UserError(f"{recipe.source}: {recipe.algorithm.name} needs labelled examples at the server{remedy}")
-    held = len(server["y"])
+    held = len(_server_examples(recipe, prepared, recipe.algorithm.name, "algorithm.name")["y"])
     if options.num_server_examples not in (None, held):
         raise UserError(
             f"{recipe.source}: algorithm.num_server_examples is {options.num_server_examples}, but the server holds "
             f"{held}; leave it out"
         )
     return attrs.evolve(options, num_server_examples=held)
+
+
+def _server_examples(recipe: Recipe, prepared: Prepared, who: str, key: str):
+    """The server's examples, or UserError: `who` needs them, or `key` another value."""
+    if prepared.examples.server is None:
+        remedy = "; set task.server_share, e.g. to 0.2"
+        if not hasattr(recipe.task.options, "server_share"):
+            remedy = f", which the task '{recipe.task.name}' does not have; choose another {key}"
+        raise UserError(f"{recipe.source}: {who} needs labelled examples at the server{remedy}")
+    return prepared.examples.server
 
 
 def _sums(recipe: Recipe, prepared: Prepared, most: int) -> dict[str, float]:

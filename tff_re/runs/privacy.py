@@ -80,6 +80,16 @@ def with_private_clients(
     return algorithm
 
 
+def require_covered(recipe: Recipe) -> None:
+    """Raises UserError for a rule of [aggregation] in the place of the private sum over clients."""
+    table = recipe.aggregation
+    if recipe.privacy.unit == "client" and table is not None and table.guards:
+        raise UserError(
+            f"{recipe.source}: [aggregation] rule, clip and zeroing do not go with privacy.unit = 'client', whose "
+            "clipped and noised sum is the aggregator, and bounds what a client can do by privacy.clip; leave them out"
+        )
+
+
 def with_private_examples(recipe: Recipe, options: Any, accounting: Accounting | None) -> Any:
     """The algorithm's options with noise in local training, for `unit = "example"` or `"group"`; else as they are."""
     if accounting is None or accounting.unit == "client":
@@ -249,6 +259,9 @@ def _not_covered(recipe: Recipe, prepared: Prepared) -> list[str]:
             recipe.choice is not None and prepared.held_out is None
         ),
         "the number of a client's examples, and in which rounds it took part": not of_clients,
+        "the server's own examples (aggregation.rule = 'fltrust')": (
+            recipe.aggregation is not None and recipe.aggregation.rule == "fltrust"
+        ),
         "the choice of hyperparameters by looking at other runs on these data": True,
     }
     return [line for line, there in lines.items() if there]

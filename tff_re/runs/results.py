@@ -45,6 +45,8 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         "references": _references(experiment, result),
         "notes": list(experiment.notes),
     }
+    if experiment.attack is not None:
+        summary["attackers"] = sorted(experiment.attack.clients)
     if result.privacy is not None:
         summary["privacy"] = dict(result.privacy)
     if result.chosen is not None:
@@ -71,7 +73,7 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         points = experiment.prepared.held_out.points(result.server_evaluation.scores)
         if points is not None:
             write_precision_recall(folder.precision_recall, points)
-    _write_clients(folder, result)
+    _write_clients(experiment, folder, result)
     if result.test is not None:
         labels, confusion = experiment.prepared.label_names, result.test.confusion
         measured = zip(labels, *per_class(confusion), strict=True)
@@ -82,9 +84,9 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
     write_digests(folder)
 
 
-def _write_clients(folder: RunFolder, result: Result) -> None:
+def _write_clients(experiment: Experiment, folder: RunFolder, result: Result) -> None:
     """clients.csv: each client's evaluation with the run's weights, before and after fine-tuning where it has any,
-    and what became of it when it was asked, where that is recorded."""
+    what became of it when it was asked, where that is recorded, and whether it attacks."""
     asked = by_client(read_answers(folder))
     measured, more = ({}, {}) if result.test is None else (result.test.clients, result.test.columns)
     columns = ["client", *(("examples", "accuracy", "loss", *more) if measured else ())]
@@ -94,6 +96,9 @@ def _write_clients(folder: RunFolder, result: Result) -> None:
     for client in {**measured, **dict(sorted(asked.items()))}:
         own = [*measured.get(client, ("",) * 3), *(column.get(client) for column in more.values())] if measured else []
         rows.append([client, *own, *(asked.get(client, (0, 0, "")) if asked else ())])
+    if experiment.attack is not None:
+        columns.append("attacks")
+        rows = [[*row, "yes" if row[0] in experiment.attack.clients else "no"] for row in rows]
     if rows:
         write_text(folder.clients, csv_text([columns, *rows]))
 
@@ -111,6 +116,8 @@ def write_details(experiment: Experiment, folder: RunFolder, result: Result, his
     folder.plots.mkdir(exist_ok=True)
     counts, labels = experiment.prepared.counts, experiment.prepared.label_names
     title = f"{experiment.recipe.name}, seed {experiment.recipe.seed}"
+    if experiment.attack is not None and experiment.attack.clients:
+        title += ", clients attacked"
     run_curves(folder.plots / "curves.png", _measured(history), title)
     partition_heatmap(folder.plots / "partition.png", counts.train, counts.clients, labels)
     if experiment.prepared.documents is not None:

@@ -17,6 +17,7 @@ import tensorflow_federated as tff
 from computations.aggregators import has_noise, with_noise_seed
 from computations.federated_algorithm import FederatedAlgorithm
 from tff_re.errors import Diverged, UserError
+from tff_re.runs.attacks import SUCCESS, SuccessEvaluator
 from tff_re.runs.checkpoints import Records
 from tff_re.runs.choice import choice_of
 from tff_re.runs.evaluation import (
@@ -144,6 +145,10 @@ def train(
     """
     recipe, seed = experiment.recipe, seed_of(experiment.recipe) if seed is None else seed
     ids, examples = arranged(experiment, "train")
+    attack, success = experiment.attack, None
+    if attack is not None:
+        examples = attack.trained_on(ids, examples)
+        success = None if attack.trigger is None else SuccessEvaluator(experiment, attack)
     test, on_dev = Evaluator(experiment, "test"), Evaluator(experiment, DEV)
     choice = choice_of(recipe, experiment.prepared)
     on_train = Evaluator(experiment, "train") if recipe.evaluation.train_split else None
@@ -172,6 +177,8 @@ def train(
 
         def arguments(places: Sequence[int], server) -> tuple:
             clients = [OrderedDict(examples=examples[i], seed=client_seed(seed, round_num, ids[i])) for i in places]
+            if attack is not None:
+                clients = [OrderedDict(c, **attack.beside(ids[i])) for i, c in zip(places, clients, strict=True)]
             client_state = ([state["memory"][i] for i in places],) if initial_state_of else ()
             return server, clients, *client_state, *_at_server(experiment, round_num, seed)
 
@@ -213,6 +220,8 @@ def train(
                 records.release_answers(round_num, [(n, ids[i], what) for n, i, what in answers.outcomes])
             if spending is not None:
                 metrics[EPSILON] = spending.epsilon
+            if attack is not None:
+                metrics["attack/clients"] = float(sum(ids[i] in attack.clients for i in chosen))
             timings = {"seconds/training": took}
             last = is_last(round_num)
             if last or round_num % recipe.evaluation.every == 0:
@@ -222,6 +231,8 @@ def train(
                 if not test.empty:
                     evaluation = call(test, weights)
                     metrics.update({f"test/{name}": value for name, value in evaluation.metrics.items()})
+                if success is not None:
+                    metrics[SUCCESS] = call(success, weights)
                 if on_train is not None:
                     on_all = call(on_train, weights).metrics
                     metrics.update({f"train/{name}": on_all[name] for name in recorded_of_train(on_all)})

@@ -25,20 +25,30 @@ class AdaptiveNorm:
     clients move that share by f/K. The estimate is state of the aggregator. Clients that send zeros count as small.
 
     Attributes:
-      quantile: the share of the clients whose norm it should reach.
+      quantile: the share of the clients whose norm the estimate should reach.
       initial: the norm of the first round.
       learning_rate: of the updates.
+      factor: the norm over the estimate.
     """
 
     quantile: float = attrs.field(default=0.8, validator=SHARE)
     initial: float = attrs.field(default=1.0, validator=POSITIVE)
     learning_rate: float = attrs.field(default=0.2, validator=POSITIVE)
+    factor: float = attrs.field(default=1.0, validator=POSITIVE)
 
     def process(self) -> tff.templates.EstimationProcess:
         """TFF's process, without noise: no privacy."""
-        return tff.aggregators.PrivateQuantileEstimationProcess.no_noise(
-            float(self.initial), float(self.quantile), float(self.learning_rate)
+        estimation = tff.aggregators.PrivateQuantileEstimationProcess.no_noise(
+            self.initial / self.factor, float(self.quantile), float(self.learning_rate)
         )
+        factor = np.float32(self.factor)
+        scale = tff.tensorflow.computation(lambda estimate: factor * estimate, np.float32)
+
+        @tff.federated_computation(tff.FederatedType(np.float32, tff.SERVER))
+        def scaled(estimate):
+            return tff.federated_map(scale, estimate)
+
+        return estimation.map(scaled)
 
 
 def defended(

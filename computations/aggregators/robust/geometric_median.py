@@ -67,6 +67,10 @@ class GeometricMedianFactory(tff.aggregators.WeightedAggregationFactory):
             raise ValueError("the geometric median re-weights clients: take AttentionFactory(weighted=True)")
         self._inner, self._steps, self._smoothing, self._start = inner or mean(), steps, smoothing, start
 
+    def with_sums(self, value_sum) -> GeometricMedianFactory:
+        """The same with this factory for the sums of its means; how far a client is off is told in the clear."""
+        return GeometricMedianFactory(self._inner.with_sums(value_sum), self._steps, self._smoothing, self._start)
+
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
         """Process over a structure of float tensors, or one tensor, and a scalar weight.
 

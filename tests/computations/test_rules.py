@@ -1,0 +1,143 @@
+"""The rules of [aggregation] around every algorithm that sends weights: a client whose update is NaN is as if it were
+not there, compressed or not, and what does not go together is refused."""
+
+import collections
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from computations.aggregators.options import AggregationOptions
+from computations.algorithms.aggregation import require_round, with_aggregation
+from computations.client_work.attack_options import AttackOptions
+from computations.client_work.attacks import attacked
+from computations.errors import CompositionError
+from computations.federated_algorithm import recompose
+from tests.computations.built import NAMES, begin, build, play
+from tests.computations.test_robust import contexts, vector, within  # noqa: F401
+from tests.computations.toolbox import client, examples, start_weights
+
+pytestmark = pytest.mark.xdist_group("algorithms")
+
+# Every rule, and every seam that an algorithm may have: attention, client state, values beside the update, bags, a
+# selection over clients. The last has an algorithm's own rule.
+PAIRS = {
+    "fedpap": {"rule": "rfa", "clip_quantile": 0.5},
+    "scaffold": {"rule": "krum", "krum_bad": 0},
+    "fedcmc": {"rule": "median"},
+    "moon": {"rule": "trimmed_mean", "trimmed_share": 0.34},
+    "fedavg": {"rule": "fltrust"},
+    "mil_att_ra": {"rule": "mean", "zeroing_quantile": 0.9, "zeroing_factor": 3.0},
+    "lazy_mil": {"rule": "attention", "clip": 1.0},
+    "fedatt": {"clip": 0.5, "zeroing": 20.0},
+}
+ATTACKER = 1
+SIZES = (6, 15, 9, 12)
+
+
+@functools.cache
+def ruled(name, **more):
+    """The algorithm of a pair in which clients may send NaN."""
+    plain = build(name)
+    plain = recompose(plain, client_work=attacked(plain.client_work, "nan"))
+    return with_aggregation(plain, AggregationOptions(**PAIRS[name], **more), clients=len(SIZES))
+
+
+def rounds(algorithm, number, attackers=(), left_out=()):
+    """(global weights, metrics) after so many rounds of the clients that are not left out."""
+
+    def clients_of_round(round_num):
+        clients = [client(*examples(n, seed=n), seed=(round_num, k)) for k, n in enumerate(SIZES)]
+        flagged = [collections.OrderedDict(c, attacks=np.bool_(k in attackers)) for k, c in enumerate(clients)]
+        return [c for k, c in enumerate(flagged) if k not in left_out]
+
+    state, _, metrics = play(algorithm, begin(algorithm), range(number), clients_of_round)
+    assert all(np.isfinite(t).all() for t in tf.nest.flatten(state) if t is not None)
+    return vector(state["weights"].trainable), metrics
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_client_that_sends_nan_is_as_if_it_were_not_there(name, contexts, runtime):  # noqa: F811
+    with within(contexts["in-process"], runtime):
+        bad, metrics = rounds(ruled(name), 1, attackers=[ATTACKER])
+        honest, fine = rounds(ruled(name), 1)
+        without, _ = rounds(ruled(name), 1, left_out=[ATTACKER])
+    # FLTrust gives it no trust, and there is nothing to screen out.
+    assert metrics[0]["aggregator"]["robust/screened"] == (name != "fedavg")
+    assert fine[0]["aggregator"]["robust/screened"] == 0
+    assert np.abs(bad - vector(start_weights())).max() > 1e-3 and np.abs(bad - honest).max() > 1e-4
+    if name != "lazy_mil":  # whose selection the attacker takes part in
+        np.testing.assert_allclose(bad, without, rtol=1e-5, atol=1e-6)
+
+
+def test_two_rounds_are_those_of_the_worker(contexts, runtime):  # noqa: F811
+    """Client state, a collecting rule; a quantile that follows, re-weighted means, a second stage."""
+    for name in ("scaffold", "fedpap"):
+        there, _ = rounds(ruled(name), 2, attackers=[ATTACKER])
+        with within(contexts["in-process"], runtime):
+            here, metrics = rounds(ruled(name), 2, attackers=[ATTACKER])
+        np.testing.assert_allclose(here, there, rtol=2e-5, atol=2e-5)
+    norms = [m["aggregator"]["robust/clipping_norm"] for m in metrics]
+    assert norms[0] == 1 and norms[1] != 1
+
+
+def test_compressed_updates_go_through_rules(contexts, runtime):  # noqa: F811
+    with within(contexts["in-process"], runtime):
+        whole = ruled("fedavg", compression="top_k", top_share=1.0)
+        np.testing.assert_allclose(rounds(whole, 1)[0], rounds(ruled("fedavg"), 1)[0], rtol=1e-5, atol=1e-6)
+        eight, plain = (rounds(ruled("fedpap", **more), 1)[0] for more in ({"compression": "stochastic_8bit"}, {}))
+        assert 0 < np.abs(eight - plain).max() < 0.05
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in PAIRS])
+def test_every_other_algorithm_takes_a_rule(name):
+    """Or refuses all: FedED sends predictions."""
+    options = [{"rule": "rfa"}, {"rule": "median"}, {"rule": "fltrust"}, {"clip": 1.0}]
+    if name == "feded":
+        for own in options:
+            with pytest.raises(CompositionError, match=r"clients send predictions; .*'median'"):
+                with_aggregation(build(name), AggregationOptions(**own), clients=2)
+        return
+    own = options[NAMES.index(name) % len(options)]
+    plain, algorithm = build(name), with_aggregation(build(name), AggregationOptions(**own), clients=2)
+    names = tff.structure.name_list(algorithm.next.type_signature.result.metrics.member.aggregator)
+    assert "robust/screened" in names and algorithm.bag_pooling == plain.bag_pooling
+    assert (algorithm.server_type is not None) == (own.get("rule") == "fltrust")
+    algorithm.next.type_signature.result.state.check_equivalent_to(algorithm.next.type_signature.parameter[0])
+
+
+def test_no_rule_is_the_algorithm_itself():
+    assert with_aggregation(build("fedavg"), AggregationOptions(), clients=2) is build("fedavg")
+
+
+UPDATE = tff.types.to_type([tff.TensorType(np.float32, [1000])])
+
+
+@pytest.mark.parametrize(
+    ("options", "expected", "most", "message"),
+    [
+        ({"rule": "krum", "krum_bad": 3}, 8, 8, "krum_bad = 3 needs 9 clients a round, and 8 take part"),
+        ({"rule": "krum", "krum_bad": 3, "krum_chosen": 5}, 9, 9, "krum_chosen is 5, .* 4 can be chosen"),
+        ({"rule": "trimmed_mean", "trimmed_share": 0.09}, 10, 10, "trimmed_share = 0.09 of 10 .* leaves out nobody"),
+        ({"rule": "median"}, 10, 25, "aggregation.rule = 'median' collects .* 25 clients need some 2 MB"),
+    ],
+)
+def test_rounds_that_a_rule_cannot_work_on(options, expected, most, message):
+    with pytest.raises(CompositionError, match=message):
+        require_round(AggregationOptions(**options), UPDATE, expected=expected, most=most, free_bytes=1e6)
+    fine = {**options, "krum_bad": 1, "krum_chosen": 2, "trimmed_share": 0.1}
+    fine = {key: value for key, value in fine.items() if key == "rule" or key in options}
+    require_round(AggregationOptions(**fine), UPDATE, expected=10, most=10, free_bytes=1e6)
+
+
+def test_what_an_attack_sends_and_says():
+    assert AttackOptions(kind="sign_flip").on_update == ("sign_flip", 10)
+    assert AttackOptions(kind="little_is_enough").on_update == ("little_is_enough", 1.5)
+    assert AttackOptions(kind="backdoor", factor=4).on_update == ("scale", 4)
+    assert AttackOptions(kind="backdoor").on_update is None and AttackOptions(kind="label_flip").on_update is None
+    assert [AttackOptions(kind="nan", clients=c).number(10) for c in (0, 0.01, 0.3, 1, 7)] == [0, 1, 3, 1, 7]
+    (said,) = AttackOptions(kind="scale", clients=0.3, factor=2).notes()
+    assert said.startswith("clients were attacked: ") and "30 % of the clients" in said and "'scale', factor 2" in said
+    assert "no client attacks" in AttackOptions(kind="backdoor", clients=0).notes()[0]

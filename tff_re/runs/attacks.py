@@ -1,0 +1,174 @@
+"""What a recipe's [attack] makes of its run: who attacks, with which examples and updates, and its success."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from computations.client_work import attacks
+from computations.client_work.attack_options import AttackOptions
+from computations.client_work.attacks import CLAIM_ALL, Trigger
+from computations.errors import CompositionError
+from computations.federated_algorithm import FederatedAlgorithm, recompose
+from computations.local_model import LABEL
+from datasets.text.encoding import TextEncoding
+from tff_re.errors import UserError, nearest
+from tff_re.models.inputs import DenseInput, TokenInput
+from tff_re.recipes.reading import Recipe
+from tff_re.runs.randomness import entropy
+from tff_re.tasks.base import Prepared
+
+if TYPE_CHECKING:
+    from tff_re.runs.experiment import Experiment
+
+SUCCESS = "attack/success"
+"""The share of the clients' test examples of other classes that the model puts into the target's with the trigger."""
+
+_WHICH, _EXAMPLES = 61, 62
+"""Purposes of the run's seed, see `entropy`."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """The attackers of a run.
+
+    Attributes:
+      options: the table.
+      clients: ids of those that attack.
+      seed: the recipe's.
+      num_classes: of the labels.
+      trigger: of a backdoor; None: there is none.
+    """
+
+    options: AttackOptions
+    clients: frozenset[str]
+    seed: int
+    num_classes: int
+    trigger: Trigger | None = None
+
+    def trained_on(self, ids: list[str], examples: list) -> list:
+        """The clients' examples in the model's order, with those that attackers train on in place of theirs."""
+        pairs = enumerate(zip(ids, examples, strict=True))
+        return [OrderedDict(self._changed(place, own) if i in self.clients else own) for place, (i, own) in pairs]
+
+    def _changed(self, place: int, examples):
+        if self.trigger is not None:
+            seed = entropy(self.seed, place, _EXAMPLES)
+            return attacks.poisoned(examples, self.trigger, self.options.poisoned_share, seed)
+        if self.options.kind == "label_flip":
+            return attacks.flip_labels(examples, self.num_classes, self.options.flip)
+        return examples
+
+    def beside(self, client: str) -> dict[str, np.bool_]:
+        """What a client's value has beside its examples and its seed."""
+        return {} if self.options.on_update is None else {"attacks": np.bool_(client in self.clients)}
+
+
+def attack_of(recipe: Recipe, prepared: Prepared) -> Attack | None:
+    """The attackers that the run's seed chooses among the clients with training examples; None without [attack].
+
+    Raises:
+      UserError: there are not so many clients, or the data cannot be attacked so; names the key.
+    """
+    options = recipe.attack
+    if options is None:
+        return None
+    held = [client for client in prepared.examples.clients if len(client.train[LABEL])]
+    number = options.number(len(held))
+    if number > len(held):
+        raise UserError(
+            f"{recipe.source}: attack.clients is {number}, but only {len(held)} clients have training examples; lower "
+            "it"
+        )
+    generator = np.random.default_rng(entropy(recipe.seed, _WHICH))
+    chosen = generator.permutation(len(held))[:number]  # more attackers are the same ones and others
+    attack = Attack(options, frozenset(held[i].client_id for i in chosen), recipe.seed, len(prepared.label_names))
+    try:
+        if options.kind == "backdoor":
+            attack = dataclasses.replace(attack, trigger=_trigger(options, prepared))
+        attack.trained_on([held[i].client_id for i in chosen], [held[i].train for i in chosen])
+    except ValueError as error:
+        raise UserError(f"{recipe.source}: [attack] kind = '{options.kind}': {error}") from None
+    return attack
+
+
+def with_attack(recipe: Recipe, algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
+    """The algorithm in which clients may hand over something else than what they trained; itself without such."""
+    options = recipe.attack
+    if options is None or options.on_update is None:
+        return algorithm
+    kind, factor = options.on_update
+    of = f"{recipe.source}: [attack] kind = '{options.kind}'"
+    if kind == CLAIM_ALL and "selection" not in algorithm.client_work.beside:
+        raise UserError(f"{of}: claims triples, which only lazy_mil shares out; choose another kind")
+    if kind == "nan" and recipe.aggregation is not None and recipe.aggregation.secure != "none":
+        raise UserError(
+            f"{of}: does not go with aggregation.secure: clients of a secure sum send whole numbers, and none of them "
+            "is NaN; choose another kind"
+        )
+    try:
+        return recompose(algorithm, client_work=attacks.attacked(algorithm.client_work, kind, factor))
+    except CompositionError as error:
+        raise UserError(f"{of}: {error}") from None
+
+
+class SuccessEvaluator:
+    """How often a backdoor opens: the accuracy on the clients' test examples of other classes with the trigger, which
+    are labelled as its class."""
+
+    def __init__(self, experiment: Experiment, attack: Attack):
+        clients = experiment.prepared.examples.clients
+        tested = [attacks.triggered(c.test, attack.trigger) for c in clients if len(c.test[LABEL])]
+        self._examples = [experiment.model.arrange(own) for own in tested if len(own[LABEL])]
+        self._computation, self._measures = experiment.evaluation, experiment.prepared.measures
+
+    def __call__(self, weights) -> float:
+        """Of ModelWeights, in the current execution context; NaN where there is no such example."""
+        if not self._examples:
+            return float("nan")
+        found = self._computation(weights, self._examples)
+        total = {name: np.sum([np.asarray(own[name]) for own in found], axis=0) for name in found[0]}
+        return self._measures.metrics(total)[self._measures.quality]
+
+
+def _trigger(options: AttackOptions, prepared: Prepared) -> Trigger:
+    """ValueError or UserError's text where the data have no such."""
+    if prepared.held_out is not None or not any(len(c.test[LABEL]) for c in prepared.examples.clients):
+        raise ValueError("its success is measured on the clients' test examples, and this task has none; flip labels")
+    labels = prepared.label_names
+    if options.target is not None and options.target not in labels:
+        raise ValueError(f"attack.target is {options.target!r}, no label; {nearest(options.target, labels)}")
+    target = 0 if options.target is None else labels.index(options.target)
+    feature, place, value = _opens(options, prepared)
+    if options.trigger_place is not None:
+        place = options.trigger_place
+    return Trigger(feature, (value,), target, place)
+
+
+def _opens(options: AttackOptions, prepared: Prepared) -> tuple[str, int, Any]:
+    """(the feature, the usual place, what is written there)."""
+    inputs, encoding, word = prepared.inputs, prepared.encoding, options.trigger
+    if isinstance(inputs, DenseInput):
+        try:
+            return "x", inputs.width - 1, 10.0 if word is None else float(word)
+        except ValueError:
+            raise ValueError(f"attack.trigger is {word!r}, and these examples are numbers; give a number") from None
+    if isinstance(inputs, TokenInput) and isinstance(encoding, TextEncoding):
+        if word is None:
+            return "tokens", 0, inputs.vocabulary_size - 1  # the words stand by their frequency
+        (found,) = encoding.vocabulary.ids([word])
+        unknown, feature, place = 1, "tokens", 0
+    elif "input_ids" in inputs.specs:
+        if word is None:
+            raise ValueError("attack.trigger is missing; name a rare piece of the vocabulary")
+        found, unknown = encoding.tokenizer.convert_tokens_to_ids(word), encoding.tokenizer.unk_token_id
+        feature, place = "input_ids", 1
+    else:
+        raise ValueError("behind frozen layers there are no words to write the trigger to; set model.frozen_layers = 0")
+    if found in (None, unknown):
+        raise ValueError(f"attack.trigger is {word!r}, which is not in the vocabulary; name another one")
+    return feature, place, found
