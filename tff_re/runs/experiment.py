@@ -27,7 +27,7 @@ from computations.traffic import Traffic, round_traffic
 from tff_re import tasks
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
-from tff_re.runs.privacy import accounting_of, form_of, refusals, with_private_clients, with_private_examples
+from tff_re.runs.privacy import accounting_of, refusals, with_private_clients, with_private_examples
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.sizes import LARGEST_MESSAGE, require_room_for_model, require_room_in_message
@@ -112,7 +112,7 @@ class ExperimentBuilder:
         model = _of(recipe, prepared.local_model, recipe.model)
         of = f"{recipe.source}: model '{recipe.model.name}'"
         require_room_for_model(_of(recipe, _weight_bytes, recipe, model), of, trains=trains)
-        form = _form(prepared)
+        form = sizes_of(prepared)
         options = _with_counts(recipe, trainable, prepared)
         accounting = self._accounting(recipe, prepared, sampled)
         options = with_private_examples(recipe, options, accounting)
@@ -287,7 +287,7 @@ def _of(recipe: Recipe, make, *arguments):
         raise UserError(f"{recipe.source}: {error}") from None
 
 
-def _form(prepared: Prepared) -> tuple:
+def sizes_of(prepared: Prepared) -> tuple:
     """The sizes that the computations depend on; they do not depend on values."""
     inputs = prepared.inputs
     vectors = getattr(inputs, "vectors", None)

@@ -70,6 +70,7 @@ def make_private_folder(path: Path) -> None:
 FILES = (
     *("recipe.toml", "environment.json", "partition.json", "metrics.csv", "timings.csv"),
     *("clients.csv", "classes.csv", "confusion.csv"),  # of the last evaluation
+    *("sites.json", "took_part.csv"),  # of runs across sites
     "client_states.csv",  # of algorithms whose client states are recorded
     "precision_recall.csv",  # of tasks that rank
     "spent.json",  # of private runs with noise from the system's randomness

@@ -78,7 +78,8 @@ def write_details(experiment: Experiment, folder: RunFolder, result: Result, his
     counts, labels = experiment.prepared.counts, experiment.prepared.label_names
     title = f"{experiment.recipe.name}, seed {experiment.recipe.seed}"
     run_curves(folder.plots / "curves.png", _measured(history), title)
-    partition_heatmap(folder.plots / "partition.png", counts.train, counts.clients, labels)
+    if counts is not None:
+        partition_heatmap(folder.plots / "partition.png", counts.train, counts.clients, labels)
     if experiment.prepared.documents is not None:
         write_documents(folder.plots, experiment.prepared.documents)
     if (points := read_precision_recall(folder.precision_recall)) is not None:
@@ -123,6 +124,8 @@ def recorded_similarities(prepared: Prepared, folder: RunFolder) -> dict[int, np
     """FedCMC's local average similarities in the first and the last recorded round, see `first_and_last`; empty for an
     algorithm without them. The rows are the clients of `prepared.counts`."""
     labels = prepared.label_names
+    if prepared.counts is None:  # the clients are at sites
+        return {}
     recorded = read_client_states(folder, labels).get("similarity", {})
     return first_and_last(recorded, prepared.counts.clients, len(labels))
 

@@ -162,6 +162,7 @@ def train(
                 # The state that comes back has no seed, and no checkpoint has one.
                 server = with_noise_seed(state["server"], noise_seed(seed)) if noised else state["server"]
                 compute = experiment.algorithm.next if clients or not client_state else _of_nobody(experiment.algorithm)
+                runtime.begin_round(round_num)
                 output = call(compute, server, clients, *client_state, *at_server)
                 state["server"] = output["state"]
             took = time.perf_counter() - began

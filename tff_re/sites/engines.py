@@ -1,0 +1,147 @@
+"""How a coordinator's messages reach sites: in memory, over Unix sockets of one machine, or through a relay.
+
+Over a socket a message is 8 bytes of its length, little endian, and the message. To a relay (an engine's server process,
+such as Flower's ServerApp, which reaches the sites) a message is preceded by one with the site's name.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import os
+import socket
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tff_re.runtime.errors import RuntimeProblem
+
+MOST_BYTES = 1 << 40
+_CHUNK = 1 << 20
+
+
+class NoAnswer(RuntimeProblem):
+    """A site did not answer, or not in time."""
+
+
+class Engine(abc.ABC):
+    """Carries messages. `sites` are the names of those that it reaches, in their order."""
+
+    sites: tuple[str, ...]
+
+    @abc.abstractmethod
+    def call(self, site: str, message: bytes, seconds: float) -> bytes:
+        """A site's answer. May be called from several threads at once.
+
+        Raises:
+          NoAnswer: there is none within so many seconds, or the connection broke.
+        """
+
+
+class InMemory(Engine):
+    """Sites as objects of this process; for tests and notebooks."""
+
+    def __init__(self, sites: Mapping[str, Callable[[bytes], bytes]]):
+        self._sites, self.sites = dict(sites), tuple(sites)
+
+    def call(self, site: str, message: bytes, seconds: float) -> bytes:
+        del seconds
+        return self._sites[site](message)
+
+
+class Sockets(Engine):
+    """Sites of this machine, each behind its Unix socket."""
+
+    def __init__(self, paths: Mapping[str, Path]):
+        self._paths, self.sites = dict(paths), tuple(paths)
+
+    def call(self, site: str, message: bytes, seconds: float) -> bytes:
+        with connected(self._paths[site], f"site {site}", seconds) as connection:
+            send(connection, message)
+            return receive(connection)
+
+
+class Relay(Engine):
+    """Sites behind an engine's server process, which listens on a Unix socket of this machine."""
+
+    def __init__(self, path: Path, sites: tuple[str, ...]):
+        self._path, self.sites = path, tuple(sites)
+
+    def call(self, site: str, message: bytes, seconds: float) -> bytes:
+        with connected(self._path, f"site {site}", seconds) as connection:
+            send(connection, site.encode())
+            send(connection, message)
+            answer = receive(connection)
+        if not answer:
+            raise NoAnswer(f"site {site}: the relay has no answer of it; see the log of the engine")
+        return answer
+
+
+@contextlib.contextmanager
+def connected(path: Path, what: str, seconds: float):
+    """A connection to a Unix socket; its errors as NoAnswer."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with connection:
+        try:
+            connection.settimeout(seconds)
+            connection.connect(str(path))
+            yield connection
+        except (TimeoutError, BlockingIOError):
+            raise NoAnswer(f"{what} has not answered within {seconds:g} s") from None
+        except (OSError, EOFError) as error:
+            reason = getattr(error, "strerror", None) or "the connection ended"
+            raise NoAnswer(f"{what} does not answer ({reason})") from None
+
+
+def send(connection: socket.socket, message: bytes) -> None:
+    """Sends a message with its length."""
+    connection.sendall(len(message).to_bytes(8, "little"))
+    connection.sendall(message)
+
+
+def receive(connection: socket.socket) -> bytes:
+    """Receives a message with its length. Raises EOFError where it is cut off."""
+    length = int.from_bytes(_exactly(connection, 8), "little")
+    if length > MOST_BYTES:
+        raise EOFError
+    return _exactly(connection, length)
+
+
+def _exactly(connection: socket.socket, length: int) -> bytes:
+    chunks, left = [], length
+    while left:
+        chunk = connection.recv(min(left, _CHUNK))
+        if not chunk:
+            raise EOFError
+        chunks.append(chunk)
+        left -= len(chunk)
+    return b"".join(chunks)
+
+
+def listen(path: Path) -> socket.socket:
+    """A listening Unix socket of mode 0600.
+
+    Raises:
+      RuntimeProblem: another process listens there, something else lies there, or the path is too long.
+    """
+    if path.exists():
+        if not stat.S_ISSOCK(path.stat().st_mode):
+            raise RuntimeProblem(f"{path}: is there and is no socket; remove it, or name another one")
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(1.0)
+            probe.connect(str(path))
+            raise RuntimeProblem(f"{path}: another process listens there")
+        path.unlink()  # left by a process that was killed
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        listening.bind(str(path))
+    except OSError as error:
+        listening.close()
+        reason = error.strerror or str(error)
+        raise RuntimeProblem(f"{path}: no socket can be made there ({reason}); name another one") from None
+    finally:
+        os.umask(mask)
+    listening.listen(16)
+    return listening
