@@ -56,14 +56,18 @@ class SitesBuilder(ExperimentBuilder):
         return dataclasses.replace(experiment, _evaluation=self._computations.setdefault(key, summed))
 
 
-def seen_by_coordinator(experiment: Experiment) -> Experiment:
-    """The experiment of a party that holds no examples and no client states.
+class CoordinatorBuilder(SitesBuilder):
+    """Builds the experiment of a party that holds no examples and no client states.
 
     A client's state is here the number of the round that it is of, int64, and nothing of it is shown.
     """
-    algorithm = experiment.algorithm
-    if algorithm.client_work.initial_client_state is None:
-        return experiment
-    blank = {"initial_client_state": lambda examples, seed=0: np.int64(NO_STATE), "shown": ()}
-    parts = dataclasses.replace(algorithm.parts, client_work=dataclasses.replace(algorithm.client_work, **blank))
-    return dataclasses.replace(experiment, algorithm=dataclasses.replace(algorithm, parts=parts))
+
+    def build(self, recipe: Recipe, *, trains: bool = True) -> Experiment:
+        """As `SitesBuilder.build`."""
+        experiment = super().build(recipe, trains=trains)
+        algorithm = experiment.algorithm
+        if algorithm.client_work.initial_client_state is None:
+            return experiment
+        blank = {"initial_client_state": lambda examples, seed=0: np.int64(NO_STATE), "shown": ()}
+        parts = dataclasses.replace(algorithm.parts, client_work=dataclasses.replace(algorithm.client_work, **blank))
+        return dataclasses.replace(experiment, algorithm=dataclasses.replace(algorithm, parts=parts))

@@ -27,7 +27,7 @@ from computations.traffic import Traffic, round_traffic
 from tff_re import tasks
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
-from tff_re.runs.privacy import accounting_of, refusals, with_private_clients, with_private_examples
+from tff_re.runs.privacy import accounting_of, form_of, refusals, with_private_clients, with_private_examples
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.sizes import LARGEST_MESSAGE, require_room_for_model, require_room_in_message

@@ -15,10 +15,12 @@ from pathlib import Path
 from datasets.errors import DataError
 from tff_re.errors import UserError
 from tff_re.recipes.reading import load
+from tff_re.runs.at_sites import CoordinatorBuilder
 from tff_re.runs.experiment import Experiment, ExperimentBuilder
 from tff_re.runs.folder import READ_ONLY, RunFolder, writing
 from tff_re.runs.training import final_weights
 from tff_re.runtime import Runtime, open_runtime
+from tff_re.tasks.at_sites import prepared, read_agreement
 from tff_re.tasks.data_paths import DataPaths
 
 
@@ -35,7 +37,7 @@ class FinishedRun:
 
 @contextlib.contextmanager
 def open_run(
-    path: Path, data_paths: DataPaths, runtime_name: str, *, only_read: bool = False
+    path: Path, data_paths: DataPaths, runtime_name: str, *, only_read: bool = False, at_sites: bool = False
 ) -> Iterator[tuple[FinishedRun, Runtime]]:
     """Reads a run's folder, with a runtime open for as long as the caller works with it.
 
@@ -44,6 +46,7 @@ def open_run(
       data_paths: where its data are.
       runtime_name: of the runtime.
       only_read: the caller writes nothing into the folder, so that a read-only folder is enough.
+      at_sites: the caller needs no examples, so that these may lie at sites.
 
     Raises:
       UserError: no run there, or none with a checkpoint; DataError: its data are missing.
@@ -53,11 +56,17 @@ def open_run(
         if only_read and not may_be_written(path):
             path = stack.enter_context(_copied(path))
         folder = RunFolder(path)
+        if folder.sites.exists() and not at_sites:
+            raise UserError(
+                f"{folder.path}: the run's examples are at sites, and this needs them here; export it instead"
+            )
         recipe = load(str(folder.recipe))
         if folder.partition.exists():
             data_paths = dataclasses.replace(data_paths, partition=folder.partition)
         with folder.locked(), writing(folder.path), open_runtime(runtime_name, log_path=folder.log) as runtime:
             builder = ExperimentBuilder(data_paths)
+            if folder.sites.exists():
+                builder = CoordinatorBuilder(prepared(recipe.task, data_paths, read_agreement(folder.sites), {}))
             experiment = builder.build(recipe, trains=False)
             weights, done = final_weights(experiment, folder)
             yield FinishedRun(builder, experiment, folder, weights, done), runtime

@@ -20,7 +20,7 @@ from computations.errors import CompositionError
 from datasets.text.vocabulary import FIRST_WORD_ID
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
-from tff_re.runs.at_sites import SitesBuilder, seen_by_coordinator
+from tff_re.runs.at_sites import CoordinatorBuilder
 from tff_re.runs.experiment import Experiment
 from tff_re.runtime.base import Runtime
 from tff_re.runtime.errors import RuntimeClosed, RuntimeProblem, WorkerDied
@@ -33,7 +33,7 @@ from tff_re.sites.engines import Engine, NoAnswer
 from tff_re.sites.messages import Malformed, pack, payload, unpack
 from tff_re.sites.policy import for_sites, recipe_digest
 from tff_re.sites.stages import Program, Stage, arrays_of, member, merged, value_of
-from tff_re.tasks.at_sites import Agreement, Client, Held, encoding_of, prepared, require_task
+from tff_re.tasks.at_sites import Agreement, Client, Reference, encoding_of, prepared, require_task
 from tff_re.tasks.data_paths import DataPaths
 
 _log = logging.getLogger("tff_re.runtime")
@@ -185,8 +185,7 @@ def _agree(sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str) -> tup
         positive_labels=None if none_positive else tuple(n for n, name in enumerate(labels) if name in positive),
         encoding=encoding_of(recipe.task, data_paths, words)[2],
     )
-    experiment = SitesBuilder(prepared(recipe.task, data_paths, agreement, {})).build(recipe)
-    return agreement, seen_by_coordinator(experiment)
+    return agreement, CoordinatorBuilder(prepared(recipe.task, data_paths, agreement, {})).build(recipe)
 
 
 def _words(sites: Sites, recipe: Recipe, run: str, said: dict[str, dict]) -> tuple[str, ...] | None:
@@ -268,11 +267,10 @@ class SitesRuntime(Runtime):
 
     def finish(self) -> None:
         """The run is over: sites forget what they kept for it."""
-        for site in self._agreement.sites:
-            try:
-                self.sites.ask(site, {"kind": "finish", "run": self._agreement.run})
-            except RuntimeProblem as error:
-                _log.warning("%s; what it kept of the run stays there", error)
+        message = {"kind": "finish", "run": self._agreement.run}
+        for answer in self.sites.ask_all(dict.fromkeys(self._agreement.sites, (message, ()))).values():
+            if isinstance(answer, RuntimeProblem):
+                _log.warning("%s; what it kept of the run stays there", answer)
 
     def _open(self):
         return SitesContext(self)
@@ -404,7 +402,7 @@ class _Call:
 
     def _tree(self, value, type_signature: tff.Type, path, arrays: list[np.ndarray]):
         """A client's part of the argument as a message has it; numbers go into `arrays`."""
-        if isinstance(value, Held):
+        if isinstance(value, Reference):
             return {"held": value.split}
         if path is not None and path == self._state_path:
             return {"version": int(value)}
@@ -483,8 +481,8 @@ def _sums(stage: Stage, arrays: Sequence[np.ndarray]) -> list[object]:
     return found
 
 
-def _held(value) -> Held | None:
-    if isinstance(value, Held):
+def _held(value) -> Reference | None:
+    if isinstance(value, Reference):
         return value
     if isinstance(value, dict):
         return next((held for part in value.values() if (held := _held(part)) is not None), None)

@@ -1,7 +1,7 @@
 """How a coordinator's messages reach sites: in memory, over Unix sockets of one machine, or through a relay.
 
-Over a socket a message is 8 bytes of its length, little endian, and the message. To a relay (an engine's server process,
-such as Flower's ServerApp, which reaches the sites) a message is preceded by one with the site's name.
+Over a socket a message is 8 bytes of its length, little endian, and the message. To a relay (an engine's server process
+that reaches the sites, such as Flower's ServerApp) a message is preceded by one with the site's name.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import abc
 import contextlib
 import os
+import re
 import socket
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tff_re.errors import UserError
 from tff_re.runtime.errors import RuntimeProblem
 
 MOST_BYTES = 1 << 40
@@ -22,6 +24,45 @@ _CHUNK = 1 << 20
 
 class NoAnswer(RuntimeProblem):
     """A site did not answer, or not in time."""
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+def engine_of(runtime: str, sites: Sequence[str] = ()) -> Engine:
+    """The engine of a runtime's name.
+
+    Args:
+      runtime: `sites:NAME=SOCKET,NAME=SOCKET`, or `flower:SOCKET`, the socket of the relay.
+      sites: their names for `flower`, in the order in which their sums are added; of the others a choice, or all.
+
+    Raises:
+      UserError: a malformed name, no sites, or one that is not there.
+    """
+    kind, _, rest = runtime.partition(":")
+    for name in sites:
+        if not _NAME.fullmatch(name):
+            raise UserError(f"--sites: {name!r} is no site's name; give them as aachen,bonn,celle")
+    if len(set(sites)) < len(sites):
+        raise UserError("--sites names a site twice; name each once")
+    if kind == "flower":
+        if not sites or not rest:
+            raise UserError("the runtime 'flower' is flower:SOCKET --sites aachen,bonn,celle; see docs/sites.md")
+        if not Path(rest).is_socket():
+            raise UserError(
+                f"{rest}: no relay listens there; start it with: flwr run scripts/flower NAME --run-config "
+                f"'socket=\"{Path(rest).absolute()}\"' (docs/sites.md)"
+            )
+        return Relay(Path(rest), tuple(sites))
+    paths = {}
+    for part in rest.split(","):
+        name, found, path = part.strip().partition("=")
+        if not found or not path or not _NAME.fullmatch(name) or name in paths:
+            raise UserError(f"--runtime {runtime}: must be sites:NAME=SOCKET,NAME=SOCKET, each name once")
+        paths[name] = Path(path)
+    if missing := [name for name in sites if name not in paths]:
+        raise UserError(f"--sites: the runtime names no socket of {missing[0]}")
+    return Sockets({name: paths[name] for name in sites or paths})
 
 
 class Engine(abc.ABC):

@@ -18,7 +18,7 @@ from tff_re.runs.run import train_run
 from tff_re.runs.training import Result, RoundReport
 from tff_re.sites.coordinator import Patience, SitesRuntime, agree
 from tff_re.sites.engines import Engine
-from tff_re.tasks.at_sites import Agreement, agreement_from_json
+from tff_re.tasks.at_sites import read_agreement
 from tff_re.tasks.data_paths import DataPaths
 
 
@@ -56,7 +56,7 @@ def train_at_sites(
         not what the run was begun with.
     """
     folder = RunFolder(out)
-    known = read_agreement(folder) if resume and folder.sites.exists() else None
+    known = read_agreement(folder.sites) if resume and folder.sites.exists() else None
     with SitesRuntime(os.devnull, engine=engine, patience=patience) as runtime:
         run = None if known is None else known.run
         agreement, experiment = agree(runtime.sites, recipe, data_paths or DataPaths(), run)
@@ -82,14 +82,6 @@ def train_at_sites(
         outcome = train_run(recipe, out, builder=_Built(experiment), runtime=runtime, **ways)
         runtime.finish()
     return outcome
-
-
-def read_agreement(folder: RunFolder) -> Agreement:
-    """What the sites of a run agreed upon. Raises UserError where its file is damaged."""
-    try:
-        return agreement_from_json(folder.sites.read_bytes())
-    except ValueError as error:
-        raise UserError(f"{folder.sites}: is damaged ({error}); put it back") from None
 
 
 def _read_rounds(folder: RunFolder) -> dict[int, list[str]]:

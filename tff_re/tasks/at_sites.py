@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
@@ -89,8 +90,18 @@ def agreement_from_json(text: str | bytes) -> Agreement:
         raise ValueError(f"is no agreement of sites ({error})") from None
 
 
+def read_agreement(path: Path) -> Agreement:
+    """What the sites of a run agreed upon. Raises UserError where its file is damaged."""
+    try:
+        return agreement_from_json(path.read_bytes())
+    except ValueError as error:
+        raise UserError(f"{path}: is damaged ({error}); put it back") from None
+
+
 class Held(dict):
     """Stands for examples that lie elsewhere: arrays of zeros without memory, of the right number and form.
+
+    Nothing can be computed with it: a model arranges it to a `Reference`.
 
     Attributes:
       client_id, split: whose examples, `train` or `test`.
@@ -102,15 +113,32 @@ class Held(dict):
         self.client_id, self.split = client_id, split
 
 
+@dataclass(frozen=True)
+class Reference:
+    """In place of a client's examples as an argument of a computation: which they are, for who has them."""
+
+    client_id: str
+    split: str
+
+
 class _Model(LocalModel):
-    """A LocalModel that leaves what is elsewhere as it is."""
+    """A LocalModel that names what is elsewhere."""
 
     def arrange(self, examples):
-        return examples if isinstance(examples, Held) else super().arrange(examples)
+        if isinstance(examples, Held):
+            return Reference(examples.client_id, examples.split)
+        return super().arrange(examples)
 
 
+@dataclass(frozen=True)
 class SitesPrepared(Prepared):
-    """The data of a run across sites; some or all examples are `Held`."""
+    """The data of a run across sites; some or all examples are `Held`.
+
+    Attributes:
+      sites: the names of the sites, of those that this party knows.
+    """
+
+    sites: tuple[str, ...] = ()
 
     def local_model(self, model: Choice) -> LocalModel:
         return _Model(**vars_of(super().local_model(model)))
@@ -198,5 +226,6 @@ def prepared(task: Choice, data_paths: DataPaths, agreement: Agreement, own: Map
         counts=None,
         encoding=encoding,
         positive_labels=agreement.positive_labels,
-        notes=(f"sites: {len(agreement.sites)} with {len(agreement.clients)} clients; {encoding.describe()}",),
+        notes=(f"{len(agreement.clients)} clients at sites; {encoding.describe()}",),
+        sites=tuple(site for site in agreement.sites if site),
     )
