@@ -181,6 +181,7 @@ def test_a_full_disk_at_a_site(undisturbed, tmp_path, monkeypatch):
         ({"allow": {"recipes": ["0" * 64]}}, "is not accepted here"),
         ({"allow": {"privacy": "client"}}, "has no .privacy."),
         ({"allow": {"most_rounds": 1}}, "answers 1 rounds of a run"),
+        ({"allow": {"least_clients": 2}}, "over at least 2 of its clients"),
         ({"allow": {"most_bytes_up": 400}}, "400 bytes have left"),
         ({"allow": {"evaluation": False}}, "allows no evaluation"),
         ({"clients": {"least_examples": 1000}}, "no client has 1000"),
@@ -333,3 +334,23 @@ def test_three_processes_one_of_them_killed_between_two_stages(undisturbed, tmp_
     assert len(processes) == len(NAMES) + 1
     assert_same_weights(result.weights, undisturbed)
     assert json.loads((tmp_path / "run" / "sites.json").read_text())["run"]
+
+
+@pytest.mark.slow
+def test_noise_in_the_clients_steps_is_the_sites_own_and_a_round_is_answered_once(tmp_path):
+    table = "privacy={unit = 'example', clip = 0.5, noise_multiplier = 0.5}"
+    recipe = recipe_of("fedavgs", table, "training.rounds=1")
+    weights = []
+    for name in ("one", "two"):
+        federation = Federation(write_sites(tmp_path / name, allow={"privacy": "example"}))
+        weights.append(train(federation, tmp_path / f"run {name}", recipe).weights.trainable[0])
+    assert not np.array_equal(weights[0], weights[1])  # the same recipe and seed
+    changed = [
+        pack({**unpack(m)[0], "round": 1}, [a + 1 if a.dtype.kind == "f" else a for a in unpack(m)[1]])
+        for _, m, _ in federation.sent
+        if unpack(m)[0]["kind"] == "stage" and unpack(m)[0]["purpose"] == "train"
+    ]
+    again = SiteService(read_site(federation.files["aachen"]))
+    table, _ = unpack(again.answer(changed[0]))
+    again.close()
+    assert "a round is answered once" in table["refused"]

@@ -140,7 +140,7 @@ def send(connection: socket.socket, message: bytes) -> None:
     connection.sendall(message)
 
 
-def receive(connection: socket.socket) -> bytes:
+def receive(connection: socket.socket) -> bytearray:
     """Receives a message with its length. Raises EOFError where it is cut off."""
     length = int.from_bytes(_exactly(connection, 8), "little")
     if length > MOST_BYTES:
@@ -148,15 +148,14 @@ def receive(connection: socket.socket) -> bytes:
     return _exactly(connection, length)
 
 
-def _exactly(connection: socket.socket, length: int) -> bytes:
-    chunks, left = [], length
-    while left:
-        chunk = connection.recv(min(left, _CHUNK))
+def _exactly(connection: socket.socket, length: int) -> bytearray:
+    found = bytearray()
+    while len(found) < length:  # not all at once: the length is the other side's word
+        chunk = connection.recv(min(length - len(found), _CHUNK))
         if not chunk:
             raise EOFError
-        chunks.append(chunk)
-        left -= len(chunk)
-    return b"".join(chunks)
+        found += chunk
+    return found
 
 
 def listen(path: Path) -> socket.socket:

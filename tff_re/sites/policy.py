@@ -77,6 +77,7 @@ class AllowOptions:
       steps, which this site adds itself, from randomness of its own.
     most_rounds: so many rounds of one run are answered.
     most_bytes_up: so many bytes of sums leave for one run.
+    least_clients: a sum of a training stage is over at least so many of the site's clients.
     evaluation: whether sums of an evaluation (counts and losses) are answered.
     """
 
@@ -84,6 +85,7 @@ class AllowOptions:
     privacy: Literal["none", "client", "example"] = "none"
     most_rounds: int = attrs.field(default=1000, validator=ge(1))
     most_bytes_up: int = attrs.field(default=10**12, validator=ge(1))
+    least_clients: int = attrs.field(default=1, validator=ge(1))
     evaluation: bool = True
 
 

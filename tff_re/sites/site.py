@@ -19,6 +19,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from computations.errors import CompositionError
+from computations.local_model import LABEL
 from datasets.errors import DataError
 from tff_re import __version__
 from tff_re.errors import UserError
@@ -269,6 +270,7 @@ class SiteService:
         clients = [str(client["id"]) for client in table["clients"]]
         if not clients or len(set(clients)) < len(clients) or not set(clients) <= set(run.examples):
             raise Refused("these are no clients of this site")
+        self._require_enough(run, purpose, table["clients"], clients)
         self._count(run, program, stage, purpose, round_num, arrays)
         values = iter(arrays)
         sent = {step.name: value_of(step.type_signature, values) for step in stage.sent}
@@ -284,6 +286,21 @@ class SiteService:
             content = {"clients": clients}, program.kept_arrays(stage, kept)
             run.store.write_kept(program.digest, round_num, stage.number, *content)
         return {}, arrays_of(totals)
+
+    def _require_enough(self, run: _Run, purpose: str, asked: list[dict], clients: list[str]) -> None:
+        """Refuses sums over few clients: an evaluation is over all that have examples of its split."""
+        if purpose == EVALUATE:
+            splits = {tree["held"] for client in asked for tree in client["given"].values()}
+            for split in splits:
+                place = ("train", "test").index(split)
+                there = {client for client, own in run.examples.items() if len(own[place][LABEL])}
+                if len(splits) > 1 or there != set(clients):
+                    raise Refused("it evaluates all of its clients together")
+        elif len(clients) < self._options.allow.least_clients:
+            least = self._options.allow.least_clients
+            raise Refused(
+                f"its sums are over at least {least} of its clients (allow.least_clients), not {len(clients)}"
+            )
 
     def _count(self, run: _Run, program: Program, stage: Stage, purpose: str, round_num: int, arrays) -> None:
         """Refuses what is more than allowed, before it is computed."""
