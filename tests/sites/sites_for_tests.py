@@ -10,7 +10,7 @@ import tomli_w
 
 from datasets.partition import Partition, write_partition
 from tests.upper_floors import consultations, text_recipe
-from tff_re.recipes.reading import Recipe, resolve
+from tff_re.recipes.reading import Recipe, resolve, tomllib
 from tff_re.sites.data import SiteData
 from tff_re.sites.engines import InMemory
 from tff_re.sites.policy import for_sites, read_site
@@ -90,19 +90,23 @@ class Federation:
             service.close()
 
 
-def same_in_one_place(folder: Path, recipe: Recipe, files: dict[str, Path]) -> tuple[Recipe, Path]:
-    """(the recipe on a file with the data of all sites, a partition file with the sites' clients)."""
+def same_in_one_place(
+    folder: Path, recipe: Recipe, files: dict[str, Path], whole: Path | None = None
+) -> tuple[Recipe, Path]:
+    """(the recipe on a file with the data of all sites, a partition file with the sites' clients).
+
+    `whole`: that file, where it is there already.
+    """
     corpus, clients = {}, {}
     for path in files.values():
         site = read_site(path)
-        corpus |= json.loads((path.parent / "texts.json").read_text("utf-8"))
+        if whole is None:
+            corpus |= json.loads((path.parent / "texts.json").read_text("utf-8"))
         data = SiteData(site, site.own_recipe(for_sites(recipe)))
         clients |= data._clients
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "all.json").write_text(json.dumps(corpus, ensure_ascii=False), "utf-8")
     write_partition(Partition("site", {}, recipe.seed, clients), folder / "partition.json")
-    from tff_re.recipes.reading import tomllib
-
     table = tomllib.loads(recipe.to_toml())
-    table["task"]["path"] = str(folder / "all.json")
+    table["task"]["path"] = str(whole or folder / "all.json")
     return resolve(table, "simulated.toml"), folder / "partition.json"

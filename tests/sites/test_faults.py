@@ -74,6 +74,7 @@ def test_a_site_that_is_killed_between_two_stages(undisturbed, tmp_path):
     assert_same_weights(train(federation, tmp_path / "run").weights, undisturbed)
 
 
+@pytest.mark.slow
 def test_a_site_that_lost_what_it_kept_does_the_round_again(undisturbed, tmp_path):
     seen = []
 
@@ -90,6 +91,7 @@ def test_a_site_that_lost_what_it_kept_does_the_round_again(undisturbed, tmp_pat
     assert seen
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_lost_is_asked_for_again(undisturbed, tmp_path):
     """The site answers twice; the second answer is the first."""
     answers = []
@@ -107,7 +109,7 @@ def test_an_answer_that_is_lost_is_asked_for_again(undisturbed, tmp_path):
     assert len(answers) == 2
 
 
-@pytest.mark.parametrize("what", ["never", "nan", "shape"])
+@pytest.mark.parametrize("what", ["nan", *(pytest.param(w, marks=pytest.mark.slow) for w in ("never", "shape"))])
 def test_a_site_that_fails_is_left_out_of_the_round_where_the_others_are_enough(undisturbed, tmp_path, what):
     def disturb(site, table, answer):
         if table["kind"] == "stage" and table["round"] == 2 and table["purpose"] == "train" and site == "bonn":
@@ -127,6 +129,7 @@ def test_a_site_that_fails_is_left_out_of_the_round_where_the_others_are_enough(
     assert "site bonn" in log and "round 2 goes on without" in log
 
 
+@pytest.mark.slow
 def test_without_a_quorum_the_run_ends_with_a_line_and_is_resumed(undisturbed, tmp_path):
     away = [True]
 
@@ -143,6 +146,7 @@ def test_without_a_quorum_the_run_ends_with_a_line_and_is_resumed(undisturbed, t
     assert_same_weights(train(again, tmp_path / "run", recipe, resume=True).weights, undisturbed)
 
 
+@pytest.mark.slow
 def test_a_coordinator_that_is_killed_goes_on_with_the_clients_states_of_its_checkpoint(tmp_path):
     recipe = recipe_of("moon", "training.rounds=4", "training.checkpoint_every=2")
     whole = train(Federation(write_sites(tmp_path / "undisturbed")), tmp_path / "whole", recipe)
@@ -159,6 +163,7 @@ def test_a_coordinator_that_is_killed_goes_on_with_the_clients_states_of_its_che
     assert_same_weights(train(again, tmp_path / "run", recipe, resume=True).weights, whole.weights)
 
 
+@pytest.mark.slow
 def test_a_full_disk_at_a_site(undisturbed, tmp_path, monkeypatch):
     recipe = recipe_of(*RECIPE, "training.checkpoint_every=1")
 
@@ -175,14 +180,17 @@ def test_a_full_disk_at_a_site(undisturbed, tmp_path, monkeypatch):
     assert_same_weights(train(again, tmp_path / "run", recipe, resume=True).weights, undisturbed)
 
 
+SLOW = pytest.mark.slow
+
+
 @pytest.mark.parametrize(
     ("tables", "line"),
     [
         ({"allow": {"recipes": ["0" * 64]}}, "is not accepted here"),
         ({"allow": {"privacy": "client"}}, "has no .privacy."),
-        ({"allow": {"most_rounds": 1}}, "answers 1 rounds of a run"),
-        ({"allow": {"least_clients": 2}}, "over at least 2 of its clients"),
-        ({"allow": {"most_bytes_up": 400}}, "400 bytes have left"),
+        pytest.param({"allow": {"most_rounds": 1}}, "answers 1 rounds of a run", marks=SLOW),
+        pytest.param({"allow": {"least_clients": 2}}, "over at least 2 of its clients", marks=SLOW),
+        pytest.param({"allow": {"most_bytes_up": 400}}, "400 bytes have left", marks=SLOW),
         ({"allow": {"evaluation": False}}, "allows no evaluation"),
         ({"clients": {"least_examples": 1000}}, "no client has 1000"),
         ({"data": {"path": "no such file"}}, "its data cannot be read"),
@@ -217,6 +225,7 @@ def test_a_site_accepts_a_recipe_by_its_digest_or_its_file(tmp_path):
         service.close()
 
 
+@pytest.mark.slow
 def test_another_computation_than_the_sites_is_refused(tmp_path):
     def disturb(site, table, answer):
         if table["kind"] == "agree":
@@ -229,6 +238,7 @@ def test_another_computation_than_the_sites_is_refused(tmp_path):
         train(federation, tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_other_data_than_the_run_was_begun_with(tmp_path):
     files = write_sites(tmp_path / "sites")
     train(Federation(files), tmp_path / "run", recipe_of(*RECIPE, "training.rounds=1"))
@@ -237,6 +247,7 @@ def test_other_data_than_the_run_was_begun_with(tmp_path):
         train(Federation(files), tmp_path / "run", recipe_of(*RECIPE, "training.rounds=1"), resume=True)
 
 
+@pytest.mark.slow
 def test_without_the_secret_only_words_of_enough_clients_of_one_site_are_shown(tmp_path):
     tables = {"vocabulary": {"secret": ""}, "clients": {"rule": "documents"}}
     files = write_sites(tmp_path / "sites", **tables)

@@ -8,7 +8,7 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
@@ -32,6 +32,7 @@ def test_what_comes_out_is_what_went_in(table, arrays):
         assert ours.dtype == other.dtype and ours.shape == other.shape and ours.tobytes() == other.tobytes()
 
 
+@settings(max_examples=40)
 @given(st.binary(max_size=60), st.integers(0, 60))
 def test_any_bytes_are_a_message_or_malformed(noise, cut):
     whole = pack({"kind": "stage"}, [np.arange(3)])

@@ -65,11 +65,8 @@ def flat(container):
     return tff.structure.flatten(tff.structure.from_container(container, recursive=True))
 
 
-FAST = {"lazy_mil", "scaffold"}
-"""Three stages, the states of clients and of the server; tests/sites/test_sites.py has others."""
-
-
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in FAST else pytest.mark.slow) for n in NAMES])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
 def test_two_rounds_across_sites_are_those_in_one_place(tmp_path, name):
     algorithm, examples = build(name), examples_of(name)
     program = Program(algorithm.next)
@@ -96,11 +93,28 @@ def test_two_rounds_across_sites_are_those_in_one_place(tmp_path, name):
         assert versions == [2, 2]
 
 
+FLOATS = tff.FederatedType(tff.TensorType(np.float32, [2]), tff.CLIENTS)
+
+
+def digest_of(function):
+    """Of the sum over clients of a function of two numbers."""
+    at_client = tff.tensorflow.computation(function, FLOATS.member)
+    return Program(
+        tff.federated_computation(lambda v: tff.federated_sum(tff.federated_map(at_client, v)), FLOATS)
+    ).digest
+
+
 def test_a_digest_names_what_is_computed_and_not_when_it_was_built():
-    first = Program(build("fedavgs").next).digest
+    def powers(rate):
+        @tf.function
+        def inner(x):
+            return tf.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, rate * x + tf.cast(i, x.dtype)), (0, x))[1]
+
+        return lambda x: inner(x) + inner(2 * x)
+
+    first = digest_of(powers(0.5))
     tf.function(lambda x: x + 1).get_concrete_function(tf.TensorSpec([3]))  # numbers of functions move on
-    assert Program(build("fedavgs").next).digest == first
-    assert Program(build("fedavgs", learning_rate=0.25).next).digest != first
+    assert digest_of(powers(0.5)) == first and digest_of(powers(0.25)) != first
 
 
 def test_fixed_weights_count_by_their_numbers_and_not_by_their_folder():
@@ -108,9 +122,7 @@ def test_fixed_weights_count_by_their_numbers_and_not_by_their_folder():
         def add(x):
             return x + scale * tf.raw_ops.ImmutableConst(dtype=tf.float32, shape=[2], memory_region_name=path)
 
-        added = tff.tensorflow.computation(add, tff.TensorType(np.float32, [2]))
-        kind = tff.FederatedType(tff.TensorType(np.float32, [2]), tff.CLIENTS)
-        return Program(tff.federated_computation(lambda v: tff.federated_sum(tff.federated_map(added, v)), kind)).digest
+        return digest_of(add)
 
     assert of("/tmp/tff-re-fixed-a/abc/0") == of("/tmp/tff-re-fixed-b/abc/0")
     assert of("/tmp/a/abc/0") != of("/tmp/a/abd/0") != of("/tmp/a/abd/1") and of("/a/b/0") != of("/a/b/0", 2.0)
