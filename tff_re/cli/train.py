@@ -39,14 +39,21 @@ from tff_re.runtime import is_of_sites
     show_default=True,
     help="How long a site's answer is waited for.",
 )
-def train(recipe, overrides, out, seed, sites, quorum, stage_seconds, **where):
+@click.option(
+    "--retry-seconds",
+    type=click.FloatRange(min=0),
+    default=300.0,
+    show_default=True,
+    help="How long a site that does not answer is asked again.",
+)
+def train(recipe, overrides, out, seed, sites, quorum, stage_seconds, retry_seconds, **where):
     """Train RECIPE (a name that `recipes` lists, or a TOML file) into a folder."""
     from tff_re import api
 
     if is_of_sites(where["runtime"]):
         from tff_re.sites.coordinator import Patience
 
-        where["patience"] = Patience(stage_seconds=stage_seconds, quorum=quorum)
+        where["patience"] = Patience(stage_seconds, retry_seconds, quorum)
     where["sites"] = tuple(name.strip() for name in sites.split(",")) if sites else ()
     recipe = api.load_recipe(recipe, *overrides, seed=seed)
     named = f"{recipe.name}, seed {recipe.seed}"

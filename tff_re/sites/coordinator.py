@@ -60,7 +60,7 @@ class Patience:
     """
 
     stage_seconds: float = 600.0
-    retry_seconds: float = 60.0
+    retry_seconds: float = 300.0
     quorum: float = 1.0
 
 
