@@ -34,7 +34,7 @@ FLOORS = {
         "tasks",
         "recipes",
         "runs",
-        "auditing comparison exporting",
+        "auditing comparison exporting sites",
         "api",
         "cli",
         "run",

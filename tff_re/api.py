@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe, load
+from tff_re.runtime import is_of_sites
 from tff_re.tasks.sizes import require_limits
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tff_re.exporting.predictors import Score
     from tff_re.runs.experiment import Experiment
     from tff_re.runs.training import Result, RoundReport
+    from tff_re.sites.coordinator import Patience
     from tff_re.tasks.data_paths import DataPaths
 
 PathLike = str | os.PathLike
@@ -59,6 +61,8 @@ def train(
     partition: PathLike | None = None,
     resume: bool = False,
     runtime: str = "local",
+    sites: Sequence[str] = (),
+    patience: Patience | None = None,
     on_start: Callable[[Experiment], None] = lambda experiment: None,
     on_round: Callable[[RoundReport], None] = lambda report: None,
 ) -> Result:
@@ -68,12 +72,24 @@ def train(
       out: the run's folder; new, or with `resume` that of the same recipe.
       partition: a partition file to read, in place of drawing one.
       resume: continue a run that was interrupted.
+      sites: with the runtimes `sites` and `flower`, the sites that hold the data, in order.
+      patience: how long these are waited for.
       on_start: called with the experiment before the first round.
 
     Raises:
       UserError, DataError: see `build`; or the folder holds something else.
     """
     where = data_paths(data, trust, partition)
+    if is_of_sites(runtime):
+        from tff_re.sites.engines import engine_of
+        from tff_re.sites.run import train_at_sites
+
+        if partition is not None:
+            raise UserError("--partition: the partition of a run across sites is what they hold; leave it out")
+        ways = {"resume": resume, "on_start": on_start, "on_round": on_round, "patience": patience}
+        return train_at_sites(_recipe(recipe), Path(out), engine_of(runtime, sites), data_paths=where, **ways)[1]
+    if sites:
+        raise UserError("--sites needs --runtime sites:… or flower:…")
     from tff_re.runs.run import train_run
 
     ways = {"resume": resume, "runtime": runtime, "on_start": on_start, "on_round": on_round}

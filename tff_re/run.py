@@ -23,7 +23,7 @@ EXIT_INTERRUPTED = 130
 
 COMMANDS = (
     *("audit", "cases", "compare", "datasets", "demo", "doctor", "evaluate"),
-    *("export", "partition", "predict", "recipes", "report", "train", "worker"),
+    *("export", "partition", "predict", "recipes", "report", "site", "train", "worker"),
 )
 
 

@@ -9,6 +9,7 @@ import click
 from tff_re.cli import options
 from tff_re.cli.configuration import show_run
 from tff_re.cli.display import RoundProgress, console, metrics_table, say
+from tff_re.runtime import is_of_sites
 
 
 @click.command(
@@ -23,10 +24,37 @@ from tff_re.cli.display import RoundProgress, console, metrics_table, say
 @options.seed
 @options.runtime
 @options.partition
-def train(recipe, overrides, out, seed, **where):
+@click.option("--sites", metavar="A,B,C", help="The sites that hold the data, for the runtimes sites and flower.")
+@click.option(
+    "--quorum",
+    type=click.FloatRange(min=0, min_open=True, max=1),
+    default=1.0,
+    show_default=True,
+    help="Share of a round's clients that is enough where a site fails.",
+)
+@click.option(
+    "--stage-seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=600.0,
+    show_default=True,
+    help="How long a site's answer is waited for.",
+)
+@click.option(
+    "--retry-seconds",
+    type=click.FloatRange(min=0),
+    default=300.0,
+    show_default=True,
+    help="How long a site that does not answer is asked again.",
+)
+def train(recipe, overrides, out, seed, sites, quorum, stage_seconds, retry_seconds, **where):
     """Train RECIPE (a name that `recipes` lists, or a TOML file) into a folder."""
     from tff_re import api
 
+    if is_of_sites(where["runtime"]):
+        from tff_re.sites.coordinator import Patience
+
+        where["patience"] = Patience(stage_seconds, retry_seconds, quorum)
+    where["sites"] = tuple(name.strip() for name in sites.split(",")) if sites else ()
     recipe = api.load_recipe(recipe, *overrides, seed=seed)
     named = f"{recipe.name}, seed {recipe.seed}"
     out = out or Path("runs") / f"{recipe.name}-seed{recipe.seed}"

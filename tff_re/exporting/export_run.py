@@ -26,6 +26,7 @@ from tff_re.runs.privacy import description
 from tff_re.runs.randomness import FILE
 from tff_re.runs.results import read_history
 from tff_re.settings import to_table
+from tff_re.tasks.at_sites import SitesPrepared
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.held_out import DEV, TEST
 
@@ -58,7 +59,7 @@ def export_run(
     """
     if out is None and not may_be_written(path):
         raise UserError(f"{path}: may not be written; give --out a folder elsewhere")
-    with open_run(path, data_paths, runtime_name, only_read=True, last=last) as (run, _):
+    with open_run(path, data_paths, runtime_name, only_read=True, last=last, at_sites=True) as (run, _):
         recipe, prepared = run.experiment.recipe, run.experiment.prepared
         exported, options = run.experiment, in_float32(recipe.model.options)
         if options is not recipe.model.options:
@@ -120,7 +121,7 @@ def _details(
         **kind.details(exported, weights, measured.get(DEV)),
         "data": _data(experiment, kind, dataset),
         "training": _training(experiment),
-        "privacy": _privacy(recipe, private),
+        "privacy": _privacy(experiment, private),
         **({} if private is None else {"differential_privacy": private}),
         "limits": _limits(experiment, kind, dataset),
     }
@@ -166,6 +167,8 @@ def _by_split(metrics: Mapping[str, float]) -> dict[str, dict[str, float]]:
 def _measured(experiment: Experiment, weights: Any) -> dict[str, float]:
     """The run's metrics of weights on its test examples, and on dev; runs in the current execution context."""
     found = {}
+    if isinstance(experiment.prepared, SitesPrepared):  # the sites hold the examples
+        return found
     test = Evaluator(experiment, TEST)
     if not test.empty:
         found.update({f"{TEST}/{name}": value for name, value in test(weights).metrics.items()})
@@ -189,12 +192,18 @@ def _data(experiment: Experiment, kind: Kind, dataset: str | None) -> dict[str, 
         }
     return {
         **known,
-        "clients": f"{len(examples.clients)}, by the partitioner {recipe.partition.name}",
+        "clients": f"{len(examples.clients)}, {_of_sites(experiment) or f'by the partitioner {recipe.partition.name}'}",
         "training examples": examples.size("train"),
         "dev examples at the clients": examples.size("dev") or None,
         "test examples": examples.size("test"),
         "tested on": test,
     }
+
+
+def _of_sites(experiment: Experiment) -> str | None:
+    """At which sites the clients are; None in a simulation."""
+    prepared = experiment.prepared
+    return f"at the sites {', '.join(prepared.sites)}" if isinstance(prepared, SitesPrepared) else None
 
 
 def _training(experiment: Experiment) -> dict[str, Any]:
@@ -210,8 +219,11 @@ def _training(experiment: Experiment) -> dict[str, Any]:
     return {"clients in a round": sampled, **shown, **({"notes": "; ".join(recipe.notes)} if recipe.notes else {})}
 
 
-def _privacy(recipe: Recipe, private: Mapping[str, Any] | None) -> list[str]:
+def _privacy(experiment: Experiment, private: Mapping[str, Any] | None) -> list[str]:
+    recipe = experiment.recipe
     lines = ["trained by simulation: all clients' data were on one machine; in a deployment, texts stay at the clients"]
+    if (sites := _of_sites(experiment)) is not None:
+        lines = [f"trained {sites}: texts stayed there, sums over a site's clients left it (took_part.csv of the run)"]
     simulated = recipe.aggregation is not None and recipe.aggregation.secure != "none"
     secure = "; ".join(recipe.aggregation.notes()) if simulated else "the recipe sets none"
     if private is None:

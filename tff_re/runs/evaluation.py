@@ -57,7 +57,11 @@ class Evaluator:
         if isinstance(weights, Mapping):
             pairs = zip(self._ids, self._examples, strict=True)
             return self.of([self._computation(weights[client], [examples])[0] for client, examples in pairs])
-        return self.of(self._computation(weights, self._examples))
+        counted = self._computation(weights, self._examples)
+        if isinstance(counted, Mapping):  # a sum over clients that are at sites
+            measured = self._measures.metrics(counted), self._measures.confusion(counted)
+            return Evaluation(*measured, {}, self._measures.trivial(counted))
+        return self.of(counted)
 
     def of(self, per_client: Sequence[Mapping[str, np.ndarray]]) -> Evaluation:
         """The evaluation of what each client with examples counted, see `build_evaluation`."""

@@ -147,7 +147,7 @@ class ExperimentBuilder:
         require_sites(recipe, prepared, model)
         of = f"{recipe.source}: model '{recipe.model.name}'"
         require_room_for_model(_of(recipe, _weight_bytes, recipe, model), of, trains=trains)
-        form = _form(prepared)
+        form = sizes_of(prepared)
         options = _with_counts(recipe, trainable, prepared)
         accounting = self._accounting(recipe, prepared, sampled)
         options = with_private_examples(recipe, options, accounting)
@@ -375,7 +375,7 @@ def _of(recipe: Recipe, make, *arguments):
         raise UserError(f"{recipe.source}: {error}") from None
 
 
-def _form(prepared: Prepared) -> tuple:
+def sizes_of(prepared: Prepared) -> tuple:
     """The sizes that the computations depend on; they do not depend on values."""
     inputs = prepared.inputs
     vectors = getattr(inputs, "vectors", None)

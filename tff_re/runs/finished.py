@@ -15,11 +15,13 @@ from pathlib import Path
 from datasets.errors import DataError
 from tff_re.errors import UserError
 from tff_re.recipes.reading import load
+from tff_re.runs.at_sites import CoordinatorBuilder
 from tff_re.runs.choice import Choice
 from tff_re.runs.experiment import Experiment, ExperimentBuilder
 from tff_re.runs.folder import READ_ONLY, RunFolder, writing
 from tff_re.runs.training import final_weights
 from tff_re.runtime import Runtime, open_runtime
+from tff_re.tasks.at_sites import prepared, read_agreement
 from tff_re.tasks.data_paths import DataPaths
 
 
@@ -48,6 +50,7 @@ def open_run(
     only_read: bool = False,
     last: bool = False,
     own_models: bool = False,
+    at_sites: bool = False,
 ) -> Iterator[tuple[FinishedRun, Runtime]]:
     """Reads a run's folder, with a runtime open for as long as the caller works with it.
 
@@ -58,6 +61,7 @@ def open_run(
       only_read: the caller writes nothing into the folder, so that a read-only folder is enough.
       last: the weights are those of the last round, also where a round was chosen on dev.
       own_models: whether the caller can work with a run whose clients have a model each, see `Result.weights`.
+      at_sites: the caller needs no examples, so that these may lie at sites.
 
     Raises:
       UserError: no run there, or none with a checkpoint; DataError: its data are missing.
@@ -67,11 +71,17 @@ def open_run(
         if only_read and not may_be_written(path):
             path = stack.enter_context(_copied(path))
         folder = RunFolder(path)
+        if folder.sites.exists() and not at_sites:
+            raise UserError(
+                f"{folder.path}: the run's examples are at sites, and this needs them here; export it instead"
+            )
         recipe = load(str(folder.recipe))
         if folder.partition.exists():
             data_paths = dataclasses.replace(data_paths, partition=folder.partition)
         with folder.locked(), writing(folder.path), open_runtime(runtime_name, log_path=folder.log) as runtime:
             builder = ExperimentBuilder(data_paths)
+            if folder.sites.exists():
+                builder = CoordinatorBuilder(prepared(recipe.task, data_paths, read_agreement(folder.sites), {}))
             experiment = builder.build(recipe, trains=False)
             if experiment.algorithm.own_models is not None and not own_models:
                 raise UserError(

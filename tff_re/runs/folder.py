@@ -70,6 +70,7 @@ def make_private_folder(path: Path) -> None:
 FILES = (
     *("recipe.toml", "environment.json", "partition.json", "labels.csv", "metrics.csv", "timings.csv"),
     *("clients.csv", "classes.csv", "confusion.csv"),  # of the last evaluation
+    *("sites.json", "took_part.csv"),  # of runs across sites
     "client_states.csv",  # of algorithms whose client states are recorded
     "answers.csv",  # of runs in which clients may be lost
     "precision_recall.csv",  # of tasks that rank

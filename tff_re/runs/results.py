@@ -119,7 +119,8 @@ def write_details(experiment: Experiment, folder: RunFolder, result: Result, his
     if experiment.attack is not None and experiment.attack.clients:
         title += ", clients attacked"
     run_curves(folder.plots / "curves.png", _measured(history), title)
-    partition_heatmap(folder.plots / "partition.png", counts.train, counts.clients, labels)
+    if counts is not None:
+        partition_heatmap(folder.plots / "partition.png", counts.train, counts.clients, labels)
     if experiment.prepared.documents is not None:
         write_documents(folder.plots, experiment.prepared.documents)
     if (points := read_precision_recall(folder.precision_recall)) is not None:
@@ -166,6 +167,8 @@ def recorded_similarities(prepared: Prepared, folder: RunFolder) -> dict[int, np
     """FedCMC's local average similarities in the first and the last recorded round, see `first_and_last`; empty for an
     algorithm without them. The rows are the clients of `prepared.counts`."""
     labels = prepared.label_names
+    if prepared.counts is None:  # the clients are at sites
+        return {}
     recorded = read_client_states(folder, labels).get("similarity", {})
     return first_and_last(recorded, prepared.counts.clients, len(labels))
 

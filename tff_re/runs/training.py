@@ -202,6 +202,7 @@ def train(
             if spending is not None:
                 spending.begin(round_num)
             began = time.perf_counter()
+            runtime.begin_round(round_num)
             answers = taking_part.of_round(round_num, compute, not_finite)
             took = time.perf_counter() - began
             chosen, output = answers.places, answers.output

@@ -33,6 +33,7 @@ __all__ = [
     "WorkerStartFailed",
     "check_runtime_name",
     "install_signal_handlers",
+    "is_of_sites",
     "open_runtime",
     "require_runtime",
     "runtime_names",
@@ -44,7 +45,7 @@ _RUNTIMES: dict[str, Callable[..., Runtime]] = {"local": LocalRuntime, "in-proce
 
 def runtime_names() -> tuple[str, ...]:
     """The names that `open_runtime` knows, in the form in which they are given."""
-    return (*_RUNTIMES, "remote:HOST:PORT,HOST:PORT")
+    return (*_RUNTIMES, "remote:HOST:PORT,HOST:PORT", "sites:NAME=SOCKET,NAME=SOCKET", "flower:SOCKET")
 
 
 def check_runtime_name(name: str) -> None:
@@ -52,8 +53,16 @@ def check_runtime_name(name: str) -> None:
     kind, _, addresses = name.partition(":")
     if kind == "remote":
         parse_addresses(addresses)
+    elif is_of_sites(name):
+        if not addresses:
+            raise UnknownRuntime(f"the runtime '{kind}' needs a socket; see docs/sites.md")
     elif name not in _RUNTIMES:
         raise UnknownRuntime(f"there is no runtime named {name!r}; available: {', '.join(runtime_names())}")
+
+
+def is_of_sites(name: str) -> bool:
+    """Whether a runtime's clients are at sites, which hold the data; `train` alone knows such (`tff_re.sites`)."""
+    return name.partition(":")[0] in ("sites", "flower")
 
 
 def require_runtime(name: str) -> None:
@@ -79,6 +88,8 @@ def open_runtime(name: str, *, log_path: str | os.PathLike, **options) -> Runtim
       TypeError, ValueError: if the runtime has no such option, or its value is not possible.
     """
     check_runtime_name(name)
+    if is_of_sites(name):
+        raise UnknownRuntime(f"the runtime '{name.partition(':')[0]}' is for train alone; choose local or in-process")
     if name not in _RUNTIMES:
         return RemoteRuntime(log_path, addresses=name.partition(":")[2], **options)
     return _RUNTIMES[name](log_path, **options)

@@ -89,6 +89,9 @@ class Runtime(abc.ABC):
             raise RuntimeClosed("this runtime is not open and cannot be restarted")
         self._restart()
 
+    def begin_round(self, number: int) -> None:  # noqa: B027
+        """Told before each round of a run; for runtimes whose clients keep their state elsewhere."""
+
     @property
     def alive(self) -> bool:
         """Whether computations can be called now, as far as is known."""

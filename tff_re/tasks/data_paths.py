@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -14,8 +14,10 @@ class DataPaths:
       data: the data folder, or None for that of the environment variable TFF_RE_DATA.
       partition: a partition file to read instead of drawing one, or None.
       trust: whether files that can run code when read (pickles) may be read.
+      words: the vocabulary that the sites of a federation agreed upon, in place of one of the texts at hand; or None.
     """
 
     data: Path | None = None
     partition: Path | None = None
     trust: bool = False
+    words: tuple[str, ...] | None = field(default=None, repr=False)

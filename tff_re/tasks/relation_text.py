@@ -12,7 +12,7 @@ from attrs.validators import ge
 from datasets.text import load_word_vectors
 from datasets.text.relation_encoding import RelationEncoding, with_markers
 from datasets.text.relation_layout import MARKERS, as_text, blinded, marked
-from datasets.text.word_tokenizer import word_tokenizer, word_vocabulary
+from datasets.text.word_tokenizer import of_words, split_words, word_tokenizer, word_vocabulary
 from tff_re.errors import UserError
 from tff_re.models.inputs import RelationInput
 from tff_re.settings import refuse_unread
@@ -66,8 +66,7 @@ def relation_encoding(
       DataError: no word is left for the vocabulary, or the word vectors cannot be read.
     """
     if options.encoding == "words":
-        layout = blinded if options.blind else marked
-        texts = texts_of(lambda mention: as_text(layout(mention), [""] * len(MARKERS)))
+        texts = {} if data_paths.words is not None else texts_of(_reading(options))
         tokenizer, size, vectors, notes = _words(options, texts, data_paths, seed)
         new = 0
     else:
@@ -82,6 +81,19 @@ def relation_encoding(
     )
     inputs = RelationInput(size, options.max_length, options.tokenizer, vectors, new)
     return encoding, inputs, (encoding.describe(), *notes)
+
+
+def _reading(options: RelationTextOptions) -> Callable:
+    """What gives a sample's text as the vocabulary of words is to see it."""
+    layout = blinded if options.blind else marked
+    return lambda mention: as_text(layout(mention), [""] * len(MARKERS))
+
+
+def words_of_clients(options: RelationTextOptions, texts_of: TextsOf) -> dict[str, list[list[str]]]:
+    """Client id -> the words of each text that it trains on: what a vocabulary is counted from; empty for pieces."""
+    if options.encoding == "pieces":
+        return {}
+    return {client: split_words(texts) for client, texts in texts_of(_reading(options)).items()}
 
 
 def load_tokenizer(source: str | None, others: str = "'words'"):
@@ -127,8 +139,12 @@ def _require_special_pieces(tokenizer, source: str) -> None:
 
 
 def _words(options: RelationTextOptions, texts, data_paths: DataPaths, seed: int):
-    vocabulary = word_vocabulary(
-        texts, min_count=options.min_count, min_clients=options.min_clients, max_size=options.max_words
+    vocabulary = (
+        of_words(data_paths.words)
+        if data_paths.words is not None
+        else word_vocabulary(
+            texts, min_count=options.min_count, min_clients=options.min_clients, max_size=options.max_words
+        )
     )
     note = f"vocabulary: {len(vocabulary.words)} words, markers included"
     if options.vectors_path is None:

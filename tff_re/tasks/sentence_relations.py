@@ -16,7 +16,7 @@ from datasets.relations.selection import balanced_subset, set_documents_apart, s
 from tff_re.settings import BELOW_ONE, refuse_unread
 from tff_re.tasks.base import Prepared, partition_of
 from tff_re.tasks.data_paths import DataPaths
-from tff_re.tasks.relation_text import RelationTextOptions, relation_encoding
+from tff_re.tasks.relation_text import RelationTextOptions, relation_encoding, words_of_clients
 from tff_re.tasks.sizes import require_room_for_texts
 
 
@@ -69,9 +69,8 @@ class Options(RelationTextOptions):
 
 def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
     """Reads the corpus, gives its samples to clients and encodes them."""
-    corpus, test = _corpora(options, seed, data_paths)
-    corpora = (corpus,) if test is None else (corpus, test)
-    partition = partition_of(options, corpora, partitioner, seed, data_paths, test_share=options.test_share)
+    corpora, partition = held(options, partitioner, seed, data_paths)
+    corpus = corpora[0]
     encoding, inputs, notes = relation_encoding(
         options, lambda text_of: training_texts(partition, *corpora, text_of=text_of), seed, data_paths
     )
@@ -96,6 +95,24 @@ def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> 
         encoding=encoding,
         corpora=corpora,
     )
+
+
+def held(options: Options, partitioner, seed: int, data_paths: DataPaths):
+    """(the corpus and the one for testing if there is one, who holds which sample); nothing is encoded."""
+    corpus, test = _corpora(options, seed, data_paths)
+    corpora = (corpus,) if test is None else (corpus, test)
+    return corpora, partition_of(options, corpora, partitioner, seed, data_paths, test_share=options.test_share)
+
+
+def words(options: Options, corpora, partition, data_paths: DataPaths) -> dict[str, list[list[str]]]:
+    """See `words_of_clients`."""
+    del data_paths
+    return words_of_clients(options, lambda text_of: training_texts(partition, *corpora, text_of=text_of))
+
+
+def agreed(options: Options, data_paths: DataPaths):
+    """(encoding, inputs) of the vocabulary in `data_paths`, or of the encoder's pieces, without any text."""
+    return relation_encoding(options, lambda text_of: {}, 0, data_paths)[:2]
 
 
 def _corpora(options: Options, seed: int, data_paths: DataPaths) -> tuple[RelationCorpus, RelationCorpus | None]:

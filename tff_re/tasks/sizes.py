@@ -142,7 +142,7 @@ def require_room_in_message(size: int, of: str, runtime: str) -> None:
     Raises:
       UserError: they are larger than it can be, where the runtime has a worker.
     """
-    if runtime != "in-process" and size > LARGEST_MESSAGE:
+    if runtime not in ("in-process", "sites") and size > LARGEST_MESSAGE:
         raise UserError(
             f"{of}: its weights are {_gigabytes(size)}, and a message to TFF's worker holds "
             f"{_gigabytes(LARGEST_MESSAGE)}; choose a smaller model, or --runtime in-process"

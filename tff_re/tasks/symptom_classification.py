@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +11,7 @@ from attrs.validators import and_, ge, gt, lt
 
 from datasets.catalogue import find_data_set
 from datasets.dialogues.loading import load_corpus, symptom_vocabulary
+from datasets.dialogues.records import TextCorpus
 from datasets.encoded_clients import encode_partition, encode_pieces, training_texts
 from datasets.errors import DataError
 from datasets.federated import FederatedExamples
@@ -18,6 +20,7 @@ from datasets.text import load_word_vectors, train_word_vectors
 from datasets.text.encoding import CharacterEncoding, WordEncoding
 from datasets.text.piece_encoding import PieceEncoding
 from datasets.text.segmentation import Segmenter
+from datasets.text.vocabulary import Vocabulary
 from tff_re.errors import UserError
 from tff_re.models.inputs import PieceInput, TokenInput
 from tff_re.settings import BELOW_ONE, refuse_unread
@@ -110,15 +113,7 @@ class Options:
 
 def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
     """Reads the corpus, gives its samples to clients and encodes them."""
-    corpus = load_corpus(options.dataset, data_paths.data, path=options.path, label=options.label, split=options.split)
-    dev = None
-    if options.test == "official":
-        dev = load_corpus(
-            options.dataset, data_paths.data, path=options.dev_path, label=options.label, split=options.test_split
-        )
-    corpora = (corpus,) if dev is None else (corpus, dev)
-    held_out = {"test_share": options.test_share, "test_unit": options.test_unit}
-    partition = partition_of(options, corpora, partitioner, seed, data_paths, **held_out)
+    corpora, partition = held(options, partitioner, seed, data_paths)
     encode = _as_pieces if options.encoding == "pieces" else _as_tokens
     encoding, examples, inputs, notes = encode(options, corpora, partition, seed, data_paths)
     return Prepared(
@@ -130,6 +125,37 @@ def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> 
         corpora=corpora,
         notes=(*(note for c in corpora for note in c.notes), *partition.notes, encoding.describe(), *notes),
     )
+
+
+def held(options: Options, partitioner, seed: int, data_paths: DataPaths) -> tuple[tuple[TextCorpus, ...], Partition]:
+    """(the corpus and the one for testing if there is one, who holds which sample); nothing is encoded."""
+    corpus = load_corpus(options.dataset, data_paths.data, path=options.path, label=options.label, split=options.split)
+    dev = None
+    if options.test == "official":
+        dev = load_corpus(
+            options.dataset, data_paths.data, path=options.dev_path, label=options.label, split=options.test_split
+        )
+    corpora = (corpus,) if dev is None else (corpus, dev)
+    held_out = {"test_share": options.test_share, "test_unit": options.test_unit}
+    return corpora, partition_of(options, corpora, partitioner, seed, data_paths, **held_out)
+
+
+def words(options: Options, corpora, partition: Partition, data_paths: DataPaths) -> dict[str, Iterable[Sequence[str]]]:
+    """Client id -> the words of each text that it trains on: what a vocabulary is counted from; empty for pieces."""
+    texts = {} if options.encoding == "pieces" else training_texts(partition, *corpora)
+    if options.encoding == "characters":
+        return texts
+    segmenter = _segmenter(options, data_paths)
+    return {client: segmenter.segment(own) for client, own in texts.items()}
+
+
+def agreed(options: Options, data_paths: DataPaths):
+    """(encoding, inputs) of the vocabulary in `data_paths`, or of the encoder's pieces, without any text."""
+    if options.encoding == "pieces":
+        tokenizer = load_tokenizer(options.tokenizer, others="'words' or 'characters'")
+        return PieceEncoding(tokenizer, options.max_length), _piece_input(options, tokenizer)
+    encoding = _encoding(options, {}, data_paths)
+    return encoding, TokenInput(len(encoding.vocabulary), options.max_length, None)
 
 
 def _as_tokens(options: Options, corpora, partition: Partition, seed: int, data_paths: DataPaths):
@@ -149,7 +175,11 @@ def _as_pieces(options: Options, corpora, partition: Partition, seed: int, data_
     require_room_for_texts(sum(len(c.samples) for c in corpora), options.max_length, arrays=2)
     examples, report = encode_pieces(corpora, partition, encoding)
     _require_known_pieces(examples, tokenizer.unk_token_id, options.tokenizer)
-    return encoding, examples, PieceInput(len(tokenizer), options.max_length, options.tokenizer), report.notes()
+    return encoding, examples, _piece_input(options, tokenizer), report.notes()
+
+
+def _piece_input(options: Options, tokenizer) -> PieceInput:
+    return PieceInput(len(tokenizer), options.max_length, options.tokenizer)
 
 
 def _require_known_pieces(examples: FederatedExamples, unknown_id: int, tokenizer: str) -> None:
@@ -165,6 +195,11 @@ def _require_known_pieces(examples: FederatedExamples, unknown_id: int, tokenize
 
 
 def _encoding(options: Options, texts, data_paths: DataPaths):
+    if data_paths.words is not None:
+        vocabulary = Vocabulary(data_paths.words)
+        if options.encoding == "characters":
+            return CharacterEncoding(vocabulary, options.max_length)
+        return WordEncoding(vocabulary, options.max_length, _segmenter(options, data_paths))
     bounds = {"min_count": options.min_count, "min_clients": options.min_clients, "max_size": options.max_words}
     if options.encoding == "characters":
         return CharacterEncoding.build(texts, max_length=options.max_length, **bounds)

@@ -1,0 +1,112 @@
+"""Three sites with files of their own, in this process, and the same clients in a simulation."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import tomli_w
+
+from datasets.partition import Partition, write_partition
+from tests.upper_floors import consultations, text_recipe
+from tff_re.recipes.reading import Recipe, resolve, tomllib
+from tff_re.sites.data import SiteData
+from tff_re.sites.engines import InMemory
+from tff_re.sites.policy import for_sites, read_site
+from tff_re.sites.site import SiteService
+
+NAMES = ("aachen", "bonn", "celle")
+
+
+def recipe_of(algorithm="fedavgs", *overrides, **task) -> Recipe:
+    """Characters, logistic regression; the data are the sites'."""
+    table = text_recipe("/only/at/the/sites", **{"min_clients": 2, **task})
+    del table["task"]["path"]
+    table["task"]["dataset"] = "shipped"
+    table["algorithm"]["name"] = algorithm
+    table["training"] = {"rounds": 2, "clients_per_round": 3, "checkpoint_every": 2}
+    return resolve(table, "tiny-text.toml", overrides)
+
+
+def corpora(dialogues=4) -> dict[str, dict]:
+    """Site -> its dialogues, with ids of their own; some words are at one site alone."""
+    found = {}
+    for number, name in enumerate(NAMES):
+        own = consultations(dialogues + number)
+        for place, dialogue in enumerate(own.values()):
+            for sentence in dialogue["dialogue"]:
+                sentence["sentence"] += "甲乙丙"[number] * (1 + place % 2)
+        found[name] = {f"{name}-{key}": value for key, value in own.items()}
+    return found
+
+
+def write_site(folder: Path, name: str, corpus: dict, **tables) -> Path:
+    """A site's folder with its file, its data and the secret of all sites; tables replace or add to the site's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "texts.json").write_text(json.dumps(corpus, ensure_ascii=False), "utf-8")
+    (folder / "vocabulary.key").write_bytes(b"the secret of all three sites")
+    table = {
+        "name": name,
+        "data": {"dataset": "shipped", "path": "texts.json"},
+        "clients": {"rule": "one"},
+        "allow": {"recipes": ["any"]},
+        "vocabulary": {"secret": "vocabulary.key"},
+    }
+    for key, value in copy.deepcopy(tables).items():
+        table[key] = {**table[key], **value} if isinstance(table.get(key), dict) else value
+    (folder / "site.toml").write_text(tomli_w.dumps(table), "utf-8")
+    return folder / "site.toml"
+
+
+def write_sites(folder: Path, corpora_=None, **tables) -> dict[str, Path]:
+    """Name -> file of each site."""
+    return {name: write_site(folder / name, name, corpus, **tables) for name, corpus in (corpora_ or corpora()).items()}
+
+
+class Federation:
+    """Sites in this process. `engine` reaches them; what travels is in `sent`: (site, message, answer)."""
+
+    def __init__(self, files: dict[str, Path]):
+        self.files, self.sent = files, []
+        self.services = {name: SiteService(read_site(path)) for name, path in files.items()}
+        self.engine = InMemory({name: self._recorded(name) for name in files})
+
+    def restart(self, name: str) -> None:
+        """As if the site's process had been killed and started again."""
+        self.services[name].close()
+        self.services[name] = SiteService(read_site(self.files[name]))
+
+    def _recorded(self, name):
+        def call(message):
+            answer = self.services[name].answer(message)
+            self.sent.append((name, message, answer))
+            return answer
+
+        return call
+
+    def close(self):
+        for service in self.services.values():
+            service.close()
+
+
+def same_in_one_place(
+    folder: Path, recipe: Recipe, files: dict[str, Path], whole: Path | None = None
+) -> tuple[Recipe, Path]:
+    """(the recipe on a file with the data of all sites, a partition file with the sites' clients).
+
+    `whole`: that file, where it is there already.
+    """
+    corpus, clients = {}, {}
+    for path in files.values():
+        site = read_site(path)
+        if whole is None:
+            corpus |= json.loads((path.parent / "texts.json").read_text("utf-8"))
+        data = SiteData(site, site.own_recipe(for_sites(recipe)))
+        clients |= data._clients
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "all.json").write_text(json.dumps(corpus, ensure_ascii=False), "utf-8")
+    write_partition(Partition("site", {}, recipe.seed, clients), folder / "partition.json")
+    table = tomllib.loads(recipe.to_toml())
+    table["task"]["path"] = str(whole or folder / "all.json")
+    return resolve(table, "simulated.toml"), folder / "partition.json"

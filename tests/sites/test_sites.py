@@ -1,0 +1,220 @@
+"""A run across three sites: the numbers of the simulation, and what leaves a site."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+from importlib import resources
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tests.runs.test_sentence_relations import write_pgr
+from tests.sites.sites_for_tests import (
+    NAMES,
+    Federation,
+    corpora,
+    recipe_of,
+    same_in_one_place,
+    write_site,
+    write_sites,
+)
+from tests.upper_floors import SECRET, assert_same_weights
+from tff_re import api
+from tff_re.errors import UserError
+from tff_re.recipes.reading import resolve, tomllib
+from tff_re.runs.folder import RunFolder
+from tff_re.runs.results import read_history
+from tff_re.runs.run import train_run
+from tff_re.sites.messages import payload, unpack
+from tff_re.sites.run import train_at_sites
+from tff_re.tasks.data_paths import DataPaths
+
+
+def trained(folder, recipe, files=None, whole=None, **tables):
+    """The recipe across sites and in one place."""
+    files = files or write_sites(folder / "sites", **tables)
+    federation = Federation(files)
+    experiment, result = train_at_sites(recipe, folder / "run", federation.engine, details=False)
+    federation.close()
+    simulated, partition = same_in_one_place(folder / "one place", recipe, files, whole)
+    ways = {"data_paths": DataPaths(partition=partition), "runtime": "in-process", "details": False}
+    here = train_run(simulated, folder / "simulated", **ways)
+    return SimpleNamespace(
+        **{"folder": folder, "experiment": experiment, "result": result, "sent": federation.sent},
+        **{"simulation": here[0], "simulated": here[1]},
+    )
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Algorithm -> its run, each made when it is first asked for."""
+    made = {}
+
+    def run(algorithm):
+        if algorithm not in made:
+            made[algorithm] = trained(tmp_path_factory.mktemp(algorithm), recipe_of(algorithm))
+        return made[algorithm]
+
+    return run
+
+
+ALGORITHMS = ("fedavgs", "fedpap", "moon")
+"""One stage; two stages; states of clients."""
+
+EACH = pytest.mark.parametrize("algorithm", [pytest.param("fedavgs", marks=pytest.mark.slow), "fedpap", "moon"])
+
+
+@EACH
+def test_weights_are_those_of_the_simulation_to_the_bit(runs, algorithm):
+    run = runs(algorithm)
+    assert run.experiment.prepared.encoding == run.simulation.prepared.encoding  # the vocabulary
+    assert_same_weights(run.result.weights, run.simulated.weights)
+
+
+@EACH
+def test_metrics_are_those_of_the_simulation_without_single_clients(runs, algorithm):
+    run = runs(algorithm)
+    there, here = (read_history(RunFolder(run.folder / name)) for name in ("run", "simulated"))
+    assert len(there) == 2
+    for ours, simulated in zip(there, here, strict=True):
+        single = {f"test/accuracy_{which}" for which in ("worst", "median", "best")}
+        assert ours.keys() == simulated.keys() - single
+        np.testing.assert_allclose(list(ours.values()), [simulated[name] for name in ours], rtol=1e-6)
+    with open(run.folder / "run" / "clients.csv", newline="") as file:
+        assert len(list(csv.reader(file))) == 1
+
+
+def stages(run, purpose="train"):
+    """(site, table and arrays that came, arrays that went) of the stages."""
+    for site, message, answer in run.sent:
+        table, arrays = unpack(message)
+        if table["kind"] == "stage" and table["purpose"] == purpose:
+            yield site, table, arrays, unpack(answer)
+
+
+@EACH
+def test_what_leaves_a_site_is_what_traffic_says_to_the_byte(runs, algorithm):
+    run = runs(algorithm)
+    for name in NAMES:
+        own = [(arrays, answer) for site, _, arrays, answer in stages(run) if site == name]
+        rounds, seed = 2, 8
+        per_round = 2 if algorithm == "fedpap" else 1
+        assert len(own) == rounds * per_round
+        assert sum(payload(sums) for _, (_, sums) in own) == rounds * run.simulation.traffic.up
+        down = sum(payload(arrays) for arrays, _ in own)
+        assert down == rounds * (run.simulation.traffic.down + per_round * seed)
+        assert all(table == {"site": name} for _, (table, _) in own)
+
+
+@EACH
+def test_no_text_no_rare_word_and_no_example_id_leaves_a_site(runs, algorithm):
+    run = runs(algorithm)
+    answers = b"".join(answer for _, _, answer in run.sent)
+    kept = b"".join(p.read_bytes() for p in (run.folder / "run").rglob("*") if p.is_file())
+    for where in (answers, kept):
+        for corpus in corpora().values():
+            for example_id, dialogue in corpus.items():
+                assert example_id.encode() not in where
+                for sentence in dialogue["dialogue"]:
+                    text = sentence["sentence"]
+                    assert not [text[at : at + 2] for at in range(len(text) - 1) if text[at : at + 2].encode() in where]
+        for alone in "甲乙丙":  # at one client of one site
+            assert any(alone in json.dumps(corpus, ensure_ascii=False) for corpus in corpora().values())
+            assert alone.encode() not in where
+    assert "烧".encode() in answers  # at all of them: the spy sees words
+
+
+def test_client_states_stay_at_the_sites(runs):
+    run = runs("moon")
+    for name in NAMES:
+        assert not list((run.folder / "sites" / name / "state").rglob("clients/*/*")), "forgotten after the run"
+    kept = [unpack(m)[0]["clients"][0]["given"] for _, m, _ in run.sent if b'"purpose": "train"' in m]
+    versions = [given["[2]"]["version"] for given in kept]
+    assert versions == [-1] * 3 + [1] * 3
+
+
+def test_which_sites_took_part_is_written_and_exported(runs):
+    run = runs("fedpap")
+    rows = (run.folder / "run" / "took_part.csv").read_text().splitlines()
+    assert rows == ["round,sites", "1,aachen bonn celle", "2,aachen bonn celle"]
+    exported = api.export(run.folder / "run", run.folder / "export", formats="keras", runtime="in-process")
+    card = (exported / "README.md").read_text("utf-8") if (exported / "README.md").exists() else ""
+    written = card + "".join(p.read_text("utf-8") for p in exported.glob("*.json"))
+    assert "at the sites aachen, bonn, celle" in written and "simulation" not in written
+
+
+def test_what_needs_the_examples_is_refused(runs, tmp_path):
+    run = runs("fedpap")
+    with pytest.raises(UserError, match="the run's examples are at sites"):
+        api.audit(run.folder / "run", tmp_path, runtime="in-process")
+    with pytest.raises(UserError, match="partition of a run across sites"):
+        api.train(recipe_of(), tmp_path / "x", runtime="sites:a=/x", partition="p.json")
+
+
+@pytest.mark.slow
+def test_several_clients_at_a_site_are_one_sum(tmp_path):
+    """A site adds its clients up before the sites are added, so the last bits may differ."""
+    recipe = recipe_of("fedpap", "training.rounds=1", "training.clients_per_round=10")
+    run = trained(tmp_path, recipe, clients={"rule": "documents"})
+    assert len(run.experiment.prepared.examples.clients) == 4 + 5 + 6
+    for ours, simulated in zip(run.result.weights.trainable, run.simulated.weights.trainable, strict=True):
+        np.testing.assert_allclose(ours, simulated, rtol=0, atol=1e-6)
+    of_stage = [table for _, table, _, (_, sums) in stages(run) if table["stage"] == 1]
+    assert sorted(len(table["clients"]) for table in of_stage) != [1, 1, 1]
+    assert sum(len(table["clients"]) for table in of_stage) == 10
+
+
+def test_a_recipe_at_sites_names_no_file_of_the_coordinator(runs):
+    hello = next(unpack(message)[0] for _, message, _ in runs("fedpap").sent)
+    assert hello["kind"] == "hello" and "path" not in tomllib.loads(hello["recipe"])["task"]
+
+
+def dialogues_of(name):
+    """Three sites' shares of real dialogues, in IMCS-V2's format."""
+    if name == "shipped":
+        file = resources.files("datasets") / "shipped" / "consultations_train.json"
+    else:
+        if "TFF_RE_DATA" not in os.environ:
+            pytest.skip("TFF_RE_DATA names no folder")
+        file = Path(os.environ["TFF_RE_DATA"]) / "mie" / "dev.imcs_v2.json.gz"
+    content = file.read_bytes()
+    whole = list(json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content).items())
+    return {site: dict(whole[number :: len(NAMES)]) for number, site in enumerate(NAMES)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["shipped", "mie"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_real_dialogues_cut_in_three(tmp_path, algorithm, name):
+    recipe = recipe_of(algorithm, "task.max_length=40", "task.encoding=words", "algorithm.local_epochs=1")
+    run = trained(tmp_path, recipe, write_sites(tmp_path / "sites", dialogues_of(name)))
+    assert len(run.experiment.prepared.encoding.vocabulary) > 200
+    assert run.experiment.prepared.encoding == run.simulation.prepared.encoding
+    assert_same_weights(run.result.weights, run.simulated.weights)
+
+
+@pytest.mark.slow
+def test_relations_in_sentences_with_fedcmc(tmp_path):
+    heading, *rows = write_pgr(tmp_path / "whole.tsv", documents=9).read_text("utf-8").splitlines()
+    files = {}
+    for number, site in enumerate(NAMES):
+        files[site] = write_site(tmp_path / site, site, {}, data={"dataset": "pgr", "path": "texts.tsv"})
+        own = [row for row in rows if int(row.split("\t")[0].removeprefix("doc")) % 3 == number]
+        (tmp_path / site / "texts.tsv").write_text("\n".join([heading, *own]) + "\n", "utf-8")
+    words = {"encoding": "words", "max_length": 20, "min_clients": 2, "test_share": 0.3}
+    table = {
+        "name": "tiny-relations",
+        "task": {"name": "sentence_relations", "dataset": "pgr", **words},
+        "model": {"name": "pcnn", "embedding_width": 4, "filters": 3, "position_width": 2},
+        "algorithm": {"name": "fedcmc", "learning_rate": 0.05, "local_epochs": 1},
+        "training": {"rounds": 2, "clients_per_round": 3},
+    }
+    run = trained(tmp_path, resolve(table, "tiny-relations.toml"), files, tmp_path / "whole.tsv")
+    assert run.experiment.prepared.positive_labels == run.simulation.prepared.positive_labels
+    assert_same_weights(run.result.weights, run.simulated.weights)
+    assert not any(SECRET.encode() in answer for _, _, answer in run.sent)

@@ -1,0 +1,134 @@
+"""The stage protocol: algorithms across sites give what they give in one place; a digest names a computation."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from computations import algorithms
+from computations.errors import CompositionError
+from tests.computations import toolbox
+from tests.computations.built import AT_SERVER, NAMES, STATEFUL, begin, clients_of_round, model_of, options_of, play
+from tests.computations.cases import case
+from tests.sites.sites_for_tests import corpora, write_site
+from tff_re.runtime import open_runtime
+from tff_re.sites.coordinator import TRAIN, SitesRuntime
+from tff_re.sites.engines import InMemory
+from tff_re.sites.policy import read_site
+from tff_re.sites.site import SiteService, _Run
+from tff_re.sites.stages import Program
+from tff_re.sites.store import RunStore
+from tff_re.tasks.at_sites import Agreement, Client, Reference
+
+RUN = "0" * 32
+SITES = ("aachen", "bonn")
+RECIPE = SimpleNamespace(privacy=None, seed=0, training=SimpleNamespace(checkpoint_every=1))
+
+
+def build(name, **more):
+    return algorithms.find(name).build(model_of(case(name).bags), options_of(name, **STATEFUL, num_clients=2, **more))
+
+
+def examples_of(name):
+    clients = clients_of_round(0)
+    if case(name).bags:
+        clients = [toolbox.in_bags(one, platform) for platform, one in enumerate(clients)]
+    return [one["examples"] for one in clients]
+
+
+def across_sites(folder, algorithm, program, examples):
+    """(runtime, the sites' stores): each site holds one client, and has the program built already."""
+    services, stores = {}, []
+    for site, own in zip(SITES, examples, strict=True):
+        service = SiteService(read_site(write_site(folder / site, site, corpora()["bonn"])))
+        stores.append(RunStore(folder / site / "state", RUN))
+        experiment = SimpleNamespace(
+            model=SimpleNamespace(arrange=lambda examples: examples), algorithm=algorithm, evaluation=None
+        )
+        run = _Run(RECIPE, stores[-1], None, examples={site: (own, own)}, experiment=experiment)
+        run.agreement, run.__dict__["programs"] = True, {TRAIN: program}
+        service._runs[RUN], services[site] = run, service.answer
+    runtime = SitesRuntime(os.devnull, engine=InMemory(services))
+    runtime._agreement = Agreement(RUN, tuple(Client(s, s, 1, 0) for s in SITES), ("a", "b"), None, None, "")
+    runtime._programs, runtime._purposes = {TRAIN: program}, {algorithm.next: TRAIN}
+    return runtime, stores
+
+
+def flat(container):
+    """Its arrays in the order of their type."""
+    return tff.structure.flatten(tff.structure.from_container(container, recursive=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_two_rounds_across_sites_are_those_in_one_place(tmp_path, name):
+    algorithm, examples = build(name), examples_of(name)
+    program = Program(algorithm.next)
+    runtime, stores = across_sites(tmp_path, algorithm, program, examples)
+    with runtime:
+        state, versions = begin(algorithm), [np.int64(-1)] * 2
+        for number in range(2):
+            seeds = [client["seed"] for client in clients_of_round(number)]
+            given = [OrderedDict(examples=Reference(s, "train"), seed=w) for s, w in zip(SITES, seeds, strict=True)]
+            rest = [versions] if algorithm.client_work.client_state_type is not None else []
+            if algorithm.server_type is not None:
+                rest.append(toolbox.client(*AT_SERVER, seed=(number, 77)))
+            runtime.begin_round(number + 1)
+            output = algorithm.next(state, given, *rest)
+            state, versions = output["state"], output.get("client_state")
+    with open_runtime("in-process", log_path=os.devnull, threads=1):
+        expected, states, metrics = play(algorithm, begin(algorithm), range(2), clients_of_round)
+    assert toolbox.bits(state) == toolbox.bits(expected)
+    assert toolbox.bits(output["metrics"]) == toolbox.bits(metrics[-1])
+    for store, site, own in zip(stores, SITES, states or (), strict=bool(states)):
+        kept = store.client_state(site, 2)
+        assert [a.tobytes() for a in kept] == [np.asarray(a).tobytes() for a in flat(own)]
+    if states:
+        assert versions == [2, 2]
+
+
+FLOATS = tff.FederatedType(tff.TensorType(np.float32, [2]), tff.CLIENTS)
+
+
+def digest_of(function):
+    """Of the sum over clients of a function of two numbers."""
+    at_client = tff.tensorflow.computation(function, FLOATS.member)
+    return Program(
+        tff.federated_computation(lambda v: tff.federated_sum(tff.federated_map(at_client, v)), FLOATS)
+    ).digest
+
+
+def test_a_digest_names_what_is_computed_and_not_when_it_was_built():
+    def powers(rate):
+        @tf.function
+        def inner(x):
+            return tf.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, rate * x + tf.cast(i, x.dtype)), (0, x))[1]
+
+        return lambda x: inner(x) + inner(2 * x)
+
+    first = digest_of(powers(0.5))
+    tf.function(lambda x: x + 1).get_concrete_function(tf.TensorSpec([3]))  # numbers of functions move on
+    assert digest_of(powers(0.5)) == first and digest_of(powers(0.25)) != first
+
+
+def test_fixed_weights_count_by_their_numbers_and_not_by_their_folder():
+    def of(path, scale=1.0):
+        def add(x):
+            return x + scale * tf.raw_ops.ImmutableConst(dtype=tf.float32, shape=[2], memory_region_name=path)
+
+        return digest_of(add)
+
+    assert of("/tmp/tff-re-fixed-a/abc/0") == of("/tmp/tff-re-fixed-b/abc/0")
+    assert of("/tmp/a/abc/0") != of("/tmp/a/abd/0") != of("/tmp/a/abd/1") and of("/a/b/0") != of("/a/b/0", 2.0)
+
+
+def test_what_needs_all_clients_in_one_place():
+    kind = tff.FederatedType(np.int32, tff.CLIENTS)
+    with pytest.raises(CompositionError, match="federated_secure_sum_bitwidth needs all clients"):
+        Program(tff.federated_computation(lambda v: tff.federated_secure_sum_bitwidth(v, 8), kind))

@@ -1,0 +1,64 @@
+"""`site`: answers a coordinator from this machine's own data, until Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from pathlib import Path
+
+import click
+
+from tff_re.cli import options
+
+
+@click.command(
+    epilog=options.example(
+        "python -m tff_re.run site hospital/site.toml\npython -m tff_re.run site --digest flcmc-shipped-fedpap"
+    )
+)
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.option("--digest", metavar="RECIPE", help="Print a recipe's digest, for allow.recipes, and end.")
+@options.overrides
+def site(file, digest, overrides):
+    """Answer a coordinator's rounds from the data that FILE (site.toml) names, on a local socket; no port is opened."""
+    from tff_re.errors import UserError
+    from tff_re.tasks.sizes import require_limits
+
+    require_limits()
+    if (file is None) == (digest is None):
+        raise UserError("give a site's file to start the site, or --digest RECIPE")
+    if digest is not None:
+        from tff_re.recipes.reading import load
+        from tff_re.sites.policy import recipe_digest
+
+        click.echo(recipe_digest(load(digest, overrides)))
+        return
+    from tff_re.sites.policy import read_site
+
+    found = read_site(file)
+    found.secret()
+    _log_to(found.state / "site.log")
+    from tff_re.sites.serving import Serving
+    from tff_re.sites.site import SiteService
+
+    service = SiteService(found)
+    serving = Serving(service.answer, found.socket)
+    click.echo(f"site {found.options.name} answers on {found.socket}; its log is {found.state / 'site.log'}")
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            serving.run()
+    finally:
+        serving.close()
+        service.close()
+
+
+def _log_to(path: Path) -> None:
+    """Appends the log to a file that only this user reads."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log = logging.getLogger("tff_re")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False

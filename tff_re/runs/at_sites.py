@@ -1,0 +1,73 @@
+"""Experiments whose examples lie at sites: what differs from those of a simulation."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+import tensorflow_federated as tff
+
+from computations.evaluation import build_evaluation
+from computations.local_model import LocalModel
+from tff_re.errors import UserError
+from tff_re.recipes.reading import Recipe
+from tff_re.runs.experiment import Experiment, ExperimentBuilder, sizes_of
+from tff_re.tasks.at_sites import SitesPrepared
+
+NO_STATE = -1
+"""The version of a client's state before its first round."""
+
+
+def summed_evaluation(model: LocalModel) -> tff.Computation:
+    """(<weights@SERVER, examples@CLIENTS> -> statistics@SERVER): `build_evaluation`, summed over the clients."""
+    evaluation = build_evaluation(model)
+
+    @tff.federated_computation(evaluation.type_signature.parameter)
+    def federated_evaluation(inputs):
+        return tff.federated_sum(evaluation(inputs))
+
+    return federated_evaluation
+
+
+class SitesBuilder(ExperimentBuilder):
+    """Builds an experiment of data that all parties agreed upon, see `tff_re.tasks.at_sites.prepared`.
+
+    Its evaluation gives one sum over the clients.
+    """
+
+    def __init__(self, prepared: SitesPrepared):
+        super().__init__()
+        self._given = prepared
+
+    def prepare(self, recipe: Recipe) -> SitesPrepared:
+        """The data agreed upon."""
+        return self._given
+
+    def build(self, recipe: Recipe, *, trains: bool = True) -> Experiment:
+        """As `ExperimentBuilder.build`; UserError for what needs all clients' numbers in one place."""
+        if recipe.aggregation is not None and recipe.aggregation.secure != "none":
+            raise UserError(
+                f"{recipe.source}: aggregation.secure is simulated, and sites do not simulate; leave it out"
+            )
+        experiment = super().build(recipe, trains=trains)
+        summed = functools.cache(lambda: summed_evaluation(experiment.model))
+        key = ("summed evaluation", recipe.model, sizes_of(self._given))
+        return dataclasses.replace(experiment, _evaluation=self._computations.setdefault(key, summed))
+
+
+class CoordinatorBuilder(SitesBuilder):
+    """Builds the experiment of a party that holds no examples and no client states.
+
+    A client's state is here the number of the round that it is of, int64, and nothing of it is shown.
+    """
+
+    def build(self, recipe: Recipe, *, trains: bool = True) -> Experiment:
+        """As `SitesBuilder.build`."""
+        experiment = super().build(recipe, trains=trains)
+        algorithm = experiment.algorithm
+        if algorithm.client_work.initial_client_state is None:
+            return experiment
+        blank = {"initial_client_state": lambda examples, seed=0: np.int64(NO_STATE), "shown": ()}
+        parts = dataclasses.replace(algorithm.parts, client_work=dataclasses.replace(algorithm.client_work, **blank))
+        return dataclasses.replace(experiment, algorithm=dataclasses.replace(algorithm, parts=parts))

@@ -1,0 +1,489 @@
+"""The coordinator: federated set-up, and a runtime whose clients are at sites. It never has an example."""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import json
+import logging
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow_federated as tff
+from tensorflow_federated.python.core.impl.executors.cardinalities_utils import infer_cardinalities
+
+from computations.errors import CompositionError
+from datasets.text.vocabulary import FIRST_WORD_ID
+from tff_re.errors import UserError
+from tff_re.recipes.reading import Recipe
+from tff_re.runs.at_sites import CoordinatorBuilder
+from tff_re.runs.experiment import Experiment
+from tff_re.runtime.base import Runtime
+from tff_re.runtime.errors import RuntimeClosed, RuntimeProblem, WorkerDied
+from tff_re.runtime.in_process.expressions import CANCELLATION, Scope
+from tff_re.runtime.in_process.interpreter import InProcessContext
+from tff_re.runtime.in_process.leaves import Cancellation
+from tff_re.runtime.in_process.values import Values
+from tff_re.sites.data import DIGEST_BYTES, passing
+from tff_re.sites.engines import Engine, NoAnswer
+from tff_re.sites.messages import Malformed, pack, payload, unpack
+from tff_re.sites.policy import for_sites, recipe_digest
+from tff_re.sites.stages import Program, Stage, arrays_of, member, merged, value_of
+from tff_re.tasks.at_sites import Agreement, Client, Reference, encoding_of, prepared, require_task
+from tff_re.tasks.data_paths import DataPaths
+
+_log = logging.getLogger("tff_re.runtime")
+
+TRAIN, EVALUATE = "train", "evaluate"
+
+
+class SiteRefused(RuntimeProblem):
+    """A site does not do what it was asked for; its line says why."""
+
+
+class SiteLost(RuntimeProblem):
+    """A site does not answer, or has lost what it kept of this round."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long sites are waited for.
+
+    Attributes:
+      stage_seconds: for an answer.
+      retry_seconds: for a site that does not answer to come back, within a stage; the same message is sent again.
+      quorum: share of a round's clients whose sums are enough; a site that fails is then left out of the round.
+    """
+
+    stage_seconds: float = 600.0
+    retry_seconds: float = 300.0
+    quorum: float = 1.0
+
+
+class Sites:
+    """Asks sites, and keeps count of what travels."""
+
+    def __init__(self, engine: Engine, patience: Patience):
+        self.engine, self.patience = engine, patience
+        self.closed = False
+        self.bytes: collections.Counter[tuple[str, str]] = collections.Counter()
+        self._threads = concurrent.futures.ThreadPoolExecutor(max(1, len(engine.sites)), "tff-re-site")
+
+    def ask(self, site: str, table: dict, arrays: Sequence[np.ndarray] = ()) -> tuple[dict, list[np.ndarray]]:
+        """A site's answer; the same message again while it does not answer.
+
+        Raises:
+          SiteRefused: it refused, or its answer is no message; SiteLost: it did not answer in time, or lost its place.
+        """
+        message, deadline = pack(table, arrays), time.monotonic() + self.patience.retry_seconds
+        while True:
+            try:
+                answer = self.engine.call(site, message, self.patience.stage_seconds)
+                break
+            except NoAnswer as error:
+                if self.closed:
+                    raise RuntimeClosed() from None
+                if time.monotonic() > deadline:
+                    raise SiteLost(str(error)) from None
+                time.sleep(min(1.0, self.patience.retry_seconds / 4))
+        try:
+            found, sums = unpack(answer)
+        except Malformed as error:
+            raise SiteRefused(f"site {site}: its answer is no message ({error})") from None
+        self.bytes[site, "down"] += payload(arrays)
+        self.bytes[site, "up"] += payload(sums)
+        for why, kind in (("refused", SiteRefused), ("failed", SiteLost), ("lost", SiteLost)):
+            if why in found:
+                raise kind(_line(found[why]))
+        if found.get("site") != site:
+            raise SiteRefused(f"site {site}: another site answers in its place; name it as its site.toml does")
+        return found, sums
+
+    def ask_all(self, messages: dict[str, tuple[dict, Sequence[np.ndarray]]]) -> dict[str, tuple | RuntimeProblem]:
+        """Several sites at once; the answer of each, or its error, in the order of `messages`."""
+        futures = {site: self._threads.submit(self.ask, site, *message) for site, message in messages.items()}
+        concurrent.futures.wait(futures.values())
+        found = {}
+        for site, future in futures.items():
+            error = future.exception()
+            if error is not None and not isinstance(error, (SiteRefused, SiteLost)):
+                raise error
+            found[site] = error or future.result()
+        return found
+
+    def ask_every(self, messages: dict[str, tuple[dict, Sequence[np.ndarray]]]) -> dict[str, tuple]:
+        """As `ask_all`; raises the first error."""
+        found = self.ask_all(messages)
+        for answer in found.values():
+            if isinstance(answer, RuntimeProblem):
+                raise answer
+        return found
+
+    def close(self) -> None:
+        """No message is sent any more."""
+        self.closed = True
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _line(text: object) -> str:
+    """A site's text as one line without control characters."""
+    return "".join(letter for letter in " ".join(str(text).split()) if letter.isprintable())[:500]
+
+
+# Federated set-up
+
+
+def agree(sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str | None = None) -> tuple[Agreement, Experiment]:
+    """What all parties know before the first round, and the experiment of it.
+
+    Args:
+      sites: all that take part.
+      recipe: resolved.
+      data_paths: of the coordinator; no examples are read.
+      run: the id of the run that is continued; None: a new one.
+
+    Raises:
+      UserError: what the sites hold does not fit together, or a site refuses the recipe.
+    """
+    require_task(recipe.task)
+    run = run or secrets.token_hex(16)
+    try:
+        return _agree(sites, recipe, data_paths, run)
+    except (SiteRefused, SiteLost) as error:
+        raise UserError(str(error)) from None
+
+
+def _agree(sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str) -> tuple[Agreement, Experiment]:
+    names = sites.engine.sites
+    hello = {"kind": "hello", "run": run, "recipe": for_sites(recipe)}
+    said = {site: table for site, (table, _) in sites.ask_every(dict.fromkeys(names, (hello, ()))).items()}
+    for key, what in (("label", "label choices"), ("recipe", "recipes"), ("vocabulary", "ways to count words")):
+        if len(kinds := {str(table[key]) for table in said.values()}) > 1:
+            raise UserError(f"the sites differ in their {what}: {', '.join(sorted(kinds))}; agree on one")
+    if next(iter(said.values()))["recipe"] != recipe_digest(recipe):
+        raise UserError(
+            "the sites read another recipe than the coordinator's; use the same version of tff-re everywhere"
+        )
+    clients = [Client(str(c), site, int(n), int(m)) for site, table in said.items() for c, n, m in table["clients"]]
+    if len({client.client_id for client in clients}) < len(clients):
+        raise UserError("two sites name the same client; give the sites other names")
+    # The order of a site's file, where all have the same classes; else of their names.
+    lists = [tuple(map(str, table["label_names"])) for table in said.values()]
+    labels = lists[0] if len(set(lists)) == 1 else tuple(sorted({name for names_ in lists for name in names_}))
+    positive = {name for table in said.values() for name in table["positive_labels"] or ()}
+    none_positive = all(table["positive_labels"] is None for table in said.values())
+    words = _words(sites, recipe, run, said)
+    agreement = Agreement(
+        run=run,
+        clients=tuple(clients),
+        label_names=labels,
+        words=words,
+        positive_labels=None if none_positive else tuple(n for n, name in enumerate(labels) if name in positive),
+        encoding=encoding_of(recipe.task, data_paths, words)[2],
+    )
+    return agreement, CoordinatorBuilder(prepared(recipe.task, data_paths, agreement, {})).build(recipe)
+
+
+def _words(sites: Sites, recipe: Recipe, run: str, said: dict[str, dict]) -> tuple[str, ...] | None:
+    """The vocabulary as `Vocabulary.build` would make it of all texts, from the sites' counts."""
+    counted = sites.ask_every({site: ({"kind": "words", "run": run}, ()) for site in said})
+    if not any(arrays for _, arrays in counted.values()):
+        return None
+    options = recipe.task.options
+    bounds = {"min_count": options.min_count, "min_clients": options.min_clients}
+    if next(iter(said.values()))["vocabulary"] == "local":
+        totals = passing(
+            (
+                (str(word), int(count), int(held))
+                for table, arrays in counted.values()
+                for word, count, held in zip(table["words"], *arrays, strict=True)
+            ),
+            **bounds,
+        )
+    else:
+        if len({table["check"] for table, _ in counted.values()}) > 1:
+            raise UserError("the sites' secrets for the vocabulary differ; give all of them the same file")
+        keys = (
+            (row.tobytes(), int(count), int(held))
+            for _, (digests, counts, holders) in counted.values()
+            for row, count, held in zip(digests, counts, holders, strict=True)
+        )
+        by_digest = passing(keys, **bounds)
+        wanted = np.frombuffer(b"".join(by_digest), np.uint8).reshape(len(by_digest), DIGEST_BYTES)
+        shown = sites.ask_every({site: ({"kind": "reveal", "run": run}, [wanted]) for site in said})
+        word_of = {int(place): str(word) for table, _ in shown.values() for place, word in table["words"].items()}
+        totals = {word_of[place]: count for place, count in enumerate(by_digest.values())}
+    if not totals:
+        raise UserError("no word is left for the vocabulary; lower task.min_count or task.min_clients")
+    words = sorted(totals, key=lambda word: (-totals[word], word))
+    return tuple(words if options.max_words is None else words[: options.max_words - FIRST_WORD_ID])
+
+
+# The runtime
+
+
+class SitesRuntime(Runtime):
+    """Clients are at sites; the server's part is computed in this process."""
+
+    name = "sites"
+
+    def __init__(self, log_path, *, engine: Engine, patience: Patience | None = None):
+        """Prepares a runtime; see `Runtime`. `agree` and `take` come before the first round."""
+        super().__init__(log_path)
+        self.sites = Sites(engine, patience or Patience())
+        self.took_part: dict[int, list[str]] = {}
+        self._round = 0
+        self._agreement: Agreement | None = None
+        self._programs: dict[str, Program] = {}
+        self._purposes: dict[tff.Computation, str] = {}
+
+    def take(self, agreement: Agreement, experiment: Experiment) -> None:
+        """The run that is computed; asks all sites whether they compute the same.
+
+        Raises:
+          UserError: one does not.
+        """
+        self._agreement = agreement
+        computations = {TRAIN: experiment.algorithm.next}
+        if experiment.recipe.evaluation.train_split or any(client.test for client in agreement.clients):
+            computations[EVALUATE] = experiment.evaluation
+        try:
+            self._programs = {purpose: Program(made) for purpose, made in computations.items()}
+            digests = {purpose: program.digest for purpose, program in self._programs.items()}
+            self._purposes = {made: purpose for purpose, made in computations.items()}
+            table = {"kind": "agree", "run": agreement.run, "programs": digests}
+            shown = {s: {**table, "agreement": agreement.for_site(s).to_json()} for s in agreement.sites}
+            self.sites.ask_every({site: (message, ()) for site, message in shown.items()})
+        except (SiteRefused, SiteLost, CompositionError) as error:
+            raise UserError(str(error)) from None
+
+    def begin_round(self, number: int) -> None:
+        """The number of the round that is computed next."""
+        self._round = number
+
+    def finish(self) -> None:
+        """The run is over: sites forget what they kept for it."""
+        message = {"kind": "finish", "run": self._agreement.run}
+        for answer in self.sites.ask_all(dict.fromkeys(self._agreement.sites, (message, ()))).values():
+            if isinstance(answer, RuntimeProblem):
+                _log.warning("%s; what it kept of the run stays there", answer)
+
+    def _open(self):
+        return SitesContext(self)
+
+    def _close(self) -> None:
+        self.sites.close()
+        for program in self._programs.values():
+            program.close()
+
+    def _restart(self) -> None:
+        """The round is repeated with the same seeds; sites begin it anew."""
+
+    def _details(self) -> dict:
+        return {"sites": list(self.sites.engine.sites)}
+
+    def program(self, computation: tff.Computation) -> tuple[str, Program] | None:
+        """(purpose, program) of a computation over clients that was agreed upon."""
+        purpose = self._purposes.get(computation)
+        return None if purpose is None else (purpose, self._programs[purpose])
+
+    def call(self, purpose: str, program: Program, argument) -> object:
+        """The result of a computation over the sites' clients."""
+        return _Call(self, self._agreement, purpose, program, argument, self._round).run()
+
+
+class SitesContext(InProcessContext):
+    """Computes what is at the server here, and asks sites for the rest."""
+
+    def __init__(self, runtime: SitesRuntime):
+        super().__init__(threads=1, default_num_clients=0)
+        self._runtime = runtime
+
+    def invoke(self, comp: tff.Computation, arg):
+        """See tff.framework.SyncContext.
+
+        Raises:
+          SiteRefused: a site does not do it; WorkerDied: sites were lost, and the round has to be repeated.
+        """
+        found = self._runtime.program(comp)
+        if found is not None:
+            return self._runtime.call(*found, arg)
+        if arg is not None and infer_cardinalities(arg, comp.type_signature.parameter).get(tff.CLIENTS):
+            raise SiteRefused("the sites have not agreed to this computation over their clients")
+        return super().invoke(comp, arg)
+
+
+class _Call:
+    """One call of a computation over clients at sites."""
+
+    def __init__(
+        self, runtime: SitesRuntime, agreement: Agreement, purpose, program: Program, argument, round_num: int
+    ):
+        self._runtime, self._agreement, self._purpose = runtime, agreement, purpose
+        self._program, self._argument, self._round = program, argument, round_num
+        self._values = Values()
+        site_of = {client.client_id: client.site for client in agreement.clients}
+        self._given = [s for s in program.form.steps.values() if s.given and s.per_client]
+        self._ids = self._clients()
+        self._of_site: OrderedDict[str, list[int]] = OrderedDict()
+        for site in agreement.sites:
+            places = [place for place, client in enumerate(self._ids) if site_of[client] == site]
+            if places:
+                self._of_site[site] = places
+
+    def run(self):
+        """The result; what stays at clients is the number of the round that it is of."""
+        left_out: set[str] = set()
+        while True:
+            taking_part = OrderedDict((s, p) for s, p in self._of_site.items() if s not in left_out)
+            try:
+                return self._attempt(taking_part)
+            except _Failed as failed:
+                left_out |= failed.sites.keys()
+                left = sum(len(places) for site, places in self._of_site.items() if site not in left_out)
+                quorum = self._runtime.sites.patience.quorum
+                lines = "; ".join(failed.sites.values())
+                if not left or left < quorum * len(self._ids):
+                    raise WorkerDied(lines, pid=None, log_path=None) from None
+                _log.warning("%s; round %d goes on without", lines, self._round)
+
+    def _attempt(self, sites: OrderedDict[str, list[int]]):
+        program, form = self._program, self._program.form
+        scope = Scope({CANCELLATION: Cancellation()})
+        for step in form.steps.values():
+            if step.given and not step.per_client:
+                scope[step.name] = self._values.take(self._part(step.name), step.type_signature)
+        stages = {stage.number: stage for stage in program.stages}
+        for number in range(form.stages + 2):
+            for step in program.server_steps(number):
+                scope[step.name] = program.compute(step, scope)
+            if (stage := stages.get(number)) is not None:
+                self._stage(stage, program.stages.index(stage), sites, scope)
+        if self._purpose == TRAIN:
+            self._runtime.took_part[self._round] = list(sites)
+        return self._result(sites, scope)
+
+    def _stage(self, stage: Stage, place: int, sites, scope: Scope) -> None:
+        sent = [array for step in stage.sent for array in arrays_of(scope[step.name])]
+        messages = {}
+        for site, places in sites.items():
+            arrays, clients = list(sent), []
+            for client in places:
+                given = {}
+                for step in self._given:
+                    value = self._part(step.name)[client]
+                    given[json.dumps(step.name)] = self._tree(value, member(step.type_signature), step.name, arrays)
+                clients.append({"id": self._ids[client], "given": given})
+            table = {"kind": "stage", "run": self._agreement.run, "round": self._round, "purpose": self._purpose}
+            messages[site] = {**table, "program": self._program.digest, "stage": place, "clients": clients}, arrays
+        answers = self._runtime.sites.ask_all(messages)
+        failed, partials = {}, []
+        for site, answer in answers.items():
+            if isinstance(answer, SiteRefused):
+                raise UserError(str(answer))
+            problem = str(answer) if isinstance(answer, SiteLost) else None
+            if problem is None:
+                try:
+                    partials.append(_sums(stage, answer[1]))
+                except (TypeError, ValueError) as error:
+                    problem = f"site {site}: its sums are not of their type ({error})"
+                except _NotFinite:
+                    problem = f"site {site}: its sums hold NaN"
+            if problem is not None:
+                failed[site] = problem
+        if failed:
+            raise _Failed(failed)
+        for number, one in enumerate(stage.sums):
+            scope[one.step.name] = merged(scope, one, [of_site[number] for of_site in partials])
+
+    def _tree(self, value, type_signature: tff.Type, path, arrays: list[np.ndarray]):
+        """A client's part of the argument as a message has it; numbers go into `arrays`."""
+        if isinstance(value, Reference):
+            return {"held": value.split}
+        if path is not None and path == self._state_path:
+            return {"version": int(value)}
+        if isinstance(type_signature, tff.StructType):
+            types = tff.structure.to_elements(type_signature)
+            members = zip(tff.structure.from_container(value), types, strict=True)
+            return [self._tree(part, of_part, None, arrays) for part, (_, of_part) in members]
+        arrays.extend(arrays_of(self._values.take(value, type_signature)))
+        return None
+
+    @property
+    def _state_path(self):
+        names = [name for name, _ in tff.structure.iter_elements(self._program.form.parameter.type_signature)]
+        return (names.index("client_state"),) if "client_state" in names else None
+
+    def _part(self, path: Sequence[int]):
+        value = self._argument
+        for index in path:
+            value = tff.structure.from_container(value)[index]
+        return value
+
+    def _clients(self) -> list[str]:
+        """The ids of the call's clients, in their order."""
+        for step in self._given:
+            found = [_held(value) for value in self._part(step.name)]
+            if all(found):
+                return [held.client_id for held in found]
+        if self._given and not len(self._part(self._given[0].name)):
+            return []
+        raise SiteRefused("a computation over sites needs examples that are held there")
+
+    def _result(self, sites, scope: Scope):
+        form, result_type = self._program.form, self._program.result_type
+        there = {place for places in sites.values() for place in places}
+
+        def value(step):
+            if not step.per_client:
+                return self._values.give(scope[step.name], step.type_signature)
+            states = self._part(self._state_path)
+            return [np.int64(self._round) if n in there else states[n] for n in range(len(self._ids))]
+
+        parts = [(form.steps[name], value(form.steps[name])) for name in form.result]
+        if not isinstance(result_type, tff.StructType):
+            return tff.types.type_to_py_container(parts[0][1], result_type)
+        elements, found = iter(parts), OrderedDict()
+        for name, kind in tff.structure.iter_elements(result_type):
+            if isinstance(kind, tff.FederatedType):
+                step, value_ = next(elements)
+                found[name] = value_ if step.per_client else tff.types.type_to_py_container(value_, kind)
+            else:
+                raise SiteRefused(f"the result's {name} is no value of one placement")
+        return found
+
+
+class _Failed(Exception):
+    """Sites that have to be left out, with the reason of each."""
+
+    def __init__(self, sites: dict[str, str]):
+        super().__init__("; ".join(sites.values()))
+        self.sites = sites
+
+
+class _NotFinite(Exception):
+    pass
+
+
+def _sums(stage: Stage, arrays: Sequence[np.ndarray]) -> list[object]:
+    """A site's sums as values. Raises TypeError for other arrays than the stage's, and _NotFinite."""
+    # Not infinity: the greatest of no numbers is a sum, too.
+    if any(array.dtype.kind == "f" and np.isnan(array).any() for array in arrays):
+        raise _NotFinite
+    values = iter(arrays)
+    found = [value_of(one.type, values) for one in stage.sums]
+    if next(values, None) is not None:
+        raise TypeError("more arrays than sums")
+    return found
+
+
+def _held(value) -> Reference | None:
+    if isinstance(value, Reference):
+        return value
+    if isinstance(value, dict):
+        return next((held for part in value.values() if (held := _held(part)) is not None), None)
+    return None

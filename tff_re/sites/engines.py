@@ -1,0 +1,187 @@
+"""How a coordinator's messages reach sites: in memory, over Unix sockets of one machine, or through a relay.
+
+Over a socket a message is 8 bytes of its length, little endian, and the message. To a relay (an engine's server process
+that reaches the sites, such as Flower's ServerApp) a message is preceded by one with the site's name.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import os
+import re
+import socket
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from tff_re.errors import UserError
+from tff_re.runtime.errors import RuntimeProblem
+
+MOST_BYTES = 1 << 40
+_CHUNK = 1 << 20
+
+
+class NoAnswer(RuntimeProblem):
+    """A site did not answer, or not in time."""
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+def engine_of(runtime: str, sites: Sequence[str] = ()) -> Engine:
+    """The engine of a runtime's name.
+
+    Args:
+      runtime: `sites:NAME=SOCKET,NAME=SOCKET`, or `flower:SOCKET`, the socket of the relay.
+      sites: their names for `flower`, in the order in which their sums are added; of the others a choice, or all.
+
+    Raises:
+      UserError: a malformed name, no sites, or one that is not there.
+    """
+    kind, _, rest = runtime.partition(":")
+    for name in sites:
+        if not _NAME.fullmatch(name):
+            raise UserError(f"--sites: {name!r} is no site's name; give them as aachen,bonn,celle")
+    if len(set(sites)) < len(sites):
+        raise UserError("--sites names a site twice; name each once")
+    if kind == "flower":
+        if not sites or not rest:
+            raise UserError("the runtime 'flower' is flower:SOCKET --sites aachen,bonn,celle; see docs/sites.md")
+        if not Path(rest).is_socket():
+            raise UserError(
+                f"{rest}: no relay listens there; start it with: flwr run scripts/flower NAME --run-config "
+                f"'socket=\"{Path(rest).absolute()}\"' (docs/sites.md)"
+            )
+        return Relay(Path(rest), tuple(sites))
+    paths = {}
+    for part in rest.split(","):
+        name, found, path = part.strip().partition("=")
+        if not found or not path or not _NAME.fullmatch(name) or name in paths:
+            raise UserError(f"--runtime {runtime}: must be sites:NAME=SOCKET,NAME=SOCKET, each name once")
+        paths[name] = Path(path)
+    if missing := [name for name in sites if name not in paths]:
+        raise UserError(f"--sites: the runtime names no socket of {missing[0]}")
+    return Sockets({name: paths[name] for name in sites or paths})
+
+
+class Engine(abc.ABC):
+    """Carries messages. `sites` are the names of those that it reaches, in their order."""
+
+    sites: tuple[str, ...]
+
+    @abc.abstractmethod
+    def call(self, site: str, message: bytes, seconds: float) -> bytes:
+        """A site's answer. May be called from several threads at once.
+
+        Raises:
+          NoAnswer: there is none within so many seconds, or the connection broke.
+        """
+
+
+class InMemory(Engine):
+    """Sites as objects of this process; for tests and notebooks."""
+
+    def __init__(self, sites: Mapping[str, Callable[[bytes], bytes]]):
+        self._sites, self.sites = dict(sites), tuple(sites)
+
+    def call(self, site: str, message: bytes, seconds: float) -> bytes:
+        del seconds
+        return self._sites[site](message)
+
+
+class Sockets(Engine):
+    """Sites of this machine, each behind its Unix socket."""
+
+    def __init__(self, paths: Mapping[str, Path]):
+        self._paths, self.sites = dict(paths), tuple(paths)
+
+    def call(self, site: str, message: bytes, seconds: float) -> bytes:
+        with connected(self._paths[site], f"site {site}", seconds) as connection:
+            send(connection, message)
+            return receive(connection)
+
+
+class Relay(Engine):
+    """Sites behind an engine's server process, which listens on a Unix socket of this machine."""
+
+    def __init__(self, path: Path, sites: tuple[str, ...]):
+        self._path, self.sites = path, tuple(sites)
+
+    def call(self, site: str, message: bytes, seconds: float) -> bytes:
+        with connected(self._path, f"site {site}", seconds) as connection:
+            send(connection, site.encode())
+            send(connection, message)
+            answer = receive(connection)
+        if not answer:
+            raise NoAnswer(f"site {site}: the relay has no answer of it; see the log of the engine")
+        return answer
+
+
+@contextlib.contextmanager
+def connected(path: Path, what: str, seconds: float):
+    """A connection to a Unix socket; its errors as NoAnswer."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with connection:
+        try:
+            connection.settimeout(seconds)
+            connection.connect(str(path))
+            yield connection
+        except (TimeoutError, BlockingIOError):
+            raise NoAnswer(f"{what} has not answered within {seconds:g} s") from None
+        except (OSError, EOFError) as error:
+            reason = getattr(error, "strerror", None) or "the connection ended"
+            raise NoAnswer(f"{what} does not answer ({reason})") from None
+
+
+def send(connection: socket.socket, message: bytes) -> None:
+    """Sends a message with its length."""
+    connection.sendall(len(message).to_bytes(8, "little"))
+    connection.sendall(message)
+
+
+def receive(connection: socket.socket) -> bytearray:
+    """Receives a message with its length. Raises EOFError where it is cut off."""
+    length = int.from_bytes(_exactly(connection, 8), "little")
+    if length > MOST_BYTES:
+        raise EOFError
+    return _exactly(connection, length)
+
+
+def _exactly(connection: socket.socket, length: int) -> bytearray:
+    found = bytearray()
+    while len(found) < length:  # not all at once: the length is the other side's word
+        chunk = connection.recv(min(length - len(found), _CHUNK))
+        if not chunk:
+            raise EOFError
+        found += chunk
+    return found
+
+
+def listen(path: Path) -> socket.socket:
+    """A listening Unix socket of mode 0600.
+
+    Raises:
+      RuntimeProblem: another process listens there, something else lies there, or the path is too long.
+    """
+    if path.exists():
+        if not stat.S_ISSOCK(path.stat().st_mode):
+            raise RuntimeProblem(f"{path}: is there and is no socket; remove it, or name another one")
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(1.0)
+            probe.connect(str(path))
+            raise RuntimeProblem(f"{path}: another process listens there")
+        path.unlink()  # left by a process that was killed
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        listening.bind(str(path))
+    except OSError as error:
+        listening.close()
+        reason = error.strerror or str(error)
+        raise RuntimeProblem(f"{path}: no socket can be made there ({reason}); name another one") from None
+    finally:
+        os.umask(mask)
+    listening.listen(16)
+    return listening

@@ -1,0 +1,69 @@
+"""Messages between a coordinator and a site: a table of JSON and arrays, as bytes. Neither TensorFlow nor pickle.
+
+    8 bytes: length of the head, little endian | the head, JSON in UTF-8 | the arrays' bytes, one after the other
+
+The head is [table, [[dtype, shape], …]]. Arrays are in C order and little endian. There is no limit of 2·10^9 bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+MOST_HEAD = 1 << 28
+"""Bytes of a head that are read."""
+
+_DTYPES = frozenset(
+    np.dtype(name).newbyteorder("<").str
+    for name in (*(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), *("f2", "f4", "f8", "?"))
+)
+
+
+class Malformed(Exception):
+    """Bytes that are no message; one line."""
+
+
+def pack(table: Mapping[str, Any], arrays: Sequence[np.ndarray] = ()) -> bytes:
+    """A message. Raises ValueError for an array of another kind than numbers and truth values."""
+    arrays = [np.asarray(array, order="C") for array in arrays]
+    arrays = [array.astype(array.dtype.newbyteorder("<"), copy=False) for array in arrays]
+    for array in arrays:
+        if array.dtype.str not in _DTYPES:
+            raise ValueError(f"an array of {array.dtype} does not travel")
+    forms = [[array.dtype.str, array.shape] for array in arrays]
+    head = json.dumps([table, forms], ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass")
+    return b"".join([len(head).to_bytes(8, "little"), head, *(array.tobytes() for array in arrays)])
+
+
+def unpack(message: bytes | memoryview) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """(table, arrays) of a message; the arrays are read-only views of it. Raises Malformed."""
+    message = memoryview(message)
+    length = int.from_bytes(message[:8], "little")
+    if len(message) < 8 or length > min(MOST_HEAD, len(message) - 8):
+        raise Malformed("the message is cut off")
+    try:
+        table, forms = json.loads(bytes(message[8 : 8 + length]).decode("utf-8", "surrogatepass"))
+        forms = [(str(dtype), [int(size) for size in shape]) for dtype, shape in forms]
+    except (ValueError, TypeError, RecursionError):
+        raise Malformed("the head of the message is no JSON of a table and forms of arrays") from None
+    if not isinstance(table, dict) or any(d not in _DTYPES or any(s < 0 for s in shape) for d, shape in forms):
+        raise Malformed("the head of the message names no table, or arrays that do not travel")
+    arrays, place = [], 8 + length
+    for dtype, shape in forms:
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        if place + size > len(message):
+            raise Malformed("the arrays of the message are cut off")
+        arrays.append(np.frombuffer(message[place : place + size], dtype).reshape(shape))
+        place += size
+    if place != len(message):
+        raise Malformed("the message is longer than its head says")
+    return table, arrays
+
+
+def payload(arrays: Sequence[np.ndarray]) -> int:
+    """Bytes of arrays, without the head."""
+    return sum(array.nbytes for array in arrays)

@@ -1,0 +1,261 @@
+"""A site's file, site.toml: where its data are, who its clients are, and what it allows a coordinator."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Literal
+
+import attrs
+from attrs.validators import ge, matches_re
+
+from tff_re.errors import UserError
+from tff_re.recipes.reading import Recipe, apply_override, load, read_toml, resolve, tomllib
+from tff_re.settings import structure
+
+FILE_KEYS = (
+    *("task.path", "task.dev_path", "task.test_path", "task.symptoms", "task.tokenizer", "task.vectors_path"),
+    *("task.vectors_corpus", "task.mesh_tree", "model.encoder", "model.adapter.path"),
+    *("client_model.encoder", "client_model.adapter.path"),
+)
+"""Keys of a recipe that name files. A coordinator names none at a site: the site's file does."""
+
+OWN_KEYS = ("task.dataset", "task.split", "task.test_split", *FILE_KEYS)
+"""Keys of a recipe that each site sets for itself; recipes that differ in them alone have the same digest."""
+
+_LEFT_OUT = ("name", "description", "published", "seed", "partition")
+
+DIGEST = re.compile("[0-9a-f]{64}")
+
+
+@attrs.frozen(kw_only=True)
+class DataOptions:
+    """Attributes:
+    dataset: the reader: a data set that `datasets` lists.
+    path: the site's file for training; not set: that of the catalogue.
+    test_path: the site's file for testing, where the recipe has test = 'official'.
+    split, test_split: which of the data set's splits these are.
+    folder: the data folder [default: $TFF_RE_DATA].
+    """
+
+    dataset: str
+    path: str | None = None
+    test_path: str | None = None
+    split: str = "train"
+    test_split: str = "dev"
+    folder: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ClientsOptions:
+    """Attributes:
+    rule: `one`: the site is one client; `documents`: each document (a dialogue, a patient) is one; `by_field`: all
+      samples with one value of `field` are one.
+    field: with `by_field`, e.g. diagnosis.
+    names: whether the coordinator is told these values (of documents: their ids); else clients are numbered.
+    least_examples: clients with fewer training examples take no part.
+    """
+
+    rule: Literal["one", "documents", "by_field"] = "one"
+    field: str | None = None
+    names: bool = False
+    least_examples: int = attrs.field(default=1, validator=ge(1))
+
+    def __attrs_post_init__(self):
+        if (self.rule == "by_field") != (self.field is not None):
+            raise ValueError("rule = 'by_field' needs field, and no other rule has one")
+
+
+@attrs.frozen(kw_only=True)
+class AllowOptions:
+    """Attributes:
+    recipes: digests of recipes (`site --digest RECIPE` prints one), or files of recipes on this machine; nothing else
+      is computed. ["any"]: every recipe that this version of the project can read.
+    privacy: what [privacy] a recipe must have: `none` is needed; `client`: any; `example`: noise in the client's own
+      steps, which this site adds itself, from randomness of its own.
+    most_rounds: so many rounds of one run are answered.
+    most_bytes_up: so many bytes of sums leave for one run.
+    least_clients: a sum of a training stage is over at least so many of the site's clients.
+    evaluation: whether sums of an evaluation (counts and losses) are answered.
+    """
+
+    recipes: tuple[str, ...]
+    privacy: Literal["none", "client", "example"] = "none"
+    most_rounds: int = attrs.field(default=1000, validator=ge(1))
+    most_bytes_up: int = attrs.field(default=10**12, validator=ge(1))
+    least_clients: int = attrs.field(default=1, validator=ge(1))
+    evaluation: bool = True
+
+
+@attrs.frozen(kw_only=True)
+class VocabularyOptions:
+    """Attributes:
+    secret: a file of at least 16 random bytes that the sites share and the coordinator does not have. With it, words
+      are counted over all sites by keyed digests, and only those that `min_clients` clients hold are sent. Without it,
+      only words that `min_clients` clients of this site hold are counted and sent.
+    """
+
+    secret: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class SiteOptions:
+    """Attributes:
+    name: the site's, as coordinators call it.
+    socket: the Unix socket that it answers on; its folder has to be open to this user alone.
+    state: folder for what clients keep between rounds, and the log.
+    data, clients, allow, vocabulary: see their classes.
+    set: further keys of recipes, such as "task.tokenizer", to this site's values.
+    threads: clients that are computed side by side.
+    """
+
+    name: str = attrs.field(validator=matches_re(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"))
+    data: DataOptions
+    allow: AllowOptions
+    clients: ClientsOptions = ClientsOptions()
+    vocabulary: VocabularyOptions = VocabularyOptions()
+    set: dict[str, str] = attrs.field(factory=dict)
+    socket: str = "site.sock"
+    state: str = "state"
+    threads: int = attrs.field(default=1, validator=ge(1))
+
+    def __attrs_post_init__(self):
+        for key in self.set:
+            if key not in OWN_KEYS:
+                raise ValueError(f"set: {key} is not a site's to choose; these are: {', '.join(OWN_KEYS)}")
+
+
+@attrs.frozen
+class Site:
+    """A site's file, read; paths in it are relative to its folder."""
+
+    options: SiteOptions
+    folder: Path
+    digests: frozenset[str] | None
+    """Of the recipes that are accepted; None: all."""
+
+    def path(self, name: str) -> Path:
+        """A path of the file."""
+        return self.folder / name
+
+    @property
+    def socket(self) -> Path:
+        """The socket that the site answers on."""
+        return self.path(self.options.socket)
+
+    @property
+    def state(self) -> Path:
+        """The folder of what stays between rounds."""
+        return self.path(self.options.state)
+
+    def secret(self) -> bytes | None:
+        """The sites' shared secret. Raises UserError where its file is missing or too short."""
+        if self.options.vocabulary.secret is None:
+            return None
+        path = self.path(self.options.vocabulary.secret)
+        try:
+            secret = path.read_bytes()
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+        if len(secret) < 16:
+            raise UserError(f"{path}: holds {len(secret)} bytes, and a secret needs 16; write 32 of /dev/urandom")
+        return secret
+
+    def own_recipe(self, text: str) -> Recipe:
+        """A coordinator's recipe with this site's files.
+
+        Raises:
+          UserError: it is malformed, names a file that this site has not set, or is not accepted here.
+        """
+        try:
+            table = tomllib.loads(text)
+        except ValueError:
+            raise UserError("the recipe is not valid TOML") from None
+        data, options = self.options.data, dict(self.options.set)
+        if self.digests is not None and table_digest(table) not in self.digests:
+            raise UserError(
+                f"the recipe {table_digest(table)[:16]}… is not accepted here; its operator allows it by allow.recipes"
+            )
+        task = table.setdefault("task", {})
+        task |= {"dataset": data.dataset, "split": data.split}
+        options = {f"task.{key}": str(self.path(name)) for key, name in self._files(task).items()} | options
+        named = [key for key in FILE_KEYS if _get(table, key) is not None and key not in options]
+        if named:
+            raise UserError(f"the recipe names a file by {named[0]}; its operator sets it in [set] of the site's file")
+        for key, value in options.items():
+            path = self.path(value)
+            apply_override(table, f"{key}={json.dumps(str(path) if path.exists() else value)}")
+        return resolve(table, f"the recipe at {self.options.name}")
+
+    def _files(self, task: dict) -> dict[str, str]:
+        data, of_test = self.options.data, "dev_path" if task.get("name") == "symptom_classification" else "test_path"
+        official = task.get("test") == "official"
+        if official:
+            task["test_split"] = data.test_split
+            if data.path is not None and data.test_path is None:
+                raise UserError(
+                    "the recipe is tested on a file of its own, and the site's file names no data.test_path"
+                )
+        files = {"path": data.path, of_test: data.test_path if official else None}
+        return {key: name for key, name in files.items() if name is not None}
+
+    def require_allowed(self, recipe: Recipe) -> None:
+        """Raises UserError where the recipe has not the privacy that this site asks for."""
+        needed, found = self.options.allow.privacy, recipe.privacy
+        if needed != "none" and found is None:
+            raise UserError("the recipe has no [privacy], and this site asks for it")
+        if needed == "example" and found.unit != "example":
+            raise UserError("this site asks for privacy.unit = 'example', whose noise it adds itself")
+
+
+def read_site(path: Path) -> Site:
+    """Raises UserError with file and key for a malformed one."""
+    table = read_toml(path)
+    options = structure(SiteOptions, table, section="", source=str(path))
+    digests: set[str] | None = set()
+    for name in options.allow.recipes:
+        if name == "any":
+            digests = None
+            break
+        digests.add(name if DIGEST.fullmatch(name) else recipe_digest(load(str(path.parent / name))))
+    return Site(options, path.parent.resolve(), None if digests is None else frozenset(digests))
+
+
+def recipe_digest(recipe: Recipe) -> str:
+    """SHA-256 of what a resolved recipe computes: without its name, its seed, its partition and the sites' own keys."""
+    return table_digest(tomllib.loads(recipe.to_toml()))
+
+
+def table_digest(table: dict) -> str:
+    """See `recipe_digest`; of the table of a resolved recipe."""
+    table = json.loads(json.dumps({key: value for key, value in table.items() if key not in _LEFT_OUT}))
+    for key in OWN_KEYS:
+        *sections, last = key.split(".")
+        inner = table
+        for section in sections:
+            inner = inner.get(section, {})
+        inner.pop(last, None)
+    return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()
+
+
+def for_sites(recipe: Recipe) -> str:
+    """The recipe's file as sites get it: without the coordinator's files."""
+    import tomli_w
+
+    table = tomllib.loads(recipe.to_toml())
+    for key in FILE_KEYS:
+        *sections, last = key.split(".")
+        inner = table
+        for section in sections:
+            inner = inner.get(section, {})
+        if inner.pop(last, None) is not None and last in ("tokenizer", "encoder"):
+            inner[last] = "of the site"
+    return tomli_w.dumps(table)
+
+
+def _get(table: dict, key: str):
+    for part in key.split("."):
+        table = table.get(part) if isinstance(table, dict) else None
+    return table

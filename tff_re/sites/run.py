@@ -1,0 +1,92 @@
+"""Training a run across sites: the usual run, whose examples and clients' states are elsewhere."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from tff_re.errors import UserError
+from tff_re.recipes.reading import Recipe
+from tff_re.report.tables import csv_text
+from tff_re.runs.experiment import Experiment
+from tff_re.runs.folder import RunFolder, write_text
+from tff_re.runs.run import train_run
+from tff_re.runs.training import Result, RoundReport
+from tff_re.sites.coordinator import Patience, SitesRuntime, agree
+from tff_re.sites.engines import Engine
+from tff_re.tasks.at_sites import read_agreement
+from tff_re.tasks.data_paths import DataPaths
+
+
+@dataclasses.dataclass(frozen=True)
+class _Built:
+    """A builder of one experiment, which is there."""
+
+    experiment: Experiment
+
+    def build(self, recipe: Recipe) -> Experiment:
+        return self.experiment
+
+
+def train_at_sites(
+    recipe: Recipe,
+    out: Path,
+    engine: Engine,
+    *,
+    data_paths: DataPaths | None = None,
+    patience: Patience | None = None,
+    resume: bool = False,
+    on_start: Callable[[Experiment], None] = lambda experiment: None,
+    on_round: Callable[[RoundReport], None] = lambda report: None,
+    details: bool = True,
+) -> tuple[Experiment, Result]:
+    """Trains a recipe into a folder, as `train_run`; also writes sites.json and took_part.csv.
+
+    Args:
+      engine: reaches the sites; their sums are added in its order.
+      data_paths: of the coordinator; no examples are read.
+      patience: how long sites are waited for.
+
+    Raises:
+      UserError: a site refuses the recipe or is not there, what they hold does not fit together, or, with `resume`, is
+        not what the run was begun with.
+    """
+    folder = RunFolder(out)
+    known = read_agreement(folder.sites) if resume and folder.sites.exists() else None
+    with SitesRuntime(os.devnull, engine=engine, patience=patience) as runtime:
+        run = None if known is None else known.run
+        agreement, experiment = agree(runtime.sites, recipe, data_paths or DataPaths(), run)
+        if known is not None and agreement != known:
+            raise UserError(
+                f"{folder.path}: the sites' clients, classes or words are not those that the run was begun with; bring "
+                "the sites' data back, or train into another --out"
+            )
+        runtime.take(agreement, experiment)
+        rounds = _read_rounds(folder)
+
+        def begun(experiment):
+            write_text(folder.sites, agreement.to_json() + "\n")
+            on_start(experiment)
+
+        def after(report):
+            rounds[report.round] = runtime.took_part.get(report.round, [])
+            rows = [[number, " ".join(sites)] for number, sites in sorted(rounds.items()) if number <= report.round]
+            write_text(folder.took_part, csv_text([["round", "sites"], *rows]))
+            on_round(report)
+
+        ways = {"resume": resume, "on_start": begun, "on_round": after, "details": details}
+        outcome = train_run(recipe, out, builder=_Built(experiment), runtime=runtime, **ways)
+        runtime.finish()
+    return outcome
+
+
+def _read_rounds(folder: RunFolder) -> dict[int, list[str]]:
+    try:
+        rows = list(csv.reader(io.StringIO(folder.took_part.read_text("utf-8"))))[1:]
+        return {int(number): sites.split() for number, sites in rows}
+    except (OSError, ValueError):
+        return {}
