@@ -395,6 +395,7 @@ def test_a_client_that_fails_costs_its_update_on_both_runtimes(values, outcome, 
     for ours, theirs in zip(results["here"].weights.trainable, results["local"].weights.trainable, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=5e-7)
         assert np.isfinite(ours).all()
+    tff.framework.set_default_context(here.context)
     strict = builder().build(tiny(*plan, "training.tolerated_failures=0"))
     with pytest.raises((UserError, ComputationFailed), match=r"client 3 of 4|client-2 \(not_finite\)") as caught:
         train(strict, begun(tmp_path / "strict", strict), here)
