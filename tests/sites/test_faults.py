@@ -14,7 +14,7 @@ import pytest
 
 from datasets import files as written
 from tests.sites.sites_for_tests import NAMES, Federation, corpora, recipe_of, write_site, write_sites
-from tests.upper_floors import assert_same_weights
+from tests.upper_floors import assert_same_weights, command
 from tff_re.errors import UserError
 from tff_re.runtime.errors import WorkerDied
 from tff_re.sites import store
@@ -295,6 +295,21 @@ def test_a_malformed_site_file(tmp_path, change, line):
     assert str(path) in str(refused.value)
 
 
+def test_the_commands(tmp_path, capsys):
+    (tmp_path / "recipe.toml").write_text(recipe_of(*RECIPE).to_toml(), "utf-8")
+    typed = command(capsys, "site", "--digest", tmp_path / "recipe.toml")
+    assert typed.code == 0 and typed.out.strip() == recipe_digest(recipe_of(*RECIPE))
+    assert command(capsys, "site").code == 2
+    away = ("--runtime", f"sites:bonn={tmp_path / 'no.sock'}", "--retry-seconds", "0", "--out", tmp_path / "run")
+    typed = command(capsys, "train", tmp_path / "recipe.toml", *away)
+    assert typed.code == 2 and typed.err.count("\n") == 1 and "site bonn does not answer" in typed.err
+    assert not (tmp_path / "run").exists()
+    typed = command(capsys, "train", tmp_path / "recipe.toml", "--sites", "bonn", "--out", tmp_path / "run")
+    assert typed.code == 2 and "--sites needs --runtime" in typed.err
+    typed = command(capsys, "evaluate", tmp_path, "--runtime", "flower:x")
+    assert typed.code == 2
+
+
 @pytest.fixture
 def processes():
     started = []
@@ -306,8 +321,8 @@ def processes():
 
 def begin(files, processes):
     for path in files.values():
-        command = [sys.executable, "-m", "tff_re.run", "site", str(path)]
-        processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        line = [sys.executable, "-m", "tff_re.run", "site", str(path)]
+        processes.append(subprocess.Popen(line, stdout=subprocess.PIPE, text=True))
     for process in processes[-len(files) :]:
         assert "answers on" in process.stdout.readline()
     return Sockets({name: path.parent / "site.sock" for name, path in files.items()})

@@ -7,9 +7,10 @@ import concurrent.futures
 import json
 import logging
 import secrets
+import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,7 +72,6 @@ class Sites:
         self.engine, self.patience = engine, patience
         self.closed = False
         self.bytes: collections.Counter[tuple[str, str]] = collections.Counter()
-        self._threads = concurrent.futures.ThreadPoolExecutor(max(1, len(engine.sites)), "tff-re-site")
 
     def ask(self, site: str, table: dict, arrays: Sequence[np.ndarray] = ()) -> tuple[dict, list[np.ndarray]]:
         """A site's answer; the same message again while it does not answer.
@@ -105,7 +105,7 @@ class Sites:
 
     def ask_all(self, messages: dict[str, tuple[dict, Sequence[np.ndarray]]]) -> dict[str, tuple | RuntimeProblem]:
         """Several sites at once; the answer of each, or its error, in the order of `messages`."""
-        futures = {site: self._threads.submit(self.ask, site, *message) for site, message in messages.items()}
+        futures = {site: _begun(self.ask, site, *message) for site, message in messages.items()}
         concurrent.futures.wait(futures.values())
         found = {}
         for site, future in futures.items():
@@ -124,9 +124,22 @@ class Sites:
         return found
 
     def close(self) -> None:
-        """No message is sent any more."""
+        """No message is sent again."""
         self.closed = True
-        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _begun(call: Callable, *arguments) -> concurrent.futures.Future:
+    """The result of a call in a thread that nobody waits for when the program ends, as after Ctrl-C."""
+    future: concurrent.futures.Future = concurrent.futures.Future()
+
+    def work():
+        try:
+            future.set_result(call(*arguments))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, name="tff-re-site", daemon=True).start()
+    return future
 
 
 def _line(text: object) -> str:
