@@ -118,7 +118,16 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
     return Report(tables, text, [out / "comparison.md", *files, out / RECORD])
 
 
-def _for_pages(suite, group, entries, rows, baseline, claims, drawn, outcomes) -> dict[str, Any]:
+def _for_pages(
+    suite: Suite,
+    group: str,
+    entries: list[Entry],
+    rows: list[ComparisonRow],
+    baseline: str | None,
+    claims: list[str],
+    drawn: dict[str, dict[str, dict[str, Curve]]],
+    outcomes: dict[str, dict[int, Outcome]],
+) -> dict[str, Any]:
     """A table as `tff_re.comparison.pages` shows it: plain values, and where the runs' folders are."""
     ranked = {}
     for entry in entries:
@@ -328,6 +337,8 @@ def _claims(suite: Suite, entries: list[Entry]) -> list[ClaimOptions]:
         for e in others
         if not e.control and (value := e.published.get(metric)) is not None and metric in first.published
     ]
+    listed = {(claim.method, claim.baseline, claim.metric) for claim in suite.claim}
+    found = [claim for claim in found if (claim.method, claim.baseline, claim.metric) not in listed]
     return [claim for claim in (*suite.claim, *found) if claim.method in names and claim.published != 0]
 
 
