@@ -33,10 +33,11 @@ class ChoiceOptions:
 
 @attrs.frozen(kw_only=True)
 class BaselineOptions:
-    """Attributes:
-    kind: what stands beside federated rows, with the algorithm's local training, the same partition, seed, rounds and
-      local epochs. `local`: every client trains a model of its own in every round, which is tested on its own examples
-      and on all; `pooled`: one client has all training examples. Neither has an aggregation: the server's step is 1.
+    """What stands beside federated rows: the algorithm's local training, the same partition, seed, rounds and epochs,
+    without an aggregation.
+
+    Attributes:
+      kind: `local`: each client trains its own model in every round; `pooled`: one client has all training examples.
     """
 
     kind: Literal["local", "pooled"]
