@@ -40,7 +40,7 @@ from tff_re.runs.privacy import (
     with_private_clients,
     with_private_examples,
 )
-from tff_re.runs.sites import fine_tuning_settings, pooled, require_baseline, require_sites, with_own_models
+from tff_re.runs.baselines import fine_tuning_settings, pooled, require_baseline, require_sites, with_own_models
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.sizes import LARGEST_MESSAGE, available_memory, require_room_for_model, require_room_in_message
