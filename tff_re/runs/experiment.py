@@ -30,6 +30,7 @@ from tff_re import tasks
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.attacks import Attack, attack_of, with_attack
+from tff_re.runs.baselines import fine_tuning_settings, pooled, require_baseline, require_sites, with_own_models
 from tff_re.runs.choice import choice_of, with_dev
 from tff_re.runs.failures import require_fitting, require_possible
 from tff_re.runs.privacy import (
@@ -40,7 +41,6 @@ from tff_re.runs.privacy import (
     with_private_clients,
     with_private_examples,
 )
-from tff_re.runs.baselines import fine_tuning_settings, pooled, require_baseline, require_sites, with_own_models
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.sizes import LARGEST_MESSAGE, available_memory, require_room_for_model, require_room_in_message
