@@ -178,8 +178,6 @@ def test_dev_metrics_are_sums_over_clients(early):
 
 @pytest.mark.parametrize("before", [True, False], ids=["checkpoint", "summary"])
 def test_a_run_broken_off_where_it_ends_early_resumes_to_the_same(before, early, runtime, tmp_path):
-    """Without its last checkpoint it goes on from one of a round that nobody evaluated."""
-    assert (len(early.rows) - 1) // 3 * 3 % 2, "the checkpoint before the last is of an odd round"
     folder = tmp_path / "run"
     _, result = resumed(lambda **options: run(folder, runtime, **options), "save", len(early.rows), before)
     assert_same_files(folder, early.folder, "metrics.csv", "clients.csv", "summary.json")
