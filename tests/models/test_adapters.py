@@ -260,9 +260,9 @@ def test_an_adapter_above_frozen_layers_is_that_of_the_whole_model(kind, of, cor
     apart = built(recipe(corpus, kind, of=of, layers=LAYERS, frozen_layers=1))
     plain = ExperimentBuilder(DataPaths()).prepare(apart.recipe)
     weights = moved(apart.model.initial_weights(0))
-    names = [name.split("/", 3)[-1] for name in apart.model.weight_names]
+    names = apart.model.weight_names
     assert not weights.non_trainable and names[-1] == "classifier/kernel"
-    assert all(name.startswith("layer_._1/") for name in names[:-1])
+    assert all("/layer_._1/" in name for name in names[:-1])
     leaves = {"lora": {"lora_a", "lora_b"}, "ffa_lora": {"lora_b"}, "bitfit": {"bias", "beta"}}[kind]
     assert {name.rpartition("/")[2] for name in names} == leaves | {"kernel"}
     assert {layer.name for layer in apart.model.keras_model(weights)._flatten_layers()}.isdisjoint({"embeddings"})
@@ -344,8 +344,9 @@ def test_an_export_of_an_adapter_above_frozen_layers(upper, tmp_path):
     export_run(upper.folder, tmp_path / "export", False, DataPaths(), "in-process")
     forms = json.loads((tmp_path / "export" / "export.json").read_text("utf-8"))["forms"]
     assert forms["saved_model"]["difference"] <= HALF_TOLERANCE
-    names = [variable.name for variable in tf.saved_model.load(str(tmp_path / "export" / "saved_model")).resources]
-    assert names and not [name for name in names if "lora" in name]
+    saved = tf.saved_model.load(str(tmp_path / "export" / "saved_model"))
+    names = [getattr(variable, "name", "") for variable in saved.resources]
+    assert any("kernel" in name for name in names) and not [name for name in names if "lora" in name]
 
 
 # Files
