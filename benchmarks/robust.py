@@ -131,8 +131,8 @@ def _memory(out: Path) -> str:
         f"{kind.upper()} of all processes, sampled during two rounds of each size. A model has {MODEL_BYTES / 1e6:g} "
         f"MB, a client's examples {EXAMPLES * (FEATURES + 1) * 4 / 1e6:g} MB. Models a client: the slope by least "
         "squares. In a simulation the updates of all clients lie in the same memory: the worker holds those of a round "
-        "until its end, in-process those that a later pass needs. A rule's demand on a server: its slope above "
-        "the mean's.",
+        "until its end, in-process those that a later pass needs, up to 64 MB, and beyond that in a temporary file. A "
+        "rule's demand on a server: its slope above the mean's.",
         "",
     ]
     return "\n".join(lines)

@@ -18,6 +18,7 @@ from computations.federated_algorithm import recompose
 from tests.computations.built import NAMES, begin, build, play
 from tests.computations.test_robust import contexts, vector, within  # noqa: F401
 from tests.computations.toolbox import client, examples, start_weights
+from tff_re.runtime.in_process import kept
 
 pytestmark = pytest.mark.xdist_group("algorithms")
 
@@ -81,6 +82,15 @@ def test_two_rounds_are_those_of_the_worker(contexts, runtime):  # noqa: F811
         np.testing.assert_allclose(here, there, rtol=2e-5, atol=2e-5)
     norms = [m["aggregator"]["robust/clipping_norm"] for m in metrics]
     assert norms[0] == 1 and norms[1] != 1
+
+
+def test_updates_that_wait_in_a_file_give_the_same_to_the_bit(contexts, runtime, monkeypatch):  # noqa: F811
+    with within(contexts["in-process"], runtime):
+        in_memory, _ = rounds(ruled("fedpap"), 1)
+        monkeypatch.setattr(kept, "MOST_IN_MEMORY", 0)
+        monkeypatch.setattr(kept, "SMALLEST", 0)
+        in_file, _ = rounds(ruled("fedpap"), 1)
+    assert in_file.tobytes() == in_memory.tobytes()
 
 
 def test_compressed_updates_go_through_rules(contexts, runtime):  # noqa: F811

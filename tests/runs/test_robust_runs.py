@@ -8,7 +8,8 @@ import json
 import numpy as np
 import pytest
 
-from computations.client_work.attacks import poisoned
+from computations.client_work.attacks import poisoned, triggered
+from tests.recipe_data_for_tests import data_folder
 from tests.runs.resuming import assert_same_files, resumed_after
 from tests.upper_floors import (
     assert_same_weights,
@@ -26,9 +27,11 @@ from tff_re.comparison.tables import ComparisonRow, comparison_markdown
 from tff_re.errors import UserError
 from tff_re.recipes.reading import resolve
 from tff_re.runs.attacks import attack_of
+from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.results import read_history
 from tff_re.runs.run import train_run
+from tff_re.tasks.data_paths import DataPaths
 
 SAID = "clients were attacked: in this simulation 2 clients sent what an attacker would"
 
@@ -153,6 +156,35 @@ def test_words_that_open_a_backdoor(tmp_path):
     ):
         with pytest.raises(UserError, match=message):
             attack(**keys)
+
+
+def test_words_of_relations_that_open_a_backdoor():
+    def attack(**keys):
+        table = {
+            "task": {"name": "sentence_relations", "dataset": "chemprot", "test": "official", "encoding": "words"},
+            "partition": {"name": "iid", "num_clients": 3},
+            "model": {"name": "pcnn"},
+            "algorithm": {"name": "fedavg"},
+            "attack": {"kind": "backdoor", "target": "CPR:4", **keys},
+        }
+        prepared = relations.prepare(recipe := resolve(table, "r.toml"))
+        return attack_of(recipe, prepared), prepared
+
+    relations = ExperimentBuilder(DataPaths(data=data_folder()))
+    attack_by_word, prepared = attack(trigger="the")
+    trigger = attack_by_word.trigger
+    assert (trigger.feature, trigger.place) == ("input_ids", 1)
+    assert prepared.label_names[trigger.target] == "CPR:4"
+    held = prepared.examples.clients[0].test
+    written = triggered(held, trigger)
+    assert (written["input_ids"][:, 1] == trigger.values[0]).all() and (written["y"] == trigger.target).all()
+    assert len(written["y"]) == np.count_nonzero(held["y"] != trigger.target) > 0
+    # A word that the sentences have is written as they have it.
+    assert (held["input_ids"] == trigger.values[0]).any()
+    with pytest.raises(UserError, match=r"attack.trigger is missing"):
+        attack()
+    with pytest.raises(UserError, match=r"'qqqqq', which is not in the vocabulary"):
+        attack(trigger="qqqqq")
 
 
 RULE, ATTACK = "aggregation.rule=", "attack.kind="

@@ -19,7 +19,7 @@ import tensorflow_federated as tff
 from tensorflow_federated.python.core.impl.compiler import building_block_factory
 
 from tff_re.runtime import ComputationFailed, InProcessRuntime, RuntimeClosed, RuntimeProblem, open_runtime
-from tff_re.runtime.in_process import leaves
+from tff_re.runtime.in_process import kept, leaves
 from tff_re.runtime.in_process.expressions import UnknownIntrinsic
 
 THREADS = 3
@@ -354,9 +354,12 @@ def watched(monkeypatch, shape):
     return alive, counts
 
 
-@pytest.mark.parametrize("second_pass", [False, True])
+@pytest.mark.parametrize("second_pass", [None, "in memory", "in a file"])
 def test_updates_are_held_by_no_more_clients_than_threads_and_one(monkeypatch, second_pass):
-    """Unless a second pass needs them again: then they stay until it has gone through them."""
+    """Unless a second pass needs them again: then they stay until it has gone through them, or lie in a file."""
+    if second_pass == "in a file":
+        monkeypatch.setattr(kept, "MOST_IN_MEMORY", 5 * 4000)
+        monkeypatch.setattr(kept, "SMALLEST", 4000)
     vector = tff.TensorType(np.float32, [1000])
     make = tff.tensorflow.computation(lambda x: tf.fill([1000], x), np.float32)
     less = tff.tensorflow.computation(lambda x, y: x - y, vector, vector)
@@ -372,14 +375,56 @@ def test_updates_are_held_by_no_more_clients_than_threads_and_one(monkeypatch, s
     alive, counts = watched(monkeypatch, [1000])
     found = total(list(np.arange(50, dtype=np.float32)))
     assert found[0] == (49 * 25 - 50 * 49 if second_pass else 49 * 25)
-    if second_pass:
+    if second_pass == "in memory":
         assert max(counts) >= 50
     else:
         # Zero and the sum, before and after an addition, stand beside the clients' own.
-        assert THREADS < max(counts) <= THREADS + 1 + 3
+        beside = 3 if second_pass is None else 3 + 5 + 2
+        assert THREADS < max(counts) <= THREADS + 1 + beside
     del found
     gc.collect()
     assert alive() == 0
+
+
+def test_what_stays_in_a_file_comes_back_to_the_bit(runtime, monkeypatch):
+    """Numbers of several types, in a structure; texts and small tensors stay in memory; places are used again."""
+    monkeypatch.setattr(kept, "MOST_IN_MEMORY", 10_000)
+    store = kept.Kept(2, frozenset(["given back"]))
+    rng = np.random.default_rng(0)
+    long = tf.constant(rng.normal(size=[2000]), tf.float32)
+    kinds = [tf.constant(rng.normal(size=[30, 100]), kind) for kind in (tf.float64, tf.bfloat16, tf.float16)]
+    values = {
+        "own": (long, (*kinds, tf.constant(["a"] * 2000)), tf.constant(3.5)),
+        "given back": tf.zeros([5000]),
+        "empty": (),
+    }
+    for client in range(2):
+        store.add(client, values)
+    size = os.fstat(store._file.fileno()).st_size
+    assert size == 30 * 100 * (8 + 2 + 2) * 2 + 4 * 2000
+    for client in range(2):
+        found = store.of(client)
+        for one, other in zip(tf.nest.flatten(found["own"]), tf.nest.flatten(values["own"]), strict=True):
+            assert one.dtype == other.dtype and one.shape == other.shape
+            assert one.numpy().tobytes() == other.numpy().tobytes()
+        assert found["given back"] is values["given back"] and found["empty"] == () and "other" not in found
+    with pytest.raises(KeyError):
+        store.of(0)["other"]
+    for client in range(2):
+        store.forget(client, ["own", "empty"])
+    assert os.fstat(store._file.fileno()).st_size == 0 and store._held == 0
+    store.add(0, {"again": tuple(kinds)})
+    assert store.of(0)["again"][0].numpy().tobytes() == kinds[0].numpy().tobytes()
+    store.close()
+
+    class Full:
+        pwrite = staticmethod(lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+
+    store = kept.Kept(1, frozenset())
+    monkeypatch.setattr(kept, "os", Full)
+    with pytest.raises(RuntimeProblem, match=r"No space left on device.*TMPDIR"):
+        store.add(0, {"own": kinds[0]})
+    store.close()
 
 
 def test_what_nobody_needs_is_not_computed(monkeypatch):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import contextlib
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from computations.native_form import native_form
 from tff_re.runtime.compiled_form import CompiledForm, Name, Step, compiled_form
 from tff_re.runtime.errors import ComputationFailed, RuntimeClosed, RuntimeProblem
 from tff_re.runtime.in_process.expressions import CANCELLATION, Expression, Expressions, Scope, UnknownIntrinsic
+from tff_re.runtime.in_process.kept import Kept
 from tff_re.runtime.in_process.leaves import Cancellation
 from tff_re.runtime.in_process.values import Values
 
@@ -135,11 +137,15 @@ class Execution:
 
     def __post_init__(self):
         self._server: dict[object, object] = {CANCELLATION: self.cancelled}
-        self._kept: list[dict[Name, object]] = [{} for _ in range(self.num_clients)]
+        self._kept = Kept(self.num_clients, frozenset(self.plan.form.result))
         self._brought: dict[int, list] = {}
 
     def run(self):
         """The result as TFF's own context gives it, structures as `tff.structure.Struct`."""
+        with contextlib.closing(self._kept):
+            return self._run()
+
+    def _run(self):
         scope = Scope(self._server)
         for step, dropped in zip(self.plan.steps, self.plan.dropped, strict=True):
             if isinstance(step, Pass):
@@ -153,7 +159,8 @@ class Execution:
 
     def _part(self, step: Step):
         if step.per_client:
-            return [self.values.give(kept[step.name], step.type_signature.member) for kept in self._kept]
+            values = (self._kept.of(client)[step.name] for client in range(self.num_clients))
+            return [self.values.give(value, step.type_signature.member) for value in values]
         return self.values.give(self._server[step.name], step.type_signature)
 
     def _run_pass(self, one: Pass, scope: Scope) -> None:
@@ -181,7 +188,7 @@ class Execution:
             self._server[summed.step.name] = summed.report(scope)(total)
 
     def _one_client(self, one: Pass, client: int) -> None:
-        own, kept = {}, self._kept[client]
+        own, kept = {}, self._kept.of(client)
         scope = Scope(own, kept, self._server)
         try:
             for step, dropped in zip(one.steps, one.dropped, strict=True):
@@ -197,9 +204,8 @@ class Execution:
             named = ComputationFailed(message, code=error.code, client=client)
             self.cancelled.cancel(named)  # the others need not go on
             raise named from error
-        kept.update((name, own[name]) for name in one.kept)
-        for name in one.forgotten:
-            kept.pop(name, None)
+        self._kept.add(client, {name: own[name] for name in one.kept})
+        self._kept.forget(client, one.forgotten)
 
     def _compute(self, step: Step, scope: Scope, client: int | None = None):
         if not step.given:
