@@ -166,7 +166,7 @@ def assert_is_the_run_of_the_chosen_round(run, criterion: str, measures) -> dict
     chosen = max(rows, key=lambda row: row[criterion])  # the first of equals
     metrics = {name: value for name, value in chosen.items() if name.startswith(("dev/", "test/"))}
     summary = summary_of(run.folder)
-    assert summary["chosen"] == {"round": chosen["round"], "by": criterion, **metrics}
+    assert summary["chosen"] == {"round": chosen["round"], "by": criterion, "on": run.result.chosen_on, **metrics}
     assert run.result.chosen == (chosen["round"], criterion) and run.result.test is None
     assert criterion in summary["best"]
     assert not any(name.startswith("test/") or "threshold" in name for name in summary["best"])

@@ -18,6 +18,7 @@ from computations.aggregators.robust import (
     defended,
     require_room,
 )
+from computations.aggregators.weighed_means import NormalisedMeanFactory, WeighedMeanFactory
 from computations.client_work.compression import with_error_feedback, with_lossy_updates
 from computations.client_work.trust import trusted
 from computations.errors import CompositionError
@@ -48,6 +49,16 @@ def with_aggregation(
         raise CompositionError(
             "[aggregation]: rule, clip and zeroing are for updates of weights, and this algorithm's clients send "
             "predictions; leave them out, and set algorithm.ensemble = 'median' against bad clients"
+        )
+    if isinstance(own, NormalisedMeanFactory) and options.guards:
+        raise CompositionError(
+            "[aggregation]: rule, clip and zeroing are for updates of weights, and FedNova's clients send their "
+            "numbers of steps beside them; leave them out"
+        )
+    if isinstance(own, WeighedMeanFactory) and options.rule is not None:
+        raise CompositionError(
+            f"aggregation.rule = {options.rule!r} takes the place of the algorithm's mean, and this algorithm's server "
+            "needs the sum of the weights beside it; leave it out, clip and zeroing do go with it"
         )
     rule = own if options.rule is None else _rule(options)
     changed = around_aggregator(rule, options, clients=clients, largest_weight=largest_weight)

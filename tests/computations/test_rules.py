@@ -103,11 +103,15 @@ def test_compressed_updates_go_through_rules(contexts, runtime):  # noqa: F811
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in PAIRS])
 def test_every_other_algorithm_takes_a_rule(name):
-    """Or refuses all: FedED sends predictions."""
+    """Or refuses them: FedED's clients send predictions, FedNova's their steps, and two servers need the weights."""
     options = [{"rule": "rfa"}, {"rule": "median"}, {"rule": "fltrust"}, {"clip": 1.0}]
-    if name == "feded":
+    refused = {"feded": r"clients send predictions; .*'median'", "fednova": "their numbers of steps"}
+    refused |= dict.fromkeys(("feddyn", "fedavg_server_pass"), "needs the sum of the weights")
+    if name in refused:
         for own in options:
-            with pytest.raises(CompositionError, match=r"clients send predictions; .*'median'"):
+            if "clip" in own and name in ("feddyn", "fedavg_server_pass"):
+                continue
+            with pytest.raises(CompositionError, match=refused[name]):
                 with_aggregation(build(name), AggregationOptions(**own), clients=2)
         return
     own = options[NAMES.index(name) % len(options)]

@@ -69,7 +69,7 @@ def test_every_output_of_simulated_secure_sums_says_so(runtime, tmp_path, capsys
     assert 0 <= summary["final"]["sum/secure/clipped"] <= 1
     assert SAID in RunFolder(out).log.read_text("utf-8")
     own = tiny(SECURE)
-    assert any(f"no secure aggregation: {SAID}" in line for line in _privacy(own, None))
+    assert any(f"no secure aggregation: {SAID}" in line for line in _privacy(builder().build(own), None))
     rows = [ComparisonRow("plain", {}), ComparisonRow("rounded", {}, notes=own.notes)]
     table = comparison_markdown(rows)
     assert f"rounded: {SAID}" in table and "uncompressed, but where a note says otherwise." in table

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import functools
-from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -38,7 +37,7 @@ from tests.models.encoders_for_tests import encoder
 from tests.runs.resuming import assert_same_files, resumed
 from tests.upper_floors import SYNTHETIC, assert_same_weights, command, refusal, write_recipe
 from tff_re.recipes.reading import resolve
-from tff_re.runs import training
+from tff_re.runs.choice import Choice
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.results import read_history
 from tff_re.tasks.ranking_metrics import ranking_metrics
@@ -97,14 +96,14 @@ def test_the_commands_of_a_run(runtime, capsys):
 
 def test_the_weights_are_those_of_the_chosen_round_with_a_resume_and_without(runtime, tmp_path, monkeypatch):
     """The first round's, which dev is made to choose; broken off after the checkpoint of the second."""
-    folder, choose, seen = tmp_path / "run", training._choose, {}
+    folder, take, seen = tmp_path / "run", Choice.take, {}
 
-    def choosing(state, round_num, value):
-        assert value is not None
-        seen[round_num] = state["server"]["weights"]
-        choose(state, round_num, {1: 0.7, 2: 0.7, 3: 0.1}[round_num])
+    def taking(self, kept, round_num, metrics, of_each, weights):
+        assert metrics[self.criterion] is not None
+        seen[round_num] = weights
+        return take(self, kept, round_num, {self.criterion: {1: 0.7, 2: 0.7, 3: 0.1}[round_num]}, of_each, weights)
 
-    monkeypatch.setattr(training, "_choose", choosing)
+    monkeypatch.setattr(Choice, "take", taking)
     _, result = train_table(bag_table(), folder, runtime)
     summary = summary_of(folder)
     assert result.chosen == (1, "dev/auc") and summary["chosen"]["round"] == 1
@@ -119,16 +118,12 @@ def test_the_weights_are_those_of_the_chosen_round_with_a_resume_and_without(run
 
 
 def test_what_dev_keeps():
-    state = OrderedDict(server={"weights": "w0"})
-    training._choose(state, 1, None)
-    assert training._final(state) == ("w0", None), "there is no dev"
-    state["chosen"] = OrderedDict(round=np.int64(0), value=np.float64(-np.inf), weights="start")
-    kept = []
+    choice = Choice("dev/auc", every=1, patience=None, where="dev")
+    kept, seen = choice.start("start"), []
     for number, value in enumerate((np.nan, 0.0, 0.4, 0.4, 0.3, np.nan), 1):
-        state["server"] = {"weights": f"w{number}"}
-        training._choose(state, number, value)
-        kept.append(training._final(state))
-    assert kept == [("w1", None), ("w2", 2), ("w3", 3), ("w3", 3), ("w3", 3), ("w3", 3)]
+        kept = choice.take(kept, number, {"dev/auc": value}, (), f"w{number}")
+        seen.append((kept["weights"], int(kept["round"])))
+    assert seen == [("start", 0), ("w2", 2), ("w3", 3), ("w3", 3), ("w3", 3), ("w3", 3)]
 
 
 def test_a_round_whose_scores_are_not_finite(runtime):

@@ -167,7 +167,7 @@ def test_a_client_that_did_not_count_has_no_row():
 
     def fresh(counted):
         metrics = {"work": {"clients/counted": np.float32(counted)}}
-        return _fresh_states(experiment, ["a", "b"], (before,), {"client_state": after, "metrics": metrics})
+        return _fresh_states(experiment, ["a", "b"], before, {"client_state": after, "metrics": metrics})
 
     assert list(fresh(1)) == ["b"] and fresh(1)["b"]["similarity"].tolist() == [3, 4]
     assert list(fresh(2)) == ["a", "b"]

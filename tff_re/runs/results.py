@@ -63,12 +63,12 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
     if result.personalised is not None:
         summary["personalised"] = summary_of(experiment.recipe, result.personalised)
     write_text(folder.summary, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
-    counts = experiment.prepared.counts
-    parts = zip(counts.clients, counts.train.tolist(), counts.test.tolist(), strict=True)
-    rows = (
-        [client, split, *own] for client, *both in parts for split, own in zip(("train", "test"), both, strict=True)
-    )
-    write_text(folder.labels, csv_text([["client", "split", *counts.label_names], *rows]))
+    if (counts := experiment.prepared.counts) is not None:  # else the examples are at sites
+        parts = zip(counts.clients, counts.train.tolist(), counts.test.tolist(), strict=True)
+        rows = [
+            [client, split, *of] for client, *both in parts for split, of in zip(("train", "test"), both, strict=True)
+        ]
+        write_text(folder.labels, csv_text([["client", "split", *counts.label_names], *rows]))
     if result.server_evaluation is not None:
         points = experiment.prepared.held_out.points(result.server_evaluation.scores)
         if points is not None:

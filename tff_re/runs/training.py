@@ -206,7 +206,7 @@ def train(
             answers = taking_part.of_round(round_num, compute, not_finite)
             took = time.perf_counter() - began
             chosen, output = answers.places, answers.output
-            kept = [state["memory"][i] for i in chosen] if initial_state_of else []
+            before = [state["memory"][i] for i in chosen] if initial_state_of else []
             if output is not None:
                 state["server"] = output["state"]
             for place, i in enumerate(chosen if initial_state_of else ()):
@@ -253,7 +253,7 @@ def train(
                 timings["seconds/evaluation"] = time.perf_counter() - began
             records.release(round_num, metrics, timings)
             if experiment.algorithm.client_work.shown and chosen:
-                fresh = _fresh_states(experiment, [ids[i] for i in chosen], kept, output)
+                fresh = _fresh_states(experiment, [ids[i] for i in chosen], before, output)
                 records.release_client_states(round_num, experiment.prepared.label_names, fresh)
             if last or round_num % recipe.training.checkpoint_every == 0:
                 records.save(round_num, state)

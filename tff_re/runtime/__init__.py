@@ -60,9 +60,9 @@ def check_runtime_name(name: str) -> None:
         raise UnknownRuntime(f"there is no runtime named {name!r}; available: {', '.join(runtime_names())}")
 
 
-def is_of_sites(name: str) -> bool:
+def is_of_sites(name: str | Runtime) -> bool:
     """Whether a runtime's clients are at sites, which hold the data; `train` alone knows such (`tff_re.sites`)."""
-    return name.partition(":")[0] in ("sites", "flower")
+    return isinstance(name, str) and name.partition(":")[0] in ("sites", "flower")
 
 
 def require_runtime(name: str) -> None:
