@@ -136,7 +136,8 @@ def moved_adapter(**model):
     """Documents with an adapter that does something: the parts of `behind`, and the weights."""
     adapter = {"kind": "lora", "rank": 4, "targets": ["query", "key"]}
     table = document_table(model={"adapter": adapter, "window": 12, "encoder_dropout": 0.0, **model})
-    table["task"]["tokenizer"] = str(marking_encoder(layers=2 if model else 1))
+    if model:
+        table["task"]["tokenizer"] = str(marking_encoder(layers=2))
     adapted, plain = behind(resolve(table, "documents.toml", seed=0))
     weights = adapted.model.initial_weights(0)
     random = np.random.default_rng(0)

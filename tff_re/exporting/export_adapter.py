@@ -11,6 +11,7 @@ from tff_re.errors import UserError
 from tff_re.exporting import places
 from tff_re.exporting.layout import LABELS_FILE
 from tff_re.models import adapter_files
+from tff_re.models.inputs import pieces_of
 from tff_re.runs.finished import may_be_written, open_run
 from tff_re.runs.folder import RunFolder, permissions
 from tff_re.tasks.data_paths import DataPaths
@@ -39,7 +40,7 @@ def export_adapter(
         _check_place(folder, overwrite)
         trained = experiment.model.keras_model(run.weights)
         adapted = models.module(choice.name).adapted(choice.options, prepared.inputs, trained)
-        source = choice.options.encoder or prepared.inputs.tokenizer or ""
+        source = choice.options.encoder or pieces_of(prepared.inputs).tokenizer or ""
         base = Path(source).name if os.path.exists(source) else source
         files = adapter_files.contents(adapted, prepared.inputs, adapter, base, prepared.output_names)
         with permissions(run.folder.usual_mask), places.new_folder(folder) as draft:
