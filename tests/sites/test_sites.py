@@ -22,10 +22,11 @@ from tests.sites.sites_for_tests import (
     write_site,
     write_sites,
 )
-from tests.upper_floors import SECRET, assert_same_weights
+from tests.upper_floors import SECRET, assert_same_weights, tiny
 from tff_re import api
 from tff_re.errors import UserError
 from tff_re.recipes.reading import resolve, tomllib
+from tff_re.runs.at_sites import SitesBuilder
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.results import read_history
 from tff_re.runs.run import train_run
@@ -216,3 +217,21 @@ def test_relations_in_sentences_with_fedcmc(tmp_path):
     assert run.experiment.prepared.positive_labels == run.simulation.prepared.positive_labels
     assert_same_weights(run.result.weights, run.simulated.weights)
     assert not any(SECRET.encode() in answer for _, _, answer in run.sent)
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        (["failures.dropout=0.2"], "failures.. is simulated"),
+        (["attack.kind=sign_flip"], "attack.. is simulated"),
+        (["aggregation.secure=simulated"], "aggregation.secure is simulated"),
+        (["aggregation.rule=fltrust"], "the coordinator of sites holds none"),
+        (["choice.patience=3"], "choice.. is not for runs across sites"),
+        (["baseline.kind=local"], "baseline.. is not for runs across sites"),
+        (["personalise.epochs=1"], "personalise.. is not for runs across sites"),
+        (["training.min_clients=1"], "--quorum says how many"),
+    ],
+)
+def test_what_sites_do_not_do_is_refused(keys, line):
+    with pytest.raises(UserError, match=line):
+        SitesBuilder(None).build(tiny(*keys))

@@ -46,10 +46,7 @@ class SitesBuilder(ExperimentBuilder):
 
     def build(self, recipe: Recipe, *, trains: bool = True) -> Experiment:
         """As `ExperimentBuilder.build`; UserError for what needs all clients' numbers in one place."""
-        if recipe.aggregation is not None and recipe.aggregation.secure != "none":
-            raise UserError(
-                f"{recipe.source}: aggregation.secure is simulated, and sites do not simulate; leave it out"
-            )
+        _require_possible(recipe)
         experiment = super().build(recipe, trains=trains)
         summed = functools.cache(lambda: summed_evaluation(experiment.model))
         key = ("summed evaluation", recipe.model, sizes_of(self._given))
@@ -71,3 +68,26 @@ class CoordinatorBuilder(SitesBuilder):
         blank = {"initial_client_state": lambda examples, seed=0: np.int64(NO_STATE), "shown": ()}
         parts = dataclasses.replace(algorithm.parts, client_work=dataclasses.replace(algorithm.client_work, **blank))
         return dataclasses.replace(experiment, algorithm=dataclasses.replace(algorithm, parts=parts))
+
+
+def _require_possible(recipe: Recipe) -> None:
+    """Raises UserError for what is simulated alone, or looks at examples that no coordinator has."""
+    source, aggregation = recipe.source, recipe.aggregation
+    if aggregation is not None and aggregation.secure != "none":
+        raise UserError(f"{source}: aggregation.secure is simulated, and sites do not simulate; leave it out")
+    if aggregation is not None and aggregation.rule == "fltrust":
+        raise UserError(
+            f"{source}: aggregation.rule = 'fltrust' trains on examples of the server's, and the coordinator "
+            "of sites holds none; take another rule"
+        )
+    for table in ("attack", "failures"):
+        if getattr(recipe, table) is not None:
+            raise UserError(f"{source}: [{table}] is simulated, and sites do not simulate; leave it out")
+    for table in ("choice", "baseline", "personalise"):
+        if getattr(recipe, table) is not None:
+            raise UserError(f"{source}: [{table}] is not for runs across sites yet; leave it out")
+    if recipe.is_unreliable:
+        raise UserError(
+            f"{source}: training.over_sampling, min_clients and tolerated_failures are not for runs across "
+            "sites, where --quorum says how many clients are enough; leave them out"
+        )
