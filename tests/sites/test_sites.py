@@ -222,13 +222,13 @@ def test_relations_in_sentences_with_fedcmc(tmp_path):
 @pytest.mark.parametrize(
     ("keys", "line"),
     [
-        (["failures.dropout=0.2"], "failures.. is simulated"),
-        (["attack.kind=sign_flip"], "attack.. is simulated"),
+        (["failures.dropout=0.2"], "failures. is simulated"),
+        (["attack.kind=sign_flip"], "attack. is simulated"),
         (["aggregation.secure=simulated"], "aggregation.secure is simulated"),
         (["aggregation.rule=fltrust"], "the coordinator of sites holds none"),
-        (["choice.patience=3"], "choice.. is not for runs across sites"),
-        (["baseline.kind=local"], "baseline.. is not for runs across sites"),
-        (["personalise.epochs=1"], "personalise.. is not for runs across sites"),
+        (["choice.patience=3"], "choice. is not for runs across sites"),
+        (["baseline.kind=local"], "baseline. is not for runs across sites"),
+        (["personalise.epochs=1"], "personalise. is not for runs across sites"),
         (["training.min_clients=1"], "--quorum says how many"),
     ],
 )
