@@ -22,7 +22,7 @@ from tff_re.exporting.export_adapter import export_adapter
 from tff_re.exporting.export_run import export_run
 from tff_re.exporting.forms import HALF_TOLERANCE
 from tff_re.models import sentence_encoder
-from tff_re.models.adapter_files import CONFIG_FILE, WEIGHTS_FILE, weights_of
+from tff_re.models.adapter_files import CONFIG_FILE, WEIGHTS_FILE, contents, weights_of
 from tff_re.models.adapters import LowRankDense
 from tff_re.models.fixed_weights import FixedWeights, leaf_name
 from tff_re.recipes.reading import resolve
@@ -252,6 +252,13 @@ def upper(corpus, in_process, builder, tmp_path_factory):
     return SimpleNamespace(folder=folder, experiment=experiment, result=result)
 
 
+@pytest.fixture(scope="module")
+def above(corpus):
+    """LoRA in the upper of two layers, built without a run, with weights that do something."""
+    apart = built(recipe(corpus, layers=LAYERS, frozen_layers=1))
+    return SimpleNamespace(**vars(apart), weights=moved(apart.model.initial_weights(0)))
+
+
 @pytest.mark.parametrize(
     ("kind", "of"), [p if p == ("lora", "bert") else pytest.param(*p, marks=pytest.mark.slow) for p in PAIRS]
 )
@@ -285,15 +292,14 @@ def test_an_adapter_above_frozen_layers_is_that_of_the_whole_model(kind, of, cor
         )
 
 
-def test_gradients_of_single_examples_above_frozen_layers(corpus):
+def test_gradients_of_single_examples_above_frozen_layers(above):
     """Side by side they are those of one example after the other."""
-    apart = built(recipe(corpus, layers=LAYERS, frozen_layers=1))
-    model, examples = apart.model.keras_model(moved(apart.model.initial_weights(0))), examples_of(apart)
-    labels = tf.constant(apart.prepared.examples.clients[0].train["y"])
+    model, examples = above.model.keras_model(above.weights), examples_of(above)
+    labels = tf.constant(above.prepared.examples.clients[0].train["y"])
 
     def loss(unit):
         one = {name: array[unit : unit + 1] for name, array in examples.items()}
-        return apart.model.losses(labels[unit : unit + 1], model(one, training=True))[0]
+        return above.model.losses(labels[unit : unit + 1], model(one, training=True))[0]
 
     units, variables = tf.range(4), model.trainable_variables
     together, alone = (
@@ -304,6 +310,7 @@ def test_gradients_of_single_examples_above_frozen_layers(corpus):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow  # what is trained and its single examples' gradients are among the quick tests
 def test_a_private_run_sends_the_adapter_and_the_classifier(upper):
     start, end = upper.experiment.model.initial_weights(0), upper.result.weights
     sent = sum(array.nbytes for array in start.trainable)
@@ -313,9 +320,13 @@ def test_a_private_run_sends_the_adapter_and_the_classifier(upper):
     assert any("every layer above the frozen ones" in note for note in upper.experiment.notes)
 
 
-def test_the_file_of_an_adapter_above_frozen_layers(corpus, upper, tmp_path):
+def test_the_file_of_an_adapter_above_frozen_layers(corpus, above, tmp_path):
     """Has PEFT's numbers of layers and the new pieces' vectors, and another seed starts from all of it."""
-    folder = export_adapter(upper.folder, tmp_path / "adapter", False, DataPaths(), "in-process")
+    options, inputs = above.recipe.model.options, above.prepared.inputs
+    written = sentence_encoder.adapted(options, inputs, above.model.keras_model(above.weights))
+    for name, content in contents(written, inputs, options.adapter, "an-encoder", LABELS).items():
+        (tmp_path / name).write_bytes(content)
+    folder = tmp_path
     config = json.loads((folder / CONFIG_FILE).read_text("utf-8"))
     assert config["layers_to_transform"] == [1] and config["target_modules"] == ["query", "value"]
     stored = load_file(folder / WEIGHTS_FILE)
@@ -334,7 +345,7 @@ def test_the_file_of_an_adapter_above_frozen_layers(corpus, upper, tmp_path):
         np.testing.assert_array_equal(own[name], value)
     pieces = ExperimentBuilder(DataPaths()).prepare(again.recipe).examples.clients[0].train
     pieces = {name: tf.constant(array) for name, array in pieces.items() if name != "y"}
-    models = (keras_model(again, weights), keras_model(upper.experiment, upper.result.weights))
+    models = (keras_model(again, weights), keras_model(above, above.weights))
     np.testing.assert_allclose(*(model(pieces)["logits"] for model in models), rtol=0, atol=1e-6)
     refused(lambda: built(recipe(corpus, adapter, layers=LAYERS)), "layers [1] (counted from 0)", "of all layers")
 
@@ -347,6 +358,10 @@ def test_an_export_of_an_adapter_above_frozen_layers(upper, tmp_path):
     saved = tf.saved_model.load(str(tmp_path / "export" / "saved_model"))
     names = [getattr(variable, "name", "") for variable in saved.resources]
     assert any("kernel" in name for name in names) and not [name for name in names if "lora" in name]
+    alone = export_adapter(upper.folder, tmp_path / "adapter", False, DataPaths(), "in-process")
+    config = json.loads((alone / CONFIG_FILE).read_text("utf-8"))
+    assert config["layers_to_transform"] == [1]
+    assert config["base_model_name_or_path"] == encoder(layers=LAYERS).name
 
 
 # Files

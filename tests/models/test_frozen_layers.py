@@ -154,6 +154,7 @@ def test_documents_with_an_adapter():
     np.testing.assert_allclose(*found, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow  # of sentences it is among the quick tests
 def test_documents_with_an_adapter_above_frozen_layers():
     """As a whole model with an adapter in every layer, the lowest ones' without effect."""
     adapted, plain, weights = moved_adapter(frozen_layers=1)
