@@ -4,6 +4,7 @@ written; it raises DataError if one cannot be written (older files are still who
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -197,7 +198,8 @@ def over_values(
             elinewidth=1,
             capsize=2,
         )
-    axes.set_xticks(range(len(values)), values)
+    room = max(1, 66 // len(values))  # characters
+    axes.set_xticks(range(len(values)), ["\n".join(textwrap.wrap(value, room)) or value for value in values])
     axes.grid(axis="y", color="#E5E5E5", linewidth=0.6)
     side_legend(axes, axes.containers, [name or " " for name in names], font, "bars: 95 % interval over seeds (t)")
     return save_png(figure, path)
