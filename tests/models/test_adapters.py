@@ -292,6 +292,7 @@ def test_an_adapter_above_frozen_layers_is_that_of_the_whole_model(kind, of, cor
         )
 
 
+@pytest.mark.slow
 def test_gradients_of_single_examples_above_frozen_layers(above):
     """Side by side they are those of one example after the other."""
     model, examples = above.model.keras_model(above.weights), examples_of(above)
@@ -310,7 +311,7 @@ def test_gradients_of_single_examples_above_frozen_layers(above):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
 
 
-@pytest.mark.slow  # what is trained and its single examples' gradients are among the quick tests
+@pytest.mark.slow  # what is trained is among the quick tests
 def test_a_private_run_sends_the_adapter_and_the_classifier(upper):
     start, end = upper.experiment.model.initial_weights(0), upper.result.weights
     sent = sum(array.nbytes for array in start.trainable)
