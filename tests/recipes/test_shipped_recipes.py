@@ -100,7 +100,7 @@ def goes_all_the_way(name: str, runtime_name: str, folder: Path, capsys) -> None
     about = json.loads((export / "export.json").read_text("utf-8"))
     recipe = load(str(run / "recipe.toml"))
     precision = getattr(recipe.model.options, "precision", "float32")
-    behind = bool(getattr(recipe.model.options, "frozen_layers", 0)) and recipe.model.name != "document_encoder"
+    behind = bool(getattr(recipe.model.options, "frozen_layers", 0))
     assert precision == getattr(load(name).model.options, "precision", "float32"), "the recipe's own"
     for form in ("model.keras", "saved_model"):
         assert about["forms"][form]["difference"] <= (HALF_TOLERANCE if behind else TOLERANCE)
