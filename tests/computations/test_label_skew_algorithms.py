@@ -272,17 +272,24 @@ def scaffold_in_one_place(num_clients, participants, rate_of):
     return history
 
 
-def test_scaffold_over_three_rounds():
-    """c is the sum of all c_i over N, two of whom never come; option II divides by the round's rate, which falls."""
-    algorithm, participants = build("scaffold"), [[0, 1], [1, 2], [2, 0]]
-    expected = scaffold_in_one_place(5, participants, lambda number: 0.3 / (1 + number))
+def rounds_of(algorithm, participants):
+    """Yields (the server's state, all client states) after each round; participants: who trains in each."""
     state, client_states = begin(algorithm), initial_client_states(algorithm)
-    for number, (chosen, (weights, server, own)) in enumerate(zip(participants, expected, strict=True)):
+    for number, chosen in enumerate(participants):
         clients = [client(*DATA[k], seed_of(number, place)) for place, k in enumerate(chosen)]
         output = algorithm.next(state, clients, [client_states[k] for k in chosen])
         state = output["state"]
         for place, k in enumerate(chosen):
             client_states[k] = output["client_state"][place]
+        yield state, client_states
+
+
+def test_scaffold_over_three_rounds():
+    """c is the sum of all c_i over N, two of whom never come; option II divides by the round's rate, which falls."""
+    algorithm, participants = build("scaffold"), [[0, 1], [1, 2], [2, 0]]
+    expected = scaffold_in_one_place(5, participants, lambda number: 0.3 / (1 + number))
+    played = rounds_of(algorithm, participants)
+    for (state, client_states), (weights, server, own) in zip(played, expected, strict=True):
         assert_close(state["weights"].trainable, weights, 1e-5)
         assert_close(state["client_work"]["shared"], server, 1e-5)
         for found, wanted in zip(client_states, own, strict=True):
@@ -327,15 +334,8 @@ def feddyn_in_one_place(alpha, num_clients, participants):
 def test_feddyn_over_three_rounds():
     """Two of five clients never come; h is the mean of all g_k; a round without clients changes nothing."""
     algorithm, participants = build("feddyn"), [[0, 1], [1, 2], [2, 0]]
-    state, client_states = begin(algorithm), initial_client_states(algorithm)
-    for number, (chosen, (weights, h, own)) in enumerate(
-        zip(participants, feddyn_in_one_place(0.6, 5, participants), strict=True)
-    ):
-        clients = [client(*DATA[k], seed_of(number, place)) for place, k in enumerate(chosen)]
-        output = algorithm.next(state, clients, [client_states[k] for k in chosen])
-        state = output["state"]
-        for place, k in enumerate(chosen):
-            client_states[k] = output["client_state"][place]
+    played, expected = rounds_of(algorithm, participants), feddyn_in_one_place(0.6, 5, participants)
+    for (state, client_states), (weights, h, own) in zip(played, expected, strict=True):
         assert_close(state["weights"].trainable, weights, 1e-5)
         assert_close(state["finalizer"], h, 1e-5)
         assert_close(state["finalizer"], [sum(g) / 5 for g in zip(*own, strict=True)], 1e-5)

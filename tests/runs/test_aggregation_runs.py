@@ -6,14 +6,13 @@ import json
 
 import pytest
 
-from tests.runs.resuming import assert_same_files, resumed_after
-from tests.upper_floors import assert_same_weights, builder, command, refusal, share_computations, tiny, write_recipe
+from tests.runs.resuming import assert_goes_on_alike
+from tests.upper_floors import builder, command, refusal, share_computations, tiny, write_recipe
 from tff_re.comparison.tables import ComparisonRow, comparison_markdown
 from tff_re.errors import UserError
 from tff_re.exporting.export_run import _privacy
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.results import read_history
-from tff_re.runs.run import train_run
 
 SAID = "a simulation of secure sums, which protects nothing"
 SECURE = 'aggregation.secure="simulated"'
@@ -31,15 +30,7 @@ def _built_once(monkeypatch):
     ids=["top", "sum"],
 )
 def test_what_clients_have_not_sent_and_the_estimated_bound_are_in_the_checkpoints(aggregation, runtime, tmp_path):
-    def run(folder, **options):
-        recipe = tiny(*aggregation, "training.rounds=4", "training.checkpoint_every=2")
-        return train_run(recipe, tmp_path / folder, builder=builder(), runtime=runtime, details=False, **options)
-
-    experiment, whole = run("whole")
-    # Broken off after round 3, it goes on from the checkpoint of round 2.
-    _, result = resumed_after(lambda **options: run("broken", **options), 3)
-    assert_same_files(tmp_path / "broken", tmp_path / "whole", "metrics.csv", "clients.csv", "summary.json")
-    assert_same_weights(result.weights, whole.weights)
+    experiment = assert_goes_on_alike(aggregation, runtime, tmp_path)
     history = read_history(RunFolder(tmp_path / "whole"))
     summary = json.loads((tmp_path / "whole" / "summary.json").read_text("utf-8"))
     if aggregation is not TOP:

@@ -10,9 +10,8 @@ import pytest
 
 from computations.client_work.attacks import poisoned, triggered
 from tests.recipe_data_for_tests import data_folder
-from tests.runs.resuming import assert_same_files, resumed_after
+from tests.runs.resuming import assert_goes_on_alike
 from tests.upper_floors import (
-    assert_same_weights,
     builder,
     command,
     consultations,
@@ -44,17 +43,7 @@ def _built_once(monkeypatch):
 def test_quantiles_and_attackers_are_those_of_an_unbroken_run(runtime, tmp_path):
     overrides = ["aggregation.rule=rfa", "aggregation.clip_quantile=0.3", "aggregation.zeroing_quantile=0.9"]
     overrides += ["attack.kind=backdoor", "attack.clients=2", "attack.factor=2", 'attack.target="2"']
-    overrides += ["training.rounds=4", "training.checkpoint_every=2"]
-
-    def run(folder, **options):
-        recipe = tiny(*overrides)
-        return train_run(recipe, tmp_path / folder, builder=builder(), runtime=runtime, details=False, **options)
-
-    experiment, whole = run("whole")
-    # Broken off after round 3, it goes on from the checkpoint of round 2.
-    _, result = resumed_after(lambda **options: run("broken", **options), 3)
-    assert_same_files(tmp_path / "broken", tmp_path / "whole", "metrics.csv", "clients.csv", "summary.json")
-    assert_same_weights(result.weights, whole.weights)
+    experiment = assert_goes_on_alike(overrides, runtime, tmp_path)
     history = read_history(RunFolder(tmp_path / "whole"))
     for norm in ("robust/clipping_norm", "robust/zeroing_norm"):
         assert len({row[norm] for row in history}) == 4

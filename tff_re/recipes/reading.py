@@ -170,10 +170,10 @@ class Recipe:
     def notes(self) -> tuple[str, ...]:
         """What every output of a run says of the optional tables."""
         own = (note for table in (self.attack, self.aggregation) if table is not None for note in table.notes())
-        return (*own, *self.notes_of_failures, *own_tables.notes(self.baseline, self.personalise))
+        return (*own, *self._notes_of_failures, *own_tables.notes(self.baseline, self.personalise))
 
     @property
-    def notes_of_failures(self) -> tuple[str, ...]:
+    def _notes_of_failures(self) -> tuple[str, ...]:
         """What is said of clients that are lost, and of what privacy counts then."""
         said = () if self.failures is None else self.failures.notes()
         if self.privacy is None or not self.is_unreliable:

@@ -157,8 +157,8 @@ class ExperimentBuilder:
         attack = attack_of(recipe, prepared)
         local_head = recipe.personalise is not None and recipe.personalise.local_head
         on_update = attack and attack.options.on_update
-        around = (private, recipe.aggregation, recipe.server_optimizer, on_update, recipe.baseline, local_head)
-        around = (*around, *sums.values())
+        tables = (recipe.aggregation, recipe.server_optimizer, recipe.baseline)
+        around = (private, *tables, on_update, local_head, *sums.values())
         key = (recipe.model, recipe.client_model, recipe.algorithm.name, options, around, form)
         if key not in self._computations:
             of_clients = () if recipe.client_model is None else (_client_model(recipe, prepared),)

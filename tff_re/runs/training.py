@@ -176,9 +176,11 @@ def train(
             return spending is not None and spending.stops_before(number + 1)
 
         def arguments(places: Sequence[int], server) -> tuple:
-            clients = [OrderedDict(examples=examples[i], seed=client_seed(seed, round_num, ids[i])) for i in places]
-            if attack is not None:
-                clients = [OrderedDict(c, **attack.beside(ids[i])) for i, c in zip(places, clients, strict=True)]
+            beside = (lambda client: {}) if attack is None else attack.beside
+            clients = [
+                OrderedDict(examples=examples[i], seed=client_seed(seed, round_num, ids[i]), **beside(ids[i]))
+                for i in places
+            ]
             client_state = ([state["memory"][i] for i in places],) if initial_state_of else ()
             return server, clients, *client_state, *_at_server(experiment, round_num, seed)
 

@@ -1,6 +1,6 @@
 """The stage protocol: a computation over clients as stages, each (broadcast values) -> (partial sums), at sites.
 
-A round is gone through in the stages of the compiled form (`tff_re.runtime.compiled_form`). In a stage a site gets the
+A round consists of the stages of the compiled form (`tff_re.runtime.compiled_form`). In a stage a site gets the
 values that the server broadcasts in it, computes its clients, and answers with the sums over them, nothing else. What a
 later stage needs of the clients stays at the site, and so does what clients keep for later rounds. The coordinator adds
 the sites' sums up in the sites' order and goes on. No engine is in here: how bytes travel is `tff_re.sites.engines`.
