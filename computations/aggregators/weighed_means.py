@@ -8,23 +8,39 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from computations.aggregators.mean import mean
+from computations.aggregators.robust import collected_median
 from computations.errors import CompositionError
 
+Factory = tff.aggregators.WeightedAggregationFactory
 
-class NormalisedMeanFactory(tff.aggregators.WeightedAggregationFactory):
+
+class NormalisedMeanFactory(Factory):
     """FedNova's aggregation (Wang et al. 2020, "Tackling the Objective Inconsistency Problem in Heterogeneous Federated
     Optimization", NeurIPS, Section 4): tau_eff * sum_k p_k d_k with tau_eff = sum_k p_k ||a_k||_1.
 
     Takes of every client <direction=U, size=float32>, d_k = (w - w_k) / ||a_k||_1 and ||a_k||_1, and a weight; p_k are
     the weights over their sum. Gives U. One weighted mean of both is all that the server gets.
+
+    Args:
+      directions: in place of the mean of the d_k, such as a robust rule. tau_eff is then the median of the clients'
+        ||a_k||_1, because one client that tells a large one would lengthen any combination of directions.
     """
+
+    def __init__(self, directions: Factory | None = None):
+        self.inner = directions
+
+    def with_inner(self, directions: Factory) -> NormalisedMeanFactory:
+        """This aggregation of directions that are combined by another factory."""
+        return NormalisedMeanFactory(directions)
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
         """Process over such updates; CompositionError for others."""
         value_type = tff.types.to_type(value_type)
         if not isinstance(value_type, tff.StructType) or tff.structure.name_list(value_type) != ["direction", "size"]:
             raise CompositionError(f"normalised mean: expected <direction=U,size=float32>, got {value_type}")
-        inner = mean().create(value_type, tff.types.to_type(weight_type))
+        inner = (mean() if self.inner is None else _Apart(self.inner)).create(
+            value_type, tff.types.to_type(weight_type)
+        )
 
         @tff.tensorflow.computation(value_type)
         def scale(means):
@@ -40,12 +56,44 @@ class NormalisedMeanFactory(tff.aggregators.WeightedAggregationFactory):
         return tff.templates.AggregationProcess(inner.initialize, next_fn)
 
 
-class WeighedMeanFactory(tff.aggregators.WeightedAggregationFactory):
-    """<update=U, weight=float32>: the weighted mean, and the sum of the weights behind it."""
+class _Apart(Factory):
+    """<direction, size>: the directions by a factory, the sizes by their median."""
+
+    def __init__(self, directions: Factory):
+        self._directions = directions
+
+    def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
+        directions = self._directions.create(value_type["direction"], weight_type)
+        sizes = collected_median().create(value_type["size"], weight_type)
+
+        @tff.federated_computation(
+            directions.initialize.type_signature.result,
+            tff.FederatedType(value_type, tff.CLIENTS),
+            tff.FederatedType(weight_type, tff.CLIENTS),
+        )
+        def next_fn(state, value, weight):
+            output = directions.next(state, value["direction"], weight)
+            size = sizes.next(tff.federated_value((), tff.SERVER), value["size"], weight).result
+            both = collections.OrderedDict(direction=output.result, size=size)
+            return tff.templates.MeasuredProcessOutput(output.state, tff.federated_zip(both), output.measurements)
+
+        return tff.templates.AggregationProcess(directions.initialize, next_fn)
+
+
+class WeighedMeanFactory(Factory):
+    """<update=U, weight=float32>: the weighted mean, or what another factory makes of the updates, and the sum of the
+    weights behind it."""
+
+    def __init__(self, inner: Factory | None = None):
+        self.inner = inner or mean()
+
+    def with_inner(self, inner: Factory) -> WeighedMeanFactory:
+        """The same with another factory in the place of the mean."""
+        return WeighedMeanFactory(inner)
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
         """Process over a structure of float tensors and a scalar weight."""
-        inner = mean().create(tff.types.to_type(value_type), tff.types.to_type(weight_type))
+        inner = self.inner.create(tff.types.to_type(value_type), tff.types.to_type(weight_type))
 
         @tff.federated_computation(*inner.next.type_signature.parameter)
         def next_fn(state, value, weight):

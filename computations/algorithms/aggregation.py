@@ -50,18 +50,20 @@ def with_aggregation(
             "[aggregation]: rule, clip and zeroing are for updates of weights, and this algorithm's clients send "
             "predictions; leave them out, and set algorithm.ensemble = 'median' against bad clients"
         )
-    if isinstance(own, NormalisedMeanFactory) and options.guards:
+    if options.rule == "fltrust" and algorithm.server_type is not None:
         raise CompositionError(
-            "[aggregation]: rule, clip and zeroing are for updates of weights, and FedNova's clients send their "
-            "numbers of steps beside them; leave them out"
+            "aggregation.rule = 'fltrust': the server's examples serve another purpose in this algorithm already; take "
+            "another rule"
         )
-    if isinstance(own, WeighedMeanFactory) and options.rule is not None:
+    # These hand the server a sum of weights, or take numbers of steps, beside the updates: a rule goes inside.
+    beside = isinstance(own, NormalisedMeanFactory | WeighedMeanFactory)
+    if isinstance(own, NormalisedMeanFactory) and options.rule == "fltrust":
         raise CompositionError(
-            f"aggregation.rule = {options.rule!r} takes the place of the algorithm's mean, and this algorithm's server "
-            "needs the sum of the weights beside it; leave it out, clip and zeroing do go with it"
+            "aggregation.rule = 'fltrust' scales every update to one length, which undoes FedNova's division by "
+            "numbers of steps; set algorithm.name = 'fedavg'"
         )
     rule = own if options.rule is None else _rule(options)
-    changed = around_aggregator(rule, options, clients=clients, largest_weight=largest_weight)
+    changed = around_aggregator(own if beside else rule, options, clients=clients, largest_weight=largest_weight)
     if changed is own and not options.guards:
         return algorithm
     work = algorithm.client_work
@@ -80,8 +82,12 @@ def with_aggregation(
         # The server's examples are its own: DP-SGD is for those of the clients.
         training = attrs.evolve(work.training, example_privacy=None)
         work = trusted(work, algorithm.model, optimizer=work.optimizer, training=training)
-    if options.guards:
-        changed = defended(changed, clip=_clip(options), zeroing=_zeroing(options))
+    bounds = {"clip": _clip(options), "zeroing": _zeroing(options)}
+    if options.guards and beside:
+        inner = own.inner or mean() if options.rule is None else rule
+        changed = defended(own.with_inner(defended(inner, **bounds)))
+    elif options.guards:
+        changed = defended(changed, **bounds)
     return recompose(algorithm, client_work=work, aggregator=changed)
 
 

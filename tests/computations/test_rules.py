@@ -10,6 +10,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from computations.aggregators.options import AggregationOptions
+from computations.aggregators.robust import GeometricMedianFactory, collected_median, defended
+from computations.aggregators.weighed_means import NormalisedMeanFactory, WeighedMeanFactory
 from computations.algorithms.aggregation import require_round, with_aggregation
 from computations.client_work.attack_options import AttackOptions
 from computations.client_work.attacks import attacked
@@ -33,6 +35,9 @@ PAIRS = {
     "mil_att_ra": {"rule": "mean", "zeroing_quantile": 0.9, "zeroing_factor": 3.0},
     "lazy_mil": {"rule": "attention", "clip": 1.0},
     "fedatt": {"clip": 0.5, "zeroing": 20.0},
+    # A number of steps beside the update, and a sum of weights behind it.
+    "fednova": {"rule": "rfa", "clip": 1.0},
+    "feddyn": {"rule": "median"},
 }
 ATTACKER = 1
 SIZES = (6, 15, 9, 12)
@@ -103,23 +108,46 @@ def test_compressed_updates_go_through_rules(contexts, runtime):  # noqa: F811
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in PAIRS])
 def test_every_other_algorithm_takes_a_rule(name):
-    """Or refuses them: FedED's clients send predictions, FedNova's their steps, and two servers need the weights."""
+    """Or refuses them: FedED's clients send predictions; the control of FedED has examples at its server already."""
     options = [{"rule": "rfa"}, {"rule": "median"}, {"rule": "fltrust"}, {"clip": 1.0}]
-    refused = {"feded": r"clients send predictions; .*'median'", "fednova": "their numbers of steps"}
-    refused |= dict.fromkeys(("feddyn", "fedavg_server_pass"), "needs the sum of the weights")
-    if name in refused:
+    if name == "feded":
         for own in options:
-            if "clip" in own and name in ("feddyn", "fedavg_server_pass"):
-                continue
-            with pytest.raises(CompositionError, match=refused[name]):
+            with pytest.raises(CompositionError, match=r"clients send predictions; .*'median'"):
                 with_aggregation(build(name), AggregationOptions(**own), clients=2)
         return
+    if name == "fedavg_server_pass":
+        with pytest.raises(CompositionError, match="the server's examples serve another purpose"):
+            with_aggregation(build(name), AggregationOptions(rule="fltrust"), clients=2)
+        options.remove({"rule": "fltrust"})
     own = options[NAMES.index(name) % len(options)]
     plain, algorithm = build(name), with_aggregation(build(name), AggregationOptions(**own), clients=2)
     names = tff.structure.name_list(algorithm.next.type_signature.result.metrics.member.aggregator)
     assert "robust/screened" in names and algorithm.bag_pooling == plain.bag_pooling
-    assert (algorithm.server_type is not None) == (own.get("rule") == "fltrust")
+    takes_examples = plain.server_type is not None or own.get("rule") == "fltrust"
+    assert (algorithm.server_type is not None) == takes_examples
     algorithm.next.type_signature.result.state.check_equivalent_to(algorithm.next.type_signature.parameter[0])
+
+
+def test_what_stands_beside_an_update_goes_around_a_rule():
+    """FedNova's tau_eff becomes a median, and the weight behind FedDyn's update that of the clients that passed."""
+    directions, sizes = np.float32([[1, 2], [3, -1], [2, 0], [np.nan, 0], [1e3, 1e3]]), np.float32([2, 4, 8, 6, 1e9])
+    vector_type, weight = tff.TensorType(np.float32, [2]), tff.TensorType(np.float32)
+    stepped = tff.types.to_type(collections.OrderedDict(direction=[vector_type], size=np.float32))
+    process = defended(NormalisedMeanFactory(defended(collected_median()))).create(stepped, weight)
+    values = [collections.OrderedDict(direction=[d], size=n) for d, n in zip(directions, sizes, strict=True)]
+    output = process.next(process.initialize(), values, [1.0] * 5)
+    passed = [0, 1, 2, 4]
+    np.testing.assert_allclose(output.result[0], 6 * np.median(directions[passed], axis=0))  # of 2, 4, 8 and 1e9
+    assert output.measurements["robust/screened"] == 1
+
+    process = defended(WeighedMeanFactory(defended(GeometricMedianFactory()))).create([vector_type], weight)
+    output = process.next(process.initialize(), [[d] for d in directions], [1.0, 2.0, 1.0, 9.0, 0.5])
+    assert output.result["weight"] == 4.5 and np.abs(output.result["update"][0]).max() < 4
+
+
+def test_fednova_refuses_the_rule_that_undoes_it():
+    with pytest.raises(CompositionError, match=r"undoes FedNova's division .* set algorithm.name = 'fedavg'"):
+        with_aggregation(build("fednova"), AggregationOptions(rule="fltrust"), clients=2)
 
 
 def test_no_rule_is_the_algorithm_itself():

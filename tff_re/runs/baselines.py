@@ -28,7 +28,7 @@ def require_baseline(recipe: Recipe) -> None:
     """Raises UserError for tables that go with no [baseline]."""
     if recipe.baseline is None:
         return
-    for table in ("privacy", "aggregation", "client_model"):
+    for table in ("privacy", "aggregation", "client_model", "server_optimizer", "attack", "failures"):
         if getattr(recipe, table) is not None:
             raise UserError(
                 f"{recipe.source}: [baseline] has no server that [{table}] could change; leave one of the two out"
