@@ -161,6 +161,17 @@ def test_a_round_that_was_chosen_stands_in_place_of_the_best(tmp_path):
     assert "| nan (1/2) | – | – | – | open |" in text
 
 
+def test_differences_of_many_metrics_stand_in_tables_of_their_own():
+    values = MetricSummary({0: 0.2, 1: 0.3}, {0: 0.2, 1: 0.3})
+    rows = [ComparisonRow(name, dict.fromkeys(("test/a", "test/b", "test/c"), values)) for name in "AB"]
+    rows.append(ComparisonRow("C", {"test/a": values}))
+    text = comparison_markdown(rows, "A")
+    tables = [block.splitlines() for block in text.split("\n\n") if block.startswith("| algorithm |")]
+    assert "verdict" not in tables[0][0] and "test/c final" in tables[0][0] and tables[0][0].endswith("s a round |")
+    assert [t[0].split(" | ")[1].split(" ")[0] for t in tables[1:]] == ["test/a", "test/b", "test/c"]
+    assert ["".join(line[2] for line in t[2:]) for t in tables] == ["ABC", "BC", "B", "B"]
+
+
 def test_a_lower_loss_is_a_win():
     low = MetricSummary({0: 1.0, 1: 3.0}, {0: 1.0, 1: 3.0}, higher_is_better=False)
     high = MetricSummary({0: 2.0, 1: 2.0}, {0: 2.0, 1: 2.0}, higher_is_better=False)

@@ -114,14 +114,24 @@ def judge(rows: Sequence[ComparisonRow], baseline: str | None, name: str, which:
 
 
 def comparison_markdown(rows: Sequence[ComparisonRow], baseline: str | None = None) -> str:
-    """A Markdown table, a row an algorithm; `baseline` is the row that differences are taken to."""
-    columns = [column for part in table_parts(rows, baseline) for column in part[1]]
-    lines = ["| algorithm | " + " | ".join(_cell(c.title) for c in columns) + " |"]
-    lines.append("| :-- |" + " --: |" * len(columns))
-    for number, row in enumerate(rows):
-        name = _cell(row.algorithm) + (f" ({kind})" if (kind := row.kind) else "")
-        lines.append(f"| {name} | " + " | ".join(_cell(c.cells[number]) for c in columns) + " |")
-    return "\n".join([*lines, "", table_note(rows, baseline), ""])
+    """A Markdown table, a row an algorithm; `baseline` is the row that differences are taken to.
+
+    With more than two metrics the differences of each are a table of their own, without the rows that have none.
+    """
+    parts = [columns for _, columns in table_parts(rows, baseline)]
+    apart = [] if len(metric_names(rows)) <= 2 else [columns for columns in parts if columns[-1].title == "verdict"]
+    lines = []
+    for columns in [[c for part in parts if part not in apart for c in part], *apart]:
+        lines.append("| algorithm | " + " | ".join(_cell(c.title) for c in columns) + " |")
+        lines.append("| :-- |" + " --: |" * len(columns))
+        for number, row in enumerate(rows):
+            cells = [c.cells[number] for c in columns]
+            if columns in apart and set(cells) == {MISSING}:
+                continue
+            name = _cell(row.algorithm) + (f" ({kind})" if (kind := row.kind) else "")
+            lines.append(f"| {name} | " + " | ".join(map(_cell, cells)) + " |")
+        lines.append("")
+    return "\n".join([*lines, table_note(rows, baseline), ""])
 
 
 def comparison_rich(rows: Sequence[ComparisonRow], baseline: str | None = None) -> Group:
