@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 from types import SimpleNamespace
@@ -25,7 +26,9 @@ from tff_re.models import sentence_encoder
 from tff_re.models.adapter_files import CONFIG_FILE, WEIGHTS_FILE, contents, weights_of
 from tff_re.models.adapters import LowRankDense
 from tff_re.models.fixed_weights import FixedWeights, leaf_name
+from tff_re.recipes.options import PersonaliseOptions
 from tff_re.recipes.reading import resolve
+from tff_re.runs.baselines import places_of
 from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.runs.results import keras_model
 from tff_re.runs.run import train_run
@@ -136,6 +139,22 @@ def test_the_adapter_the_new_rows_and_the_classifier_are_all_that_is_trained(kin
     pairs = LAYERS * 2 * (1 if kind == "ffa_lora" else 2)
     if kind != "bitfit":
         assert sent == 4 * (pairs * 4 * WIDTH + 4 * WIDTH + 2 * WIDTH * experiment.model.num_classes)
+
+
+@pytest.mark.parametrize(("layers", "names"), [("adapter", {"lora_a", "lora_b", "new_rows"}), ("head", {"kernel"})])
+def test_fine_tuning_of_the_adapter_is_of_all_but_the_classifier(layers, names, corpus):
+    experiment = built(dataclasses.replace(recipe(corpus), personalise=PersonaliseOptions(layers=layers)))
+    model = experiment.model
+    places = places_of(experiment.recipe, model)
+    assert {model.weight_names[place].rpartition("/")[2] for place in places} == names
+
+
+@pytest.mark.slow
+def test_a_run_whose_clients_fine_tune_their_adapters(corpus, in_process, builder, tmp_path):
+    own = dataclasses.replace(recipe(corpus), personalise=PersonaliseOptions(layers="adapter", epochs=2))
+    _, result = train_run(own, tmp_path / "run", runtime=in_process, builder=builder)
+    found = json.loads((tmp_path / "run" / "summary.json").read_text("utf-8"))["personalised"]
+    assert found["layers"] == "adapter" and found["personal/gain"] == result.personalised.metrics["personal/gain"]
 
 
 @pytest.mark.parametrize("kind", ADAPTERS)
