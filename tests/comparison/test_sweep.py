@@ -14,7 +14,7 @@ from tests.upper_floors import Stop, builder, command, refusal, share_computatio
 from tff_re.comparison import outcome as outcomes_of
 from tff_re.comparison.outcome import Outcome, compare
 from tff_re.comparison.suite import load_suite
-from tff_re.comparison.sweep import Sweep, read_sweep, tune
+from tff_re.comparison.sweep import Sweep, read_sweep, sentences, tune
 from tff_re.errors import UserError
 from tff_re.recipes.reading import load
 from tff_re.runs.folder import RunFolder
@@ -155,6 +155,9 @@ def test_means_over_seeds_decide(values, best, edges, tmp_path):
     sweep = Sweep((0, 1), "dev/macro_f1", {"A": settings})
     tuned = tune(sweep, made(values), tmp_path)["A"]
     assert tuned.setting is settings[best] and tuned.tried == 3 and tuned.edges == edges
+    assert tuned.equals == (values[1] == (0.5, 0.3) and values[0] == (0.4, 0.4))
+    said = sentences(sweep, {"A": {0: SimpleNamespace(tuned=tuned)}})[0]
+    assert ("1 of the others came out the same on dev" in said) == bool(tuned.equals)
 
 
 def test_settings_that_all_diverge_are_named(tmp_path):

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from datasets.errors import DataError
 from datasets.partition import LabelCounts
+from tff_re.report.drawing import COLOURS, marker
 from tff_re.report.plots import confusion_png, curves, over_values, partition_heatmap, run_curves
 from tff_re.report.tables import partition_table
 
@@ -45,6 +46,11 @@ def test_curves(tmp_path):
     curves(path, {"A": points, "B": points, "C": alone}, "accuracy")
     assert path.read_bytes() != with_controls  # a control looks different
     pixels(path)
+
+
+def test_many_curves_are_told_apart():
+    looks = {(number % len(COLOURS), marker(number)) for number in range(100)}
+    assert len(looks) == 100
 
 
 def test_a_metric_over_a_setting(tmp_path):

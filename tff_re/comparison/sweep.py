@@ -54,12 +54,19 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The best setting of an entry, how many were tried, and which of its keys have the first or last of their values,
-    so that a better one may lie beyond."""
+    """The best setting of an entry.
+
+    Attributes:
+      setting: the first of the best.
+      tried: how many were.
+      edges: which of its keys have the first or last of their values, so that a better one may lie beyond.
+      equals: how many others came out the same, so that the metric did not choose among them.
+    """
 
     setting: Setting
     tried: int
     edges: tuple[str, ...] = ()
+    equals: int = 0
 
 
 def read_sweep(
@@ -198,7 +205,8 @@ def tune(sweep: Sweep, run: Callable[[str, int, Setting, int], Outcome | None], 
         best = int(np.argmax(scores))
         if scores[best] == -math.inf:
             raise UserError(f"entry '{entry}': every setting of its sweep diverged on a tuning seed; try lower rates")
-        chosen[entry] = Tuned(settings[best], len(settings), _edges(settings[best], settings))
+        equals = scores.count(scores[best]) - 1
+        chosen[entry] = Tuned(settings[best], len(settings), _edges(settings[best], settings), equals)
     rows = [
         [entry, number, shown(setting), *values[entry, number], int(setting is chosen[entry].setting)]
         for entry, settings in sweep.settings.items()
@@ -244,5 +252,7 @@ def sentences(sweep: Sweep, outcomes: Mapping[str, Mapping[int, Outcome]]) -> li
         line = f"{entry}: {shown(tuned.setting)}, the best of {tuned.tried} settings by {sweep.choose_by}"
         if tuned.edges:
             line += f"; {', '.join(tuned.edges)} lies at the edge of what was tried"
+        if tuned.equals:
+            line += f"; {tuned.equals} of the others came out the same on dev, so that this is the first, not a choice"
         lines.append(line)
     return lines

@@ -23,6 +23,7 @@ COLOURS = (
     *("#882255", "#999933", "#332288"),
 )
 MARKERS = "osD^vP*X<>"
+DASHES = ((0, (5, 2)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2)))
 MAX_TICKS = 40
 GREY = "#595959"
 BAND = "band: least to greatest over seeds"
@@ -210,9 +211,14 @@ def side_legend(axes, handles, names: Sequence[str], font: list[str] | None, tit
         literal(text, font)
 
 
-def line_axes(title: str, xlabel: str, ylabel: str):
-    """A figure and its axes, for a line of each algorithm over x."""
-    figure = new_figure(6.6, 3.9)
+def marker(number: int) -> str:
+    """Of the line of this number; where colours come round again, markers are others."""
+    return MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]
+
+
+def line_axes(title: str, xlabel: str, ylabel: str, lines: int = 1):
+    """A figure and its axes, for so many lines, one for each algorithm, over x; as high as their legend."""
+    figure = new_figure(6.6, max(3.9, 0.24 * lines))
     axes = figure.add_subplot()
     axes.set_xlabel(xlabel)
     literal(axes.set_ylabel(ylabel))

@@ -14,8 +14,8 @@ import numpy as np
 from tff_re.report.drawing import (
     BAND,
     COLOURS,
+    DASHES,
     GREY,
-    MARKERS,
     MAX_TICKS,
     ClassNames,
     annotate_counts,
@@ -24,6 +24,7 @@ from tff_re.report.drawing import (
     integer_locator,
     line_axes,
     literal,
+    marker,
     name_ticks,
     new_figure,
     plain_log_ticks,
@@ -127,16 +128,17 @@ def curves(
 
     Args:
       path: The PNG file.
-      series: Algorithm to points (x, mean, low, high); the band from low to high is shaded. A line has a gap where
-        the mean is not finite. An algorithm keeps its colour as long as its place in the mapping is the same.
+      series: Algorithm to points (x, mean, low, high); the band from low to high is shaded, where there are ten
+        algorithms at most. A line has a gap where the mean is not finite. An algorithm keeps its colour as long as its
+        place in the mapping is the same.
       ylabel: The metric.
       title: Above the picture.
       xlabel: What the x are.
       controls: Algorithms drawn dashed and without markers.
     """
     names, font = shown_names(list(series), "algorithm")
-    figure, axes = line_axes(title, xlabel, ylabel)
-    any_band = False
+    figure, axes = line_axes(title, xlabel, ylabel, len(series))
+    any_band, few = False, len(series) <= len(COLOURS)
     for number, (key, values) in enumerate(series.items()):
         points = np.array(values, float).reshape(-1, 4)
         rounds, mean, low, high = points[np.argsort(points[:, 0], kind="stable")].T
@@ -145,15 +147,15 @@ def curves(
             rounds,
             mean,
             color=colour,
-            linestyle=(0, (5, 2)) if control else "-",
+            linestyle=DASHES[number // len(COLOURS) % len(DASHES)] if control else "-",
             linewidth=1.5,
-            marker="" if control and len(rounds) > 1 else MARKERS[number % len(MARKERS)],
+            marker="" if control and len(rounds) > 1 else marker(number),
             # About eight markers a line, shifted from line to line, so that they do not cover each other.
             markevery=(number * max(len(rounds) // 80, 0), max(len(rounds) // 8, 1)),
             markersize=4.5,
             markeredgewidth=0,
         )
-        if np.any(high > low):
+        if few and np.any(high > low):  # of more, bands would hide the lines
             any_band = True
             axes.fill_between(rounds, low, high, color=colour, alpha=0.13, linewidth=0)
     _x_axis(axes, xlabel, whole=xlabel == "round")
@@ -192,7 +194,7 @@ def over_values(
             mean,
             yerr=np.stack([mean - low, high - mean]),
             color=COLOURS[number % len(COLOURS)],
-            marker=MARKERS[number % len(MARKERS)],
+            marker=marker(number),
             markersize=5,
             linewidth=1.3,
             elinewidth=1,
@@ -232,7 +234,7 @@ def run_curves(path: str | os.PathLike, rows: Sequence[Mapping[str, Any]], title
                 *np.array(points, float).reshape(-1, 2).T,
                 color=COLOURS[number % len(COLOURS)],
                 linewidth=1.5,
-                marker=MARKERS[number % len(MARKERS)] if len(points) <= 30 else "",
+                marker=marker(number) if len(points) <= 30 else "",
                 markersize=4,
                 markeredgewidth=0,
                 label=name.replace("_", " ").strip() or " ",
