@@ -118,6 +118,23 @@ def test_the_page_of_a_run_is_one_file_with_all_its_sections(shown):
     assert len(read.attributes("data-root-id")) == 9
 
 
+def test_what_clients_gain_by_fine_tuning(run, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    summary = json.loads((run / "summary.json").read_text("utf-8"))
+    found = {"personal/gain": 0.125, "personal/gain_worst": -0.25, "personal/not_worse": 0.5}
+    summary["personalised"] = {**found, "client_that_gains_least": "B"}
+    (folder / "summary.json").write_text(json.dumps(summary), "utf-8")
+    heading = ("client", "examples", "accuracy", "loss", "accuracy_personal", "loss_personal", "gain")
+    rows = ("医院 A", 4, 0.25, 1.0, 0.75, 0.5, 0.5), ("B", 4, 1, 0, 0.75, 0.2, -0.25)
+    csv_file(folder / "clients.csv", heading, *rows)
+    text = Read(write_page(folder, tmp_path / "page.html").read_text("utf-8")).text
+    for part in ("gain by fine-tuning, all examples 12.50 %", "gains least B: -25.00 %", "do not lose 50.00 %"):
+        assert part in text, part
+    # The client that gains least first.
+    assert "B 4 100.00 % 75.00 % -25.00 % 0.0000 医院 A 4 25.00 % 75.00 % 50.00 % 1.0000" in text
+
+
 def test_nothing_comes_from_elsewhere_and_nothing_of_the_data_is_markup(shown):
     text = shown.read_text("utf-8")
     read = Read(text)

@@ -61,7 +61,7 @@ def run_page(path: Path) -> str:
         Section("curves", "Curves", [*_run_curves(summary, history), *_precision_recall(folder)]),
         Section("partition", "Partition", partition_blocks(labels)),
         Section("classes", "Classes", _run_classes(classes, folder)),
-        Section("clients", "Clients", _run_clients(clients)),
+        Section("clients", "Clients", _run_clients(clients, summary.get("personalised") or {})),
         Section("costs", "Bytes and seconds", _run_costs(summary, history, read_csv(folder.timings))),
         Section("privacy", "Privacy", _run_privacy(summary.get("privacy") or {})),
         Section("environment", "Environment", [environment_facts(environment)] if environment else []),
@@ -206,22 +206,48 @@ def _run_classes(classes: Sequence[Mapping[str, Any]], folder: RunFolder) -> lis
     return blocks
 
 
-def _run_clients(clients: Sequence[Mapping[str, Any]]) -> list[Block]:
+_OF_CLIENTS = {
+    "accuracy": "accuracy",
+    "accuracy_personal": "after fine-tuning",
+    "accuracy_all": "on all clients' examples",
+}
+"""Columns of clients.csv -> what the page calls them."""
+
+
+def _run_clients(clients: Sequence[Mapping[str, Any]], personalised: Mapping[str, Any]) -> list[Block]:
     if not clients:
         return []
     names = [row["client"] for row in clients]
-    made = charts.dots(names, {"accuracy": [row["accuracy"] for row in clients]}, "client", "accuracy")
-    ordered = sorted(clients, key=lambda row: row["accuracy"])
-    shown, caption = ordered, ""
+    shown = {name: title for name, title in _OF_CLIENTS.items() if name in clients[0]}
+    series = {title: [row[name] for row in clients] for name, title in shown.items()}
+    blocks: list[Block] = []
+    if "personal/gain" in personalised:
+        facts = {"gain by fine-tuning, all examples": percent_text(personalised["personal/gain"])}
+        if personalised.get("client_that_gains_least") is not None:
+            worst = personalised["client_that_gains_least"]
+            facts["gains least"] = f"{worst}: {percent_text(personalised['personal/gain_worst'])}"
+        facts["clients that do not lose"] = percent_text(personalised["personal/not_worse"])
+        blocks.append(Facts(facts))
+    title = "Accuracy of the final model on each client's own test examples"
+    blocks.append(Chart(charts.dots(names, series, "client", "accuracy"), title))
+    by_gain = "gain" in clients[0]
+    ordered = sorted(clients, key=lambda row: row["gain" if by_gain else "accuracy"])
+    rows_of, caption = ordered, ""
     if len(ordered) > _MOST_ROWS:
         half = _MOST_ROWS // 2
-        shown = [*ordered[:half], *ordered[-half:]]
+        rows_of = [*ordered[:half], *ordered[-half:]]
         caption = f"The {half} lowest and the {half} highest of {len(ordered):,} clients."
+    more = ["gain"] if by_gain else []
     rows = [
-        [row["client"], f"{row['examples']:,.0f}", percent_text(row["accuracy"]), f"{row['loss']:.4f}"] for row in shown
+        [
+            *(row["client"], f"{row['examples']:,.0f}"),
+            *(percent_text(row[name]) for name in (*shown, *more)),
+            f"{row['loss']:.4f}",
+        ]
+        for row in rows_of
     ]
-    title = "Accuracy of the final model on each client's own test examples"
-    return [Chart(made, title), Table(["client", "examples", "accuracy", "loss"], rows, caption=caption)]
+    heading = ["client", "examples", *shown.values(), *more, "loss"]
+    return [*blocks, Table(heading, rows, caption=caption)]
 
 
 def _run_costs(
