@@ -61,16 +61,39 @@ def builder():
     return ExperimentBuilder()
 
 
-def share_computations(monkeypatch) -> None:
-    """Lets commands of this process take what is built already; what they read and write is their own."""
+def share_computations(monkeypatch, runtime=None) -> None:
+    """Lets commands of this process take what is built already, and an open runtime in place of one of that name that
+    they would start; what they read and write is their own."""
+    import tensorflow_federated as tff
+
+    from tff_re.comparison import outcome
     from tff_re.runs import experiment, finished
     from tff_re.runs import run as runs
+    from tff_re.runtime import open_runtime
 
     shared = builder()
     for module in (experiment, finished, runs):
         monkeypatch.setattr(
             module, "ExperimentBuilder", lambda data_paths: type(shared)(data_paths, _computations=shared._computations)
         )
+    if runtime is None:
+        return
+
+    @contextlib.contextmanager
+    def opened(name, **options):
+        if name != runtime.name:
+            with open_runtime(name, **options) as other:
+                yield other
+            return
+        previous = tff.framework.get_context_stack().current
+        tff.framework.set_default_context(runtime.context)
+        try:
+            yield runtime
+        finally:
+            tff.framework.set_default_context(previous)
+
+    for module in (runs, finished, outcome):
+        monkeypatch.setattr(module, "open_runtime", opened)
 
 
 # A corpus

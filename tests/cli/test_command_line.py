@@ -75,9 +75,11 @@ def trained(tmp_path_factory):
     return SimpleNamespace(corpus=corpus, recipe=recipe, run=run, trained=trained, exported=exported)
 
 
-@pytest.fixture(autouse=True)
-def _built_once(monkeypatch):
-    share_computations(monkeypatch)
+@pytest.fixture(scope="module", autouse=True)
+def _built_once(runtime):
+    with pytest.MonkeyPatch.context() as patch:
+        share_computations(patch, runtime)
+        yield
 
 
 def cells(text, first):

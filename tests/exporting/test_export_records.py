@@ -12,12 +12,12 @@ import tensorflow as tf
 
 from computations.bag_evaluation import POOLINGS
 from datasets.bags.loading import load_bags, load_unlabelled_bags
-from tests.bags_for_tests import HIDDEN, data_folder, nyt10_lines, share_all, write_lines
+from tests.bags_for_tests import HIDDEN, data_folder, nyt10_lines, write_lines
 from tests.documents_for_tests import write_documents
 from tests.exports_for_tests import arguments, assert_without, export_of, printed_by_the_card, with_weights
 from tests.models.encoders_for_tests import encoder
 from tests.recipe_data_for_tests import data_folder as recipe_data_folder
-from tests.upper_floors import command, refusal
+from tests.upper_floors import command, refusal, share_computations
 from tff_re import models
 from tff_re.exporting.export_model import ExportError, export_model
 from tff_re.exporting.forms import HALF_TOLERANCE
@@ -28,9 +28,11 @@ from tff_re.exporting.prediction import load_export
 pytestmark = [pytest.mark.xdist_group("bags"), pytest.mark.bfloat16]
 
 
-@pytest.fixture(autouse=True)
-def _built_once(monkeypatch, runtime):
-    share_all(monkeypatch, runtime)
+@pytest.fixture(scope="module", autouse=True)
+def _built_once(runtime):
+    with pytest.MonkeyPatch.context() as patch:
+        share_computations(patch, runtime)
+        yield
 
 
 BAGS = data_folder() / "nyt10" / "nyt10_test.txt"
@@ -238,7 +240,13 @@ def test_what_does_not_fit_is_refused(made, capsys, tmp_path):
 # All poolings, and encoders with frozen layers
 
 
-@pytest.mark.parametrize("pooling", sorted(set(POOLINGS) - {"max"}))
+@pytest.mark.parametrize(
+    "pooling",
+    [
+        p if p == "relation_attention" else pytest.param(p, marks=pytest.mark.slow)
+        for p in sorted({*POOLINGS} - {"max"})
+    ],
+)
 def test_every_pooling(pooling):
     given, folder = arguments(f"bags, {pooling}"), export_of(f"bags, {pooling}")
     corpus = load_unlabelled_bags("nyt10", BAGS)

@@ -13,10 +13,9 @@ import pytest
 
 from datasets.relations import pgr
 from datasets.relations.loading import load_relations
-from tests.bags_for_tests import share_all
 from tests.exports_for_tests import LABELS, assert_without, export_of
 from tests.runs.test_sentence_relations import table, write_pgr
-from tests.upper_floors import SECRET, command, refusal, write_recipe
+from tests.upper_floors import SECRET, command, refusal, share_computations, write_recipe
 from tff_re.exporting.prediction import load_export
 
 pytestmark = pytest.mark.xdist_group("exports")
@@ -136,7 +135,7 @@ def run(runtime, tmp_path_factory):
     made["algorithm"] = {"name": "fedavgs", "learning_rate": 0.01, "local_epochs": 1}
     recipe = write_recipe(folder / "r.toml", made)
     with Capture() as capture, pytest.MonkeyPatch.context() as patch:
-        share_all(patch, runtime)
+        share_computations(patch, runtime)
         trained = command(capture, "train", recipe, "--out", folder / "run")
         exported = command(capture, "export", folder / "run", "--quantise", "float16")
     assert trained.code == exported.code == 0, (trained, exported)

@@ -44,9 +44,11 @@ def run(folder, runtime, *overrides, seed=None, **options):
     return train_run(tiny(*overrides, seed=seed), folder, runtime=runtime, **options)
 
 
-@pytest.fixture(autouse=True)
-def _built_once(monkeypatch):
-    share_computations(monkeypatch)
+@pytest.fixture(scope="module", autouse=True)
+def _built_once(runtime):
+    with pytest.MonkeyPatch.context() as patch:
+        share_computations(patch, runtime)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -25,9 +25,11 @@ from tff_re.errors import UserError
 from tff_re.tasks import sizes
 
 
-@pytest.fixture(autouse=True)
-def _built_once(monkeypatch):
-    share_computations(monkeypatch)
+@pytest.fixture(scope="module", autouse=True)
+def _built_once(runtime):
+    with pytest.MonkeyPatch.context() as patch:
+        share_computations(patch, runtime)
+        yield
 
 
 @pytest.mark.parametrize(
