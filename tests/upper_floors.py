@@ -61,13 +61,13 @@ def builder():
     return ExperimentBuilder()
 
 
-def share_computations(monkeypatch, runtime=None) -> None:
+def share_computations(monkeypatch, runtime=None, *, plots: bool = False) -> None:
     """Lets commands of this process take what is built already, and an open runtime in place of one of that name that
-    they would start; what they read and write is their own."""
+    they would start; what they read and write is their own. The plots of every run are drawn if asked for."""
     import tensorflow_federated as tff
 
     from tff_re.comparison import outcome
-    from tff_re.runs import experiment, finished
+    from tff_re.runs import experiment, finished, results
     from tff_re.runs import run as runs
     from tff_re.runtime import open_runtime
 
@@ -76,6 +76,9 @@ def share_computations(monkeypatch, runtime=None) -> None:
         monkeypatch.setattr(
             module, "ExperimentBuilder", lambda data_paths: type(shared)(data_paths, _computations=shared._computations)
         )
+    for drawn in ("run_curves", "partition_heatmap", "confusion_png"):
+        if not plots:
+            monkeypatch.setattr(results, drawn, lambda *arguments: None)
     if runtime is None:
         return
 

@@ -67,8 +67,7 @@ def trained(tmp_path_factory):
     table = text_recipe(corpus)
     table["training"].update(rounds=4, clients_per_round=3)
     recipe, run = write_recipe(folder / "text.toml", table), folder / "run"
-    with Capture() as capture, pytest.MonkeyPatch.context() as patch:
-        share_computations(patch)
+    with Capture() as capture:
         trained = command(capture, "train", recipe, "--out", run)
         exported = command(capture, "export", run)
     assert trained.code == exported.code == 0, (trained, exported)

@@ -48,9 +48,7 @@ def compared(runtime, tmp_path_factory):
         ],
     }
     (folder / "suite.toml").write_text(tomli_w.dumps(table), "utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        share_computations(patch, runtime)
-        outcomes = compare(load_suite(str(folder / "suite.toml")), folder / "out", builder=builder())
+    outcomes = compare(load_suite(str(folder / "suite.toml")), folder / "out", builder=builder())
     return SimpleNamespace(folder=folder, suite=folder / "suite.toml", out=folder / "out", outcomes=outcomes)
 
 

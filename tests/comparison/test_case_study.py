@@ -39,9 +39,7 @@ def runs(runtime):
 @pytest.fixture(scope="module")
 def cases(runs, runtime):
     """All facts with sentences on two platforms, over the three runs."""
-    with pytest.MonkeyPatch.context() as patch:
-        share_computations(patch, runtime)
-        return study([run.folder for run in runs.values()], DataPaths(), "local", facts=100)
+    return study([run.folder for run in runs.values()], DataPaths(), "local", facts=100)
 
 
 def by_platform(case):

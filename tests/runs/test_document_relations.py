@@ -38,7 +38,7 @@ from tff_re.runs.results import read_history
 @pytest.fixture(scope="module", autouse=True)
 def _built_once(runtime):
     with pytest.MonkeyPatch.context() as patch:
-        share_computations(patch, runtime)
+        share_computations(patch, runtime, plots=True)
         yield
 
 

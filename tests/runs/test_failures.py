@@ -304,14 +304,14 @@ def test_between_stages_is_refused_where_a_round_has_one_stage():
 
 
 def test_however_a_client_is_lost_the_round_is_that_of_the_others(here, tmp_path):
-    results = {}
+    plan, results = (*FAIR, "training.checkpoint_every=4", "training.clients_per_round=3"), {}
     for kind in ("between_stages", "dropout", "crash_after_update"):
-        _, results[kind] = run(tmp_path / kind, here, *FAIR, "training.clients_per_round=3", f"failures.{kind}=0.4")
+        _, results[kind] = run(tmp_path / kind, here, *plan, f"failures.{kind}=0.4")
         assert_same_weights(results[kind].weights, results["between_stages"].weights)
         assert_same_files(tmp_path / kind, tmp_path / "between_stages", "metrics.csv")
         outcomes = Counter(row[3] for row in read_answers(RunFolder(tmp_path / kind)))
         assert outcomes[kind] >= 2 and outcomes["counted"] >= 2 and len(outcomes) == 2
-    _, plain = run(tmp_path / "plain", here, *FAIR, "training.clients_per_round=3")
+    _, plain = run(tmp_path / "plain", here, *plan)
     assert not np.array_equal(plain.weights.trainable[0], results["dropout"].weights.trainable[0])
 
 

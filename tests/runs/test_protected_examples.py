@@ -50,8 +50,9 @@ def test_runs_with_protected_examples_and_groups(corpus, tmp_path):
     table = {**text_recipe(corpus), "partition": {"name": "iid", "num_clients": 2}}
     builder, weights = ExperimentBuilder(), []
     with open_runtime("in-process", log_path=tmp_path / "log") as runtime:
+        ways = {"runtime": runtime, "builder": builder, "details": False}
         for unit in ("example", "group"):
-            result = train_run(recipe_of(table, unit), tmp_path / unit, runtime=runtime, builder=builder)[1]
+            result = train_run(recipe_of(table, unit), tmp_path / unit, **ways)[1]
             weights.append(np.concatenate([np.ravel(w) for w in result.weights.trainable]))
     assert np.isfinite(weights).all() and np.abs(weights[0] - weights[1]).max() > 1e-4
 
