@@ -50,7 +50,16 @@ every_algorithm = pytest.mark.parametrize("name", NAMES)
 # (tests/computations/test_label_skew_algorithms.py trains another). A new algorithm is not among them.
 REPRESENTED = {"fedavg", "fedavgs", "fedatt", "fedatts", "fedpa", "fedproxp", "fedlcc", "feddecorr", "fedetf"}
 REPRESENTED |= {"mil_none", "mil_one", "mil_ave", "mil_att"}
-every_part = pytest.mark.parametrize("name", [name for name in NAMES if name not in REPRESENTED])
+PARTS = [name for name in NAMES if name not in REPRESENTED]
+every_part = pytest.mark.parametrize("name", PARTS)
+
+
+def quick_of_parts(quick):
+    """Every part; slow of those whose states, or whose numbers worked out in NumPy, are tested by others."""
+    return pytest.mark.parametrize(
+        "name", [n if n in quick else pytest.param(n, marks=pytest.mark.slow) for n in PARTS]
+    )
+
 
 # A maximum or minimum over clients comes before their sums; in Lazy MIL the best scores, then their platforms, and in
 # its control the sentences of these.
@@ -285,7 +294,7 @@ def test_identity_at_learning_rate_zero(name):
     assert all(m["work"]["clients/counted"] == 2 for m in metrics)
 
 
-@every_part
+@quick_of_parts({"fedpap", "fedcmc", "moon", "scaffold", "feddyn", "feded", "lazy_mil", "fednova"})
 def test_a_resumed_run_is_the_run(tmp_path, name):
     """Four rounds are two rounds, a file, and two rounds from what was read from it, bit for bit."""
     algorithm = build(name)
@@ -317,7 +326,7 @@ def separable(num_examples, seed, skew):
     return x, y
 
 
-@every_part
+@quick_of_parts({"fedpap", "feded", "lazy_mil", *(name for name in NAMES if not case(name).expected)})
 def test_the_loss_falls_where_classes_are_separable(name):
     data = [separable(n, n, skew) for n, skew in ((20, [0.6, 0.3, 0.1]), (31, [0.1, 0.3, 0.6]), (12, [0.3, 0.4, 0.3]))]
     at_server = separable(NUM_AT_SERVER, 40, [0.3, 0.3, 0.4])

@@ -137,7 +137,7 @@ def run(runtime, tmp_path_factory):
     with Capture() as capture, pytest.MonkeyPatch.context() as patch:
         share_computations(patch, runtime)
         trained = command(capture, "train", recipe, "--out", folder / "run")
-        exported = command(capture, "export", folder / "run", "--quantise", "float16")
+        exported = command(capture, "export", folder / "run", "--format", "saved_model", "--quantise", "float16")
     assert trained.code == exported.code == 0, (trained, exported)
     return folder / "run", corpus, exported
 

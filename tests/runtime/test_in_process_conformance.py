@@ -39,8 +39,8 @@ def three_clients(number):
 
 
 REPRESENTATIVES = {"fedcmc", "feded", "lazy_mil"}
-"""One for each number of stages, for states of clients, for examples at the server and for bags. FedPAP and SCAFFOLD are
-among the quick tests of rules (tests/computations/test_rules.py)."""
+"""One for each number of stages, for states of clients, for examples at the server and for bags. FedPAP and SCAFFOLD
+are among the quick tests of rules (tests/computations/test_rules.py)."""
 
 
 @pytest.mark.parametrize(
