@@ -45,6 +45,7 @@ def test_the_examples_of_a_dialogue_are_one_group(corpus):
     assert prepared.notes[-1].startswith("privacy: 6 groups of training examples, ")
 
 
+@pytest.mark.slow  # their training is tested in tests/computations, runs of protected examples in test_privacy_runs.py
 def test_runs_with_protected_examples_and_groups(corpus, tmp_path):
     """Both train and differ from one another."""
     table = {**text_recipe(corpus), "partition": {"name": "iid", "num_clients": 2}}
