@@ -127,6 +127,7 @@ def test_the_threshold_comes_from_dev_alone(runtime):
     assert all(np.isnan(value) for value in none.values()) and held_out.points({"test": test * np.nan}) is None
 
 
+@pytest.mark.slow  # of bags and of clients' classes the command is among the quick tests
 def test_the_commands_of_a_run(runtime, capsys):
     typed = command(capsys, "evaluate", trained(runtime).folder, "--split", "train")
     assert typed.code == 0 and typed.err == "" and HIDDEN not in typed.out and "f1_worst" in typed.out
