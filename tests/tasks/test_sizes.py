@@ -25,11 +25,9 @@ from tff_re.errors import UserError
 from tff_re.tasks import sizes
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _built_once(runtime):
-    with pytest.MonkeyPatch.context() as patch:
-        share_computations(patch, runtime)
-        yield
+@pytest.fixture(autouse=True)
+def _built_once(monkeypatch):
+    share_computations(monkeypatch)
 
 
 @pytest.mark.parametrize(
