@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from computations.bag_evaluation import POOLINGS
 from datasets.bags.loading import load_bags, load_unlabelled_bags
+from datasets.documents.encoding import Widths
 from tests.bags_for_tests import HIDDEN, data_folder, nyt10_lines, write_lines
 from tests.documents_for_tests import write_documents
 from tests.exports_for_tests import arguments, assert_without, export_of, printed_by_the_card, with_weights
@@ -70,10 +71,11 @@ def test_documents_of_a_file_get_the_models_probabilities(capsys):
     given, export = arguments("documents"), export_of("documents")
     predictor = load_export(export)
     assert isinstance(predictor, DocumentPredictor) and predictor.labels == ("CID",)
-    model = models.module("document_encoder").build(given["model_options"], given["inputs"], 1)
-    corpus = predictor.read(DOCUMENTS)
-    arrays = predictor.encoding.encode(corpus, corpus.samples).arrays
-    logits = with_weights(model, given["weights"])({name: arrays[name] for name in given["inputs"].specs})["logits"]
+    inputs, corpus = given["inputs"], predictor.read(DOCUMENTS)
+    model = models.module("document_encoder").build(given["model_options"], inputs, 1)
+    widths = Widths(inputs.max_length, inputs.max_mentions, inputs.max_pairs)
+    arrays = predictor.encoding.encode(corpus, widths=widths).arrays
+    logits = with_weights(model, given["weights"])({name: arrays[name] for name in inputs.specs})["logits"]
     found, expected = predictor.predict_file(DOCUMENTS), tf.sigmoid(logits).numpy()
     assert len(found) == len(expected) > 20 and np.ptp(expected) > 1e-3
     np.testing.assert_allclose([[*p.probabilities.values()] for p in found], expected, atol=1e-5)
