@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 from pathlib import Path
@@ -11,12 +10,9 @@ from types import SimpleNamespace
 import numpy as np
 
 from tests.built_once import temporary_folder
-from tests.upper_floors import builder, command, keras_weights, share_computations
-from tff_re.comparison import outcome
+from tests.upper_floors import builder, command, keras_weights
 from tff_re.recipes.metric_names import SPLITS, require_known
 from tff_re.recipes.reading import resolve
-from tff_re.runs import finished
-from tff_re.runs import run as runs
 from tff_re.runs.evaluation import metric_names
 from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.runs.folder import RunFolder
@@ -209,15 +205,3 @@ def trained_without_dev(runtime) -> tuple:
     folder, training = temporary_folder("bags") / "runs" / "without-dev", {"rounds": 2, "client_fraction": 0.67}
     table = planted_table(algorithm=with_method("lazy_mil_alias"), task={"dev_share": 0.0}, training=training)
     return folder, *train_table(table, folder, runtime, details=False)
-
-
-def share_all(monkeypatch, runtime) -> None:
-    """Lets commands of this process take the session's worker and what is built already."""
-    share_computations(monkeypatch)
-
-    @contextlib.contextmanager
-    def shared(*arguments, **options):
-        yield runtime
-
-    for module in (runs, finished, outcome):
-        monkeypatch.setattr(module, "open_runtime", shared)

@@ -61,16 +61,42 @@ def builder():
     return ExperimentBuilder()
 
 
-def share_computations(monkeypatch) -> None:
-    """Lets commands of this process take what is built already; what they read and write is their own."""
-    from tff_re.runs import experiment, finished
+def share_computations(monkeypatch, runtime=None, *, plots: bool = False) -> None:
+    """Lets commands of this process take what is built already, and an open runtime in place of one of that name that
+    they would start; what they read and write is their own. The plots of every run are drawn if asked for."""
+    import tensorflow_federated as tff
+
+    from tff_re.comparison import outcome
+    from tff_re.runs import experiment, finished, results
     from tff_re.runs import run as runs
+    from tff_re.runtime import open_runtime
 
     shared = builder()
     for module in (experiment, finished, runs):
         monkeypatch.setattr(
             module, "ExperimentBuilder", lambda data_paths: type(shared)(data_paths, _computations=shared._computations)
         )
+    for drawn in ("run_curves", "partition_heatmap", "confusion_png"):
+        if not plots:
+            monkeypatch.setattr(results, drawn, lambda *arguments: None)
+    if runtime is None:
+        return
+
+    @contextlib.contextmanager
+    def opened(name, **options):
+        if name != runtime.name:
+            with open_runtime(name, **options) as other:
+                yield other
+            return
+        previous = tff.framework.get_context_stack().current
+        tff.framework.set_default_context(runtime.context)
+        try:
+            yield runtime
+        finally:
+            tff.framework.set_default_context(previous)
+
+    for module in (runs, finished, outcome):
+        monkeypatch.setattr(module, "open_runtime", opened)
 
 
 # A corpus

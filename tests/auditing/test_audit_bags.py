@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bags_for_tests import HIDDEN, share_all, trained
+from tests.bags_for_tests import HIDDEN, trained
+from tests.upper_floors import share_computations
 from tff_re.auditing.audit import audit_run
 from tff_re.tasks.data_paths import DataPaths
 
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.xdist_group("bags")
 
 @pytest.mark.slow
 def test_a_pcnn_names_its_words_and_bags_have_no_members(runtime, monkeypatch, tmp_path):
-    share_all(monkeypatch, runtime)
+    share_computations(monkeypatch, runtime)
     run = trained(runtime, "mil_none")
     parts = ("words", "membership", "artefacts")
     found = audit_run(run.folder, DataPaths(), "local", out=tmp_path / "audit", parts=parts)

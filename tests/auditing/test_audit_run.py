@@ -180,12 +180,13 @@ def test_with_noise_the_bound_lies_between_zero_and_the_claim(opened):
     assert spread == pytest.approx(1, abs=0.1)  # as random directions have it
 
 
+@pytest.mark.slow  # that there is a bound without noise is tested above
 def test_a_private_sum_without_noise_hides_nothing(opened):
     tried = train_with_canaries(private_run(opened, 0.0), 30, 1, 0.5, 1.0, lambda text: None)
     assert all(found.lower > 1 for found, _, _ in estimates(tried, 1e-2, 0).values())
 
 
-@pytest.mark.parametrize("name", ["in-process", "local"])
+@pytest.mark.parametrize("name", ["in-process", pytest.param("local", marks=pytest.mark.slow)])
 def test_a_canary_sends_its_direction_and_others_what_they_trained(opened, name, tmp_path):
     """FedAvg over two clients and a canary of length 2: the mean by examples, the canary with weight 30."""
     experiment = opened.experiment

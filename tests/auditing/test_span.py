@@ -59,7 +59,7 @@ def model():
 
 
 def test_a_sentence_is_read_from_an_encoders_gradient(model):
-    keras = model.keras_model(model.initial_weights(0))
+    keras = model.initial_model(0)
     draw = np.random.default_rng(2)
     ids = np.zeros([20, 12], np.int32)
     ids[:, :8] = draw.integers(5, len(PIECES), size=[20, 8])

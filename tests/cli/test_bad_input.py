@@ -34,9 +34,11 @@ from tff_re.runs.folder import RunFolder, writing
 from tff_re.runs.run import train_run
 
 
-@pytest.fixture(autouse=True)
-def _built_once(monkeypatch):
-    share_computations(monkeypatch)
+@pytest.fixture(scope="module", autouse=True)
+def _built_once(runtime):
+    with pytest.MonkeyPatch.context() as patch:
+        share_computations(patch, runtime, plots=True)  # which fill a small disk
+        yield
 
 
 @pytest.fixture

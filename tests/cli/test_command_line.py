@@ -67,17 +67,18 @@ def trained(tmp_path_factory):
     table = text_recipe(corpus)
     table["training"].update(rounds=4, clients_per_round=3)
     recipe, run = write_recipe(folder / "text.toml", table), folder / "run"
-    with Capture() as capture, pytest.MonkeyPatch.context() as patch:
-        share_computations(patch)
+    with Capture() as capture:
         trained = command(capture, "train", recipe, "--out", run)
         exported = command(capture, "export", run)
     assert trained.code == exported.code == 0, (trained, exported)
     return SimpleNamespace(corpus=corpus, recipe=recipe, run=run, trained=trained, exported=exported)
 
 
-@pytest.fixture(autouse=True)
-def _built_once(monkeypatch):
-    share_computations(monkeypatch)
+@pytest.fixture(scope="module", autouse=True)
+def _built_once(runtime):
+    with pytest.MonkeyPatch.context() as patch:
+        share_computations(patch, runtime)
+        yield
 
 
 def cells(text, first):

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import tomli_w
 
-from tests.bags_for_tests import HIDDEN, bag_table, share_all, with_method
+from tests.bags_for_tests import HIDDEN, bag_table, with_method
 from tests.report.test_report import pixels
-from tests.upper_floors import builder, command, refusal, write_recipe
+from tests.upper_floors import builder, command, refusal, share_computations, write_recipe
 from tff_re.comparison.outcome import Outcome, compare
 from tff_re.comparison.pages import write_page
 from tff_re.comparison.suite import load_suite
@@ -24,9 +24,11 @@ pytestmark = pytest.mark.xdist_group("bags")
 NONE, LAZY = "NONE", "Lazy MIL"
 
 
-@pytest.fixture(autouse=True)
-def _built_once(monkeypatch, runtime):
-    share_all(monkeypatch, runtime)
+@pytest.fixture(scope="module", autouse=True)
+def _built_once(runtime):
+    with pytest.MonkeyPatch.context() as patch:
+        share_computations(patch, runtime)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +48,7 @@ def compared(runtime, tmp_path_factory):
         ],
     }
     (folder / "suite.toml").write_text(tomli_w.dumps(table), "utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        share_all(patch, runtime)
-        outcomes = compare(load_suite(str(folder / "suite.toml")), folder / "out", builder=builder())
+    outcomes = compare(load_suite(str(folder / "suite.toml")), folder / "out", builder=builder())
     return SimpleNamespace(folder=folder, suite=folder / "suite.toml", out=folder / "out", outcomes=outcomes)
 
 

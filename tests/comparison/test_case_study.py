@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.bags_for_tests import HIDDEN, planted_table, prepare, share_all, train_table, trained, trained_without_dev
-from tests.upper_floors import builder, command, refusal, tiny
+from tests.bags_for_tests import HIDDEN, planted_table, prepare, train_table, trained, trained_without_dev
+from tests.upper_floors import builder, command, refusal, share_computations, tiny
 from tff_re.comparison.case_study import Case, CaseSentence, _facts, case_csv, study
 from tff_re.errors import UserError
 from tff_re.recipes.reading import resolve
@@ -24,9 +24,11 @@ pytestmark = pytest.mark.xdist_group("bags")
 METHODS = ("mil_none", "mil_one", "lazy_mil")
 
 
-@pytest.fixture(autouse=True)
-def _built_once(monkeypatch, runtime):
-    share_all(monkeypatch, runtime)
+@pytest.fixture(scope="module", autouse=True)
+def _built_once(runtime):
+    with pytest.MonkeyPatch.context() as patch:
+        share_computations(patch, runtime)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +39,7 @@ def runs(runtime):
 @pytest.fixture(scope="module")
 def cases(runs, runtime):
     """All facts with sentences on two platforms, over the three runs."""
-    with pytest.MonkeyPatch.context() as patch:
-        share_all(patch, runtime)
-        return study([run.folder for run in runs.values()], DataPaths(), "local", facts=100)
+    return study([run.folder for run in runs.values()], DataPaths(), "local", facts=100)
 
 
 def by_platform(case):

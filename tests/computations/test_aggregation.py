@@ -356,7 +356,13 @@ def _in_the_worker(runtime):
 
 
 @pytest.mark.parametrize(
-    ("name", "how"), [("fedavg", "words"), ("feded", "words"), ("fedpap", "eight_bits"), ("scaffold", "top")]
+    ("name", "how"),
+    [
+        ("fedavg", "words"),
+        pytest.param("feded", "words", marks=pytest.mark.slow),  # its sums are tested above
+        ("fedpap", "eight_bits"),
+        ("scaffold", "top"),
+    ],
 )
 def test_two_rounds_are_those_of_the_worker_and_near_the_plain_ones(name, how, contexts):
     plain, algorithm = build(name), changed(name, how)

@@ -114,7 +114,7 @@ def test_kinds_that_there_are_not(work):
 # What clients hand over, one algorithm each; on both runtimes where that is most
 
 
-@pytest.mark.parametrize("name", ["fedpap", "scaffold", "feded"])
+@pytest.mark.parametrize("name", ["fedpap", pytest.param("scaffold", marks=pytest.mark.slow), "feded"])
 def test_an_attacked_algorithm_stays_finite_behind_a_defence(contexts, runtime, name):  # noqa: F811
     """Attention, client state and a side channel, predictions; without a defence one client stops the training."""
     plain = build(name)

@@ -50,7 +50,19 @@ every_algorithm = pytest.mark.parametrize("name", NAMES)
 # (tests/computations/test_label_skew_algorithms.py trains another). A new algorithm is not among them.
 REPRESENTED = {"fedavg", "fedavgs", "fedatt", "fedatts", "fedpa", "fedproxp", "fedlcc", "feddecorr", "fedetf"}
 REPRESENTED |= {"mil_none", "mil_one", "mil_ave", "mil_att"}
-every_part = pytest.mark.parametrize("name", [name for name in NAMES if name not in REPRESENTED])
+PARTS = [name for name in NAMES if name not in REPRESENTED]
+every_part = pytest.mark.parametrize("name", PARTS)
+
+
+def every_part_but_slow(slow):
+    return pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in slow else n for n in PARTS])
+
+
+# Their states are made of what others keep.
+KEPT_BY_OTHERS = {"fedavgt", "fedprox", "fedrs", "fedlc", "fedavg_server_pass", "mil_att_ra", "lazy_mil_alias"}
+# A round of these is worked out in NumPy; one of each kind of aggregation is among the quick tests all the same.
+WORKED_OUT = {name for name in NAMES if case(name).expected} - {"fedpap", "feded", "lazy_mil"}
+
 
 # A maximum or minimum over clients comes before their sums; in Lazy MIL the best scores, then their platforms, and in
 # its control the sentences of these.
@@ -285,7 +297,7 @@ def test_identity_at_learning_rate_zero(name):
     assert all(m["work"]["clients/counted"] == 2 for m in metrics)
 
 
-@every_part
+@every_part_but_slow(KEPT_BY_OTHERS)
 def test_a_resumed_run_is_the_run(tmp_path, name):
     """Four rounds are two rounds, a file, and two rounds from what was read from it, bit for bit."""
     algorithm = build(name)
@@ -317,7 +329,7 @@ def separable(num_examples, seed, skew):
     return x, y
 
 
-@every_part
+@every_part_but_slow(WORKED_OUT)
 def test_the_loss_falls_where_classes_are_separable(name):
     data = [separable(n, n, skew) for n, skew in ((20, [0.6, 0.3, 0.1]), (31, [0.1, 0.3, 0.6]), (12, [0.3, 0.4, 0.3]))]
     at_server = separable(NUM_AT_SERVER, 40, [0.3, 0.3, 0.4])

@@ -120,8 +120,9 @@ def built(name):
 # What does not depend on randomness.
 
 
-def test_without_noise_and_with_a_huge_clip_it_is_training_on_full_batches():
-    model, data, weights = built("text_encoder")
+@pytest.mark.parametrize("name", ["lstm", pytest.param("text_encoder", marks=pytest.mark.slow)])
+def test_without_noise_and_with_a_huge_clip_it_is_training_on_full_batches(name):
+    model, data, weights = built(name)
     settings = {"optimizer": PAdam(0.01, epsilon=1e-3, mu=0.1), "local_steps": 3, "batch_size": 6}
     plain = trained(model, data, weights, **settings)
     private = trained(model, data, weights, privacy=ExamplePrivacy(HUGE, 0.0), **settings)
@@ -202,7 +203,7 @@ def test_looked_up_rows_are_clipped_as_dense_gradients(add_up, units):
     assert number == len(units)
 
 
-@pytest.mark.parametrize("name", ["lstm", pytest.param("pcnn", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["pcnn", pytest.param("lstm", marks=pytest.mark.slow)])
 def test_both_ways_of_summing_are_the_same(name):
     """Of subsets of the examples, so that the longest text differs: padding must not reach a neighbour's gradient."""
     clip = 0.3

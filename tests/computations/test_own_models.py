@@ -166,5 +166,3 @@ def test_fine_tuning_the_head_leaves_the_rest(runtime):
         error = (shares / shares.sum(1, keepdims=True) - np.eye(3)[y]) / len(y)
         kernel, bias = kernel - 0.5 * hidden.T @ error, bias - 0.5 * error.sum(0)
     assert counted[0]["after"]["test"]["loss"] == pytest.approx(numpy_loss(kernel, bias, held, labels), rel=1e-4)
-    everything, *_ = tuned(MODEL, range(4), weights)
-    assert abs(everything[0]["after"]["test"]["loss"] - counted[0]["after"]["test"]["loss"]) > 1e-3

@@ -39,6 +39,8 @@ PAIRS = {
     "fednova": {"rule": "rfa", "clip": 1.0},
     "feddyn": {"rule": "median"},
 }
+# For each rule test_robust.py tests that nothing passes which is not finite; these have every seam.
+SEAMS = ("fedpap", "scaffold", "fedavg", "lazy_mil", "fednova")
 ATTACKER = 1
 SIZES = (6, 15, 9, 12)
 
@@ -64,7 +66,7 @@ def rounds(algorithm, number, attackers=(), left_out=()):
     return vector(state["weights"].trainable), metrics
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", [n if n in SEAMS else pytest.param(n, marks=pytest.mark.slow) for n in PAIRS])
 def test_a_client_that_sends_nan_is_as_if_it_were_not_there(name, contexts, runtime):  # noqa: F811
     with within(contexts["in-process"], runtime):
         bad, metrics = rounds(ruled(name), 1, attackers=[ATTACKER])
@@ -102,6 +104,11 @@ def test_compressed_updates_go_through_rules(contexts, runtime):  # noqa: F811
     with within(contexts["in-process"], runtime):
         whole = ruled("fedavg", compression="top_k", top_share=1.0)
         np.testing.assert_allclose(rounds(whole, 1)[0], rounds(ruled("fedavg"), 1)[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow  # eight bits without a rule and a compressed update with one are among the quick tests
+def test_updates_of_eight_bits_go_through_rules(contexts, runtime):  # noqa: F811
+    with within(contexts["in-process"], runtime):
         eight, plain = (rounds(ruled("fedpap", **more), 1)[0] for more in ({"compression": "stochastic_8bit"}, {}))
         assert 0 < np.abs(eight - plain).max() < 0.05
 

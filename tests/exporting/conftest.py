@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from tests import exports_for_tests
-from tests.bags_for_tests import share_all, train_table, trained
+from tests.bags_for_tests import train_table, trained
 from tests.documents_for_tests import document_table
 from tests.recipe_data_for_tests import data_folder
+from tests.upper_floors import share_computations
 from tff_re.exporting import export_run as exporting
 from tff_re.exporting import prediction
 from tff_re.runs.evaluation import ServerEvaluator
@@ -69,7 +70,7 @@ def _exported(runtime, run, folder, data_paths):
         return lambda weights: judged.append(ServerEvaluator(experiment)(weights)) or judged[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        share_all(patch, runtime)
+        share_computations(patch, runtime)
         patch.setattr(exporting, "ServerEvaluator", kept)  # which exports of mixed precision take
         export = exporting.export_run(run.folder, folder, False, data_paths, "local", quantise="float16")
     judged = judged[0] if judged else ServerEvaluator(run.experiment)(run.result.weights)

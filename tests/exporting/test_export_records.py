@@ -12,12 +12,13 @@ import tensorflow as tf
 
 from computations.bag_evaluation import POOLINGS
 from datasets.bags.loading import load_bags, load_unlabelled_bags
-from tests.bags_for_tests import HIDDEN, data_folder, nyt10_lines, share_all, write_lines
+from datasets.documents.encoding import Widths
+from tests.bags_for_tests import HIDDEN, data_folder, nyt10_lines, write_lines
 from tests.documents_for_tests import write_documents
 from tests.exports_for_tests import arguments, assert_without, export_of, printed_by_the_card, with_weights
 from tests.models.encoders_for_tests import encoder
 from tests.recipe_data_for_tests import data_folder as recipe_data_folder
-from tests.upper_floors import command, refusal
+from tests.upper_floors import command, refusal, share_computations
 from tff_re import models
 from tff_re.exporting.export_model import ExportError, export_model
 from tff_re.exporting.forms import HALF_TOLERANCE
@@ -28,18 +29,25 @@ from tff_re.exporting.prediction import load_export
 pytestmark = [pytest.mark.xdist_group("bags"), pytest.mark.bfloat16]
 
 
-@pytest.fixture(autouse=True)
-def _built_once(monkeypatch, runtime):
-    share_all(monkeypatch, runtime)
+@pytest.fixture(scope="module", autouse=True)
+def _built_once(runtime):
+    with pytest.MonkeyPatch.context() as patch:
+        share_computations(patch, runtime)
+        yield
 
 
 BAGS = data_folder() / "nyt10" / "nyt10_test.txt"
 DOCUMENTS = recipe_data_folder() / "cdr" / "test.pubtator"
 
 
+# A run of documents is trained and exported by the slow tests alone; the quick ones take a model as training would have
+# left it.
+BOTH = pytest.mark.parametrize("kind", ["bags", pytest.param("documents", marks=pytest.mark.slow)])
+
+
 @pytest.fixture
-def made(run_of_bags, run_of_documents):
-    return {"bags": run_of_bags, "documents": run_of_documents}.__getitem__
+def made(request):
+    return lambda kind: request.getfixturevalue(f"run_of_{kind}")
 
 
 def test_bags_of_a_file_get_the_training_processs_scores(made):
@@ -59,6 +67,33 @@ def test_bags_of_a_file_get_the_training_processs_scores(made):
     assert HIDDEN not in repr(predictor) + repr(found)
 
 
+def test_documents_of_a_file_get_the_models_probabilities(capsys):
+    given, export = arguments("documents"), export_of("documents")
+    predictor = load_export(export)
+    assert isinstance(predictor, DocumentPredictor) and predictor.labels == ("CID",)
+    inputs, corpus = given["inputs"], predictor.read(DOCUMENTS)
+    model = models.module("document_encoder").build(given["model_options"], inputs, 1)
+    widths = Widths(inputs.max_length, inputs.max_mentions, inputs.max_pairs)
+    arrays = predictor.encoding.encode(corpus, widths=widths).arrays
+    logits = with_weights(model, given["weights"])({name: arrays[name] for name in inputs.specs})["logits"]
+    found, expected = predictor.predict_file(DOCUMENTS), tf.sigmoid(logits).numpy()
+    assert len(found) == len(expected) > 20 and np.ptp(expected) > 1e-3
+    np.testing.assert_allclose([[*p.probabilities.values()] for p in found], expected, atol=1e-5)
+    for prediction, (value,) in zip(found, expected, strict=True):
+        assert prediction.labels == (("CID",) if value >= predictor.threshold == 0.5 else ()) or abs(value - 0.5) < 1e-5
+    typed = command(capsys, "predict", export, "--file", DOCUMENTS, "--json")
+    shown = [json.loads(line) for line in typed.out.splitlines()]
+    assert typed.code == 0 and HIDDEN not in typed.out
+    assert [row["document_id"] for row in shown] == [prediction.document_id for prediction in found]
+    typed = command(capsys, "evaluate", export, "--file", DOCUMENTS)
+    assert (
+        typed.code == 0
+        and "12 documents, " in in_one_line(typed.out)
+        and "threshold │ 0.5000" in in_one_line(typed.out)
+    )
+
+
+@pytest.mark.slow
 def test_documents_of_a_file_get_the_training_processs_probabilities(made):
     predictor = load_export(made("documents").export)
     assert isinstance(predictor, DocumentPredictor) and predictor.labels == ("CID",)
@@ -79,6 +114,7 @@ def test_documents_of_a_file_get_the_training_processs_probabilities(made):
     assert predictor.threshold == pytest.approx(made("documents").judged.metrics["dev/threshold"], abs=1e-9)
 
 
+@pytest.mark.slow
 def test_a_document_alone_has_the_probabilities_that_it_has_among_others(made):
     predictor = load_export(made("documents").export)
     corpus = predictor.read(DOCUMENTS)
@@ -110,7 +146,7 @@ def test_bags_may_stand_in_any_order_but_none_is_left_out(made):
 # What lies in the folder
 
 
-@pytest.mark.parametrize("kind", ["bags", "documents"])
+@BOTH
 def test_the_card_works_as_it_stands(made, kind, tmp_path):
     sentences = write_lines(tmp_path / "sentences.jsonl", nyt10_lines(range(3)))
     documents = write_documents(tmp_path / "documents.pubtator", range(2))
@@ -124,7 +160,7 @@ def test_the_card_works_as_it_stands(made, kind, tmp_path):
         assert part in card, part
 
 
-@pytest.mark.parametrize("kind", ["bags", "documents"])
+@BOTH
 def test_what_is_written(made, kind):
     export = made(kind).export
     description = json.loads((export / "export.json").read_text("utf-8"))
@@ -143,7 +179,7 @@ def test_what_is_written(made, kind):
     assert_without(export, str(encoder()), str(data_folder()), os.path.dirname(models.__path__[0]), "then Bonn")
 
 
-@pytest.mark.parametrize("kind", ["bags", "documents"])
+@BOTH
 def test_smaller_forms_are_measured_on_what_the_server_holds(made, kind):
     forms = json.loads((made(kind).export / "export.json").read_text("utf-8"))["forms"]
     corpus = made(kind).experiment.prepared.held_out_corpora["test"]
@@ -193,6 +229,7 @@ def test_predict_and_evaluate_bags(made, capsys, tmp_path):
     assert f"{made('bags').judged.metrics['test/auc']:.4f}" in typed.out.split("auc")[1].split("\n")[0]
 
 
+@pytest.mark.slow
 def test_predict_and_evaluate_documents(made, capsys):
     export, predictor = made("documents").export, load_export(made("documents").export)
     typed = command(capsys, "predict", export, "--file", DOCUMENTS, "--json")
@@ -212,7 +249,7 @@ def test_predict_and_evaluate_documents(made, capsys):
 
 
 def test_what_does_not_fit_is_refused(made, capsys, tmp_path):
-    bags, documents = made("bags").export, made("documents").export
+    bags, documents = made("bags").export, export_of("documents")
     refusal(command(capsys, "predict", bags, "Ann visits Bonn"), "takes bags of sentences, not texts", "--file alone")
     refusal(command(capsys, "predict", documents), "takes documents with their entities, not texts")
     refusal(command(capsys, "predict", bags, "--file", BAGS, "--head-type", "x"), "are for texts")
@@ -238,7 +275,13 @@ def test_what_does_not_fit_is_refused(made, capsys, tmp_path):
 # All poolings, and encoders with frozen layers
 
 
-@pytest.mark.parametrize("pooling", sorted(set(POOLINGS) - {"max"}))
+@pytest.mark.parametrize(
+    "pooling",
+    [
+        p if p == "relation_attention" else pytest.param(p, marks=pytest.mark.slow)
+        for p in sorted({*POOLINGS} - {"max"})
+    ],
+)
 def test_every_pooling(pooling):
     given, folder = arguments(f"bags, {pooling}"), export_of(f"bags, {pooling}")
     corpus = load_unlabelled_bags("nyt10", BAGS)

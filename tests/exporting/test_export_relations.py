@@ -144,7 +144,7 @@ def test_smaller_forms_of_the_other_models(kind, tmp_path):
 
 
 def test_one_format_alone(tmp_path):
-    folder = export_model(tmp_path / "a", **arguments(BLIND), formats="keras")
+    folder = export_model(tmp_path / "a", **arguments("words"), formats="keras")
     assert not (folder / "saved_model").exists() and "serving_default" not in (folder / "README.md").read_text("utf-8")
     with pytest.raises(PredictionError, match="saved_model: is not there; export the model with it"):
         load_export(folder)

@@ -16,9 +16,9 @@ import pytest
 
 from datasets.documents.scoring import NOTHING
 from datasets.errors import DataError
-from tests.bags_for_tests import share_all, train_table, trained
+from tests.bags_for_tests import train_table, trained
 from tests.documents_for_tests import HIDDEN
-from tests.upper_floors import command, consultations, refusal, text_recipe, write_json
+from tests.upper_floors import command, consultations, refusal, share_computations, text_recipe, write_json
 from tff_re.errors import UserError
 from tff_re.exporting.forms import HALF_TOLERANCE
 from tff_re.exporting.kinds.documents import threshold_in_words
@@ -33,9 +33,11 @@ NOBODY = 65534
 pytestmark = pytest.mark.xdist_group("bags")  # whose runs are exported, too
 
 
-@pytest.fixture(autouse=True)
-def _built_once(monkeypatch, runtime):
-    share_all(monkeypatch, runtime)
+@pytest.fixture(scope="module", autouse=True)
+def _built_once(runtime):
+    with pytest.MonkeyPatch.context() as patch:
+        share_computations(patch, runtime)
+        yield
 
 
 # Precision

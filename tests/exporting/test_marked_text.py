@@ -46,8 +46,11 @@ def graph(*arguments):
     marked = MarkedText(own, tables_of(own))
     text, span = tf.TensorSpec([None], tf.string), tf.TensorSpec([None, 2], tf.int32)
     types = (text, text) if own.blind else ()
-    of_spans = tf.function(lambda t, h, a, *kinds: marked.from_spans(t, h, a, kinds), (text, span, span, *types))
-    of_markers = tf.function(lambda t, *kinds: marked.from_markers(t, kinds), (text, *types))
+    as_exported = {"autograph": False}
+    of_spans = tf.function(
+        lambda t, h, a, *kinds: marked.from_spans(t, h, a, kinds), (text, span, span, *types), **as_exported
+    )
+    of_markers = tf.function(lambda t, *kinds: marked.from_markers(t, kinds), (text, *types), **as_exported)
     return of_spans, of_markers
 
 

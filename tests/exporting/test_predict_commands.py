@@ -13,10 +13,10 @@ import pytest
 
 from datasets.relations import pgr
 from datasets.relations.loading import load_relations
-from tests.bags_for_tests import share_all
-from tests.exports_for_tests import LABELS, assert_without, export_of
+from tests.exports_for_tests import LABELS, arguments, assert_without, export_of
 from tests.runs.test_sentence_relations import table, write_pgr
-from tests.upper_floors import SECRET, command, refusal, write_recipe
+from tests.upper_floors import SECRET, command, refusal, share_computations, write_recipe
+from tff_re.exporting.export_model import export_model
 from tff_re.exporting.prediction import load_export
 
 pytestmark = pytest.mark.xdist_group("exports")
@@ -123,6 +123,9 @@ def test_what_does_not_fit(capsys, exported, tmp_path):
     refusal(typed, "--file is for exports, and this holds no export.json")
 
 
+# Whole runs of texts and of bags are exported by quick tests (tests/cli/test_command_line.py, test_export_records.py).
+
+
 @pytest.fixture(scope="module")
 def run(runtime, tmp_path_factory):
     """A run of a word model on PGR's form, trained, exported and scored by commands; (folder, corpus, typed lines)."""
@@ -136,13 +139,14 @@ def run(runtime, tmp_path_factory):
     made["algorithm"] = {"name": "fedavgs", "learning_rate": 0.01, "local_epochs": 1}
     recipe = write_recipe(folder / "r.toml", made)
     with Capture() as capture, pytest.MonkeyPatch.context() as patch:
-        share_all(patch, runtime)
+        share_computations(patch, runtime)
         trained = command(capture, "train", recipe, "--out", folder / "run")
-        exported = command(capture, "export", folder / "run", "--quantise", "float16")
+        exported = command(capture, "export", folder / "run", "--format", "saved_model", "--quantise", "float16")
     assert trained.code == exported.code == 0, (trained, exported)
     return folder / "run", corpus, exported
 
 
+@pytest.mark.slow
 def test_a_run_is_exported_with_its_card(run):
     folder, corpus, typed = run
     export = folder / "export"
@@ -161,16 +165,26 @@ def test_a_run_is_exported_with_its_card(run):
     assert 'path = "train.tsv"' in (export / "recipe.toml").read_text("utf-8")
 
 
-def test_an_export_is_scored_on_a_file(run, capsys):
+@pytest.mark.slow
+def test_the_export_of_a_run_knows_its_data_set(run, capsys):
     folder, corpus, _ = run
     typed = command(capsys, "evaluate", folder / "export", "--file", corpus)
     assert typed.code == 0 and typed.err == "" and SECRET not in typed.out
+    assert command(capsys, "evaluate", folder / "export", "--file", corpus, "--dataset", "pgr") == typed
+
+
+def test_an_export_is_scored_on_a_file(capsys, tmp_path):
+    given = {**arguments("relations of words"), "label_names": ("no_relation", "true", "other")}
+    export = export_model(tmp_path / "export", **given, formats="saved_model")
+    corpus, scored = write_pgr(tmp_path / "given.tsv"), ("evaluate", export, "--dataset", "pgr")
+    typed = command(capsys, *scored, "--file", corpus)
+    assert typed.code == 0 and typed.err == "" and SECRET not in typed.out
     corpus_read = load_relations("pgr", path=corpus)
-    found = load_export(folder / "export").probabilities(corpus_read.mentions).argmax(axis=1)
+    found = load_export(export).probabilities(corpus_read.mentions).argmax(axis=1)
     accuracy = np.mean(found == [m.label for m in corpus_read.mentions])
     assert re.search(rf"accuracy │ +{accuracy:.4f}", typed.out) and "micro_f1" in typed.out
     assert "micro-F1 and macro-F1 leave out no_relation" in typed.out
-    assert command(capsys, "evaluate", folder / "export", "--data", corpus) == typed
+    assert command(capsys, *scored, "--data", corpus) == typed
     broken = corpus.with_name("broken.tsv")
     broken.write_text("\t".join(pgr.HEADER) + "\n" + SECRET + "\n", "utf-8")
-    refusal(command(capsys, "evaluate", folder / "export", "--file", broken), "broken.tsv: line 2")
+    refusal(command(capsys, *scored, "--file", broken), "broken.tsv: line 2")

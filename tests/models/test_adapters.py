@@ -71,7 +71,7 @@ def in_process(tmp_path_factory):
 def run(corpus, in_process, builder, tmp_path_factory):
     """LoRA's, by the algorithm that `recipe` takes; `folder`, `experiment` and `result`."""
     folder = tmp_path_factory.mktemp("run") / "run"
-    experiment, result = train_run(recipe(corpus), folder, runtime=in_process, builder=builder)
+    experiment, result = train_run(recipe(corpus), folder, runtime=in_process, builder=builder, details=False)
     return SimpleNamespace(folder=folder, experiment=experiment, result=result)
 
 
@@ -97,6 +97,12 @@ def built(recipe):
     """What an experiment has of the data and the model, without its computations."""
     prepared = ExperimentBuilder(DataPaths()).prepare(recipe).precomputed(recipe.model, recipe.seed)
     return SimpleNamespace(recipe=recipe, prepared=prepared, model=prepared.local_model(recipe.model))
+
+
+@functools.cache
+def shared(corpus, kind, **options):
+    """`built` of the recipe of these arguments, once, for tests that leave it as it is."""
+    return built(recipe(corpus, kind, **options))
 
 
 def examples_of(experiment):
@@ -127,16 +133,20 @@ def test_a_low_rank_layer_computes_its_formula():
 PAIRS = (("lora", "bert"), ("lora", "distilbert"), ("ffa_lora", "bert"), ("bitfit", "distilbert"))
 
 
-@pytest.mark.parametrize(("kind", "of"), PAIRS)
+@pytest.mark.parametrize(
+    ("kind", "of"), [pytest.param(*p, marks=pytest.mark.slow) if p == ("lora", "distilbert") else p for p in PAIRS]
+)
 def test_the_adapter_the_new_rows_and_the_classifier_are_all_that_is_trained(kind, of, corpus):
-    experiment = built(recipe(corpus, kind, of=of, layers=LAYERS))
+    layers, experiment = (
+        (1, shared(corpus, kind)) if of == "bert" else (LAYERS, shared(corpus, kind, of=of, layers=LAYERS))
+    )
     weights = experiment.model.initial_weights(0)
     assert not weights.non_trainable
     names = {name.rpartition("/")[2] for name in experiment.model.weight_names}
     expected = {"lora": {"lora_a", "lora_b"}, "ffa_lora": {"lora_b"}, "bitfit": {"bias", "beta"}}[kind]
     assert names == expected | {"new_rows", "kernel"}
     sent = sum(array.nbytes for array in weights.trainable)
-    pairs = LAYERS * 2 * (1 if kind == "ffa_lora" else 2)
+    pairs = layers * 2 * (1 if kind == "ffa_lora" else 2)
     if kind != "bitfit":
         assert sent == 4 * (pairs * 4 * WIDTH + 4 * WIDTH + 2 * WIDTH * experiment.model.num_classes)
 
@@ -160,7 +170,7 @@ def test_a_run_whose_clients_fine_tune_their_adapters(corpus, in_process, builde
 @pytest.mark.parametrize("kind", ADAPTERS)
 def test_fixed_weights_in_files_compute_what_variables_do(kind, corpus):
     """What clients train, the whole model with the adapter, and the encoder that it is merged into."""
-    experiment = built(recipe(corpus, kind))
+    experiment = shared(corpus, kind)
     weights = moved(experiment.model.initial_weights(0))
     inputs, options = experiment.prepared.inputs, experiment.recipe.model.options
     trained = experiment.model.keras_model(weights)
@@ -177,39 +187,41 @@ def test_fixed_weights_in_files_compute_what_variables_do(kind, corpus):
 
 def test_training_starts_from_the_checkpoint(corpus):
     """With B at zero the model is the one without an adapter, but for what the seed draws."""
-    plain, adapted = (built(recipe(corpus, kind)) for kind in (None, "lora"))
-    models = [e.model.keras_model(e.model.initial_weights(0)) for e in (plain, adapted)]
+    plain, adapted = (shared(corpus, kind) for kind in (None, "lora"))
+    models = [e.model.initial_model(0) for e in (plain, adapted)]
     examples = examples_of(plain)
     old = {**examples, "input_ids": tf.minimum(examples["input_ids"], len(PIECES) - 1)}
     features = [model(old)["features"] for model in models]
     np.testing.assert_allclose(*features, rtol=0, atol=1e-6)
 
 
-def products(experiment, weights):
-    """What an adapter adds to the encoder's kernels."""
+def products(experiment, *of_weights):
+    """What an adapter adds to the encoder's kernels, for each of these weights."""
     inputs, options = experiment.prepared.inputs, experiment.recipe.model.options
-    whole = sentence_encoder.whole_form(options, inputs, experiment.model.keras_model(weights))
-    parts = whole.get_layer("encoder").main._flatten_layers()
-    return [part.product().numpy() for part in parts if isinstance(part, LowRankDense)]
+    for weights in of_weights:
+        whole = sentence_encoder.whole_form(options, inputs, experiment.model.keras_model(weights))
+        parts = whole.get_layer("encoder").main._flatten_layers()
+        yield [part.product().numpy() for part in parts if isinstance(part, LowRankDense)]
 
 
 @pytest.mark.parametrize(("kind", "exact"), [("ffa_lora", True), ("lora", False)])
 def test_the_mean_of_two_clients_products_is_exact_with_a_fixed_a_alone(kind, exact, corpus):
-    experiment = built(recipe(corpus, kind))
-    first, second = (moved(experiment.model.initial_weights(0), seed) for seed in (1, 2))
-    mean = experiment.model.initial_weights(0)
-    mean.trainable[:] = [(a + b) / 2 for a, b in zip(first.trainable, second.trainable, strict=True)]
-    of_mean = products(experiment, mean)
-    mean_of = [(a + b) / 2 for a, b in zip(products(experiment, first), products(experiment, second), strict=True)]
+    experiment = shared(corpus, kind)
+    start = experiment.model.initial_weights(0)
+    first, second = (moved(start._replace(trainable=[*start.trainable]), seed) for seed in (1, 2))
+    mean = [(a + b) / 2 for a, b in zip(first.trainable, second.trainable, strict=True)]
+    of_mean, *of_each = products(experiment, start._replace(trainable=mean), first, second)
+    mean_of = [(a + b) / 2 for a, b in zip(*of_each, strict=True)]
     apart = max(np.abs(a - b).max() for a, b in zip(of_mean, mean_of, strict=True))
     assert apart < 1e-6 if exact else apart > 1e-3
 
 
 def test_a_is_drawn_by_the_seed(corpus):
-    digests = [built(recipe(corpus, "ffa_lora", seed=seed)).prepared.inputs.fixed.digest for seed in (0, 0, 1)]
+    made = (shared(corpus, "ffa_lora"), *(built(recipe(corpus, "ffa_lora", seed=seed)) for seed in (0, 1)))
+    digests = [one.prepared.inputs.fixed.digest for one in made]
     assert digests[0] == digests[1] != digests[2]
     # Of LoRA nothing that is drawn is fixed, so that the seeds of a comparison share files and computations.
-    lora = [built(recipe(corpus, "lora", seed=seed)).prepared.inputs for seed in (0, 1)]
+    lora = [one.prepared.inputs for one in (shared(corpus, "lora"), built(recipe(corpus, "lora", seed=1)))]
     assert lora[0] == lora[1] and not np.array_equal(lora[0].fixed.start[0], lora[1].fixed.start[0])
 
 
@@ -274,7 +286,7 @@ def upper(corpus, in_process, builder, tmp_path_factory):
 @pytest.fixture(scope="module")
 def above(corpus):
     """LoRA in the upper of two layers, built without a run, with weights that do something."""
-    apart = built(recipe(corpus, layers=LAYERS, frozen_layers=1))
+    apart = shared(corpus, "lora", layers=LAYERS, frozen_layers=1)
     return SimpleNamespace(**vars(apart), weights=moved(apart.model.initial_weights(0)))
 
 
@@ -283,7 +295,7 @@ def above(corpus):
 )
 def test_an_adapter_above_frozen_layers_is_that_of_the_whole_model(kind, of, corpus):
     """What clients train, its forms, and a whole model with an adapter in every layer; what is trained and sent."""
-    apart = built(recipe(corpus, kind, of=of, layers=LAYERS, frozen_layers=1))
+    apart = shared(corpus, kind, **({} if of == "bert" else {"of": of}), layers=LAYERS, frozen_layers=1)
     plain = ExperimentBuilder(DataPaths()).prepare(apart.recipe)
     weights = moved(apart.model.initial_weights(0))
     names = apart.model.weight_names
@@ -495,6 +507,7 @@ def test_damaged_files_of_an_adapter(corpus, written, tmp_path):
     refused(start, CONFIG_FILE, "not of an adapter")
 
 
+@pytest.mark.slow  # that a folder of another recipe is refused is tested in tests/runs/test_resume.py
 def test_a_checkpoint_of_another_adapter(corpus, run, in_process, builder):
     options = {"runtime": in_process, "builder": builder, "resume": True}
     refused(lambda: train_run(recipe(corpus, "ffa_lora"), run.folder, **options), "recipe")

@@ -45,8 +45,7 @@ def local(settings=None, form=None):
 
 
 def made(settings=None, form=None, seed=3):
-    model = local(settings, form)
-    return model.keras_model(model.initial_weights(seed))
+    return local(settings, form).initial_model(seed)
 
 
 def outputs(model, arrays, training=False):

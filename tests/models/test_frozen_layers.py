@@ -110,7 +110,9 @@ def test_what_the_checkpoint_does_not_have_comes_from_the_seed(corpus):
     assert not np.array_equal(np.sort(hidden[0], axis=None), np.sort(hidden[1], axis=None))
 
 
-@pytest.mark.parametrize(("frozen_layers", "window"), [(1, None), (1, 12), pytest.param(2, 12, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("frozen_layers", "window"), [(1, 12), *(pytest.param(*p, marks=pytest.mark.slow) for p in ((1, None), (2, 12)))]
+)
 def test_documents_behind_frozen_layers_are_those_of_the_whole_model(frozen_layers, window):
     """Whole and in windows, at the clients and at the server; with all layers frozen the last one still runs."""
     keys = {"frozen_layers": frozen_layers, "encoder_dropout": 0.0, **({"window": window} if window else {})}

@@ -19,9 +19,11 @@ SECURE = 'aggregation.secure="simulated"'
 TOP = ('aggregation.compression="top_k"', "aggregation.top_share=0.4")
 
 
-@pytest.fixture(autouse=True)
-def _built_once(monkeypatch):
-    share_computations(monkeypatch)
+@pytest.fixture(scope="module", autouse=True)
+def _built_once(runtime):
+    with pytest.MonkeyPatch.context() as patch:
+        share_computations(patch, runtime)
+        yield
 
 
 @pytest.mark.parametrize(

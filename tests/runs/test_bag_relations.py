@@ -25,7 +25,6 @@ from tests.bags_for_tests import (
     nyt10_lines,
     planted_table,
     prepare,
-    share_all,
     summary_of,
     train_table,
     trained,
@@ -35,7 +34,7 @@ from tests.bags_for_tests import (
 )
 from tests.models.encoders_for_tests import encoder
 from tests.runs.resuming import assert_same_files, resumed
-from tests.upper_floors import SYNTHETIC, assert_same_weights, command, refusal, write_recipe
+from tests.upper_floors import SYNTHETIC, assert_same_weights, command, refusal, share_computations, write_recipe
 from tff_re.recipes.reading import resolve
 from tff_re.runs.choice import Choice
 from tff_re.runs.folder import RunFolder
@@ -45,9 +44,11 @@ from tff_re.tasks.ranking_metrics import ranking_metrics
 pytestmark = pytest.mark.xdist_group("bags")
 
 
-@pytest.fixture(autouse=True)
-def _built_once(monkeypatch, runtime):
-    share_all(monkeypatch, runtime)
+@pytest.fixture(scope="module", autouse=True)
+def _built_once(runtime):
+    with pytest.MonkeyPatch.context() as patch:
+        share_computations(patch, runtime)
+        yield
 
 
 # What a run measures and leaves.

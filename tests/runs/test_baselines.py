@@ -33,9 +33,11 @@ PLAN = ("training.rounds=6", "training.checkpoint_every=3", "algorithm={name='fe
 ALONE = (*PLAN, "baseline.kind='local'", "choice={dev_share=0.3}", "algorithm.learning_rate=0.3")
 
 
-@pytest.fixture(autouse=True)
-def _built_once(monkeypatch):
-    share_computations(monkeypatch)
+@pytest.fixture(scope="module", autouse=True)
+def _built_once(runtime):
+    with pytest.MonkeyPatch.context() as patch:
+        share_computations(patch, runtime)
+        yield
 
 
 def run(folder, runtime, recipe, **options):

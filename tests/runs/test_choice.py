@@ -38,9 +38,11 @@ PLAN = (
 )
 
 
-@pytest.fixture(autouse=True)
-def _built_once(monkeypatch):
-    share_computations(monkeypatch)
+@pytest.fixture(scope="module", autouse=True)
+def _built_once(runtime):
+    with pytest.MonkeyPatch.context() as patch:
+        share_computations(patch, runtime)
+        yield
 
 
 def run(folder, runtime, *, resume=False, **options):
@@ -176,7 +178,7 @@ def test_dev_metrics_are_sums_over_clients(early):
     assert evaluation.metrics["accuracy"] == pytest.approx(right / number)
 
 
-@pytest.mark.parametrize("before", [True, False], ids=["checkpoint", "summary"])
+@pytest.mark.parametrize("before", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["checkpoint", "summary"])
 def test_a_run_broken_off_where_it_ends_early_resumes_to_the_same(before, early, runtime, tmp_path):
     folder = tmp_path / "run"
     _, result = resumed(lambda **options: run(folder, runtime, **options), "save", len(early.rows), before)

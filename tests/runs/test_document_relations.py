@@ -14,7 +14,6 @@ from tests.bags_for_tests import (
     assert_has_weights,
     assert_is_the_run_of_the_chosen_round,
     prepare,
-    share_all,
 )
 from tests.documents_for_tests import (
     DISEASES,
@@ -31,14 +30,16 @@ from tests.documents_for_tests import (
 )
 from tests.models.encoders_for_tests import encoder
 from tests.runs.resuming import assert_same_files, resumed
-from tests.upper_floors import assert_same_weights, command, refusal, write_recipe
+from tests.upper_floors import assert_same_weights, command, refusal, share_computations, write_recipe
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.results import read_history
 
 
-@pytest.fixture(autouse=True)
-def _built_once(monkeypatch, runtime):
-    share_all(monkeypatch, runtime)
+@pytest.fixture(scope="module", autouse=True)
+def _built_once(runtime):
+    with pytest.MonkeyPatch.context() as patch:
+        share_computations(patch, runtime, plots=True)
+        yield
 
 
 # What a run measures and leaves.
@@ -126,6 +127,7 @@ def test_the_threshold_comes_from_dev_alone(runtime):
     assert all(np.isnan(value) for value in none.values()) and held_out.points({"test": test * np.nan}) is None
 
 
+@pytest.mark.slow  # of bags and of clients' classes the command is among the quick tests
 def test_the_commands_of_a_run(runtime, capsys):
     typed = command(capsys, "evaluate", trained(runtime).folder, "--split", "train")
     assert typed.code == 0 and typed.err == "" and HIDDEN not in typed.out and "f1_worst" in typed.out

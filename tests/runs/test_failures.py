@@ -38,9 +38,11 @@ ALL = ("failures.dropout=0.2", "failures.late=0.1", "failures.crash_after_update
 FAIR = ("training.rounds=4", "training.checkpoint_every=1", "evaluation.train_split=false", "evaluation.every=4")
 
 
-@pytest.fixture(autouse=True)
-def _built_once(monkeypatch):
-    share_computations(monkeypatch)
+@pytest.fixture(scope="module", autouse=True)
+def _built_once(runtime):
+    with pytest.MonkeyPatch.context() as patch:
+        share_computations(patch, runtime)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -248,7 +250,11 @@ def rfa():
     return recompose(build("fedavg"), aggregator=GeometricMedianFactory())
 
 
-@pytest.mark.parametrize("make", [lambda: build("fedpap"), rfa, lambda: build("lazy_mil")], ids=["att", "rfa", "mil"])
+@pytest.mark.parametrize(
+    "make",
+    [lambda: build("fedpap"), pytest.param(rfa, marks=pytest.mark.slow), lambda: build("lazy_mil")],
+    ids=["att", "rfa", "mil"],
+)
 def test_a_round_that_loses_a_client_between_two_stages_is_that_of_the_others(make, here, monkeypatch):
     """The client takes part in a stage and is gone in the next one; every place and every stage."""
     tff.framework.set_default_context(here.context)
@@ -298,14 +304,14 @@ def test_between_stages_is_refused_where_a_round_has_one_stage():
 
 
 def test_however_a_client_is_lost_the_round_is_that_of_the_others(here, tmp_path):
-    results = {}
+    plan, results = (*FAIR, "training.checkpoint_every=4", "training.clients_per_round=3"), {}
     for kind in ("between_stages", "dropout", "crash_after_update"):
-        _, results[kind] = run(tmp_path / kind, here, *FAIR, "training.clients_per_round=3", f"failures.{kind}=0.4")
+        _, results[kind] = run(tmp_path / kind, here, *plan, f"failures.{kind}=0.4")
         assert_same_weights(results[kind].weights, results["between_stages"].weights)
         assert_same_files(tmp_path / kind, tmp_path / "between_stages", "metrics.csv")
         outcomes = Counter(row[3] for row in read_answers(RunFolder(tmp_path / kind)))
         assert outcomes[kind] >= 2 and outcomes["counted"] >= 2 and len(outcomes) == 2
-    _, plain = run(tmp_path / "plain", here, *FAIR, "training.clients_per_round=3")
+    _, plain = run(tmp_path / "plain", here, *plan)
     assert not np.array_equal(plain.weights.trainable[0], results["dropout"].weights.trainable[0])
 
 
@@ -316,7 +322,7 @@ STATEFUL = {
 }
 
 
-@pytest.mark.parametrize("name", STATEFUL)
+@pytest.mark.parametrize("name", ["scaffold", "residuals", pytest.param("moon", marks=pytest.mark.slow)])
 def test_what_a_client_keeps_changes_only_where_its_answer_counts(name, here, tmp_path, monkeypatch):
     saved, real = [], Records.save
 

@@ -39,9 +39,11 @@ FEDED = {"name": "feded", "learning_rate": 0.05, "local_epochs": 2, "temperature
 OTHER_MODEL = {"name": "lstm", "units": 4, "embedding_width": 3}
 
 
-@pytest.fixture(autouse=True)
-def _built_once(monkeypatch):
-    share_computations(monkeypatch)
+@pytest.fixture(scope="module", autouse=True)
+def _built_once(runtime):
+    with pytest.MonkeyPatch.context() as patch:
+        share_computations(patch, runtime)
+        yield
 
 
 def recipe_file(folder, *, server_share=0.25, **sections):

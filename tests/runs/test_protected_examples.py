@@ -45,13 +45,15 @@ def test_the_examples_of_a_dialogue_are_one_group(corpus):
     assert prepared.notes[-1].startswith("privacy: 6 groups of training examples, ")
 
 
+@pytest.mark.slow  # their training is tested in tests/computations, runs of protected examples in test_privacy_runs.py
 def test_runs_with_protected_examples_and_groups(corpus, tmp_path):
     """Both train and differ from one another."""
     table = {**text_recipe(corpus), "partition": {"name": "iid", "num_clients": 2}}
     builder, weights = ExperimentBuilder(), []
     with open_runtime("in-process", log_path=tmp_path / "log") as runtime:
+        ways = {"runtime": runtime, "builder": builder, "details": False}
         for unit in ("example", "group"):
-            result = train_run(recipe_of(table, unit), tmp_path / unit, runtime=runtime, builder=builder)[1]
+            result = train_run(recipe_of(table, unit), tmp_path / unit, **ways)[1]
             weights.append(np.concatenate([np.ravel(w) for w in result.weights.trainable]))
     assert np.isfinite(weights).all() and np.abs(weights[0] - weights[1]).max() > 1e-4
 

@@ -51,9 +51,11 @@ def run(folder, runtime, *, resume=False, plan=PLAN, **options):
     return train_run(tiny(*plan), folder, builder=builder(), runtime=runtime, resume=resume, **options)
 
 
-@pytest.fixture(autouse=True)
-def _built_once(monkeypatch):
-    share_computations(monkeypatch)
+@pytest.fixture(scope="module", autouse=True)
+def _built_once(runtime):
+    with pytest.MonkeyPatch.context() as patch:
+        share_computations(patch, runtime)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -72,9 +74,9 @@ def assert_same(folder, result, undisturbed):
 @pytest.mark.parametrize(
     ("method", "round_num", "before"),
     [
-        ("release", 1, True),
+        pytest.param("release", 1, True, marks=pytest.mark.slow),
         ("release", 3, False),  # the row of round 3 is there, its checkpoint not
-        ("save", 8, True),  # all rows are there, the last checkpoint not
+        pytest.param("save", 8, True, marks=pytest.mark.slow),  # all rows are there, the last checkpoint not
         ("save", 8, False),  # everything but the summary
     ],
 )
@@ -188,7 +190,7 @@ KEPT = {
 }
 
 
-@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("name", ["adaptive server", pytest.param("feddyn", marks=pytest.mark.slow)])
 def test_what_server_and_clients_keep_survives(name, tmp_path):
     plan = (*SCAFFOLD[:3], "training.clients_per_round=3", *KEPT[name])
     with open_runtime("in-process", log_path=tmp_path / "log", threads=1) as here:

@@ -35,9 +35,11 @@ from tff_re.tasks.data_paths import DataPaths
 SAID = "clients were attacked: in this simulation 2 clients sent what an attacker would"
 
 
-@pytest.fixture(autouse=True)
-def _built_once(monkeypatch):
-    share_computations(monkeypatch)
+@pytest.fixture(scope="module", autouse=True)
+def _built_once(runtime):
+    with pytest.MonkeyPatch.context() as patch:
+        share_computations(patch, runtime)
+        yield
 
 
 def test_quantiles_and_attackers_are_those_of_an_unbroken_run(runtime, tmp_path):

@@ -38,9 +38,11 @@ PLAN = (
 )
 
 
-@pytest.fixture(autouse=True)
-def _built_once(monkeypatch):
-    share_computations(monkeypatch)
+@pytest.fixture(scope="module", autouse=True)
+def _built_once(runtime):
+    with pytest.MonkeyPatch.context() as patch:
+        share_computations(patch, runtime)
+        yield
 
 
 def run(folder, runtime, **options):
@@ -119,7 +121,9 @@ def test_an_algorithm_that_shows_nothing_records_nothing(runtime, tmp_path):
 @pytest.mark.parametrize(
     ("method", "round_num", "before"),
     [
-        ("release", 3, False),  # the metrics of round 3 are there, the clients' states not
+        pytest.param(
+            "release", 3, False, marks=pytest.mark.slow
+        ),  # the metrics of round 3 are there, the clients' states not
         ("release_client_states", 5, False),  # a round after the checkpoint
     ],
 )

@@ -44,9 +44,11 @@ def run(folder, runtime, *overrides, seed=None, **options):
     return train_run(tiny(*overrides, seed=seed), folder, runtime=runtime, **options)
 
 
-@pytest.fixture(autouse=True)
-def _built_once(monkeypatch):
-    share_computations(monkeypatch)
+@pytest.fixture(scope="module", autouse=True)
+def _built_once(runtime):
+    with pytest.MonkeyPatch.context() as patch:
+        share_computations(patch, runtime)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -337,6 +339,7 @@ def test_a_worker_that_dies_again_and_again_on_the_command_line(capsys, monkeypa
         os.kill(runtime.worker.pid, signal.SIGKILL)
         return context
 
+    monkeypatch.setattr("tff_re.runs.run.open_runtime", open_runtime)  # one of its own
     monkeypatch.setattr(LocalRuntime, "_open", open_and_die)
     monkeypatch.setattr(training, "RESTARTS_IN_A_ROW", 1)
     out = tmp_path / "run"

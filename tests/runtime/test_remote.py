@@ -13,8 +13,9 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests.computations import built, toolbox
+from tests.runs.resuming import assert_same_files
 from tests.runtime.conftest import free_port, wait_until
-from tests.upper_floors import assert_same_run, builder, command, refusal, tiny, write_recipe
+from tests.upper_floors import assert_same_weights, builder, command, refusal, tiny, write_recipe
 from tff_re.runs.run import train_run
 from tff_re.runtime import (
     ComputationFailed,
@@ -223,9 +224,12 @@ def test_a_worker_at_a_port_that_is_taken(workers, tmp_path, processes):
 def test_a_run_that_loses_a_worker(workers, addresses, tmp_path):
     """Everything is as if it had not been lost, and as on one worker alone; the log says that it was."""
 
+    results = {}
+
     def train(name, runtime, **options):
+        options = {"builder": builder(), "runtime": runtime, "details": False, **options}
         with runtime:
-            train_run(tiny(), tmp_path / name, builder=builder(), runtime=runtime, **options)
+            _, results[name] = train_run(tiny(), tmp_path / name, **options)
         with open(tmp_path / name / "metrics.csv", newline="", encoding="utf-8") as file:
             return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
 
@@ -234,14 +238,15 @@ def test_a_run_that_loses_a_worker(workers, addresses, tmp_path):
             workers[1].stop()
 
     alone = train("alone", open_runtime("local", log_path=tmp_path / "log"))
-    quiet = train("quiet", RemoteRuntime(tmp_path / "log", addresses=addresses[:2]), details=True)
+    quiet = train("quiet", RemoteRuntime(tmp_path / "log", addresses=addresses[:2]))
     train("disturbed", RemoteRuntime(tmp_path / "log", addresses=addresses[:2]), on_round=lose_one)
     workers[1].start()
     assert len(quiet) == len(alone) == 3
     for a, b in zip(quiet, alone, strict=True):
         assert list(a) == list(b)
         np.testing.assert_allclose(list(a.values()), list(b.values()), rtol=1e-4)
-    assert_same_run(tmp_path / "quiet", tmp_path / "disturbed")
+    assert_same_files(tmp_path / "disturbed", tmp_path / "quiet", "metrics.csv", "clients.csv", "summary.json")
+    assert_same_weights(results["disturbed"].weights, results["quiet"].weights)
     assert not (tmp_path / "quiet" / "run.log").exists()  # there was nothing to say
     log = (tmp_path / "disturbed" / "run.log").read_text("utf-8")
     assert log.count(f"the worker {addresses[1]} was lost") == 1

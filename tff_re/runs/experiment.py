@@ -145,9 +145,10 @@ class ExperimentBuilder:
         prepared = self._prepared[split]
         model = _of(recipe, prepared.local_model, recipe.model)
         require_sites(recipe, prepared, model)
-        of = f"{recipe.source}: model '{recipe.model.name}'"
-        require_room_for_model(_of(recipe, _weight_bytes, recipe, model), of, trains=trains)
-        form = sizes_of(prepared)
+        of, form = f"{recipe.source}: model '{recipe.model.name}'", sizes_of(prepared)
+        alike = self._computations.setdefault((LocalModel, recipe.model, form), model)
+        require_room_for_model(_of(recipe, _weight_bytes, recipe, alike), of, trains=trains)
+        vars(model)["weights_type"] = alike.weights_type  # a cached property, whose making builds a whole model
         options = _with_counts(recipe, trainable, prepared)
         accounting = self._accounting(recipe, prepared, sampled)
         options = with_private_examples(recipe, options, accounting)
