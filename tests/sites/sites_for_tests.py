@@ -8,6 +8,7 @@ from pathlib import Path
 
 import tomli_w
 
+from datasets.dialogues.loading import load_corpus
 from datasets.partition import Partition, write_partition
 from tests.upper_floors import consultations, text_recipe
 from tff_re.recipes.reading import Recipe, resolve, tomllib
@@ -97,16 +98,20 @@ def same_in_one_place(
 
     `whole`: that file, where it is there already.
     """
-    corpus, clients = {}, {}
+    corpus, clients, server = {}, {}, ()
+    if getattr(recipe.task.options, "server_share", 0.0):
+        own = Path(recipe.task.options.path)
+        corpus = json.loads(own.read_text("utf-8"))
+        server = tuple(s.sample_id for s in load_corpus(recipe.task.options.dataset, path=own).samples)
     for path in files.values():
         site = read_site(path)
         if whole is None:
             corpus |= json.loads((path.parent / "texts.json").read_text("utf-8"))
         data = SiteData(site, site.own_recipe(for_sites(recipe)))
-        clients |= data._clients
+        clients |= data.clients
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "all.json").write_text(json.dumps(corpus, ensure_ascii=False), "utf-8")
-    write_partition(Partition("site", {}, recipe.seed, clients), folder / "partition.json")
+    write_partition(Partition("site", {}, recipe.seed, clients, server=server), folder / "partition.json")
     table = tomllib.loads(recipe.to_toml())
     table["task"]["path"] = str(whole or folder / "all.json")
     return resolve(table, "simulated.toml"), folder / "partition.json"

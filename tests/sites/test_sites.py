@@ -22,7 +22,7 @@ from tests.sites.sites_for_tests import (
     write_site,
     write_sites,
 )
-from tests.upper_floors import SECRET, assert_same_weights, tiny
+from tests.upper_floors import SECRET, assert_same_weights, consultations, tiny, write_json
 from tff_re import api
 from tff_re.errors import UserError
 from tff_re.recipes.reading import resolve, tomllib
@@ -168,6 +168,56 @@ def test_several_clients_at_a_site_are_one_sum(tmp_path):
     assert sum(len(table["clients"]) for table in of_stage) == 10
 
 
+def with_server(folder, algorithm, *overrides):
+    """A recipe whose coordinator has dialogues of its own, in a file."""
+    own = {f"server-{key}": value for key, value in consultations(3).items()}
+    path = write_json(folder / "own.json", own)
+    return recipe_of(algorithm, "task.server_share=0.2", f"task.path={path}", *overrides)
+
+
+def test_feded_with_the_coordinators_own_examples(tmp_path):
+    run = trained(tmp_path, with_server(tmp_path, "feded", "algorithm.temperature=2.0"))
+    assert_same_weights(run.result.weights, run.simulated.weights)
+    assert len(run.experiment.prepared.examples.server["y"]) == 3 * 6
+    sent = [payload(sums) for site, _, _, (_, sums) in stages(run) if site == "bonn"]
+    assert sum(sent) == 2 * run.simulation.traffic.up
+    hello = next(message for _, message, _ in run.sent)
+    assert b"own.json" not in hello and str(tmp_path).encode() not in hello
+
+
+OTHER_MODEL = "client_model={name = 'lstm', units = 4, embedding_width = 3}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("algorithm", "overrides"),
+    [
+        ("feded", [OTHER_MODEL]),
+        ("feded", ["algorithm.weighting=agreement"]),
+        ("fedavg_server_pass", []),
+        ("fedavgs", ["aggregation.rule=fltrust"]),
+    ],
+)
+def test_others_with_examples_at_the_server(tmp_path, algorithm, overrides):
+    run = trained(tmp_path, with_server(tmp_path, algorithm, *overrides))
+    assert_same_weights(run.result.weights, run.simulated.weights)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "keys", "line"),
+    [
+        ("feded", (), "feded needs labelled examples at the server; set task.server_share"),
+        ("feded", ("task.server_share=0.2",), "name its file by task.path"),
+        ("fedavgs", ("aggregation.rule=fltrust",), "'fltrust' needs labelled examples at the server"),
+    ],
+)
+def test_a_coordinator_without_examples(tmp_path, algorithm, keys, line):
+    federation = Federation(write_sites(tmp_path / "sites"))
+    with pytest.raises(UserError, match=line):
+        train_at_sites(recipe_of(algorithm, *keys), tmp_path / "run", federation.engine)
+    federation.close()
+
+
 def test_a_recipe_at_sites_names_no_file_of_the_coordinator(runs):
     hello = next(unpack(message)[0] for _, message, _ in runs("fedpap").sent)
     assert hello["kind"] == "hello" and "path" not in tomllib.loads(hello["recipe"])["task"]
@@ -225,8 +275,6 @@ def test_relations_in_sentences_with_fedcmc(tmp_path):
         (["failures.dropout=0.2"], "failures. is simulated"),
         (["attack.kind=sign_flip"], "attack. is simulated"),
         (["aggregation.secure=simulated"], "aggregation.secure is simulated"),
-        (["aggregation.rule=fltrust"], "the coordinator of sites holds none"),
-        (["choice.patience=3"], "choice. is not for runs across sites"),
         (["baseline.kind=local"], "baseline. is not for runs across sites"),
         (["personalise.epochs=1"], "personalise. is not for runs across sites"),
         (["training.min_clients=1"], "--quorum says how many"),

@@ -11,9 +11,11 @@ import tensorflow_federated as tff
 from computations.evaluation import build_evaluation
 from computations.local_model import LocalModel
 from tff_re.errors import UserError
+from tff_re.recipes.options import ChoiceOptions
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.experiment import Experiment, ExperimentBuilder, sizes_of
-from tff_re.tasks.at_sites import SitesPrepared
+from tff_re.tasks.at_sites import Agreement, SitesPrepared, at_coordinator, encoding_of, prepared
+from tff_re.tasks.data_paths import DataPaths
 
 NO_STATE = -1
 """The version of a client's state before its first round."""
@@ -47,10 +49,15 @@ class SitesBuilder(ExperimentBuilder):
     def build(self, recipe: Recipe, *, trains: bool = True) -> Experiment:
         """As `ExperimentBuilder.build`; UserError for what needs all clients' numbers in one place."""
         _require_possible(recipe)
-        experiment = super().build(recipe, trains=trains)
+        # What the round is chosen on is the coordinator's to know; the dev examples are kept out already.
+        experiment = super().build(dataclasses.replace(recipe, choice=self._choice(recipe)), trains=trains)
+        experiment = dataclasses.replace(experiment, recipe=recipe)
         summed = functools.cache(lambda: summed_evaluation(experiment.model))
         key = ("summed evaluation", recipe.model, sizes_of(self._given))
         return dataclasses.replace(experiment, _evaluation=self._computations.setdefault(key, summed))
+
+    def _choice(self, recipe: Recipe) -> ChoiceOptions | None:
+        return None
 
 
 class CoordinatorBuilder(SitesBuilder):
@@ -69,21 +76,30 @@ class CoordinatorBuilder(SitesBuilder):
         parts = dataclasses.replace(algorithm.parts, client_work=dataclasses.replace(algorithm.client_work, **blank))
         return dataclasses.replace(experiment, algorithm=dataclasses.replace(algorithm, parts=parts))
 
+    def _choice(self, recipe: Recipe) -> ChoiceOptions | None:
+        return recipe.choice
+
+
+def coordinated(recipe: Recipe, data_paths: DataPaths, agreement: Agreement) -> SitesPrepared:
+    """The data as the coordinator has them: its own, and in place of the clients' their numbers.
+
+    Raises:
+      UserError, DataError: its own do not fit, are missing or malformed.
+    """
+    paths = agreement.paths(data_paths, at_site=False)
+    found = encoding_of(recipe.task, recipe.seed, paths)
+    return prepared(agreement, found, {}, **at_coordinator(recipe.task, paths, agreement, found))
+
 
 def _require_possible(recipe: Recipe) -> None:
     """Raises UserError for what is simulated alone, or looks at examples that no coordinator has."""
     source, aggregation = recipe.source, recipe.aggregation
     if aggregation is not None and aggregation.secure != "none":
         raise UserError(f"{source}: aggregation.secure is simulated, and sites do not simulate; leave it out")
-    if aggregation is not None and aggregation.rule == "fltrust":
-        raise UserError(
-            f"{source}: aggregation.rule = 'fltrust' trains on examples of the server's, and the coordinator "
-            "of sites holds none; take another rule"
-        )
     for table in ("attack", "failures"):
         if getattr(recipe, table) is not None:
             raise UserError(f"{source}: [{table}] is simulated, and sites do not simulate; leave it out")
-    for table in ("choice", "baseline", "personalise"):
+    for table in ("baseline", "personalise"):
         if getattr(recipe, table) is not None:
             raise UserError(f"{source}: [{table}] is not for runs across sites yet; leave it out")
     if recipe.is_unreliable:

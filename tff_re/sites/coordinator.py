@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import dataclasses
+import hashlib
 import json
 import logging
 import secrets
@@ -19,9 +21,10 @@ from tensorflow_federated.python.core.impl.executors.cardinalities_utils import 
 
 from computations.errors import CompositionError
 from datasets.text.vocabulary import FIRST_WORD_ID
+from tff_re import tasks
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
-from tff_re.runs.at_sites import CoordinatorBuilder
+from tff_re.runs.at_sites import CoordinatorBuilder, coordinated
 from tff_re.runs.experiment import Experiment
 from tff_re.runtime.base import Runtime
 from tff_re.runtime.errors import RuntimeClosed, RuntimeProblem, WorkerDied
@@ -34,7 +37,7 @@ from tff_re.sites.engines import Engine, NoAnswer
 from tff_re.sites.messages import Malformed, pack, payload, unpack
 from tff_re.sites.policy import for_sites, recipe_digest
 from tff_re.sites.stages import Program, Stage, arrays_of, member, merged, value_of
-from tff_re.tasks.at_sites import Agreement, Client, Reference, encoding_of, prepared, require_task
+from tff_re.tasks.at_sites import Agreement, Client, Reference, encoding_of, require_task, server_corpus
 from tff_re.tasks.data_paths import DataPaths
 
 _log = logging.getLogger("tff_re.runtime")
@@ -150,13 +153,19 @@ def _line(text: object) -> str:
 # Federated set-up
 
 
-def agree(sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str | None = None) -> tuple[Agreement, Experiment]:
-    """What all parties know before the first round, and the experiment of it.
+Numbers = dict[str, np.ndarray]
+"""Site -> int32 [n], the numbers of its facts among all, in the order in which it named them."""
+
+
+def agree(
+    sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str | None = None
+) -> tuple[Agreement, Numbers, Experiment]:
+    """What all parties know before the first round, what each site knows of bags beside, and the experiment of it.
 
     Args:
       sites: all that take part.
       recipe: resolved.
-      data_paths: of the coordinator; no examples are read.
+      data_paths: of the coordinator; no examples of clients are read.
       run: the id of the run that is continued; None: a new one.
 
     Raises:
@@ -165,40 +174,80 @@ def agree(sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str | None =
     require_task(recipe.task)
     run = run or secrets.token_hex(16)
     try:
-        return _agree(sites, recipe, data_paths, run)
+        agreement, numbers = _agree(sites, recipe, data_paths, run)
+        return agreement, numbers, CoordinatorBuilder(coordinated(recipe, data_paths, agreement)).build(recipe)
     except (SiteRefused, SiteLost) as error:
         raise UserError(str(error)) from None
 
 
-def _agree(sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str) -> tuple[Agreement, Experiment]:
-    names = sites.engine.sites
+def _agree(sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str) -> tuple[Agreement, Numbers]:
+    names, task = sites.engine.sites, recipe.task
+    at_server = server_corpus(task, data_paths)
     hello = {"kind": "hello", "run": run, "recipe": for_sites(recipe)}
     said = {site: table for site, (table, _) in sites.ask_every(dict.fromkeys(names, (hello, ()))).items()}
-    for key, what in (("label", "label choices"), ("recipe", "recipes"), ("vocabulary", "ways to count words")):
+    for key, what in (
+        *(("label", "label choices"), ("recipe", "recipes"), ("vocabulary", "ways to count words")),
+        ("relations", "relations of pairs"),
+    ):
         if len(kinds := {str(table[key]) for table in said.values()}) > 1:
             raise UserError(f"the sites differ in their {what}: {', '.join(sorted(kinds))}; agree on one")
     if next(iter(said.values()))["recipe"] != recipe_digest(recipe):
         raise UserError(
             "the sites read another recipe than the coordinator's; use the same version of tff-re everywhere"
         )
-    clients = [Client(str(c), site, int(n), int(m)) for site, table in said.items() for c, n, m in table["clients"]]
+    clients = [Client(str(c), site, *sizes) for site, table in said.items() for c, *sizes in table["clients"]]
     if len({client.client_id for client in clients}) < len(clients):
         raise UserError("two sites name the same client; give the sites other names")
-    # The order of a site's file, where all have the same classes; else of their names.
     lists = [tuple(map(str, table["label_names"])) for table in said.values()]
-    labels = lists[0] if len(set(lists)) == 1 else tuple(sorted({name for names_ in lists for name in names_}))
+    labels = _union(lists if at_server is None else [*lists, at_server.label_names])
     positive = {name for table in said.values() for name in table["positive_labels"] or ()}
     none_positive = all(table["positive_labels"] is None for table in said.values())
     words = _words(sites, recipe, run, said)
+    numbers, facts = _facts(sites, run, names) if task.name == "bag_relations" else ({}, b"")
+    first, forms = next(iter(said.values())), [table["document_form"] for table in said.values()]
+    relations, form = first["relations"], None
+    if relations is not None:
+        form = tuple(map(max, *forms, tasks.module(task.name).form_at_server(task.options, data_paths)))
     agreement = Agreement(
         run=run,
         clients=tuple(clients),
         label_names=labels,
         words=words,
         positive_labels=None if none_positive else tuple(n for n, name in enumerate(labels) if name in positive),
-        encoding=encoding_of(recipe.task, data_paths, words)[2],
+        encoding="",
+        server=0 if at_server is None else len(at_server.samples),
+        triples=len(facts) // DIGEST_BYTES if numbers else None,
+        facts=hashlib.sha256(facts).hexdigest(),
+        relations=None if relations is None else tuple(map(str, relations)),
+        document_form=form,
     )
-    return agreement, CoordinatorBuilder(prepared(recipe.task, data_paths, agreement, {})).build(recipe)
+    _, inputs, _, digest = encoding_of(task, recipe.seed, agreement.paths(data_paths, at_site=False))
+    vectors = getattr(inputs, "vectors", None)
+    width = None if vectors is None else vectors.shape[1]
+    return dataclasses.replace(agreement, encoding=digest, vectors_width=width), numbers
+
+
+def _union(lists: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """The classes of all: in the order of their files, where they have the same ones, else of their names, but for a
+    first one that is the first of all, as what stands for no relation."""
+    if len(set(lists)) == 1:
+        return lists[0]
+    first = lists[0][:1] if len({names[:1] for names in lists}) == 1 else ()
+    return (*first, *sorted({name for names in lists for name in names} - {*first}))
+
+
+def _facts(sites: Sites, run: str, names: Sequence[str]) -> tuple[Numbers, bytes]:
+    """(the numbers of each site's facts, the digests of all facts in the order of their numbers)."""
+    found = sites.ask_every({site: ({"kind": "facts", "run": run}, ()) for site in names})
+    _require_one_secret(found)
+    rows = {site: [row.tobytes() for row in arrays[0]] for site, (_, arrays) in found.items()}
+    number_of = {digest: number for number, digest in enumerate(sorted({d for own in rows.values() for d in own}))}
+    return {site: np.array([number_of[d] for d in own], np.int32) for site, own in rows.items()}, b"".join(number_of)
+
+
+def _require_one_secret(answers: dict[str, tuple]) -> None:
+    if len({table["check"] for table, _ in answers.values()}) > 1:
+        raise UserError("the sites' secrets for the vocabulary differ; give all of them the same file")
 
 
 def _words(sites: Sites, recipe: Recipe, run: str, said: dict[str, dict]) -> tuple[str, ...] | None:
@@ -218,8 +267,7 @@ def _words(sites: Sites, recipe: Recipe, run: str, said: dict[str, dict]) -> tup
             **bounds,
         )
     else:
-        if len({table["check"] for table, _ in counted.values()}) > 1:
-            raise UserError("the sites' secrets for the vocabulary differ; give all of them the same file")
+        _require_one_secret(counted)
         keys = (
             (row.tobytes(), int(count), int(held))
             for _, (digests, counts, holders) in counted.values()
@@ -254,15 +302,15 @@ class SitesRuntime(Runtime):
         self._programs: dict[str, Program] = {}
         self._purposes: dict[tff.Computation, str] = {}
 
-    def take(self, agreement: Agreement, experiment: Experiment) -> None:
-        """The run that is computed; asks all sites whether they compute the same.
+    def take(self, agreement: Agreement, numbers: Numbers, experiment: Experiment) -> None:
+        """The run that is computed, of `agree`; asks all sites whether they compute the same.
 
         Raises:
           UserError: one does not.
         """
         self._agreement = agreement
         computations = {TRAIN: experiment.algorithm.next}
-        if experiment.recipe.evaluation.train_split or any(client.test for client in agreement.clients):
+        if experiment.recipe.evaluation.train_split or any(client.test or client.dev for client in agreement.clients):
             computations[EVALUATE] = experiment.evaluation
         try:
             self._programs = {purpose: Program(made) for purpose, made in computations.items()}
@@ -270,7 +318,8 @@ class SitesRuntime(Runtime):
             self._purposes = {made: purpose for purpose, made in computations.items()}
             table = {"kind": "agree", "run": agreement.run, "programs": digests}
             shown = {s: {**table, "agreement": agreement.for_site(s).to_json()} for s in agreement.sites}
-            self.sites.ask_every({site: (message, ()) for site, message in shown.items()})
+            arrays = {site: [numbers[site]] if site in numbers else [] for site in shown}
+            self.sites.ask_every({site: (message, arrays[site]) for site, message in shown.items()})
         except (SiteRefused, SiteLost, CompositionError) as error:
             raise UserError(str(error)) from None
 
