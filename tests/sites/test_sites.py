@@ -7,7 +7,6 @@ import json
 import os
 from importlib import resources
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +17,8 @@ from tests.sites.sites_for_tests import (
     Federation,
     corpora,
     recipe_of,
-    same_in_one_place,
+    stages,
+    trained,
     write_site,
     write_sites,
 )
@@ -29,25 +29,8 @@ from tff_re.recipes.reading import resolve, tomllib
 from tff_re.runs.at_sites import SitesBuilder
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.results import read_history
-from tff_re.runs.run import train_run
 from tff_re.sites.messages import payload, unpack
 from tff_re.sites.run import train_at_sites
-from tff_re.tasks.data_paths import DataPaths
-
-
-def trained(folder, recipe, files=None, whole=None, **tables):
-    """The recipe across sites and in one place."""
-    files = files or write_sites(folder / "sites", **tables)
-    federation = Federation(files)
-    experiment, result = train_at_sites(recipe, folder / "run", federation.engine, details=False)
-    federation.close()
-    simulated, partition = same_in_one_place(folder / "one place", recipe, files, whole)
-    ways = {"data_paths": DataPaths(partition=partition), "runtime": "in-process", "details": False}
-    here = train_run(simulated, folder / "simulated", **ways)
-    return SimpleNamespace(
-        **{"folder": folder, "experiment": experiment, "result": result, "sent": federation.sent},
-        **{"simulation": here[0], "simulated": here[1]},
-    )
 
 
 @pytest.fixture(scope="module")
@@ -86,14 +69,6 @@ def test_metrics_are_those_of_the_simulation_without_single_clients(runs, algori
         assert ours.keys() == simulated.keys() - single
         np.testing.assert_allclose(list(ours.values()), [simulated[name] for name in ours], rtol=1e-6)
     assert not (run.folder / "run" / "clients.csv").exists()
-
-
-def stages(run, purpose="train"):
-    """(site, table and arrays that came, arrays that went) of the stages."""
-    for site, message, answer in run.sent:
-        table, arrays = unpack(message)
-        if table["kind"] == "stage" and table["purpose"] == purpose:
-            yield site, table, arrays, unpack(answer)
 
 
 @EACH
@@ -247,15 +222,32 @@ def test_real_dialogues_cut_in_three(tmp_path, algorithm, name):
     assert_same_weights(run.result.weights, run.simulated.weights)
 
 
+def write_pairs(path, name):
+    """Lines of PGR: made up, or 600 of the published ones."""
+    if name == "made up":
+        return write_pgr(path, documents=9).read_text("utf-8").splitlines()
+    if "TFF_RE_DATA" not in os.environ:
+        pytest.skip("TFF_RE_DATA names no folder")
+    file = Path(os.environ["TFF_RE_DATA"]) / "pgr" / "train.tsv.gz"
+    lines = gzip.decompress(file.read_bytes()).decode("utf-8").splitlines()[:601]
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    return lines
+
+
 @pytest.mark.slow
-def test_relations_in_sentences_with_fedcmc(tmp_path):
-    heading, *rows = write_pgr(tmp_path / "whole.tsv", documents=9).read_text("utf-8").splitlines()
+@pytest.mark.parametrize("vectors", ["learned", "file"])
+@pytest.mark.parametrize("name", ["made up", pytest.param("pgr", marks=pytest.mark.real_data)])
+def test_relations_in_sentences_with_fedcmc(tmp_path, name, vectors):
+    heading, *rows = write_pairs(tmp_path / "whole.tsv", name)
     files = {}
     for number, site in enumerate(NAMES):
         files[site] = write_site(tmp_path / site, site, {}, data={"dataset": "pgr", "path": "texts.tsv"})
         own = [row for row in rows if int(row.split("\t")[0].removeprefix("doc")) % 3 == number]
         (tmp_path / site / "texts.tsv").write_text("\n".join([heading, *own]) + "\n", "utf-8")
     words = {"encoding": "words", "max_length": 20, "min_clients": 2, "test_share": 0.3}
+    if vectors == "file":
+        words["vectors_path"] = str(tmp_path / "vectors.txt")
+        (tmp_path / "vectors.txt").write_text("2 3\nthe 1 2 3\ngene 4 5 6\n", "utf-8")
     table = {
         "name": "tiny-relations",
         "task": {"name": "sentence_relations", "dataset": "pgr", **words},
@@ -266,7 +258,10 @@ def test_relations_in_sentences_with_fedcmc(tmp_path):
     run = trained(tmp_path, resolve(table, "tiny-relations.toml"), files, tmp_path / "whole.tsv")
     assert run.experiment.prepared.positive_labels == run.simulation.prepared.positive_labels
     assert_same_weights(run.result.weights, run.simulated.weights)
+    known = len(run.experiment.prepared.encoding.tokenizer)
+    assert run.experiment.model.weights_type.trainable[0].shape == (known, 3 if vectors == "file" else 4)
     assert not any(SECRET.encode() in answer for _, _, answer in run.sent)
+    assert not any(b"vectors.txt" in message for _, message, _ in run.sent)
 
 
 @pytest.mark.parametrize(
