@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from datasets.bags.alignment import stated_facts
+from datasets.documents.pubtator import read_pubtator
 from tests.bags_for_tests import HIDDEN, PCNN, bag_table, with_method, write_pubtator
 from tests.documents_for_tests import document_table, marking_encoder, write_documents
 from tests.sites.sites_for_tests import NAMES, Federation, same_in_one_place, stages, trained, write_site
@@ -105,6 +110,7 @@ def test_others_on_bags(tmp_path, method):
 @pytest.mark.parametrize(
     ("task", "tables", "line"),
     [
+        ({"algorithm": "lazy_mil_alias"}, {}, "gives the sentences of each client to all others"),
         ({"new_pairs": True}, {}, "task.new_pairs: which pairs of entities are trained on is known at the sites alone"),
         ({"dataset": "planted", "test_path": None}, {}, "makes its sentences up, and no site has them"),
         ({"knowledge_base": "facts.tsv"}, {}, "names a file by task.knowledge_base; its operator sets it"),
@@ -115,9 +121,10 @@ def test_what_does_not_go_with_bags(tmp_path, task, tables, line):
     files, _ = bag_sites(tmp_path / "sites", **tables)
     for path in files.values():
         path.write_text(path.read_text("utf-8").replace('secret = ""', ""), "utf-8")
-    federation = Federation(files)
+    federation, method = Federation(files), with_method(task.pop("algorithm", "lazy_mil"))
     with pytest.raises(UserError, match=line):
-        train_at_sites(bag_recipe(tmp_path, {"min_clients": 1} | task), tmp_path / "run", federation.engine)
+        recipe = bag_recipe(tmp_path, {"min_clients": 1} | task, algorithm=method)
+        train_at_sites(recipe, tmp_path / "run", federation.engine)
     federation.close()
 
 
@@ -132,8 +139,9 @@ def document_sites(folder):
     return files, write_documents(folder / "whole.pubtator", [n for own in numbers.values() for n in own])
 
 
-def document_recipe():
-    table = document_table(task={"path": None}, training={"rounds": 2, "clients_per_round": 3})
+def document_recipe(task=None, **sections):
+    training = {"rounds": 2, "clients_per_round": 3}
+    table = document_table(task={"path": None} | (task or {}), training=training, **sections)
     return resolve(table, "tiny-documents.toml")
 
 
@@ -168,3 +176,48 @@ def test_fedlcc_on_documents_of_sites(tmp_path):
     assert not any(HIDDEN.encode() in answer for _, _, answer in run.sent)
     assert json.loads((tmp_path / "run" / "sites.json").read_text())["relations"] == ["CID"]
     assert all(np.isfinite(layer).all() for layer in run.result.weights.trainable)
+
+
+def real_documents(folder, dataset, **set_):
+    """(files of the sites, one with the documents of all, one for the coordinator), of BioCreative V CDR."""
+    if "TFF_RE_DATA" not in os.environ:
+        pytest.skip("TFF_RE_DATA names no folder")
+    blocks = {}
+    for split in ("train", "dev"):
+        path = Path(os.environ["TFF_RE_DATA"]) / "cdr" / f"{split}.pubtator.gz"
+        blocks[split] = gzip.decompress(path.read_bytes()).decode("utf-8").strip().split("\n\n")[:45]
+    files, whole = {}, []
+    for number, site in enumerate(NAMES):
+        own = {"dataset": dataset, "path": "texts.pubtator"}
+        files[site] = write_site(folder / site, site, {}, data=own, set={f"task.{key}": v for key, v in set_.items()})
+        of_site = blocks["train"][number::3]
+        (folder / site / "texts.pubtator").write_text("\n\n".join(of_site) + "\n", "utf-8")
+        whole += of_site
+    for name, content in (("whole", whole), ("test", blocks["dev"])):
+        (folder / f"{name}.pubtator").write_text("\n\n".join(content) + "\n", "utf-8")
+    return files, folder / "whole.pubtator", folder / "test.pubtator"
+
+
+@pytest.mark.slow
+@pytest.mark.real_data
+def test_lazy_mil_on_cdr_cut_in_three(tmp_path):
+    """One knowledge base at all parties, of the facts that all documents state."""
+    facts = tmp_path / "facts.tsv"
+    files, whole, test = real_documents(tmp_path, "cdr_aligned", knowledge_base=str(facts))
+    stated = dict.fromkeys((f.head_id, f.relation, f.tail_id) for f in stated_facts(read_pubtator(whole)))
+    facts.write_text("".join("\t".join(fact) + "\n" for fact in stated), "utf-8")
+    task = {"test_path": str(test), "knowledge_base": str(facts), "max_length": 60}
+    run = trained(tmp_path, bag_recipe(tmp_path, task), files, whole)
+    assert run.experiment.prepared.num_triples == run.simulation.prepared.num_triples
+    assert_same_weights(run.result.weights, run.simulated.weights)
+    assert_same_metrics(run)
+
+
+@pytest.mark.slow
+@pytest.mark.real_data
+def test_fedlcc_on_cdr_cut_in_three(tmp_path):
+    files, whole, test = real_documents(tmp_path, "cdr", tokenizer=str(marking_encoder()))
+    recipe = document_recipe({"path": None, "test_path": str(test)}, model={"block_size": 128})
+    run = trained(tmp_path, recipe, files, whole)
+    assert_same_weights(run.result.weights, run.simulated.weights)
+    assert_same_metrics(run)

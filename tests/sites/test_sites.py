@@ -103,6 +103,18 @@ def test_no_text_no_rare_word_and_no_example_id_leaves_a_site(runs, algorithm):
     assert "烧".encode() in answers  # at all of them: the spy sees words
 
 
+def test_the_round_is_chosen_on_dev_examples_that_clients_keep_out(tmp_path):
+    keys = ("choice.dev_share=0.3", "choice.dev_unit=document", "choice.metric=accuracy")
+    run = trained(tmp_path, recipe_of("fedpap", *keys))
+    assert_same_weights(run.result.weights, run.simulated.weights)
+    there, here = (read_history(RunFolder(tmp_path / name)) for name in ("run", "simulated"))
+    for name in ("dev/loss", "dev/accuracy", "test/loss"):
+        np.testing.assert_allclose([row[name] for row in there], [row[name] for row in here], rtol=1e-6)
+    assert run.result.chosen == run.simulated.chosen and run.result.chosen_on == run.simulated.chosen_on
+    notes = [note for note in run.experiment.prepared.notes if note.startswith("dev: ")]
+    assert len(notes) == 1 and run.simulation.notes[-1].startswith(notes[0])
+
+
 def test_client_states_stay_at_the_sites(runs):
     run = runs("moon")
     for name in NAMES:
@@ -272,7 +284,11 @@ def test_relations_in_sentences_with_fedcmc(tmp_path, name, vectors):
         (["aggregation.secure=simulated"], "aggregation.secure is simulated"),
         (["baseline.kind=local"], "baseline. is not for runs across sites"),
         (["personalise.epochs=1"], "personalise. is not for runs across sites"),
-        (["training.min_clients=1"], "--quorum says how many"),
+        (["training.tolerated_failures=1"], "tolerated_failures is not for runs across sites"),
+        (
+            ["training.min_clients=1", "privacy={unit='client', clip=1.0, noise_multiplier=1.0}"],
+            "min_clients does not go with .privacy.",
+        ),
     ],
 )
 def test_what_sites_do_not_do_is_refused(keys, line):

@@ -12,7 +12,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,8 +24,15 @@ from datasets.text.vocabulary import FIRST_WORD_ID
 from tff_re import tasks
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
-from tff_re.runs.at_sites import CoordinatorBuilder, coordinated
+from tff_re.runs.at_sites import (
+    NO_ANSWER,
+    CoordinatorBuilder,
+    TooFewAnswers,
+    coordinated,
+    require_possible_at_sites,
+)
 from tff_re.runs.experiment import Experiment
+from tff_re.runs.failures import SURPLUS
 from tff_re.runtime.base import Runtime
 from tff_re.runtime.errors import RuntimeClosed, RuntimeProblem, WorkerDied
 from tff_re.runtime.in_process.expressions import CANCELLATION, Scope
@@ -76,8 +83,14 @@ class Sites:
         self.closed = False
         self.bytes: collections.Counter[tuple[str, str]] = collections.Counter()
 
-    def ask(self, site: str, table: dict, arrays: Sequence[np.ndarray] = ()) -> tuple[dict, list[np.ndarray]]:
-        """A site's answer; the same message again while it does not answer.
+    def ask(
+        self,
+        site: str,
+        table: dict,
+        arrays: Sequence[np.ndarray] = (),
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> tuple[dict, list[np.ndarray]]:
+        """A site's answer; the same message again while it does not answer and is `wanted`.
 
         Raises:
           SiteRefused: it refused, or its answer is no message; SiteLost: it did not answer in time, or lost its place.
@@ -90,7 +103,7 @@ class Sites:
             except NoAnswer as error:
                 if self.closed:
                     raise RuntimeClosed() from None
-                if time.monotonic() > deadline:
+                if time.monotonic() > deadline or not wanted():
                     raise SiteLost(str(error)) from None
                 time.sleep(min(1.0, self.patience.retry_seconds / 4))
         try:
@@ -106,12 +119,29 @@ class Sites:
             raise SiteRefused(f"site {site}: another site answers in its place; name it as its site.toml does")
         return found, sums
 
-    def ask_all(self, messages: dict[str, tuple[dict, Sequence[np.ndarray]]]) -> dict[str, tuple | RuntimeProblem]:
-        """Several sites at once; the answer of each, or its error, in the order of `messages`."""
-        futures = {site: _begun(self.ask, site, *message) for site, message in messages.items()}
-        concurrent.futures.wait(futures.values())
+    def ask_all(
+        self,
+        messages: dict[str, tuple[dict, Sequence[np.ndarray]]],
+        enough: Callable[[set[str]], bool] = lambda answered: False,
+    ) -> dict[str, tuple | RuntimeProblem]:
+        """Several sites at once; the answer of each, or its error, in the order of `messages`.
+
+        Once the sites that answered are `enough`, the others are not waited for, and are left out.
+        """
+        late = threading.Event()
+        futures = {
+            site: _begun(self.ask, site, *message, lambda: not late.is_set()) for site, message in messages.items()
+        }
+        waiting = set(futures.values())
+        while waiting:
+            _, waiting = concurrent.futures.wait(waiting, return_when=concurrent.futures.FIRST_COMPLETED)
+            if enough({site for site, future in futures.items() if future.done() and future.exception() is None}):
+                break
+        late.set()
         found = {}
         for site, future in futures.items():
+            if future in waiting:
+                continue
             error = future.exception()
             if error is not None and not isinstance(error, (SiteRefused, SiteLost)):
                 raise error
@@ -172,6 +202,7 @@ def agree(
       UserError: what the sites hold does not fit together, or a site refuses the recipe.
     """
     require_task(recipe.task)
+    require_possible_at_sites(recipe)
     run = run or secrets.token_hex(16)
     try:
         agreement, numbers = _agree(sites, recipe, data_paths, run)
@@ -297,7 +328,10 @@ class SitesRuntime(Runtime):
         super().__init__(log_path)
         self.sites = Sites(engine, patience or Patience())
         self.took_part: dict[int, list[str]] = {}
+        self.not_counted: dict[str, str] = {}
         self._round = 0
+        self._first: int | None = None
+        self._least = 0
         self._agreement: Agreement | None = None
         self._programs: dict[str, Program] = {}
         self._purposes: dict[tff.Computation, str] = {}
@@ -309,6 +343,10 @@ class SitesRuntime(Runtime):
           UserError: one does not.
         """
         self._agreement = agreement
+        training = experiment.recipe.training
+        self._least, self._first = training.min_clients, None
+        if training.over_sampling > 1:
+            self._first = experiment.clients_per_round
         computations = {TRAIN: experiment.algorithm.next}
         if experiment.recipe.evaluation.train_split or any(client.test or client.dev for client in agreement.clients):
             computations[EVALUATE] = experiment.evaluation
@@ -354,8 +392,10 @@ class SitesRuntime(Runtime):
         return None if purpose is None else (purpose, self._programs[purpose])
 
     def call(self, purpose: str, program: Program, argument) -> object:
-        """The result of a computation over the sites' clients."""
-        return _Call(self, self._agreement, purpose, program, argument, self._round).run()
+        """The result of a computation over the sites' clients. Of training, `not_counted` says what became of the
+        clients that are not in it: id -> outcome."""
+        first, least = (self._first, self._least) if purpose == TRAIN else (None, 0)
+        return _Call(self, self._agreement, purpose, program, argument, self._round, first, least).run()
 
 
 class SitesContext(InProcessContext):
@@ -369,7 +409,8 @@ class SitesContext(InProcessContext):
         """See tff.framework.SyncContext.
 
         Raises:
-          SiteRefused: a site does not do it; WorkerDied: sites were lost, and the round has to be repeated.
+          SiteRefused: a site does not do it; WorkerDied: sites were lost, and the round has to be repeated;
+            TooFewAnswers: it has to be repeated with other clients.
         """
         found = self._runtime.program(comp)
         if found is not None:
@@ -380,11 +421,25 @@ class SitesContext(InProcessContext):
 
 
 class _Call:
-    """One call of a computation over clients at sites."""
+    """One call of a computation over clients at sites.
+
+    Attributes:
+      first: so many clients' answers are waited for, and the others' are not; None: all.
+      least: with fewer clients' answers a round is repeated with others; 0: `Patience.quorum` says what is enough.
+    """
 
     def __init__(
-        self, runtime: SitesRuntime, agreement: Agreement, purpose, program: Program, argument, round_num: int
+        self,
+        runtime: SitesRuntime,
+        agreement: Agreement,
+        purpose: str,
+        program: Program,
+        argument,
+        round_num: int,
+        first: int | None,
+        least: int,
     ):
+        self._first, self._least = first, least
         self._runtime, self._agreement, self._purpose = runtime, agreement, purpose
         self._program, self._argument, self._round = program, argument, round_num
         self._values = Values()
@@ -403,15 +458,31 @@ class _Call:
         while True:
             taking_part = OrderedDict((s, p) for s, p in self._of_site.items() if s not in left_out)
             try:
-                return self._attempt(taking_part)
+                result = self._attempt(taking_part)
+                self._say_who_counts(taking_part, left_out)
+                return result
             except _Failed as failed:
                 left_out |= failed.sites.keys()
-                left = sum(len(places) for site, places in self._of_site.items() if site not in left_out)
-                quorum = self._runtime.sites.patience.quorum
+                left = self._clients_of(self._of_site.keys() - left_out)
+                expected = min(len(self._ids), self._first or len(self._ids))
+                enough = self._least or self._runtime.sites.patience.quorum * expected
                 lines = "; ".join(failed.sites.values())
-                if not left or left < quorum * len(self._ids):
+                if left and left >= enough:
+                    _log.warning("%s; round %d goes on without", lines, self._round)
+                elif self._least:
+                    _log.warning("%s; round %d is repeated with others", lines, self._round)
+                    self._say_who_counts(self._of_site.keys() - left_out, left_out)
+                    raise TooFewAnswers(lines) from None
+                else:
                     raise WorkerDied(lines, pid=None, log_path=None) from None
-                _log.warning("%s; round %d goes on without", lines, self._round)
+
+    def _say_who_counts(self, taking_part: Collection[str], left_out: set[str]) -> None:
+        if self._purpose == TRAIN:
+            why = {s: NO_ANSWER if s in left_out else SURPLUS for s in self._of_site if s not in taking_part}
+            self._runtime.not_counted = {self._ids[place]: why[s] for s in why for place in self._of_site[s]}
+
+    def _clients_of(self, sites: Collection[str]) -> int:
+        return sum(len(self._of_site[site]) for site in sites)
 
     def _attempt(self, sites: OrderedDict[str, list[int]]):
         program, form = self._program, self._program.form
@@ -429,7 +500,11 @@ class _Call:
             self._runtime.took_part[self._round] = list(sites)
         return self._result(sites, scope)
 
-    def _stage(self, stage: Stage, place: int, sites, scope: Scope) -> None:
+    def _stage(self, stage: Stage, place: int, sites: OrderedDict[str, list[int]], scope: Scope) -> None:
+        """Puts the stage's sums into the scope; takes sites off `sites` whose answers to the first stage are late.
+
+        Raises _Failed.
+        """
         sent = [array for step in stage.sent for array in arrays_of(scope[step.name])]
         messages = {}
         for site, places in sites.items():
@@ -442,7 +517,9 @@ class _Call:
                 clients.append({"id": self._ids[client], "given": given})
             table = {"kind": "stage", "run": self._agreement.run, "round": self._round, "purpose": self._purpose}
             messages[site] = {**table, "program": self._program.digest, "stage": place, "clients": clients}, arrays
-        answers = self._runtime.sites.ask_all(messages)
+        picks = self._first is not None and place == 0
+        enough = (lambda answered: self._clients_of(answered) >= self._first) if picks else (lambda answered: False)
+        answers = self._runtime.sites.ask_all(messages, enough)
         failed, partials = {}, []
         for site, answer in answers.items():
             if isinstance(answer, SiteRefused):
@@ -457,8 +534,10 @@ class _Call:
                     problem = f"site {site}: its sums hold NaN"
             if problem is not None:
                 failed[site] = problem
-        if failed:
+        if failed and not (picks and enough(answers.keys() - failed.keys())):
             raise _Failed(failed)
+        for site in sites.keys() - answers.keys() | failed.keys():
+            del sites[site]
         for number, one in enumerate(stage.sums):
             scope[one.step.name] = merged(scope, one, [of_site[number] for of_site in partials])
 
