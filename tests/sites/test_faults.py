@@ -384,7 +384,7 @@ def test_a_site_as_a_process(tmp_path, processes):
     engine = begin({"bonn": path}, processes)
     hello = {"kind": "hello", "run": "0" * 32, "recipe": recipe_of(*RECIPE).to_toml()}
     table, _ = unpack(engine.call("bonn", pack(hello), 60))
-    assert table["clients"] == [["bonn", 21, 9]] and (tmp_path / "site.sock").stat().st_mode & 0o777 == 0o600
+    assert table["clients"] == [["bonn", 21, 9, None]] and (tmp_path / "site.sock").stat().st_mode & 0o777 == 0o600
     processes[0].send_signal(signal.SIGTERM)
     assert processes[0].wait(90) == 143 and not (tmp_path / "site.sock").exists()
     log = (tmp_path / "state" / "site.log").read_text()

@@ -91,6 +91,7 @@ def test_of_facts_a_coordinator_sees_digests_and_scores(bags):
         assert up == 2 * bags.simulation.traffic.up
 
 
+@pytest.mark.slow
 def test_a_run_on_bags_is_exported(bags):
     exported = api.export(bags.folder / "run", bags.folder / "export", formats="keras", runtime="in-process")
     assert (exported / "model.keras").exists()

@@ -132,6 +132,8 @@ def test_which_sites_took_part_is_written_and_exported(runs):
     card = (exported / "README.md").read_text("utf-8") if (exported / "README.md").exists() else ""
     written = card + "".join(p.read_text("utf-8") for p in exported.glob("*.json"))
     assert "at the sites aachen, bonn, celle" in written and "simulation" not in written
+    score = api.score(exported, run.folder / "sites" / "bonn" / "texts.json")  # a site does this by itself
+    assert 0 < score.metrics["accuracy"] <= 1
 
 
 def test_what_needs_the_examples_is_refused(runs, tmp_path):

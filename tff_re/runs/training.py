@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import time
 import zlib
@@ -109,11 +110,11 @@ def client_seed(seed: int | bytes, round_num: int, client_id: str) -> np.ndarray
 
 
 def participation(
-    experiment: Experiment, seed: int | bytes, ids: Sequence[str], runtime: Runtime | None = None
+    experiment: Experiment, seed: int | bytes, ids: Sequence[str], of: Callable[..., Participation] = Participation
 ) -> Participation:
     """Who is asked in each round of a run, and whose answers count; `ids` are of the clients with training examples.
 
-    `runtime`: of a run across sites, which knows who answered.
+    `of`: makes it, as the class does.
     """
     training, per_round = experiment.recipe.training, experiment.clients_per_round
 
@@ -121,10 +122,7 @@ def participation(
         asked = min(asked_at_once(training, per_round), len(ids))
         return sample_clients(seed, round_num, len(ids), asked, training.sampling)
 
-    of_run = experiment.recipe, seed, ids, per_round, first
-    if isinstance(experiment.prepared, SitesPrepared):
-        return ParticipationOfSites(*of_run, runtime=runtime)
-    return Participation(*of_run)
+    return of(experiment.recipe, seed, ids, per_round, first)
 
 
 def train(
@@ -168,7 +166,9 @@ def train(
     noised = has_noise(experiment.algorithm)
     each_on_all = OnAll(experiment) if trains_alone(experiment) and not test.empty else None
     call = _restarting(runtime)
-    taking_part = participation(experiment, seed, ids, runtime)
+    at_sites = isinstance(experiment.prepared, SitesPrepared)
+    of = functools.partial(ParticipationOfSites, runtime=runtime) if at_sites else Participation
+    taking_part = participation(experiment, seed, ids, of)
 
     with contextlib.closing(Records(folder, partition_digest(experiment.prepared.partition))) as records:
         start = _start(experiment, call, examples)

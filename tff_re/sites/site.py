@@ -262,13 +262,12 @@ class SiteService:
 
     def _numbers(self, run: _Run, agreement: Agreement) -> np.ndarray | None:
         """See `SiteData.examples`."""
-        secret, facts = self._site.secret(), None
-        if agreement.triples is not None and secret is not None:
-            facts = run.data.facts(secret, agreement.run)
-        if facts is None:
+        if agreement.triples is None:
             return None
+        secret = self._site.secret()
+        facts = None if secret is None else run.data.facts(secret, agreement.run)
         given = np.frombuffer(run.store.read("facts") or b"", "<i4")
-        if len(given) != len(facts[1]) or not ((given >= 0) & (given < agreement.triples)).all():
+        if facts is None or len(given) != len(facts[1]) or not ((given >= 0) & (given < agreement.triples)).all():
             raise Refused("the numbers of its facts are not those of the facts that it named; begin the run again")
         numbers = np.full(len(run.data.corpora[0].triples), -1, np.int32)
         numbers[facts[1]] = given

@@ -113,7 +113,7 @@ def agreement_from_json(text: str | bytes) -> Agreement:
         clients = tuple(Client(**client) for client in table["clients"])
         table = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
         return Agreement(**{**table, "clients": clients})
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"is no agreement of sites ({error})") from None
 
 
