@@ -77,10 +77,9 @@ def test_lazy_mil_selects_across_sites_what_it_selects_in_one_place(bags):
 
 
 def test_of_facts_a_coordinator_sees_digests_and_scores(bags):
-    answers = [(unpack(m)[0], unpack(a)) for _, m, a in bags.sent]
-    digests = [arrays[0] for table, (_, arrays) in answers if table["kind"] == "facts"]
-    assert [d.shape for d in digests] == [(4 * 3, 16), (6 * 3, 16), (6 * 3, 16)]
-    shared = {row.tobytes() for row in digests[0]} & {row.tobytes() for row in digests[1]}
+    found = {site: unpack(a)[1][0] for site, m, a in bags.sent if unpack(m)[0]["kind"] == "facts"}
+    assert [found[site].shape for site in NAMES] == [(4 * 3, 16), (6 * 3, 16), (6 * 3, 16)]
+    shared = {row.tobytes() for row in found["aachen"]} & {row.tobytes() for row in found["bonn"]}
     assert len(shared) == 2 * 3
     kept = b"".join(p.read_bytes() for p in (bags.folder / "run").rglob("*") if p.is_file())
     for where in (b"".join(answer for _, _, answer in bags.sent), kept):
