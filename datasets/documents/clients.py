@@ -57,11 +57,13 @@ def encode_document_clients(
     }
     samples, lengths = [sample for corpus in corpora for sample in corpus.samples], arrays["attention_mask"].sum(axis=1)
     federated = given_out(partition, samples, arrays, LABEL_NAMES, lengths)
-    kept = {
-        name: HeldOutDocuments(name, _by_length(part), gold_facts(corpus))
-        for (name, corpus), part in zip(held_out.items(), encoded[len(corpora) :], strict=True)
-    }
-    return federated, kept
+    pairs = zip(held_out.items(), encoded[len(corpora) :], strict=True)
+    return federated, {name: hold_out(name, corpus, part) for (name, corpus), part in pairs}
+
+
+def hold_out(name: str, corpus: DocumentCorpus, encoded: EncodedDocuments) -> HeldOutDocuments:
+    """Documents of a corpus that no client has, see `HeldOutDocuments`."""
+    return HeldOutDocuments(name, _by_length(encoded), gold_facts(corpus))
 
 
 def _check_apart(corpora: Sequence[DocumentCorpus], held_out: dict[str, DocumentCorpus]) -> None:

@@ -5,16 +5,22 @@ from __future__ import annotations
 import copy
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import tomli_w
 
+from datasets.dialogues.loading import load_corpus
 from datasets.partition import Partition, write_partition
 from tests.upper_floors import consultations, text_recipe
 from tff_re.recipes.reading import Recipe, resolve, tomllib
+from tff_re.runs.run import train_run
 from tff_re.sites.data import SiteData
 from tff_re.sites.engines import InMemory
+from tff_re.sites.messages import unpack
 from tff_re.sites.policy import for_sites, read_site
+from tff_re.sites.run import train_at_sites
 from tff_re.sites.site import SiteService
+from tff_re.tasks.data_paths import DataPaths
 
 NAMES = ("aachen", "bonn", "celle")
 
@@ -97,16 +103,43 @@ def same_in_one_place(
 
     `whole`: that file, where it is there already.
     """
-    corpus, clients = {}, {}
+    corpus, clients, server = {}, {}, ()
+    if getattr(recipe.task.options, "server_share", 0.0):
+        own = Path(recipe.task.options.path)
+        corpus = json.loads(own.read_text("utf-8"))
+        server = tuple(s.sample_id for s in load_corpus(recipe.task.options.dataset, path=own).samples)
     for path in files.values():
         site = read_site(path)
         if whole is None:
             corpus |= json.loads((path.parent / "texts.json").read_text("utf-8"))
         data = SiteData(site, site.own_recipe(for_sites(recipe)))
-        clients |= data._clients
+        clients |= data.clients
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "all.json").write_text(json.dumps(corpus, ensure_ascii=False), "utf-8")
-    write_partition(Partition("site", {}, recipe.seed, clients), folder / "partition.json")
+    write_partition(Partition("site", {}, recipe.seed, clients, server=server), folder / "partition.json")
     table = tomllib.loads(recipe.to_toml())
     table["task"]["path"] = str(whole or folder / "all.json")
     return resolve(table, "simulated.toml"), folder / "partition.json"
+
+
+def trained(folder, recipe, files=None, whole=None, **tables):
+    """The recipe across sites and in one place."""
+    files = files or write_sites(folder / "sites", **tables)
+    federation = Federation(files)
+    experiment, result = train_at_sites(recipe, folder / "run", federation.engine, details=False)
+    federation.close()
+    simulated, partition = same_in_one_place(folder / "one place", recipe, files, whole)
+    ways = {"data_paths": DataPaths(partition=partition), "runtime": "in-process", "details": False}
+    here = train_run(simulated, folder / "simulated", **ways)
+    return SimpleNamespace(
+        **{"folder": folder, "experiment": experiment, "result": result, "sent": federation.sent},
+        **{"simulation": here[0], "simulated": here[1]},
+    )
+
+
+def stages(run, purpose="train"):
+    """(site, table and arrays that came, arrays that went) of the stages."""
+    for site, message, answer in run.sent:
+        table, arrays = unpack(message)
+        if table["kind"] == "stage" and table["purpose"] == purpose:
+            yield site, table, arrays, unpack(answer)

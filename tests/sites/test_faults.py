@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -127,6 +128,55 @@ def test_a_site_that_fails_is_left_out_of_the_round_where_the_others_are_enough(
     assert not np.array_equal(result.weights.trainable[0], undisturbed.trainable[0])
     log = (tmp_path / "run" / "run.log").read_text()
     assert "site bonn" in log and "round 2 goes on without" in log
+
+
+def without(site, lost=()):
+    """Answers of all but `site`, which fails in training, as do those of `lost`."""
+
+    def disturb(asked, table, answer):
+        if table["kind"] == "stage" and table["purpose"] == "train" and asked in (site, *lost):
+            raise NoAnswer(f"site {asked} does not answer")
+        return answer()
+
+    return disturb
+
+
+def answers_of(out):
+    rows = [line.split(",") for line in (out / "answers.csv").read_text("utf-8").splitlines()[1:]]
+    return {round_num: [row[1:] for row in rows if row[0] == round_num] for round_num in {row[0] for row in rows}}
+
+
+def test_the_first_answers_count_and_late_ones_are_dropped(tmp_path):
+    released, late = threading.Event(), []
+
+    def disturb(site, table, answer):
+        if site == "bonn" and table["kind"] == "stage" and table["purpose"] == "train":
+            late.append(table)
+            released.wait(60)
+        return answer()
+
+    federation = Disturbed(tmp_path / "sites", disturb)
+    recipe = recipe_of(*RECIPE, "training.clients_per_round=2", "training.over_sampling=1.5")
+    result = train(federation, tmp_path / "run", recipe, on_round=lambda report: report.round == 2 and released.set())
+    assert len(late) == 2 and all(table["stage"] == 0 for table in late)
+    assert (tmp_path / "run" / "took_part.csv").read_text().splitlines()[1:] == ["1,aachen celle", "2,aachen celle"]
+    who = [["1", "aachen", "counted"], ["1", "bonn", "surplus"], ["1", "celle", "counted"]]
+    assert answers_of(tmp_path / "run") == {"1": who, "2": who}
+    gone = Disturbed(tmp_path / "gone", without("bonn"))
+    assert_same_weights(result.weights, train(gone, tmp_path / "run 2", patience=ENOUGH).weights)
+
+
+def test_a_round_that_too_few_answer_is_repeated_with_others(tmp_path):
+    keys = ("training.clients_per_round=2", "training.min_clients=2")
+    federation = Disturbed(tmp_path / "sites", without("bonn"))
+    train(federation, tmp_path / "run", recipe_of(*RECIPE, *keys, "training.attempts=20"))
+    assert (tmp_path / "run" / "took_part.csv").read_text().splitlines()[1:] == ["1,aachen celle", "2,aachen celle"]
+    rows = [row for rows in answers_of(tmp_path / "run").values() for row in rows]
+    assert {what for _, client, what in rows if client == "bonn"} == {"no_answer"}
+    assert {what for _, client, what in rows if client != "bonn"} == {"counted", "repeated"}
+    few = Disturbed(tmp_path / "few", without("bonn", lost=["celle"]))
+    with pytest.raises(UserError, match=r"round 1: too few clients answered in each of 3 attempts \(0 of 2, "):
+        train(few, tmp_path / "run 2", recipe_of(*RECIPE, *keys))
 
 
 @pytest.mark.slow
@@ -334,7 +384,7 @@ def test_a_site_as_a_process(tmp_path, processes):
     engine = begin({"bonn": path}, processes)
     hello = {"kind": "hello", "run": "0" * 32, "recipe": recipe_of(*RECIPE).to_toml()}
     table, _ = unpack(engine.call("bonn", pack(hello), 60))
-    assert table["clients"] == [["bonn", 21, 9]] and (tmp_path / "site.sock").stat().st_mode & 0o777 == 0o600
+    assert table["clients"] == [["bonn", 21, 9, None]] and (tmp_path / "site.sock").stat().st_mode & 0o777 == 0o600
     processes[0].send_signal(signal.SIGTERM)
     assert processes[0].wait(90) == 143 and not (tmp_path / "site.sock").exists()
     log = (tmp_path / "state" / "site.log").read_text()

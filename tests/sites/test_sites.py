@@ -7,7 +7,6 @@ import json
 import os
 from importlib import resources
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,36 +17,20 @@ from tests.sites.sites_for_tests import (
     Federation,
     corpora,
     recipe_of,
-    same_in_one_place,
+    stages,
+    trained,
     write_site,
     write_sites,
 )
-from tests.upper_floors import SECRET, assert_same_weights, tiny
+from tests.upper_floors import SECRET, assert_same_weights, consultations, tiny, write_json
 from tff_re import api
 from tff_re.errors import UserError
 from tff_re.recipes.reading import resolve, tomllib
 from tff_re.runs.at_sites import SitesBuilder
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.results import read_history
-from tff_re.runs.run import train_run
 from tff_re.sites.messages import payload, unpack
 from tff_re.sites.run import train_at_sites
-from tff_re.tasks.data_paths import DataPaths
-
-
-def trained(folder, recipe, files=None, whole=None, **tables):
-    """The recipe across sites and in one place."""
-    files = files or write_sites(folder / "sites", **tables)
-    federation = Federation(files)
-    experiment, result = train_at_sites(recipe, folder / "run", federation.engine, details=False)
-    federation.close()
-    simulated, partition = same_in_one_place(folder / "one place", recipe, files, whole)
-    ways = {"data_paths": DataPaths(partition=partition), "runtime": "in-process", "details": False}
-    here = train_run(simulated, folder / "simulated", **ways)
-    return SimpleNamespace(
-        **{"folder": folder, "experiment": experiment, "result": result, "sent": federation.sent},
-        **{"simulation": here[0], "simulated": here[1]},
-    )
 
 
 @pytest.fixture(scope="module")
@@ -88,14 +71,6 @@ def test_metrics_are_those_of_the_simulation_without_single_clients(runs, algori
     assert not (run.folder / "run" / "clients.csv").exists()
 
 
-def stages(run, purpose="train"):
-    """(site, table and arrays that came, arrays that went) of the stages."""
-    for site, message, answer in run.sent:
-        table, arrays = unpack(message)
-        if table["kind"] == "stage" and table["purpose"] == purpose:
-            yield site, table, arrays, unpack(answer)
-
-
 @EACH
 def test_what_leaves_a_site_is_what_traffic_says_to_the_byte(runs, algorithm):
     run = runs(algorithm)
@@ -128,6 +103,18 @@ def test_no_text_no_rare_word_and_no_example_id_leaves_a_site(runs, algorithm):
     assert "烧".encode() in answers  # at all of them: the spy sees words
 
 
+def test_the_round_is_chosen_on_dev_examples_that_clients_keep_out(tmp_path):
+    keys = ("choice.dev_share=0.3", "choice.dev_unit=document", "choice.metric=accuracy")
+    run = trained(tmp_path, recipe_of("fedpap", *keys))
+    assert_same_weights(run.result.weights, run.simulated.weights)
+    there, here = (read_history(RunFolder(tmp_path / name)) for name in ("run", "simulated"))
+    for name in ("dev/loss", "dev/accuracy", "test/loss"):
+        np.testing.assert_allclose([row[name] for row in there], [row[name] for row in here], rtol=1e-6)
+    assert run.result.chosen == run.simulated.chosen and run.result.chosen_on == run.simulated.chosen_on
+    notes = [note for note in run.experiment.prepared.notes if note.startswith("dev: ")]
+    assert len(notes) == 1 and run.simulation.notes[-1].startswith(notes[0])
+
+
 def test_client_states_stay_at_the_sites(runs):
     run = runs("moon")
     for name in NAMES:
@@ -145,6 +132,8 @@ def test_which_sites_took_part_is_written_and_exported(runs):
     card = (exported / "README.md").read_text("utf-8") if (exported / "README.md").exists() else ""
     written = card + "".join(p.read_text("utf-8") for p in exported.glob("*.json"))
     assert "at the sites aachen, bonn, celle" in written and "simulation" not in written
+    score = api.score(exported, run.folder / "sites" / "bonn" / "texts.json")  # a site does this by itself
+    assert 0 < score.metrics["accuracy"] <= 1
 
 
 def test_what_needs_the_examples_is_refused(runs, tmp_path):
@@ -166,6 +155,56 @@ def test_several_clients_at_a_site_are_one_sum(tmp_path):
     of_stage = [table for _, table, _, (_, sums) in stages(run) if table["stage"] == 1]
     assert sorted(len(table["clients"]) for table in of_stage) != [1, 1, 1]
     assert sum(len(table["clients"]) for table in of_stage) == 10
+
+
+def with_server(folder, algorithm, *overrides):
+    """A recipe whose coordinator has dialogues of its own, in a file."""
+    own = {f"server-{key}": value for key, value in consultations(3).items()}
+    path = write_json(folder / "own.json", own)
+    return recipe_of(algorithm, "task.server_share=0.2", f"task.path={path}", *overrides)
+
+
+def test_feded_with_the_coordinators_own_examples(tmp_path):
+    run = trained(tmp_path, with_server(tmp_path, "feded", "algorithm.temperature=2.0"))
+    assert_same_weights(run.result.weights, run.simulated.weights)
+    assert len(run.experiment.prepared.examples.server["y"]) == 3 * 6
+    sent = [payload(sums) for site, _, _, (_, sums) in stages(run) if site == "bonn"]
+    assert sum(sent) == 2 * run.simulation.traffic.up
+    hello = next(message for _, message, _ in run.sent)
+    assert b"own.json" not in hello and str(tmp_path).encode() not in hello
+
+
+OTHER_MODEL = "client_model={name = 'lstm', units = 4, embedding_width = 3}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("algorithm", "overrides"),
+    [
+        ("feded", [OTHER_MODEL]),
+        ("feded", ["algorithm.weighting=agreement"]),
+        ("fedavg_server_pass", []),
+        ("fedavgs", ["aggregation.rule=fltrust"]),
+    ],
+)
+def test_others_with_examples_at_the_server(tmp_path, algorithm, overrides):
+    run = trained(tmp_path, with_server(tmp_path, algorithm, *overrides))
+    assert_same_weights(run.result.weights, run.simulated.weights)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "keys", "line"),
+    [
+        ("feded", (), "feded needs labelled examples at the server; set task.server_share"),
+        ("feded", ("task.server_share=0.2",), "name its file by task.path"),
+        ("fedavgs", ("aggregation.rule=fltrust",), "'fltrust' needs labelled examples at the server"),
+    ],
+)
+def test_a_coordinator_without_examples(tmp_path, algorithm, keys, line):
+    federation = Federation(write_sites(tmp_path / "sites"))
+    with pytest.raises(UserError, match=line):
+        train_at_sites(recipe_of(algorithm, *keys), tmp_path / "run", federation.engine)
+    federation.close()
 
 
 def test_a_recipe_at_sites_names_no_file_of_the_coordinator(runs):
@@ -197,15 +236,32 @@ def test_real_dialogues_cut_in_three(tmp_path, algorithm, name):
     assert_same_weights(run.result.weights, run.simulated.weights)
 
 
+def write_pairs(path, name):
+    """Lines of PGR: made up, or 600 of the published ones."""
+    if name == "made up":
+        return write_pgr(path, documents=9).read_text("utf-8").splitlines()
+    if "TFF_RE_DATA" not in os.environ:
+        pytest.skip("TFF_RE_DATA names no folder")
+    file = Path(os.environ["TFF_RE_DATA"]) / "pgr" / "train.tsv.gz"
+    lines = gzip.decompress(file.read_bytes()).decode("utf-8").splitlines()[:601]
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    return lines
+
+
 @pytest.mark.slow
-def test_relations_in_sentences_with_fedcmc(tmp_path):
-    heading, *rows = write_pgr(tmp_path / "whole.tsv", documents=9).read_text("utf-8").splitlines()
+@pytest.mark.parametrize("vectors", ["learned", "file"])
+@pytest.mark.parametrize("name", ["made up", pytest.param("pgr", marks=pytest.mark.real_data)])
+def test_relations_in_sentences_with_fedcmc(tmp_path, name, vectors):
+    heading, *rows = write_pairs(tmp_path / "whole.tsv", name)
     files = {}
     for number, site in enumerate(NAMES):
         files[site] = write_site(tmp_path / site, site, {}, data={"dataset": "pgr", "path": "texts.tsv"})
         own = [row for row in rows if int(row.split("\t")[0].removeprefix("doc")) % 3 == number]
         (tmp_path / site / "texts.tsv").write_text("\n".join([heading, *own]) + "\n", "utf-8")
     words = {"encoding": "words", "max_length": 20, "min_clients": 2, "test_share": 0.3}
+    if vectors == "file":
+        words["vectors_path"] = str(tmp_path / "vectors.txt")
+        (tmp_path / "vectors.txt").write_text("2 3\nthe 1 2 3\ngene 4 5 6\n", "utf-8")
     table = {
         "name": "tiny-relations",
         "task": {"name": "sentence_relations", "dataset": "pgr", **words},
@@ -216,7 +272,10 @@ def test_relations_in_sentences_with_fedcmc(tmp_path):
     run = trained(tmp_path, resolve(table, "tiny-relations.toml"), files, tmp_path / "whole.tsv")
     assert run.experiment.prepared.positive_labels == run.simulation.prepared.positive_labels
     assert_same_weights(run.result.weights, run.simulated.weights)
+    known = len(run.experiment.prepared.encoding.tokenizer)
+    assert run.experiment.model.weights_type.trainable[0].shape == (known, 3 if vectors == "file" else 4)
     assert not any(SECRET.encode() in answer for _, _, answer in run.sent)
+    assert not any(b"vectors.txt" in message for _, message, _ in run.sent)
 
 
 @pytest.mark.parametrize(
@@ -225,11 +284,13 @@ def test_relations_in_sentences_with_fedcmc(tmp_path):
         (["failures.dropout=0.2"], "failures. is simulated"),
         (["attack.kind=sign_flip"], "attack. is simulated"),
         (["aggregation.secure=simulated"], "aggregation.secure is simulated"),
-        (["aggregation.rule=fltrust"], "the coordinator of sites holds none"),
-        (["choice.patience=3"], "choice. is not for runs across sites"),
         (["baseline.kind=local"], "baseline. is not for runs across sites"),
         (["personalise.epochs=1"], "personalise. is not for runs across sites"),
-        (["training.min_clients=1"], "--quorum says how many"),
+        (["training.tolerated_failures=1"], "tolerated_failures is not for runs across sites"),
+        (
+            ["training.min_clients=1", "privacy={unit='client', clip=1.0, noise_multiplier=1.0}"],
+            "min_clients does not go with .privacy.",
+        ),
     ],
 )
 def test_what_sites_do_not_do_is_refused(keys, line):

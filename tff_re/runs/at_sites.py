@@ -11,12 +11,57 @@ import tensorflow_federated as tff
 from computations.evaluation import build_evaluation
 from computations.local_model import LocalModel
 from tff_re.errors import UserError
+from tff_re.recipes.options import ChoiceOptions
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.experiment import Experiment, ExperimentBuilder, sizes_of
-from tff_re.tasks.at_sites import SitesPrepared
+from tff_re.runs.failures import COUNTED, REPEATED, Answers, Attempt, Participation
+from tff_re.runtime.errors import RuntimeProblem
+from tff_re.tasks.at_sites import Agreement, SitesPrepared, at_coordinator, encoding_of, prepared
+from tff_re.tasks.data_paths import DataPaths
 
 NO_STATE = -1
 """The version of a client's state before its first round."""
+
+NO_ANSWER = "no_answer"
+"""What became of a client whose site failed or did not answer in time; see `tff_re.runs.failures`."""
+
+
+class TooFewAnswers(RuntimeProblem):
+    """Fewer than `training.min_clients` clients' sites answered in an attempt of a round."""
+
+
+class ParticipationOfSites(Participation):
+    """Who is asked in each round, and whose answers counted: what happened, and not what a seed says.
+
+    Of a site with several clients in a round, all count or none.
+    """
+
+    def __init__(self, *arguments, runtime):
+        """As `Participation`; `runtime` says what became of the clients of its latest call (`not_counted`)."""
+        super().__init__(*arguments)
+        self._runtime = runtime
+
+    def of_round(self, round_num, compute, not_finite) -> Answers:
+        """See `Participation.of_round`; clients whose answers do not count are among the places, and keep what they
+        had."""
+        del not_finite
+        done = []
+        for attempt in self.attempts(round_num):
+            self._runtime.not_counted, output = {}, None
+            found = len(attempt.outcomes) >= self._training.min_clients
+            try:
+                output = compute(attempt.answered) if found else None
+            except TooFewAnswers:
+                found = False
+            outcomes = {p: self._runtime.not_counted.get(self._ids[p], COUNTED) for p in attempt.outcomes}
+            if found:
+                return Answers(attempt.answered, output, [*done, Attempt(attempt.number, outcomes)])
+            repeated = {p: REPEATED if outcome == COUNTED else outcome for p, outcome in outcomes.items()}
+            done.append(Attempt(attempt.number, repeated))
+        raise self._no_quorum(round_num, done)
+
+    def _tried(self, round_num: int, number: int, asked: np.ndarray) -> Attempt:
+        return Attempt(number, dict.fromkeys(map(int, asked), COUNTED))
 
 
 def summed_evaluation(model: LocalModel) -> tff.Computation:
@@ -46,11 +91,16 @@ class SitesBuilder(ExperimentBuilder):
 
     def build(self, recipe: Recipe, *, trains: bool = True) -> Experiment:
         """As `ExperimentBuilder.build`; UserError for what needs all clients' numbers in one place."""
-        _require_possible(recipe)
-        experiment = super().build(recipe, trains=trains)
+        require_possible_at_sites(recipe)
+        # What the round is chosen on is the coordinator's to know; the dev examples are kept out already.
+        experiment = super().build(dataclasses.replace(recipe, choice=self._choice(recipe)), trains=trains)
+        experiment = dataclasses.replace(experiment, recipe=recipe)
         summed = functools.cache(lambda: summed_evaluation(experiment.model))
         key = ("summed evaluation", recipe.model, sizes_of(self._given))
         return dataclasses.replace(experiment, _evaluation=self._computations.setdefault(key, summed))
+
+    def _choice(self, recipe: Recipe) -> ChoiceOptions | None:
+        return None
 
 
 class CoordinatorBuilder(SitesBuilder):
@@ -69,25 +119,44 @@ class CoordinatorBuilder(SitesBuilder):
         parts = dataclasses.replace(algorithm.parts, client_work=dataclasses.replace(algorithm.client_work, **blank))
         return dataclasses.replace(experiment, algorithm=dataclasses.replace(algorithm, parts=parts))
 
+    def _choice(self, recipe: Recipe) -> ChoiceOptions | None:
+        return recipe.choice
 
-def _require_possible(recipe: Recipe) -> None:
+
+def coordinated(recipe: Recipe, data_paths: DataPaths, agreement: Agreement) -> SitesPrepared:
+    """The data as the coordinator has them: its own, and in place of the clients' their numbers.
+
+    Raises:
+      UserError, DataError: its own do not fit, are missing or malformed.
+    """
+    paths = agreement.paths(data_paths, at_site=False)
+    found = encoding_of(recipe.task, recipe.seed, paths)
+    return prepared(agreement, found, {}, **at_coordinator(recipe.task, paths, agreement, found))
+
+
+def require_possible_at_sites(recipe: Recipe) -> None:
     """Raises UserError for what is simulated alone, or looks at examples that no coordinator has."""
     source, aggregation = recipe.source, recipe.aggregation
+    if recipe.algorithm.name == "lazy_mil_alias":
+        raise UserError(
+            f"{source}: lazy_mil_alias gives the sentences of each client to all others, a control of simulations; "
+            "across sites use lazy_mil"
+        )
     if aggregation is not None and aggregation.secure != "none":
         raise UserError(f"{source}: aggregation.secure is simulated, and sites do not simulate; leave it out")
-    if aggregation is not None and aggregation.rule == "fltrust":
-        raise UserError(
-            f"{source}: aggregation.rule = 'fltrust' trains on examples of the server's, and the coordinator "
-            "of sites holds none; take another rule"
-        )
     for table in ("attack", "failures"):
         if getattr(recipe, table) is not None:
             raise UserError(f"{source}: [{table}] is simulated, and sites do not simulate; leave it out")
-    for table in ("choice", "baseline", "personalise"):
+    for table in ("baseline", "personalise"):
         if getattr(recipe, table) is not None:
             raise UserError(f"{source}: [{table}] is not for runs across sites yet; leave it out")
-    if recipe.is_unreliable:
+    if recipe.training.tolerated_failures is not None:
         raise UserError(
-            f"{source}: training.over_sampling, min_clients and tolerated_failures are not for runs across "
-            "sites, where --quorum says how many clients are enough; leave them out"
+            f"{source}: training.tolerated_failures is not for runs across sites, of which a sum that is not finite is "
+            "left out with its site; set training.min_clients"
+        )
+    if recipe.training.min_clients and recipe.privacy is not None:
+        raise UserError(
+            f"{source}: training.min_clients does not go with [privacy] across sites: who is asked again depends on "
+            "who answers, and that is not counted; leave it out"
         )

@@ -156,15 +156,15 @@ def with_dev(prepared: Prepared, options: ChoiceOptions, seed: int) -> Prepared:
     Of n units max(1, round(share n)) are kept out, at most n - 1; the draw depends on the seed, the client and its
     units alone. A client with one example has no dev examples.
 
+    Clients at sites have kept theirs out already.
+
     Raises:
       UserError: no client has two training examples.
     """
+    if any(client.dev is not None for client in prepared.examples.clients):
+        return prepared
     document_of = {s.sample_id: s.document_id for corpus in prepared.corpora for s in corpus.samples}
-    share = DEV_SHARE if options.dev_share is None else options.dev_share
-    clients = tuple(
-        _split(client, _units(prepared, client, document_of, options.dev_unit), share, seed)
-        for client in prepared.examples.clients
-    )
+    clients = tuple(_split(prepared, client, document_of, options, seed) for client in prepared.examples.clients)
     examples = FederatedExamples(clients, prepared.examples.label_names, prepared.examples.server)
     kept_out, left = examples.size("dev"), examples.size("train")
     if not kept_out:
@@ -174,22 +174,35 @@ def with_dev(prepared: Prepared, options: ChoiceOptions, seed: int) -> Prepared:
     return dataclasses.replace(prepared, examples=examples, notes=(*prepared.notes, note))
 
 
-def _units(prepared: Prepared, client: ClientExamples, document_of: Mapping[str, str], unit: str) -> np.ndarray:
-    """[n] keys: training examples with the same one are kept out together."""
-    rows = len(client.train[LABEL])
-    if prepared.partition is None or not document_of:
-        return np.arange(rows)
-    ids = prepared.partition.clients[client.client_id].train
-    documents = np.array([document_of[sample] for sample in ids])
-    # Of documents that are examples themselves, as of single ones, the ids of samples are as good.
-    return documents if unit == "document" and len(set(documents)) > 1 else np.array(ids)
+def kept_out(
+    ids: Sequence[str] | np.ndarray, document_of: Mapping[str, str], options: ChoiceOptions, seed: int, client: str
+) -> np.ndarray:
+    """bool [n]: which of a client's training examples are its dev examples, see `with_dev`.
 
-
-def _split(client: ClientExamples, units: np.ndarray, share: float, seed: int) -> ClientExamples:
+    Args:
+      ids: of the n examples.
+      document_of: of each the document; empty where they are of none.
+      options: of [choice].
+      seed: the run's.
+      client: its id.
+    """
+    units, share = np.array(ids), DEV_SHARE if options.dev_share is None else options.dev_share
+    if options.dev_unit == "document" and document_of:
+        documents = np.array([document_of[sample] for sample in ids])
+        # Of documents that are examples themselves, as of single ones, the ids of samples are as good.
+        units = documents if len(set(documents)) > 1 else units
     names = np.unique(units)
-    out = np.zeros(len(units), bool)
-    if len(names) > 1:
-        order = generator(seed, "dev examples", client.client_id).permutation(len(names))
-        out = np.isin(units, names[order[: test_count(share, len(names))]])
+    if len(names) < 2:
+        return np.zeros(len(units), bool)
+    order = generator(seed, "dev examples", client).permutation(len(names))
+    return np.isin(units, names[order[: test_count(share, len(names))]])
+
+
+def _split(
+    prepared: Prepared, client: ClientExamples, document_of: Mapping[str, str], options: ChoiceOptions, seed: int
+) -> ClientExamples:
+    known = prepared.partition is not None and document_of
+    ids = prepared.partition.clients[client.client_id].train if known else np.arange(len(client.train[LABEL]))
+    out = kept_out(ids, document_of if known else {}, options, seed, client.client_id)
     train, dev = ({name: array[rows] for name, array in client.train.items()} for rows in (~out, out))
     return ClientExamples(client.client_id, train, client.test, dev)

@@ -15,13 +15,13 @@ from pathlib import Path
 from datasets.errors import DataError
 from tff_re.errors import UserError
 from tff_re.recipes.reading import load
-from tff_re.runs.at_sites import CoordinatorBuilder
+from tff_re.runs.at_sites import CoordinatorBuilder, coordinated
 from tff_re.runs.choice import Choice
 from tff_re.runs.experiment import Experiment, ExperimentBuilder
 from tff_re.runs.folder import READ_ONLY, RunFolder, writing
 from tff_re.runs.training import final_weights
 from tff_re.runtime import Runtime, open_runtime
-from tff_re.tasks.at_sites import prepared, read_agreement
+from tff_re.tasks.at_sites import read_agreement
 from tff_re.tasks.data_paths import DataPaths
 
 
@@ -81,7 +81,7 @@ def open_run(
         with folder.locked(), writing(folder.path), open_runtime(runtime_name, log_path=folder.log) as runtime:
             builder = ExperimentBuilder(data_paths)
             if folder.sites.exists():
-                builder = CoordinatorBuilder(prepared(recipe.task, data_paths, read_agreement(folder.sites), {}))
+                builder = CoordinatorBuilder(coordinated(recipe, data_paths, read_agreement(folder.sites)))
             experiment = builder.build(recipe, trains=False)
             if experiment.algorithm.own_models is not None and not own_models:
                 raise UserError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import time
 import zlib
@@ -17,6 +18,7 @@ import tensorflow_federated as tff
 from computations.aggregators import has_noise, with_noise_seed
 from computations.federated_algorithm import FederatedAlgorithm
 from tff_re.errors import Diverged, UserError
+from tff_re.runs.at_sites import ParticipationOfSites
 from tff_re.runs.attacks import SUCCESS, SuccessEvaluator
 from tff_re.runs.checkpoints import Records
 from tff_re.runs.choice import choice_of
@@ -38,6 +40,7 @@ from tff_re.runs.privacy import EPSILON, Spending
 from tff_re.runs.randomness import entropy, noise_seed, seed_of, two_words
 from tff_re.runs.record import notice, partition_digest
 from tff_re.runtime import Runtime, WorkerDied
+from tff_re.tasks.at_sites import SitesPrepared
 from tff_re.tasks.held_out import DEV
 
 _log = logging.getLogger(__name__)
@@ -106,15 +109,20 @@ def client_seed(seed: int | bytes, round_num: int, client_id: str) -> np.ndarray
     return two_words(entropy(seed, round_num, zlib.crc32(client_id.encode()), 2))
 
 
-def participation(experiment: Experiment, seed: int | bytes, ids: Sequence[str]) -> Participation:
-    """Who is asked in each round of a run, and whose answers count; `ids` are of the clients with training examples."""
+def participation(
+    experiment: Experiment, seed: int | bytes, ids: Sequence[str], of: Callable[..., Participation] = Participation
+) -> Participation:
+    """Who is asked in each round of a run, and whose answers count; `ids` are of the clients with training examples.
+
+    `of`: makes it, as the class does.
+    """
     training, per_round = experiment.recipe.training, experiment.clients_per_round
 
     def first(round_num: int) -> np.ndarray:
         asked = min(asked_at_once(training, per_round), len(ids))
         return sample_clients(seed, round_num, len(ids), asked, training.sampling)
 
-    return Participation(experiment.recipe, seed, ids, per_round, first)
+    return of(experiment.recipe, seed, ids, per_round, first)
 
 
 def train(
@@ -158,7 +166,9 @@ def train(
     noised = has_noise(experiment.algorithm)
     each_on_all = OnAll(experiment) if trains_alone(experiment) and not test.empty else None
     call = _restarting(runtime)
-    taking_part = participation(experiment, seed, ids)
+    at_sites = isinstance(experiment.prepared, SitesPrepared)
+    of = functools.partial(ParticipationOfSites, runtime=runtime) if at_sites else Participation
+    taking_part = participation(experiment, seed, ids, of)
 
     with contextlib.closing(Records(folder, partition_digest(experiment.prepared.partition))) as records:
         start = _start(experiment, call, examples)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import dataclasses
+import hashlib
 import json
 import logging
 import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,10 +21,18 @@ from tensorflow_federated.python.core.impl.executors.cardinalities_utils import 
 
 from computations.errors import CompositionError
 from datasets.text.vocabulary import FIRST_WORD_ID
+from tff_re import tasks
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
-from tff_re.runs.at_sites import CoordinatorBuilder
+from tff_re.runs.at_sites import (
+    NO_ANSWER,
+    CoordinatorBuilder,
+    TooFewAnswers,
+    coordinated,
+    require_possible_at_sites,
+)
 from tff_re.runs.experiment import Experiment
+from tff_re.runs.failures import SURPLUS
 from tff_re.runtime.base import Runtime
 from tff_re.runtime.errors import RuntimeClosed, RuntimeProblem, WorkerDied
 from tff_re.runtime.in_process.expressions import CANCELLATION, Scope
@@ -34,7 +44,7 @@ from tff_re.sites.engines import Engine, NoAnswer
 from tff_re.sites.messages import Malformed, pack, payload, unpack
 from tff_re.sites.policy import for_sites, recipe_digest
 from tff_re.sites.stages import Program, Stage, arrays_of, member, merged, value_of
-from tff_re.tasks.at_sites import Agreement, Client, Reference, encoding_of, prepared, require_task
+from tff_re.tasks.at_sites import Agreement, Client, Reference, encoding_of, require_task, server_corpus
 from tff_re.tasks.data_paths import DataPaths
 
 _log = logging.getLogger("tff_re.runtime")
@@ -73,8 +83,14 @@ class Sites:
         self.closed = False
         self.bytes: collections.Counter[tuple[str, str]] = collections.Counter()
 
-    def ask(self, site: str, table: dict, arrays: Sequence[np.ndarray] = ()) -> tuple[dict, list[np.ndarray]]:
-        """A site's answer; the same message again while it does not answer.
+    def ask(
+        self,
+        site: str,
+        table: dict,
+        arrays: Sequence[np.ndarray] = (),
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> tuple[dict, list[np.ndarray]]:
+        """A site's answer; the same message again while it does not answer and is `wanted`.
 
         Raises:
           SiteRefused: it refused, or its answer is no message; SiteLost: it did not answer in time, or lost its place.
@@ -87,7 +103,7 @@ class Sites:
             except NoAnswer as error:
                 if self.closed:
                     raise RuntimeClosed() from None
-                if time.monotonic() > deadline:
+                if time.monotonic() > deadline or not wanted():
                     raise SiteLost(str(error)) from None
                 time.sleep(min(1.0, self.patience.retry_seconds / 4))
         try:
@@ -103,12 +119,29 @@ class Sites:
             raise SiteRefused(f"site {site}: another site answers in its place; name it as its site.toml does")
         return found, sums
 
-    def ask_all(self, messages: dict[str, tuple[dict, Sequence[np.ndarray]]]) -> dict[str, tuple | RuntimeProblem]:
-        """Several sites at once; the answer of each, or its error, in the order of `messages`."""
-        futures = {site: _begun(self.ask, site, *message) for site, message in messages.items()}
-        concurrent.futures.wait(futures.values())
+    def ask_all(
+        self,
+        messages: dict[str, tuple[dict, Sequence[np.ndarray]]],
+        enough: Callable[[set[str]], bool] = lambda answered: False,
+    ) -> dict[str, tuple | RuntimeProblem]:
+        """Several sites at once; the answer of each, or its error, in the order of `messages`.
+
+        Once the sites that answered are `enough`, the others are not waited for, and are left out.
+        """
+        late = threading.Event()
+        futures = {
+            site: _begun(self.ask, site, *message, lambda: not late.is_set()) for site, message in messages.items()
+        }
+        waiting = set(futures.values())
+        while waiting:
+            _, waiting = concurrent.futures.wait(waiting, return_when=concurrent.futures.FIRST_COMPLETED)
+            if enough({site for site, future in futures.items() if future.done() and future.exception() is None}):
+                break
+        late.set()
         found = {}
         for site, future in futures.items():
+            if future in waiting:
+                continue
             error = future.exception()
             if error is not None and not isinstance(error, (SiteRefused, SiteLost)):
                 raise error
@@ -150,55 +183,102 @@ def _line(text: object) -> str:
 # Federated set-up
 
 
-def agree(sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str | None = None) -> tuple[Agreement, Experiment]:
-    """What all parties know before the first round, and the experiment of it.
+Numbers = dict[str, np.ndarray]
+"""Site -> int32 [n], the numbers of its facts among all, in the order in which it named them."""
+
+
+def agree(
+    sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str | None = None
+) -> tuple[Agreement, Numbers, Experiment]:
+    """What all parties know before the first round, what each site knows of bags beside, and the experiment of it.
 
     Args:
       sites: all that take part.
       recipe: resolved.
-      data_paths: of the coordinator; no examples are read.
+      data_paths: of the coordinator; no examples of clients are read.
       run: the id of the run that is continued; None: a new one.
 
     Raises:
       UserError: what the sites hold does not fit together, or a site refuses the recipe.
     """
     require_task(recipe.task)
+    require_possible_at_sites(recipe)
     run = run or secrets.token_hex(16)
     try:
-        return _agree(sites, recipe, data_paths, run)
+        agreement, numbers = _agree(sites, recipe, data_paths, run)
+        return agreement, numbers, CoordinatorBuilder(coordinated(recipe, data_paths, agreement)).build(recipe)
     except (SiteRefused, SiteLost) as error:
         raise UserError(str(error)) from None
 
 
-def _agree(sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str) -> tuple[Agreement, Experiment]:
-    names = sites.engine.sites
+def _agree(sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str) -> tuple[Agreement, Numbers]:
+    names, task = sites.engine.sites, recipe.task
+    at_server = server_corpus(task, data_paths)
     hello = {"kind": "hello", "run": run, "recipe": for_sites(recipe)}
     said = {site: table for site, (table, _) in sites.ask_every(dict.fromkeys(names, (hello, ()))).items()}
-    for key, what in (("label", "label choices"), ("recipe", "recipes"), ("vocabulary", "ways to count words")):
+    for key, what in (
+        *(("label", "label choices"), ("recipe", "recipes"), ("vocabulary", "ways to count words")),
+        ("relations", "relations of pairs"),
+    ):
         if len(kinds := {str(table[key]) for table in said.values()}) > 1:
             raise UserError(f"the sites differ in their {what}: {', '.join(sorted(kinds))}; agree on one")
     if next(iter(said.values()))["recipe"] != recipe_digest(recipe):
         raise UserError(
             "the sites read another recipe than the coordinator's; use the same version of tff-re everywhere"
         )
-    clients = [Client(str(c), site, int(n), int(m)) for site, table in said.items() for c, n, m in table["clients"]]
+    clients = [Client(str(c), site, *sizes) for site, table in said.items() for c, *sizes in table["clients"]]
     if len({client.client_id for client in clients}) < len(clients):
         raise UserError("two sites name the same client; give the sites other names")
-    # The order of a site's file, where all have the same classes; else of their names.
     lists = [tuple(map(str, table["label_names"])) for table in said.values()]
-    labels = lists[0] if len(set(lists)) == 1 else tuple(sorted({name for names_ in lists for name in names_}))
+    labels = _union(lists if at_server is None else [*lists, at_server.label_names])
     positive = {name for table in said.values() for name in table["positive_labels"] or ()}
     none_positive = all(table["positive_labels"] is None for table in said.values())
     words = _words(sites, recipe, run, said)
+    numbers, facts = _facts(sites, run, names) if task.name == "bag_relations" else ({}, b"")
+    first, forms = next(iter(said.values())), [table["document_form"] for table in said.values()]
+    relations, form = first["relations"], None
+    if relations is not None:
+        form = tuple(map(max, *forms, tasks.module(task.name).form_at_server(task.options, data_paths)))
     agreement = Agreement(
         run=run,
         clients=tuple(clients),
         label_names=labels,
         words=words,
         positive_labels=None if none_positive else tuple(n for n, name in enumerate(labels) if name in positive),
-        encoding=encoding_of(recipe.task, data_paths, words)[2],
+        encoding="",
+        server=0 if at_server is None else len(at_server.samples),
+        triples=len(facts) // DIGEST_BYTES if numbers else None,
+        facts=hashlib.sha256(facts).hexdigest(),
+        relations=None if relations is None else tuple(map(str, relations)),
+        document_form=form,
     )
-    return agreement, CoordinatorBuilder(prepared(recipe.task, data_paths, agreement, {})).build(recipe)
+    _, inputs, _, digest = encoding_of(task, recipe.seed, agreement.paths(data_paths, at_site=False))
+    vectors = getattr(inputs, "vectors", None)
+    width = None if vectors is None else vectors.shape[1]
+    return dataclasses.replace(agreement, encoding=digest, vectors_width=width), numbers
+
+
+def _union(lists: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """The classes of all: in the order of their files, where they have the same ones, else of their names, but for a
+    first one that is the first of all, as what stands for no relation."""
+    if len(set(lists)) == 1:
+        return lists[0]
+    first = lists[0][:1] if len({names[:1] for names in lists}) == 1 else ()
+    return (*first, *sorted({name for names in lists for name in names} - {*first}))
+
+
+def _facts(sites: Sites, run: str, names: Sequence[str]) -> tuple[Numbers, bytes]:
+    """(the numbers of each site's facts, the digests of all facts in the order of their numbers)."""
+    found = sites.ask_every({site: ({"kind": "facts", "run": run}, ()) for site in names})
+    _require_one_secret(found)
+    rows = {site: [row.tobytes() for row in arrays[0]] for site, (_, arrays) in found.items()}
+    number_of = {digest: number for number, digest in enumerate(sorted({d for own in rows.values() for d in own}))}
+    return {site: np.array([number_of[d] for d in own], np.int32) for site, own in rows.items()}, b"".join(number_of)
+
+
+def _require_one_secret(answers: dict[str, tuple]) -> None:
+    if len({table["check"] for table, _ in answers.values()}) > 1:
+        raise UserError("the sites' secrets for the vocabulary differ; give all of them the same file")
 
 
 def _words(sites: Sites, recipe: Recipe, run: str, said: dict[str, dict]) -> tuple[str, ...] | None:
@@ -218,8 +298,7 @@ def _words(sites: Sites, recipe: Recipe, run: str, said: dict[str, dict]) -> tup
             **bounds,
         )
     else:
-        if len({table["check"] for table, _ in counted.values()}) > 1:
-            raise UserError("the sites' secrets for the vocabulary differ; give all of them the same file")
+        _require_one_secret(counted)
         keys = (
             (row.tobytes(), int(count), int(held))
             for _, (digests, counts, holders) in counted.values()
@@ -249,20 +328,27 @@ class SitesRuntime(Runtime):
         super().__init__(log_path)
         self.sites = Sites(engine, patience or Patience())
         self.took_part: dict[int, list[str]] = {}
+        self.not_counted: dict[str, str] = {}
         self._round = 0
+        self._first: int | None = None
+        self._least = 0
         self._agreement: Agreement | None = None
         self._programs: dict[str, Program] = {}
         self._purposes: dict[tff.Computation, str] = {}
 
-    def take(self, agreement: Agreement, experiment: Experiment) -> None:
-        """The run that is computed; asks all sites whether they compute the same.
+    def take(self, agreement: Agreement, numbers: Numbers, experiment: Experiment) -> None:
+        """The run that is computed, of `agree`; asks all sites whether they compute the same.
 
         Raises:
           UserError: one does not.
         """
         self._agreement = agreement
+        training = experiment.recipe.training
+        self._least, self._first = training.min_clients, None
+        if training.over_sampling > 1:
+            self._first = experiment.clients_per_round
         computations = {TRAIN: experiment.algorithm.next}
-        if experiment.recipe.evaluation.train_split or any(client.test for client in agreement.clients):
+        if experiment.recipe.evaluation.train_split or any(client.test or client.dev for client in agreement.clients):
             computations[EVALUATE] = experiment.evaluation
         try:
             self._programs = {purpose: Program(made) for purpose, made in computations.items()}
@@ -270,7 +356,8 @@ class SitesRuntime(Runtime):
             self._purposes = {made: purpose for purpose, made in computations.items()}
             table = {"kind": "agree", "run": agreement.run, "programs": digests}
             shown = {s: {**table, "agreement": agreement.for_site(s).to_json()} for s in agreement.sites}
-            self.sites.ask_every({site: (message, ()) for site, message in shown.items()})
+            arrays = {site: [numbers[site]] if site in numbers else [] for site in shown}
+            self.sites.ask_every({site: (message, arrays[site]) for site, message in shown.items()})
         except (SiteRefused, SiteLost, CompositionError) as error:
             raise UserError(str(error)) from None
 
@@ -305,8 +392,10 @@ class SitesRuntime(Runtime):
         return None if purpose is None else (purpose, self._programs[purpose])
 
     def call(self, purpose: str, program: Program, argument) -> object:
-        """The result of a computation over the sites' clients."""
-        return _Call(self, self._agreement, purpose, program, argument, self._round).run()
+        """The result of a computation over the sites' clients. Of training, `not_counted` says what became of the
+        clients that are not in it: id -> outcome."""
+        first, least = (self._first, self._least) if purpose == TRAIN else (None, 0)
+        return _Call(self, self._agreement, purpose, program, argument, self._round, first, least).run()
 
 
 class SitesContext(InProcessContext):
@@ -320,7 +409,8 @@ class SitesContext(InProcessContext):
         """See tff.framework.SyncContext.
 
         Raises:
-          SiteRefused: a site does not do it; WorkerDied: sites were lost, and the round has to be repeated.
+          SiteRefused: a site does not do it; WorkerDied: sites were lost, and the round has to be repeated;
+            TooFewAnswers: it has to be repeated with other clients.
         """
         found = self._runtime.program(comp)
         if found is not None:
@@ -331,11 +421,25 @@ class SitesContext(InProcessContext):
 
 
 class _Call:
-    """One call of a computation over clients at sites."""
+    """One call of a computation over clients at sites.
+
+    Attributes:
+      first: so many clients' answers are waited for, and the others' are not; None: all.
+      least: with fewer clients' answers a round is repeated with others; 0: `Patience.quorum` says what is enough.
+    """
 
     def __init__(
-        self, runtime: SitesRuntime, agreement: Agreement, purpose, program: Program, argument, round_num: int
+        self,
+        runtime: SitesRuntime,
+        agreement: Agreement,
+        purpose: str,
+        program: Program,
+        argument,
+        round_num: int,
+        first: int | None,
+        least: int,
     ):
+        self._first, self._least = first, least
         self._runtime, self._agreement, self._purpose = runtime, agreement, purpose
         self._program, self._argument, self._round = program, argument, round_num
         self._values = Values()
@@ -354,15 +458,31 @@ class _Call:
         while True:
             taking_part = OrderedDict((s, p) for s, p in self._of_site.items() if s not in left_out)
             try:
-                return self._attempt(taking_part)
+                result = self._attempt(taking_part)
+                self._say_who_counts(taking_part, left_out)
+                return result
             except _Failed as failed:
                 left_out |= failed.sites.keys()
-                left = sum(len(places) for site, places in self._of_site.items() if site not in left_out)
-                quorum = self._runtime.sites.patience.quorum
+                left = self._clients_of(self._of_site.keys() - left_out)
+                expected = min(len(self._ids), self._first or len(self._ids))
+                enough = self._least or self._runtime.sites.patience.quorum * expected
                 lines = "; ".join(failed.sites.values())
-                if not left or left < quorum * len(self._ids):
+                if left and left >= enough:
+                    _log.warning("%s; round %d goes on without", lines, self._round)
+                elif self._least:
+                    _log.warning("%s; round %d is repeated with others", lines, self._round)
+                    self._say_who_counts(self._of_site.keys() - left_out, left_out)
+                    raise TooFewAnswers(lines) from None
+                else:
                     raise WorkerDied(lines, pid=None, log_path=None) from None
-                _log.warning("%s; round %d goes on without", lines, self._round)
+
+    def _say_who_counts(self, taking_part: Collection[str], left_out: set[str]) -> None:
+        if self._purpose == TRAIN:
+            why = {s: NO_ANSWER if s in left_out else SURPLUS for s in self._of_site if s not in taking_part}
+            self._runtime.not_counted = {self._ids[place]: why[s] for s in why for place in self._of_site[s]}
+
+    def _clients_of(self, sites: Collection[str]) -> int:
+        return sum(len(self._of_site[site]) for site in sites)
 
     def _attempt(self, sites: OrderedDict[str, list[int]]):
         program, form = self._program, self._program.form
@@ -380,7 +500,11 @@ class _Call:
             self._runtime.took_part[self._round] = list(sites)
         return self._result(sites, scope)
 
-    def _stage(self, stage: Stage, place: int, sites, scope: Scope) -> None:
+    def _stage(self, stage: Stage, place: int, sites: OrderedDict[str, list[int]], scope: Scope) -> None:
+        """Puts the stage's sums into the scope; takes sites off `sites` whose answers to the first stage are late.
+
+        Raises _Failed.
+        """
         sent = [array for step in stage.sent for array in arrays_of(scope[step.name])]
         messages = {}
         for site, places in sites.items():
@@ -393,7 +517,9 @@ class _Call:
                 clients.append({"id": self._ids[client], "given": given})
             table = {"kind": "stage", "run": self._agreement.run, "round": self._round, "purpose": self._purpose}
             messages[site] = {**table, "program": self._program.digest, "stage": place, "clients": clients}, arrays
-        answers = self._runtime.sites.ask_all(messages)
+        picks = self._first is not None and place == 0
+        enough = (lambda answered: self._clients_of(answered) >= self._first) if picks else (lambda answered: False)
+        answers = self._runtime.sites.ask_all(messages, enough)
         failed, partials = {}, []
         for site, answer in answers.items():
             if isinstance(answer, SiteRefused):
@@ -408,8 +534,10 @@ class _Call:
                     problem = f"site {site}: its sums hold NaN"
             if problem is not None:
                 failed[site] = problem
-        if failed:
+        if failed and not (picks and enough(answers.keys() - failed.keys())):
             raise _Failed(failed)
+        for site in sites.keys() - answers.keys() | failed.keys():
+            del sites[site]
         for number, one in enumerate(stage.sums):
             scope[one.step.name] = merged(scope, one, [of_site[number] for of_site in partials])
 

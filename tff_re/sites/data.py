@@ -5,22 +5,27 @@ from __future__ import annotations
 import collections
 import dataclasses
 import hmac
+import json
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
 import attrs
 import numpy as np
 
-from computations.local_model import LABEL
+from computations.local_model import LABEL, PLATFORM, TRIPLE
+from datasets.bags.records import BagCorpus
+from datasets.documents.corpus import DocumentCorpus
 from datasets.federated import Examples
 from datasets.partition.base import Partitioner, Sample
 from datasets.partition.by_field import field_values, grouped
 from datasets.text.vocabulary import RESERVED
 from tff_re import tasks
 from tff_re.recipes.reading import Recipe
+from tff_re.runs.choice import kept_out
 from tff_re.sites.policy import ClientsOptions, Site
-from tff_re.tasks.at_sites import Agreement, require_task
+from tff_re.tasks.at_sites import Agreement, relabelled, require_task
 from tff_re.tasks.data_paths import DataPaths
 
 DIGEST_BYTES = 16
@@ -64,14 +69,16 @@ class WordCounts:
     holders: np.ndarray
 
     def digests(self, secret: bytes, run: str) -> np.ndarray:
-        """uint8 [n, 16], the words keyed by the sites' secret (HMAC-SHA-256); other ones in each run."""
-        made = [word_digest(secret, run, word) for word in self.words]
-        return np.frombuffer(b"".join(made), np.uint8).reshape(len(made), DIGEST_BYTES)
+        """uint8 [n, 16], see `digests`."""
+        return digests(secret, run, "word", self.words)
 
 
-def word_digest(secret: bytes, run: str, word: str) -> bytes:
-    """A word as sites show it to a coordinator who must not know it."""
-    return hmac.digest(secret, f"{run} {word}".encode("utf-8", "surrogatepass"), "sha256")[:DIGEST_BYTES]
+def digests(secret: bytes, run: str, kind: str, texts: Iterable[str]) -> np.ndarray:
+    """uint8 [n, 16]: texts as sites show them to a coordinator who must not know them, keyed by the sites' secret
+    (HMAC-SHA-256); other ones in each run."""
+    messages = (f"{run} {kind} {text}".encode("utf-8", "surrogatepass") for text in texts)
+    made = [hmac.digest(secret, message, "sha256")[:DIGEST_BYTES] for message in messages]
+    return np.frombuffer(b"".join(made), np.uint8).reshape(len(made), DIGEST_BYTES)
 
 
 class SiteData:
@@ -80,56 +87,126 @@ class SiteData:
     def __init__(self, site: Site, recipe: Recipe):
         """Raises UserError, DataError: the task is not for sites, or the data are missing or malformed."""
         require_task(recipe.task)
-        self.recipe, self._options = recipe, site.options
+        self.recipe, self._options = recipe, recipe.task.options
+        if hasattr(self._options, "server_share"):  # the coordinator's own file
+            self._options = attrs.evolve(self._options, server_share=0.0)
         self._module = tasks.module(recipe.task.name)
         folder = site.options.data.folder
         self.data_paths = DataPaths(data=None if folder is None else Path(site.path(folder)))
-        self.rule = SiteRule(site.options.name, site.options.clients)
-        self._corpora, self._partition = self._module.held(recipe.task.options, self.rule, recipe.seed, self.data_paths)
+        rule = SiteRule(site.options.name, site.options.clients)
+        self.corpora, self.partition = self._module.held(self._options, rule, recipe.seed, self.data_paths)
         least = site.options.clients.least_examples
-        self._clients = {c: held for c, held in self._partition.clients.items() if len(held.train) >= least}
+        self.clients = {c: held for c, held in self.partition.clients.items() if len(held.train) >= least}
 
     @property
-    def sizes(self) -> list[tuple[str, int, int]]:
-        """(client, training examples, test examples) of the clients that take part."""
-        return [(client, len(held.train), len(held.test)) for client, held in self._clients.items()]
+    def sizes(self) -> list[tuple[str, int, int, int | None]]:
+        """(client, training, test and dev examples) of the clients that take part; see `tasks.at_sites.Client`."""
+        found = []
+        for client, held in self.clients.items():
+            rows, out = len(held.train), self._kept_out(client)
+            if self._bags is not None:  # a sentence has a row for each relation of its pair
+                rows = sum(len(self._sample_of[i].relations) for i in held.train)
+            dev = None if out is None else int(out.sum())
+            found.append((client, rows - (dev or 0), len(held.test), dev))
+        return found
 
     @property
     def label_names(self) -> tuple[str, ...]:
         """The classes of the site's data."""
-        return tuple(self._corpora[0].label_names)
+        return tuple(self.corpora[0].label_names)
 
     @property
     def positive_labels(self) -> list[str] | None:
         """Names of the classes that are relations; None where the task has no others."""
-        found = getattr(self._corpora[0], "positive_labels", None)
+        found = getattr(self.corpora[0], "positive_labels", None)
         return None if found is None else [self.label_names[label] for label in found]
+
+    @property
+    def relations(self) -> tuple[str, ...] | None:
+        """That a pair in a document may have; None where the samples are no documents."""
+        return self.corpora[0].relation_names if isinstance(self.corpora[0], DocumentCorpus) else None
+
+    @cached_property
+    def document_form(self) -> tuple[int, ...] | None:
+        """See `document_relations.form_of`; None where the samples are no documents."""
+        if self.relations is None:
+            return None
+        encoding = self._module.encoding_of(self._options)
+        examples, _ = self._module.encoded(self._options, self.corpora, self.partition, encoding)
+        own = [client.train for client in examples.clients if client.client_id in self.clients]
+        return self._module.form_of(own, self.corpora[0])
 
     def word_counts(self) -> WordCounts | None:
         """Over the site's clients; None where a tokenizer is given. Words in an order that tells nothing."""
-        texts = self._module.words(self.recipe.task.options, self._corpora, self._partition, self.data_paths)
+        if self.relations is not None:
+            return None
+        texts = self._module.words(self._options, self.corpora, self.partition, self.data_paths)
         if not texts:
             return None
         counts, holders = collections.Counter(), collections.Counter()
         for client, of_client in texts.items():
-            if client in self._clients:
+            if client in self.clients:
                 own = collections.Counter(word for words in of_client for word in words)
                 counts.update(own)
                 holders.update(own.keys())
         words = sorted(word for word in counts if word not in RESERVED)
         return WordCounts(words, *(np.array([of[word] for word in words], np.int64) for of in (counts, holders)))
 
-    def examples(self, agreement: Agreement) -> dict[str, tuple[Examples, Examples]]:
-        """Client -> (training examples, test examples), encoded and labelled as agreed upon."""
-        own = dataclasses.replace(self.data_paths, words=agreement.words)
-        found = self._module.prepare(self.recipe.task.options, self.rule, self.recipe.seed, own)
-        label_of = {name: place for place, name in enumerate(agreement.label_names)}
-        labels = np.array([label_of[name] for name in found.label_names], np.int32)
-        return {
-            client.client_id: tuple({**part, LABEL: labels[part[LABEL]]} for part in (client.train, client.test))
-            for client in found.examples.clients
-            if client.client_id in self._clients
-        }
+    def facts(self, secret: bytes, run: str) -> tuple[np.ndarray, np.ndarray] | None:
+        """(uint8 [n, 16], the digests of the facts of the clients' sentences, sorted; int64 [n], the number of each in
+        the site's own corpus); None where there are no bags."""
+        corpus = self._bags
+        if corpus is None:
+            return None
+        held = {self._sample_of[i].pair for client in self.clients.values() for i in client.train}
+        own = [n for n, (pair, _) in enumerate(corpus.triples) if corpus.pairs[pair] in held]
+        stated = ((*corpus.pairs[pair], corpus.relation_names[label]) for pair, label in corpus.triples)
+        texts = [json.dumps(fact) for fact in stated]
+        keyed = digests(secret, run, "fact", [texts[n] for n in own])
+        order = np.lexsort(keyed.T)
+        return keyed[order], np.array(own, np.int64)[order]
+
+    def examples(self, agreement: Agreement, encoding, inputs, numbers: np.ndarray | None) -> dict[str, tuple]:
+        """Client -> its examples of `SPLITS`, encoded and labelled as agreed upon.
+
+        Args:
+          agreement: of all.
+          encoding, inputs: of `encoding_of`.
+          numbers: int32 [n], those of all facts of the site's corpus among the sites' facts; None: there are no bags.
+        """
+        examples, _ = self._module.encoded(self._options, self.corpora, self.partition, encoding)
+        place_of, found = {c.client_id: place for place, c in enumerate(agreement.clients)}, {}
+
+        def arranged(part: Examples, client: str) -> Examples:
+            part = relabelled(part, examples.label_names, agreement.label_names)
+            if numbers is not None:
+                platform = np.full(len(part[LABEL]), place_of[client], np.int32)
+                return {**part, TRIPLE: numbers[part[TRIPLE]], PLATFORM: platform}
+            return part if self.relations is None else self._module.widened(part, inputs, encoding)
+
+        for client in examples.clients:
+            if (name := client.client_id) in self.clients:
+                train, test, dev = arranged(client.train, name), arranged(client.test, name), None
+                if (out := self._kept_out(name)) is not None:
+                    train, dev = ({n: array[rows] for n, array in train.items()} for rows in (~out, out))
+                found[name] = train, test, dev
+        return found
+
+    @property
+    def _bags(self) -> BagCorpus | None:
+        return self.corpora[0] if isinstance(self.corpora[0], BagCorpus) else None
+
+    @cached_property
+    def _sample_of(self) -> dict:
+        return {sample.sample_id: sample for corpus in self.corpora for sample in corpus.samples}
+
+    def _kept_out(self, client: str) -> np.ndarray | None:
+        """bool [n]: the dev examples among a client's training examples; None where no client has any."""
+        if self.recipe.choice is None or self.relations is not None or self._bags is not None:
+            return None  # bags and documents of dev are the coordinator's
+        ids = self.clients[client].train
+        document_of = {i: self._sample_of[i].document_id for i in ids}
+        return kept_out(ids, document_of, self.recipe.choice, self.recipe.seed, client)
 
 
 def passing(counts: Iterable[tuple[bytes, int, int]], *, min_count: int, min_clients: int) -> dict[bytes, int]:

@@ -15,15 +15,26 @@ from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe, apply_override, load, read_toml, resolve, tomllib
 from tff_re.settings import structure
 
+_READ_EVERYWHERE = (
+    *("task.tokenizer", "task.mesh_tree", "task.rel2id", "task.knowledge_base"),
+    *("model.encoder", "client_model.encoder"),
+)
+"""Of the keys below those of files that a site has to have where the recipe names one."""
+
+_COORDINATORS = ("task.vectors_path", "task.vectors_corpus", "task.test_knowledge_base")
+"""Of the keys below those of files that no site reads: the coordinator makes initial weights and tests of them."""
+
 FILE_KEYS = (
-    *("task.path", "task.dev_path", "task.test_path", "task.symptoms", "task.tokenizer", "task.vectors_path"),
-    *("task.vectors_corpus", "task.mesh_tree", "model.encoder", "model.adapter.path"),
-    *("client_model.encoder", "client_model.adapter.path"),
+    *("task.path", "task.dev_path", "task.test_path", "task.symptoms", *_READ_EVERYWHERE, *_COORDINATORS),
+    *("model.adapter.path", "client_model.adapter.path"),
 )
 """Keys of a recipe that name files. A coordinator names none at a site: the site's file does."""
 
 OWN_KEYS = ("task.dataset", "task.split", "task.test_split", *FILE_KEYS)
-"""Keys of a recipe that each site sets for itself; recipes that differ in them alone have the same digest."""
+"""Keys of a recipe that each party sets for itself; recipes that differ in them alone have the same digest."""
+
+_OF_SITE, _OF_COORDINATOR = "of the site", "of the coordinator"
+"""What stands in a recipe for sites in place of a file's name."""
 
 _LEFT_OUT = ("name", "description", "published", "seed", "partition")
 
@@ -122,9 +133,10 @@ class SiteOptions:
     threads: int = attrs.field(default=1, validator=ge(1))
 
     def __attrs_post_init__(self):
+        possible = [key for key in OWN_KEYS if key not in _COORDINATORS]
         for key in self.set:
-            if key not in OWN_KEYS:
-                raise ValueError(f"set: {key} is not a site's to choose; these are: {', '.join(OWN_KEYS)}")
+            if key not in possible:
+                raise ValueError(f"set: {key} is not a site's to choose; these are: {', '.join(possible)}")
 
 
 @attrs.frozen
@@ -181,7 +193,8 @@ class Site:
         task = table.setdefault("task", {})
         task |= {"dataset": data.dataset, "split": data.split}
         options = {f"task.{key}": str(self.path(name)) for key, name in self._files(task).items()} | options
-        named = [key for key in FILE_KEYS if _get(table, key) is not None and key not in options]
+        unread = {key for key in _COORDINATORS if _get(table, key) == _OF_COORDINATOR}
+        named = [k for k in FILE_KEYS if _get(table, k) is not None and k not in options and k not in unread]
         if named:
             raise UserError(f"the recipe names a file by {named[0]}; its operator sets it in [set] of the site's file")
         for key, value in options.items():
@@ -250,8 +263,8 @@ def for_sites(recipe: Recipe) -> str:
         inner = table
         for section in sections:
             inner = inner.get(section, {})
-        if inner.pop(last, None) is not None and last in ("tokenizer", "encoder"):
-            inner[last] = "of the site"
+        if inner.pop(last, None) is not None and key in (*_READ_EVERYWHERE, *_COORDINATORS):
+            inner[last] = _OF_SITE if key in _READ_EVERYWHERE else _OF_COORDINATOR
     return tomli_w.dumps(table)
 
 

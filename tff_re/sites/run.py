@@ -48,7 +48,7 @@ def train_at_sites(
 
     Args:
       engine: reaches the sites; their sums are added in its order.
-      data_paths: of the coordinator; no examples are read.
+      data_paths: of the coordinator; no examples of clients are read.
       patience: how long sites are waited for.
 
     Raises:
@@ -59,13 +59,13 @@ def train_at_sites(
     known = read_agreement(folder.sites) if resume and folder.sites.exists() else None
     with SitesRuntime(os.devnull, engine=engine, patience=patience) as runtime:
         run = None if known is None else known.run
-        agreement, experiment = agree(runtime.sites, recipe, data_paths or DataPaths(), run)
+        agreement, numbers, experiment = agree(runtime.sites, recipe, data_paths or DataPaths(), run)
         if known is not None and agreement != known:
             raise UserError(
                 f"{folder.path}: the sites' clients, classes or words are not those that the run was begun with; bring "
                 "the sites' data back, or train into another --out"
             )
-        runtime.take(agreement, experiment)
+        runtime.take(agreement, numbers, experiment)
         rounds = _read_rounds(folder)
 
         def begun(experiment):

@@ -34,7 +34,7 @@ from tff_re.sites.messages import Malformed, pack, payload, unpack
 from tff_re.sites.policy import Site, recipe_digest
 from tff_re.sites.stages import Kept, Program, Stage, arrays_of, member, run_stage, value_of
 from tff_re.sites.store import RunStore
-from tff_re.tasks.at_sites import Agreement, agreement_from_json, prepared
+from tff_re.tasks.at_sites import SPLITS, Agreement, agreement_from_json, encoding_of, prepared
 
 _log = logging.getLogger("tff_re.sites")
 
@@ -82,6 +82,7 @@ class SiteService:
             "hello": self._hello,
             "words": self._words,
             "reveal": self._reveal,
+            "facts": self._facts,
             "agree": self._agree,
             "stage": self._stage,
             "finish": self._finish,
@@ -159,6 +160,8 @@ class SiteService:
             "label_names": run.data.label_names,
             "positive_labels": run.data.positive_labels,
             "vocabulary": "local" if self._site.secret() is None else "keyed",
+            "relations": run.data.relations,
+            "document_form": run.data.document_form,
         }, []
 
     def _accepted(self, text: str) -> Recipe:
@@ -179,7 +182,8 @@ class SiteService:
     def _label(self, recipe: Recipe) -> str:
         from datasets.catalogue import find_data_set
 
-        return recipe.task.options.label or find_data_set(recipe.task.options.dataset).labels[0]
+        label = getattr(recipe.task.options, "label", None)
+        return label or find_data_set(recipe.task.options.dataset).labels[0]
 
     def _words(self, table, arrays):
         """Counts of words go: by keyed digests, or of words that enough of this site's own clients hold."""
@@ -191,8 +195,7 @@ class SiteService:
         if secret is not None:
             digests = found.digests(secret, table["run"])
             order = np.lexsort(digests.T)
-            check = hmac.digest(secret, f"{table['run']}".encode(), "sha256").hex()
-            return {"check": check}, [digests[order], found.counts[order], found.holders[order]]
+            return self._check(secret, table), [digests[order], found.counts[order], found.holders[order]]
         shown = found.holders >= run.recipe.task.options.min_clients
         words = [word for word, keep in zip(found.words, shown, strict=True) if keep]
         _log.info("run %s: %d of %d words are shown", table["run"][:8], len(words), len(found.words))
@@ -213,13 +216,29 @@ class SiteService:
         _log.info("run %s: %d of %d words are shown", table["run"][:8], len(shown), len(found.words))
         return {"words": shown}, []
 
+    def _facts(self, table, arrays):
+        """Digests of the facts of the site's bags go, in an order that tells nothing."""
+        run, secret = self._run(table, agreed=False), self._site.secret()
+        if secret is None:
+            raise Refused("bags need the sites' secret (vocabulary.secret): facts are told apart by its digests")
+        keyed, _ = run.data.facts(secret, table["run"])
+        _log.info("run %s: digests of %d facts are shown", table["run"][:8], len(keyed))
+        return self._check(secret, table), [keyed]
+
+    def _check(self, secret: bytes, table) -> dict:
+        """By which the coordinator sees whether the sites' secrets are the same."""
+        return {"check": hmac.digest(secret, f"{table['run']}".encode(), "sha256").hex()}
+
     def _agree(self, table, arrays):
-        """What all agreed upon comes; goes whether this site would compute the same."""
+        """What all agreed upon comes, and the numbers of this site's facts among all; goes whether this site would
+        compute the same."""
         run = self._run(table, agreed=False)
         agreement = agreement_from_json(table["agreement"])
-        own = [(c.client_id, c.train, c.test) for c in agreement.clients if c.site == self._options.name]
+        own = [(c.client_id, c.train, c.test, c.dev) for c in agreement.clients if c.site == self._options.name]
         if agreement.run != table["run"] or own != run.data.sizes:
             raise Refused("its clients are not those that it named; begin the run again")
+        if agreement.triples is not None:
+            run.store.write("facts", arrays[0].astype("<i4").tobytes())
         self._build(run, agreement)
         for purpose, digest in table["programs"].items():
             if purpose == EVALUATE and not self._options.allow.evaluation:
@@ -235,10 +254,24 @@ class SiteService:
         return {"agreed": True}, []
 
     def _build(self, run: _Run, agreement: Agreement) -> None:
-        run.agreement, run.examples = agreement, run.data.examples(agreement)
-        task, paths = run.recipe.task, run.data.data_paths
-        run.experiment = SitesBuilder(prepared(task, paths, agreement, run.examples)).build(run.recipe)
+        found = encoding_of(run.recipe.task, run.recipe.seed, agreement.paths(run.data.data_paths, at_site=True))
+        run.agreement, numbers = agreement, self._numbers(run, agreement)
+        run.examples = run.data.examples(agreement, *found[:2], numbers)
+        run.experiment = SitesBuilder(prepared(agreement, found, run.examples)).build(run.recipe)
         run.__dict__.pop("programs", None)
+
+    def _numbers(self, run: _Run, agreement: Agreement) -> np.ndarray | None:
+        """See `SiteData.examples`."""
+        if agreement.triples is None:
+            return None
+        secret = self._site.secret()
+        facts = None if secret is None else run.data.facts(secret, agreement.run)
+        given = np.frombuffer(run.store.read("facts") or b"", "<i4")
+        if facts is None or len(given) != len(facts[1]) or not ((given >= 0) & (given < agreement.triples)).all():
+            raise Refused("the numbers of its facts are not those of the facts that it named; begin the run again")
+        numbers = np.full(len(run.data.corpora[0].triples), -1, np.int32)
+        numbers[facts[1]] = given
+        return numbers
 
     def _run(self, table, *, agreed: bool = True) -> _Run:
         name = table["run"]
@@ -292,8 +325,8 @@ class SiteService:
         if purpose == EVALUATE:
             splits = {tree["held"] for client in asked for tree in client["given"].values()}
             for split in splits:
-                place = ("train", "test").index(split)
-                there = {client for client, own in run.examples.items() if len(own[place][LABEL])}
+                place = SPLITS.index(split)
+                there = {c for c, own in run.examples.items() if own[place] is not None and len(own[place][LABEL])}
                 if len(splits) > 1 or there != set(clients):
                     raise Refused("it evaluates all of its clients together")
         elif len(clients) < self._options.allow.least_clients:
@@ -333,7 +366,7 @@ class SiteService:
 
     def _resolved(self, run: _Run, tree, type_signature: tff.Type, client: dict, round_num: int, values):
         if isinstance(tree, dict) and "held" in tree:
-            own = run.examples[client["id"]][("train", "test").index(tree["held"])]
+            own = run.examples[client["id"]][SPLITS.index(tree["held"])]
             return self._values.take(run.experiment.model.arrange(own), type_signature)
         if isinstance(tree, dict) and "version" in tree:
             return self._client_state(run, client["id"], int(tree["version"]), type_signature)

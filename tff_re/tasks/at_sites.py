@@ -1,7 +1,8 @@
 """Data that lie at sites: what all parties of a federation agreed upon, and a run's data where others hold them.
 
 Coordinator and sites build the same `Prepared`, so that they compile the same computations. A client's examples are
-there where they are held; elsewhere a `Held` stands for them, which knows their number and nothing else.
+there where they are held; elsewhere a `Held` stands for them, which knows their number and nothing else. What the
+server of a simulation holds, the coordinator reads from files of its own.
 """
 
 from __future__ import annotations
@@ -12,30 +13,42 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from computations.local_model import LABEL, LocalModel
 from datasets.federated import ClientExamples, Examples, FederatedExamples
+from datasets.partition import ClientSamples, Partition
 from tff_re import tasks
 from tff_re.errors import UserError
 from tff_re.settings import Choice
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.data_paths import DataPaths
 
-TASKS = ("sentence_relations", "symptom_classification")
-"""The tasks whose examples are at clients alone, and that can be trained across sites."""
+TASKS = ("bag_relations", "document_relations", "sentence_relations", "symptom_classification")
+"""The tasks that can be trained across sites."""
+
+SPLITS = ("train", "test", "dev")
+"""Of a client's examples, in their order everywhere."""
+
+SERVER = "the server"
+"""In place of a client's id, for the coordinator's own labelled examples."""
 
 
 @dataclass(frozen=True)
 class Client:
-    """A client of the federation: its id, the site that holds it, how many examples it has."""
+    """A client of the federation: its id, the site that holds it, how many examples it has.
+
+    `dev`: of those that it keeps out of its training examples to choose on; None: no client keeps any.
+    """
 
     client_id: str
     site: str
     train: int
     test: int
+    dev: int | None = None
 
 
 @dataclass(frozen=True)
@@ -49,6 +62,12 @@ class Agreement:
       words: the vocabulary, each held by at least `min_clients` clients; None where a tokenizer is given.
       positive_labels: see `Prepared`.
       encoding: digest of what turns texts into arrays; the same at all parties.
+      server: how many labelled examples the coordinator holds (FedED's D_v).
+      vectors_width: of the word vectors that the coordinator read; None: the model learns its own.
+      triples: how many different facts the sites' bags have, pairs without one included; None where there are no bags.
+      facts: digest of what these facts are, which tells nobody without the sites' secret what they are.
+      relations: that a pair in a document may have; None where the examples are no documents.
+      document_form: the sizes of the largest documents, see `document_relations.form_of`.
     """
 
     run: str
@@ -57,6 +76,12 @@ class Agreement:
     words: tuple[str, ...] | None = field(repr=False)
     positive_labels: tuple[int, ...] | None
     encoding: str
+    server: int = 0
+    vectors_width: int | None = None
+    triples: int | None = None
+    facts: str = ""
+    relations: tuple[str, ...] | None = None
+    document_form: tuple[int, ...] | None = None
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -75,18 +100,20 @@ class Agreement:
         )
         return dataclasses.replace(self, clients=clients)
 
+    def paths(self, data_paths: DataPaths, *, at_site: bool) -> DataPaths:
+        """A party's, with what was agreed upon in place of what texts of its own would give."""
+        width = self.vectors_width if at_site else None
+        return dataclasses.replace(data_paths, words=self.words, vectors_width=width, document_form=self.document_form)
+
 
 def agreement_from_json(text: str | bytes) -> Agreement:
     """Raises ValueError where the text is no agreement."""
     try:
         table = json.loads(text)
-        clients = tuple(
-            Client(str(c["client_id"]), str(c["site"]), int(c["train"]), int(c["test"])) for c in table["clients"]
-        )
-        lists = {key: None if table[key] is None else tuple(table[key]) for key in ("words", "positive_labels")}
-        names = tuple(map(str, table["label_names"]))
-        return Agreement(str(table["run"]), clients, names, encoding=str(table["encoding"]), **lists)
-    except (KeyError, TypeError) as error:
+        clients = tuple(Client(**client) for client in table["clients"])
+        table = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+        return Agreement(**{**table, "clients": clients})
+    except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"is no agreement of sites ({error})") from None
 
 
@@ -104,7 +131,7 @@ class Held(dict):
     Nothing can be computed with it: a model arranges it to a `Reference`.
 
     Attributes:
-      client_id, split: whose examples, `train` or `test`.
+      client_id, split: whose examples, and of `SPLITS` which.
     """
 
     def __init__(self, client_id: str, split: str, count: int, specs: Mapping[str, tf.TensorSpec]):
@@ -136,9 +163,16 @@ class SitesPrepared(Prepared):
 
     Attributes:
       sites: the names of the sites, of those that this party knows.
+      triples: see `Agreement`.
     """
 
     sites: tuple[str, ...] = ()
+    triples: int | None = None
+
+    @property
+    def num_triples(self) -> int | None:
+        """As `Prepared.num_triples`, over all sites."""
+        return self.triples
 
     def local_model(self, model: Choice) -> LocalModel:
         return _Model(**vars_of(super().local_model(model)))
@@ -158,12 +192,19 @@ class SitesPrepared(Prepared):
 
         def examples(own):
             if isinstance(own, Held):
-                return Held(own.client_id, own.split, len(own[LABEL]), _specs(inputs))
-            return run(own)
+                return Held(own.client_id, own.split, len(own[LABEL]), self._specs(inputs))
+            return None if own is None else run(own)
 
-        clients = (ClientExamples(c.client_id, examples(c.train), examples(c.test)) for c in self.examples.clients)
-        held = FederatedExamples(tuple(clients), self.label_names)
-        return dataclasses.replace(self, examples=held, inputs=inputs)
+        clients = (
+            ClientExamples(c.client_id, *(examples(getattr(c, split)) for split in SPLITS))
+            for c in self.examples.clients
+        )
+        held = FederatedExamples(tuple(clients), self.label_names, examples(self.examples.server))
+        held_out = None if self.held_out is None else self.held_out.behind(run)
+        return dataclasses.replace(self, examples=held, inputs=inputs, held_out=held_out)
+
+    def _specs(self, inputs) -> dict[str, tf.TensorSpec]:
+        return {**inputs.specs, **self.beside, LABEL: tf.TensorSpec([None], tf.int32)}
 
 
 def vars_of(value) -> dict:
@@ -171,61 +212,117 @@ def vars_of(value) -> dict:
     return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
 
 
-def _specs(inputs) -> dict[str, tf.TensorSpec]:
-    return {**inputs.specs, LABEL: tf.TensorSpec([None], tf.int32)}
-
-
 def require_task(task: Choice) -> None:
-    """Raises UserError for a task that cannot be trained across sites, or with what a coordinator does not have."""
+    """Raises UserError for a task that cannot be trained across sites."""
     if task.name not in TASKS:
         raise UserError(f"the task '{task.name}' cannot be trained across sites; these can: {', '.join(TASKS)}")
-    if getattr(task.options, "server_share", 0.0):
-        raise UserError("task.server_share: the coordinator of sites holds no examples; set it to 0")
-    if getattr(task.options, "vectors", "learned") != "learned" or getattr(task.options, "vectors_path", None):
-        raise UserError("word vectors from a file are not for runs across sites; let the model learn them")
+    if task.options.dataset == "planted":
+        raise UserError("task.dataset = 'planted' makes its sentences up, and no site has them; take one of files")
 
 
-def encoding_of(task: Choice, data_paths: DataPaths, words: tuple[str, ...] | None):
-    """(what turns texts into arrays, the model's inputs, its digest) of an agreed vocabulary or of a tokenizer."""
-    encoding, inputs = tasks.module(task.name).agreed(task.options, dataclasses.replace(data_paths, words=words))
+def encoding_of(task: Choice, seed: int, data_paths: DataPaths):
+    """(what turns texts into arrays, the model's inputs, notes, digest) of what `data_paths` says is agreed upon.
+
+    `seed`: the run's, for the vectors of words that a file of vectors does not have.
+    """
+    encoding, inputs, notes = tasks.module(task.name).agreed(task.options, seed, data_paths)
     tokenizer = getattr(encoding, "tokenizer", None)
     content = encoding.to_json() if tokenizer is None else tokenizer.backend_tokenizer.to_str()
     specs = sorted((name, str(spec)) for name, spec in inputs.specs.items())
-    return encoding, inputs, hashlib.sha256(repr((content, specs)).encode("utf-8", "surrogatepass")).hexdigest()
+    digest = hashlib.sha256(repr((content, specs)).encode("utf-8", "surrogatepass")).hexdigest()
+    return encoding, inputs, notes, digest
 
 
-def prepared(task: Choice, data_paths: DataPaths, agreement: Agreement, own: Mapping[str, tuple[Examples, Examples]]):
+def server_corpus(task: Choice, data_paths: DataPaths):
+    """The coordinator's own labelled examples, where the recipe gives the server some: all samples of its file.
+
+    Raises:
+      UserError: the recipe names no file of theirs; DataError: it is missing or malformed.
+    """
+    if not getattr(task.options, "server_share", 0.0):
+        return None
+    if task.options.path is None:
+        raise UserError(
+            "task.server_share: the coordinator of sites holds the server's examples; name its file by task.path "
+            "(--set task.path=FILE), or set task.server_share to 0"
+        )
+    return tasks.module(task.name).training_corpus(task.options, data_paths)
+
+
+def relabelled(examples: Examples, label_names: tuple[str, ...], agreed: tuple[str, ...]) -> Examples:
+    """Examples of these classes with the labels that all parties have."""
+    label_of = {name: place for place, name in enumerate(agreed)}
+    return {**examples, LABEL: np.array([label_of[name] for name in label_names], np.int32)[examples[LABEL]]}
+
+
+def at_coordinator(task: Choice, data_paths: DataPaths, agreement: Agreement, found) -> dict[str, Any]:
+    """What the coordinator holds, for `prepared`; `found` of `encoding_of`.
+
+    Raises:
+      UserError, DataError: its files do not fit, are missing or malformed.
+    """
+    module, (encoding, inputs, *_) = tasks.module(task.name), found
+    if agreement.relations is not None:
+        return module.at_server(task.options, agreement.relations, encoding, inputs, data_paths)
+    if agreement.triples is not None:
+        return module.at_server(task.options, agreement.label_names, encoding, data_paths)
+    corpus = server_corpus(task, data_paths)
+    if corpus is None:
+        return {}
+    partition = Partition("all", {}, 0, {SERVER: ClientSamples(tuple(s.sample_id for s in corpus.samples), ())})
+    examples = module.encoded(task.options, (corpus,), partition, encoding)[0].clients[0].train
+    return {"server": relabelled(examples, corpus.label_names, agreement.label_names), "notes": corpus.notes}
+
+
+def prepared(
+    agreement: Agreement,
+    found,
+    own: Mapping[str, tuple[Examples | None, ...]],
+    *,
+    server: Examples | None = None,
+    notes: tuple[str, ...] = (),
+    **at_server,
+) -> SitesPrepared:
     """The data of a run across sites.
 
     Args:
-      task, data_paths: of this party.
       agreement: of all.
-      own: client id -> (training examples, test examples) of the clients that this party holds.
+      found: of `encoding_of`, at this party.
+      own: client id -> the examples of `SPLITS`, of the clients that this party holds.
+      server, notes, **at_server: of the coordinator, see `at_coordinator`.
 
     Raises:
       UserError: this party's encoding is not the one agreed upon.
     """
-    require_task(task)
-    encoding, inputs, digest = encoding_of(task, data_paths, agreement.words)
+    encoding, inputs, of_encoding, digest = found
     if agreement.encoding and digest != agreement.encoding:
         raise UserError("texts would be encoded otherwise here than agreed upon; use the same tokenizer and dictionary")
-    specs = _specs(inputs)
+    beside = {} if agreement.triples is None else tasks.module("bag_relations").BESIDE
+    specs = {**inputs.specs, **beside, LABEL: tf.TensorSpec([None], tf.int32)}
+
+    def held(name: str, split: str, count: int | None) -> Held | None:
+        return None if count is None else Held(name, split, count, specs)
+
     clients = tuple(
-        ClientExamples(
-            client.client_id,
-            *own.get(
-                client.client_id,
-                (Held(client.client_id, s, getattr(client, s), specs) for s in ("train", "test")),
-            ),
-        )
-        for client in agreement.clients
+        ClientExamples(c.client_id, *own.get(c.client_id, (held(c.client_id, s, getattr(c, s)) for s in SPLITS)))
+        for c in agreement.clients
     )
+    if server is None and agreement.server:
+        server = Held(SERVER, "train", agreement.server, specs)
+    of_server = (f"{agreement.server} labelled examples at the coordinator",) if agreement.server else ()
+    if any(c.dev is not None for c in agreement.clients):
+        kept_out, left = sum(c.dev for c in agreement.clients), sum(c.train for c in agreement.clients)
+        of_server += (f"dev: {kept_out} of {kept_out + left} training examples are kept out of training",)
     return SitesPrepared(
-        examples=FederatedExamples(clients, agreement.label_names),
+        examples=FederatedExamples(clients, agreement.label_names, server),
         inputs=inputs,
         counts=None,
         encoding=encoding,
         positive_labels=agreement.positive_labels,
-        notes=(f"{len(agreement.clients)} clients at sites; {encoding.describe()}",),
+        notes=(f"{len(clients)} clients at sites; {encoding.describe()}", *of_encoding, *of_server, *notes),
         sites=tuple(site for site in agreement.sites if site),
+        beside=beside,
+        triples=agreement.triples,
+        pair_relations=agreement.relations,
+        **at_server,
     )

@@ -27,14 +27,18 @@ from datasets.encoded_clients import training_texts
 from datasets.errors import DataError
 from datasets.federated import FederatedExamples
 from datasets.partition import Partition, label_counts
+from tff_re.errors import UserError
 from tff_re.models.inputs import BagInput, HiddenInput, RelationInput
 from tff_re.settings import BELOW_ONE, NOT_NEGATIVE, SHARE, refuse_unread
 from tff_re.tasks.base import Prepared, partition_of
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.held_out import DEV, TEST
 from tff_re.tasks.ranking_metrics import PRECISION_AT, RANKING_METRICS, curve, ranking_metrics
-from tff_re.tasks.relation_text import RelationTextOptions, relation_encoding
+from tff_re.tasks.relation_text import RelationTextOptions, relation_encoding, words_of_clients
 from tff_re.tasks.sizes import require_room_for_texts
+
+BESIDE = {name: tf.TensorSpec([None], tf.int32) for name in (TRIPLE, PLATFORM)}
+"""What examples have beside the model's inputs and the label; the same numbers at all clients."""
 
 PLANTED = "planted"
 PLANTED_TEST_SHARE = 0.25
@@ -161,14 +165,11 @@ def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> 
     texts = sum(len(own.samples) for own in (corpus, *held_out.values()))
     require_room_for_texts(texts, options.max_length, arrays=4)
     examples, report = encode_bag_clients(corpus, partition, encoding)
-    encoded = {split: encode_bags(bags, encoding, label_names=corpus.label_names) for split, bags in held_out.items()}
-    named = [f"{split}: {note}" for split, bags in held_out.items() for note in (bags.describe(), *bags.notes)]
-    names, reports = ("training", *encoded), (report, *(one for _, one in encoded.values()))
+    of_server, named, of_texts = _held_out(held_out, encoding, corpus.label_names)
     truth = None if made is None else _truth(corpus, partition, made.training)
     if options.train_on == "stated":
         examples, truth, note = _stated_alone(examples, truth)
         notes = (*notes, note)
-    at_server = BagsAtServer({split: bags for split, (bags, _) in encoded.items()})
     return Prepared(
         examples=examples,
         inputs=inputs,
@@ -182,19 +183,75 @@ def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> 
                     *named,
                     *partition.notes,
                     *notes,
-                    *(f"{what}: {note}" for what, one in zip(names, reports, strict=True) for note in one.notes()),
+                    *(f"training: {note}" for note in report.notes()),
+                    *of_texts,
                 )
             )
         ),
         positive_labels=corpus.positive_labels,
         encoding=encoding,
         held_out_corpora=held_out,
-        held_out=at_server,
-        references=at_server.references(None if made is None else made.held_out),
-        beside={name: tf.TensorSpec([None], tf.int32) for name in (TRIPLE, PLATFORM)},
+        held_out=of_server,
+        references=of_server.references(None if made is None else made.held_out),
+        beside=BESIDE,
         bags=corpus,
         truth=truth,
     )
+
+
+def held(options: Options, partitioner, seed: int, data_paths: DataPaths):
+    """(the training corpus alone, who holds which sentence); nothing is encoded."""
+    corpus = _load(options, data_paths, options.split, options.path, options.knowledge_base, seed=seed)
+    return (corpus,), partition_of(options, (corpus,), partitioner, seed, data_paths, test_share=0.0)
+
+
+def words(options: Options, corpora, partition: Partition, data_paths: DataPaths) -> dict[str, list[list[str]]]:
+    """See `words_of_clients`."""
+    del data_paths
+    return words_of_clients(options, lambda text_of: training_texts(partition, *corpora, text_of=text_of))
+
+
+def agreed(options: Options, seed: int, data_paths: DataPaths):
+    """(encoding, inputs, notes) of the vocabulary in `data_paths`, or of the encoder's pieces, without any text."""
+    return relation_encoding(options, lambda text_of: {}, seed, data_paths)
+
+
+def encoded(options: Options, corpora, partition: Partition, encoding) -> tuple[FederatedExamples, tuple[str, ...]]:
+    """(the clients' examples, what a report has to say of their texts)."""
+    require_room_for_texts(sum(len(c.samples) for c in corpora), options.max_length, arrays=4)
+    examples, report = encode_bag_clients(corpora[0], partition, encoding)
+    return examples, report.notes()
+
+
+def at_server(options: Options, label_names: tuple[str, ...], encoding, data_paths: DataPaths) -> dict:
+    """Of `Prepared`, what the coordinator of sites holds: the bags of dev and test.
+
+    Raises:
+      UserError: bags whose pair is trained on were to be left out, and which these are is known at the sites alone.
+    """
+    if options.new_pairs:
+        raise UserError(
+            "task.new_pairs: which pairs of entities are trained on is known at the sites alone; set it to false, and "
+            "choose test bags of other pairs yourself"
+        )
+    test = _load(options, data_paths, options.test_split, options.test_path, options.test_knowledge_base)
+    if options.dev_split is None:
+        bags = _with_dev(options, test)
+    else:
+        bags = {DEV: _load(options, data_paths, options.dev_split, None, options.test_knowledge_base), TEST: test}
+    held_out, named, of_texts = _held_out(bags, encoding, label_names)
+    notes = tuple(dict.fromkeys((*named, *of_texts)))
+    return {"held_out": held_out, "held_out_corpora": bags, "references": held_out.references(), "notes": notes}
+
+
+def _held_out(
+    corpora: Mapping[str, BagCorpus], encoding, label_names: tuple[str, ...]
+) -> tuple[BagsAtServer, list[str], list[str]]:
+    """(the bags at the server, notes on the corpora, notes on their texts)."""
+    encoded = {split: encode_bags(bags, encoding, label_names=label_names) for split, bags in corpora.items()}
+    named = [f"{split}: {note}" for split, bags in corpora.items() for note in (bags.describe(), *bags.notes)]
+    of_texts = [f"{split}: {note}" for split, (_, report) in encoded.items() for note in report.notes()]
+    return BagsAtServer({split: bags for split, (bags, _) in encoded.items()}), named, of_texts
 
 
 class BagsAtServer:
@@ -288,28 +345,30 @@ def _corpora(
     if options.dataset == PLANTED:
         return _planted(options, seed)
 
-    def load(split, path, knowledge_base, **more):
-        return load_bags(
-            options.dataset,
-            data_paths.data,
-            path=path,
-            split=split,
-            rel2id=options.rel2id,
-            misplaced=options.misplaced,
-            knowledge_base=knowledge_base,
-            head_kind=options.head_kind,
-            tail_kind=options.tail_kind,
-            **more,
-        )
-
-    corpus = load(options.split, options.path, options.knowledge_base, na_rate=options.na_rate, seed=seed)
-    test = load(options.test_split, options.test_path, options.test_knowledge_base)
+    corpus = _load(options, data_paths, options.split, options.path, options.knowledge_base, seed=seed)
+    test = _load(options, data_paths, options.test_split, options.test_path, options.test_knowledge_base)
     if options.new_pairs:
         test = without_pairs(test, corpus)
     if options.dev_split is None:
         return corpus, _with_dev(options, test), None
-    dev = load(options.dev_split, None, options.test_knowledge_base)
+    dev = _load(options, data_paths, options.dev_split, None, options.test_knowledge_base)
     return corpus, {DEV: without_pairs(dev, corpus) if options.new_pairs else dev, TEST: test}, None
+
+
+def _load(options: Options, data_paths: DataPaths, split, path, knowledge_base, *, seed: int | None = None):
+    """A split's bags; with `seed`, those for training, of whose unrelated pairs `na_rate` are kept."""
+    return load_bags(
+        options.dataset,
+        data_paths.data,
+        path=path,
+        split=split,
+        rel2id=options.rel2id,
+        misplaced=options.misplaced,
+        knowledge_base=knowledge_base,
+        head_kind=options.head_kind,
+        tail_kind=options.tail_kind,
+        **({} if seed is None else {"na_rate": options.na_rate, "seed": seed}),
+    )
 
 
 def _planted(options: Options, seed: int) -> tuple[BagCorpus, dict[str, BagCorpus], _Stated]:

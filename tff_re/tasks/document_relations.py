@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import attrs
 import numpy as np
@@ -13,9 +13,9 @@ from attrs.validators import ge, optional
 
 from computations.document_evaluation import build_pair_scores
 from computations.federated_algorithm import FederatedAlgorithm
-from computations.local_model import LocalModel
+from computations.local_model import LABEL, LocalModel
 from datasets.catalogue import find_data_set
-from datasets.documents.clients import HeldOutDocuments, encode_document_clients
+from datasets.documents.clients import HeldOutDocuments, encode_document_clients, hold_out
 from datasets.documents.corpus import DocumentCorpus
 from datasets.documents.encoding import DocumentEncoding
 from datasets.documents.loading import load_documents
@@ -23,7 +23,9 @@ from datasets.documents.scoring import best_threshold
 from datasets.documents.selection import set_documents_apart, subset
 from datasets.documents.statistics import document_statistics
 from datasets.errors import DataError
+from datasets.federated import Examples, FederatedExamples
 from datasets.partition import label_counts
+from tff_re.errors import UserError
 from tff_re.models.inputs import DocumentInput
 from tff_re.settings import BELOW_ONE, refuse_unread
 from tff_re.tasks.base import Prepared, partition_of
@@ -84,20 +86,10 @@ def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> 
             record=f"corpus {corpus.name}",
             remedy="build it with test_share = 0 and server_share = 0",
         )
-    encoding = DocumentEncoding(load_tokenizer(options.tokenizer), longest=options.longest)
+    encoding = encoding_of(options)
     examples, encoded = encode_document_clients(corpus, partition, encoding, held_out)
-    arrays = next(iter(examples.clients)).train
-    widths = [found.encoded.arrays["mention_entity"].max(initial=-1) for found in encoded.values()]
-    widths += [client.train["mention_entity"].max(initial=-1) for client in examples.clients]
-    inputs = DocumentInput(
-        vocabulary_size=len(encoding.tokenizer),
-        max_length=arrays["input_ids"].shape[1],
-        max_mentions=arrays["mention_place"].shape[1],
-        max_entities=int(max(widths)) + 1,
-        max_pairs=arrays["pair_head"].shape[1],
-        num_relations=len(corpus.relation_names),
-        tokenizer=options.tokenizer,
-    )
+    arrays = [client.train for client in examples.clients] + [found.encoded.arrays for found in encoded.values()]
+    inputs = _inputs(options, encoding, form_of(arrays, corpus))
     named = [
         f"{split}: {note}" for split, documents in held_out.items() for note in (_size(documents), *documents.notes)
     ]
@@ -113,6 +105,88 @@ def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> 
         held_out=DocumentsAtServer(encoded),
         documents=document_statistics(partition, corpus),
         pair_relations=corpus.relation_names,
+    )
+
+
+def held(options: Options, partitioner, seed: int, data_paths: DataPaths):
+    """(the training documents alone, who holds which); nothing is encoded."""
+    corpus = _training(options, data_paths)
+    return (corpus,), partition_of(options, (corpus,), partitioner, seed, data_paths, test_share=0.0)
+
+
+def encoding_of(options: Options) -> DocumentEncoding:
+    """From documents to the encoder's pieces."""
+    return DocumentEncoding(load_tokenizer(options.tokenizer), longest=options.longest)
+
+
+def agreed(options: Options, seed: int, data_paths: DataPaths):
+    """(encoding, inputs, notes) of the sizes in `data_paths`, without any document."""
+    del seed
+    encoding = encoding_of(options)
+    return encoding, _inputs(options, encoding, data_paths.document_form), ()
+
+
+def encoded(options: Options, corpora, partition, encoding: DocumentEncoding) -> tuple[FederatedExamples, tuple]:
+    """(the clients' examples, what a report has to say of their texts)."""
+    del options
+    return encode_document_clients(corpora, partition, encoding)[0], ()
+
+
+def form_of(parts: Iterable[Examples], corpus: DocumentCorpus) -> tuple[int, ...]:
+    """The most pieces, mentions, candidate pairs and entities of a document, and the number of relations."""
+    names = ("input_ids", "mention_place", "pair_head")
+    sizes = ((*(p[n].shape[1] for n in names), int(p["mention_entity"].max(initial=-1)) + 1) for p in parts)
+    return (*map(max, zip(*sizes, strict=True)), len(corpus.relation_names))
+
+
+def widened(arrays: Examples, inputs: DocumentInput, encoding: DocumentEncoding) -> Examples:
+    """The arrays of documents, padded to the widths of these inputs."""
+    fill = {"input_ids": encoding.tokenizer.pad_token_id, "attention_mask": 0, "pair_labels": 0, LABEL: 0}
+    found = {}
+    for name, array in arrays.items():
+        more = [(0, 0)] * array.ndim
+        if name in inputs.specs and array.ndim > 1:
+            more[1] = (0, inputs.specs[name].shape[1] - array.shape[1])
+        found[name] = np.pad(array, more, constant_values=fill.get(name, -1))
+    return found
+
+
+def at_server(options: Options, relation_names: tuple[str, ...], encoding, inputs, data_paths: DataPaths) -> dict:
+    """Of `Prepared`, what the coordinator of sites holds: the documents of dev and test.
+
+    Raises:
+      UserError: they have other relations than the sites'.
+    """
+    held_out = _held_out(options, data_paths)
+    made = {}
+    for (split, corpus), part in zip(held_out.items(), encoding.encode_together(held_out.values()), strict=True):
+        if corpus.relation_names != relation_names:
+            raise UserError(f"the documents of {split} have other relations than the sites'; read them alike")
+        part = dataclasses.replace(part, arrays=widened(part.arrays, inputs, encoding))
+        made[split] = hold_out(split, corpus, part)
+    named = (f"{s}: {note}" for s, documents in held_out.items() for note in (_size(documents), *documents.notes))
+    notes = tuple(dict.fromkeys(named))
+    return {"held_out": DocumentsAtServer(made), "held_out_corpora": held_out, "notes": notes}
+
+
+def form_at_server(options: Options, data_paths: DataPaths) -> tuple[int, ...]:
+    """`form_of` the documents of dev and test."""
+    corpora = list(_held_out(options, data_paths).values())
+    encoding = encoding_of(options)
+    return form_of([part.arrays for part in encoding.encode_together(corpora)], corpora[0])
+
+
+def _inputs(options: Options, encoding: DocumentEncoding, form: Sequence[int]) -> DocumentInput:
+    """The model's inputs for documents of these sizes, see `form_of`."""
+    pieces, mentions, pairs, entities, relations = form
+    return DocumentInput(
+        vocabulary_size=len(encoding.tokenizer),
+        max_length=pieces,
+        max_mentions=mentions,
+        max_entities=entities,
+        max_pairs=pairs,
+        num_relations=relations,
+        tokenizer=options.tokenizer,
     )
 
 
@@ -193,22 +267,30 @@ class DocumentsAtServer:
 def _corpora(options: Options, data_paths: DataPaths) -> tuple[DocumentCorpus, dict[str, DocumentCorpus]]:
     """The clients' documents, and split -> documents at the server."""
 
-    def load(split, path):
-        return load_documents(
-            options.dataset, data_paths.data, path=path, label=options.label, split=split, mesh_tree=options.mesh_tree
-        )
+    return _training(options, data_paths), _held_out(options, data_paths)
 
-    corpus, test = load(options.split, options.path), load(options.test_split, options.test_path)
-    if options.subset is not None:
-        corpus = subset(corpus, options.subset, seed=options.dev_seed)
+
+def _load(options: Options, data_paths: DataPaths, split: str, path: str | None) -> DocumentCorpus:
+    return load_documents(
+        options.dataset, data_paths.data, path=path, label=options.label, split=split, mesh_tree=options.mesh_tree
+    )
+
+
+def _training(options: Options, data_paths: DataPaths) -> DocumentCorpus:
+    corpus = _load(options, data_paths, options.split, options.path)
+    return corpus if options.subset is None else subset(corpus, options.subset, seed=options.dev_seed)
+
+
+def _held_out(options: Options, data_paths: DataPaths) -> dict[str, DocumentCorpus]:
+    test = _load(options, data_paths, options.test_split, options.test_path)
     if options.test_subset is not None:
         test = subset(test, options.test_subset, seed=options.dev_seed)
     if options.dev_split is not None:
-        return corpus, {DEV: load(options.dev_split, None), TEST: test}
+        return {DEV: _load(options, data_paths, options.dev_split, None), TEST: test}
     if not options.dev_share:
-        return corpus, {TEST: test}
+        return {TEST: test}
     test, dev = set_documents_apart(test, options.dev_share, seed=options.dev_seed)
-    return corpus, {DEV: dev, TEST: test}
+    return {DEV: dev, TEST: test}
 
 
 def _size(corpus: DocumentCorpus) -> str:

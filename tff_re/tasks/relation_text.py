@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import attrs
+import numpy as np
 from attrs.validators import ge
 
 from datasets.text import load_word_vectors
@@ -138,6 +139,11 @@ def _require_special_pieces(tokenizer, source: str) -> None:
         )
 
 
+def unread_vectors(vocabulary, data_paths: DataPaths) -> np.ndarray:
+    """Zeros of the form of the word vectors at a site, see `DataPaths.vectors_width`; they take no memory."""
+    return np.broadcast_to(np.float32(0), [len(vocabulary), data_paths.vectors_width])
+
+
 def _words(options: RelationTextOptions, texts, data_paths: DataPaths, seed: int):
     vocabulary = (
         of_words(data_paths.words)
@@ -147,6 +153,8 @@ def _words(options: RelationTextOptions, texts, data_paths: DataPaths, seed: int
         )
     )
     note = f"vocabulary: {len(vocabulary.words)} words, markers included"
+    if data_paths.vectors_width is not None:
+        return word_tokenizer(vocabulary), len(vocabulary), unread_vectors(vocabulary, data_paths), (note,)
     if options.vectors_path is None:
         return word_tokenizer(vocabulary), len(vocabulary), None, (note,)
     vectors = load_word_vectors(options.vectors_path, trust=data_paths.trust)

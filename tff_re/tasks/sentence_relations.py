@@ -9,6 +9,7 @@ from attrs.validators import and_, ge, gt, lt, optional
 
 from datasets.catalogue import find_data_set
 from datasets.encoded_clients import encode_relations, training_texts
+from datasets.federated import FederatedExamples
 from datasets.partition import label_counts
 from datasets.relations.loading import load_relations
 from datasets.relations.records import RelationCorpus
@@ -74,8 +75,7 @@ def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> 
     encoding, inputs, notes = relation_encoding(
         options, lambda text_of: training_texts(partition, *corpora, text_of=text_of), seed, data_paths
     )
-    require_room_for_texts(sum(len(c.samples) for c in corpora), options.max_length, arrays=4)
-    examples, report = encode_relations(corpora, partition, encoding)
+    examples, of_texts = encoded(options, corpora, partition, encoding)
     return Prepared(
         examples=examples,
         inputs=inputs,
@@ -87,7 +87,7 @@ def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> 
                     *(note for c in corpora for note in c.notes),
                     *partition.notes,
                     *notes,
-                    *report.notes(),
+                    *of_texts,
                 )
             )
         ),
@@ -104,23 +104,32 @@ def held(options: Options, partitioner, seed: int, data_paths: DataPaths):
     return corpora, partition_of(options, corpora, partitioner, seed, data_paths, test_share=options.test_share)
 
 
+def encoded(options: Options, corpora, partition, encoding) -> tuple[FederatedExamples, tuple[str, ...]]:
+    """(the clients' examples, what a report has to say of their texts)."""
+    require_room_for_texts(sum(len(c.samples) for c in corpora), options.max_length, arrays=4)
+    examples, report = encode_relations(corpora, partition, encoding)
+    return examples, report.notes()
+
+
+def training_corpus(options: Options, data_paths: DataPaths) -> RelationCorpus:
+    """The training samples, as the file or the catalogue has them; of sites the coordinator's own."""
+    return load_relations(options.dataset, data_paths.data, path=options.path, label=options.label, split=options.split)
+
+
 def words(options: Options, corpora, partition, data_paths: DataPaths) -> dict[str, list[list[str]]]:
     """See `words_of_clients`."""
     del data_paths
     return words_of_clients(options, lambda text_of: training_texts(partition, *corpora, text_of=text_of))
 
 
-def agreed(options: Options, data_paths: DataPaths):
-    """(encoding, inputs) of the vocabulary in `data_paths`, or of the encoder's pieces, without any text."""
-    return relation_encoding(options, lambda text_of: {}, 0, data_paths)[:2]
+def agreed(options: Options, seed: int, data_paths: DataPaths):
+    """(encoding, inputs, notes) of the vocabulary in `data_paths`, or of the encoder's pieces, without any text."""
+    return relation_encoding(options, lambda text_of: {}, seed, data_paths)
 
 
 def _corpora(options: Options, seed: int, data_paths: DataPaths) -> tuple[RelationCorpus, RelationCorpus | None]:
     """The training samples, and the test samples unless clients hold out their own."""
-    corpus = load_relations(
-        options.dataset, data_paths.data, path=options.path, label=options.label, split=options.split
-    )
-    test = None
+    corpus, test = training_corpus(options, data_paths), None
     if options.test == "documents":
         corpus, test = set_documents_apart(corpus, options.test_share, seed=options.test_seed)
     elif options.test == "official":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -26,7 +26,7 @@ from tff_re.models.inputs import PieceInput, TokenInput
 from tff_re.settings import BELOW_ONE, refuse_unread
 from tff_re.tasks.base import Prepared, partition_of
 from tff_re.tasks.data_paths import DataPaths
-from tff_re.tasks.relation_text import load_tokenizer
+from tff_re.tasks.relation_text import load_tokenizer, unread_vectors
 from tff_re.tasks.sizes import require_room_for_texts
 
 MOST_UNKNOWN = 0.5
@@ -114,8 +114,8 @@ class Options:
 def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
     """Reads the corpus, gives its samples to clients and encodes them."""
     corpora, partition = held(options, partitioner, seed, data_paths)
-    encode = _as_pieces if options.encoding == "pieces" else _as_tokens
-    encoding, examples, inputs, notes = encode(options, corpora, partition, seed, data_paths)
+    encoding, inputs, notes = _reading(options, lambda: training_texts(partition, *corpora), seed, data_paths)
+    examples, of_texts = encoded(options, corpora, partition, encoding)
     return Prepared(
         examples=examples,
         inputs=inputs,
@@ -123,14 +123,13 @@ def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> 
         partition=partition,
         encoding=encoding,
         corpora=corpora,
-        notes=(*(note for c in corpora for note in c.notes), *partition.notes, encoding.describe(), *notes),
+        notes=(*(note for c in corpora for note in c.notes), *partition.notes, encoding.describe(), *notes, *of_texts),
     )
 
 
 def held(options: Options, partitioner, seed: int, data_paths: DataPaths) -> tuple[tuple[TextCorpus, ...], Partition]:
     """(the corpus and the one for testing if there is one, who holds which sample); nothing is encoded."""
-    corpus = load_corpus(options.dataset, data_paths.data, path=options.path, label=options.label, split=options.split)
-    dev = None
+    corpus, dev = training_corpus(options, data_paths), None
     if options.test == "official":
         dev = load_corpus(
             options.dataset, data_paths.data, path=options.dev_path, label=options.label, split=options.test_split
@@ -149,37 +148,37 @@ def words(options: Options, corpora, partition: Partition, data_paths: DataPaths
     return {client: segmenter.segment(own) for client, own in texts.items()}
 
 
-def agreed(options: Options, data_paths: DataPaths):
-    """(encoding, inputs) of the vocabulary in `data_paths`, or of the encoder's pieces, without any text."""
+def agreed(options: Options, seed: int, data_paths: DataPaths):
+    """(encoding, inputs, notes) of the vocabulary in `data_paths`, or of the encoder's pieces, without any text."""
+    return _reading(options, dict, seed, data_paths)
+
+
+def encoded(options: Options, corpora, partition: Partition, encoding) -> tuple[FederatedExamples, tuple[str, ...]]:
+    """(the clients' examples, what a report has to say of their texts)."""
+    texts = sum(len(c.samples) for c in corpora)
+    if options.encoding != "pieces":
+        require_room_for_texts(texts, options.max_length, arrays=1)
+        return encode_partition(corpora, partition, encoding), ()
+    require_room_for_texts(texts, options.max_length, arrays=2)
+    examples, report = encode_pieces(corpora, partition, encoding)
+    _require_known_pieces(examples, encoding.tokenizer.unk_token_id, options.tokenizer)
+    return examples, report.notes()
+
+
+def training_corpus(options: Options, data_paths: DataPaths) -> TextCorpus:
+    """The training samples, as the file or the catalogue has them; of sites the coordinator's own."""
+    return load_corpus(options.dataset, data_paths.data, path=options.path, label=options.label, split=options.split)
+
+
+def _reading(options: Options, texts_of: Callable[[], Mapping], seed: int, data_paths: DataPaths):
+    """(encoding, the model's inputs, notes) of the texts that clients train on, which pieces do not need."""
     if options.encoding == "pieces":
         tokenizer = load_tokenizer(options.tokenizer, others="'words' or 'characters'")
-        return PieceEncoding(tokenizer, options.max_length), _piece_input(options, tokenizer)
-    encoding = _encoding(options, {}, data_paths)
-    return encoding, TokenInput(len(encoding.vocabulary), options.max_length, None)
-
-
-def _as_tokens(options: Options, corpora, partition: Partition, seed: int, data_paths: DataPaths):
-    """(encoding, examples, inputs, notes) of words or characters."""
-    encoding = _encoding(options, training_texts(partition, *corpora), data_paths)
-    require_room_for_texts(sum(len(c.samples) for c in corpora), options.max_length, arrays=1)
+        inputs = PieceInput(len(tokenizer), options.max_length, options.tokenizer)
+        return PieceEncoding(tokenizer, options.max_length), inputs, ()
+    encoding = _encoding(options, texts_of(), data_paths)
     vectors, notes = _vectors(options, encoding, data_paths, seed)
-    inputs = TokenInput(len(encoding.vocabulary), options.max_length, vectors)
-    return encoding, encode_partition(corpora, partition, encoding), inputs, notes
-
-
-def _as_pieces(options: Options, corpora, partition: Partition, seed: int, data_paths: DataPaths):
-    """(encoding, examples, inputs, notes) of an encoder's word pieces."""
-    del seed, data_paths
-    tokenizer = load_tokenizer(options.tokenizer, others="'words' or 'characters'")
-    encoding = PieceEncoding(tokenizer, options.max_length)
-    require_room_for_texts(sum(len(c.samples) for c in corpora), options.max_length, arrays=2)
-    examples, report = encode_pieces(corpora, partition, encoding)
-    _require_known_pieces(examples, tokenizer.unk_token_id, options.tokenizer)
-    return encoding, examples, _piece_input(options, tokenizer), report.notes()
-
-
-def _piece_input(options: Options, tokenizer) -> PieceInput:
-    return PieceInput(len(tokenizer), options.max_length, options.tokenizer)
+    return encoding, TokenInput(len(encoding.vocabulary), options.max_length, vectors), notes
 
 
 def _require_known_pieces(examples: FederatedExamples, unknown_id: int, tokenizer: str) -> None:
@@ -224,6 +223,8 @@ def _has_vocabulary(options: Options, data_paths: DataPaths) -> bool:
 def _vectors(options: Options, encoding, data_paths: DataPaths, seed: int):
     if options.vectors == "learned":
         return None, ()
+    if data_paths.vectors_width is not None:
+        return unread_vectors(encoding.vocabulary, data_paths), ()
     if options.vectors == "file":
         vectors = load_word_vectors(options.vectors_path, trust=data_paths.trust)
         source = Path(options.vectors_path).name
