@@ -23,6 +23,8 @@ from tff_re_relay.frames import carried, receive, send, taken
 app = ServerApp()
 
 POLL_SECONDS = 0.2
+ACCEPT_SECONDS = 1.0
+"""Flower tells this process to end by a signal, of which a thread that waits in the kernel does not hear."""
 
 
 class Relay:
@@ -108,10 +110,16 @@ def main(grid: Grid, context: Context) -> None:
         finally:
             os.umask(mask)
         listening.listen(16)
+        own = path.stat().st_ino
+        listening.settimeout(ACCEPT_SECONDS)
         print(f"the relay listens on {path}", flush=True)
         try:
             while True:
-                connection, _ = listening.accept()
-                threading.Thread(target=relay.serve, args=[connection], daemon=True).start()
+                with contextlib.suppress(TimeoutError):
+                    connection, _ = listening.accept()
+                    connection.settimeout(None)
+                    threading.Thread(target=relay.serve, args=[connection], daemon=True).start()
         finally:
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                if path.stat().st_ino == own:  # and not that of another relay, begun since
+                    path.unlink()
