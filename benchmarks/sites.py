@@ -86,7 +86,7 @@ def stages(engine: Engine, cpu, numbers: int, rounds: int) -> list[tuple[float, 
             calls = [pool.submit(engine.call, site, message, 600.0) for site in SITES]
             for site, call in zip(SITES, calls, strict=True):
                 table, arrays = unpack(call.result())
-                if table["site"] != site or not np.array_equal(arrays[0], array):
+                if table["site"] != site or not np.array_equal(arrays, [array]):
                     raise RuntimeError(f"site {site} was not answered with its own message")
             seconds = time.perf_counter() - began
             if turn:
