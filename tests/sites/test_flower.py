@@ -27,7 +27,8 @@ from tff_re.sites.serving import Serving
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
 RECIPE = ("fedpap", "training.rounds=2", "training.checkpoint_every=1")
-LARGE, MOST_MEMORY = 3_000_000_000, 16e9
+LARGE = 2_200_000_000
+MOST_MEMORY = 5 * LARGE
 REFUSED = "Failed to activate SuperNode"
 """In the log of a node whose key is not registered, or is that of another node which the SuperLink takes for alive."""
 
