@@ -18,6 +18,9 @@ PROGRAMS = ROOT / ".flower" / "bin"
 QUICK = (PROGRAMS / "python", ROOT / "scripts" / "flower" / "supernode")
 """The command of a node; Flower's own is PROGRAMS / "flower-supernode"."""
 
+DATABASE = "sqlite:///link.db?timeout=600"
+"""Requests wait while gigabytes are deleted, which sqlite does in one transaction, and do not fail after 5 s."""
+
 _CURVE = ("ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30")
 
 
@@ -111,7 +114,7 @@ class Flower:
     def start_link(self) -> None:
         """Begins the SuperLink; it goes on with its database."""
         tls = ("--ssl-certfile", "link.pem", "--ssl-keyfile", "link.key", "--ssl-ca-certfile", "link.pem")
-        options = ("--enable-supernode-auth", "--disable-runtime-dependency-installation", "--database", "link.db")
+        options = ("--enable-supernode-auth", "--disable-runtime-dependency-installation", "--database", DATABASE)
         self._begin("link", "flower-superlink", "--port", self.port, *options, *tls)
         wait_for(self._answers, "the SuperLink")
 
