@@ -18,9 +18,6 @@ PROGRAMS = ROOT / ".flower" / "bin"
 QUICK = (PROGRAMS / "python", ROOT / "scripts" / "flower" / "supernode")
 """The command of a node; Flower's own is PROGRAMS / "flower-supernode"."""
 
-DATABASE = "sqlite:///link.db?timeout=600"
-"""Requests wait while gigabytes are deleted, which sqlite does in one transaction, and do not fail after 5 s."""
-
 _CURVE = ("ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30")
 
 
@@ -62,14 +59,19 @@ def begun(home: Path) -> list[psutil.Process]:
 class Flower:
     """All of Flower's processes, with their logs and keys in a folder."""
 
-    def __init__(self, folder: Path, sockets: Mapping[str, Path], node: Iterable[str | Path] = QUICK):
+    def __init__(
+        self, folder: Path, sockets: Mapping[str, Path], node: Iterable[str | Path] = QUICK, *, database: bool = True
+    ):
         """Prepares; `start` begins.
 
         Args:
           folder: new.
           sockets: site -> where its process listens.
           node: the command of a node.
+          database: whether the SuperLink keeps its state in a file; Flower's gives up a write after 5 s, in which
+            gigabytes are not deleted.
         """
+        self._database = database
         self.folder, self.home, self._node = folder, folder / "home", [str(part) for part in node]
         self.relay, self.port = folder / "relay.sock", free_port()
         self.sockets: dict[str, Path] = {}
@@ -114,7 +116,8 @@ class Flower:
     def start_link(self) -> None:
         """Begins the SuperLink; it goes on with its database."""
         tls = ("--ssl-certfile", "link.pem", "--ssl-keyfile", "link.key", "--ssl-ca-certfile", "link.pem")
-        options = ("--enable-supernode-auth", "--disable-runtime-dependency-installation", "--database", DATABASE)
+        options = ("--enable-supernode-auth", "--disable-runtime-dependency-installation")
+        options += ("--database", "link.db") if self._database else ()
         self._begin("link", "flower-superlink", "--port", self.port, *options, *tls)
         wait_for(self._answers, "the SuperLink")
 
