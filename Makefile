@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-processors smoke notebooks notebooks-check bench lint format lock clean distclean
+.PHONY: help setup demo test test-slow test-processors smoke notebooks notebooks-check hospitals bench lint format lock clean distclean
 
 python := .venv/bin/python
 PYTHON ?=
@@ -49,6 +49,10 @@ notebooks: setup ## run the notebooks and write what they show to docs/notebooks
 notebooks-check: setup ## run the notebooks, top to bottom, and write nothing
 	$(python) -m notebooks.render --check $(ARGS)
 
+hospitals: setup ## train at three hospitals over Flower, and compare with the simulation (makes .flower first)
+	@env -u PYTHON scripts/setup-flower
+	@$(python) .ci/three-hospitals
+
 bench: setup ## measure time and memory; ARGS goes to the benchmarks
 	$(python) -m benchmarks $(ARGS)
 
@@ -65,7 +69,7 @@ lock: ## write requirements.lock from setup.cfg; ARGS=--upgrade takes newer vers
 
 clean: ## remove caches and build files (keeps runs/ and .venv)
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
-	find . -name __pycache__ -not -path './.venv/*' -not -path './.python/*' -not -path './.uv/*' -prune -exec rm -rf {} +
+	find . -name __pycache__ -not -path './.venv/*' -not -path './.flower/*' -not -path './.python/*' -not -path './.uv/*' -prune -exec rm -rf {} +
 
-distclean: clean ## remove .venv, .python and .uv too
-	rm -rf .venv .python .uv
+distclean: clean ## remove .venv, .flower, .python and .uv too
+	rm -rf .venv .flower .python .uv

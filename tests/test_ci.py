@@ -109,7 +109,7 @@ def test_skipped_tests_are_told_with_their_reasons(tmp_path):
 
 def test_the_whole_check_installs_what_its_tests_need():
     steps = [line for line in (CI / "run").read_text().splitlines() if line.startswith("step ")]
-    assert steps[0] == "step .ci/install haproxy openssl" and "--junitxml" in steps[1]
+    assert steps[0] == "step .ci/install haproxy openssl ssh-keygen" and "--junitxml" in steps[1]
 
 
 @pytest.mark.parametrize("failing", [None, "test", "smoke"])

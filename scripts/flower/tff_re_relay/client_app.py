@@ -8,10 +8,10 @@ from __future__ import annotations
 import socket
 import time
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from tff_re_relay.frames import receive, send
+from tff_re_relay.frames import carried, receive, send, taken
 
 app = ClientApp()
 
@@ -21,13 +21,11 @@ _TRIES = 3
 @app.query()
 def carry(message: Message, context: Context) -> Message:
     """The answer of the site's process; no bytes where it has none, which the coordinator asks for again."""
-    request = message.content["message"]
-    answer = _answer(str(context.node_config["socket"]), request["bytes"], float(request["seconds"]))
-    content = RecordDict({"answer": ConfigRecord({"bytes": answer})})
-    return Message(content, reply_to=message)
+    answer = _answer(str(context.node_config["socket"]), *taken(message.content))
+    return Message(carried(answer), reply_to=message)
 
 
-def _answer(path: str, request: bytes, seconds: float) -> bytes:
+def _answer(path: str, request: list[bytes], seconds: float) -> list[bytes]:
     deadline = time.monotonic() + seconds
     for attempt in range(_TRIES):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -39,4 +37,4 @@ def _answer(path: str, request: bytes, seconds: float) -> bytes:
             except (OSError, EOFError) as error:
                 print(f"the site's process did not answer on {path}: {type(error).__name__}", flush=True)
         time.sleep(1.0 + attempt)
-    return b""
+    return []

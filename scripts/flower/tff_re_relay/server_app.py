@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import socket
 import struct
 import threading
 import time
 from pathlib import Path
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
-from tff_re_relay.frames import receive, send
+from tff_re_relay.frames import carried, receive, send, taken
 
 app = ServerApp()
 
-POLL_SECONDS = 0.25
+POLL_SECONDS = 0.2
+ACCEPT_SECONDS = 1.0
+"""Flower tells this process to end by a signal, of which a thread that waits in the kernel does not hear."""
 
 
 class Relay:
@@ -30,29 +33,54 @@ class Relay:
     def __init__(self, grid: Grid, seconds: float):
         self._grid, self._seconds = grid, seconds
         self._lock = threading.Lock()
+        self._waiting: dict[str, queue.SimpleQueue[Message]] = {}
+        threading.Thread(target=self._poll, daemon=True).start()
 
-    def ask(self, site: str, message: bytes) -> bytes:
-        """A site's answer; no bytes where there is none in time, or no such site."""
-        deadline = time.monotonic() + self._seconds
+    def ask(self, site: str, message: list[bytes]) -> list[bytes]:
+        """A site's answer; nothing where there is none in time, or no such site."""
         with self._lock:
             nodes = {node.name: node.node_id for node in self._grid.get_nodes()}
         if site not in nodes:
             print(f"no SuperNode of the name {site} is connected; there are: {', '.join(sorted(nodes))}", flush=True)
-            return b""
-        content = RecordDict({"message": ConfigRecord({"bytes": message, "seconds": self._seconds})})
-        sent = Message(content, nodes[site], "query", ttl=self._seconds + 60.0)
+            return []
+        sent = Message(carried(message, self._seconds), nodes[site], "query", ttl=self._seconds + 60.0)
+        del message
+        answers: queue.SimpleQueue[Message] = queue.SimpleQueue()
         with self._lock:
-            ids = [name for name in self._grid.push_messages([sent]) if name]
-        while ids and time.monotonic() < deadline:
+            names = [name for name in self._grid.push_messages([sent]) if name]
+            self._waiting |= dict.fromkeys(names, answers)
+        del sent  # it may be large
+        try:
+            answer = answers.get(timeout=self._seconds) if names else None
+        except queue.Empty:
+            answer = None
+        finally:
             with self._lock:
-                replies = list(self._grid.pull_messages(ids))
-            for reply in replies:
-                if reply.has_error():
-                    print(f"site {site}: {reply.error.reason}", flush=True)
-                    return b""
-                return reply.content["answer"]["bytes"]
+                for name in names:
+                    self._waiting.pop(name, None)
+        if answer is None:
+            print(f"site {site}: no answer within {self._seconds:g} s", flush=True)
+            return []
+        if answer.has_error():
+            print(f"site {site}: {answer.error.reason}", flush=True)
+            return []
+        return taken(answer.content)[0]
+
+    def _poll(self) -> None:
+        """Gives those who wait their answers; one request for all of them."""
+        while True:
             time.sleep(POLL_SECONDS)
-        return b""
+            with self._lock:
+                try:
+                    replies = list(self._grid.pull_messages(self._waiting)) if self._waiting else []
+                except Exception as error:  # the SuperLink is not there
+                    print(f"Flower failed: {type(error).__name__}: {error}", flush=True)
+                    replies = []
+                    time.sleep(1.0)
+                for reply in replies:
+                    answers = self._waiting.pop(reply.metadata.reply_to_message_id, None)
+                    if answers is not None:
+                        answers.put(reply)
 
     def serve(self, connection: socket.socket) -> None:
         """One message of the coordinator."""
@@ -60,13 +88,12 @@ class Relay:
             credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
             if struct.unpack("3i", credentials)[1] not in (os.getuid(), 0):
                 return
-            site = receive(connection).decode("utf-8", "replace")
-            message = receive(connection)
+            site = b"".join(receive(connection)).decode("utf-8", "replace")
             try:
-                answer = self.ask(site, message)
+                answer = self.ask(site, receive(connection))
             except Exception as error:  # Flower's connection to its SuperLink; the coordinator asks again
                 print(f"site {site}: Flower failed: {type(error).__name__}: {error}", flush=True)
-                answer = b""
+                answer = []
             send(connection, answer)
 
 
@@ -83,10 +110,16 @@ def main(grid: Grid, context: Context) -> None:
         finally:
             os.umask(mask)
         listening.listen(16)
+        own = path.stat().st_ino
+        listening.settimeout(ACCEPT_SECONDS)
         print(f"the relay listens on {path}", flush=True)
         try:
             while True:
-                connection, _ = listening.accept()
-                threading.Thread(target=relay.serve, args=[connection], daemon=True).start()
+                with contextlib.suppress(TimeoutError):
+                    connection, _ = listening.accept()
+                    connection.settimeout(None)
+                    threading.Thread(target=relay.serve, args=[connection], daemon=True).start()
         finally:
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                if path.stat().st_ino == own:  # and not that of another relay, begun since
+                    path.unlink()

@@ -1,0 +1,196 @@
+"""Flower on this machine: a SuperLink with TLS, a node with its key for each site, the relay; all ends with us."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).parents[1]
+PROGRAMS = ROOT / ".flower" / "bin"
+QUICK = (PROGRAMS / "python", ROOT / "scripts" / "flower" / "supernode")
+"""The command of a node; Flower's own is PROGRAMS / "flower-supernode"."""
+
+_CURVE = ("ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30")
+
+
+def missing() -> str | None:
+    """Why Flower cannot be started here; None where it can."""
+    if not (ROOT / ".flower" / ".installed").exists():
+        return "there is no .flower; scripts/setup-flower makes it"
+    for program in ("openssl", "ssh-keygen"):
+        if shutil.which(program) is None:
+            return f"there is no {program}"
+    return None
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return listening.getsockname()[1]
+
+
+def wait_for(there: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
+    """Raises RuntimeError where something does not come."""
+    deadline = time.monotonic() + seconds
+    while not there():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{what} is not there after {seconds:g} s")
+        time.sleep(0.1)
+
+
+def begun(home: Path) -> list[psutil.Process]:
+    """The processes that run and were started with this FLWR_HOME, orphans too."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("FLWR_HOME") == str(home) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+class Flower:
+    """All of Flower's processes, with their logs and keys in a folder."""
+
+    def __init__(
+        self, folder: Path, sockets: Mapping[str, Path], node: Iterable[str | Path] = QUICK, *, database: bool = True
+    ):
+        """Prepares; `start` begins.
+
+        Args:
+          folder: new.
+          sockets: site -> where its process listens.
+          node: the command of a node.
+          database: whether the SuperLink keeps its state in a file; Flower's gives up a write after 5 s, in which
+            gigabytes are not deleted.
+        """
+        self._database = database
+        self.folder, self.home, self._node = folder, folder / "home", [str(part) for part in node]
+        self.relay, self.port = folder / "relay.sock", free_port()
+        self.sockets: dict[str, Path] = {}
+        self._ports: dict[str, int] = {}
+        self.processes: dict[str, subprocess.Popen] = {}
+        folder.mkdir(mode=0o700)
+        self._environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "FLWR_"))},
+            "PATH": f"{PROGRAMS}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+            "FLWR_HOME": str(self.home),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+        }
+        self.home.mkdir()
+        address = f'address = "127.0.0.1:{self.port}"\nroot-certificates = "{folder / "link.pem"}"\n'
+        (self.home / "config.toml").write_text(f'[superlink]\ndefault = "here"\n[superlink.here]\n{address}')
+        names = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1")
+        files = ("-keyout", folder / "link.key", "-out", folder / "link.pem")
+        self._call("openssl", "req", "-x509", "-newkey", *_CURVE, *names, *files)
+        for site, path in sockets.items():
+            self.add(site, path)
+
+    def add(self, site: str, path: Path) -> None:
+        """One more site, with a key that is not registered."""
+        self.sockets[site], self._ports[site] = path, free_port()
+        self._call("ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-C", site, "-f", self.folder / site)
+
+    def register(self, site: str) -> None:
+        """Tells the SuperLink the site's key."""
+        self._call("flwr", "supernode", "register", self.folder / f"{site}.pub", "here", "--name", site)
+
+    def start(self) -> None:
+        """Begins all; every site's node is connected then, and the relay listens."""
+        self.start_link()
+        for site in self.sockets:
+            self.register(site)
+            self.start_node(site)
+        self.start_relay()
+        for site in self.sockets:
+            self.wait_for_node(site)
+
+    def start_link(self) -> None:
+        """Begins the SuperLink; it goes on with its database."""
+        tls = ("--ssl-certfile", "link.pem", "--ssl-keyfile", "link.key", "--ssl-ca-certfile", "link.pem")
+        options = ("--enable-supernode-auth", "--disable-runtime-dependency-installation")
+        options += ("--database", "link.db") if self._database else ()
+        self._begin("link", "flower-superlink", "--port", self.port, *options, *tls)
+        wait_for(self._answers, "the SuperLink")
+
+    def start_node(self, site: str) -> None:
+        """Begins a site's node."""
+        link = ("--superlink", f"127.0.0.1:{self.port}", "--root-certificates", "link.pem")
+        own = ("--auth-supernode-private-key", site, "--port", self._ports[site])
+        self._begin(site, *self._node, *link, *own, "--node-config", f'socket="{self.sockets[site]}"')
+
+    def wait_for_node(self, site: str) -> None:
+        """Until a site's node is connected."""
+        wait_for(lambda: "SuperNode ID" in self.log(site), f"the node of {site}")
+
+    def start_relay(self) -> None:
+        """Begins the relay at the SuperLink."""
+        self.relay.unlink(missing_ok=True)
+        config = f'socket="{self.relay}" seconds=600.0'
+        self._call("flwr", "run", ROOT / "scripts" / "flower", "here", "--run-config", config)
+        wait_for(self.relay.is_socket, "the relay")
+
+    def log(self, name: str) -> str:
+        """What a process has written since it was begun last: `link`, or a site's node."""
+        return (self.folder / f"{name}.log").read_text("utf-8", "replace")
+
+    def kill(self, name: str) -> None:
+        """SIGKILL to a process alone; what it started ends by itself, as Flower has it."""
+        self.processes[name].kill()
+        self.processes.pop(name).wait()
+
+    def cpu_seconds(self) -> float:
+        """Of the processes that run and of those below them that have ended."""
+        total = 0.0
+        for process in begun(self.home):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                total += sum(process.cpu_times()[:4])
+        return total
+
+    def close(self) -> None:
+        """Ends all of it."""
+        left = begun(self.home)
+        for end in (psutil.Process.terminate, psutil.Process.kill):
+            for process in left:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    end(process)
+            _, left = psutil.wait_procs(left, timeout=5)
+        for process in self.processes.values():
+            process.wait()
+        self.processes.clear()
+
+    def __enter__(self) -> Flower:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.close()
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1.0):
+            return True
+        return False
+
+    def _begin(self, name: str, *command) -> None:
+        with open(self.folder / f"{name}.log", "wb") as log:
+            given = {"cwd": self.folder, "env": self._environment, "stdin": subprocess.DEVNULL}
+            made = subprocess.Popen([str(part) for part in command], stdout=log, stderr=log, **given)
+        self.processes[name] = made
+
+    def _call(self, *command) -> None:
+        given = {"cwd": self.folder, "env": self._environment, "stdin": subprocess.DEVNULL}
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **given)
+        if done.returncode:
+            raise RuntimeError(f"{command[0]} ended with {done.returncode}: {(done.stderr or done.stdout)[-2000:]}")
