@@ -80,7 +80,7 @@ _OURS = {
     "head_position_vectors": {"embeddings": "positions.0.weight"},
     "tail_position_vectors": {"embeddings": "positions.1.weight"},
 }
-_ENDS = {"kernel": "weight", "gamma": "weight", "embeddings": "weight"}
+_ENDS = {"kernel": "weight", "gamma": "weight", "beta": "bias", "embeddings": "weight"}
 
 
 def make(problem: dict) -> nn.Module:
