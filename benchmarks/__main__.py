@@ -11,7 +11,7 @@ from tff_re.runtime import install_signal_handlers
 
 NAMES = (
     *("rounds", "encoder", "memory", "documents", "document_memory", "selection", "runtimes", "sockets", "serving"),
-    *("adapters", "privacy", "robust", "sites"),
+    *("adapters", "privacy", "robust", "sites", "peers"),
 )
 
 

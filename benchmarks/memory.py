@@ -129,12 +129,12 @@ def watched(
         while True:
             peak = 0
             while not pipe.poll(every):
-                peak = max(peak, _memory(process.pid, kind))
+                peak = max(peak, memory_of(process.pid, kind))
             try:
                 message = pipe.recv()
             except EOFError:
                 break
-            stages.append((message, max(peak, _memory(process.pid, kind))))  # it waits; a stage may have been short
+            stages.append((message, max(peak, memory_of(process.pid, kind))))  # it waits; a stage may have been short
             pipe.send("go on")
         process.join()
         if process.exitcode:
@@ -197,7 +197,7 @@ def kind_of_memory() -> str:
         return "rss"
 
 
-def _memory(pid: int, kind: str) -> int:
+def memory_of(pid: int, kind: str) -> int:
     """Bytes of a process and all below it; those that end meanwhile do not count."""
     total = 0
     with contextlib.suppress(psutil.NoSuchProcess):

@@ -73,7 +73,7 @@ def build_bag_scores(model: LocalModel, pooling: str, *, batch_size: int = 256) 
         with zero_initialisers():
             keras_model = model.build()
 
-        @tf.function
+        @tf.function(autograph=False)
         def run():
             assign_weights(keras_model, weights)
             logits = forward(keras_model, bags["examples"], "logits", model.num_classes, batch_size)

@@ -36,7 +36,7 @@ def build_pair_scores(model: LocalModel) -> tff.Computation:
             pairs = tf.cast(tf.where(batch[model.rows] >= 0), tf.int32)
             return tf.scatter_nd(pairs, found, [tf.shape(batch[model.rows])[0], *shape])
 
-        @tf.function
+        @tf.function(autograph=False)
         def run():
             assign_weights(keras_model, weights)
             return joined(features_of(examples), model.inference_batch or BATCH, probabilities, shape)

@@ -52,13 +52,13 @@ def client_evaluation(model: LocalModel, *, batch_size: int | None = None) -> tf
             )
 
         specs = {n: tf.TensorSpec(s.shape, s.dtype) for n, s in model.input_spec.items()}
-        scored = tf.function(batch_statistics).get_concrete_function(specs)
+        scored = tf.function(batch_statistics, autograph=False).get_concrete_function(specs)
         blank = tf.nest.map_structure(lambda t: tf.zeros(t.shape, t.dtype), scored.structured_outputs)
 
         def add(_, batch, total):
-            return tf.nest.map_structure(tf.add, total, batch_statistics(batch))
+            return tf.nest.map_structure(tf.add, total, scored(batch))
 
-        @tf.function
+        @tf.function(autograph=False)
         def run():
             assign_weights(keras_model, weights)
             return over_batches(examples, batch_size, add, blank)

@@ -46,7 +46,7 @@ def joined(
     """float32 [m, *shape]: what `outputs` makes of the examples of each batch, [b, *shape], below each other in
     `order`, as `over_batches` has it."""
     # A function of its own: the kernels for LSTMs are chosen per function.
-    function = tf.function(outputs, reduce_retracing=True)
+    function = tf.function(outputs, reduce_retracing=True, autograph=False)
     batches = -(-tf.shape(next(iter(examples.values())))[0] // batch_size)
     parts = tf.TensorArray(tf.float32, size=batches, element_shape=[None, *shape], infer_shape=False)
     parts = over_batches(examples, batch_size, lambda i, batch, done: done.write(i, function(batch)), parts, order)

@@ -385,7 +385,7 @@ def train_client(
             gradients = [tf.convert_to_tensor(g) + decay * v for g, v in zip(gradients, variables, strict=True)]
         apply(gradients, client.global_weights, rate)
 
-    @tf.function(reduce_retracing=True)
+    @tf.function(reduce_retracing=True, autograph=False)
     def step(rows, bags, seed, prepared):
         with tf.GradientTape() as tape:
             loss = loss_of(rows, bags, seed, prepared)
@@ -393,7 +393,7 @@ def train_client(
         descend(gradients, prepared)
         return loss
 
-    @tf.function(reduce_retracing=True)
+    @tf.function(reduce_retracing=True, autograph=False)
     def private_step(drawn, seed, noise_seed, expected, prepared):
         """(sum of the units' losses, their number); units int32 [b], b may be 0."""
 
@@ -410,7 +410,7 @@ def train_client(
         descend(noised_mean(sums, privacy, noise_seed, expected), prepared)
         return loss_sum, number
 
-    @tf.function
+    @tf.function(autograph=False)
     def run():
         assign_weights(model, weights)
         prepared = objective.prepare(client)
@@ -418,31 +418,33 @@ def train_client(
         steps_per_epoch = tf.maximum((num_units + batch - 1) // batch, 1)
         steps = training.local_steps or training.local_epochs * steps_per_epoch
         steps = tf.where(num_units > 0, steps, 0)
-        loss_sum, seen = tf.constant(0.0), tf.constant(0.0)
         if privacy is None:
             epochs = (steps + steps_per_epoch - 1) // steps_per_epoch
             keys = tf.random.stateless_uniform([epochs, num_units], data["seed"], None, None, tf.int32)
             order = tf.argsort(keys, axis=-1, stable=True)
-            for index in tf.range(steps):
+
+            def one(index, loss_sum, seen):
                 start = (index % steps_per_epoch) * batch
                 drawn = order[index // steps_per_epoch, start : start + batch]
                 rows, bags = units.batch(drawn)
                 seed = tf.random.experimental.stateless_fold_in(data["seed"], index + 1)
                 loss = step(rows, bags, seed, prepared)
                 size = tf.cast(tf.size(drawn), tf.float32)
-                loss_sum += loss * size
-                seen += size
+                return index + 1, loss_sum + loss * size, seen + size
         else:
             # Of 64 bits each, so that no two steps of a long run have the same noise; `stateless_fold_in` has 32.
             of_samples, of_noise = private_seeds(data["seed"], steps)
             expected = tf.cast(tf.minimum(num_units, batch), tf.float32)
             share = expected / tf.cast(num_units, tf.float32)
-            for index in tf.range(steps):
+
+            def one(index, loss_sum, seen):
                 drawn = tf.where(tf.random.stateless_uniform([num_units], of_samples[index]) < share)[:, 0]
                 seed = tf.random.experimental.stateless_fold_in(data["seed"], index + 1)
                 loss, number = private_step(tf.cast(drawn, tf.int32), seed, of_noise[index], expected, prepared)
-                loss_sum += loss
-                seen += number
+                return index + 1, loss_sum + loss, seen + number
+
+        start = tf.constant(0), tf.constant(0.0), tf.constant(0.0)
+        _, loss_sum, seen = tf.while_loop(lambda index, *_: index < steps, one, start, maximum_iterations=steps)
         result = collections.OrderedDict()
         if objective.side_channel is not None:
             result["upload"] = objective.upload(client, prepared, steps)

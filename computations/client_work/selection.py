@@ -244,7 +244,7 @@ def _logits(model: LocalModel, weights, examples) -> tf.Tensor:
     with zero_initialisers():
         keras_model = model.build()
 
-    @tf.function
+    @tf.function(autograph=False)
     def run():
         assign_weights(keras_model, weights)
         return forward(keras_model, examples, "logits", model.num_classes, BATCH)

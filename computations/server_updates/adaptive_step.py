@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from computations.local_model import LocalModel, zeros
-from computations.server_updates.gradient_step import gradient_step
+from computations.server_updates.gradient_step import gradient_step, optimizer_finalizer
 from computations.server_updates.options import ServerOptimizerOptions
 
 
@@ -47,6 +47,7 @@ class AdaptiveServer(tff.learning.optimizers.Optimizer):
             second=tf.nest.map_structure(lambda s: zeros(s.shape, s.dtype) + start, specs),
         )
 
+    @tf.autograph.experimental.do_not_convert
     def next(self, state, weights, gradients):
         step = state["step"] + 1
         first = tf.nest.map_structure(lambda m, g: self.beta_1 * m + (1.0 - self.beta_1) * g, state["first"], gradients)
@@ -89,4 +90,4 @@ def server_optimizer(model: LocalModel, options: ServerOptimizerOptions) -> tff.
         tau=1e-3 if options.tau is None else options.tau,
         bias_correction=options.bias_correction,
     )
-    return tff.learning.templates.build_apply_optimizer_finalizer(optimizer, model.weights_type)
+    return optimizer_finalizer(optimizer, model)

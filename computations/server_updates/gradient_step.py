@@ -25,8 +25,21 @@ def gradient_step(
     (`noise_seed`, t). It is no differential privacy: nothing bounds what a client adds to the update.
     """
     optimizer = tff.learning.optimizers.build_sgdm(learning_rate=step_size, momentum=momentum or None)
-    step = tff.learning.templates.build_apply_optimizer_finalizer(optimizer, model.weights_type)
+    optimizer.next = tf.autograph.experimental.do_not_convert(optimizer.next)
+    step = optimizer_finalizer(optimizer, model)
     return _with_noise(step, model.weights_type, noise_scale, noise_seed) if noise_scale > 0 else step
+
+
+def optimizer_finalizer(
+    optimizer: tff.learning.optimizers.Optimizer, model: LocalModel
+) -> tff.learning.templates.FinalizerProcess:
+    """The finalizer that applies an optimizer, unless the aggregated update has a value that is not finite.
+
+    TFF lets AutoGraph rewrite it for one `if`. What it calls has none on tensors, and to rewrite that takes longer than
+    all the rest; so TFF's check is kept from it here, and the optimizers' `next` where they are made.
+    """
+    reject = tf.autograph.experimental.do_not_convert(tff.learning.templates.reject_non_finite_update)
+    return tff.learning.templates.build_apply_optimizer_finalizer(optimizer, model.weights_type, reject)
 
 
 def _with_noise(step, weights_type, scale: float, seed: int) -> tff.learning.templates.FinalizerProcess:

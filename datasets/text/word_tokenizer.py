@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 from datasets.errors import DataError
 from datasets.text.relation_layout import MARKERS
@@ -42,6 +41,8 @@ def word_tokenizer(vocabulary: Vocabulary) -> Any:
     """
     if vocabulary.words[-len(SPECIAL) :] != SPECIAL:
         raise DataError("the vocabulary does not end with the special words", remedy="make it with word_vocabulary")
+    from transformers import PreTrainedTokenizerFast  # takes a quarter of a second, and few tasks need it
+
     ids = {"[PAD]": 0, "[UNK]": 1, **dict(zip(vocabulary.words, vocabulary.ids(vocabulary.words), strict=True))}
     tokenizer = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()

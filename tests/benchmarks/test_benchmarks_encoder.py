@@ -88,9 +88,9 @@ def test_memory_counts_a_process_and_its_children(kind):
     outer = f"import subprocess, sys; {grow.split(';')[0]}; subprocess.run([sys.executable, '-c', {grow!r}])"
     with subprocess.Popen([sys.executable, "-c", outer], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"grown\n"
-        assert 100e6 < memory._memory(process.pid, kind) < 200e6
+        assert 100e6 < memory.memory_of(process.pid, kind) < 200e6
         process.stdin.close()
-    assert memory._memory(process.pid, kind) == 0
+    assert memory.memory_of(process.pid, kind) == 0
 
 
 @pytest.fixture
