@@ -128,7 +128,7 @@ def test_which_sites_took_part_is_written_and_exported(runs):
     run = runs("fedpap")
     rows = (run.folder / "run" / "took_part.csv").read_text().splitlines()
     assert rows == ["round,sites", "1,aachen bonn celle", "2,aachen bonn celle"]
-    exported = api.export(run.folder / "run", run.folder / "export", formats="keras", runtime="in-process")
+    exported = api.export(run.folder / "run", run.folder / "export", formats="saved_model", runtime="in-process")
     card = (exported / "README.md").read_text("utf-8") if (exported / "README.md").exists() else ""
     written = card + "".join(p.read_text("utf-8") for p in exported.glob("*.json"))
     assert "at the sites aachen, bonn, celle" in written and "simulation" not in written
