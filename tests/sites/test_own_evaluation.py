@@ -217,7 +217,7 @@ def test_lazy_mil_on_cdr_cut_in_three(tmp_path):
 @pytest.mark.real_data
 def test_fedlcc_on_cdr_cut_in_three(tmp_path):
     files, whole, test = real_documents(tmp_path, "cdr", tokenizer=str(marking_encoder()))
-    recipe = document_recipe({"path": None, "test_path": str(test)}, model={"block_size": 128})
+    recipe = document_recipe({"path": None, "test_path": str(test)}, model={"block_size": 8})
     run = trained(tmp_path, recipe, files, whole)
     assert_same_weights(run.result.weights, run.simulated.weights)
     assert_same_metrics(run)
