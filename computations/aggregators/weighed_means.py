@@ -27,20 +27,14 @@ class NormalisedMeanFactory(Factory):
     """
 
     def __init__(self, directions: Factory | None = None):
-        self.inner = directions
-
-    def with_inner(self, directions: Factory) -> NormalisedMeanFactory:
-        """This aggregation of directions that are combined by another factory."""
-        return NormalisedMeanFactory(directions)
+        self._inner = mean() if directions is None else _Apart(directions)
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
         """Process over such updates; CompositionError for others."""
         value_type = tff.types.to_type(value_type)
         if not isinstance(value_type, tff.StructType) or tff.structure.name_list(value_type) != ["direction", "size"]:
             raise CompositionError(f"normalised mean: expected <direction=U,size=float32>, got {value_type}")
-        inner = (mean() if self.inner is None else _Apart(self.inner)).create(
-            value_type, tff.types.to_type(weight_type)
-        )
+        inner = self._inner.create(value_type, tff.types.to_type(weight_type))
 
         @tff.tensorflow.computation(value_type)
         def scale(means):
@@ -85,15 +79,11 @@ class WeighedMeanFactory(Factory):
     weights behind it."""
 
     def __init__(self, inner: Factory | None = None):
-        self.inner = inner or mean()
-
-    def with_inner(self, inner: Factory) -> WeighedMeanFactory:
-        """The same with another factory in the place of the mean."""
-        return WeighedMeanFactory(inner)
+        self._inner = inner or mean()
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
         """Process over a structure of float tensors and a scalar weight."""
-        inner = self.inner.create(tff.types.to_type(value_type), tff.types.to_type(weight_type))
+        inner = self._inner.create(tff.types.to_type(value_type), tff.types.to_type(weight_type))
 
         @tff.federated_computation(*inner.next.type_signature.parameter)
         def next_fn(state, value, weight):

@@ -62,8 +62,8 @@ def with_aggregation(
             "aggregation.rule = 'fltrust' scales every update to one length, which undoes FedNova's division by "
             "numbers of steps; set algorithm.name = 'fedavg'"
         )
-    rule = own if options.rule is None else _rule(options)
-    changed = around_aggregator(own if beside else rule, options, clients=clients, largest_weight=largest_weight)
+    rule = own if beside or options.rule is None else _rule(options)
+    changed = around_aggregator(rule, options, clients=clients, largest_weight=largest_weight)
     if changed is own and not options.guards:
         return algorithm
     work = algorithm.client_work
@@ -84,8 +84,7 @@ def with_aggregation(
         work = trusted(work, algorithm.model, optimizer=work.optimizer, training=training)
     bounds = {"clip": _clip(options), "zeroing": _zeroing(options)}
     if options.guards and beside:
-        inner = own.inner or mean() if options.rule is None else rule
-        changed = defended(own.with_inner(defended(inner, **bounds)))
+        changed = defended(type(own)(defended(_rule(options), **bounds)))
     elif options.guards:
         changed = defended(changed, **bounds)
     return recompose(algorithm, client_work=work, aggregator=changed)
