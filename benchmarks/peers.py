@@ -464,14 +464,16 @@ def play_ours(folder: str, run_folder: str, runtime: str) -> None:
     sys.path.insert(0, str(PROGRAMS))
     import work
 
-    from tff_re.quiet import be_quiet
+    from tff_re.quiet import be_quiet, collect_garbage_seldom
     from tff_re.runtime import open_runtime
 
     be_quiet()
+    collect_garbage_seldom()
     work.end_with_parent()
     given = work.Work(folder, run_folder)
     names = list(given.start)
-    with open_runtime(runtime, log_path=Path(run_folder) / "worker.log"):
+    clients = SIZES[given.problem["name"]].clients
+    with open_runtime(runtime, log_path=Path(run_folder) / "worker.log", clients=clients):
         if given.problem["kind"] == "encoder":
             from benchmarks import encoder
 

@@ -216,7 +216,7 @@ def run(rounds: int, out: Path) -> str:
         "| problem | contender | seconds a round, median (least to greatest) | ours is so many times as fast |",
         "| :-- | :-- | --: | --: |",
     ]
-    with open_runtime("local", log_path=out / "worker.log"):
+    with open_runtime("local", log_path=out / "worker.log", clients=CLIENTS):
         for problem in problems():
             weights = LocalModel(problem.build, problem.spec, problem.classes).initial_weights(0).trainable
             _check_agreement(problem, weights)

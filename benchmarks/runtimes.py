@@ -55,7 +55,7 @@ SECONDS_BETWEEN_SAMPLES = 0.2
 
 
 @contextlib.contextmanager
-def _tff_own(log: str) -> Iterator[None]:
+def _tff_own(log: str, clients: int) -> Iterator[None]:
     """TFF's own context, as `set_sync_local_cpp_execution_context` makes it, but for a worker that ends with us."""
     import grpc
     import tensorflow_federated as tff
@@ -85,16 +85,16 @@ def _tff_own(log: str) -> Iterator[None]:
 
 
 def _ours_on(name: str) -> Callable:
-    def opened(log: str):
+    def opened(log: str, clients: int):
         from tff_re.runtime import open_runtime
 
-        return open_runtime(name, log_path=log)
+        return open_runtime(name, log_path=log, clients=clients)
 
     return opened
 
 
 @contextlib.contextmanager
-def _on_two_workers(log: str) -> Iterator[None]:
+def _on_two_workers(log: str, clients: int) -> Iterator[None]:
     """The runtime of several machines with two workers on this one, which share its cores."""
     from tff_re.runtime import open_runtime
     from tff_re.runtime.local.worker import Worker, reserve_port
@@ -105,7 +105,9 @@ def _on_two_workers(log: str) -> Iterator[None]:
         for _ in range(2):
             with reserve_port() as keeper:
                 port = keeper.getsockname()[1]
-            workers.append(stack.enter_context(Worker(log, max_concurrent_computation_calls=each, port=port)))
+            workers.append(
+                stack.enter_context(Worker(log, max_concurrent_computation_calls=each, clients=clients, port=port))
+            )
         addresses = ",".join(f"127.0.0.1:{worker.port}" for worker in workers)
         stack.enter_context(open_runtime(f"remote:{addresses}", log_path=log))
         yield
@@ -116,9 +118,10 @@ CONTENDERS = {
     "this project, in-process": ("Ours", _ours_on("in-process")),
     "this project, remote, two workers here": ("Ours", _on_two_workers),
     "TFF's own FedAvg, its own context": ("TffOwn", _tff_own),
-    "plain loop": ("Plain", lambda log: contextlib.nullcontext()),
+    "plain loop": ("Plain", lambda log, clients: contextlib.nullcontext()),
 }
-"""Name -> (which of the classes in `rounds` or `encoder`, context manager of the log's path in which it runs)."""
+"""Name -> (which of the classes in `rounds` or `encoder`, context manager in which it runs, of the log's path and the
+number of clients)."""
 
 PLAIN, TFF = "plain loop", "TFF's own FedAvg, its own context"
 MOST_TIMES_PLAIN, MOST_FIXED_SECONDS = 1.1, 1.5
@@ -174,7 +177,7 @@ def measure(problem: str, contender: str, rounds: int, folder: str, log: Path, k
 def _all_stages(tell, problem: str, contender: str, stages, rounds: int, folder: str, log: str) -> None:
     """In the measured process: the rounds of each stage; tells their seconds."""
     kind, opened = CONTENDERS[contender]
-    with opened(log):
+    with opened(log, SIZES[problem].clients):
         play = (_encoder_rounds if problem == ENCODER else _simple_rounds)(problem, kind, stages, folder)
         for clients, steps in stages:
             one_round = play(clients, steps)

@@ -15,7 +15,7 @@ from datasets.errors import DataError
 from tff_re import __version__
 from tff_re.cli.display import drop_standard_output, guarded_output
 from tff_re.errors import UserError
-from tff_re.quiet import be_quiet
+from tff_re.quiet import be_quiet, collect_garbage_seldom
 from tff_re.runtime.errors import RuntimeProblem
 
 EXIT_BAD_INPUT = 2
@@ -71,6 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     Where the reader of standard output goes (a pipe into head), the command goes on in silence to its end.
     """
     be_quiet()
+    collect_garbage_seldom()
     from tff_re.runtime import install_signal_handlers
 
     install_signal_handlers()

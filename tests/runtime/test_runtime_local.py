@@ -24,7 +24,9 @@ from tff_re.runtime import (
     UnknownRuntime,
     WorkerDied,
     open_runtime,
+    require_runtime,
 )
+from tff_re.runtime.base import THREADS_AN_OPERATION
 from tff_re.runtime.local import runtime as local
 from tff_re.runtime.local import supervised
 
@@ -172,9 +174,29 @@ def test_unknown_name_and_options(tmp_path):
         ("local", {"default_num_clients": -1}),
         ("in-process", {"default_num_clients": -1}),
         ("in-process", {"threads": 0}),
+        ("in-process", {"clients": 0}),
+        ("local", {"clients": 0}),
     ):
         with pytest.raises(ValueError, match=next(iter(options))):
             open_runtime(name, log_path=tmp_path / "log", **options)
+
+
+@pytest.mark.parametrize(("clients", "threads"), [(1, b"4"), (2, b"2"), (3, b"1"), (10, b"1"), (None, None)])
+def test_clients_side_by_side_share_the_cores(tmp_path, monkeypatch, clients, threads):
+    monkeypatch.delenv(THREADS_AN_OPERATION, raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(4))
+    with open_runtime("local", log_path=tmp_path / "log", clients=clients) as inner:
+        found = pathlib.Path(f"/proc/{inner.worker.pid}/environ").read_bytes().split(b"\0")
+    told = dict(entry.partition(b"=")[::2] for entry in found)
+    assert told.get(THREADS_AN_OPERATION.encode()) == threads
+    chosen = []
+    monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", chosen.append)
+    require_runtime("in-process", clients=clients)
+    once = [] if threads is None else [int(threads)]
+    assert chosen == once
+    monkeypatch.setenv(THREADS_AN_OPERATION, "3")  # the user's own choice
+    require_runtime("in-process", clients=clients)
+    assert chosen == once
 
 
 def test_no_thread_stays_in_grpc_while_nothing_is_asked(runtime):

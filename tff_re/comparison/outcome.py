@@ -23,7 +23,7 @@ from tff_re.errors import Diverged, UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.report.precision_recall import Points, read_precision_recall
 from tff_re.runs.evaluation import metric_names
-from tff_re.runs.experiment import ExperimentBuilder
+from tff_re.runs.experiment import ExperimentBuilder, expected_clients
 from tff_re.runs.folder import RunFolder, make_private_folder, permissions, write_text
 from tff_re.runs.record import is_as_it_was
 from tff_re.runs.results import best_values, read_history, recorded_similarities
@@ -115,7 +115,9 @@ def compare(
     runs = out / "runs"
     if out.exists() and any(out.iterdir()) and not resume:
         raise UserError(f"{out}: is not empty; continue it with --resume or give another --out")
-    require_runtime(runtime_name)
+    expected = [expected_clients(entry.recipe_for(suite.seeds[0])) for entry in suite.entries]
+    clients = max((number for number in expected if number is not None), default=None)
+    require_runtime(runtime_name, clients=clients)
     alike = suite.alike()
 
     def check(experiment) -> None:
@@ -130,7 +132,7 @@ def compare(
     make_private_folder(out)
     make_private_folder(runs)
     outcomes: dict[str, dict[int, Outcome]] = {entry.name: {} for entry in suite.entries}
-    with permissions(), open_runtime(runtime_name, log_path=runs / "worker.log") as runtime:
+    with permissions(), open_runtime(runtime_name, log_path=runs / "worker.log", clients=clients) as runtime:
 
         def run(title: str, recipe: Recipe, folder: RunFolder, on_built) -> Outcome:
             on_start(title, recipe.seed, recipe.training.rounds)

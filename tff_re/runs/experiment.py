@@ -216,6 +216,15 @@ class ExperimentBuilder:
         return self._prepared[key]
 
 
+def expected_clients(recipe: Recipe) -> int | None:
+    """How many clients are asked in a round, as far as the recipe says it without the data; None: it does not."""
+    training = recipe.training
+    if training.client_fraction is None:
+        return math.ceil(training.clients_per_round * training.over_sampling)
+    known = getattr(recipe.partition.options, "num_clients", None)
+    return None if known is None else max(1, round(training.client_fraction * known))
+
+
 def _clients_per_round(recipe: Recipe, trainable: int) -> int:
     training = recipe.training
     if not trainable:

@@ -12,7 +12,7 @@ from pathlib import Path
 from datasets.partition import read_partition, write_partition
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
-from tff_re.runs.experiment import Experiment, ExperimentBuilder, require_messages
+from tff_re.runs.experiment import Experiment, ExperimentBuilder, expected_clients, require_messages
 from tff_re.runs.folder import RunFolder, writing
 from tff_re.runs.privacy import description
 from tff_re.runs.randomness import seed_of
@@ -87,14 +87,15 @@ def train_run(
     with writing(folder.path):
         # Before the folder is touched: a recipe that cannot run leaves nothing behind.
         seed = seed_of(recipe)
+        clients = expected_clients(recipe)
         if isinstance(runtime, str):
-            require_runtime(runtime)
+            require_runtime(runtime, clients=clients)
         experiment = (builder or ExperimentBuilder(data_paths)).build(recipe)
         require_messages(experiment, runtime if isinstance(runtime, str) else getattr(runtime, "name", ""))
         folder.begin(recipe.to_toml(), resume=resume)
         with folder.locked(), logging_to(folder.log), contextlib.ExitStack() as stack:
             if isinstance(runtime, str):
-                runtime = stack.enter_context(open_runtime(runtime, log_path=folder.log))
+                runtime = stack.enter_context(open_runtime(runtime, log_path=folder.log, clients=clients))
             _keep_partition(experiment, folder)
             for note in experiment.notes:
                 _log.info(note)

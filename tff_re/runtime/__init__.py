@@ -65,22 +65,27 @@ def is_of_sites(name: str | Runtime) -> bool:
     return isinstance(name, str) and name.partition(":")[0] in ("sites", "flower")
 
 
-def require_runtime(name: str) -> None:
+def require_runtime(name: str, *, clients: int | None = None) -> None:
     """Checks that the runtime of that name can be opened now, as far as that is known without starting anything.
+
+    With `clients` as for `open_runtime`, to be called before TensorFlow computes here, which `in-process` needs.
 
     Raises UnknownRuntime as `check_runtime_name`, and WorkerStartFailed if a worker that it names does not answer.
     """
-    runtime = open_runtime(name, log_path=os.devnull)
+    runtime = open_runtime(name, log_path=os.devnull, clients=clients)
     if isinstance(runtime, RemoteRuntime):
         runtime.require_answers()
+    if isinstance(runtime, InProcessRuntime):
+        runtime.share_cores()
 
 
-def open_runtime(name: str, *, log_path: str | os.PathLike, **options) -> Runtime:
+def open_runtime(name: str, *, log_path: str | os.PathLike, clients: int | None = None, **options) -> Runtime:
     """The runtime of that name, for a `with` statement, which starts it.
 
     Args:
       name: one of `runtime_names()`; `remote:` with the addresses of the workers.
       log_path: a file to which the output of what the runtime starts is appended.
+      clients: how many take part in a round, if that is known, see `Runtime`; remote workers do not take it.
       **options: see `LocalRuntime`, `InProcessRuntime` and `RemoteRuntime`.
 
     Raises:
@@ -92,4 +97,4 @@ def open_runtime(name: str, *, log_path: str | os.PathLike, **options) -> Runtim
         raise UnknownRuntime(f"the runtime '{name.partition(':')[0]}' is for train alone; choose local or in-process")
     if name not in _RUNTIMES:
         return RemoteRuntime(log_path, addresses=name.partition(":")[2], **options)
-    return _RUNTIMES[name](log_path, **options)
+    return _RUNTIMES[name](log_path, clients=clients, **options)

@@ -15,6 +15,23 @@ from typing import Self
 
 from tff_re.runtime.errors import RuntimeClosed, RuntimeProblem
 
+THREADS_AN_OPERATION = "TF_NUM_INTRAOP_THREADS"
+"""TensorFlow's environment variable for it, which goes before what the runtimes choose."""
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: in a container or a batch job not all."""
+    return len(os.sched_getaffinity(0))
+
+
+def threads_an_operation(side_by_side: int) -> int:
+    """Threads for one operation where so many clients are computed side by side: the cores that each can have.
+
+    With TensorFlow's default, all cores for every operation, those of clients side by side wait for each other: an
+    LSTM's round takes 1.5 times as long on two cores (docs/performance.md).
+    """
+    return max(usable_cores() // side_by_side, 1)
+
 
 class Runtime(abc.ABC):
     """Where computations run. While it is open, its context is TFF's default in the thread that opened it.
@@ -29,19 +46,23 @@ class Runtime(abc.ABC):
 
     name: str
 
-    def __init__(self, log_path: str | os.PathLike, *, default_num_clients: int = 0):
+    def __init__(self, log_path: str | os.PathLike, *, clients: int | None = None, default_num_clients: int = 0):
         """Prepares a runtime; nothing is started or imported before it is entered.
 
         Args:
           log_path: a file to which the output of what the runtime starts is appended.
+          clients: how many take part in a round, if that is known: they share the cores, see `threads_an_operation`.
           default_num_clients: the number of clients where the arguments of a computation do not tell it.
 
         Raises:
-          ValueError: if `default_num_clients` is below 0.
+          ValueError: if `clients` is below 1 or `default_num_clients` below 0.
         """
         if default_num_clients < 0:
             raise ValueError(f"default_num_clients must not be negative, but is {default_num_clients}")
+        if clients is not None and clients < 1:
+            raise ValueError(f"clients must be at least 1, but is {clients}")
         self._log_path = Path(log_path)
+        self._clients = clients
         self._default_num_clients = default_num_clients
         self._context = None
         self._previous = None

@@ -6,7 +6,7 @@ import contextlib
 import os
 from importlib import metadata
 
-from tff_re.runtime.base import Runtime
+from tff_re.runtime.base import THREADS_AN_OPERATION, Runtime, threads_an_operation, usable_cores
 
 
 class InProcessRuntime(Runtime):
@@ -19,26 +19,46 @@ class InProcessRuntime(Runtime):
 
     name = "in-process"
 
-    def __init__(self, log_path: str | os.PathLike, *, threads: int | None = None, default_num_clients: int = 0):
+    def __init__(
+        self,
+        log_path: str | os.PathLike,
+        *,
+        threads: int | None = None,
+        clients: int | None = None,
+        default_num_clients: int = 0,
+    ):
         """Prepares a runtime; see `Runtime`.
 
         Args:
           log_path: as for every runtime; nothing is started here that would write to it.
           threads: how many clients are computed side by side; None: as many as there are usable cores, or two where
             there is a GPU, whose memory they share.
-          default_num_clients: as for every runtime.
+          clients, default_num_clients: as for every runtime; `clients` has an effect if TensorFlow has not computed
+            anything in this process.
 
         Raises:
-          ValueError: if `threads` is below 1 or `default_num_clients` below 0.
+          ValueError: if `threads` or `clients` is below 1 or `default_num_clients` below 0.
         """
-        super().__init__(log_path, default_num_clients=default_num_clients)
+        super().__init__(log_path, clients=clients, default_num_clients=default_num_clients)
         if threads is not None and threads < 1:
             raise ValueError(f"threads must be at least 1, but is {threads}")
         self._chosen_threads = threads
         self._gpus: list[str] = []
         self._opened = contextlib.ExitStack()
 
+    def share_cores(self) -> None:
+        """Gives an operation the threads that the round's clients leave it. TensorFlow takes that only before it
+        computes for the first time, so a program that computes before it opens the runtime calls this earlier."""
+        if self._clients is None or THREADS_AN_OPERATION in os.environ:
+            return
+        import tensorflow as tf
+
+        with contextlib.suppress(RuntimeError):  # it has computed
+            threads = threads_an_operation(min(self._clients, self._threads()))
+            tf.config.threading.set_intra_op_parallelism_threads(threads)
+
     def _open(self):
+        self.share_cores()
         from tff_re.runtime.in_process.devices import prepare_gpus
         from tff_re.runtime.in_process.interpreter import InProcessContext
         from tff_re.runtime.in_process.leaves import kept_python_functions
@@ -58,8 +78,11 @@ class InProcessRuntime(Runtime):
         self._start()
 
     def _details(self) -> dict:
+        import tensorflow as tf
+
         return {
             "threads": self._threads(),
+            "threads_an_operation": tf.config.threading.get_intra_op_parallelism_threads() or "all cores",
             "default_num_clients": self._default_num_clients,
             "gpus": list(self._gpus),
             "log": str(self._log_path),
@@ -67,5 +90,5 @@ class InProcessRuntime(Runtime):
         }
 
     def _threads(self) -> int:
-        cores = len(os.sched_getaffinity(0))
+        cores = usable_cores()
         return self._chosen_threads or (min(cores, 2) if self._gpus else cores)

@@ -30,6 +30,7 @@ class LocalRuntime(Runtime):
         log_path: str | os.PathLike,
         *,
         max_concurrent_computation_calls: int | None = None,
+        clients: int | None = None,
         default_num_clients: int = 0,
         environment: Mapping[str, str] | None = None,
         start_timeout: float = 30.0,
@@ -37,17 +38,18 @@ class LocalRuntime(Runtime):
         """Prepares a runtime; see `Runtime`.
 
         Args:
-          log_path, default_num_clients: as for every runtime.
+          log_path, clients, default_num_clients: as for every runtime.
           max_concurrent_computation_calls, environment, start_timeout: see `Worker`.
 
         Raises:
-          ValueError: if `max_concurrent_computation_calls` is below 1 or `default_num_clients` below 0.
+          ValueError: if `max_concurrent_computation_calls` or `clients` is below 1 or `default_num_clients` below 0.
         """
-        super().__init__(log_path, default_num_clients=default_num_clients)
+        super().__init__(log_path, clients=clients, default_num_clients=default_num_clients)
         self._make_worker = functools.partial(
             Worker,
             log_path,
             max_concurrent_computation_calls=max_concurrent_computation_calls,
+            clients=clients,
             environment=environment,
             start_timeout=start_timeout,
         )

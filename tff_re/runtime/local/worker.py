@@ -12,11 +12,11 @@ import time
 import urllib.parse
 from collections.abc import Mapping
 
+from tff_re.runtime.base import THREADS_AN_OPERATION, threads_an_operation, usable_cores
 from tff_re.runtime.errors import RuntimeProblem, WorkerDied, WorkerStartFailed
 from tff_re.runtime.local.supervised import Supervised
 
 _PORT_ATTEMPTS = 4
-_CORES = len(os.sched_getaffinity(0))  # that this process may use: in a container or a batch job not all
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "1", "GRPC_VERBOSITY": "ERROR"}
 
 
@@ -28,7 +28,7 @@ _GIVE_MEMORY_BACK = {
     "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1",
     "MALLOC_MMAP_THRESHOLD_": str(2**23),
     "MALLOC_TRIM_THRESHOLD_": str(2**26),
-    "MALLOC_ARENA_MAX": str(2 * _CORES),
+    "MALLOC_ARENA_MAX": str(2 * usable_cores()),
 }
 
 
@@ -63,6 +63,7 @@ class Worker(Supervised):
         log_path: str | os.PathLike,
         *,
         max_concurrent_computation_calls: int | None = None,
+        clients: int | None = None,
         environment: Mapping[str, str] | None = None,
         start_timeout: float = 30.0,
         port: int | None = None,
@@ -73,19 +74,22 @@ class Worker(Supervised):
           log_path: a file to which the worker's output is appended; its folder is made if need be.
           max_concurrent_computation_calls: how many clients the worker computes side by side; None: as many as there
             are usable cores.
+          clients: how many take part in a round, if that is known: operations then get the threads that they leave
+            (`threads_an_operation`), unless the environment sets them.
           environment: environment variables for the worker on top of ours, such as `TF_NUM_INTRAOP_THREADS` or
-            `TF_CPP_MIN_LOG_LEVEL`; they take precedence over `_QUIET` and `_GIVE_MEMORY_BACK`.
+            `TF_CPP_MIN_LOG_LEVEL`; they take precedence over what is set here.
           start_timeout: after how many seconds a worker that is not listening counts as failed.
           port: where it listens, on all interfaces of the network that this process is in; None: a private worker.
 
         Raises:
           ValueError: if `max_concurrent_computation_calls` is below 1.
         """
-        calls = _CORES if max_concurrent_computation_calls is None else max_concurrent_computation_calls
+        calls = usable_cores() if max_concurrent_computation_calls is None else max_concurrent_computation_calls
         if calls < 1:
             raise ValueError(f"max_concurrent_computation_calls must be at least 1, not {calls}")
         super().__init__("worker", log_path)
         self.max_concurrent_computation_calls = calls
+        self._clients = clients
         self.port = self._fixed_port = port
         self.environment = dict(environment or {})
         self._start_timeout = start_timeout
@@ -176,7 +180,11 @@ class Worker(Supervised):
         calls = f"--max_concurrent_computation_calls={self.max_concurrent_computation_calls}"
         # The largest that fits the 32 bits in which gRPC holds it; the worker's own default, 10000, does not.
         length = "--grpc_max_message_length_megabytes=2047"
-        unless_in_ours = {name: value for name, value in _GIVE_MEMORY_BACK.items() if name not in os.environ}
+        chosen = dict(_GIVE_MEMORY_BACK)
+        if self._clients is not None:
+            side_by_side = min(self._clients, self.max_concurrent_computation_calls)
+            chosen[THREADS_AN_OPERATION] = str(threads_an_operation(side_by_side))
+        unless_in_ours = {name: value for name, value in chosen.items() if name not in os.environ}
         behind = None
         if self._fixed_port is None:
             self._socket = _make_socket_folder()
