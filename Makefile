@@ -11,6 +11,8 @@ V ?=
 ARGS ?=
 JOBS ?= 2
 export PYTHON V
+# What one process has compiled serves the others; tests start some fifty.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile

@@ -30,6 +30,7 @@ from tff_re.models.adapters import AdapterOptions
 from tff_re.models.inputs import BagInput, DenseInput, DocumentInput, HiddenInput, PieceInput, RelationInput, TokenInput
 
 LABELS = ("no_relation", "inhibits", "binds")
+PGR_LABELS = ("no_relation", "true", "other")  # so that a file of PGR can be scored
 TEXT_LABELS = ("咳嗽", "发热", "无")
 LENGTH = 16
 
@@ -135,7 +136,7 @@ _MADE = {
     "word presence": lambda: _texts(features="word_presence"),
     "lstm of words": lambda: _texts("lstm", units=3),
     "relations of words": lambda: _relations(filters=4),
-    "blinded relations of words": lambda: _relations(filters=4, blind=True),
+    "blinded relations of words": lambda: {**_relations(filters=4, blind=True), "label_names": PGR_LABELS},
     "lstm of relations": lambda: _relations("lstm", units=3),
     "word pieces": lambda: _relations(**_WITH_ENCODER),
     "blinded word pieces": lambda: _relations(**_WITH_ENCODER, blind=True),

@@ -83,7 +83,8 @@ def test_the_predictor_gives_the_trained_models_predictions(kind):
     marked = [with_inline_markers(m) for m in MENTIONS]
     if predictor.blind:
         marked = [{"text": text, **kinds} for text, kinds in zip(marked, types, strict=True)]
-    assert [p.label for p in predictor.predict(marked)] == [LABELS[i] for i in expected.argmax(axis=1)]
+    labels = arguments(kind)["label_names"]
+    assert [p.label for p in predictor.predict(marked)] == [labels[i] for i in expected.argmax(axis=1)]
     assert predictor.blind == (kind == BLIND)
 
 
@@ -156,7 +157,7 @@ def test_one_format_alone(tmp_path):
 @pytest.mark.parametrize("kind", [PIECES, pytest.param(BLIND, marks=pytest.mark.slow)])
 def test_the_card_works_as_it_stands(kind):
     printed = printed_by_the_card(export_of(kind))
-    assert len(printed) == 2 and printed[0][0] == printed[1][0] in LABELS
+    assert len(printed) == 2 and printed[0][0] == printed[1][0] in arguments(kind)["label_names"]
     assert printed[0][1] == pytest.approx(printed[1][1], abs=1e-3)
 
 

@@ -77,7 +77,13 @@ def differing(mentions, *arguments) -> list[str]:
 
 
 # Cut to the least length, and to one that all but the longest have.
-@pytest.mark.parametrize("arguments", [("pieces", 24), ("pieces", 8, True), ("words", 24, True), ("words", 8)])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *[("pieces", 24), ("pieces", 8, True), ("words", 8)],
+        pytest.param(("words", 24, True), marks=pytest.mark.slow),  # of other words and of blinding each is tested
+    ],
+)
 def test_hard_texts(arguments):
     assert not differing(hard_mentions(200), *arguments)
 

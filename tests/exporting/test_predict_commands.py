@@ -13,10 +13,9 @@ import pytest
 
 from datasets.relations import pgr
 from datasets.relations.loading import load_relations
-from tests.exports_for_tests import LABELS, arguments, assert_without, export_of
+from tests.exports_for_tests import LABELS, assert_without, export_of
 from tests.runs.test_sentence_relations import table, write_pgr
 from tests.upper_floors import SECRET, command, refusal, share_computations, write_recipe
-from tff_re.exporting.export_model import export_model
 from tff_re.exporting.prediction import load_export
 
 pytestmark = pytest.mark.xdist_group("exports")
@@ -174,8 +173,7 @@ def test_the_export_of_a_run_knows_its_data_set(run, capsys):
 
 
 def test_an_export_is_scored_on_a_file(capsys, tmp_path):
-    given = {**arguments("relations of words"), "label_names": ("no_relation", "true", "other")}
-    export = export_model(tmp_path / "export", **given, formats="saved_model")
+    export = export_of("blinded relations of words")
     corpus, scored = write_pgr(tmp_path / "given.tsv"), ("evaluate", export, "--dataset", "pgr")
     typed = command(capsys, *scored, "--file", corpus)
     assert typed.code == 0 and typed.err == "" and SECRET not in typed.out

@@ -60,10 +60,11 @@ def drawn(number: int, seed=SEED) -> list[int]:
 
 @functools.cache
 def spent(noise_multiplier: float, share: float, count: int) -> float:
-    """dp-accounting's own figure for so many sampled Gaussian mechanisms."""
+    """dp-accounting's own figure for so many sampled Gaussian mechanisms; at this width it differs by 1e-5 from that at
+    the default one, which takes ten times as long."""
     one = dp_accounting.PoissonSampledDpEvent(share, dp_accounting.GaussianDpEvent(noise_multiplier))
     whole = dp_accounting.SelfComposedDpEvent(one, count)
-    return PLDAccountant().compose(whole).get_epsilon(DELTA)
+    return PLDAccountant(value_discretization_interval=1e-3).compose(whole).get_epsilon(DELTA)
 
 
 def summary(folder) -> dict:
