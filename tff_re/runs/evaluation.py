@@ -39,23 +39,27 @@ class Evaluation:
 
 class Evaluator:
     """Evaluates weights on the clients' examples of one split, `test`, `dev` or `train`; keeps the arranged examples
-    between rounds."""
+    between rounds.
+
+    Attributes:
+      clients: the ids of those that have examples of the split.
+    """
 
     def __init__(self, experiment: Experiment, split: str):
         self._measures = experiment.prepared.measures
-        self._ids, self._examples = arranged(experiment, split)
+        self.clients, self._examples = arranged(experiment, split)
         self._computation = None if self.empty else experiment.evaluation
 
     @property
     def empty(self) -> bool:
         """Whether no client has an example of the split."""
-        return not self._ids
+        return not self.clients
 
     def __call__(self, weights) -> Evaluation:
         """Of ModelWeights, or of client id -> ModelWeights where every client has a model of its own; in the current
         execution context."""
         if isinstance(weights, Mapping):
-            pairs = zip(self._ids, self._examples, strict=True)
+            pairs = zip(self.clients, self._examples, strict=True)
             return self.of([self._computation(weights[client], [examples])[0] for client, examples in pairs])
         counted = self._computation(weights, self._examples)
         if isinstance(counted, Mapping):  # a sum over clients that are at sites
@@ -68,7 +72,7 @@ class Evaluator:
         total = {name: np.sum([np.asarray(c[name]) for c in per_client], axis=0) for name in per_client[0]}
         metrics, quality = self._measures.metrics(total), self._measures.quality
         clients, by_client = {}, {}
-        for client_id, statistics in zip(self._ids, per_client, strict=True):
+        for client_id, statistics in zip(self.clients, per_client, strict=True):
             own = by_client[client_id] = self._measures.metrics(statistics)
             clients[client_id] = (int(statistics["examples"]), own[quality], own["loss"])
         values = np.array([value for _, value, _ in clients.values()])
