@@ -17,13 +17,15 @@ import pytest
 from benchmarks.flower import Flower, begun, missing, wait_for
 from tests.sites.sites_for_tests import NAMES, Federation, recipe_of, write_sites
 from tests.upper_floors import assert_same_weights
+from tff_re.runs.evaluation import Evaluator
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.results import read_history
 from tff_re.sites.coordinator import Patience
 from tff_re.sites.engines import NoAnswer, Relay, engine_of
 from tff_re.sites.messages import unpack
-from tff_re.sites.run import train_at_sites
+from tff_re.sites.run import open_at_sites, train_at_sites
 from tff_re.sites.serving import Serving
+from tff_re.tasks.data_paths import DataPaths
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
@@ -117,6 +119,10 @@ def test_weights_and_metrics_are_those_in_memory(flower, undisturbed, tmp_path):
     assert_same_weights(train(flower, tmp_path / "run"), undisturbed[1])
     there, here = (read_history(RunFolder(folder)) for folder in (tmp_path / "run", undisturbed[0]))
     assert there == here and len(here) == 2
+    engine = engine_of(f"flower:{flower.relay}", NAMES)
+    with open_at_sites(tmp_path / "run", DataPaths(), engine, patience=PATIENT) as (opened, _):
+        found = Evaluator(opened.experiment, "test")(opened.weights)
+    assert {f"test/{name}": value for name, value in found.metrics.items()}.items() <= there[-1].items()
 
 
 def test_a_site_that_is_killed_between_two_stages_comes_back(flower, sites, once, undisturbed, tmp_path):
