@@ -59,19 +59,14 @@ def begun(home: Path) -> list[psutil.Process]:
 class Flower:
     """All of Flower's processes, with their logs and keys in a folder."""
 
-    def __init__(
-        self, folder: Path, sockets: Mapping[str, Path], node: Iterable[str | Path] = QUICK, *, database: bool = True
-    ):
+    def __init__(self, folder: Path, sockets: Mapping[str, Path], node: Iterable[str | Path] = QUICK):
         """Prepares; `start` begins.
 
         Args:
           folder: new.
           sockets: site -> where its process listens.
           node: the command of a node.
-          database: whether the SuperLink keeps its state in a file; Flower's gives up a write after 5 s, in which
-            gigabytes are not deleted.
         """
-        self._database = database
         self.folder, self.home, self._node = folder, folder / "home", [str(part) for part in node]
         self.relay, self.port = folder / "relay.sock", free_port()
         self.sockets: dict[str, Path] = {}
@@ -116,8 +111,7 @@ class Flower:
     def start_link(self) -> None:
         """Begins the SuperLink; it goes on with its database."""
         tls = ("--ssl-certfile", "link.pem", "--ssl-keyfile", "link.key", "--ssl-ca-certfile", "link.pem")
-        options = ("--enable-supernode-auth", "--disable-runtime-dependency-installation")
-        options += ("--database", "link.db") if self._database else ()
+        options = ("--enable-supernode-auth", "--disable-runtime-dependency-installation", "--database", "link.db")
         self._begin("link", "flower-superlink", "--port", self.port, *options, *tls)
         wait_for(self._answers, "the SuperLink")
 
@@ -154,6 +148,17 @@ class Flower:
             with contextlib.suppress(psutil.NoSuchProcess):
                 total += sum(process.cpu_times()[:4])
         return total
+
+    def peak_memory(self) -> dict[str, int]:
+        """Program -> the most bytes that one of its processes which run now has had."""
+        found: dict[str, int] = {}
+        for process in begun(self.home):
+            with contextlib.suppress(psutil.Error, OSError, IndexError):
+                status = Path(f"/proc/{process.pid}/status").read_text()
+                name = Path(process.cmdline()[1]).name
+                name = "copy for a ClientApp" if name == "-c" else name
+                found[name] = max(found.get(name, 0), 1024 * int(status.split("VmHWM:")[1].split()[0]))
+        return found
 
     def close(self) -> None:
         """Ends all of it."""

@@ -90,7 +90,13 @@ def train(
         return train_at_sites(_recipe(recipe), Path(out), engine_of(runtime, sites), data_paths=where, **ways)[1]
     if sites:
         raise UserError("--sites needs --runtime sites:… or flower:…")
+    from tff_re.runs.folder import RunFolder
     from tff_re.runs.run import train_run
+
+    if RunFolder(Path(out)).sites.exists():
+        raise UserError(
+            f"{out}: holds a run across sites; go on with --runtime flower:SOCKET --sites …, or give another --out"
+        )
 
     ways = {"resume": resume, "runtime": runtime, "on_start": on_start, "on_round": on_round}
     return train_run(_recipe(recipe), Path(out), data_paths=where, **ways)[1]

@@ -26,6 +26,7 @@ from tff_re.exporting.export_run import _privacy, _training
 from tff_re.recipes.reading import resolve
 from tff_re.runs import training
 from tff_re.runs.checkpoints import Records, read_answers
+from tff_re.runs.evaluation import Evaluator, metric_names
 from tff_re.runs.failures import Answers, Attempt, Participation, by_client
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.results import read_history, write_results
@@ -406,6 +407,44 @@ def test_a_client_that_fails_costs_its_update_on_both_runtimes(values, outcome, 
     with pytest.raises((UserError, ComputationFailed), match=r"client 3 of 4|client-2 \(not_finite\)") as caught:
         train(strict, begun(tmp_path / "strict", strict), here)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("values", "outcome"), [({"x": np.nan}, "not_finite"), ({"y": 99}, "error")])
+def test_a_client_whose_evaluation_fails_is_left_out_of_the_sums_and_counted(values, outcome, here, runtime):
+    def spoiled(*places, tolerated=1):
+        evaluator = Evaluator(builder().build(tiny(f"training.tolerated_failures={tolerated}")), "test")
+        for place in places:
+            own = evaluator._examples[place]
+            evaluator._examples[place] = type(own)({**own, **{k: np.full_like(own[k], v) for k, v in values.items()}})
+        return evaluator
+
+    def without(place):
+        evaluator = spoiled()
+        del evaluator.clients[place], evaluator._examples[place]
+        return evaluator
+
+    weights = builder().build(tiny()).model.initial_weights(3)
+    for opened in (here, runtime):
+        tff.framework.set_default_context(opened.context)
+        found, others = spoiled(2)(weights), without(2)(weights)
+        assert list(found.clients) == list(others.clients) and len(found.clients) == len(spoiled().clients) - 1
+        assert found.metrics.pop("clients_failed") == 1 and others.metrics.pop("clients_failed") == 0
+        assert found.metrics == others.metrics
+        np.testing.assert_array_equal(found.confusion, others.confusion)
+        two = r"^the evaluations on test examples of 2 clients failed: \S+ \(OUT\), \S+ \(OUT\); training.tolerated"
+        with pytest.raises(UserError, match=two.replace("OUT", outcome)):
+            spoiled(0, 2)(weights)
+    tff.framework.set_default_context(here.context)
+    with pytest.raises((UserError, ComputationFailed), match=r"client 3 of|of 1 clients failed"):
+        spoiled(2, tolerated=0)(weights)
+    everybody = spoiled(*range(len(spoiled().clients)))
+    if outcome == "error":
+        with pytest.raises(UserError, match="of 2 clients failed"):
+            everybody(weights)
+    else:  # it is the model's fault, and its metrics say so
+        assert np.isnan(everybody(weights).metrics["loss"])
+    assert "test/clients_failed" in metric_names(builder().build(tiny("training.tolerated_failures=0")))
+    assert "test/clients_failed" not in metric_names(builder().build(tiny()))
 
 
 def begun(path, experiment):

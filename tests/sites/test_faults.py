@@ -17,6 +17,7 @@ from datasets import files as written
 from tests.sites.sites_for_tests import NAMES, Federation, corpora, recipe_of, write_site, write_sites
 from tests.upper_floors import assert_same_weights, command
 from tff_re.errors import UserError
+from tff_re.runs.folder import RunFolder
 from tff_re.runtime.errors import WorkerDied
 from tff_re.sites import store
 from tff_re.sites.coordinator import Patience
@@ -25,6 +26,7 @@ from tff_re.sites.messages import pack, unpack
 from tff_re.sites.policy import read_site, recipe_digest
 from tff_re.sites.run import train_at_sites
 from tff_re.sites.site import SiteService
+from tff_re.tasks.at_sites import read_agreement
 
 QUICK = Patience(stage_seconds=5, retry_seconds=0.05)
 ENOUGH = Patience(stage_seconds=5, retry_seconds=0.05, quorum=0.6)
@@ -144,6 +146,23 @@ def without(site, lost=()):
 def answers_of(out):
     rows = [line.split(",") for line in (out / "answers.csv").read_text("utf-8").splitlines()[1:]]
     return {round_num: [row[1:] for row in rows if row[0] == round_num] for round_num in {row[0] for row in rows}}
+
+
+def test_an_evaluation_that_fails_at_a_site_is_of_the_others(tmp_path):
+    seen = []
+
+    def disturb(site, table, answer):
+        if table["kind"] == "stage" and table["purpose"] == "evaluate" and site == "bonn":
+            seen.append(site)
+            raise NoAnswer("site bonn does not answer")
+        return answer()
+
+    recipe = recipe_of("fedpap", "training.rounds=1", "evaluation.train_split=false")
+    result = train(Disturbed(tmp_path / "sites", disturb), tmp_path / "run", recipe, patience=ENOUGH)
+    examples = {c.site: c.test for c in read_agreement(RunFolder(tmp_path / "run").sites).clients}
+    assert seen and result.test.confusion.sum() == examples["aachen"] + examples["celle"]
+    log = RunFolder(tmp_path / "run").log.read_text("utf-8")
+    assert "site bonn does not answer; round 1 goes on without" in log
 
 
 def test_the_first_answers_count_and_late_ones_are_dropped(tmp_path):

@@ -15,7 +15,7 @@ from datasets.documents.pubtator import read_pubtator
 from tests.bags_for_tests import HIDDEN, PCNN, bag_table, with_method, write_pubtator
 from tests.documents_for_tests import document_table, marking_encoder, write_documents
 from tests.sites.sites_for_tests import NAMES, Federation, same_in_one_place, stages, trained, write_site
-from tests.upper_floors import assert_same_weights
+from tests.upper_floors import assert_same_weights, command, refusal
 from tff_re import api
 from tff_re.errors import UserError
 from tff_re.recipes.reading import resolve
@@ -88,6 +88,15 @@ def test_of_facts_a_coordinator_sees_digests_and_scores(bags):
     for name in NAMES:
         up = sum(payload(sums) for site, _, _, (_, sums) in stages(bags) if site == name)
         assert up == 2 * bags.simulation.traffic.up
+
+
+def test_the_coordinator_evaluates_a_run_on_its_own_bags(bags, capsys):
+    typed = command(capsys, "evaluate", bags.folder / "run", "--runtime", "in-process")
+    (chosen, _), history = bags.result.chosen, read_history(RunFolder(bags.folder / "run"))
+    assert typed.code == 0 and f"test examples at the server after round {chosen}" in " ".join(typed.out.split())
+    assert f"{history[chosen - 1]['test/auc']:.4f}" in typed.out
+    typed = command(capsys, "evaluate", bags.folder / "run", "--split", "train", "--runtime", "in-process")
+    refusal(typed, "its train examples are at the sites", "--sites aachen,bonn,celle")
 
 
 @pytest.mark.slow

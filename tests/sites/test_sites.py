@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import threading
 from importlib import resources
 from pathlib import Path
 
@@ -22,15 +23,19 @@ from tests.sites.sites_for_tests import (
     write_site,
     write_sites,
 )
-from tests.upper_floors import SECRET, assert_same_weights, consultations, tiny, write_json
+from tests.upper_floors import SECRET, assert_same_weights, command, consultations, refusal, tiny, write_json
 from tff_re import api
 from tff_re.errors import UserError
 from tff_re.recipes.reading import resolve, tomllib
 from tff_re.runs.at_sites import SitesBuilder
+from tff_re.runs.evaluation import Evaluator
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.results import read_history
 from tff_re.sites.messages import payload, unpack
-from tff_re.sites.run import train_at_sites
+from tff_re.sites.run import open_at_sites, train_at_sites
+from tff_re.sites.serving import Serving
+from tff_re.tasks.at_sites import read_agreement
+from tff_re.tasks.data_paths import DataPaths
 
 
 @pytest.fixture(scope="module")
@@ -136,12 +141,91 @@ def test_which_sites_took_part_is_written_and_exported(runs):
     assert 0 < score.metrics["accuracy"] <= 1
 
 
-def test_what_needs_the_examples_is_refused(runs, tmp_path):
-    run = runs("fedpap")
-    with pytest.raises(UserError, match="the run's examples are at sites"):
-        api.audit(run.folder / "run", tmp_path, runtime="in-process")
+@pytest.fixture
+def again(runs, tmp_path):
+    """A finished run, its sites as processes that were started again, and `--runtime` of their sockets."""
+    folder = runs("fedpap").folder
+    federation = Federation({name: folder / "sites" / name / "site.toml" for name in NAMES})
+    sockets = {name: tmp_path / name for name in NAMES}
+    serving = [Serving(service.answer, sockets[name]) for name, service in federation.services.items()]
+    for one in serving:
+        threading.Thread(target=one.run, daemon=True).start()
+    yield folder / "run", federation, "sites:" + ",".join(f"{name}={path}" for name, path in sockets.items())
+    for one in serving:
+        one.close()
+    federation.close()
+
+
+def test_sites_evaluate_a_finished_run_as_sums(again, capsys):
+    run, federation, runtime = again
+    last = read_history(RunFolder(run))[-1]
+    with open_at_sites(run, DataPaths(), federation.engine) as (opened, _):
+        for split, names in (("test", ("accuracy", "loss", "macro_f1")), ("train", ("accuracy", "loss"))):
+            found = Evaluator(opened.experiment, split)(opened.weights)
+            assert {name: found.metrics[name] for name in names} == {n: last[f"{split}/{n}"] for n in names}
+    answers = [unpack(answer) for _, _, answer in federation.sent]
+    assert len(answers) == 2 * len(NAMES) and all(set(table) == {"site"} for table, _ in answers)
+    typed = command(capsys, "evaluate", run, "--runtime", runtime)
+    assert typed.code == 0 and "test examples of 3 clients after round 2" in " ".join(typed.out.split())
+    assert f"{last['test/accuracy']:.4f}" in typed.out and "bonn" not in typed.out
+
+
+def test_what_sites_that_were_left_out_or_have_forgotten_do_to_an_evaluation(again, capsys, tmp_path):
+    run, federation, runtime = again
+    line = ("evaluate", run, "--runtime", runtime)
+    refusal(command(capsys, *line, "--sites", "aachen,celle"), "bonn is not named", "--sites aachen,bonn,celle")
+    (state,) = (run.parent / "sites" / "bonn" / "state" / "runs").iterdir()
+    state.rename(tmp_path / "away")
+    try:
+        federation.restart("bonn")
+        known = open_at_sites(run, DataPaths(), federation.engine)
+        with pytest.raises(UserError, match="site bonn: it does not know the run"), known as (opened, _):
+            Evaluator(opened.experiment, "test")(opened.weights)
+    finally:
+        (tmp_path / "away").rename(state)
+    refusal(command(capsys, "evaluate", run.parent / "simulated", "--runtime", runtime), "is no run across sites")
+
+
+def test_commands_on_a_run_across_sites(runs, tmp_path, capsys):
+    """What needs no examples works; what does says whose they are, and what to type."""
+    run = runs("fedpap").folder / "run"
+    held = "the run's examples are at the sites aachen, bonn, celle"
+    refusal(command(capsys, "audit", run, "--runtime", "in-process"), held, "simulated (train without --sites)")
+    refusal(command(capsys, "cases", run), held)
+    refusal(command(capsys, "evaluate", run, "--runtime", "in-process"), "--sites aachen,bonn,celle", "EXPORT --file")
+    refusal(command(capsys, "evaluate", run, "--sites", "aachen"), "--sites needs --runtime")
+    refusal(command(capsys, "predict", run, "烧"), "give the folder of an exported model")
+    refusal(command(capsys, "export", run, "--adapter-only", "--runtime", "in-process"), "has no adapter")
+    before = sorted(path.name for path in run.iterdir())
+    refusal(command(capsys, "train", run / "recipe.toml", "--out", run, "--resume"), "holds a run across sites")
+    assert sorted(path.name for path in run.iterdir()) == before
+    assert command(capsys, "report", run, "--out", tmp_path / "page.html").code == 0
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert "fedpap" in page
     with pytest.raises(UserError, match="partition of a run across sites"):
         api.train(recipe_of(), tmp_path / "x", runtime="sites:a=/x", partition="p.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda table: table.pop("vectors_width"), "another version"),
+        (lambda table: table.update(new=1), "another version"),
+        (lambda table: table["clients"][0].pop("site"), "site"),
+        (lambda table: table.update(clients=3), "not iterable"),
+    ],
+)
+def test_what_was_agreed_upon_is_read_as_it_was_written_and_nothing_else(runs, tmp_path, change, what):
+    text = (runs("fedpap").folder / "run" / "sites.json").read_text("utf-8")
+    path = tmp_path / "sites.json"
+    path.write_text(text, "utf-8")
+    agreement = read_agreement(path)
+    assert agreement.sites == NAMES and agreement.to_json() + "\n" == text
+    table = json.loads(text)
+    change(table)
+    path.write_text(json.dumps(table), "utf-8")
+    with pytest.raises(UserError, match=f"sites.json: is damaged, or of another version .*{what}.*put the original"):
+        read_agreement(path)
 
 
 @pytest.mark.slow

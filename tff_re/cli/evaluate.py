@@ -9,6 +9,7 @@ import click
 from tff_re.cli import options
 from tff_re.cli.display import class_table, console, metrics_table, say_written
 from tff_re.errors import UserError
+from tff_re.runtime import is_of_sites
 
 
 @click.command(
@@ -26,9 +27,11 @@ from tff_re.errors import UserError
 @options.path_option("--data", help=options.DATA_HELP)
 @options.trust
 @options.runtime
-def evaluate(run, split, file, dataset, label, last, data, trust, runtime):
+@click.option("--sites", metavar="A,B,C", help="The sites of the run, for the runtimes sites and flower.")
+def evaluate(run, split, file, dataset, label, last, data, trust, runtime, sites):
     """Evaluate the newest checkpoint of RUN (a folder that `train` wrote) on every client or on what its server holds,
-    or EXPORT on a file. Where a round was chosen on dev, that round's weights are evaluated."""
+    or EXPORT on a file. Where a round was chosen on dev, that round's weights are evaluated. Clients at sites are asked
+    with --runtime."""
     from tff_re import api
 
     if (run / "export.json").is_file():
@@ -39,22 +42,36 @@ def evaluate(run, split, file, dataset, label, last, data, trust, runtime):
             raise UserError(f"{run}: is an export, which has no splits; leave --split out")
         if last:
             raise UserError(f"{run}: is an export, which holds one round; leave --last out")
+        if sites or is_of_sites(runtime):
+            raise UserError(f"{run}: is an export, which a site evaluates by itself; leave --sites and --runtime out")
         _show_score(api.score(run, file, dataset=dataset, label=label, trust=trust), file)
         return
     for option, value in (("file", file), ("dataset", dataset), ("label", label)):
         if value is not None:
             raise UserError(f"{run}: --{option} is for exports, and this holds no export.json; leave it out")
     options.require_data_folder(data)
-    _evaluate_run(run, split or "test", api.data_paths(data, trust=trust), runtime, last)
+    if sites and not is_of_sites(runtime):
+        raise UserError("--sites needs --runtime sites:… or flower:…")
+    where = api.data_paths(data, trust=trust)
+    if is_of_sites(runtime):
+        from tff_re.sites.engines import engine_of
+        from tff_re.sites.run import open_at_sites
+
+        opened = open_at_sites(run, where, engine_of(runtime, options.names(sites)), last=last)
+    else:
+        from tff_re.runs.finished import open_run
+
+        opened = open_run(run, where, runtime, last=last, own_models=True, at_sites=True)
+    _evaluate_run(run, split or "test", opened, is_of_sites(runtime))
 
 
-def _evaluate_run(run: Path, split: str, data_paths, runtime: str, last: bool) -> None:
+def _evaluate_run(run: Path, split: str, run_opened, asks_sites: bool) -> None:
     """On all clients, or on what the server holds."""
     from tff_re.report.plots import confusion_png
     from tff_re.runs.evaluation import Evaluator, ServerEvaluator
-    from tff_re.runs.finished import open_run
+    from tff_re.tasks.at_sites import SitesPrepared
 
-    with open_run(run, data_paths, runtime, last=last, own_models=True) as (opened, _):
+    with run_opened as (opened, _):
         for note in opened.experiment.recipe.notes:
             console.print(note)
         held_out = opened.experiment.prepared.held_out
@@ -68,8 +85,14 @@ def _evaluate_run(run: Path, split: str, data_paths, runtime: str, last: bool) -
         evaluator = Evaluator(opened.experiment, split)
         if evaluator.empty:
             raise UserError(f"{run}: no client has {split} examples; choose the other --split")
+        if not asks_sites and isinstance(opened.experiment.prepared, SitesPrepared):
+            names = ",".join(opened.experiment.prepared.sites)
+            raise UserError(
+                f"{run}: its {split} examples are at the sites; ask them with --runtime flower:SOCKET --sites {names}, "
+                "or export the run and let each site evaluate the export on its own file (evaluate EXPORT --file FILE)"
+            )
         result = evaluator(opened.weights)
-        title = f"{split} examples of {len(result.clients)} clients after round {opened.round}"
+        title = f"{split} examples of {len(evaluator.clients)} clients after round {opened.round}"
         console.print(metrics_table(title, result.metrics, result.trivial))
         if result.confusion is None:
             return

@@ -15,6 +15,11 @@ def example(text: str) -> str:
     return "\b\nExample:\n  " + "\n  ".join(text.splitlines())
 
 
+def names(value: str | None) -> tuple[str, ...]:
+    """Names with commas between."""
+    return tuple(name.strip() for name in value.split(",")) if value else ()
+
+
 def path_option(*names: str, **settings):
     """An option whose value is a pathlib.Path."""
     return click.option(*names, type=click.Path(path_type=Path), **settings)

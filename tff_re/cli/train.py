@@ -54,7 +54,7 @@ def train(recipe, overrides, out, seed, sites, quorum, stage_seconds, retry_seco
         from tff_re.sites.coordinator import Patience
 
         where["patience"] = Patience(stage_seconds, retry_seconds, quorum)
-    where["sites"] = tuple(name.strip() for name in sites.split(",")) if sites else ()
+    where["sites"] = options.names(sites)
     recipe = api.load_recipe(recipe, *overrides, seed=seed)
     named = f"{recipe.name}, seed {recipe.seed}"
     out = out or Path("runs") / f"{recipe.name}-seed{recipe.seed}"

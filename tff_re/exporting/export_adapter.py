@@ -31,7 +31,7 @@ def export_adapter(
     if out is None and not may_be_written(path):
         raise UserError(f"{path}: may not be written; give --out a folder elsewhere")
     folder = out or RunFolder(path).path / "adapter"
-    with open_run(path, data_paths, runtime_name, only_read=True, last=last) as (run, _):
+    with open_run(path, data_paths, runtime_name, only_read=True, last=last, at_sites=True) as (run, _):
         experiment = run.experiment
         choice, prepared = experiment.recipe.model, experiment.prepared
         adapter = getattr(choice.options, "adapter", None)

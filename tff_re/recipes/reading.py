@@ -60,8 +60,9 @@ class TrainingOptions:
     min_clients: a round that fewer answers count in is repeated with other clients, as far as there are any.
     attempts: the times that a round is tried until min_clients answer; then the run ends.
     tolerated_failures: clients of a round whose computation may fail, by an error or by an update that is not finite.
-      They cost their updates; with more of them the run ends. Not set: an error ends the run, and updates that are not
-      finite cost themselves alone, as long as one is finite.
+      They cost their updates; with more of them the run ends. As many clients' evaluations may fail each time, and are
+      left out. Not set: an error ends the run, and updates that are not finite cost themselves alone, as long as one is
+      finite.
     checkpoint_every: rounds between checkpoints; a resumed run repeats at most so many.
     """
 

@@ -9,9 +9,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from computations.local_model import LABEL
+from tff_re.errors import UserError
 from tff_re.recipes.metric_names import OF_GAIN
 from tff_re.runs.experiment import Experiment
+from tff_re.runs.failures import NOT_FINITE, too_many, without_failing
+from tff_re.runtime import ComputationFailed
 from tff_re.tasks.held_out import DEV
+
+FAILED = "clients_failed"
+"""The metric that counts clients whose evaluation failed and is left out."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +27,8 @@ class Evaluation:
     Attributes:
       metrics: `accuracy` (correct over all clients' examples: the mean over clients weighted by size, as in FLCMC,
         Section 4.3) and the others of `classification_metrics`; over clients `accuracy_worst`, `accuracy_median`,
-        `accuracy_best`. Of pairs in documents see `PairMeasures`, and F1 in place of the accuracy.
+        `accuracy_best`. Of pairs in documents see `PairMeasures`, and F1 in place of the accuracy. With
+        `training.tolerated_failures` also `clients_failed`.
       confusion: [C, C], summed over clients; None for pairs.
       clients: client id -> (examples, accuracy or F1, loss).
       trivial: metrics of models that give all examples one class, see `trivial_metrics`; empty for pairs.
@@ -39,36 +46,66 @@ class Evaluation:
 
 class Evaluator:
     """Evaluates weights on the clients' examples of one split, `test`, `dev` or `train`; keeps the arranged examples
-    between rounds."""
+    between rounds.
+
+    Attributes:
+      clients: the ids of those that have examples of the split.
+    """
 
     def __init__(self, experiment: Experiment, split: str):
-        self._measures = experiment.prepared.measures
-        self._ids, self._examples = arranged(experiment, split)
+        self._measures, self._split, self._training = experiment.prepared.measures, split, experiment.recipe.training
+        self.clients, self._examples = arranged(experiment, split)
         self._computation = None if self.empty else experiment.evaluation
 
     @property
     def empty(self) -> bool:
         """Whether no client has an example of the split."""
-        return not self._ids
+        return not self.clients
 
     def __call__(self, weights) -> Evaluation:
         """Of ModelWeights, or of client id -> ModelWeights where every client has a model of its own; in the current
-        execution context."""
+        execution context.
+
+        Raises:
+          UserError: the evaluations of more clients failed than `training.tolerated_failures`.
+        """
         if isinstance(weights, Mapping):
-            pairs = zip(self._ids, self._examples, strict=True)
+            pairs = zip(self.clients, self._examples, strict=True)
             return self.of([self._computation(weights[client], [examples])[0] for client, examples in pairs])
+        if self._training.tolerated_failures is not None:
+            return self._of_those_that_do_not_fail(weights)
         counted = self._computation(weights, self._examples)
         if isinstance(counted, Mapping):  # a sum over clients that are at sites
             measured = self._measures.metrics(counted), self._measures.confusion(counted)
             return Evaluation(*measured, {}, self._measures.trivial(counted))
         return self.of(counted)
 
-    def of(self, per_client: Sequence[Mapping[str, np.ndarray]]) -> Evaluation:
-        """The evaluation of what each client with examples counted, see `build_evaluation`."""
+    def _of_those_that_do_not_fail(self, weights) -> Evaluation:
+        places, most = list(range(len(self.clients))), self._training.tolerated_failures
+        # Where the worker died, the caller starts it again.
+        found, failed = without_failing(
+            lambda kept: self._computation(weights, [self._examples[place] for place in kept]),
+            *(places, most, (ComputationFailed,)),
+        )
+        kept = [place for place in places if place not in failed]
+        if found is not None:
+            finite = [all(np.isfinite(value).all() for value in own.values()) for own in found]
+            if any(finite):  # else it is the model's fault
+                failed |= {place: NOT_FINITE for place, good in zip(kept, finite, strict=True) if not good}
+                found = [own for own, good in zip(found, finite, strict=True) if good]
+        if len(failed) > most:
+            named = {self.clients[place]: outcome for place, outcome in sorted(failed.items())}
+            raise UserError(f"the evaluations on {self._split} examples {too_many(named, self._training)}")
+        evaluation = self.of(found, [self.clients[place] for place in places if place not in failed])
+        evaluation.metrics[FAILED] = float(len(failed))
+        return evaluation
+
+    def of(self, per_client: Sequence[Mapping[str, np.ndarray]], ids: Sequence[str] | None = None) -> Evaluation:
+        """The evaluation of what each client counted, see `build_evaluation`; of all, if not those with these ids."""
         total = {name: np.sum([np.asarray(c[name]) for c in per_client], axis=0) for name in per_client[0]}
         metrics, quality = self._measures.metrics(total), self._measures.quality
         clients, by_client = {}, {}
-        for client_id, statistics in zip(self._ids, per_client, strict=True):
+        for client_id, statistics in zip(self.clients if ids is None else ids, per_client, strict=True):
             own = by_client[client_id] = self._measures.metrics(statistics)
             clients[client_id] = (int(statistics["examples"]), own[quality], own["loss"])
         values = np.array([value for _, value, _ in clients.values()])
@@ -128,18 +165,20 @@ def metric_names(experiment: Experiment) -> set[str]:
     """Names of the metrics of test, train and dev examples in metrics.csv of a run of the experiment."""
     prepared, names = experiment.prepared, set()
     own = prepared.measures.names
+    one_model = experiment.algorithm.own_models is None
+    failed = (FAILED,) if one_model and experiment.recipe.training.tolerated_failures is not None else ()
     over_clients = tuple(f"{prepared.measures.quality}_{which}" for which in ("worst", "median", "best"))
     if any(len(client.test[LABEL]) for client in prepared.examples.clients):
-        names |= {f"test/{name}" for name in (*own, *over_clients)}
+        names |= {f"test/{name}" for name in (*own, *over_clients, *failed)}
         baseline, personalise = experiment.recipe.baseline, experiment.recipe.personalise
         if baseline is not None and baseline.kind == "local":
             names |= {f"all/{name}" for name in (*own, *over_clients)}
         if personalise is not None and personalise.epochs:
             names |= {f"personal/{name}" for name in (*own, *over_clients, *OF_GAIN)}
     if experiment.recipe.evaluation.train_split:
-        names |= {f"train/{name}" for name in recorded_of_train((*own, *over_clients))}
+        names |= {f"train/{name}" for name in recorded_of_train((*own, *over_clients, *failed))}
     if any(client.dev is not None for client in prepared.examples.clients):
-        names |= {f"{DEV}/{name}" for name in (*own, *over_clients)}
+        names |= {f"{DEV}/{name}" for name in (*own, *over_clients, *failed)}
     if prepared.held_out is not None:
         names |= set(prepared.held_out.metric_names)
     return names

@@ -143,13 +143,14 @@ class Participation:
         for attempt in self.attempts(round_num):
             places, outcomes = attempt.answered, dict(attempt.outcomes)
             if len(places) >= self._training.min_clients:
-                output, failed = _without_failing(compute, places, most or 0)
+                output, failed = without_failing(compute, places, most or 0)
                 places = [place for place in places if place not in failed]
                 if most is not None and _non_finite(output):
                     flags = zip(places, not_finite(places), strict=True)
                     failed |= {place: NOT_FINITE for place, flag in flags if flag}
                 if len(failed) > (most or 0):
-                    raise UserError(self._too_many(round_num, failed))
+                    named = {self._ids[place]: outcome for place, outcome in sorted(failed.items())}
+                    raise UserError(f"round {round_num}: the computations {too_many(named, self._training)}")
                 outcomes |= failed
                 if len(attempt.answered) - len(failed) >= self._training.min_clients:
                     return Answers(places, output, [*done, Attempt(attempt.number, outcomes)])
@@ -196,14 +197,6 @@ class Participation:
             if drawn < bound:
                 return name
         return COUNTED
-
-    def _too_many(self, round_num: int, failed: Mapping[int, str]) -> str:
-        shown = [f"{self._ids[place]} ({outcome})" for place, outcome in sorted(failed.items())]
-        more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
-        return (
-            f"round {round_num}: the computations of {len(failed)} clients failed: {', '.join(shown[:5])}{more}; "
-            f"training.tolerated_failures is {self._training.tolerated_failures}"
-        )
 
     def _no_quorum(self, round_num: int, tried: Sequence[Attempt]) -> UserError:
         answers = [sum(outcome in (COUNTED, REPEATED) for outcome in one.outcomes.values()) for one in tried]
@@ -294,20 +287,32 @@ def _non_finite(output) -> float:
     return 0.0 if output is None else float(output["metrics"]["work"]["clients/non_finite"])
 
 
-def _without_failing(compute: Callable[[list[int]], Any], places: list[int], most: int) -> tuple[Any, dict[int, str]]:
+def too_many(failed: Mapping[str, str], training) -> str:
+    """The end of a line that names clients (id -> outcome) whose computation failed."""
+    shown = [f"{client} ({outcome})" for client, outcome in failed.items()]
+    more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
+    return (
+        f"of {len(failed)} clients failed: {', '.join(shown[:5])}{more}; training.tolerated_failures is "
+        f"{training.tolerated_failures}"
+    )
+
+
+def without_failing(
+    compute: Callable[[list[int]], Any], places: list[int], most: int, borne: tuple = (ComputationFailed, WorkerDied)
+) -> tuple[Any, dict[int, str]]:
     """(the output for the places whose computation does not fail, place -> outcome of the others).
 
-    With more than `most` of them there is no output.
+    With more than `most` of them there is no output. Other errors than `borne` are not looked into.
     """
     failed: dict[int, str] = {}
     while True:
         kept = [place for place in places if place not in failed]
         try:
             return compute(kept), failed
-        except (ComputationFailed, WorkerDied) as error:
+        except borne as error:
             if not most:
                 raise
-            found = _failing(compute, kept, error)
+            found = _failing(compute, kept, error, borne)
             failed |= found
             if not found or len(failed) == len(places):
                 raise  # it is not of single clients
@@ -316,7 +321,7 @@ def _without_failing(compute: Callable[[list[int]], Any], places: list[int], mos
 
 
 def _failing(
-    compute: Callable[[list[int]], Any], places: list[int], error: ComputationFailed | WorkerDied
+    compute: Callable[[list[int]], Any], places: list[int], error: ComputationFailed | WorkerDied, borne: tuple
 ) -> dict[int, str]:
     """Place -> outcome of clients that a computation fails for.
 
@@ -328,7 +333,7 @@ def _failing(
         (place,) = places
     if place is not None:
         outcome = _outcome(error)
-        _log.warning("a client's computation failed (%s) and costs its update: %s", outcome, error)
+        _log.warning("a client's computation failed (%s) and does not count: %s", outcome, error)
         return {place: outcome}
     found: dict[int, str] = {}
     middle = len(places) // 2
@@ -336,8 +341,8 @@ def _failing(
         if half:
             try:
                 compute(half)
-            except (ComputationFailed, WorkerDied) as of_half:
-                found |= _failing(compute, half, of_half)
+            except borne as of_half:
+                found |= _failing(compute, half, of_half, borne)
     return found
 
 

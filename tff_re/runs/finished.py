@@ -45,7 +45,7 @@ class FinishedRun:
 def open_run(
     path: Path,
     data_paths: DataPaths,
-    runtime_name: str,
+    runtime: str | Runtime,
     *,
     only_read: bool = False,
     last: bool = False,
@@ -57,7 +57,7 @@ def open_run(
     Args:
       path: the folder.
       data_paths: where its data are.
-      runtime_name: of the runtime.
+      runtime: its name, or one that is not open yet.
       only_read: the caller writes nothing into the folder, so that a read-only folder is enough.
       last: the weights are those of the last round, also where a round was chosen on dev.
       own_models: whether the caller can work with a run whose clients have a model each, see `Result.weights`.
@@ -72,13 +72,16 @@ def open_run(
             path = stack.enter_context(_copied(path))
         folder = RunFolder(path)
         if folder.sites.exists() and not at_sites:
+            where = ", ".join(read_agreement(folder.sites).sites)
             raise UserError(
-                f"{folder.path}: the run's examples are at sites, and this needs them here; export it instead"
+                f"{folder.path}: the run's examples are at the sites {where}, and this needs them here; take a run of "
+                "the recipe that was simulated (train without --sites)"
             )
         recipe = load(str(folder.recipe))
         if folder.partition.exists():
             data_paths = dataclasses.replace(data_paths, partition=folder.partition)
-        with folder.locked(), writing(folder.path), open_runtime(runtime_name, log_path=folder.log) as runtime:
+        opened = runtime if isinstance(runtime, Runtime) else open_runtime(runtime, log_path=folder.log)
+        with folder.locked(), writing(folder.path), opened:
             builder = ExperimentBuilder(data_paths)
             if folder.sites.exists():
                 builder = CoordinatorBuilder(coordinated(recipe, data_paths, read_agreement(folder.sites)))
@@ -88,7 +91,7 @@ def open_run(
                     f"{path}: every client of this run has a model of its own, and there is none for all; take a run "
                     "without baseline.kind = 'local' and personalise.local_head"
                 )
-            yield FinishedRun(builder, experiment, folder, *final_weights(experiment, folder, last=last)), runtime
+            yield FinishedRun(builder, experiment, folder, *final_weights(experiment, folder, last=last)), opened
 
 
 def may_be_written(path: Path) -> bool:

@@ -61,7 +61,7 @@ def check_runtime_name(name: str) -> None:
 
 
 def is_of_sites(name: str | Runtime) -> bool:
-    """Whether a runtime's clients are at sites, which hold the data; `train` alone knows such (`tff_re.sites`)."""
+    """Whether the clients are at sites, which hold the data; `train` and `evaluate` know such (`tff_re.sites`)."""
     return isinstance(name, str) and name.partition(":")[0] in ("sites", "flower")
 
 
@@ -94,7 +94,8 @@ def open_runtime(name: str, *, log_path: str | os.PathLike, clients: int | None 
     """
     check_runtime_name(name)
     if is_of_sites(name):
-        raise UnknownRuntime(f"the runtime '{name.partition(':')[0]}' is for train alone; choose local or in-process")
+        kind = name.partition(":")[0]
+        raise UnknownRuntime(f"the runtime '{kind}' is for train and evaluate alone; choose local or in-process")
     if name not in _RUNTIMES:
         return RemoteRuntime(log_path, addresses=name.partition(":")[2], **options)
     return _RUNTIMES[name](log_path, clients=clients, **options)

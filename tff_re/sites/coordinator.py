@@ -361,6 +361,19 @@ class SitesRuntime(Runtime):
         except (SiteRefused, SiteLost, CompositionError) as error:
             raise UserError(str(error)) from None
 
+    def take_again(self, agreement: Agreement, experiment: Experiment) -> None:
+        """A run that sites have agreed to before, to evaluate it; they compare its computation when they are asked.
+
+        Raises:
+          UserError: the evaluation cannot be taken apart.
+        """
+        self._agreement = agreement
+        try:
+            self._programs = {EVALUATE: Program(experiment.evaluation)}
+        except CompositionError as error:
+            raise UserError(str(error)) from None
+        self._purposes = {experiment.evaluation: EVALUATE}
+
     def begin_round(self, number: int) -> None:
         """The number of the round that is computed next."""
         self._round = number

@@ -36,7 +36,7 @@ def pack(table: Mapping[str, Any], arrays: Sequence[np.ndarray] = ()) -> bytes:
             raise ValueError(f"an array of {array.dtype} does not travel")
     forms = [[array.dtype.str, array.shape] for array in arrays]
     head = json.dumps([table, forms], ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass")
-    return b"".join([len(head).to_bytes(8, "little"), head, *(array.tobytes() for array in arrays)])
+    return b"".join([len(head).to_bytes(8, "little"), head, *(array.reshape(-1).view(np.uint8) for array in arrays)])
 
 
 def unpack(message: bytes | memoryview) -> tuple[dict[str, Any], list[np.ndarray]]:

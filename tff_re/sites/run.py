@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.report.tables import csv_text
 from tff_re.runs.experiment import Experiment
+from tff_re.runs.finished import FinishedRun, open_run
 from tff_re.runs.folder import RunFolder, write_text
 from tff_re.runs.run import train_run
 from tff_re.runs.training import Result, RoundReport
+from tff_re.runtime.errors import WorkerDied
 from tff_re.sites.coordinator import Patience, SitesRuntime, agree
 from tff_re.sites.engines import Engine
 from tff_re.tasks.at_sites import read_agreement
@@ -82,6 +85,34 @@ def train_at_sites(
         outcome = train_run(recipe, out, builder=_Built(experiment), runtime=runtime, **ways)
         runtime.finish()
     return outcome
+
+
+@contextlib.contextmanager
+def open_at_sites(
+    path: Path, data_paths: DataPaths, engine: Engine, *, patience: Patience | None = None, last: bool = False
+) -> Iterator[tuple[FinishedRun, SitesRuntime]]:
+    """As `open_run`, of a run across sites, which answer its evaluations from what they kept of it.
+
+    Raises:
+      UserError: there is no such run, a site of it is not reached, does not answer, or does not know the run.
+    """
+    folder = RunFolder(path)
+    folder.require_run()
+    if not folder.sites.exists():
+        raise UserError(f"{path}: is no run across sites; leave --sites out, and --runtime")
+    agreement = read_agreement(folder.sites)
+    if missing := sorted(set(agreement.sites) - set(engine.sites)):
+        raise UserError(
+            f"{path}: an evaluation is over all sites of the run, and {', '.join(missing)} is not named; give "
+            f"--sites {','.join(agreement.sites)}"
+        )
+    runtime = SitesRuntime(os.devnull, engine=engine, patience=patience or Patience(retry_seconds=10.0))
+    with open_run(path, data_paths, runtime, last=last, at_sites=True) as (run, _):
+        runtime.take_again(agreement, run.experiment)
+        try:
+            yield run, runtime
+        except WorkerDied as error:
+            raise UserError(f"{path}: {error}") from None
 
 
 def _read_rounds(folder: RunFolder) -> dict[int, list[str]]:

@@ -12,16 +12,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tff_re.sites.engines import listen, receive, send
+from tff_re.sites.parts import Parts
 
 _log = logging.getLogger("tff_re.sites")
 
 
 class Serving:
-    """Answers messages on a Unix socket of mode 0600, to this user's processes alone."""
+    """Answers messages on a Unix socket of mode 0600, whole or in parts, to this user's processes alone."""
 
     def __init__(self, answer: Callable[[bytes], bytes], path: Path):
         """Raises RuntimeProblem where there can be no socket."""
-        self._answer, self._path = answer, path
+        self._answer, self._path = Parts(answer).answer, path
         self._socket = listen(path)
 
     def run(self) -> None:

@@ -110,11 +110,13 @@ def agreement_from_json(text: str | bytes) -> Agreement:
     """Raises ValueError where the text is no agreement."""
     try:
         table = json.loads(text)
+        if set(table) != {own.name for own in dataclasses.fields(Agreement)}:
+            raise KeyError("its keys are those of another version of tff-re")
         clients = tuple(Client(**client) for client in table["clients"])
         table = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
         return Agreement(**{**table, "clients": clients})
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"is no agreement of sites ({error})") from None
+        raise ValueError(f"is no agreement of sites ({' '.join(map(str, error.args))})") from None
 
 
 def read_agreement(path: Path) -> Agreement:
@@ -122,7 +124,7 @@ def read_agreement(path: Path) -> Agreement:
     try:
         return agreement_from_json(path.read_bytes())
     except ValueError as error:
-        raise UserError(f"{path}: is damaged ({error}); put it back") from None
+        raise UserError(f"{path}: is damaged, or of another version ({error}); put the original back") from None
 
 
 class Held(dict):

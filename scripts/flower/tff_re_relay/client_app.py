@@ -11,7 +11,8 @@ import time
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from tff_re_relay.frames import carried, receive, send, taken
+from tff_re_relay.frames import carried, taken
+from tff_re_relay.parts import receive, send
 
 app = ClientApp()
 

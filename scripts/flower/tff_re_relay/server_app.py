@@ -18,7 +18,8 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
-from tff_re_relay.frames import carried, receive, send, taken
+from tff_re_relay.frames import carried, taken
+from tff_re_relay.parts import exchange, receive
 
 app = ServerApp()
 
@@ -30,14 +31,22 @@ ACCEPT_SECONDS = 1.0
 class Relay:
     """Carries messages over a grid, which one thread at a time may use."""
 
-    def __init__(self, grid: Grid, seconds: float):
-        self._grid, self._seconds = grid, seconds
+    def __init__(self, grid: Grid, seconds: float, most_bytes: int):
+        """`seconds`: that an answer may take; `most_bytes`: that one message of Flower's has, about."""
+        self._grid, self._seconds, self._most_bytes = grid, seconds, most_bytes
         self._lock = threading.Lock()
         self._waiting: dict[str, queue.SimpleQueue[Message]] = {}
         threading.Thread(target=self._poll, daemon=True).start()
 
     def ask(self, site: str, message: list[bytes]) -> list[bytes]:
-        """A site's answer; nothing where there is none in time, or no such site."""
+        """A site's answer to a part; nothing where there is none in time, or no such site."""
+        try:
+            return self._ask(site, message)
+        except Exception as error:  # Flower's connection to its SuperLink; the coordinator asks again
+            print(f"site {site}: Flower failed: {type(error).__name__}: {error}", flush=True)
+            return []
+
+    def _ask(self, site: str, message: list[bytes]) -> list[bytes]:
         with self._lock:
             nodes = {node.name: node.node_id for node in self._grid.get_nodes()}
         if site not in nodes:
@@ -89,12 +98,7 @@ class Relay:
             if struct.unpack("3i", credentials)[1] not in (os.getuid(), 0):
                 return
             site = b"".join(receive(connection)).decode("utf-8", "replace")
-            try:
-                answer = self.ask(site, receive(connection))
-            except Exception as error:  # Flower's connection to its SuperLink; the coordinator asks again
-                print(f"site {site}: Flower failed: {type(error).__name__}: {error}", flush=True)
-                answer = []
-            send(connection, answer)
+            exchange(connection, lambda part: self.ask(site, part), self._most_bytes)
 
 
 @app.main()
@@ -102,7 +106,10 @@ def main(grid: Grid, context: Context) -> None:
     """Until the run is stopped (`flwr stop`)."""
     path = Path(str(context.run_config["socket"]))
     path.unlink(missing_ok=True)
-    relay = Relay(grid, float(context.run_config["seconds"]))
+    most_bytes = int(context.run_config["most_bytes"])
+    if most_bytes < 1:
+        raise ValueError(f"most_bytes = {most_bytes}: a part has a byte at least")
+    relay = Relay(grid, float(context.run_config["seconds"]), most_bytes)
     mask = os.umask(0o177)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         try:
