@@ -53,7 +53,7 @@ def run_of_documents(runtime, tmp_path_factory):
     task = {"path": None, "test_path": None, "split": "train", "dev_split": "dev", "test_split": "test"}
     table = document_table(
         task=task,
-        model={"precision": "mixed_bfloat16", "frozen_layers": 1},
+        model={"precision": "mixed_bfloat16"},
         algorithm={"name": "fedavgs", "local_epochs": 1},
         partition={"name": "iid", "num_clients": 2},
         training={"rounds": 1, "client_fraction": 1.0},
