@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import functools
+import json
 
 import numpy as np
 import pytest
@@ -94,6 +95,11 @@ def test_the_measures_are_those_of_a_count_by_hand(runtime):
             assert metrics[f"{split}/{name}"] == pytest.approx(value), (split, name)
         for name, diseases in (("f1_intra", DISEASES[:1]), ("f1_inter", DISEASES[1:])):
             assert metrics[f"{split}/{name}"] == pytest.approx(counted(probability, threshold, diseases)[2])
+    references = json.loads(RunFolder(run.folder).summary.read_text("utf-8"))["references"]
+    (trivial,) = references.values()
+    for split, probability in (("dev", dev), ("test", test)):
+        for name, value in zip(("precision", "recall", "f1"), counted(probability, 0.0), strict=True):
+            assert trivial[f"{split}/{name}"] == pytest.approx(value), "every pair is predicted"
 
 
 def scores_of(held_out, split, score) -> np.ndarray:
