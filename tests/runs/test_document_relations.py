@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import functools
+import json
 
 import numpy as np
 import pytest
@@ -94,6 +95,11 @@ def test_the_measures_are_those_of_a_count_by_hand(runtime):
             assert metrics[f"{split}/{name}"] == pytest.approx(value), (split, name)
         for name, diseases in (("f1_intra", DISEASES[:1]), ("f1_inter", DISEASES[1:])):
             assert metrics[f"{split}/{name}"] == pytest.approx(counted(probability, threshold, diseases)[2])
+    references = json.loads(RunFolder(run.folder).summary.read_text("utf-8"))["references"]
+    (trivial,) = references.values()
+    for split, probability in (("dev", dev), ("test", test)):
+        for name, value in zip(("precision", "recall", "f1"), counted(probability, 0.0), strict=True):
+            assert trivial[f"{split}/{name}"] == pytest.approx(value), "every pair is predicted"
 
 
 def scores_of(held_out, split, score) -> np.ndarray:
@@ -334,3 +340,22 @@ def test_fedlcc_with_frozen_layers_and_with_an_adapter(keys, runtime, tmp_path):
     assert 0 <= result.server_evaluation.metrics["test/f1"] <= 1 and not result.weights.non_trainable
     start = experiment.model.initial_weights(0)
     assert not all(np.array_equal(a, b) for a, b in zip(start.trainable, result.weights.trainable, strict=True))
+
+
+@pytest.mark.slow
+def test_fedlcc_with_all_layers_frozen_is_the_unweighted_mean(runtime, tmp_path):
+    """The localized context is made of the encoder's weights alone: the contrast is the constant ln 2, at any mu."""
+    keys = {
+        "model": {"frozen_layers": 2, "encoder_dropout": 0.0},
+        "task": {"tokenizer": str(marking_encoder(layers=2))},
+    }
+    plain = document_table(**keys, algorithm={"name": "fedavgs", "weighting": "uniform", "local_epochs": 1})
+    tables = {"mean": plain, "contrast": document_table(**keys, algorithm={"mu": 5.0})}
+    trained = {name: train_table(table, tmp_path / name, runtime)[1].weights for name, table in tables.items()}
+    for one, other in zip(trained["mean"].trainable, trained["contrast"].trainable, strict=True):
+        np.testing.assert_array_equal(one, other)
+    first, second, _ = (
+        [row["local/loss"] for row in rows]
+        for rows in zip(*(read_history(RunFolder(tmp_path / name)) for name in tables), strict=True)
+    )
+    assert first[0] == first[1] and second[0] < second[1] <= second[0] + 5 * np.log(2) + 1e-5

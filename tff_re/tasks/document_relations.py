@@ -90,6 +90,7 @@ def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> 
     examples, encoded = encode_document_clients(corpus, partition, encoding, held_out)
     arrays = [client.train for client in examples.clients] + [found.encoded.arrays for found in encoded.values()]
     inputs = _inputs(options, encoding, form_of(arrays, corpus))
+    of_server = DocumentsAtServer(encoded)
     named = [
         f"{split}: {note}" for split, documents in held_out.items() for note in (_size(documents), *documents.notes)
     ]
@@ -102,7 +103,8 @@ def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> 
         notes=tuple(dict.fromkeys(notes)),
         encoding=encoding,
         held_out_corpora=held_out,
-        held_out=DocumentsAtServer(encoded),
+        held_out=of_server,
+        references=of_server.references(),
         documents=document_statistics(partition, corpus),
         pair_relations=corpus.relation_names,
     )
@@ -166,7 +168,8 @@ def at_server(options: Options, relation_names: tuple[str, ...], encoding, input
         made[split] = hold_out(split, corpus, part)
     named = (f"{s}: {note}" for s, documents in held_out.items() for note in (_size(documents), *documents.notes))
     notes = tuple(dict.fromkeys(named))
-    return {"held_out": DocumentsAtServer(made), "held_out_corpora": held_out, "notes": notes}
+    found = DocumentsAtServer(made)
+    return {"held_out": found, "held_out_corpora": held_out, "references": found.references(), "notes": notes}
 
 
 def form_at_server(options: Options, data_paths: DataPaths) -> tuple[int, ...]:
@@ -250,6 +253,15 @@ class DocumentsAtServer:
             measured = pair_metrics(values, own.encoded.pairs, own.gold, threshold)
             found.update({f"{split}/{name}": value for name, value in measured.items()})
         return found
+
+    def references(self) -> dict[str, dict[str, float]]:
+        """Rows of a comparison that need no training: `metrics` where every relation of every pair is predicted."""
+        found = {}
+        for split, own in self._documents.items():
+            scores = np.ones(own.encoded.arrays["pair_labels"].shape, np.float32)
+            measured = pair_metrics(scores, own.encoded.pairs, own.gold, DEFAULT_THRESHOLD)
+            found.update({f"{split}/{name}": value for name, value in measured.items()})
+        return {"trivial: every pair positive": found}
 
     def points(self, scores: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """The curve of the test split's candidates; stated relations that are no candidates count as not found. None
