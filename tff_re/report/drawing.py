@@ -9,6 +9,7 @@ import functools
 import io
 import math
 import os
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -222,7 +223,7 @@ def line_axes(title: str, xlabel: str, ylabel: str, lines: int = 1):
     axes = figure.add_subplot()
     axes.set_xlabel(xlabel)
     literal(axes.set_ylabel(ylabel))
-    literal(axes.set_title(title, loc="left", fontsize=10))
+    literal(axes.set_title(textwrap.fill(title, 84), loc="left", fontsize=10))
     axes.set_axisbelow(True)
     hide_spines(axes)
     return figure, axes

@@ -200,7 +200,7 @@ def over_values(
             elinewidth=1,
             capsize=2,
         )
-    room = max(1, 66 // len(values))  # characters
+    room = max(1, 60 // len(values))  # characters
     axes.set_xticks(range(len(values)), ["\n".join(textwrap.wrap(value, room)) or value for value in values])
     axes.grid(axis="y", color="#E5E5E5", linewidth=0.6)
     side_legend(axes, axes.containers, [name or " " for name in names], font, "bars: 95 % interval over seeds (t)")
