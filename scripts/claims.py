@@ -69,6 +69,15 @@ def _chemprot(row: str, published: float, group: str, data: str, metric: str, me
     )
 
 
+def _power(group: str, data: str, published: float) -> list[Claim]:
+    suite = "fedcmc-power-encoder" if "frozen" in data else "fedcmc-power"
+    file = f"{suite}/comparison-{group}-by-size.csv" if "alike" not in group else f"{suite}/comparison-{group}.csv"
+    return [
+        Claim("FedCMC − FedAvg", published, "Table 2, CPR", f"ChemProt, {data}, {metric.replace('_', '-')}", file, "FedCMC", f"test/{metric}")
+        for metric in ("macro_f1", "micro_f1")
+    ]
+
+
 def _cdr(data: str, file: str, one: str, by_seed: tuple[float, ...]) -> list[Claim]:
     file, data = f"lazy-mil-cdr/comparison-{file}.csv", f"CDR, {data}"
     return [
@@ -101,6 +110,13 @@ CLAIMS: dict[tuple[str, str], list[Claim]] = {
         _dialogues("FedPAP − FedAvgS", "FedPAP (LSTM)", 4.61, _LSTM, "LSTM, Adam"),
     ],
     ("FedCMC", "fedcmc"): [
+        *_power("alpha-0.05-k-10-plain-partition", "PCNN, α = 0.05", 8.39),
+        *_power("alpha-0.5-k-10-plain-partition", "PCNN, α = 0.5", 7.81),
+        *_power("alpha-0.05-k-10-moon-s-partition", "PCNN, α = 0.05, MOON's partition", 8.39),
+        *_power("alpha-0.05-k-10-plain-partition-alike", "PCNN, α = 0.05, clients count alike", 8.39),
+        *_power("alpha-0.05-k-50-plain-partition", "PCNN, α = 0.05, K = 50", 12.2),
+        *_power("alpha-0.05-k-10-plain-partition", "frozen encoder, α = 0.05", 8.39),
+        *_power("alpha-0.5-k-10-plain-partition", "frozen encoder, α = 0.5", 7.81),
         *(
             claim
             for metric in ("micro_f1", "macro_f1")
@@ -108,7 +124,6 @@ CLAIMS: dict[tuple[str, str], list[Claim]] = {
                 _chemprot("FedCMC", 8.39, _UPPER, "α = 0.05, upper two layers", metric),
                 _chemprot("FedCMC (whole)", 8.39, _WHOLE, "α = 0.05, whole encoder", metric),
                 _chemprot("FedCMC (uniform)", 8.39, "alpha-0.05-every-client-counts-one", "α = 0.05, clients count alike", metric),
-                _chemprot("FedCMC (lr 1e-4)", 8.39, "alpha-0.05-learning-rate-1e-4", "α = 0.05, rate 1e-4", metric),
                 _chemprot("FedRS", 2.81, _UPPER, "α = 0.05, upper two layers", metric, "FedRS"),
                 _chemprot("FedLC", 4.09, _UPPER, "α = 0.05, upper two layers", metric, "FedLC"),
                 _chemprot("FedCMC (α=0.5)", 7.81, _UPPER.replace("0.05", "0.5"), "α = 0.5, upper two layers", metric),
