@@ -43,6 +43,8 @@ class PlantedOptions:
       noise_rate: The probability that a sentence of a related pair states none of its relations, in [0, 1].
       num_sentences: Over all bags, at least B; three a bag by default. Sizes follow Zipf's law above the one sentence
         that every bag has.
+      single_share: Of the bags, those with one sentence and no more, in [0, 1); then every other bag has two at least,
+        and Zipf's law is of what is above these. By default no bag is held to one.
       num_relations: Without the negative.
       num_triples: (pair, relation), at least B: what is beyond B goes to related pairs with several relations. By
         default every tenth related pair has a second one.
@@ -63,6 +65,7 @@ class PlantedOptions:
     num_bags: int = attrs.field(validator=whole_number(2))
     noise_rate: float = attrs.field(validator=SHARE)
     num_sentences: int | None = attrs.field(default=None, validator=optional(whole_number(1)))
+    single_share: float | None = attrs.field(default=None, validator=optional(SHARE))
     num_relations: int = attrs.field(default=5, validator=whole_number(1))
     num_triples: int | None = attrs.field(default=None, validator=optional(whole_number(1)))
     unrelated_share: float = attrs.field(default=0.5, validator=SHARE)
@@ -81,6 +84,12 @@ class PlantedOptions:
             raise DataError(f"num_triples is not from {self.num_bags} to {most}", remedy="change it, or num_relations")
         if self.sentences < self.num_bags:
             raise DataError("num_sentences is smaller than num_bags", remedy="give every bag a sentence")
+        if self.single == self.num_bags and self.sentences > self.num_bags:
+            raise DataError("no bag has more than one sentence", remedy="lower single_share or num_sentences")
+        if self.single is not None and self.sentences < 2 * self.num_bags - self.single:
+            longer = self.num_bags - self.single
+            problem = f"{self.sentences} sentences are too few for {self.single} bags of one and {longer} of two"
+            raise DataError(problem, remedy="raise single_share or num_sentences")
         if 2 * self.distinct_cues > len(_SYLLABLES) ** 3:
             problem = f"{self.distinct_cues} cues are more than there are words for"
             raise DataError(problem, remedy="lower cues or num_relations")
@@ -97,6 +106,11 @@ class PlantedOptions:
     def sentences(self) -> int:
         """The number of sentences."""
         return 3 * self.num_bags if self.num_sentences is None else self.num_sentences
+
+    @property
+    def single(self) -> int | None:
+        """The number of bags with one sentence and no more, where single_share is set."""
+        return None if self.single_share is None else round(self.single_share * self.num_bags)
 
     @property
     def triples(self) -> int:
@@ -142,8 +156,7 @@ def planted(num_bags: int, noise_rate: float, *, name: str = "planted", **option
     chosen = PlantedOptions(num_bags, noise_rate, **options)
     rng = generator(chosen.seed, "planted")
     count, names = chosen.sentences, (NEGATIVE, *(f"relation {label}" for label in range(1, chosen.num_relations + 1)))
-    ranks = np.arange(1, num_bags + 1, dtype=np.float64)
-    sizes = rng.permutation(1 + by_largest_remainder(count - num_bags, ranks**-chosen.zipf))
+    sizes = rng.permutation(_sizes(chosen))
     order_of, several = _relations(chosen, rng)
     stated, bag = _stated(chosen, rng, sizes, order_of, several)
     shuffled = rng.permutation(count)
@@ -165,6 +178,20 @@ def planted(num_bags: int, noise_rate: float, *, name: str = "planted", **option
         expressed[sentence_id], truth[sentence_id] = names[label], label in labels_of[pair]
     corpus = BagCorpus(name, tuple(sentences), names)
     return PlantedCorpus(corpus, MappingProxyType(expressed), MappingProxyType(truth), tuple(words))
+
+
+def _sizes(options: PlantedOptions) -> np.ndarray:
+    """The bags' numbers of sentences, the largest first: int64 [B]."""
+    if options.single is None:
+        least, longer = 1, options.num_bags
+    else:
+        least, longer = 2, options.num_bags - options.single
+    sizes = np.ones(options.num_bags, np.int64)
+    if longer:
+        ranks = np.arange(1, longer + 1, dtype=np.float64)
+        above = options.sentences - (options.num_bags - longer) - least * longer
+        sizes[:longer] = least + by_largest_remainder(above, ranks**-options.zipf)
+    return sizes
 
 
 def _rendered(words: list[str], slots: np.ndarray, places: np.ndarray) -> Iterator[tuple[str, Span, Span]]:

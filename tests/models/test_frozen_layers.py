@@ -84,6 +84,22 @@ def test_logits_are_those_of_the_whole_model(kind, frozen_layers, corpus):
         )
 
 
+def test_a_projection_is_what_is_trained_behind_an_encoder_that_is_wholly_frozen(corpus):
+    apart, plain = behind(recipe(corpus, frozen_layers=2, projection=5))
+    weights = apart.model.initial_weights(0)
+    assert [value.shape for value in weights.trainable] == [(32, 5), (5,), (5, 5)]
+    ours, pieces = apart.prepared.examples.clients[0].train, plain.examples.clients[0].train
+    upper, whole = apart.model.keras_model(weights), keras_model(apart, weights)
+    seen, wanted = upper(in_order(ours)), whole(in_order(pieces))
+    for name in ("logits", "features"):
+        np.testing.assert_allclose(seen[name], wanted[name], rtol=0, atol=2e-2)
+    mentions = tf.keras.Model(upper.inputs, upper.get_layer("mentions").output)(in_order(ours))
+    dense, bias, classifier = weights.trainable
+    features = np.tanh(mentions @ dense + bias)
+    np.testing.assert_allclose(seen["features"], features, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(seen["logits"], features @ classifier, rtol=0, atol=1e-5)
+
+
 @pytest.mark.slow
 def test_training_is_that_with_the_layers_inside(corpus, runtime, tmp_path, monkeypatch):
     apart, result = train_run(recipe(corpus), tmp_path / "apart", runtime=runtime)

@@ -314,6 +314,16 @@ def test_runs_of_other_seeds_have_sentences_of_their_own_if_wanted():
     assert another.bags.pairs != one.bags.pairs
 
 
+def test_bags_of_a_long_tail_and_pairs_with_noise_alone():
+    table = {**PLANTED, "noise_rate": 1.0, "planted_sentences": 148, "planted_single_share": 0.8}
+    prepared = prepare(planted_table(task=table))
+    bags = [rows for corpus in (prepared.bags, *prepared.held_out_corpora.values()) for rows in corpus.bags.values()]
+    assert sum(map(len, bags)) == 148 and sum(len(rows) == 1 for rows in bags) == 64
+    assert any((truth == 1).any() for truth in prepared.truth)
+    without = prepare(planted_table(task={**table, "planted_at_least_one": False}))
+    assert not any((truth == 1).any() for truth in without.truth)
+
+
 def test_without_dev_the_last_round_is_the_one(runtime, capsys):
     folder, _, result = trained_without_dev(runtime)
     rows, summary = read_history(RunFolder(folder)), summary_of(folder)

@@ -78,13 +78,13 @@ def _last_outputs(options: EncoderOptions, inputs, trimmed: Mapping[str, tf.Tens
 
 
 def classifier_of(
-    options: EncoderOptions, inputs, num_classes: int, representation: tf.keras.layers.Layer, *, bias: bool, name: str
+    options: EncoderOptions, inputs, num_classes: int, representation: Callable, *, bias: bool, name: str
 ) -> tf.keras.Model:
     """A model of texts: the encoder, a representation h of its outputs, dropout, logits W h (+ b).
 
     Args:
       options, inputs, num_classes: of the model; for a HiddenInput it has only what lies above the frozen layers.
-      representation: of the arrays of the inputs and `outputs` [B, l, d]; gives [B, n].
+      representation: layers, of the arrays of the inputs and `outputs` [B, l, d]; gives [B, n].
       bias: whether the classifier has one.
       name: of the model.
 

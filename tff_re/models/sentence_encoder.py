@@ -6,6 +6,7 @@ from typing import Literal
 
 import attrs
 import tensorflow as tf
+from attrs.validators import ge, optional
 
 from tff_re.models import encoders
 from tff_re.models.encoders import EncoderOptions
@@ -21,10 +22,13 @@ class Options(EncoderOptions):
       `cls_entities_sum`: the output at [CLS] before them (FedED); `entity_max`: the maximum over each mention's outputs
       (FedDS); `entity_start`: the outputs at the two opening markers (Baldini Soares et al. 2019).
     bias: whether the classifier has one; FedCMC's has none (Eq. 2).
+    projection: units of a dense layer (tanh) between the mentions and the classifier, which then sees its outputs; not
+      set: there is none. With all layers of the encoder frozen it is what is trained beside the classifier.
     """
 
     representation: Literal["entities_sum", "cls_entities_sum", "entity_max", "entity_start"] = "entities_sum"
     bias: bool = False
+    projection: int | None = attrs.field(default=None, validator=optional(ge(1)))
 
 
 def build(options: Options, inputs: RelationInput | HiddenInput, num_classes: int) -> tf.keras.Model:
@@ -35,10 +39,14 @@ def build(options: Options, inputs: RelationInput | HiddenInput, num_classes: in
     Raises:
       UserError: there is no such encoder, or the options do not fit it.
     """
-    representation = MentionFeatures(options.representation, dtype="float32", name="mentions")
-    return encoders.classifier_of(
-        options, inputs, num_classes, representation, bias=options.bias, name="sentence_encoder"
-    )
+    features = mentions = MentionFeatures(options.representation, dtype="float32", name="mentions")
+    if options.projection is not None:
+        dense = tf.keras.layers.Dense(options.projection, activation="tanh", dtype="float32", name="projection")
+
+        def features(arrays):
+            return dense(mentions(arrays))
+
+    return encoders.classifier_of(options, inputs, num_classes, features, bias=options.bias, name="sentence_encoder")
 
 
 def build_plain(options: Options, inputs: RelationInput | HiddenInput, num_classes: int) -> tf.keras.Model:

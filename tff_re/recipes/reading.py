@@ -42,6 +42,7 @@ _LATER = {
     "fedlc": ("absent", "over_others"),
     "fedrs": ("graded",),
     "dirichlet": ("min_size", "capped"),
+    "bag_relations": ("planted_at_least_one",),
 }
 """Table or choice -> keys that recipes of older versions do not have; at their defaults a resolved recipe leaves them
 out, so that runs begun with such a version are resumed."""

@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
-from attrs.validators import ge
+from attrs.validators import ge, optional
 
 from computations.bag_evaluation import arrange_bags, build_bag_scores
 from computations.federated_algorithm import FederatedAlgorithm
@@ -48,6 +48,8 @@ _OF_PLANTED = (
     "planted_bags",
     "planted_sentences",
     "planted_zipf",
+    "planted_single_share",
+    "planted_at_least_one",
     "planted_relations",
     "planted_cues",
     "planted_cues_of_word",
@@ -93,6 +95,11 @@ class Options(RelationTextOptions):
     planted_bags: for planted, how many bags there are; a quarter is for testing, and of it `dev_share` for choosing.
     planted_sentences: for planted, how many sentences they have together; three a bag if not set.
     planted_zipf: for planted, how unequal the bags are in size: the exponent of Zipf's law.
+    planted_single_share: for planted, the share of the bags that have one sentence and no more; the others have two at
+      least, and Zipf's law is of what is above these. Not set: of what all bags have above one. For bags like NYT10's:
+      0.8 (Li et al., AAAI 2020), with planted_sentences 1.853 times planted_bags (FedDS, Section 4.1).
+    planted_at_least_one: for planted, whether each relation of a pair has a true sentence, as far as the bag has
+      sentences enough; false: a bag may have noise alone, in dev and test, too.
     planted_relations: for planted, how many relations there are.
     planted_cues: for planted, how many cues a relation has; a cue is two words, and the more there are, the fewer
       sentences show each.
@@ -127,6 +134,8 @@ class Options(RelationTextOptions):
     planted_bags: int = attrs.field(default=2000, validator=ge(2))
     planted_sentences: int | None = None
     planted_zipf: float = attrs.field(default=0.5, validator=NOT_NEGATIVE)
+    planted_single_share: float | None = attrs.field(default=None, validator=optional(BELOW_ONE))
+    planted_at_least_one: bool = True
     planted_relations: int = attrs.field(default=5, validator=ge(1))
     planted_cues: int = attrs.field(default=4, validator=ge(1))
     planted_cues_of_word: int = attrs.field(default=1, validator=ge(1))
@@ -386,6 +395,8 @@ def _planted(options: Options, seed: int) -> tuple[BagCorpus, dict[str, BagCorpu
             cues=options.planted_cues,
             cues_of_word=options.planted_cues_of_word,
             zipf=options.planted_zipf,
+            single_share=options.planted_single_share,
+            at_least_one=options.planted_at_least_one,
             seed=draw,
         )
 

@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
 from datasets_for_tests import refused
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from datasets.bags.planted import planted
+from datasets.bags.planted import PlantedOptions, _sizes, planted
 
 
 def related(made):
@@ -53,6 +55,30 @@ def test_sizes_and_their_law():
     assert len(planted(100, 0.5).corpus.triples) == 105 and len(planted(100, 0.5).corpus.sentences) == 300
 
 
+@settings(max_examples=200, deadline=None)
+@given(bags=st.integers(2, 400), share=st.floats(0, 0.99), more=st.integers(0, 3000), zipf=st.floats(0, 3))
+def test_the_share_of_bags_of_one_sentence(bags, share, more, zipf):
+    single = round(share * bags)
+    sentences = single if single == bags else 2 * bags - single + more
+    sizes = _sizes(PlantedOptions(bags, 0.5, num_sentences=sentences, single_share=share, zipf=zipf))
+    assert len(sizes) == bags and sizes.sum() == sentences
+    assert (sizes == 1).sum() == single, "neither more nor fewer"
+    assert (np.diff(sizes) <= 0).all()
+    ranks = np.arange(1, bags - single + 1)
+    law = more * ranks**-zipf / (ranks**-zipf).sum()
+    assert (np.abs(sizes[: bags - single] - 2 - law) < 1).all(), "Zipf's law, rounded, of what is above two"
+
+
+def test_bags_as_long_as_those_of_nyt10():
+    """FedDS, Section 4.1: 466,876 sentences of 251,928 pairs; Li et al., AAAI 2020: up to 80 % have one sentence."""
+    corpus = planted(2000, 0.5, num_sentences=round(2000 * 466_876 / 251_928), single_share=0.8, zipf=1.0).corpus
+    sizes = np.array([len(rows) for rows in corpus.bags.values()])
+    assert sizes.sum() == 3706 and (sizes == 1).sum() == 1600
+    assert sizes.max() > 100, "the tail is long"
+    related = np.array([corpus.sentences[rows[0]].label > 0 for rows in corpus.bags.values()])
+    assert abs((sizes[related] == 1).mean() - 0.8) < 0.04, "no other for related pairs"
+
+
 def test_the_seed_makes_the_corpus_and_the_grammar_stays():
     made = planted(50, 0.5, seed=1)
     assert made == planted(50, 0.5, seed=1)
@@ -96,6 +122,9 @@ def test_a_cue_tells_its_relation_and_nothing_else_does(cues, cues_of_word):
         ({"cues_of_word": 0}, "cues_of_word must be a whole number of at least 1, got 0"),
         ({"cues_of_word": 20}, "40 cues cannot be made of"),
         ({"zipf": -1.0}, "zipf must be a finite number of at least 0, got -1.0"),
+        ({"single_share": 1.0}, "no bag has more than one sentence; lower single_share or num_sentences"),
+        ({"single_share": 0.5, "num_sentences": 14}, "14 sentences are too few for 5 bags of one and 5 of two; raise"),
+        ({"single_share": 1.5}, "single_share must be a number from 0 to 1"),
         ({"seed": -1}, "the seed is not a whole number"),
     ],
 )
