@@ -141,7 +141,7 @@ _MADE = {
     "word pieces": lambda: _relations(**_WITH_ENCODER),
     "blinded word pieces": lambda: _relations(**_WITH_ENCODER, blind=True),
     "word pieces of DistilBERT": lambda: _relations(**_WITH_ENCODER, kind="distilbert"),
-    "frozen layers": lambda: _relations(**_WITH_ENCODER, frozen_layers=1),
+    "frozen layers": lambda: _relations(**_WITH_ENCODER, frozen_layers=1, projection=3),
     "frozen layers of DistilBERT": lambda: _relations(**_WITH_ENCODER, kind="distilbert", frozen_layers=1),
     **{
         f"word pieces, {representation}": functools.partial(
