@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -31,10 +32,20 @@ def missing() -> str | None:
     return None
 
 
-def free_port() -> int:
-    """A port of this machine that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return listening.getsockname()[1]
+def free_port(*above: int) -> int:
+    """A port of this machine that nobody listens on now, nor on those so many above it.
+
+    It is below the ports that the kernel gives to connections, one of which might have it before it is used.
+    """
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    highest = first - 100 if first > 14_000 else 32_000
+    for _ in range(100):
+        port = random.randrange(highest - 12_000, highest)
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            for further in (0, *above):
+                stack.enter_context(socket.create_server(("127.0.0.1", port + further)))
+            return port
+    raise RuntimeError("no port of this machine is free")
 
 
 def wait_for(there: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
