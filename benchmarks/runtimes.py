@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 import statistics
 import tempfile
 import time
@@ -22,6 +21,7 @@ import numpy as np
 
 from benchmarks.common import machine, met, spread
 from benchmarks.memory import kind_of_memory, watched
+from tff_re.runtime.base import usable_cores
 
 # TensorFlow and what needs it is imported in the measured processes alone.
 
@@ -62,7 +62,7 @@ def _tff_own(log: str, clients: int) -> Iterator[None]:
 
     from tff_re.runtime.local.worker import Worker
 
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     with Worker(log, max_concurrent_computation_calls=cores) as worker:
         options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
         stub = tff.framework.RemoteExecutorGrpcStub(grpc.insecure_channel(worker.address, options))
@@ -99,7 +99,7 @@ def _on_two_workers(log: str, clients: int) -> Iterator[None]:
     from tff_re.runtime import open_runtime
     from tff_re.runtime.local.worker import Worker, reserve_port
 
-    each = max(len(os.sched_getaffinity(0)) // 2, 1)
+    each = max(usable_cores() // 2, 1)
     with contextlib.ExitStack() as stack:
         workers = []
         for _ in range(2):

@@ -18,6 +18,7 @@ from rich.table import Table
 from tff_re.cli import options
 from tff_re.cli.display import console
 from tff_re.errors import UserError
+from tff_re.runtime.base import usable_cores
 from tff_re.tasks.sizes import require_limits
 
 
@@ -61,7 +62,7 @@ def _python() -> Finding:
 
 def _machine() -> Finding:
     good = sys.platform == "linux" and platform.machine() == "x86_64"
-    found = f"{platform.system()} {platform.machine()}, {len(os.sched_getaffinity(0))} cores"
+    found = f"{platform.system()} {platform.machine()}, {usable_cores()} cores"
     return Finding("machine", found, good, "TensorFlow Federated has wheels for Linux on x86-64 only")
 
 

@@ -85,7 +85,9 @@ class Evaluator:
         # Where the worker died, the caller starts it again.
         found, failed = without_failing(
             lambda kept: self._computation(weights, [self._examples[place] for place in kept]),
-            *(places, most, (ComputationFailed,)),
+            places,
+            most,
+            (ComputationFailed,),
         )
         kept = [place for place in places if place not in failed]
         if found is not None:

@@ -32,7 +32,7 @@ from tff_re.recipes.reading import Recipe
 from tff_re.runs.attacks import Attack, attack_of, with_attack
 from tff_re.runs.baselines import fine_tuning_settings, pooled, require_baseline, require_sites, with_own_models
 from tff_re.runs.choice import choice_of, with_dev
-from tff_re.runs.failures import require_fitting, require_possible
+from tff_re.runs.failures import asked_at_once, require_fitting, require_possible
 from tff_re.runs.privacy import (
     accounting_of,
     form_of,
@@ -218,11 +218,18 @@ class ExperimentBuilder:
 
 def expected_clients(recipe: Recipe) -> int | None:
     """How many clients are asked in a round, as far as the recipe says it without the data; None: it does not."""
-    training = recipe.training
-    if training.client_fraction is None:
-        return math.ceil(training.clients_per_round * training.over_sampling)
-    known = getattr(recipe.partition.options, "num_clients", None)
-    return None if known is None else max(1, round(training.client_fraction * known))
+    training, per_round = recipe.training, recipe.training.clients_per_round
+    if training.client_fraction is not None:
+        known = getattr(recipe.partition.options, "num_clients", None)
+        if known is None:
+            return None
+        per_round = _share(training, known)
+    return asked_at_once(training, per_round)
+
+
+def _share(training, clients: int) -> int:
+    """training.client_fraction of so many clients."""
+    return max(1, round(training.client_fraction * clients))
 
 
 def _clients_per_round(recipe: Recipe, trainable: int) -> int:
@@ -230,7 +237,7 @@ def _clients_per_round(recipe: Recipe, trainable: int) -> int:
     if not trainable:
         raise UserError(f"{recipe.source}: no client has training examples; change [partition]")
     if training.client_fraction is not None:
-        return max(1, round(training.client_fraction * trainable))
+        return _share(training, trainable)
     if training.clients_per_round > trainable:
         raise UserError(
             f"{recipe.source}: training.clients_per_round is {training.clients_per_round}, but only {trainable} "

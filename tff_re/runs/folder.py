@@ -12,6 +12,7 @@ from pathlib import Path
 
 from datasets.files import replace_file
 from tff_re.errors import UserError
+from tff_re.runtime.base import usable_cores
 
 PACKAGES = (
     *("tensorflow", "tensorflow-federated", "keras", "tensorflow-text"),
@@ -150,6 +151,6 @@ def environment() -> dict:
         "tff-re": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": usable_cores(),
         **{name: metadata.version(name) for name in PACKAGES},
     }

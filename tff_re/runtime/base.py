@@ -24,13 +24,13 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def threads_an_operation(side_by_side: int) -> int:
-    """Threads for one operation where so many clients are computed side by side: the cores that each can have.
+def threads_an_operation(clients: int, side_by_side: int) -> int:
+    """Threads for one operation in a round of so many clients, so many at most side by side: the cores that each has.
 
     With TensorFlow's default, all cores for every operation, those of clients side by side wait for each other: an
     LSTM's round takes 1.5 times as long on two cores (docs/performance.md).
     """
-    return max(usable_cores() // side_by_side, 1)
+    return max(usable_cores() // min(clients, side_by_side), 1)
 
 
 class Runtime(abc.ABC):

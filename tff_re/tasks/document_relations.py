@@ -248,6 +248,10 @@ class DocumentsAtServer:
             dev = self._documents[DEV]
             threshold = best_threshold(scores[DEV], dev.encoded.pairs, dev.gold)
             found["dev/threshold"] = threshold
+        return found | self._metrics_at(scores, threshold)
+
+    def _metrics_at(self, scores: Mapping[str, np.ndarray], threshold: float) -> dict[str, float]:
+        found = {}
         for split, values in scores.items():
             own = self._documents[split]
             measured = pair_metrics(values, own.encoded.pairs, own.gold, threshold)
@@ -255,13 +259,12 @@ class DocumentsAtServer:
         return found
 
     def references(self) -> dict[str, dict[str, float]]:
-        """Rows of a comparison that need no training: `metrics` where every relation of every pair is predicted."""
-        found = {}
-        for split, own in self._documents.items():
-            scores = np.ones(own.encoded.arrays["pair_labels"].shape, np.float32)
-            measured = pair_metrics(scores, own.encoded.pairs, own.gold, DEFAULT_THRESHOLD)
-            found.update({f"{split}/{name}": value for name, value in measured.items()})
-        return {"trivial: every pair positive": found}
+        """Rows of a comparison that need no training: the metrics where every relation of every pair is predicted."""
+        every = {
+            split: np.ones(own.encoded.arrays["pair_labels"].shape, np.float32)
+            for split, own in self._documents.items()
+        }
+        return {"trivial: every pair positive": self._metrics_at(every, DEFAULT_THRESHOLD)}
 
     def points(self, scores: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """The curve of the test split's candidates; stated relations that are no candidates count as not found. None

@@ -54,7 +54,7 @@ class InProcessRuntime(Runtime):
         import tensorflow as tf
 
         with contextlib.suppress(RuntimeError):  # it has computed
-            threads = threads_an_operation(min(self._clients, self._threads()))
+            threads = threads_an_operation(self._clients, self._threads())
             tf.config.threading.set_intra_op_parallelism_threads(threads)
 
     def _open(self):

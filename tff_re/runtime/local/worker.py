@@ -182,8 +182,8 @@ class Worker(Supervised):
         length = "--grpc_max_message_length_megabytes=2047"
         chosen = dict(_GIVE_MEMORY_BACK)
         if self._clients is not None:
-            side_by_side = min(self._clients, self.max_concurrent_computation_calls)
-            chosen[THREADS_AN_OPERATION] = str(threads_an_operation(side_by_side))
+            threads = threads_an_operation(self._clients, self.max_concurrent_computation_calls)
+            chosen[THREADS_AN_OPERATION] = str(threads)
         unless_in_ours = {name: value for name, value in chosen.items() if name not in os.environ}
         behind = None
         if self._fixed_port is None:
