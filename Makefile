@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-processors smoke notebooks notebooks-check hospitals bench lint format lock clean distclean
+.PHONY: help setup demo test test-data test-slow test-processors smoke notebooks notebooks-check hospitals bench lint format lock clean distclean
 
 python := .venv/bin/python
 PYTHON ?=
@@ -23,8 +23,14 @@ setup: ## make or renew .venv (2.9 GB; does nothing if it is up to date)
 demo: setup ## train, compare and plot on the corpus that comes with the project, into runs/demo
 	$(python) -m tff_re.run demo --out runs/demo
 
+# What `make test` runs; the others have commands of their own.
+FAST := not slow and not benchmark and not real_data
+
 test: setup ## run the tests, without the slow ones, JOBS=2 files at once; ARGS="-k name" goes to pytest
-	$(python) -m pytest -q -n $(JOBS) --dist loadgroup -m "not slow and not benchmark" --durations 10 $(ARGS)
+	$(python) -m pytest -q -n $(JOBS) --dist loadgroup -m "$(FAST)" --durations 10 $(ARGS)
+
+test-data: setup ## run the tests on the published corpora in the folder that TFF_RE_DATA names
+	$(python) -m pytest -q -m "real_data and not slow and not benchmark" $(ARGS)
 
 test-slow: setup ## run the slow tests
 	$(python) -m pytest -q -m "slow and not benchmark" --durations 10 $(ARGS)
@@ -38,7 +44,7 @@ test-processors: setup ## run the tests once for each setting of PROCESSORS; ARG
 	@failed=; for setting in $(PROCESSORS); do \
 	    echo "== $$setting"; \
 	    case $$setting in *SSE41|*AVX2) but="and not bfloat16";; *) but=;; esac; \
-	    env $$setting $(python) -m pytest -q -n $(JOBS) --dist loadgroup -m "not slow and not benchmark $$but" $(ARGS) \
+	    env $$setting $(python) -m pytest -q -n $(JOBS) --dist loadgroup -m "$(FAST) $$but" $(ARGS) \
 	        || failed="$$failed $$setting"; \
 	done; if [ -n "$$failed" ]; then echo "failed with:$$failed"; exit 1; fi
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import copy
 import functools
@@ -61,9 +62,14 @@ def builder():
     return ExperimentBuilder()
 
 
-def share_computations(monkeypatch, runtime=None, *, plots: bool = False) -> None:
+# One pixel, as a whole PNG.
+BLANK = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJRU5ErkJggg==")
+
+
+def share_computations(monkeypatch, runtime=None, *, plots: bool = False, pictures: bool | None = None) -> None:
     """Lets commands of this process take what is built already, and an open runtime in place of one of that name that
-    they would start; what they read and write is their own. The plots of every run are drawn if asked for."""
+    they would start; what they read and write is their own. The plots of every run are drawn if asked for; of other
+    pictures the figure is made, and its file has one pixel, unless `pictures`."""
     import tensorflow_federated as tff
 
     from tff_re.comparison import outcome
@@ -79,6 +85,8 @@ def share_computations(monkeypatch, runtime=None, *, plots: bool = False) -> Non
     for drawn in ("run_curves", "partition_heatmap", "confusion_png"):
         if not plots:
             monkeypatch.setattr(results, drawn, lambda *arguments: None)
+    if not (plots if pictures is None else pictures):
+        monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda self, file, **_: file.write(BLANK))
     if runtime is None:
         return
 

@@ -147,7 +147,15 @@ def ensembles():
     }
 
 
-@pytest.mark.parametrize("how", ["uniform", "examples", "agreement", "label", "probabilities", "printed"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "agreement",
+        "label",
+        "printed",
+        *(pytest.param(h, marks=pytest.mark.slow) for h in ("uniform", "examples", "probabilities")),
+    ],
+)
 def test_a_round_worked_out_in_numpy(model, how):
     wanted = {"weighting": how, "agreement_temperature": 0.1}
     if how in ("label", "probabilities", "printed"):

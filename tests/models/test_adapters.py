@@ -167,7 +167,7 @@ def test_a_run_whose_clients_fine_tune_their_adapters(corpus, in_process, builde
     assert found["layers"] == "adapter" and found["personal/gain"] == result.personalised.metrics["personal/gain"]
 
 
-@pytest.mark.parametrize("kind", ADAPTERS)
+@pytest.mark.parametrize("kind", ["lora", *(pytest.param(k, marks=pytest.mark.slow) for k in ADAPTERS if k != "lora")])
 def test_fixed_weights_in_files_compute_what_variables_do(kind, corpus):
     """What clients train, the whole model with the adapter, and the encoder that it is merged into."""
     experiment = shared(corpus, kind)

@@ -28,8 +28,14 @@ def _built_once(runtime):
 
 @pytest.mark.parametrize(
     "aggregation",
-    [TOP, (SECURE, "aggregation.secure_quantile=0.8", "aggregation.secure_bound=0.01")],
-    ids=["top", "sum"],
+    [
+        pytest.param(TOP, id="top"),
+        pytest.param(
+            (SECURE, "aggregation.secure_quantile=0.8", "aggregation.secure_bound=0.01"),
+            id="sum",
+            marks=pytest.mark.slow,
+        ),
+    ],
 )
 def test_what_clients_have_not_sent_and_the_estimated_bound_are_in_the_checkpoints(aggregation, runtime, tmp_path):
     experiment = assert_goes_on_alike(aggregation, runtime, tmp_path)

@@ -323,7 +323,9 @@ STATEFUL = {
 }
 
 
-@pytest.mark.parametrize("name", ["scaffold", "residuals", pytest.param("moon", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["scaffold", *(pytest.param(name, marks=pytest.mark.slow) for name in ("residuals", "moon"))]
+)
 def test_what_a_client_keeps_changes_only_where_its_answer_counts(name, here, tmp_path, monkeypatch):
     saved, real = [], Records.save
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import os
@@ -63,8 +62,7 @@ def export_run(
         recipe, prepared = run.experiment.recipe, run.experiment.prepared
         exported, options = run.experiment, in_float32(recipe.model.options)
         if options is not recipe.model.options:
-            own = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, options=options))
-            exported = run.builder.build(own, trains=False)
+            exported = run.builder.with_model_options(run.experiment, options)
         details = _details(run.experiment, read_history(run.folder), run.round, run.weights, exported)
         details["chosen"] = "the last round" if run.choice is None else run.choice.statement
         with permissions(run.folder.usual_mask):  # an export is made to be given away

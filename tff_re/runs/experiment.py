@@ -128,21 +128,7 @@ class ExperimentBuilder:
         if recipe.baseline is not None:  # all clients, or the one, train in every round
             sampled = trainable = 1 if recipe.baseline.kind == "pooled" else trainable
         require_possible(recipe, trainable, sampled)
-        grouped = recipe.privacy is not None and recipe.privacy.unit == "group"
-        behind = (recipe.task, recipe.partition, recipe.seed, recipe.model, grouped)
-        if behind not in self._prepared:
-            if grouped:
-                prepared = _of(recipe, prepared.with_groups)
-            self._prepared[behind] = _of(recipe, prepared.precomputed, recipe.model, recipe.seed)
-        prepared = self._prepared[behind]
-        split = (*behind, recipe.choice, recipe.baseline)
-        if split not in self._prepared:
-            if choice_of(recipe, prepared) is not None and prepared.held_out is None:
-                prepared = _of(recipe, with_dev, prepared, recipe.choice, recipe.seed)
-            if recipe.baseline is not None and recipe.baseline.kind == "pooled":
-                prepared = pooled(prepared)
-            self._prepared[split] = prepared
-        prepared = self._prepared[split]
+        prepared = self._behind(recipe, prepared)
         model = _of(recipe, prepared.local_model, recipe.model)
         require_sites(recipe, prepared, model)
         of, form = f"{recipe.source}: model '{recipe.model.name}'", sizes_of(prepared)
@@ -195,6 +181,45 @@ class ExperimentBuilder:
             tuning = functools.cache(lambda: build_fine_tuning(model, **settings))
             tuning = self._computations.setdefault((recipe.model, form, *settings.values()), tuning)
         return Experiment(recipe, prepared, model, algorithm, sampled, *of_model, accounting, attack, tuning)
+
+    def with_model_options(self, experiment: Experiment, options) -> Experiment:
+        """An experiment of this builder whose model has the same weights with other options, such as its precision.
+
+        Nothing can be trained with it: the computations of training are those of the first one, not built again.
+        """
+        recipe = experiment.recipe
+        recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, options=options))
+        prepared = self._behind(recipe, self.prepare(recipe))
+        model = _of(recipe, prepared.local_model, recipe.model)
+        vars(model)["weights_type"] = experiment.model.weights_type
+        algorithm = dataclasses.replace(experiment.algorithm, model=model)
+        return dataclasses.replace(
+            experiment,
+            recipe=recipe,
+            prepared=prepared,
+            model=model,
+            algorithm=algorithm,
+            scoring=None if prepared.held_out is None else prepared.held_out.scoring(algorithm),
+            _evaluation=functools.cache(lambda: build_evaluation(model)),
+        )
+
+    def _behind(self, recipe: Recipe, prepared: Prepared) -> Prepared:
+        """Prepared data as the clients' model takes them: grouped, behind frozen layers, with dev examples, pooled."""
+        grouped = recipe.privacy is not None and recipe.privacy.unit == "group"
+        behind = (recipe.task, recipe.partition, recipe.seed, recipe.model, grouped)
+        if behind not in self._prepared:
+            if grouped:
+                prepared = _of(recipe, prepared.with_groups)
+            self._prepared[behind] = _of(recipe, prepared.precomputed, recipe.model, recipe.seed)
+        prepared = self._prepared[behind]
+        split = (*behind, recipe.choice, recipe.baseline)
+        if split not in self._prepared:
+            if choice_of(recipe, prepared) is not None and prepared.held_out is None:
+                prepared = _of(recipe, with_dev, prepared, recipe.choice, recipe.seed)
+            if recipe.baseline is not None and recipe.baseline.kind == "pooled":
+                prepared = pooled(prepared)
+            self._prepared[split] = prepared
+        return self._prepared[split]
 
     def _accounting(self, recipe: Recipe, prepared: Prepared, sampled: int) -> Accounting | None:
         """Of [privacy]; made once for the algorithms of a comparison, because calibration takes seconds."""
