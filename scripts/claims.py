@@ -253,7 +253,7 @@ BELOW = """
 | FedED, Table 8 | fewer rounds to a target than FedAvg: 9 for 27 at B = 2, E = 1 | 2 to 3 for 13 to 15 (12.0 fewer, 9.5 to 14.5); FedAvg with the same pass over D_v needs 1 to 2, D_v without any client 2 |
 | FedED, Figure 2 | all clients at once bring every method to the target soonest | FedAvg's F1 after eight rounds is the same with C = 1 and 0.1 (−0.1, −0.9 to 0.7) |
 | FedDS | the area grows with C for Lazy MIL alone | falls with C at equal rounds; grows from C = 0.2 to 0.5 where every client gets all winners, as in the released code |
-| FedLCC, Table 6 | rounds to an F1 of 80 % on CHR, by B and E | open: on CDR, two seeds; our target (0.38) is below naming every pair related on test and is reached in rounds 1 to 3 by both |
+| FedLCC, Table 6 | rounds to an F1 of 80 % on CHR, by B and E | open: on CDR, three seeds; our target (0.38) is below naming every pair related on test and is reached in rounds 1 to 3 by both |
 | FedLCC | a centralised model has 68.1 | 55.2 and 56.2 by seed with a smaller encoder |
 """
 
