@@ -77,7 +77,7 @@ def trained(tmp_path_factory):
 @pytest.fixture(scope="module", autouse=True)
 def _built_once(runtime):
     with pytest.MonkeyPatch.context() as patch:
-        share_computations(patch, runtime)
+        share_computations(patch, runtime, pictures=True)
         yield
 
 
