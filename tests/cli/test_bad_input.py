@@ -38,7 +38,7 @@ from tff_re.runs.run import train_run
 @pytest.fixture(scope="module", autouse=True)
 def _built_once(runtime):
     with pytest.MonkeyPatch.context() as patch:
-        share_computations(patch, runtime)
+        share_computations(patch, runtime, pictures=True)  # which fill a disk
         yield
 
 
