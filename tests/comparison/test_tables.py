@@ -110,7 +110,8 @@ def test_two_seeds_decide_nothing():
     assert found.p < 0.01 and found.low > 0 and verdict(found, found.p) == "open"
 
 
-def test_verdicts_are_adjusted_over_the_rows_that_were_trained():
+@pytest.mark.parametrize("kind", ["reference", "pooled"])
+def test_verdicts_are_adjusted_over_the_rows_that_a_federation_trained(kind):
     seeds = range(4)
     base = [0.5, 0.51, 0.52, 0.53]
     gains = {"a": [0.050, 0.052, 0.049, 0.051], "b": [0.02, 0.03, 0.025, 0.05], "c": [-0.1, 0.1, 0.0, 0.02]}
@@ -119,7 +120,7 @@ def test_verdicts_are_adjusted_over_the_rows_that_were_trained():
         values = {seed: base[seed] + own[seed] for seed in seeds}
         rows.append(row(name, values, values))
     ceiling = dict.fromkeys(seeds, 1.0)
-    rows.append(row("ceiling", ceiling, ceiling, reference=True))
+    rows.append(row("ceiling", ceiling, ceiling, **{kind: True}))
     judged = judge(rows, "base", "accuracy", "final")
     ps = [ttest_1samp(own, 0).pvalue for own in gains.values()]
     assert judged[0] is None and [one.verdict for one in judged[1:]] == ["gain", "gain", "open", None]

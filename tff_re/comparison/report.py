@@ -180,6 +180,7 @@ def _row(suite: Suite, entry: Entry, outcomes: dict[int, Outcome]) -> Comparison
             published = entry.published.get(name)
             metrics[name] = MetricSummary.from_rounds(values, chosen, published=published, **_kind(name))
     some, steps = next(iter(outcomes.values())), [outcome.steps for outcome in outcomes.values()]
+    recipe = entry.recipe_for(suite.seeds[0])
     return ComparisonRow(
         algorithm=entry.title,
         metrics=metrics,
@@ -193,7 +194,8 @@ def _row(suite: Suite, entry: Entry, outcomes: dict[int, Outcome]) -> Comparison
         seconds_per_round=statistics.median(outcome.seconds_per_round for outcome in outcomes.values()),
         steps=statistics.fmean(steps) if suite.steps and None not in steps else None,
         control=entry.control,
-        notes=entry.recipe_for(suite.seeds[0]).notes,
+        pooled=recipe.one_client,
+        notes=recipe.notes,
         tried="; ".join(text for text in (entry.tried, f"{some.tried} on dev" if some.tuned else "") if text),
         privacy=_guarantee([outcome.privacy for outcome in outcomes.values()]),
     )

@@ -58,6 +58,7 @@ class ComparisonRow:
       median: Whether medians over the seeds are shown, too.
       steps: Local steps of all clients in all rounds; None: not shown.
       reference: Whether nothing was trained: a ceiling or a trivial baseline of the data.
+      pooled: Whether one client had all training examples: what a federation can hope for, of which nothing is claimed.
       notes: What has to be said of its runs, see `Recipe.notes`.
       privacy: What its runs guarantee; None: nothing.
       tried: Settings of the method that were tried.
@@ -73,6 +74,7 @@ class ComparisonRow:
     median: bool = False
     steps: float | None = None
     reference: bool = False
+    pooled: bool = False
     notes: tuple[str, ...] = ()
     privacy: Guarantee | None = None
     tried: str = ""
@@ -82,10 +84,15 @@ class ComparisonRow:
         """What to say behind its name: nothing of a method."""
         return "control" if self.control else "not trained" if self.reference else ""
 
+    @property
+    def compared(self) -> bool:
+        """Whether its difference to the baseline is one of the table's comparisons."""
+        return not (self.reference or self.pooled)
+
 
 class Judged(NamedTuple):
-    """A row's paired difference to the baseline, its p-value adjusted over the table's rows, and the verdict; both None
-    for a row that was not trained."""
+    """A row's paired difference to the baseline, its p-value adjusted over the table's comparisons, and the verdict; both
+    None for a row that is none of them."""
 
     difference: Difference
     p_holm: float | None
@@ -95,8 +102,8 @@ class Judged(NamedTuple):
 def judge(rows: Sequence[ComparisonRow], baseline: str | None, name: str, which: str) -> list[Judged | None]:
     """Each row's difference to the baseline in a metric's `which` ('best' or 'final') values, None for a row without.
 
-    The p-values are adjusted over the rows that were trained. Nothing is claimed of the others, the data's own ceilings
-    and trivial models.
+    The p-values are adjusted over the rows that were trained by a federation. Nothing is claimed of the others: trivial
+    models, the data's own ceilings, and models of the pooled data.
     """
     base = _baseline(rows, baseline)
     if base is None or name not in base.metrics:
@@ -105,10 +112,10 @@ def judge(rows: Sequence[ComparisonRow], baseline: str | None, name: str, which:
         None if row is base or name not in row.metrics else row.metrics[name].difference(base.metrics[name], which)
         for row in rows
     ]
-    claimed = [None if d is None or row.reference else d.p for row, d in zip(rows, differences, strict=True)]
+    claimed = [None if d is None or not row.compared else d.p for row, d in zip(rows, differences, strict=True)]
     higher = base.metrics[name].higher_is_better
     return [
-        None if d is None else Judged(d, p, None if row.reference else verdict(d, p, higher))
+        None if d is None else Judged(d, p, verdict(d, p, higher) if row.compared else None)
         for row, d, p in zip(rows, differences, holm(claimed), strict=True)
     ]
 
@@ -404,7 +411,7 @@ def table_note(rows: Sequence[ComparisonRow], baseline: str | None, *, bootstrap
     if baseline is not None:
         parts.append(f"Differences to {baseline} are paired by seed; in brackets the seeds that favour the row.")
         if seeds != [1]:
-            count = sum(row.algorithm != baseline and not row.reference for row in rows)
+            count = sum(row.algorithm != baseline and row.compared for row in rows)
             parts.append(
                 f"{_LEVEL} interval: Student's t over the seeds, for one comparison. Could show: the least true "
                 f"difference that a paired t-test finds with probability {100 * POWER:.0f} %, given the spread seen "

@@ -175,6 +175,12 @@ class Recipe:
         return (*own, *self._notes_of_failures, *own_tables.notes(self.baseline, self.personalise))
 
     @property
+    def one_client(self) -> bool:
+        """Whether one client has all training examples, and no federation trains."""
+        pooled = self.baseline is not None and self.baseline.kind == "pooled"
+        return pooled or getattr(self.partition.options, "num_clients", None) == 1
+
+    @property
     def _notes_of_failures(self) -> tuple[str, ...]:
         """What is said of clients that are lost, and of what privacy counts then."""
         said = () if self.failures is None else self.failures.notes()
