@@ -23,6 +23,9 @@ class LocalizedContextOptions(AdamOrSgdOptions):
     batch_size: documents in a batch.
     mu: weight of the contrast (Eq. 13).
     tau: temperature of the contrast (Eq. 12).
+    previous: whose contexts a client keeps for its next round's contrast. `model`: its trained model's, with which it
+      reads its documents once more (Algorithm 1); `steps`: those that the steps of the round computed in passing, which
+      saves this reading and is not the paper's.
     """
 
     weighting: Literal["examples", "uniform"] = "uniform"
@@ -31,6 +34,7 @@ class LocalizedContextOptions(AdamOrSgdOptions):
     batch_size: int = 3
     mu: float = field(default=0.1, validator=NOT_NEGATIVE)
     tau: float = field(default=0.5, validator=POSITIVE)
+    previous: Literal["model", "steps"] = "model"
 
 
 @algorithm(
@@ -41,4 +45,5 @@ class LocalizedContextOptions(AdamOrSgdOptions):
 )
 def fedlcc(model, options):
     """plain mean; a contrast of localized contexts: near to the global model's, far from the previous local model's"""
-    return with_mean(model, options, adam_or_sgd(options), LocalizedContextContrast(options.mu, options.tau))
+    contrast = LocalizedContextContrast(options.mu, options.tau, remembers=options.previous == "steps")
+    return with_mean(model, options, adam_or_sgd(options), contrast)

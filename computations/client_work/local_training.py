@@ -305,6 +305,8 @@ def _require_protected(
         reason = "clients' scores choose the examples to train on, and no noise is added to them"
     elif objective.side_channel is not None:
         reason = f"{name} sends values beside the weights, which the guarantee is not stated for"
+    elif objective.remembers:
+        reason = f"{name} keeps what steps computed of their batches, which here are single units"
     elif objective.beyond_batch is not None:
         reason = f"{name} reads {objective.beyond_batch}, so that every gradient depends on every example"
     elif objective.of_bags and unit == "example":
@@ -371,8 +373,8 @@ def train_client(
     def loss_of(rows, bags, seed, prepared):
         features, labels = split_label({name: tf.gather(v, rows) for name, v in client.examples.items()})
         with step_seed(seed):
-            outputs = model(features, training=True)
-            return objective.loss(client, prepared, Batch(features, labels, outputs, rows, bags))
+            batch = Batch(features, labels, model(features, training=True), rows, bags)
+            return objective.loss(client, prepared, batch), batch
 
     def descend(gradients, prepared):
         gradients = objective.adjust_gradients(client, prepared, gradients)
@@ -386,12 +388,12 @@ def train_client(
         apply(gradients, client.global_weights, rate)
 
     @tf.function(reduce_retracing=True, autograph=False)
-    def step(rows, bags, seed, prepared):
+    def step(rows, bags, seed, prepared, remembered):
         with tf.GradientTape() as tape:
-            loss = loss_of(rows, bags, seed, prepared)
+            loss, batch = loss_of(rows, bags, seed, prepared)
         gradients = tape.gradient(loss, model.trainable_variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         descend(gradients, prepared)
-        return loss
+        return loss, objective.remember(client, remembered, batch) if objective.remembers else remembered
 
     @tf.function(reduce_retracing=True, autograph=False)
     def private_step(drawn, seed, noise_seed, expected, prepared):
@@ -400,7 +402,7 @@ def train_client(
         def loss(unit):
             rows, bags = units.batch(unit[tf.newaxis])
             own_seed = tf.random.experimental.stateless_fold_in(seed, unit)
-            return loss_of(rows, bags if objective.of_bags else None, own_seed, prepared)
+            return loss_of(rows, bags if objective.of_bags else None, own_seed, prepared)[0]
 
         variables = model.trainable_variables
         one_shape = privacy.unit == "example" and local_model.rows is None
@@ -423,33 +425,34 @@ def train_client(
             keys = tf.random.stateless_uniform([epochs, num_units], data["seed"], None, None, tf.int32)
             order = tf.argsort(keys, axis=-1, stable=True)
 
-            def one(index, loss_sum, seen):
+            def one(index, loss_sum, seen, remembered):
                 start = (index % steps_per_epoch) * batch
                 drawn = order[index // steps_per_epoch, start : start + batch]
                 rows, bags = units.batch(drawn)
                 seed = tf.random.experimental.stateless_fold_in(data["seed"], index + 1)
-                loss = step(rows, bags, seed, prepared)
+                loss, remembered = step(rows, bags, seed, prepared, remembered)
                 size = tf.cast(tf.size(drawn), tf.float32)
-                return index + 1, loss_sum + loss * size, seen + size
+                return index + 1, loss_sum + loss * size, seen + size, remembered
         else:
             # Of 64 bits each, so that no two steps of a long run have the same noise; `stateless_fold_in` has 32.
             of_samples, of_noise = private_seeds(data["seed"], steps)
             expected = tf.cast(tf.minimum(num_units, batch), tf.float32)
             share = expected / tf.cast(num_units, tf.float32)
 
-            def one(index, loss_sum, seen):
+            def one(index, loss_sum, seen, remembered):
                 drawn = tf.where(tf.random.stateless_uniform([num_units], of_samples[index]) < share)[:, 0]
                 seed = tf.random.experimental.stateless_fold_in(data["seed"], index + 1)
                 loss, number = private_step(tf.cast(drawn, tf.int32), seed, of_noise[index], expected, prepared)
-                return index + 1, loss_sum + loss, seen + number
+                return index + 1, loss_sum + loss, seen + number, remembered
 
-        start = tf.constant(0), tf.constant(0.0), tf.constant(0.0)
-        _, loss_sum, seen = tf.while_loop(lambda index, *_: index < steps, one, start, maximum_iterations=steps)
+        start = tf.constant(0), tf.constant(0.0), tf.constant(0.0), objective.remembered(client)
+        ended = tf.while_loop(lambda index, *_: index < steps, one, start, maximum_iterations=steps)
+        _, loss_sum, seen, remembered = ended
         result = collections.OrderedDict()
         if objective.side_channel is not None:
             result["upload"] = objective.upload(client, prepared, steps)
         if "client_state" in arguments and not own_models:
-            result["client_state"] = objective.next_client_state(client, prepared, steps)
+            result["client_state"] = objective.next_client_state(client, prepared, steps, remembered)
         if client_update is not None:
             result["update"], result["factor"] = client_update.of(client, arguments.get("given", ()), steps)
         return result, steps, loss_sum, seen

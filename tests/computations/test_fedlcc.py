@@ -7,10 +7,13 @@ import pytest
 import tensorflow as tf
 
 from computations import algorithms
+from computations.client_work.local_training import LocalTraining, build_local_training
 from computations.client_work.objectives import Batch, Client, LocalizedContextContrast
 from computations.client_work.objectives.moon import output_rows, representations
+from computations.client_work.optimizers import SGD
 from computations.errors import CompositionError
 from computations.local_model import LocalModel
+from computations.privacy.example_gradients import ExamplePrivacy
 from tests.computations import toolbox
 from tff_re.models.pairs import binary_losses, pair_statistics
 
@@ -223,6 +226,63 @@ def test_the_stored_contexts_are_the_stored_model():
         np.testing.assert_allclose(client_state["representations"], contexts(previous, d), atol=1e-5)
         total += len(d["y"]) * loss_of(now, d, range(len(d["y"])), now, previous, 0.1, 0.5)
     assert found == pytest.approx(total / sum(len(d["y"]) for d in data), rel=1e-5)
+
+
+def after_a_round(previous, batch_size, learning_rate=0.5, **options):
+    """(global weights, the client's data, its stored contexts) after one round of one client with six examples."""
+    model, chosen, data = pairs_model(), algorithms.find("fedlcc"), examples(6, seed=6)
+    settings = {"optimizer": "sgd", "local_epochs": 1, "batch_size": batch_size, "learning_rate": learning_rate}
+    algorithm = chosen.build(model, chosen.options(previous=previous, **settings, **options))
+    state = algorithm.initialize(model.initial_weights(0))
+    weights = [np.asarray(w).astype(float) for w in state["weights"].trainable]
+    kept = [algorithm.client_work.initial_client_state(data)]
+    client = [collections.OrderedDict(examples=data, seed=np.array([0, 0], np.int32))]
+    output = algorithm.next(state, client, kept)
+    return weights, data, output
+
+
+def test_contexts_of_the_steps_are_kept_in_place_of_a_reading():
+    # One step of all examples: it computes them with the global model, before it moves.
+    weights, data, output = after_a_round("steps", 50)
+    (kept,) = output["client_state"]
+    np.testing.assert_allclose(kept["representations"], contexts(weights, data), atol=1e-5)
+    assert kept["trained"]
+    _, _, read = after_a_round("model", 50)
+    trained = [np.asarray(w).astype(float) for w in read["state"]["weights"].trainable]
+    np.testing.assert_allclose(read["client_state"][0]["representations"], contexts(trained, data), atol=1e-5)
+    assert np.abs(contexts(trained, data) - contexts(weights, data)).max() > 0.01
+    # The first round has no contrast, so that both train the same model.
+    for one, other in zip(output["state"]["weights"].trainable, read["state"]["weights"].trainable, strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_contexts_of_steps_of_a_model_that_does_not_move_are_those_of_a_reading():
+    for batch_size in (1, 4):
+        _, _, passed = after_a_round("steps", batch_size, learning_rate=0.0)
+        _, _, read = after_a_round("model", batch_size, learning_rate=0.0)
+        pair = [one["client_state"][0]["representations"] for one in (passed, read)]
+        np.testing.assert_allclose(*pair, atol=1e-6)
+
+
+def test_an_example_that_no_step_had_keeps_its_contexts():
+    _, data, output = after_a_round("steps", 2, local_steps=1)
+    rows = output["client_state"][0]["representations"]
+    places = (data["head"] >= 0).sum(axis=1)
+    zero = [not part.any() for part in np.split(rows, np.cumsum(places)[:-1]) if len(part)]
+    assert 0 < sum(zero) < len(zero)
+
+
+def test_contexts_of_steps_are_refused_where_examples_are_private():
+    chosen = algorithms.find("fedlcc")
+    privacy = ExamplePrivacy(clip=1.0, noise_multiplier=1.0)
+    with pytest.raises(CompositionError, match="keeps what steps computed of their batches"):
+        build_local_training(
+            pairs_model(),
+            objective=LocalizedContextContrast(remembers=True),
+            optimizer=SGD(0.1),
+            training=LocalTraining(example_privacy=privacy),
+        )
+    assert chosen.options().previous == "model"
 
 
 def test_a_model_without_contexts_is_refused_in_one_line():

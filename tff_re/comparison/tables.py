@@ -91,8 +91,10 @@ class ComparisonRow:
 
 
 class Judged(NamedTuple):
-    """A row's paired difference to the baseline, its p-value adjusted over the table's comparisons, and the verdict; both
-    None for a row that is none of them."""
+    """A row's paired difference to the baseline, its p-value adjusted over the table's comparisons, and the verdict.
+
+    p-value and verdict are None for a row that is none of the comparisons.
+    """
 
     difference: Difference
     p_holm: float | None

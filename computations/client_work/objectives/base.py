@@ -90,11 +90,13 @@ class Objective:
       shown: names of entries of the client state, float32 [C] each and without text, that a simulation may record for
         every client. In a deployment they stay at the client like the rest of its state.
       of_bags: whether batches are made of bags, a client's rows of one `triple`, in place of single examples.
+      remembers: whether the steps keep something for `next_client_state`, see `remember`.
       beyond_batch: what of the client's examples the loss depends on beside those of the batch, in words; None: on
         nothing but what the server broadcasts and what earlier trainings made.
     """
 
     of_bags: bool = False
+    remembers: bool = False
     beyond_batch: str | None = None
     side_channel: SideChannel | None = None
     shown: tuple[str, ...] = ()
@@ -123,7 +125,15 @@ class Objective:
         """What travels through the side channel after training."""
         return ()
 
-    def next_client_state(self, client: Client, prepared, steps: tf.Tensor):
+    def remembered(self, client: Client):
+        """What `remember` starts from, where the objective `remembers`."""
+        return ()
+
+    def remember(self, client: Client, remembered, batch: Batch):
+        """`remembered` with what a step computed of its batch in passing; shapes stay as they are."""
+        return remembered
+
+    def next_client_state(self, client: Client, prepared, steps: tf.Tensor, remembered=()):
         """The client's state after training."""
         return ()
 

@@ -30,9 +30,14 @@ class ModelContrast(Objective):
     A client keeps z_prev of its own rows (n * d numbers) instead of its previous model: the loss is the same, as both
     are computed without dropout. A client that has not been trained yet has no previous model and no contrast.
 
+    With `remembers` z_prev of an example is the z of the last step that it was in, which saves a reading of all
+    examples after the last step. It is then of the model in training, with dropout; an example that no step of the
+    round had keeps what it had.
+
     Attributes:
       weight: of the contrast (the paper's mu).
       tau: temperature.
+      remembers: whether z_prev is taken from the steps and not from the trained model.
       output: name of the model's output that is contrasted.
     """
 
@@ -40,6 +45,7 @@ class ModelContrast(Objective):
 
     weight: float = attrs.field(default=1.0, validator=NOT_NEGATIVE)
     tau: float = attrs.field(default=0.5, validator=POSITIVE)
+    remembers: bool = False
 
     def client_state_type(self, local_model: LocalModel) -> tff.Type:
         """<representations=float32[?,d], trained=bool>."""
@@ -65,8 +71,17 @@ class ModelContrast(Objective):
         plain = super().loss(client, prepared, batch)
         return plain + self.weight * tf.where(client.client_state["trained"], contrast, 0.0)
 
-    def next_client_state(self, client: Client, prepared, steps):
-        return collections.OrderedDict(representations=representations(client, self.output), trained=tf.constant(True))
+    def remembered(self, client: Client):
+        return client.client_state["representations"] if self.remembers else ()
+
+    def remember(self, client: Client, remembered, batch: Batch):
+        rows = output_rows(client, batch.rows)[:, tf.newaxis]
+        z = tf.stop_gradient(tf.cast(batch.outputs[self.output], tf.float32))
+        return tf.tensor_scatter_nd_update(remembered, rows, z)
+
+    def next_client_state(self, client: Client, prepared, steps, remembered=()):
+        kept = remembered if self.remembers else representations(client, self.output)
+        return collections.OrderedDict(representations=kept, trained=tf.constant(True))
 
     def _width(self, local_model: LocalModel) -> int:
         """d; CompositionError for a model that does not give what is contrasted."""
