@@ -1,4 +1,5 @@
-# Every target sets up .venv first, if that is not done yet. PYTHON=/path/to/python3.11 chooses the Python, V=1 shows pip's work.
+# Every target sets up .venv first, if that is not done yet. PYTHON=/path/to/python3.11 chooses the Python, INSTALLER=pip the
+# program that installs (scripts/setup-venv), V=1 shows its work.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -8,9 +9,10 @@ SHELL := bash
 python := .venv/bin/python
 PYTHON ?=
 V ?=
+INSTALLER ?=
 ARGS ?=
 JOBS ?= 2
-export PYTHON V
+export PYTHON V INSTALLER
 # What one process has compiled serves the others; tests start some fifty.
 unexport PYTHONDONTWRITEBYTECODE
 

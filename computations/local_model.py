@@ -145,15 +145,25 @@ class LocalModel:
         return tff.types.to_type(collections.OrderedDict((name, tensor_type(spec)) for name, spec in self._ordered()))
 
     @cached_property
-    def weights_type(self):
-        """tff.learning.models.ModelWeights of the model."""
+    def sizes(self):
+        """Of one model that is built for them all: dtype and shape of the weights, names of those trained, and the last
+        dimension of each output; None for a model that would have to be called for it."""
         with tf.Graph().as_default(), zero_initialisers():
-            weights = tff.learning.models.ModelWeights.from_model(self.build())
+            model = self.build()
+            weights = tff.learning.models.ModelWeights.from_model(model)
             spec = tf.nest.map_structure(lambda v: (v.dtype.as_numpy_dtype, v.shape.as_list()), _as_lists(weights))
-        to_types = [[tff.TensorType(dtype, shape) for dtype, shape in group] for group in spec]
-        return tff.types.to_type(tff.learning.models.ModelWeights(*to_types))
+            names = [v.name.removesuffix(":0") for v in model.trainable_variables]
+            outputs = getattr(model, "output_shape", None)
+        widths = {name: shape[-1] for name, shape in outputs.items()} if isinstance(outputs, dict) else {None: None}
+        return spec, names, None if None in widths.values() else widths
 
     @cached_property
+    def weights_type(self):
+        """tff.learning.models.ModelWeights of the model."""
+        to_types = [[tff.TensorType(dtype, shape) for dtype, shape in group] for group in self.sizes[0]]
+        return tff.types.to_type(tff.learning.models.ModelWeights(*to_types))
+
+    @property
     def feature_width(self) -> int:
         """d, the width of the model's `features`."""
         return self.output_widths["features"]
@@ -161,16 +171,17 @@ class LocalModel:
     @cached_property
     def output_widths(self) -> dict[str, int]:
         """The last dimension of each of the model's outputs, by name."""
+        if self.sizes[2] is not None:
+            return self.sizes[2]
         with tf.Graph().as_default(), zero_initialisers():
             features = features_of(dict(self._ordered()))
             one = {name: tf.zeros([dim or 1 for dim in spec.shape], spec.dtype) for name, spec in features.items()}
             return {name: value.shape[-1] for name, value in self.build()(one, training=False).items()}
 
-    @cached_property
+    @property
     def weight_names(self) -> list[str]:
         """Names of the trainable weights, in the order of `weights_type.trainable`."""
-        with tf.Graph().as_default(), zero_initialisers():
-            return [v.name.removesuffix(":0") for v in self.build().trainable_variables]
+        return self.sizes[1]
 
     def initial_model(self, seed: int) -> tf.keras.Model:
         """A Keras model in this process with initial weights: `initialise`'s where there is one, the rest drawn by the

@@ -56,6 +56,12 @@ def runtime(session_mark, tmp_path_factory):
         yield opened
 
 
+def pytest_collection_finish():
+    """What was imported stays; the collector need not look through it again and again, nor at the end."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """With `--dist loadgroup`, a file's tests go to one process, unless a mark `xdist_group` says otherwise."""

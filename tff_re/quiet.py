@@ -28,12 +28,15 @@ def be_quiet() -> None:
     logging.getLogger("absl").setLevel(logging.ERROR)
     # A filter, because TensorFlow sets its level itself when it is imported at a prompt or in a notebook.
     logging.getLogger("tensorflow").addFilter(lambda record: record.levelno >= logging.ERROR)
-    atexit.unregister(_drop_default_context)  # once, however often this is called: it looks through the whole heap
-    atexit.register(_drop_default_context)
+    atexit.unregister(_end_quietly)  # once, however often this is called
+    atexit.register(_end_quietly)
 
 
-def _drop_default_context() -> None:
-    """TFF's own default context prints a traceback where the interpreter's end frees it and it never had a worker."""
+def _end_quietly() -> None:
+    """The interpreter's end looks through the whole heap several times for cycles to free, which takes a command more
+    than a second; it does not look at what is frozen. TFF's own default context prints a traceback where that end frees
+    it and it never had a worker."""
+    gc.freeze()
     tff = sys.modules.get("tensorflow_federated")
     if (framework := getattr(tff, "framework", None)) is None:  # also after an import that failed
         return
@@ -43,4 +46,3 @@ def _drop_default_context() -> None:
             raise RuntimeError("the interpreter is shutting down; no computation runs any more")
 
     framework.set_default_context(NoContext())
-    gc.collect()

@@ -1,0 +1,192 @@
+"""scripts/setup-venv, with a Python whose pip and uv install nothing; scripts/uv-as-pip, with configurations of pip."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+from importlib.machinery import SourceFileLoader
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+# Makes environments of itself, and tells what pip and compileall are asked for.
+PYTHON = """#!/bin/bash
+case "$*" in
+    *"import sys, bz2"*) echo "3.11 $PWD/python";;
+    "-m venv"*) mkdir -p .venv/bin && cp "$0" .venv/bin/python && echo "venv" >>calls;;
+    *" install "*build-tools*)
+        names=$(sed -n 's/==.*//p' .venv/build-tools.lock | xargs)
+        echo "pip: $names" >>calls
+        case $names in *uv*) eval "$UV_MISSING"; cp uv .venv/bin/uv;; esac;;
+    *" --editable .") echo "pip: project" >>calls;;
+    *" install "*.lock) echo "pip: $(grep -c == "${!#}") packages" >>calls; exit ${STATUS_OF_PIP:-0};;
+    *compileall*) echo "compiled" >>calls;;
+    *sysconfig*) ;;
+    *) exec REAL "$@";;
+esac
+"""
+UV = """#!/bin/bash
+case "$*" in
+    "cache dir") echo "$HOME/.cache/uv";;
+    *)
+        echo "uv: $UV_CACHE_DIR: $*" >>calls
+        mkdir -p "$UV_CACHE_DIR"
+        echo "no such package" >&2
+        exit ${STATUS_OF_UV:-0};;
+esac
+"""
+
+
+@pytest.fixture
+def setup(tmp_path):
+    """Calls scripts/setup-venv in a folder of its own; what was printed and what was asked for."""
+    folder = tmp_path / "project"
+    for name in ("scripts/setup-venv", "scripts/uv-as-pip", "setup.cfg", "pyproject.toml", "requirements.lock"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    (folder / "tff_re").mkdir()
+    (folder / "tff_re/__init__.py").touch()
+    for name, script in {"python": PYTHON.replace("REAL", sys.executable), "uv": UV}.items():
+        (folder / name).write_text(script)
+        (folder / name).chmod(0o755)
+
+    def run(**variables):
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
+        environment |= {"PYTHON": "./python", "HOME": str(tmp_path), "PIP_CONFIG_FILE": os.devnull} | variables
+        (folder / "calls").write_text("")
+        done = subprocess.run([folder / "scripts/setup-venv"], capture_output=True, text=True, env=environment)
+        return done, (folder / "calls").read_text().splitlines()
+
+    run.folder = folder
+    return run
+
+
+PACKAGES = sum(1 for line in (ROOT / "requirements.lock").read_text().splitlines() if line[0] not in " #")
+TOOLS = "setuptools uv wheel"
+
+
+def of_pip(calls):
+    """What pip was asked for; its two calls for the packages end in any order, with their sum here."""
+    counted = [call.split()[1] for call in calls if call.endswith(" packages")]
+    return [call for call in calls if not call.endswith(" packages")], sum(map(int, counted))
+
+
+def test_uv_installs_all_that_is_locked_and_pip_the_project(setup):
+    done, calls = setup()
+    assert done.returncode == 0 and done.stderr.splitlines()[-1] == "tff-re: ready"
+    assert [calls[0], calls[1], *calls[3:]] == ["venv", f"pip: {TOOLS}", "compiled", "pip: project"]
+    cache, _, words = calls[2].removeprefix("uv: ").partition(": ")
+    assert cache == str(setup.folder / ".uv/cache") and not (setup.folder / ".uv").exists()
+    assert words.endswith("--quiet --require-hashes --no-deps --no-build-isolation -r requirements.lock")
+    done, calls = setup()
+    assert (done.returncode, done.stderr, calls) == (0, "", []), "a second call has nothing to do"
+
+
+def test_who_has_a_cache_of_uv_has_it_used_and_kept(setup, tmp_path):
+    cache = tmp_path / ".cache/uv"
+    cache.mkdir(parents=True)
+    assert setup()[1][2].startswith(f"uv: {cache}: ") and cache.exists()
+    shutil.rmtree(setup.folder / ".venv")
+    own = tmp_path / "of its own"
+    assert setup(UV_CACHE_DIR=str(own))[1][2].startswith(f"uv: {own}: ") and own.exists()
+
+
+@pytest.mark.parametrize(
+    ("variables", "reason"),
+    [
+        ({"STATUS_OF_UV": "2"}, "no such package"),
+        ({"UV_MISSING": "echo no uv here; exit 1"}, "no uv here"),
+        ({"PIP_CONSTRAINT": "mine.txt"}, "pip's configuration has constraint, which uv has no"),
+    ],
+)
+def test_where_uv_cannot_pip_installs_the_same_and_it_is_told(variables, reason, setup):
+    done, calls = setup(**variables)
+    assert done.returncode == 0, done.stderr
+    (told,) = [line for line in done.stderr.splitlines() if "uv" in line]
+    assert reason in told
+    calls, packages = of_pip([call for call in calls if not call.startswith("uv: ")])
+    tools = TOOLS.replace("uv ", "")
+    assert calls == ["venv", f"pip: {TOOLS}", "venv", f"pip: {tools}", "compiled", "pip: project"]
+    assert packages == PACKAGES - 1, "all but uv"
+    assert not (setup.folder / ".uv").exists()
+
+
+def test_pip_alone_can_be_asked_for(setup):
+    done, calls = setup(INSTALLER="pip")
+    calls, packages = of_pip(calls)
+    assert done.returncode == 0 and packages == PACKAGES - 1
+    assert calls == ["venv", "pip: setuptools wheel", "compiled", "pip: project"]
+    done, calls = setup(INSTALLER="conda")
+    assert done.returncode == 1 and not calls and done.stderr == "tff-re: INSTALLER=conda is neither uv nor pip.\n"
+
+
+def test_what_is_not_finished_is_begun_again(setup):
+    for installer in ("uv", "pip"):
+        done, calls = setup(INSTALLER=installer, STATUS_OF_UV="1", STATUS_OF_PIP="1")
+        assert done.returncode == 1 and "compiled" not in calls
+        assert done.stderr.splitlines()[-1].startswith("tff-re: the installation did not finish;")
+    done, calls = setup()
+    assert done.returncode == 0 and calls[0] == "venv" and "compiled" in calls
+
+
+@pytest.fixture(scope="module")
+def uv_as_pip():
+    loader = SourceFileLoader("uv_as_pip", str(ROOT / "scripts/uv-as-pip"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("listed", "arguments", "environment"),
+    [
+        ("", [], {}),
+        ("global.index-url='https://here/simple'", ["--default-index", "https://here/simple"], {}),
+        (
+            "global.extra-index-url='\\nhttps://a/simple\\nfile:///b'\ninstall.trusted-host='a b:80'",
+            [
+                *("--index", "https://a/simple", "--index", "file:///b"),
+                *("--allow-insecure-host", "a", "--allow-insecure-host", "b:80"),
+            ],
+            {},
+        ),
+        (
+            ":env:.find-links='/mine'\nglobal.find-links='/theirs'\ninstall.find-links='/ours'\ndownload.pre='1'",
+            ["--find-links", "/mine"],
+            {},
+        ),
+        (":env:.find-links=''\nglobal.find-links='/a=b'", ["--find-links", "/a=b"], {}),
+        ("global.no-index='true'", ["--no-index"], {}),
+        ("global.no-index='0'\n:env:.no-input='1'", [], {}),
+        ("install.keyring-provider='subprocess'", ["--keyring-provider", "subprocess"], {}),
+        (
+            "global.cert='/a.pem'\nglobal.client-cert='/b.pem'\n:env:.default-timeout='180'\nglobal.timeout='5'\nglobal.retries='2'",
+            [],
+            {"SSL_CERT_FILE": "/a.pem", "SSL_CLIENT_CERT": "/b.pem", "UV_HTTP_TIMEOUT": "180", "UV_HTTP_RETRIES": "2"},
+        ),
+        (
+            "global.proxy='http://there:3128'",
+            [],
+            dict.fromkeys(["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"], "http://there:3128"),
+        ),
+    ],
+)
+def test_uv_is_told_what_pip_is_told(listed, arguments, environment, uv_as_pip):
+    assert uv_as_pip.as_uv(uv_as_pip.settings_of(listed), {}) == (arguments, environment)
+
+
+def test_what_uv_is_told_elsewhere_is_left_out_but_the_cache(uv_as_pip):
+    before = {"UV_CACHE_DIR": "/c", "UV_SYSTEM_PYTHON": "1", "UV_INDEX": "x", "HOME": "/h", "CURL_CA_BUNDLE": "/d.pem"}
+    after = {"UV_CACHE_DIR": "/c", "HOME": "/h", "CURL_CA_BUNDLE": "/d.pem", "SSL_CERT_FILE": "/d.pem"}
+    assert uv_as_pip.as_uv({}, before) == ([], after)
+
+
+@pytest.mark.parametrize("option", ["constraint", "no-binary", "use-feature", "keyring-provider"])
+def test_what_uv_cannot_be_told_is_named(option, uv_as_pip):
+    with pytest.raises(ValueError, match=f"has {option}, "):
+        uv_as_pip.as_uv({option: "some"}, {})
