@@ -251,8 +251,8 @@ def table_parts(rows: Sequence[ComparisonRow], baseline: str | None) -> list[tup
     ]
     if any(row.steps is not None for row in rows):
         costs.append(column("local steps", lambda row: _fixed(row.steps, 1, 0)))
-    if base is not None and base.bytes_up and any(_less_up(row, base) >= 2 for row in rows):
-        costs.insert(1, column(f"times less up than {base.algorithm}", lambda row: f"{_less_up(row, base):.0f}"))
+    if base is not None and base.bytes_up and any((_less_up(row, base) or 0) >= 2 for row in rows):
+        costs.insert(1, column(f"times less up than {base.algorithm}", lambda row: _fixed(_less_up(row, base), 1, 0)))
     if any(row.privacy is not None for row in rows):
         parts.append(("privacy", [column("ε (δ, unit)", _guarantee)]))
     return [*parts, ("cost", costs)]
@@ -329,8 +329,9 @@ def _rounds(row: ComparisonRow, key: tuple[str, float], separator: str, never: s
     return separator.join(never if number is None else str(number) for number in row.rounds_to.get(key, ())) or never
 
 
-def _less_up(row: ComparisonRow, base: ComparisonRow) -> float:
-    return base.bytes_up / row.bytes_up if row.bytes_up else math.nan
+def _less_up(row: ComparisonRow, base: ComparisonRow) -> float | None:
+    """None for a row whose clients send nothing."""
+    return base.bytes_up / row.bytes_up if row.bytes_up else None
 
 
 def class_markdown(by_class: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
