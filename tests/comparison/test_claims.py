@@ -21,6 +21,21 @@ ROWS = [
 ]
 
 
+TABLES = [
+    path
+    for path in sorted((ROOT / "docs" / "results").glob("*/comparison*.csv"))
+    if not path.stem.endswith(("-classes", "-precision-recall"))
+]
+
+
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_table_has_a_trivial_row_and_one_of_the_pooled_data_or_an_oracle(path):
+    with path.open(encoding="utf-8", newline="") as file:
+        names = [row["algorithm"] for row in csv.DictReader(file)]
+    assert any(name.startswith(("trivial: ", "ranking by chance")) for name in names)
+    assert any(name.startswith(("pooled", "Centralised", "oracle (")) for name in names)
+
+
 def test_the_page_is_what_the_script_makes_of_the_results():
     assert claims.page() == PAGE, "make it anew: python scripts/claims.py > docs/claims.md"
 
