@@ -452,7 +452,8 @@ def train_client(
         if objective.side_channel is not None:
             result["upload"] = objective.upload(client, prepared, steps)
         if "client_state" in arguments and not own_models:
-            result["client_state"] = objective.next_client_state(client, prepared, steps, remembered)
+            kept = [remembered] if objective.remembers else []
+            result["client_state"] = objective.next_client_state(client, prepared, steps, *kept)
         if client_update is not None:
             result["update"], result["factor"] = client_update.of(client, arguments.get("given", ()), steps)
         return result, steps, loss_sum, seen

@@ -52,7 +52,8 @@ def test_values_are_shortened_and_hold_no_control_characters(capsys):
 def test_a_suite_shows_once_what_its_entries_share(capsys):
     show_suite(load_suite("flcmc-synthetic", ("training.rounds=9",), (4, 5)))
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].endswith(": 10 entries, 20 runs") and lines[1] == "├── seeds: 4, 5"
-    assert lines[2].startswith("├── task: synthetic, total_train = 8065") and len(lines) == 18
+    assert lines[0].endswith(": 11 entries, 22 runs") and lines[1] == "├── seeds: 4, 5"
+    assert lines[2].startswith("├── task: synthetic, total_train = 8065") and len(lines) == 31
     assert "├── algorithm" in lines and "│   ├── FedAttS: fedatts, server_step = 4.0, 13 at default" in lines
-    assert lines[-2:] == ["├── training: rounds = 9, 8 at default", "└── evaluation: 2 at default"]
+    assert lines[17:19] == ["├── training: rounds = 9, 8 at default", "├── evaluation: 2 at default"]
+    assert lines[-2:] == ["    ├── uniform mean, PAdam, λ=4: none", '    └── pooled: kind = "pooled"']

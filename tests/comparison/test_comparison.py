@@ -387,7 +387,7 @@ def test_an_entry_leaves_out_what_it_does_not_read():
     samples = {}
     for group, entries in suite.groups().items():
         methods = 2 if group.endswith(("LSTM", "LoRA")) else 4
-        assert [entry.control for entry in entries] == [False] * methods + [True], group
+        assert [entry.control for entry in entries] == [False] * methods + [True, True], group
         recipes = [entry.recipe_for(3) for entry in entries]
         task = recipes[0].task.options
         assert task.tokenizer == ("x" if task.encoding == "pieces" else None), group
@@ -398,7 +398,7 @@ def test_an_entry_leaves_out_what_it_does_not_read():
         assert {recipe.training.rounds for recipe in recipes} == {7}
         same = (task.label, task.split, task.test, task.test_share, task.test_unit, recipes[0].partition)
         assert samples.setdefault(task.dataset, same) == same, group
-    assert list(samples) == ["mie", "mie_windows", "dxy"] and len(suite.entries) == 48
+    assert list(samples) == ["mie", "mie_windows", "dxy"] and len(suite.entries) == 60
 
 
 def test_the_names_of_metrics_are_known_before_a_run(compared):
@@ -453,7 +453,7 @@ def referenced(steps: float, ceilings: dict[int, float], **values) -> dict[int, 
 
 def plain(seed):
     """In place of a recipe: one of which nothing has to be said."""
-    return SimpleNamespace(notes=())
+    return SimpleNamespace(notes=(), one_client=False)
 
 
 def reported(made, out, **changes):

@@ -133,8 +133,8 @@ class Objective:
         """`remembered` with what a step computed of its batch in passing; shapes stay as they are."""
         return remembered
 
-    def next_client_state(self, client: Client, prepared, steps: tf.Tensor, remembered=()):
-        """The client's state after training."""
+    def next_client_state(self, client: Client, prepared, steps: tf.Tensor):
+        """The client's state after training. An objective that `remembers` is given what it remembered, too."""
         return ()
 
 

@@ -53,7 +53,7 @@ class ControlVariates(Objective):
             for new, old in zip(self.next_client_state(client, prepared, steps), client.client_state, strict=True)
         ]
 
-    def next_client_state(self, client: Client, prepared, steps, remembered=()):
+    def next_client_state(self, client: Client, prepared, steps):
         travelled = tf.cast(steps, tf.float32) * client.rate
         return [
             own - c + tf.math.divide_no_nan(x - y, travelled)

@@ -39,7 +39,7 @@ class DynamicRegularizer(Objective):
             for g, own, w, start in zip(gradients, client.client_state, variables, client.global_weights, strict=True)
         ]
 
-    def next_client_state(self, client: Client, prepared, steps, remembered=()):
+    def next_client_state(self, client: Client, prepared, steps):
         return [
             own - self.alpha * (w - start)
             for own, w, start in zip(

@@ -82,7 +82,7 @@ class MajorClassifierContrast(Objective):
         # One, because what a client that does not count uploads is made zero: a zero similarity could win.
         return collections.OrderedDict(vectors=vectors, scores=scores, counts=tf.constant(1.0))
 
-    def next_client_state(self, client: Client, prepared, steps, remembered=()):
+    def next_client_state(self, client: Client, prepared, steps):
         return collections.OrderedDict(similarity=average_similarity(self._vectors(client)))
 
     def _vectors(self, client: Client) -> tf.Tensor:
