@@ -146,11 +146,11 @@ def uv_as_pip():
     ("listed", "arguments", "environment"),
     [
         ("", [], {}),
-        ("global.index-url='https://here/simple'", ["--default-index", "https://here/simple"], {}),
+        ("global.index-url='https://here.invalid/index'", ["--default-index", "https://here.invalid/index"], {}),
         (
-            "global.extra-index-url='\\nhttps://a/simple\\nfile:///b'\ninstall.trusted-host='a b:80'",
+            "global.extra-index-url='\\nhttps://a.invalid/index\\nfile:///b'\ninstall.trusted-host='a b:80'",
             [
-                *("--index", "https://a/simple", "--index", "file:///b"),
+                *("--index", "https://a.invalid/index", "--index", "file:///b"),
                 *("--allow-insecure-host", "a", "--allow-insecure-host", "b:80"),
             ],
             {},

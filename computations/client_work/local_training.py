@@ -445,7 +445,8 @@ def train_client(
                 loss, number = private_step(tf.cast(drawn, tf.int32), seed, of_noise[index], expected, prepared)
                 return index + 1, loss_sum + loss, seen + number, remembered
 
-        start = tf.constant(0), tf.constant(0.0), tf.constant(0.0), objective.remembered(client)
+        first = objective.remembered(client) if objective.remembers else ()
+        start = tf.constant(0), tf.constant(0.0), tf.constant(0.0), first
         ended = tf.while_loop(lambda index, *_: index < steps, one, start, maximum_iterations=steps)
         _, loss_sum, seen, remembered = ended
         result = collections.OrderedDict()

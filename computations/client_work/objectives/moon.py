@@ -72,7 +72,7 @@ class ModelContrast(Objective):
         return plain + self.weight * tf.where(client.client_state["trained"], contrast, 0.0)
 
     def remembered(self, client: Client):
-        return client.client_state["representations"] if self.remembers else ()
+        return client.client_state["representations"]
 
     def remember(self, client: Client, remembered, batch: Batch):
         rows = output_rows(client, batch.rows)[:, tf.newaxis]
