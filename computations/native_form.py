@@ -3,11 +3,67 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import threading
+from collections import OrderedDict
 
+import tensorflow as tf
 import tensorflow_federated as tff
+from tensorflow_federated.python.core.environments.tensorflow_backend import (
+    compiled_computation_transformations as leaves,
+)
+from tensorflow_federated.python.core.environments.tensorflow_backend import tensorflow_tree_transformations as trees
+
+fw = tff.framework
 
 
 @functools.lru_cache(maxsize=64)
 def native_form(computation: tff.Computation) -> tff.Computation:
-    """What the execution context runs and what `round_traffic` reads; a transformer's takes half a minute to make."""
-    return tff.backends.native.desugar_and_transform_to_native(computation)
+    """What the execution context runs and what `round_traffic` reads; a transformer's takes half a minute to make.
+
+    It is what `tff.backends.native.desugar_and_transform_to_native` makes. That optimizes the graph of a TensorFlow
+    computation anew wherever it stands, and most stand in one algorithm several times and in the next one again.
+    """
+    block, _ = trees.replace_intrinsics_with_bodies(computation.to_building_block())
+    block, _ = fw.transform_postorder(fw.to_call_dominant(block), _prepared)
+    return fw.ConcreteComputation(computation_proto=block.proto, context_stack=fw.get_context_stack())
+
+
+@functools.lru_cache(maxsize=64)
+def native_block(computation: tff.Computation) -> fw.ComputationBuildingBlock:
+    """The tree of a computation's native form."""
+    return native_form(computation).to_building_block()
+
+
+_MOST = 1024  # leaves that are kept
+_kept: OrderedDict[bytes, fw.CompiledComputation] = OrderedDict()
+_lock = threading.Lock()
+
+
+def _prepared(block: fw.ComputationBuildingBlock) -> tuple[fw.ComputationBuildingBlock, bool]:
+    """A TensorFlow computation for TFF's worker: optimized, and with the id by which the worker knows it."""
+    if not isinstance(block, fw.CompiledComputation):
+        return block, False
+    key = hashlib.sha256(block.proto.SerializeToString(deterministic=True)).digest()
+    with _lock:
+        if key in _kept:
+            _kept.move_to_end(key)
+            return _kept[key], True
+    leaf, _ = leaves.optimize_tensorflow_graphs(block, _grappler())
+    leaf, _ = leaves.transform_tf_call_ops_to_disable_grappler(leaf)
+    leaf, _ = leaves.transform_tf_add_ids(leaf)
+    with _lock:
+        _kept[key] = leaf
+        if len(_kept) > _MOST:
+            _kept.popitem(last=False)
+    return leaf, True
+
+
+@functools.cache
+def _grappler() -> tf.compat.v1.ConfigProto:
+    """As TFF sets it: the passes named here, aggressively."""
+    config = tf.compat.v1.ConfigProto()
+    rewrite = config.graph_options.rewrite_options
+    rewrite.memory_optimization = rewrite.constant_folding = rewrite.arithmetic_optimization = rewrite.AGGRESSIVE
+    rewrite.loop_optimization = rewrite.function_optimization = rewrite.AGGRESSIVE
+    return config

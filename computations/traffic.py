@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow_federated as tff
 
-from computations.native_form import native_form
+from computations.native_form import native_block
 
 
 @dataclass(frozen=True)
@@ -84,5 +84,5 @@ def intrinsic_calls(computation: tff.Computation) -> list:
             calls.append(block)
         return block, False
 
-    tff.framework.transform_postorder(native_form(computation).to_building_block(), look)
+    tff.framework.transform_postorder(native_block(computation), look)
     return calls

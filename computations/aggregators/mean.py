@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -45,51 +46,56 @@ class LeanMeanFactory(tff.aggregators.WeightedAggregationFactory):
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
         """Process over a structure of float tensors and a scalar weight; its state is that of TFF's factory."""
-        plain = tff.aggregators.MeanFactory(no_nan_division=True).create(value_type, weight_type)
-        skeletons = []
+        return _lean_mean(value_type, weight_type, MOST_GROUP_BYTES)
 
-        @tff.tensorflow.computation(value_type)
-        def flatten(value):
-            skeletons.append(tf.nest.map_structure(lambda _: 0, value))
-            return tf.nest.flatten(value)
 
-        groups = _groups(list(flatten.type_signature.result))
+@functools.lru_cache(maxsize=64)  # most algorithms of a comparison have the same one
+def _lean_mean(value_type: tff.Type, weight_type: tff.Type, most_bytes: int) -> tff.templates.AggregationProcess:
+    plain = tff.aggregators.MeanFactory(no_nan_division=True).create(value_type, weight_type)
+    skeletons = []
 
-        def picked(value, group):
-            """The tensors of a group at the clients; those of all, as they are."""
-            if len(groups) == 1:
-                return value
-            pick = tff.tensorflow.computation(lambda v: [tf.nest.flatten(v)[i] for i in group], value_type)
-            return tff.federated_map(pick, value)
+    @tff.tensorflow.computation(value_type)
+    def flatten(value):
+        skeletons.append(tf.nest.map_structure(lambda _: 0, value))
+        return tf.nest.flatten(value)
 
-        @tff.federated_computation(
-            plain.initialize.type_signature.result,
-            tff.FederatedType(value_type, tff.CLIENTS),
-            tff.FederatedType(weight_type, tff.CLIENTS),
+    groups = _groups(list(flatten.type_signature.result), most_bytes)
+
+    def picked(value, group):
+        """The tensors of a group at the clients; those of all, as they are."""
+        if len(groups) == 1:
+            return value
+        pick = tff.tensorflow.computation(lambda v: [tf.nest.flatten(v)[i] for i in group], value_type)
+        return tff.federated_map(pick, value)
+
+    @tff.federated_computation(
+        plain.initialize.type_signature.result,
+        tff.FederatedType(value_type, tff.CLIENTS),
+        tff.FederatedType(weight_type, tff.CLIENTS),
+    )
+    def next_fn(state, value, weight):
+        means = [_mean_of_group(picked(value, group), weight) for group in groups]
+        means_type = tff.types.to_type([m.type_signature.member for m in means])
+
+        @tff.tensorflow.computation(means_type)
+        def join(means):
+            return tf.nest.pack_sequence_as(skeletons[0], tf.nest.flatten(means))
+
+        return tff.templates.MeasuredProcessOutput(
+            state,
+            tff.federated_map(join, tff.federated_zip(means)),
+            tff.federated_value(collections.OrderedDict(mean_value=(), mean_weight=()), tff.SERVER),
         )
-        def next_fn(state, value, weight):
-            means = [_mean_of_group(picked(value, group), weight) for group in groups]
-            means_type = tff.types.to_type([m.type_signature.member for m in means])
 
-            @tff.tensorflow.computation(means_type)
-            def join(means):
-                return tf.nest.pack_sequence_as(skeletons[0], tf.nest.flatten(means))
-
-            return tff.templates.MeasuredProcessOutput(
-                state,
-                tff.federated_map(join, tff.federated_zip(means)),
-                tff.federated_value(collections.OrderedDict(mean_value=(), mean_weight=()), tff.SERVER),
-            )
-
-        return tff.templates.AggregationProcess(plain.initialize, next_fn)
+    return tff.templates.AggregationProcess(plain.initialize, next_fn)
 
 
-def _groups(types: list[tff.TensorType]) -> list[list[int]]:
-    """Indices of tensors, neighbours together as long as their bytes are at most `MOST_GROUP_BYTES`."""
-    groups, filled = [], MOST_GROUP_BYTES
+def _groups(types: list[tff.TensorType], most_bytes: int) -> list[list[int]]:
+    """Indices of tensors, neighbours together as long as their bytes are at most `most_bytes`."""
+    groups, filled = [], most_bytes
     for index, type_spec in enumerate(types):
         size = type_bytes(type_spec)
-        if filled + size > MOST_GROUP_BYTES:
+        if filled + size > most_bytes:
             groups.append([])
             filled = 0
         groups[-1].append(index)

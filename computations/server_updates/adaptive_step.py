@@ -90,4 +90,4 @@ def server_optimizer(model: LocalModel, options: ServerOptimizerOptions) -> tff.
         tau=1e-3 if options.tau is None else options.tau,
         bias_correction=options.bias_correction,
     )
-    return optimizer_finalizer(optimizer, model)
+    return optimizer_finalizer(optimizer, model.weights_type)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 
 import numpy as np
 import tensorflow as tf
@@ -24,14 +25,19 @@ def gradient_step(
     The noise of FedAtt's code (scale 0.001 there, off here) is added to the new weights; round t draws it from
     (`noise_seed`, t). It is no differential privacy: nothing bounds what a client adds to the update.
     """
-    optimizer = tff.learning.optimizers.build_sgdm(learning_rate=step_size, momentum=momentum or None)
-    optimizer.next = tf.autograph.experimental.do_not_convert(optimizer.next)
-    step = optimizer_finalizer(optimizer, model)
+    step = _sgd(step_size, momentum, model.weights_type)
     return _with_noise(step, model.weights_type, noise_scale, noise_seed) if noise_scale > 0 else step
 
 
+@functools.lru_cache(maxsize=64)  # most algorithms of a comparison have the same one
+def _sgd(step_size: float, momentum: float, weights_type: tff.Type) -> tff.learning.templates.FinalizerProcess:
+    optimizer = tff.learning.optimizers.build_sgdm(learning_rate=step_size, momentum=momentum or None)
+    optimizer.next = tf.autograph.experimental.do_not_convert(optimizer.next)
+    return optimizer_finalizer(optimizer, weights_type)
+
+
 def optimizer_finalizer(
-    optimizer: tff.learning.optimizers.Optimizer, model: LocalModel
+    optimizer: tff.learning.optimizers.Optimizer, weights_type: tff.Type
 ) -> tff.learning.templates.FinalizerProcess:
     """The finalizer that applies an optimizer, unless the aggregated update has a value that is not finite.
 
@@ -39,7 +45,7 @@ def optimizer_finalizer(
     all the rest; so TFF's check is kept from it here, and the optimizers' `next` where they are made.
     """
     reject = tf.autograph.experimental.do_not_convert(tff.learning.templates.reject_non_finite_update)
-    return tff.learning.templates.build_apply_optimizer_finalizer(optimizer, model.weights_type, reject)
+    return tff.learning.templates.build_apply_optimizer_finalizer(optimizer, weights_type, reject)
 
 
 def _with_noise(step, weights_type, scale: float, seed: int) -> tff.learning.templates.FinalizerProcess:

@@ -430,6 +430,17 @@ def test_another_partition_in_the_folder_is_refused(text_run, capsys, tmp_path):
     assert (folder / "partition.json").read_bytes() == kept
 
 
+def test_checkpoints_with_a_variable_for_each_array_are_resumed(undisturbed, runtime, monkeypatch, tmp_path):
+    with monkeypatch.context() as patch:
+        patch.setattr("tff_re.runs.checkpoints.packed", lambda state: state)
+        folder = tmp_path / "run"
+        with pytest.raises(Stop):
+            run(folder, runtime, on_round=stop_at(7))
+    assert (folder / "checkpoints" / "round_6").is_dir()
+    _, result = run(folder, runtime, resume=True)
+    assert_same(folder, result, undisturbed)
+
+
 def test_checkpoints_of_older_versions_are_resumed(undisturbed, broken_off, runtime, capsys, monkeypatch, tmp_path):
     with monkeypatch.context() as patch:
         patch.setattr(Records, "save", _save_without_record)

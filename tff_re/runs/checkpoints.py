@@ -19,6 +19,7 @@ import tensorflow_federated as tff
 from tff_re.errors import UserError
 from tff_re.report.tables import csv_text
 from tff_re.runs.folder import RunFolder, write_text
+from tff_re.runs.packing import blank, packed, unpacked
 from tff_re.runs.record import (
     RunRecord,
     begin_anew,
@@ -117,7 +118,7 @@ class Records:
         """Writes the checkpoint of a round, with a record of the files that a resume relies on."""
         record = record_of(self._folder, self._partition).packed()
         with _translated(self._folder.path):
-            self._run(self._states.save(OrderedDict(program_state, **{_RECORD: record}), round_num))
+            self._run(self._states.save(OrderedDict(packed(program_state), **{_RECORD: record}), round_num))
 
     def load_latest(self, structure: OrderedDict, *, resume: bool = True):
         """(state, round) of the newest checkpoint, or (None, 0); repairs the CSV files by its record.
@@ -147,14 +148,16 @@ class Records:
 
     def _load(self, version: int, structure: OrderedDict) -> tuple[OrderedDict, RunRecord | None]:
         """A checkpoint and its record; None for a checkpoint of an older version, which has none."""
+        no_record = {_RECORD: np.zeros(0, np.uint8)}
         try:
-            try:
-                whole = OrderedDict(structure, **{_RECORD: np.zeros(0, np.uint8)})
-                state = self._run(self._states.load(version, whole))
-            except (ValueError, TypeError):  # another structure
+            for form in (OrderedDict(blank(structure), **no_record), OrderedDict(structure, **no_record)):
+                with contextlib.suppress(ValueError, TypeError):  # another structure: of an older version
+                    state = self._run(self._states.load(version, form))
+                    break
+            else:
                 return self._run(self._states.load(version, structure)), None
-            record = RunRecord.unpacked(state[_RECORD])
-            return OrderedDict((name, value) for name, value in state.items() if name != _RECORD), record
+            record = RunRecord.unpacked(state.pop(_RECORD))
+            return unpacked(state, structure) if state.keys() == blank(structure).keys() else state, record
         except Exception as error:
             raise UserError(
                 f"{self._path(version)}: cannot be read ({type(error).__name__}); remove it to "

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from computations.federated_algorithm import FederatedAlgorithm
-from computations.native_form import native_form
+from computations.native_form import native_block
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.randomness import entropy
@@ -276,7 +276,7 @@ def require_fitting(recipe: Recipe, algorithm: FederatedAlgorithm) -> None:
         )
     if recipe.failures is None or not recipe.failures.between_stages:
         return
-    if compiled_form(native_form(algorithm.next).to_building_block()).stages < 2:
+    if compiled_form(native_block(algorithm.next)).stages < 2:
         raise UserError(
             f"{recipe.source}: failures.between_stages needs rounds of several stages, and those of "
             f"{recipe.algorithm.name} have one; use failures.crash_after_update"

@@ -21,7 +21,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from computations.errors import CompositionError
-from computations.native_form import native_form
+from computations.native_form import native_block
 from computations.traffic import type_bytes
 from tff_re.runtime.compiled_form import CompiledForm, Name, Step, compiled_form, free_names
 from tff_re.runtime.in_process.expressions import CANCELLATION, Expressions, Scope
@@ -72,7 +72,7 @@ class Program:
 
     def __init__(self, computation: tff.Computation):
         """Raises CompositionError where values of clients reach the server in another way than by sums."""
-        self.form: CompiledForm = compiled_form(native_form(computation).to_building_block())
+        self.form: CompiledForm = compiled_form(native_block(computation))
         self.result_type = computation.type_signature.result  # the compiled one names no Python containers
         parameter = self.form.parameter
         self._parameter = None if parameter is None else parameter.name

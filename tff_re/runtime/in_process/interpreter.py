@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import tensorflow_federated as tff
 from tensorflow_federated.python.core.impl.executors.cardinalities_utils import infer_cardinalities
 
-from computations.native_form import native_form
+from computations.native_form import native_block
 from tff_re.runtime.compiled_form import CompiledForm, Name, Step, compiled_form
 from tff_re.runtime.errors import ComputationFailed, RuntimeClosed, RuntimeProblem
 from tff_re.runtime.in_process.expressions import CANCELLATION, Expression, Expressions, Scope, UnknownIntrinsic
@@ -293,7 +293,7 @@ class InProcessContext(tff.framework.SyncContext):
     def _plan(self, comp: tff.Computation) -> Plan:
         with self._lock:
             if comp not in self._plans:
-                self._plans[comp] = Plan(compiled_form(native_form(comp).to_building_block()))
+                self._plans[comp] = Plan(compiled_form(native_block(comp)))
                 if len(self._plans) > 64:  # as many as `native_form` keeps
                     self._plans.popitem(last=False)[1].close()
             self._plans.move_to_end(comp)
