@@ -66,8 +66,8 @@ def pytest_collection_finish():
 
 
 def _note_no_stacks():
-    """TensorFlow notes with every operation of a graph where in Python it was made, for its error messages. Under pytest
-    that is a hundred frames, and 4 % of the suite's time; no test reads them, and they are in no file."""
+    """TensorFlow notes with every operation of a graph where in Python it was made, for its error messages. Under
+    pytest that is a hundred frames, and 4 % of the suite's time; no test reads them, and they are in no file."""
     from tensorflow.python.util import tf_stack
 
     nowhere = tf_stack.extract_stack()
