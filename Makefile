@@ -4,7 +4,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-data test-slow test-processors smoke notebooks notebooks-check hospitals bench lint format lock clean distclean
+.PHONY: help setup demo test test-data test-tools test-slow test-processors smoke notebooks notebooks-check hospitals bench lint format lock clean distclean
 
 python := .venv/bin/python
 PYTHON ?=
@@ -26,13 +26,16 @@ demo: setup ## train, compare and plot on the corpus that comes with the project
 	$(python) -m tff_re.run demo --out runs/demo
 
 # What `make test` runs; the others have commands of their own.
-FAST := not slow and not benchmark and not real_data
+FAST := not slow and not benchmark and not real_data and not tools
 
 test: setup ## run the tests, without the slow ones, JOBS=2 files at once; ARGS="-k name" goes to pytest
 	$(python) -m pytest -q -n $(JOBS) --dist loadgroup -m "$(FAST)" --durations 10 $(ARGS)
 
 test-data: setup ## run the tests on the published corpora in the folder that TFF_RE_DATA names
 	$(python) -m pytest -q -m "real_data and not slow and not benchmark" $(ARGS)
+
+test-tools: setup ## run the tests of the benchmarks, of the set-up and of the CI scripts
+	$(python) -m pytest -q -m "tools and not slow and not benchmark and not real_data" $(ARGS)
 
 test-slow: setup ## run the slow tests
 	$(python) -m pytest -q -m "slow and not benchmark" --durations 10 $(ARGS)

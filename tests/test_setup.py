@@ -12,6 +12,8 @@ from importlib.machinery import SourceFileLoader
 
 import pytest
 
+pytestmark = pytest.mark.tools
+
 ROOT = pathlib.Path(__file__).parents[1]
 
 # Makes environments of itself, and tells what pip and compileall are asked for.

@@ -7,6 +7,8 @@ import pytest
 
 from benchmarks import document_memory, documents
 
+pytestmark = pytest.mark.tools
+
 FORM = {
     **{"model_type": "bert", "num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 2},
     **{"intermediate_size": 32, "vocab_size": 50},

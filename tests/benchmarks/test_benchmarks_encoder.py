@@ -12,6 +12,8 @@ import pytest
 
 from benchmarks import encoder, memory
 
+pytestmark = pytest.mark.tools
+
 FORM = {
     **{"model_type": "bert", "num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2},
     **{"intermediate_size": 32, "vocab_size": 50, "initializer_range": 0.2},

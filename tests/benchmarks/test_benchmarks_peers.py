@@ -14,6 +14,8 @@ import pytest
 from benchmarks import peers
 from benchmarks.peers import FLOWER_TORCH, HERE, JAX, LOCAL, LR, LSTM, TORCH, Measured
 
+pytestmark = pytest.mark.tools
+
 
 @pytest.fixture
 def environment(tmp_path, monkeypatch):

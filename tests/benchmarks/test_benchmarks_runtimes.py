@@ -10,6 +10,8 @@ from benchmarks.memory import kind_of_memory
 from benchmarks.runtimes import CONTENDERS, PLAIN, TFF, Measured, Size
 from computations.local_model import LocalModel
 
+pytestmark = pytest.mark.tools
+
 LOCAL, HERE = "this project, local", "this project, in-process"
 
 

@@ -6,6 +6,8 @@ import pytest
 from benchmarks import memory, selection
 from benchmarks.selection import FEW, LAZY, NONE, SELECTION, Stage
 
+pytestmark = pytest.mark.tools
+
 TINY = selection.Sizes(
     **{"sentences": 300, "bags": 150, "triples": 160, "relations": 3, "vocabulary": 700, "length": 60},
     **{"platforms": 4, "taking_part": 2, "filters": 4, "batch": 8, "epochs": 1},

@@ -6,6 +6,8 @@ from benchmarks import flower, sites
 from tff_re.sites.engines import InMemory
 from tff_re.sites.messages import pack
 
+pytestmark = pytest.mark.tools
+
 
 def test_the_table_has_each_way_and_size(tmp_path, monkeypatch):
     monkeypatch.setattr(flower, "missing", lambda: "there is no .flower")

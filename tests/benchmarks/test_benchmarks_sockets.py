@@ -4,6 +4,8 @@ import pytest
 
 from benchmarks import sockets
 
+pytestmark = pytest.mark.tools
+
 
 def test_both_ways_to_a_worker_are_measured_and_named(tmp_path, monkeypatch):
     tff = pytest.importorskip("tensorflow_federated")
