@@ -257,10 +257,11 @@ def test_contexts_of_the_steps_are_kept_in_place_of_a_reading():
 
 
 def test_contexts_of_steps_of_a_model_that_does_not_move_are_those_of_a_reading():
-    _, _, passed = after_a_round("steps", 4, learning_rate=0.0)
-    _, _, read = after_a_round("model", 4, learning_rate=0.0)
-    pair = [one["client_state"][0]["representations"] for one in (passed, read)]
-    np.testing.assert_allclose(*pair, atol=1e-6)
+    for batch_size in (1, 4):
+        _, _, passed = after_a_round("steps", batch_size, learning_rate=0.0)
+        _, _, read = after_a_round("model", batch_size, learning_rate=0.0)
+        pair = [one["client_state"][0]["representations"] for one in (passed, read)]
+        np.testing.assert_allclose(*pair, atol=1e-6)
 
 
 def test_an_example_that_no_step_had_keeps_its_contexts():

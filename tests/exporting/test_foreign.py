@@ -119,8 +119,10 @@ def foreign_answers_are_right(python, folder, tasks):
 
 
 def test_a_process_without_this_project_gets_the_trained_models_predictions(tmp_path):
-    """Of one kind; all others in the slow test below."""
-    foreign_answers_are_right(sys.executable, tmp_path, list(text_tasks(["characters"])))
+    """Of one whose text is encoded by Keras, and of one whose tokenizer and model stand in the graph; all others in the
+    slow test below."""
+    tasks = [*text_tasks(["characters"]), *relation_tasks([relations.BLIND])]
+    foreign_answers_are_right(sys.executable, tmp_path, tasks)
 
 
 def all_tasks():

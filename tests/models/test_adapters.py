@@ -290,8 +290,9 @@ def above(corpus):
     return SimpleNamespace(**vars(apart), weights=moved(apart.model.initial_weights(0)))
 
 
-@pytest.mark.slow  # of documents among the quick tests of frozen layers
-@pytest.mark.parametrize(("kind", "of"), PAIRS)
+@pytest.mark.parametrize(
+    ("kind", "of"), [p if p == ("lora", "bert") else pytest.param(*p, marks=pytest.mark.slow) for p in PAIRS]
+)
 def test_an_adapter_above_frozen_layers_is_that_of_the_whole_model(kind, of, corpus):
     """What clients train, its forms, and a whole model with an adapter in every layer; what is trained and sent."""
     apart = shared(corpus, kind, **({} if of == "bert" else {"of": of}), layers=LAYERS, frozen_layers=1)
