@@ -93,30 +93,9 @@ def _ours_on(name: str) -> Callable:
     return opened
 
 
-@contextlib.contextmanager
-def _on_two_workers(log: str, clients: int) -> Iterator[None]:
-    """The runtime of several machines with two workers on this one, which share its cores."""
-    from tff_re.runtime import open_runtime
-    from tff_re.runtime.local.worker import Worker, reserve_port
-
-    each = max(usable_cores() // 2, 1)
-    with contextlib.ExitStack() as stack:
-        workers = []
-        for _ in range(2):
-            with reserve_port() as keeper:
-                port = keeper.getsockname()[1]
-            workers.append(
-                stack.enter_context(Worker(log, max_concurrent_computation_calls=each, clients=clients, port=port))
-            )
-        addresses = ",".join(f"127.0.0.1:{worker.port}" for worker in workers)
-        stack.enter_context(open_runtime(f"remote:{addresses}", log_path=log))
-        yield
-
-
 CONTENDERS = {
     "this project, local": ("Ours", _ours_on("local")),
     "this project, in-process": ("Ours", _ours_on("in-process")),
-    "this project, remote, two workers here": ("Ours", _on_two_workers),
     "TFF's own FedAvg, its own context": ("TffOwn", _tff_own),
     "plain loop": ("Plain", lambda log, clients: contextlib.nullcontext()),
 }

@@ -94,7 +94,7 @@ def test_skipped_tests_are_told_with_their_reasons(tmp_path):
         "import pytest\n"
         "def test_one(): pass\n"
         "@pytest.mark.parametrize('n', [1, 2])\n"
-        "def test_two(n): pytest.skip('HAProxy is not installed')\n"
+        "def test_two(n): pytest.skip('openssl is not installed')\n"
         "@pytest.mark.skipif(True, reason='no GPU')\n"
         "def test_three(): pass\n"
     )
@@ -104,14 +104,14 @@ def test_skipped_tests_are_told_with_their_reasons(tmp_path):
     told = subprocess.run([sys.executable, CI / "skipped", results], check=True, capture_output=True, text=True).stdout
     assert told.splitlines() == [
         "skipped: 3 of 4 tests",
-        "     2  HAProxy is not installed (test_some)",
+        "     2  openssl is not installed (test_some)",
         "     1  no GPU (test_some)",
     ]
 
 
 def test_the_whole_check_installs_what_its_tests_need():
     steps = [line for line in (CI / "run").read_text().splitlines() if line.startswith("step ")]
-    assert steps[0] == "step .ci/install haproxy openssl ssh-keygen" and "--junitxml" in steps[1]
+    assert steps[0] == "step .ci/install openssl ssh-keygen" and "--junitxml" in steps[1]
 
 
 @pytest.mark.parametrize("failing", [None, "test", "smoke"])

@@ -13,8 +13,6 @@ HEAVY = {"tensorflow", "tensorflow_federated", "keras", "jax", "torch", "sklearn
 
 TOKENIZERS, ABOVE = {"transformers", "tokenizers"}, {"computations", "tff_re"}
 NO_WORKER = "; import psutil; assert not psutil.Process().children(recursive=True)"
-ONE_THREAD = "; import os; assert len(os.listdir('/proc/self/task')) == 1"
-"""Linux gives a user namespace to such a process only; root does not need one, and would not notice."""
 
 
 def _command(line: str, code: int = 0) -> str:
@@ -29,7 +27,6 @@ ROWS = {
     "import tff_re.cli.configuration, tff_re.cli.display, tff_re.cli.display": HEAVY,
     "import tff_re.exporting.prediction": {"tensorflow"},
     "from tff_re.runtime import open_runtime; open_runtime('local', log_path='x')": HEAVY | {"grpc", "numpy"},
-    "import tff_re.run, tff_re.cli.worker, tff_re.runtime.remote.serving" + ONE_THREAD: HEAVY | {"numpy"},
     "import datasets.bags.loading, datasets.relations.loading, datasets.synthetic": HEAVY | TOKENIZERS | ABOVE,
     "import datasets.relations.selection, datasets.text, datasets.encoded_clients": HEAVY | TOKENIZERS | ABOVE,
     "import datasets.text.relation_encoding, datasets.relations.i2b2_2010": HEAVY | TOKENIZERS | ABOVE,

@@ -23,12 +23,12 @@ EXIT_INTERRUPTED = 130
 
 COMMANDS = (
     *("audit", "cases", "compare", "datasets", "demo", "doctor", "evaluate"),
-    *("export", "partition", "predict", "recipes", "report", "site", "train", "worker"),
+    *("export", "partition", "predict", "recipes", "report", "site", "train"),
 )
 
 
 class _Commands(Mapping):
-    """Name -> command, imported from tff_re/cli/NAME.py when it is asked for: `worker` must import little."""
+    """Name -> command, imported from tff_re/cli/NAME.py when it is asked for."""
 
     def __getitem__(self, name):
         if name not in COMMANDS:

@@ -17,12 +17,12 @@ from computations.algorithms.aggregation import with_aggregation
 from computations.client_work import ClientWork
 from computations.client_work.compression import with_error_feedback, with_lossy_updates
 from computations.errors import CompositionError
-from computations.native_form import native_form
+from computations.native_form import native_block
 from computations.traffic import round_traffic, type_bytes, words_of
 from tests.computations.built import begin, build, clients_of_round, initial_client_states, play
 from tests.computations.toolbox import bits
 from tff_re.runtime import open_runtime
-from tff_re.runtime.remote.staged_form import staged_form
+from tff_re.runtime.compiled_form import compiled_form
 
 pytestmark = pytest.mark.xdist_group("algorithms")
 
@@ -339,7 +339,7 @@ def test_bytes_up_are_those_of_what_is_sent():
 
 @pytest.mark.parametrize(("name", "how", "stages"), [("fedpap", "words", 2), ("scaffold", "top", 1)])
 def test_groups_of_clients_can_be_computed_apart(name, how, stages):
-    assert len(staged_form(native_form(changed(name, how).next)).stages) == stages
+    assert compiled_form(native_block(changed(name, how).next)).stages == stages
 
 
 @pytest.fixture(scope="module")

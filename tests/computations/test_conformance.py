@@ -21,7 +21,7 @@ import tensorflow_federated as tff
 from computations import algorithms
 from computations.algorithms.arranged import privatised
 from computations.errors import CompositionError
-from computations.native_form import native_form
+from computations.native_form import native_block
 from computations.privacy.options import PrivacyOptions
 from computations.traffic import intrinsic_calls, round_traffic, type_bytes
 from tests.computations import toolbox
@@ -39,7 +39,7 @@ from tests.computations.built import (
 )
 from tests.computations.cases import CASES, NUM_AT_SERVER, STEPS, case
 from tests.computations.toolbox import bits, client, examples, start_weights
-from tff_re.runtime.remote.staged_form import ClientResult, kept, staged_form
+from tff_re.runtime.compiled_form import compiled_form
 
 pytestmark = pytest.mark.xdist_group("algorithms")  # whose builds are shared
 
@@ -181,11 +181,11 @@ def test_the_page_on_privacy_says_what_leaves_and_what_is_covered(row):
 @every_algorithm
 def test_groups_of_clients_can_be_computed_apart(name):
     algorithm = build(name)
-    form = staged_form(native_form(algorithm.next))
-    at_clients = [part for part in form.result if isinstance(part, ClientResult)]
-    assert len(form.stages) == DEPENDENT_AGGREGATIONS.get(name, 1)
-    # Clients train once: what stays with them is kept from the stage in which they did.
-    assert form.at_clients is None and {part.bundle for part in at_clients} <= {kept(0)}
+    form = compiled_form(native_block(algorithm.next))
+    at_clients = [step for name in form.result if (step := form.steps[name]).per_client]
+    assert form.stages == DEPENDENT_AGGREGATIONS.get(name, 1)
+    # Clients train once: what stays with them is known before the first aggregation.
+    assert not form.at_clients(form.stages) and {step.stage for step in at_clients} <= {0}
     assert bool(at_clients) == (algorithm.client_work.client_state_type is not None)
 
 

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import time
 import uuid
 
@@ -10,8 +9,6 @@ import psutil
 import pytest
 
 from tff_re.runtime.local import supervised
-from tff_re.runtime.local.worker import reserve_port
-from tff_re.runtime.tls import Tls
 
 _MARK = "TFF_RE_RUNTIME_TEST"
 _OURS = ("worker_binary", "supervisor.py")
@@ -49,11 +46,6 @@ class Processes:
         return wait_until(lambda: not any(map(self.alive, pids)), seconds)
 
 
-def free_port():
-    with reserve_port() as keeper:
-        return keeper.getsockname()[1]
-
-
 def wait_until(condition, seconds):
     deadline = time.monotonic() + seconds
     while not condition():
@@ -87,31 +79,3 @@ def processes():
     for pid in left:
         psutil.Process(pid).kill()
     assert gone, f"processes left behind: {left}"
-
-
-@pytest.fixture(scope="session")
-def certificates(tmp_path_factory):
-    """Tls of a worker, of a client, of one whose certificate has expired, and of a stranger whom another authority
-    signed."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed, which makes the certificates of this test")
-    folder = tmp_path_factory.mktemp("certificates")
-
-    def openssl(*arguments):
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    (folder / "extensions").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
-    made = {}
-    for authority, members in (("ours", ("worker", "client", "expired")), ("theirs", ("stranger",))):
-        openssl(
-            "req", "-x509", *key, "-keyout", f"{authority}.key", "-out", f"{authority}.pem", "-subj", f"/CN={authority}"
-        )
-        for name in members:
-            openssl("req", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
-            signing = ("-CA", f"{authority}.pem", "-CAkey", f"{authority}.key", "-CAcreateserial")
-            days = "-1" if name == "expired" else "30"
-            signing += ("-days", days, "-extfile", "extensions")
-            openssl("x509", "-req", "-in", f"{name}.csr", *signing, "-out", f"{name}.pem")
-            made[name] = Tls(folder / f"{name}.pem", folder / f"{name}.key", folder / "ours.pem")
-    return made

@@ -19,9 +19,9 @@ import pytest
 
 from tests.runtime.conftest import supervisor_without_namespaces, wait_until
 from tff_re.runtime import RuntimeProblem, WorkerStartFailed, install_signal_handlers
-from tff_re.runtime.connection import check_worker
 from tff_re.runtime.local import supervised
 from tff_re.runtime.local import worker as worker_module
+from tff_re.runtime.local.connection import connect
 from tff_re.runtime.local.supervisor import Forwarder
 from tff_re.runtime.local.worker import Worker
 
@@ -254,7 +254,7 @@ def test_a_folder_for_temporary_files_with_a_long_path_or_a_strange_name(name, u
     with tempfile.TemporaryDirectory(prefix=name, dir="/tmp") as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
         with Worker(tmp_path / "worker.log") as worker:
-            assert check_worker(worker.address, None, 20) is None
+            connect(worker.address, 20).close()
             assert len(os.listdir(folder)) == (used and worker.private)
         assert not os.listdir(folder)
 

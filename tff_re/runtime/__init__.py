@@ -6,7 +6,6 @@ Importing this package imports neither TensorFlow nor TensorFlow Federated; ente
 import os
 from collections.abc import Callable
 
-from tff_re.runtime.addresses import parse_addresses
 from tff_re.runtime.base import Runtime, install_signal_handlers
 from tff_re.runtime.errors import (
     ComputationFailed,
@@ -18,13 +17,11 @@ from tff_re.runtime.errors import (
 )
 from tff_re.runtime.in_process.runtime import InProcessRuntime
 from tff_re.runtime.local.runtime import LocalRuntime
-from tff_re.runtime.remote.runtime import RemoteRuntime
 
 __all__ = [
     "ComputationFailed",
     "InProcessRuntime",
     "LocalRuntime",
-    "RemoteRuntime",
     "Runtime",
     "RuntimeClosed",
     "RuntimeProblem",
@@ -45,16 +42,14 @@ _RUNTIMES: dict[str, Callable[..., Runtime]] = {"local": LocalRuntime, "in-proce
 
 def runtime_names() -> tuple[str, ...]:
     """The names that `open_runtime` knows, in the form in which they are given."""
-    return (*_RUNTIMES, "remote:HOST:PORT,HOST:PORT", "sites:NAME=SOCKET,NAME=SOCKET", "flower:SOCKET")
+    return (*_RUNTIMES, "sites:NAME=SOCKET,NAME=SOCKET", "flower:SOCKET")
 
 
 def check_runtime_name(name: str) -> None:
-    """Raises UnknownRuntime if there is no such runtime, or an address in its name is malformed."""
-    kind, _, addresses = name.partition(":")
-    if kind == "remote":
-        parse_addresses(addresses)
-    elif is_of_sites(name):
-        if not addresses:
+    """Raises UnknownRuntime if there is no such runtime, or the name of one across sites has no socket."""
+    kind, _, sockets = name.partition(":")
+    if is_of_sites(name):
+        if not sockets:
             raise UnknownRuntime(f"the runtime '{kind}' needs a socket; see docs/sites.md")
     elif name not in _RUNTIMES:
         raise UnknownRuntime(f"there is no runtime named {name!r}; available: {', '.join(runtime_names())}")
@@ -70,11 +65,9 @@ def require_runtime(name: str, *, clients: int | None = None) -> None:
 
     With `clients` as for `open_runtime`, to be called before TensorFlow computes here, which `in-process` needs.
 
-    Raises UnknownRuntime as `check_runtime_name`, and WorkerStartFailed if a worker that it names does not answer.
+    Raises UnknownRuntime as `check_runtime_name`.
     """
     runtime = open_runtime(name, log_path=os.devnull, clients=clients)
-    if isinstance(runtime, RemoteRuntime):
-        runtime.require_answers()
     if isinstance(runtime, InProcessRuntime):
         runtime.share_cores()
 
@@ -83,10 +76,10 @@ def open_runtime(name: str, *, log_path: str | os.PathLike, clients: int | None 
     """The runtime of that name, for a `with` statement, which starts it.
 
     Args:
-      name: one of `runtime_names()`; `remote:` with the addresses of the workers.
+      name: one of `runtime_names()`.
       log_path: a file to which the output of what the runtime starts is appended.
-      clients: how many take part in a round, if that is known, see `Runtime`; remote workers do not take it.
-      **options: see `LocalRuntime`, `InProcessRuntime` and `RemoteRuntime`.
+      clients: how many take part in a round, if that is known, see `Runtime`.
+      **options: see `LocalRuntime` and `InProcessRuntime`.
 
     Raises:
       UnknownRuntime: if there is no runtime of that name.
@@ -96,6 +89,4 @@ def open_runtime(name: str, *, log_path: str | os.PathLike, clients: int | None 
     if is_of_sites(name):
         kind = name.partition(":")[0]
         raise UnknownRuntime(f"the runtime '{kind}' is for train and evaluate alone; choose local or in-process")
-    if name not in _RUNTIMES:
-        return RemoteRuntime(log_path, addresses=name.partition(":")[2], **options)
     return _RUNTIMES[name](log_path, clients=clients, **options)

@@ -68,13 +68,3 @@ def _enter_with(flags: int) -> str | None:
     except OSError as error:
         return error.strerror or str(error)
     return None
-
-
-def others_can_reach_us() -> bool:
-    """Whether this machine has a network interface that is up and is not the loopback."""
-    import psutil
-
-    up = {name for name, state in psutil.net_if_stats().items() if state.isup}
-    there = [address for name, own in psutil.net_if_addrs().items() if name in up for address in own]
-    inet = (socket.AF_INET, socket.AF_INET6)
-    return any(a.family in inet and not a.address.startswith("127.") and a.address != "::1" for a in there)

@@ -54,7 +54,6 @@ class Worker(Supervised):
     folder that only this user may enter. **Where the machine allows no namespaces it listens on all interfaces**:
     `why_exposed` gives the reason, which the caller has to show to the user.
 
-    With a `port` it has no network of its own: `tff_re.runtime.remote.serving` makes one for it.
     Usable from several threads once it is started; a forked child may not use or stop its parent's worker.
     """
 
@@ -66,7 +65,6 @@ class Worker(Supervised):
         clients: int | None = None,
         environment: Mapping[str, str] | None = None,
         start_timeout: float = 30.0,
-        port: int | None = None,
     ):
         """Prepares a worker; `start()` starts it.
 
@@ -79,7 +77,6 @@ class Worker(Supervised):
           environment: environment variables for the worker on top of ours, such as `TF_NUM_INTRAOP_THREADS` or
             `TF_CPP_MIN_LOG_LEVEL`; they take precedence over what is set here.
           start_timeout: after how many seconds a worker that is not listening counts as failed.
-          port: where it listens, on all interfaces of the network that this process is in; None: a private worker.
 
         Raises:
           ValueError: if `max_concurrent_computation_calls` is below 1.
@@ -90,7 +87,7 @@ class Worker(Supervised):
         super().__init__("worker", log_path)
         self.max_concurrent_computation_calls = calls
         self._clients = clients
-        self.port = self._fixed_port = port
+        self.port: int | None = None
         self.environment = dict(environment or {})
         self._start_timeout = start_timeout
         self._socket: str | None = None
@@ -124,7 +121,7 @@ class Worker(Supervised):
         binary = find_worker_binary()
         deadline = time.monotonic() + self._start_timeout
         for attempt in range(_PORT_ATTEMPTS):
-            with contextlib.closing(self._reserve()) as reservation:
+            with contextlib.closing(reserve_port()) as reservation:
                 try:
                     self._spawn(binary, reservation.getsockname()[1])
                     if self._wait_until_listening(deadline):
@@ -138,19 +135,6 @@ class Worker(Supervised):
             if attempt == _PORT_ATTEMPTS - 1 or self.outcome() != ("exited", 0):
                 break
         raise WorkerStartFailed(f"the worker {self.how_it_ended()} before it was ready; see {self.log_path}")
-
-    def _reserve(self) -> socket.socket:
-        if self._fixed_port is None:
-            return reserve_port()
-        try:
-            # Without SO_REUSEPORT first: the worker would share the port with another worker, without any error.
-            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as alone:
-                alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                alone.bind(("", self._fixed_port))
-            return reserve_port(self._fixed_port)
-        except OSError as error:
-            reason = f"port {self._fixed_port} is not available: {error.strerror}; choose another"
-            raise WorkerStartFailed(reason) from error
 
     def end(self, timeout: float = 5.0) -> None:
         """See Supervised."""
@@ -185,12 +169,9 @@ class Worker(Supervised):
             threads = threads_an_operation(self._clients, self.max_concurrent_computation_calls)
             chosen[THREADS_AN_OPERATION] = str(threads)
         unless_in_ours = {name: value for name, value in chosen.items() if name not in os.environ}
-        behind = None
-        if self._fixed_port is None:
-            self._socket = _make_socket_folder()
-            behind = (self._socket, port)
+        self._socket = _make_socket_folder()
         command = [str(binary), f"--port={port}", calls, length]
-        self.spawn(command, {**unless_in_ours, **_QUIET, **self.environment}, behind=behind)
+        self.spawn(command, {**unless_in_ours, **_QUIET, **self.environment}, behind=(self._socket, port))
 
     def _wait_until_listening(self, deadline: float) -> bool:
         """Returns True once the worker answers, False if it ended before."""
@@ -228,13 +209,13 @@ def _make_socket_folder() -> str:
     raise WorkerStartFailed(f"no folder for the worker's socket ({reason}); set TMPDIR to another folder")
 
 
-def reserve_port(port: int = 0) -> socket.socket:
-    """Finds a free port (or takes the given one) and returns a socket that keeps it until closed.
+def reserve_port() -> socket.socket:
+    """Finds a free port and returns a socket that keeps it until closed.
 
     The socket shares its port (SO_REUSEPORT) with the worker alone. Without it two workers started in the same moment
     might share one port, without any error, and each get half of the calls.
     """
     keeper = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    keeper.bind(("", port))
+    keeper.bind(("", 0))
     return keeper

@@ -10,9 +10,9 @@ import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import executor_pb2
 from tensorflow_federated.python.core.impl.executors.remote_executor import RemoteValue
 
-from tff_re.runtime import connection
 from tff_re.runtime.base import execution_context
 from tff_re.runtime.errors import ComputationFailed, RuntimeClosed, RuntimeProblem, WorkerDied, WorkerStartFailed
+from tff_re.runtime.local import connection
 from tff_re.runtime.local.worker import Worker
 
 _READY_SECONDS = 20.0
@@ -152,7 +152,7 @@ def connect(worker: Worker, *, default_num_clients: int) -> tuple[tff.framework.
       WorkerStartFailed: if it does not speak gRPC in time.
     """
     deadline = time.monotonic() + _READY_SECONDS
-    while isinstance(channel := connection.connect(worker.address, None, 1.0), str):
+    while isinstance(channel := connection.connect(worker.address, 1.0), str):
         if not worker.alive:
             raise worker.death()
         if time.monotonic() > deadline:

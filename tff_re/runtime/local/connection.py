@@ -1,4 +1,4 @@
-"""Channels to workers, and whether a worker answers. Imports gRPC, but neither TensorFlow nor TFF."""
+"""Channels to the worker, and whether it answers. Imports gRPC, but neither TensorFlow nor TFF."""
 
 from __future__ import annotations
 
@@ -6,28 +6,16 @@ import time
 
 import grpc
 
-from tff_re.runtime.addresses import parse_address
-from tff_re.runtime.tls import Tls, why_refused
-
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.enable_http_proxy", 0),  # a web proxy set in the environment passes no gRPC
-    ("grpc.use_local_subchannel_pool", 1),  # a channel shares no connection with another one's credentials
+    ("grpc.use_local_subchannel_pool", 1),  # a new channel makes a new connection
 ]
 # With an empty message it frees nothing. Written out here because TFF's own messages would import TensorFlow.
 _NOTHING_TO_DO = "/tensorflow_federated.v0.ExecutorGroup/Dispose"
 _PAUSE_SECONDS = 0.1
 _SILENCE = "no answer"
-
-
-def open_channel(address: str, tls: Tls | None) -> grpc.Channel:
-    """A channel to `HOST:PORT`; nothing is sent yet. Raises RuntimeProblem if a file of `tls` cannot be read."""
-    if tls is None:
-        return grpc.insecure_channel(address, _OPTIONS)
-    files = tls.contents()
-    credentials = grpc.ssl_channel_credentials(files["ca"], files["key"], files["cert"])
-    return grpc.secure_channel(address, credentials, _OPTIONS)
 
 
 def why_no_answer(channel: grpc.Channel, seconds: float) -> str | None:
@@ -45,14 +33,14 @@ def why_no_answer(channel: grpc.Channel, seconds: float) -> str | None:
     return None
 
 
-def connect(address: str, tls: Tls | None, seconds: float) -> grpc.Channel | str:
+def connect(address: str, seconds: float) -> grpc.Channel | str:
     """A channel to a worker that answers within `seconds`, else what happened instead.
 
     Every attempt is a channel of its own: one that could not connect waits for up to 20 s before it tries again.
     """
     deadline, told = time.monotonic() + seconds, _SILENCE
     while True:
-        channel = open_channel(address, tls)
+        channel = grpc.insecure_channel(address, _OPTIONS)
         try:
             reason = why_no_answer(channel, max(deadline - time.monotonic(), 0.01))
         except BaseException:
@@ -61,15 +49,7 @@ def connect(address: str, tls: Tls | None, seconds: float) -> grpc.Channel | str
         if reason is None:
             return channel
         channel.close()
-        if tls is not None and (refusal := why_refused(*parse_address(address), tls, 1.0)):
-            return refusal  # waiting would not help
         told = told if reason == _SILENCE else reason
         if time.monotonic() + _PAUSE_SECONDS > deadline:
             return told
         time.sleep(_PAUSE_SECONDS)
-
-
-def check_worker(address: str, tls: Tls | None, seconds: float) -> str | None:
-    """None if a worker answers within `seconds`, else what happened instead."""
-    found = connect(address, tls, seconds)
-    return found if isinstance(found, str) else found.close()

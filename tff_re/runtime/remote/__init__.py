@@ -1,1 +1,0 @@
-"""Workers on other machines, and clients spread over them."""
