@@ -22,9 +22,13 @@ from computations.randomness import SeededDropout
 from tff_re.errors import UserError
 from tff_re.models.adapters import LOW_RANK, NEW_ROWS, AdapterOptions, WithNewRows, add_low_rank, trained_by
 from tff_re.models.fixed_weights import FixedWeights, VariableMaker, leaf_name, sort_weights, unwrapped
+from tff_re.models.hub import how_to_read, is_path
 
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "tf_model.h5", "tf_model.h5.index.json")
 """What can be read without PyTorch and without unpickling."""
+
+KEY = "task.tokenizer (or model.encoder)"
+"""What names an encoder in a recipe."""
 
 PLAIN = (
     *("albert", "bert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "mobilebert", "mpnet"),
@@ -76,7 +80,7 @@ def load_config(source: str):
     if folder.is_dir() and not (folder / "config.json").is_file():
         raise UserError(f"encoder {source}: holds no config.json; give the folder that an encoder was saved to")
     with _in_one_line(source, "its configuration"):
-        config = AutoConfig.from_pretrained(source)
+        config = AutoConfig.from_pretrained(source, **how_to_read(source, "encoder", KEY))
         _require_shallow(vars(config))
     if type(config) not in TF_MODEL_MAPPING:
         raise UserError(
@@ -133,7 +137,7 @@ def require_vocabulary(config, source: str, pieces: int, added: int) -> None:
 def _in_one_line(source: str, what: str):
     """Errors of `transformers`, which run over many lines, in one."""
     folder = Path(source)
-    if not folder.is_dir() and (folder.is_absolute() or source.startswith((".", "~"))):
+    if is_path(source) and not folder.is_dir():
         raise UserError(f"encoder {source}: there is no such folder")
     try:
         yield
@@ -373,6 +377,7 @@ def assign_pretrained(encoder: PieceEncoder, source: str) -> None:
             config=config,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # they are reported, and refused below by name
+            **how_to_read(source, "encoder", KEY),
             **_without_pooler(cls),
         )
     _require_all_layers(found["unexpected_keys"], config, source)

@@ -118,7 +118,7 @@ def held(options: Options, partitioner, seed: int, data_paths: DataPaths):
 
 def encoding_of(options: Options) -> DocumentEncoding:
     """From documents to the encoder's pieces."""
-    return DocumentEncoding(load_tokenizer(options.tokenizer), longest=options.longest)
+    return DocumentEncoding(load_tokenizer(options.tokenizer, others=None), longest=options.longest)
 
 
 def agreed(options: Options, seed: int, data_paths: DataPaths):

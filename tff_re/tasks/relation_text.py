@@ -15,6 +15,7 @@ from datasets.text.relation_encoding import RelationEncoding, with_markers
 from datasets.text.relation_layout import MARKERS, as_text, blinded, marked
 from datasets.text.word_tokenizer import of_words, split_words, word_tokenizer, word_vocabulary
 from tff_re.errors import UserError
+from tff_re.models.hub import how_to_read
 from tff_re.models.inputs import RelationInput
 from tff_re.settings import refuse_unread
 from tff_re.tasks.data_paths import DataPaths
@@ -97,21 +98,22 @@ def words_of_clients(options: RelationTextOptions, texts_of: TextsOf) -> dict[st
     return {client: split_words(texts) for client, texts in texts_of(_reading(options)).items()}
 
 
-def load_tokenizer(source: str | None, others: str = "'words'"):
+def load_tokenizer(source: str | None, others: str | None = "'words'"):
     """The fast tokenizer of an encoder's folder or hub id. Raises UserError if there is none or it cannot be read.
 
-    `others`: the task's encodings that need none, for the message.
+    `others`: the task's encodings that need none, for the message; None for a task without a choice of encoding.
     """
     if source is None:
+        remedy = "" if others is None else f", or set task.encoding = {others}"
         raise UserError(
-            "task.tokenizer is not set: give the folder or hub id of an encoder (--set task.tokenizer=FOLDER), or set "
-            f"task.encoding = {others}"
+            "task.tokenizer is not set: give the folder or hub id of an encoder (--set task.tokenizer=FOLDER)" + remedy
         )
     from transformers import AutoTokenizer
 
+    how = how_to_read(source, "tokenizer", "task.tokenizer")
     folder, problem = Path(source), None
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, use_fast=True)
+        tokenizer = AutoTokenizer.from_pretrained(source, use_fast=True, **how)
     except Exception as error:  # the tokenizers library raises many kinds for a damaged file
         problem = (str(error).strip().splitlines() or [type(error).__name__])[0]
         if folder.is_dir() and not any(folder.glob("*vocab*")) and not (folder / "tokenizer.json").is_file():
