@@ -1,4 +1,7 @@
-"""One worker for all tests that run federated computations, and a look at the end that none is left."""
+"""One worker for all tests that run federated computations, and a look at the end that none is left.
+
+The run's temporary files are in one folder, see `tests/session_folder.py`.
+"""
 
 import contextlib
 import gc
@@ -12,6 +15,7 @@ import hypothesis
 import psutil
 import pytest
 
+from tests.session_folder import pytest_configure, pytest_unconfigure  # noqa: F401
 from tff_re.quiet import be_quiet
 
 be_quiet()  # before TensorFlow is imported by any test, as on the command line
