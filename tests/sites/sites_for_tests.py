@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 from pathlib import Path
 from types import SimpleNamespace
 
 import tomli_w
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from datasets.dialogues.loading import load_corpus
 from datasets.partition import Partition, write_partition
@@ -16,6 +19,7 @@ from tff_re.recipes.reading import Recipe, resolve, tomllib
 from tff_re.runs.run import train_run
 from tff_re.sites.data import SiteData
 from tff_re.sites.engines import InMemory
+from tff_re.sites.keys import public_text
 from tff_re.sites.messages import unpack
 from tff_re.sites.policy import for_sites, read_site
 from tff_re.sites.run import train_at_sites
@@ -23,6 +27,7 @@ from tff_re.sites.site import SiteService
 from tff_re.tasks.data_paths import DataPaths
 
 NAMES = ("aachen", "bonn", "celle")
+SHARED_SECRET = b"the secret of all three sites"
 
 
 def recipe_of(algorithm="fedavgs", *overrides, **task) -> Recipe:
@@ -47,17 +52,31 @@ def corpora(dialogues=4) -> dict[str, dict]:
     return found
 
 
+def key_of(name: str) -> Ed25519PrivateKey:
+    """A site's signing key, the same in each test."""
+    return Ed25519PrivateKey.from_private_bytes(hashlib.sha256(name.encode()).digest())
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """A file that only this user may read."""
+    path.touch(mode=0o600)
+    path.chmod(0o600)
+    path.write_bytes(content)
+
+
 def write_site(folder: Path, name: str, corpus: dict, **tables) -> Path:
-    """A site's folder with its file, its data and the secret of all sites; tables replace or add to the site's."""
+    """A site's folder with its file, its data, its key and the secret of all; tables replace or add to the site's."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "texts.json").write_text(json.dumps(corpus, ensure_ascii=False), "utf-8")
-    (folder / "vocabulary.key").write_bytes(b"the secret of all three sites")
+    write_private(folder / "vocabulary.key", SHARED_SECRET)
+    write_private(folder / "site.key", key_of(name).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     table = {
         "name": name,
         "data": {"dataset": "shipped", "path": "texts.json"},
         "clients": {"rule": "one"},
         "allow": {"recipes": ["any"]},
         "vocabulary": {"secret": "vocabulary.key"},
+        "sites": {other: public_text(key_of(other)) for other in NAMES},
     }
     for key, value in copy.deepcopy(tables).items():
         table[key] = {**table[key], **value} if isinstance(table.get(key), dict) else value

@@ -127,7 +127,7 @@ def test_others_on_bags(tmp_path, method):
     ],
 )
 def test_what_does_not_go_with_bags(tmp_path, task, tables, line):
-    files, _ = bag_sites(tmp_path / "sites", **tables)
+    files, _ = bag_sites(tmp_path / "sites", vocabulary={"least_clients": 1, **tables.get("vocabulary", {})})
     for path in files.values():
         path.write_text(path.read_text("utf-8").replace('secret = ""', ""), "utf-8")
     federation, method = Federation(files), with_method(task.pop("algorithm", "lazy_mil"))

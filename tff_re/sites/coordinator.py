@@ -20,7 +20,6 @@ import tensorflow_federated as tff
 from tensorflow_federated.python.core.impl.executors.cardinalities_utils import infer_cardinalities
 
 from computations.errors import CompositionError
-from datasets.text.vocabulary import FIRST_WORD_ID
 from tff_re import tasks
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
@@ -39,11 +38,11 @@ from tff_re.runtime.in_process.expressions import CANCELLATION, Scope
 from tff_re.runtime.in_process.interpreter import InProcessContext
 from tff_re.runtime.in_process.leaves import Cancellation
 from tff_re.runtime.in_process.values import Values
-from tff_re.sites.data import DIGEST_BYTES, passing
 from tff_re.sites.engines import Engine, NoAnswer
 from tff_re.sites.messages import Malformed, pack, payload, unpack
 from tff_re.sites.policy import for_sites, recipe_digest
 from tff_re.sites.stages import Program, Stage, arrays_of, member, merged, value_of
+from tff_re.sites.words import DIGEST_BYTES, agree_on_words, require_one_secret
 from tff_re.tasks.at_sites import Agreement, Client, Reference, encoding_of, require_task, server_corpus
 from tff_re.tasks.data_paths import DataPaths
 
@@ -233,7 +232,8 @@ def _agree(sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str) -> tup
     labels = _union(lists if at_server is None else [*lists, at_server.label_names])
     positive = {name for table in said.values() for name in table["positive_labels"] or ()}
     none_positive = all(table["positive_labels"] is None for table in said.values())
-    words = _words(sites, recipe, run, said)
+    kind = str(next(iter(said.values()))["vocabulary"])
+    words = agree_on_words(sites.ask_every, run, names, kind, task.options)
     numbers, facts = _facts(sites, run, names) if task.name == "bag_relations" else ({}, b"")
     first, forms = next(iter(said.values())), [table["document_form"] for table in said.values()]
     relations, form = first["relations"], None
@@ -270,49 +270,10 @@ def _union(lists: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 def _facts(sites: Sites, run: str, names: Sequence[str]) -> tuple[Numbers, bytes]:
     """(the numbers of each site's facts, the digests of all facts in the order of their numbers)."""
     found = sites.ask_every({site: ({"kind": "facts", "run": run}, ()) for site in names})
-    _require_one_secret(found)
+    require_one_secret({site: str(table["check"]) for site, (table, _) in found.items()})
     rows = {site: [row.tobytes() for row in arrays[0]] for site, (_, arrays) in found.items()}
     number_of = {digest: number for number, digest in enumerate(sorted({d for own in rows.values() for d in own}))}
     return {site: np.array([number_of[d] for d in own], np.int32) for site, own in rows.items()}, b"".join(number_of)
-
-
-def _require_one_secret(answers: dict[str, tuple]) -> None:
-    if len({table["check"] for table, _ in answers.values()}) > 1:
-        raise UserError("the sites' secrets for the vocabulary differ; give all of them the same file")
-
-
-def _words(sites: Sites, recipe: Recipe, run: str, said: dict[str, dict]) -> tuple[str, ...] | None:
-    """The vocabulary as `Vocabulary.build` would make it of all texts, from the sites' counts."""
-    counted = sites.ask_every({site: ({"kind": "words", "run": run}, ()) for site in said})
-    if not any(arrays for _, arrays in counted.values()):
-        return None
-    options = recipe.task.options
-    bounds = {"min_count": options.min_count, "min_clients": options.min_clients}
-    if next(iter(said.values()))["vocabulary"] == "local":
-        totals = passing(
-            (
-                (str(word), int(count), int(held))
-                for table, arrays in counted.values()
-                for word, count, held in zip(table["words"], *arrays, strict=True)
-            ),
-            **bounds,
-        )
-    else:
-        _require_one_secret(counted)
-        keys = (
-            (row.tobytes(), int(count), int(held))
-            for _, (digests, counts, holders) in counted.values()
-            for row, count, held in zip(digests, counts, holders, strict=True)
-        )
-        by_digest = passing(keys, **bounds)
-        wanted = np.frombuffer(b"".join(by_digest), np.uint8).reshape(len(by_digest), DIGEST_BYTES)
-        shown = sites.ask_every({site: ({"kind": "reveal", "run": run}, [wanted]) for site in said})
-        word_of = {int(place): str(word) for table, _ in shown.values() for place, word in table["words"].items()}
-        totals = {word_of[place]: count for place, count in enumerate(by_digest.values())}
-    if not totals:
-        raise UserError("no word is left for the vocabulary; lower task.min_count or task.min_clients")
-    words = sorted(totals, key=lambda word: (-totals[word], word))
-    return tuple(words if options.max_words is None else words[: options.max_words - FIRST_WORD_ID])
 
 
 # The runtime

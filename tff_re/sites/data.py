@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
-import hmac
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
@@ -25,10 +23,9 @@ from tff_re import tasks
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.choice import kept_out
 from tff_re.sites.policy import ClientsOptions, Site
+from tff_re.sites.words import WordCounts, digests
 from tff_re.tasks.at_sites import Agreement, relabelled, require_task
 from tff_re.tasks.data_paths import DataPaths
-
-DIGEST_BYTES = 16
 
 
 @attrs.define
@@ -58,27 +55,6 @@ class SiteRule(Partitioner):
     def _client(self, value: str) -> str:
         number = self.numbers.setdefault(value, len(self.numbers))
         return f"{self.site}/{value if self.options.names else number}"
-
-
-@dataclasses.dataclass(frozen=True)
-class WordCounts:
-    """Words of the clients' training texts: how often each occurs, and how many clients hold it."""
-
-    words: list[str]
-    counts: np.ndarray
-    holders: np.ndarray
-
-    def digests(self, secret: bytes, run: str) -> np.ndarray:
-        """uint8 [n, 16], see `digests`."""
-        return digests(secret, run, "word", self.words)
-
-
-def digests(secret: bytes, run: str, kind: str, texts: Iterable[str]) -> np.ndarray:
-    """uint8 [n, 16]: texts as sites show them to a coordinator who must not know them, keyed by the sites' secret
-    (HMAC-SHA-256); other ones in each run."""
-    messages = (f"{run} {kind} {text}".encode("utf-8", "surrogatepass") for text in texts)
-    made = [hmac.digest(secret, message, "sha256")[:DIGEST_BYTES] for message in messages]
-    return np.frombuffer(b"".join(made), np.uint8).reshape(len(made), DIGEST_BYTES)
 
 
 class SiteData:
@@ -207,17 +183,3 @@ class SiteData:
         ids = self.clients[client].train
         document_of = {i: self._sample_of[i].document_id for i in ids}
         return kept_out(ids, document_of, self.recipe.choice, self.recipe.seed, client)
-
-
-def passing(counts: Iterable[tuple[bytes, int, int]], *, min_count: int, min_clients: int) -> dict[bytes, int]:
-    """Key -> occurrences over all sites, of those words that occur and are held often enough.
-
-    Args:
-      counts: (key, occurrences, holders) of every site and word.
-      min_count, min_clients: see `Vocabulary.build`.
-    """
-    total, holders = collections.Counter(), collections.Counter()
-    for key, count, held in counts:
-        total[key] += count
-        holders[key] += held
-    return {key: count for key, count in total.items() if count >= min_count and holders[key] >= min_clients}

@@ -27,6 +27,10 @@ class Malformed(Exception):
     """Bytes that are no message; one line."""
 
 
+class Refused(Exception):
+    """The site does not answer; its text goes to the coordinator, so it holds nothing of the data."""
+
+
 def pack(table: Mapping[str, Any], arrays: Sequence[np.ndarray] = ()) -> bytes:
     """A message. Raises ValueError for an array of another kind than numbers and truth values."""
     arrays = [np.asarray(array, order="C") for array in arrays]

@@ -10,10 +10,12 @@ from typing import Literal
 
 import attrs
 from attrs.validators import ge, matches_re
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe, apply_override, load, read_toml, resolve, tomllib
 from tff_re.settings import structure
+from tff_re.sites.keys import PREFIX, is_public_key, public_key, public_text, read_key, read_private
 
 _READ_EVERYWHERE = (
     *("task.tokenizer", "task.mesh_tree", "task.rel2id", "task.knowledge_base"),
@@ -104,11 +106,14 @@ class AllowOptions:
 class VocabularyOptions:
     """Attributes:
     secret: a file of at least 16 random bytes that the sites share and the coordinator does not have. With it, words
-      are counted over all sites by keyed digests, and only those that `min_clients` clients hold are sent. Without it,
-      only words that `min_clients` clients of this site hold are counted and sent.
+      are counted over all sites by keyed digests, and one is sent if `task.min_clients` clients hold it, of which
+      another site that has signed for it counts as one. Without it, only words that `task.min_clients` clients of this
+      site hold are counted and sent.
+    least_clients: the least task.min_clients of a recipe; with 1, every word of the site may leave.
     """
 
     secret: str | None = None
+    least_clients: int = attrs.field(default=2, validator=ge(1))
 
 
 @attrs.frozen(kw_only=True)
@@ -118,6 +123,8 @@ class SiteOptions:
     socket: the Unix socket that it answers on; its folder has to be open to this user alone.
     state: folder for what clients keep between rounds, and the log.
     data, clients, allow, vocabulary: see their classes.
+    sites: the other sites' names and public keys, as their operators say them. This site's own may be among them.
+    key: the file of the key that this site signs with; `site SITE.TOML --key` makes it.
     set: further keys of recipes, such as "task.tokenizer", to this site's values.
     threads: clients that are computed side by side.
     """
@@ -127,7 +134,9 @@ class SiteOptions:
     allow: AllowOptions
     clients: ClientsOptions = ClientsOptions()
     vocabulary: VocabularyOptions = VocabularyOptions()
+    sites: dict[str, str] = attrs.field(factory=dict)
     set: dict[str, str] = attrs.field(factory=dict)
+    key: str = "site.key"
     socket: str = "site.sock"
     state: str = "state"
     threads: int = attrs.field(default=1, validator=ge(1))
@@ -137,6 +146,11 @@ class SiteOptions:
         for key in self.set:
             if key not in possible:
                 raise ValueError(f"set: {key} is not a site's to choose; these are: {', '.join(possible)}")
+        for name, key in self.sites.items():
+            if not is_public_key(key):
+                raise ValueError(f"sites has no public key of {name} as `site SITE.TOML --key` prints it ({PREFIX}…)")
+        if len(set(self.sites.values())) < len(self.sites):
+            raise ValueError("sites has one key under two names; each site makes a key of its own")
 
 
 @attrs.frozen
@@ -167,13 +181,28 @@ class Site:
         if self.options.vocabulary.secret is None:
             return None
         path = self.path(self.options.vocabulary.secret)
-        try:
-            secret = path.read_bytes()
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+        secret = read_private(path, "write 32 of /dev/urandom at one site, and give all sites the file")
         if len(secret) < 16:
             raise UserError(f"{path}: holds {len(secret)} bytes, and a secret needs 16; write 32 of /dev/urandom")
         return secret
+
+    def signing_key(self) -> Ed25519PrivateKey:
+        """What this site signs with. Raises UserError where its file is missing, malformed or readable by others."""
+        return read_key(self.path(self.options.key))
+
+    def others(self) -> dict[str, Ed25519PublicKey]:
+        """The public keys of the other sites, by name.
+
+        Raises:
+          UserError: this site's own key is there under another name, or another one under its own.
+        """
+        own, name = public_text(self.signing_key()), self.options.name
+        for listed, key in self.options.sites.items():
+            if listed == name and key != own:
+                raise UserError(f"site {name}: [sites] has another key of this site than its own, which is {own}")
+            if listed != name and key == own:
+                raise UserError(f"site {name}: [sites] has this site's own key as that of {listed}; get {listed}'s")
+        return {listed: public_key(key) for listed, key in self.options.sites.items() if listed != name}
 
     def own_recipe(self, text: str) -> Recipe:
         """A coordinator's recipe with this site's files.

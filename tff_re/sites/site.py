@@ -5,7 +5,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import hashlib
-import hmac
 import json
 import logging
 import threading
@@ -30,19 +29,16 @@ from tff_re.runs.randomness import entropy, two_words
 from tff_re.runtime.errors import RuntimeProblem
 from tff_re.runtime.in_process.values import Values
 from tff_re.sites.data import SiteData
-from tff_re.sites.messages import Malformed, pack, payload, unpack
+from tff_re.sites.messages import Malformed, Refused, pack, payload, unpack
 from tff_re.sites.policy import Site, recipe_digest
 from tff_re.sites.stages import Kept, Program, Stage, arrays_of, member, run_stage, value_of
 from tff_re.sites.store import RunStore
+from tff_re.sites.words import KEYED, LOCAL, WordsOfSite, secret_check
 from tff_re.tasks.at_sites import SPLITS, Agreement, agreement_from_json, encoding_of, prepared
 
 _log = logging.getLogger("tff_re.sites")
 
 TRAIN, EVALUATE = "train", "evaluate"
-
-
-class Refused(Exception):
-    """The site does not answer; its text goes to the coordinator, so it holds nothing of the data."""
 
 
 class Lost(Exception):
@@ -159,7 +155,7 @@ class SiteService:
             "label": self._label(recipe),
             "label_names": run.data.label_names,
             "positive_labels": run.data.positive_labels,
-            "vocabulary": "local" if self._site.secret() is None else "keyed",
+            "vocabulary": LOCAL if self._site.secret() is None else KEYED,
             "relations": run.data.relations,
             "document_form": run.data.document_form,
         }, []
@@ -186,35 +182,28 @@ class SiteService:
         return label or find_data_set(recipe.task.options.dataset).labels[0]
 
     def _words(self, table, arrays):
-        """Counts of words go: by keyed digests, or of words that enough of this site's own clients hold."""
+        """Counts of words go, see `WordsOfSite`."""
+        words = self._words_of(table)
+        return ({}, []) if words is None else words.counted()
+
+    def _reveal(self, table, arrays):
+        """Digests of words come, with evidence that enough clients hold them; these words go."""
+        words, store = self._words_of(table), self._run(table, agreed=False).store
+        if words is None:
+            raise Refused("it counts no words")
+        found, asked = words.shown(table, arrays), arrays[0].tobytes()
+        if store.read("revealed") not in (None, asked):
+            raise Refused("other words were shown in this run before; words are shown once")
+        store.write("revealed", asked)
+        return {"words": found}, []
+
+    def _words_of(self, table) -> WordsOfSite | None:
+        """None where a tokenizer is given."""
         run = self._run(table, agreed=False)
         found = run.data.word_counts()
         if found is None:
-            return {}, []
-        secret = self._site.secret()
-        if secret is not None:
-            digests = found.digests(secret, table["run"])
-            order = np.lexsort(digests.T)
-            return self._check(secret, table), [digests[order], found.counts[order], found.holders[order]]
-        shown = found.holders >= run.recipe.task.options.min_clients
-        words = [word for word, keep in zip(found.words, shown, strict=True) if keep]
-        _log.info("run %s: %d of %d words are shown", table["run"][:8], len(words), len(found.words))
-        return {"words": words}, [found.counts[shown], found.holders[shown]]
-
-    def _reveal(self, table, arrays):
-        """Digests of the words that enough clients of all sites hold come; those of these words that are here go."""
-        run, secret = self._run(table, agreed=False), self._site.secret()
-        if secret is None or (
-            run.store.read("revealed") is not None and run.store.read("revealed") != arrays[0].tobytes()
-        ):
-            raise Refused("words are shown once in a run, and only with the sites' secret")
-        found = run.data.word_counts()
-        wanted = {row.tobytes(): place for place, row in enumerate(np.asarray(arrays[0], np.uint8))}
-        places = [wanted.get(row.tobytes()) for row in found.digests(secret, table["run"])]
-        shown = {str(place): word for place, word in zip(places, found.words, strict=True) if place is not None}
-        run.store.write("revealed", arrays[0].tobytes())
-        _log.info("run %s: %d of %d words are shown", table["run"][:8], len(shown), len(found.words))
-        return {"words": shown}, []
+            return None
+        return WordsOfSite(self._site, table["run"], found, run.recipe.task.options.min_clients)
 
     def _facts(self, table, arrays):
         """Digests of the facts of the site's bags go, in an order that tells nothing."""
@@ -223,11 +212,7 @@ class SiteService:
             raise Refused("bags need the sites' secret (vocabulary.secret): facts are told apart by its digests")
         keyed, _ = run.data.facts(secret, table["run"])
         _log.info("run %s: digests of %d facts are shown", table["run"][:8], len(keyed))
-        return self._check(secret, table), [keyed]
-
-    def _check(self, secret: bytes, table) -> dict:
-        """By which the coordinator sees whether the sites' secrets are the same."""
-        return {"check": hmac.digest(secret, f"{table['run']}".encode(), "sha256").hex()}
+        return {"check": secret_check(secret, table["run"])}, [keyed]
 
     def _agree(self, table, arrays):
         """What all agreed upon comes, and the numbers of this site's facts among all; goes whether this site would

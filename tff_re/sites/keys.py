@@ -1,0 +1,93 @@
+"""Files that only a site's user may read: the sites' shared secret, and the Ed25519 key that a site signs with."""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from tff_re.errors import UserError
+
+PREFIX = "ed25519:"
+"""Before a public key's 32 bytes in base64, as site.toml has it."""
+
+PUBLIC_BYTES, SIGNATURE_BYTES = 32, 64
+
+
+def read_private(path: Path, missing: str = "") -> bytes:
+    """A file's bytes.
+
+    Args:
+      path: of the file.
+      missing: what to do where there is none, for the message.
+
+    Raises:
+      UserError: it is missing, unreadable, or other users may read or write it.
+    """
+    try:
+        with open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode & 0o777
+            content = file.read()
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file{missing and f'; {missing}'}") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    if mode & 0o077:
+        raise UserError(f"{path}: other users of this machine may read or change it; type: chmod 600 {path}")
+    return content
+
+
+def make_key(path: Path) -> bool:
+    """Writes a new signing key (PEM, mode 0600); False where the file is there already.
+
+    Raises:
+      UserError: it cannot be written.
+    """
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    content = Ed25519PrivateKey.generate().private_bytes(*form)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror})") from None
+    with open(descriptor, "wb") as file:
+        file.write(content)
+    return True
+
+
+def read_key(path: Path) -> Ed25519PrivateKey:
+    """A signing key. Raises UserError as `read_private`, or where the file holds no Ed25519 key."""
+    content = read_private(path, "make it with: site SITE.TOML --key")
+    try:
+        key = serialization.load_pem_private_key(content, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise UserError(f"{path}: holds no Ed25519 key in PEM; move it away and make one with: site SITE.TOML --key")
+    return key
+
+
+def public_text(key: Ed25519PrivateKey) -> str:
+    """The public key as other sites' [sites] have it."""
+    raw = key.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+    return PREFIX + base64.b64encode(raw).decode()
+
+
+def is_public_key(text: str) -> bool:
+    """Whether a text is a `public_text`."""
+    try:
+        raw = base64.b64decode(text.removeprefix(PREFIX), validate=True)
+    except ValueError:
+        return False
+    return len(raw) == PUBLIC_BYTES and text == PREFIX + base64.b64encode(raw).decode()
+
+
+def public_key(text: str) -> Ed25519PublicKey:
+    """The key of a `public_text`."""
+    return Ed25519PublicKey.from_public_bytes(base64.b64decode(text.removeprefix(PREFIX)))
