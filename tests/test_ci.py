@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.machinery
+import importlib.util
 import os
 import pathlib
 import shutil
@@ -120,6 +122,7 @@ def test_what_was_skipped_is_told_whatever_fails(failing, told, tmp_path):
     """Neither a step that fails nor a failure to tell changes the exit status."""
     scripts = {
         ".ci/install": "",
+        ".ci/slow-tests": "",
         ".venv/bin/python": f'echo "told of $(basename "$1")"; {told}',
         "bin/make": 'case "$*" in *junitxml=*) echo made >"${3##*=}";; esac\n'
         f'case " $* " in *" {failing} "*) exit 3;; esac',
@@ -137,3 +140,41 @@ def test_what_was_skipped_is_told_whatever_fails(failing, told, tmp_path):
     assert ("could not be made" in done.stdout) == (told == "exit 1")
     assert ("all passed" in done.stdout) == (failing is None)
     assert not list(tmp_path.glob("tmp.*"))
+
+
+@pytest.fixture(scope="module")
+def slow_tests():
+    """The script as a module."""
+    loader = importlib.machinery.SourceFileLoader("slow_tests", str(CI / "slow-tests"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("slow_tests", loader))
+    sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
+    loader.exec_module(module)
+    sys.dont_write_bytecode = before
+    return module
+
+
+@pytest.mark.parametrize(
+    ("changed", "chosen"),
+    [
+        (["README.md", "docs/sites.md"], []),
+        (["tff_re/sites/site.py", "tests/sites/test_sites.py", "docs/sites.md"], ["tests/sites"]),
+        (["computations/bags.py", "tests/runs/test_choice.py"], ["tests/computations", "tests/runs/test_choice.py"]),
+        (["tff_re/run.py"], ["tests/cli"]),
+        (["datasets/relations/pgr.py", "tests/relations_for_tests.py"], ["tests"]),
+        (["tff_re/recipes/suites/x.toml", "setup.cfg"], ["tests"]),
+        (["tests/gone/test_gone.py"], []),
+    ],
+)
+def test_slow_tests_are_those_of_the_rooms_that_changed(slow_tests, changed, chosen):
+    assert slow_tests.tests_of(changed) == chosen
+
+
+def test_no_test_is_begun_after_the_deadline(tmp_path):
+    (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_runtest_setup\n")
+    (tmp_path / "test_some.py").write_text("def test_one(): pass\n")
+    command = [sys.executable, "-m", "pytest", "-rs", "-p", "no:cacheprovider", "test_some.py"]
+    for seconds, outcome in ((-1, "1 skipped"), (60, "1 passed")):
+        deadline = {"TFF_RE_TEST_DEADLINE": str(time.time() + seconds), "PYTHONPATH": str(CI.parent)}
+        environment = {**os.environ, **deadline}
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
+        assert outcome in done.stdout and ("no time was left" in done.stdout) == (seconds < 0)
