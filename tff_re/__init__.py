@@ -7,6 +7,17 @@ this package costs nothing: no TensorFlow, no worker.
 from __future__ import annotations
 
 import importlib
+import sys
+
+if not (3, 11) <= sys.version_info < (3, 12):
+    _needs = (
+        "tff-re needs Python 3.11, as TensorFlow Federated does, and this is Python {}.{}; install the project's own "
+        "environment with `make setup`, then use .venv/bin/python".format(*sys.version_info)
+    )
+    if sys.argv[:1] == ["-m"]:  # `python -m tff_re.run`, while Python looks for it
+        print(f"tff-re: {_needs}", file=sys.stderr)
+        sys.exit(2)
+    raise ImportError(_needs)
 
 __version__ = "0.1.0"
 """The version of this project, read by setup.cfg and by `tff-re --version`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import re
-import sys
+import tomllib
 import unicodedata
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,11 +18,6 @@ from tff_re.errors import UserError, nearest
 from tff_re.recipes import options as own_tables
 from tff_re.recipes.metric_names import require_known
 from tff_re.settings import SHARE, Choice, structure, to_table
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 DEEPEST = 20
 """Levels of tables and lists in a TOML file; a suite has five."""

@@ -1,0 +1,92 @@
+"""setup.cfg against the code: the Pythons that are promised, and the packages that are imported."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import importlib
+import pathlib
+import pkgutil
+import re
+import subprocess
+import sys
+from importlib import metadata
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+OURS = ("tff_re", "computations", "datasets")
+SETUP = configparser.ConfigParser()
+SETUP.read(ROOT / "setup.cfg", encoding="utf-8")
+PROMISED = re.findall(r"Python :: (3\.\d+)$", SETUP["metadata"]["classifiers"], re.MULTILINE)
+
+# Declared for other packages; a comment in setup.cfg says which.
+NOT_IMPORTED = {"setuptools", "tensorflow-hub"}
+# Several packages share the name `google`.
+NAMESPACES = {"google.protobuf": "protobuf"}
+# Run by file name, next to the module that it imports.
+SCRIPTS = {"tff_re.runtime.local.supervisor"}
+
+
+def test_the_promised_pythons_are_the_same_everywhere():
+    assert PROMISED == ["3.11"], "the files below are written for one version"
+    assert SETUP["options"]["python_requires"] == ">=3.11,<3.12"
+    pyproject = (ROOT / "pyproject.toml").read_text("utf-8")
+    assert "python_version == '3.11'" in pyproject and 'target-version = "py311"' in pyproject
+    assert "--python-version 3.11 " in (ROOT / "scripts/update-lock").read_text("utf-8")
+    assert "sys.version_info[:2] == (3, 11)" in (ROOT / "scripts/setup-venv").read_text("utf-8")
+    for page in ("README.md", "docs/security.md", "docs/architecture.md"):
+        assert not re.findall(r"Python 3\.(?!11)\d+", (ROOT / page).read_text("utf-8")), page
+
+
+@pytest.mark.parametrize("version", PROMISED)
+def test_every_module_is_imported_on_a_promised_python(version):
+    """CI runs the tests on each of these; on another Python this fails."""
+    assert version == "{}.{}".format(*sys.version_info)
+    for package in OURS:
+        for module in pkgutil.walk_packages([str(ROOT / package)], f"{package}."):
+            if module.name not in SCRIPTS:
+                importlib.import_module(module.name)
+
+
+@pytest.mark.parametrize("version", [(3, 10, 13), (3, 12, 1)])
+def test_another_python_is_refused_in_one_line(version):
+    lie = f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.version_info = {version}; sys.argv[0] = {{!r}}; "
+    ran = {}
+    for asked in ("-m", "-c"):
+        words = [sys.executable, "-c", lie.format(asked) + "import tff_re"]
+        ran[asked] = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    advice = f"this is Python 3.{version[1]}; install the project's own environment with `make setup`"
+    assert ran["-m"].returncode == 2 and len(ran["-m"].stderr.splitlines()) == 1
+    assert advice in ran["-m"].stderr
+    assert ran["-c"].stderr.splitlines()[-1].startswith("ImportError: tff-re needs Python 3.11")
+    assert advice in ran["-c"].stderr
+
+
+def test_what_is_declared_is_what_is_imported():
+    declared = {re.split(r"[^\w-]", line)[0] for line in SETUP["options"]["install_requires"].split("\n") if line}
+    declared = {re.sub("_", "-", name.lower()) for name in declared if name}
+    distributions = metadata.packages_distributions()
+    imported = {}
+    for path in (path for package in OURS for path in sorted((ROOT / package).rglob("*.py"))):
+        for name in imported_names(path):
+            top = name.partition(".")[0]
+            if top in {*OURS, *sys.stdlib_module_names} or (path.parent / f"{top}.py").exists():
+                continue
+            names = [NAMESPACES[key] for key in NAMESPACES if name.startswith(key)] or distributions[top]
+            assert len(set(names)) == 1, f"{path.relative_to(ROOT)}: {name} is of {names}"
+            imported.setdefault(names[0].lower().replace("_", "-"), path.relative_to(ROOT))
+    missing = {name: str(path) for name, path in imported.items() if name not in declared}
+    assert not missing, "imported, but not in install_requires of setup.cfg"
+    assert declared - imported.keys() == NOT_IMPORTED
+
+
+def imported_names(path: pathlib.Path) -> set[str]:
+    """Dotted names of the modules that a file imports, anywhere in it."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
