@@ -65,6 +65,7 @@ def train(
     patience: Patience | None = None,
     on_start: Callable[[Experiment], None] = lambda experiment: None,
     on_round: Callable[[RoundReport], None] = lambda report: None,
+    on_line: Callable[[str], None] = lambda line: None,
 ) -> Result:
     """Trains a recipe into a folder; the final weights and the last evaluation.
 
@@ -75,6 +76,7 @@ def train(
       sites: with the runtimes `sites` and `flower`, the sites that hold the data, in order.
       patience: how long these are waited for.
       on_start: called with the experiment before the first round.
+      on_line: called with a line for the user, such as which site is waited for.
 
     Raises:
       UserError, DataError: see `build`; or the folder holds something else.
@@ -86,7 +88,7 @@ def train(
 
         if partition is not None:
             raise UserError("--partition: the partition of a run across sites is what they hold; leave it out")
-        ways = {"resume": resume, "on_start": on_start, "on_round": on_round, "patience": patience}
+        ways = {"resume": resume, "on_start": on_start, "on_round": on_round, "on_line": on_line, "patience": patience}
         return train_at_sites(_recipe(recipe), Path(out), engine_of(runtime, sites), data_paths=where, **ways)[1]
     if sites:
         raise UserError("--sites needs --runtime sites:… or flower:…")
@@ -98,7 +100,7 @@ def train(
             f"{out}: holds a run across sites; go on with --runtime flower:SOCKET --sites …, or give another --out"
         )
 
-    ways = {"resume": resume, "runtime": runtime, "on_start": on_start, "on_round": on_round}
+    ways = {"resume": resume, "runtime": runtime, "on_start": on_start, "on_round": on_round, "on_line": on_line}
     return train_run(_recipe(recipe), Path(out), data_paths=where, **ways)[1]
 
 

@@ -98,10 +98,13 @@ def _run(arguments: list[str]) -> int:
     except click.ClickException as error:
         see = f" (see: {error.ctx.command_path} --help)" if getattr(error, "ctx", None) else ""
         return _fail(error.format_message() + see)
-    except (click.Abort, KeyboardInterrupt):
-        after = "\n" if sys.stderr.isatty() else ""  # the terminal's ^C
-        print(f"{after}tff-re: interrupted; a run continues with --resume", file=sys.stderr)
+    except (click.Abort, KeyboardInterrupt) as error:
+        _say_interrupted(error)
         return EXIT_INTERRUPTED
+    except SystemExit as error:  # of SIGTERM
+        if hasattr(error, "__notes__"):
+            _say_interrupted(error)
+        raise
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -111,6 +114,13 @@ def _run(arguments: list[str]) -> int:
     except (UserError, DataError, RuntimeProblem, CompositionError) as error:
         return _fail(str(error))
     return 0
+
+
+def _say_interrupted(error: BaseException) -> None:
+    after = "\n" if sys.stderr.isatty() else ""  # the terminal's ^C
+    line = " ".join(getattr(error, "__notes__", ["interrupted; a run continues with --resume"]))
+    with contextlib.suppress(OSError):
+        print(f"{after}tff-re: {line}", file=sys.stderr)
 
 
 def _fail(message: str) -> int:

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import time
 import zlib
 
 import numpy as np
@@ -33,12 +34,13 @@ from tests.upper_floors import (
 )
 from tff_re.errors import UserError
 from tff_re.recipes.reading import load, resolve
-from tff_re.runs.checkpoints import Records
+from tff_re.runs.checkpoints import Records, latest_round
+from tff_re.runs.failures import Participation
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.record import BY_ROUND, RunRecord, record_of, repair, rows_up_to
 from tff_re.runs.results import read_history
 from tff_re.runs.run import train_run
-from tff_re.runtime import open_runtime
+from tff_re.runtime import WorkerDied, open_runtime
 from tff_re.runtime.in_process.interpreter import InProcessContext
 from tff_re.tasks.data_paths import DataPaths
 
@@ -461,6 +463,135 @@ def test_checkpoints_of_older_versions_are_resumed(undisturbed, broken_off, runt
 def _save_without_record(records, round_num, state):
     """As versions before the record did."""
     records._run(records._states.save(state, round_num))
+
+
+# Ctrl-C, which leaves a checkpoint of the last finished round
+
+RARELY = ("training.rounds=5", "training.checkpoint_every=100", "evaluation.every=2", "training.clients_per_round=3")
+INTERRUPTED = {
+    "momentum at the server": (),
+    "states at clients": ("algorithm={name='scaffold', local_epochs=1}",),
+    "a chosen round": ("choice={}",),
+    "each its own model": ("baseline={kind='local'}", "choice={}"),
+    "private": ("algorithm={name='fedavg', local_epochs=1}", "privacy={clip=0.5, noise_multiplier=1.0, delta=0.01}"),
+    "clients fail": ("failures={dropout=0.3}", "training.min_clients=1"),
+}
+
+
+OFTEN = ("states at clients", "a chosen round")
+
+
+@pytest.fixture
+def in_process(tmp_path):
+    with open_runtime("in-process", log_path=tmp_path / "log", threads=1) as opened:
+        yield opened
+
+
+def interrupted(monkeypatch, owner, method, at, error=KeyboardInterrupt, before=True):
+    """Lets a method raise at a round, as Ctrl-C there does."""
+    real = getattr(owner, method)
+
+    def broken(self, number, *arguments, **options):
+        if number == at and before:
+            raise error
+        found = real(self, number, *arguments, **options)
+        if number == at:
+            raise error
+        return found
+
+    monkeypatch.setattr(owner, method, broken)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in OFTEN else pytest.mark.slow) for name in INTERRUPTED],
+)
+def test_an_interrupted_run_goes_on_after_its_last_finished_round(name, in_process, monkeypatch, tmp_path):
+    """Interrupted while round 3 is computed; while round 4, whose state is new already, is written; and after it."""
+    train = functools.partial(run, runtime=in_process, plan=(*RARELY, *INTERRUPTED[name]))
+    _, whole = train(tmp_path / "whole")
+    rounds, out = [], tmp_path / "run"
+    ways = ((Participation, "of_round", 3, False), (Records, "release", 4, True), (Records, "finish_round", 4, False))
+    for number, (owner, method, at, before) in enumerate(ways):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) as ended:
+            interrupted(patch, owner, method, at, before=before)
+            train(out, resume=number > 0, on_round=lambda report: rounds.append(report.round))
+        done = (2, 3, 4)[number]
+        assert latest_round(RunFolder(out)) == done
+        assert ended.value.__notes__ == [f"interrupted after round {done}, which is kept; continue with --resume"]
+    lines = []
+    _, result = train(out, resume=True, on_round=lambda report: rounds.append(report.round), on_line=lines.append)
+    assert rounds == [1, 2, 3, 5] and lines == ["resumed after round 4 of 5"]
+    assert "resumed after round 2 of 5" in (out / "run.log").read_text("utf-8")
+    assert_same_files(out, tmp_path / "whole", "metrics.csv", "clients.csv", "summary.json")
+    if name == "each its own model":
+        for client, weights in whole.weights.items():
+            assert_same_weights(result.weights[client], weights)
+    else:
+        assert_same_weights(result.weights, whole.weights)
+
+
+@pytest.mark.parametrize("error", [SystemExit(143), WorkerDied("it died", pid=None, log_path=None)])
+def test_other_ends_leave_a_checkpoint_too(error, in_process, monkeypatch, tmp_path):
+    with monkeypatch.context() as patch, pytest.raises(type(error)):
+        interrupted(patch, Participation, "of_round", 2, error)
+        run(tmp_path / "run", in_process, plan=RARELY)
+    assert latest_round(RunFolder(tmp_path / "run")) == 1
+
+
+def test_an_error_of_ours_or_an_interrupt_in_round_1_leaves_none(in_process, monkeypatch, tmp_path):
+    for number, error in enumerate((KeyboardInterrupt, Stop)):
+        with monkeypatch.context() as patch, pytest.raises(error) as ended:
+            interrupted(patch, Participation, "of_round", 1 + number, error)
+            run(tmp_path / str(number), in_process, plan=RARELY)
+        assert not latest_round(RunFolder(tmp_path / str(number))) and not hasattr(ended.value, "__notes__")
+    lines = []
+    run(tmp_path / "0", in_process, plan=RARELY, resume=True, on_line=lines.append)
+    assert lines == ["resumed; no round was finished, so round 1 is next"]
+
+
+@pytest.mark.parametrize("signals", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_interrupted_while_the_checkpoint_is_written(signals, in_process, monkeypatch, tmp_path):
+    """The write comes to its end, after a second Ctrl-C too."""
+    import tensorflow as tf
+
+    write, sent = tf.saved_model.save, []
+
+    def interrupting(*arguments, **options):
+        if len(list((tmp_path / "run" / "checkpoints").glob("round_*"))) == 2 and not sent:  # round 3 and a part
+            sent.append(os.kill(os.getpid(), signal.SIGINT))
+            time.sleep(0.05)
+        write(*arguments, **options)
+
+    def again(records):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(tf.saved_model, "save", interrupting)
+        if signals == 2:
+            patch.setattr(Records, "_keep_finished", again)
+        run(tmp_path / "run", in_process)
+    assert sent
+    rounds = []
+    _, result = run(tmp_path / "run", in_process, resume=True, on_round=lambda report: rounds.append(report.round))
+    assert rounds[0] == 7
+    assert not list((tmp_path / "run" / "checkpoints").glob("*_temp*"))
+    _, whole = run(tmp_path / "whole", in_process)
+    assert_same_files(tmp_path / "run", tmp_path / "whole", "metrics.csv", "clients.csv", "summary.json")
+    assert_same_weights(result.weights, whole.weights)
+
+
+def test_a_full_disk_when_interrupted_does_not_hide_the_interrupt(in_process, monkeypatch, tmp_path):
+    def full(*arguments):
+        raise UserError("no room left to write")
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) as ended:
+        patch.setattr(Records, "save", full)
+        interrupted(patch, Participation, "of_round", 2)
+        run(tmp_path / "run", in_process, plan=RARELY)
+    assert ended.value.__notes__ == [
+        "interrupted, and the checkpoint of round 1 cannot be written: no room left to write"
+    ]
 
 
 # Ctrl-C while something is written

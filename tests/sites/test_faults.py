@@ -20,7 +20,7 @@ from tff_re.errors import UserError
 from tff_re.runs.folder import RunFolder
 from tff_re.runtime.errors import WorkerDied
 from tff_re.sites import store
-from tff_re.sites.coordinator import Patience
+from tff_re.sites.coordinator import Patience, SitesRuntime
 from tff_re.sites.engines import InMemory, NoAnswer, Sockets
 from tff_re.sites.messages import pack, unpack
 from tff_re.sites.policy import read_site, recipe_digest
@@ -227,9 +227,29 @@ def test_a_coordinator_that_is_killed_goes_on_with_the_clients_states_of_its_che
     with pytest.raises(KeyboardInterrupt):
         train(Federation(write_sites(tmp_path / "sites")), tmp_path / "run", recipe, on_round=killed)
     kept = sorted(int(p.name) for p in (tmp_path / "sites" / "bonn").rglob("clients/*/*"))
-    assert kept == [2, 3]  # what a resume needs; not that of round 1
+    assert kept == [1, 2, 3]  # what a resume from the checkpoint of round 3, or from the one before, needs
+    lines = []
     again = Federation({name: tmp_path / "sites" / name / "site.toml" for name in NAMES})
-    assert_same_weights(train(again, tmp_path / "run", recipe, resume=True).weights, whole.weights)
+    result = train(again, tmp_path / "run", recipe, resume=True, on_line=lines.append)
+    assert_same_weights(result.weights, whole.weights)
+    assert lines == ["resumed after round 3 of 4"]
+
+
+def test_every_round_across_sites_is_kept(undisturbed, tmp_path, monkeypatch):
+    """Whatever training.checkpoint_every says: killed in round 2, and resumed after round 1."""
+    federation, rounds = Federation(write_sites(tmp_path / "sites")), []
+
+    def killed(*arguments):
+        raise SystemError  # nothing is written after it
+
+    with monkeypatch.context() as patch, pytest.raises(SystemError):
+        patch.setattr(SitesRuntime, "begin_round", lambda self, number: killed() if number == 2 else None)
+        train(federation, tmp_path / "run", recipe_of(*RECIPE, "training.checkpoint_every=100"))
+    again = Federation(federation.files)
+    ways = {"resume": True, "on_round": lambda report: rounds.append(report.round)}
+    result = train(again, tmp_path / "run", recipe_of(*RECIPE, "training.checkpoint_every=100"), **ways)
+    assert rounds == [2]
+    assert_same_weights(result.weights, undisturbed)
 
 
 @pytest.mark.slow

@@ -59,7 +59,7 @@ def train(recipe, overrides, out, seed, sites, quorum, stage_seconds, retry_seco
     named = f"{recipe.name}, seed {recipe.seed}"
     out = out or Path("runs") / f"{recipe.name}-seed{recipe.seed}"
     with RoundProgress(console, recipe.name, recipe.training.rounds) as shown:
-        result = api.train(recipe, out, on_start=show_run, on_round=shown, **where)
+        result = api.train(recipe, out, on_start=show_run, on_round=shown, on_line=say, **where)
     if result.test is not None:
         title = f"{named}: test examples of all clients{_chosen(result)}"
         console.print(metrics_table(title, result.test.metrics, result.test.trivial))

@@ -59,7 +59,8 @@ class TrainingOptions:
       They cost their updates; with more of them the run ends. As many clients' evaluations may fail each time, and are
       left out. Not set: an error ends the run, and updates that are not finite cost themselves alone, as long as one is
       finite.
-    checkpoint_every: rounds between checkpoints; a resumed run repeats at most so many.
+    checkpoint_every: rounds between checkpoints; a run that was killed repeats at most so many. Ctrl-C and SIGTERM
+      write one, too. Across sites every round has one.
     """
 
     rounds: int = attrs.field(default=100, validator=ge(1))

@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import csv
 import functools
+import logging
 import re
 import shutil
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,9 @@ from tff_re.runs.record import (
     require_same_run,
     require_undamaged,
 )
+from tff_re.runtime.errors import RuntimeProblem
+
+_log = logging.getLogger(__name__)
 
 _PREFIX = "round_"
 _RECORD = "record"
@@ -46,6 +50,7 @@ class Records:
         self._loop = asyncio.new_event_loop()
         self._client_states: list[list[str]] | None = None
         self._answers: list[list[str]] | None = None
+        self._finished: tuple[int, OrderedDict] | None = None
         for left_over in folder.path.glob("checkpoints/*_temp[0-9]*"):
             shutil.rmtree(left_over)  # from a kill in the middle of writing
         for left_over in folder.path.glob("*.csv_temp[0-9]*"):
@@ -63,7 +68,8 @@ class Records:
         return {**opened, "tensorboard": tff.program.TensorBoardReleaseManager(str(self._folder.tensorboard))}
 
     def close(self) -> None:
-        """Closes the event loop."""
+        """Closes the event loop; a write that was interrupted comes to its end first, in a thread of the loop's."""
+        self._run(self._loop.shutdown_default_executor())
         self._loop.close()
 
     def release(self, round_num: int, metrics: dict[str, float], timings: dict[str, float]) -> None:
@@ -119,6 +125,45 @@ class Records:
         record = record_of(self._folder, self._partition).packed()
         with _translated(self._folder.path):
             self._run(self._states.save(OrderedDict(packed(program_state), **{_RECORD: record}), round_num))
+
+    def finish_round(self, round_num: int, program_state: OrderedDict, *, write: bool) -> None:
+        """Takes the state after a round whose rows are written.
+
+        With `write` its checkpoint is written now, else only if the run is interrupted (`kept_if_interrupted`).
+
+        The state is not copied: until the next round is finished the arrays that this one replaces stay in memory.
+        """
+        lists = {name: list(value) for name, value in program_state.items() if isinstance(value, list)}
+        self._finished = round_num, OrderedDict(program_state, **lists)
+        if write:
+            self.save(*self._finished)
+
+    @contextlib.contextmanager
+    def kept_if_interrupted(self) -> Iterator[None]:
+        """Within it Ctrl-C, SIGTERM and an error of the runtime leave a checkpoint of the last finished round.
+
+        A second Ctrl-C ends the writing; what was there before is still whole.
+        """
+        try:
+            yield
+        except (KeyboardInterrupt, SystemExit, RuntimeProblem) as end:
+            if self._finished is not None:
+                end.add_note(self._keep_finished())
+            raise
+
+    def _keep_finished(self) -> str:
+        """Writes the checkpoint of the last finished round, if it is not there yet; what was done, in a line."""
+        round_num, state = self._finished
+        try:
+            self.close()
+            self._loop = asyncio.new_event_loop()
+            if round_num not in (self._run(self._states.get_versions()) or []):
+                self.save(round_num, state)
+        except (UserError, OSError) as error:
+            return f"interrupted, and the checkpoint of round {round_num} cannot be written: {error}"
+        line = f"interrupted after round {round_num}, which is kept; continue with --resume"
+        _log.info(line)
+        return line
 
     def load_latest(self, structure: OrderedDict, *, resume: bool = True):
         """(state, round) of the newest checkpoint, or (None, 0); repairs the CSV files by its record.
@@ -185,6 +230,12 @@ class Records:
             raise
         finally:
             asyncio._set_running_loop(outer)
+
+
+def latest_round(folder: RunFolder) -> int:
+    """The round of the newest checkpoint, from the names of the files; 0 without one."""
+    names = (path.name.removeprefix(_PREFIX) for path in folder.checkpoints.glob(f"{_PREFIX}*"))
+    return max((int(name) for name in names if name.isdecimal()), default=0)
 
 
 def read_client_states(folder: RunFolder, label_names: Sequence[str]) -> dict[str, dict[int, dict[str, np.ndarray]]]:

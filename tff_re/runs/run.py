@@ -12,6 +12,7 @@ from pathlib import Path
 from datasets.partition import read_partition, write_partition
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
+from tff_re.runs.checkpoints import latest_round
 from tff_re.runs.experiment import Experiment, ExperimentBuilder, expected_clients, require_messages
 from tff_re.runs.folder import RunFolder, writing
 from tff_re.runs.privacy import description
@@ -61,6 +62,7 @@ def train_run(
     runtime: str | Runtime = "local",
     on_start: Callable[[Experiment], None] = lambda experiment: None,
     on_round: Callable[[RoundReport], None] = lambda report: None,
+    on_line: Callable[[str], None] = lambda line: None,
     details: bool = True,
 ) -> tuple[Experiment, Result]:
     """Trains a recipe into a folder.
@@ -74,6 +76,7 @@ def train_run(
       runtime: a runtime's name, or one that is open.
       on_start: called with the experiment before the first round.
       on_round: called after every round.
+      on_line: called with a line for the user, such as which round a run is resumed after.
       details: whether plots and the Keras model are written too.
 
     Raises:
@@ -97,6 +100,10 @@ def train_run(
             if isinstance(runtime, str):
                 runtime = stack.enter_context(open_runtime(runtime, log_path=folder.log, clients=clients))
             _keep_partition(experiment, folder)
+            if resume:
+                line = _resumed(latest_round(folder), recipe.training.rounds)
+                _log.info(line)
+                on_line(line)
             for note in experiment.notes:
                 _log.info(note)
             if (accounting := experiment.accounting) is not None and accounting.warning is not None:
@@ -113,6 +120,10 @@ def train_run(
             if details:
                 write_details(experiment, folder, result, history)
     return experiment, result
+
+
+def _resumed(done: int, rounds: int) -> str:
+    return f"resumed after round {done} of {rounds}" if done else "resumed; no round was finished, so round 1 is next"
 
 
 def _require_temporary_folder() -> None:

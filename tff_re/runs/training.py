@@ -170,7 +170,8 @@ def train(
     of = functools.partial(ParticipationOfSites, runtime=runtime) if at_sites else Participation
     taking_part = participation(experiment, seed, ids, of)
 
-    with contextlib.closing(Records(folder, partition_digest(experiment.prepared.partition))) as records:
+    opened = contextlib.closing(Records(folder, partition_digest(experiment.prepared.partition)))
+    with opened as records, records.kept_if_interrupted():
         start = _start(experiment, call, examples)
         state, done = records.load_latest(start)
         state = start if state is None else state
@@ -267,8 +268,9 @@ def train(
             if experiment.algorithm.client_work.shown and chosen:
                 fresh = _fresh_states(experiment, [ids[i] for i in chosen], before, output)
                 records.release_client_states(round_num, experiment.prepared.label_names, fresh)
-            if last or round_num % recipe.training.checkpoint_every == 0:
-                records.save(round_num, state)
+            # Across sites a round takes the work of several machines, so every one is kept.
+            write = last or at_sites or round_num % recipe.training.checkpoint_every == 0
+            records.finish_round(round_num, state, write=write)
             on_round(RoundReport(round_num, recipe.training.rounds, metrics, took))
         weights, by_dev, own_rounds = final_models(experiment, state)
         stopped = None

@@ -45,6 +45,7 @@ def train_at_sites(
     resume: bool = False,
     on_start: Callable[[Experiment], None] = lambda experiment: None,
     on_round: Callable[[RoundReport], None] = lambda report: None,
+    on_line: Callable[[str], None] = lambda line: None,
     details: bool = True,
 ) -> tuple[Experiment, Result]:
     """Trains a recipe into a folder, as `train_run`; also writes sites.json and took_part.csv.
@@ -53,6 +54,7 @@ def train_at_sites(
       engine: reaches the sites; their sums are added in its order.
       data_paths: of the coordinator; no examples of clients are read.
       patience: how long sites are waited for.
+      on_line: called with a line for the user: which sites are waited for, lost or back.
 
     Raises:
       UserError: a site refuses the recipe or is not there, what they hold does not fit together, or, with `resume`, is
@@ -81,7 +83,7 @@ def train_at_sites(
             write_text(folder.took_part, csv_text([["round", "sites"], *rows]))
             on_round(report)
 
-        ways = {"resume": resume, "on_start": begun, "on_round": after, "details": details}
+        ways = {"resume": resume, "on_start": begun, "on_round": after, "on_line": on_line, "details": details}
         outcome = train_run(recipe, out, builder=_Built(experiment), runtime=runtime, **ways)
         runtime.finish()
     return outcome

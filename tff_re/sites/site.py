@@ -394,11 +394,11 @@ class SiteService:
         results = program.client_results()
         if not results:
             return
-        every = run.recipe.training.checkpoint_every
         for client, own in zip(clients, kept.clients, strict=True):
             arrays = arrays_of([own[step.name] for step in results])
             run.store.write_client_state(client, round_num, arrays)
-            run.store.forget_states(client, (round_num - 1) // every * every)
+            # The coordinator keeps the checkpoints of the last two rounds, whatever training.checkpoint_every says.
+            run.store.forget_states(client, round_num - 2)
 
     def _finish(self, table, arrays):
         """The run is over: what was kept for it goes."""
