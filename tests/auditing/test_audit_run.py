@@ -88,6 +88,12 @@ def audited(trained, tmp_path_factory):
 def test_the_report_has_every_part_and_a_summary(audited, texts):
     report = (audited.out / "audit.md").read_text("utf-8")
     assert report.count("### What was tried") == report.count("### What was not tried") == 4
+    verdict, *sentences = audited.found.judgement
+    assert report.splitlines()[2] == f"**{verdict}**" and len(sentences) == 4
+    assert verdict.startswith("The run reveals the words of a client's texts") and "examples were trained on" in verdict
+    assert all(report.index(sentence) < report.index("## What was audited") for sentence in sentences)
+    assert audited.numbers["judgement"] == [verdict, *sentences]
+    assert len(repr(audited.found)) < 400
     assert report.index("## Canary clients") < report.index("## Summary") < len(report)
     assert all(f"| {' | '.join(row)} |" in report for row in audited.found.summary) and len(audited.found.summary) > 10
     for file in audited.found.files:
@@ -260,6 +266,27 @@ def test_a_planted_text_is_found_by_the_command(trained, tmp_path, texts, capsys
     assert not any(text[:4] in typed.out for text in texts)
 
 
+def test_under_noise_units_and_advice_fit_the_run(trained, tmp_path):
+    """DP-SGD changes every row: no "100 % of the words", and privacy.unit = "example" is not advised to it."""
+    recipe = load(str(trained / "recipe.toml"), ('privacy={unit="example", noise_multiplier=2.0, delta=1e-2}',))
+    recipe = dataclasses.replace(recipe, training=dataclasses.replace(recipe.training, rounds=1))
+    tff_re.train(recipe, tmp_path / "run", runtime="in-process")
+    said = []
+    ways = {"parts": ("words", "membership", "canaries"), "shadows": 0, "canaries": 0, "runtime": "in-process"}
+    found = tff_re.audit(tmp_path / "run", on_step=said.append, **ways)
+    assert [line for line in said if line.startswith("left out")] == [
+        "left out: canary clients (--canaries 0), so nothing of ε",
+        "left out: shadow models (--shadows 0), so membership is judged by the loss only",
+    ]
+    findings = [row for row in found.summary if row[0] == "words"]
+    assert findings[0][1].startswith("AUC of a client's words before others") and "%" not in findings[0][2]
+    assert not any("its update names" in row[1] or "their sum names" in row[1] for row in findings)
+    for row in found.summary:
+        assert "privacy.unit = 'example' at" not in row[-1] and "'example' or 'group'" not in row[-1]
+    assert "more noise than the run's (privacy.unit = 'example'" in found.summary[0][-1]
+    assert "noise changes every row" in found.judgement[1] and "--canaries 0 was given" in found.judgement[3]
+
+
 # What is refused
 
 
@@ -271,6 +298,8 @@ def test_what_is_refused(trained, tmp_path, capsys):
     refusal(command(capsys, "audit", trained, "--parts", ","), "--parts: names no part")
     refusal(command(capsys, "audit", trained, "--canaries", 3), "--canaries 3: too few")
     refusal(command(capsys, "audit", trained, "--shadows", 1), "--shadows 1")
+    nothing = command(capsys, "audit", trained, "--parts", "canaries", "--canaries", 0, "--shadows", 0)
+    refusal(nothing, "--canaries 0 leaves nothing to audit; give 10 or more, or add other --parts")
     refusal(command(capsys, "audit", trained, "--out", trained), "is not empty and holds no audit")
     refusal(command(capsys, "audit", trained, "--out", trained / "recipe.toml"), "is a file")
     unfinished = tmp_path / "unfinished"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tff_re.auditing.artefacts import audit_artefacts
 from tff_re.auditing.canaries import audit_canaries, claim_of
+from tff_re.auditing.judgement import judgement
 from tff_re.auditing.membership import audit_membership
 from tff_re.auditing.report import NUMBERS_FILE, Audited, summary_rows, write_report
 from tff_re.auditing.sections import Section
@@ -20,7 +21,7 @@ from tff_re.tasks.data_paths import DataPaths
 PARTS = ("words", "membership", "canaries", "artefacts")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Audit:
     """A finished audit.
 
@@ -36,6 +37,14 @@ class Audit:
     def summary(self) -> list[list[str]]:
         """Rows of the table at the report's end: part, finding, value, interval, by chance, what would cover it."""
         return summary_rows(self.sections)
+
+    @property
+    def judgement(self) -> list[str]:
+        """The verdict, and a sentence for each part."""
+        return judgement(self.sections)
+
+    def __repr__(self) -> str:
+        return f"Audit({self.judgement[0]} {len(self.sections)} parts, report in {self.files[0]})"
 
 
 def audit_run(
@@ -76,6 +85,7 @@ def audit_run(
         raise UserError("--shadows 1: each example is needed in and out of a shadow model; give 2 or more, or 0")
     if canaries and canaries < 10:
         raise UserError(f"--canaries {canaries}: too few to tell anything; give 10 or more, or 0")
+    _require_something(parts, canaries)
     run_path = _run_of(path)
     _require_finished(run_path)
     out = run_path / "audit" if out is None else out
@@ -94,11 +104,26 @@ def audit_run(
                 "artefacts": lambda: audit_artefacts(run, path, out, on_step),
             }
             sections = {}
+            for left_out in _left_out(parts, canaries, shadows):
+                on_step(f"left out: {left_out}")
             for part in filter(parts.__contains__, PARTS):
                 on_step(f"part: {part}")
                 sections[part] = audits[part]()
             files = write_report(out, _audited(run, parts, seed), sections)
     return Audit(sections, files)
+
+
+def _require_something(parts: Sequence[str], canaries: int) -> None:
+    """UserError where the options leave no part to audit."""
+    if set(parts) == {"canaries"} and not canaries:
+        raise UserError("--canaries 0 leaves nothing to audit; give 10 or more, or add other --parts")
+
+
+def _left_out(parts: Sequence[str], canaries: int, shadows: int) -> list[str]:
+    """What the options leave out of the parts that were asked for."""
+    found = ["canary clients (--canaries 0), so nothing of ε"] if "canaries" in parts and not canaries else []
+    without = "shadow models (--shadows 0), so membership is judged by the loss only"
+    return found + ([without] if "membership" in parts and not shadows else [])
 
 
 def _run_of(path: Path) -> Path:

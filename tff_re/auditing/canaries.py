@@ -23,6 +23,7 @@ from scipy.special import betainc, betaincinv, betaln, log_ndtr, logsumexp
 from computations.client_work import ClientWork
 from computations.federated_algorithm import FederatedAlgorithm, recompose
 from computations.local_model import LocalModel
+from tff_re.auditing.advice import Advice
 from tff_re.auditing.one_round import (
     build_update,
     first_client_state,
@@ -371,7 +372,7 @@ def audit_canaries(run: FinishedRun, seed: int, count: int, out: Path, say: Call
         section.not_applicable = reason
         return section
     claim = claim_of(run.folder)
-    privacy = getattr(experiment.recipe, "privacy", None)
+    privacy = experiment.recipe.privacy
     of_clients = privacy is not None and privacy.unit == "client"
     ids, examples = arranged(experiment, "train")
     delta = claim.delta or 0.1 / len(ids)
@@ -401,7 +402,7 @@ def audit_canaries(run: FinishedRun, seed: int, count: int, out: Path, say: Call
                 min(one.lower, LARGEST_SHOWN),
                 (min(one.lower, LARGEST_SHOWN), claim.epsilon if _comparable(claim) else float("inf")),
                 None,
-                "noise on the sum (privacy.unit = 'client')",
+                Advice(privacy).noise_on_sum,
                 False,
             )
         )

@@ -19,6 +19,7 @@ import tensorflow as tf
 from sklearn.metrics import roc_auc_score
 
 from computations.local_model import LABEL, LocalModel, features_of
+from tff_re.auditing.advice import Advice
 from tff_re.auditing.one_round import is_finite, train_again
 from tff_re.auditing.pictures import membership_png
 from tff_re.auditing.sections import CONFIDENCE, Finding, Section, exact_interval
@@ -33,7 +34,6 @@ LARGEST_SHADOW = 2_000_000
 RESAMPLES = 300
 _BATCH = 256
 _TITLE = "Membership: does the model tell who was trained on?"
-_COVER = "privacy.unit = 'example' or 'group'; fewer rounds; stronger regularisation"
 
 
 @dataclass(frozen=True)
@@ -157,6 +157,7 @@ def audit_membership(run: FinishedRun, seed: int, shadows: int, out: Path, say: 
         )
     else:
         section.not_tried.append(f"Shadow models: {reason}.")
+    cover = Advice(experiment.recipe.privacy).membership
     table, csv = [], [["attack", "false_positive_rate", "true_positive_rate"]]
     for name, attack in attacks.items():
         low, high = attack.auc_interval
@@ -165,13 +166,11 @@ def audit_membership(run: FinishedRun, seed: int, shadows: int, out: Path, say: 
             value, (below, above) = attack.rates[rate]
             cells.append(f"{value:.1%} ({below:.1%} to {above:.1%})")
         table.append([name, *cells])
-        section.findings.append(
-            Finding(f"membership, {name}: AUC", attack.auc, attack.auc_interval, 0.5, _COVER, False)
-        )
+        section.findings.append(Finding(f"membership, {name}: AUC", attack.auc, attack.auc_interval, 0.5, cover, False))
         rate = FALSE_POSITIVE_RATES[-1]
         value, interval = attack.rates[rate]
         section.findings.append(
-            Finding(f"membership, {name}: members named at {rate:.0%} false alarms", value, interval, rate, _COVER)
+            Finding(f"membership, {name}: members named at {rate:.0%} false alarms", value, interval, rate, cover)
         )
         section.numbers[name] = {
             "auc": attack.auc,

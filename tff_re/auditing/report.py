@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets.files import replace_file
+from tff_re.auditing.judgement import judgement
 from tff_re.auditing.sections import CONFIDENCE, Section
 from tff_re.report.tables import csv_text
 
@@ -39,7 +40,9 @@ def summary_rows(sections: Mapping[str, Section]) -> list[list[str]]:
 
 def write_report(out: Path, audited: Audited, sections: Mapping[str, Section]) -> list[Path]:
     """Writes audit.md, audit.json and the parts' CSV files; the files written, pictures included."""
-    lines = [f"# {audited.title}", "", *audited.about, ""]
+    verdict, *sentences = judgement(sections)
+    lines = [f"# {audited.title}", "", f"**{verdict}**", "", *(f"- {sentence}" for sentence in sentences), ""]
+    lines += ["## What was audited", "", *audited.about, ""]
     files = [out / REPORT_FILE, out / NUMBERS_FILE]
     for section in sections.values():
         lines += _markdown(section)
@@ -48,7 +51,8 @@ def write_report(out: Path, audited: Audited, sections: Mapping[str, Section]) -
             replace_file(out / name, csv_text(rows).encode("utf-8"))
             files.append(out / name)
     lines += ["## Summary", "", *_table(SUMMARY, summary_rows(sections)), ""]
-    numbers = {**audited.numbers, "confidence": CONFIDENCE, "parts": {n: _numbers(s) for n, s in sections.items()}}
+    numbers = {**audited.numbers, "confidence": CONFIDENCE, "judgement": [verdict, *sentences]}
+    numbers |= {"parts": {n: _numbers(s) for n, s in sections.items()}}
     text = json.dumps(_finite(numbers), indent=2, ensure_ascii=False) + "\n"
     replace_file(out / NUMBERS_FILE, text.encode("utf-8"))
     replace_file(out / REPORT_FILE, "\n".join(lines).encode("utf-8"))

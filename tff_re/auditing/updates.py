@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tff_re.auditing import span
+from tff_re.auditing.advice import Advice
 from tff_re.auditing.one_round import build_update, change_of_round, first_client_state, no_weights_sent, round_clients
 from tff_re.auditing.pictures import words_png
 from tff_re.auditing.sections import Finding, Section, exact_interval, share
@@ -33,9 +34,8 @@ MOST_CLIENTS = 10
 SENTENCES = 4
 """For the span check."""
 
+_RANKED = "AUC of a client's words before others, ranked by the change of their rows in"
 _TITLE = "Words, labels and sentences in one client's update"
-_SUM = "sums that no one can take apart (secure aggregation), or privacy.unit = 'example' at the client"
-_ROWS_COVER = "word vectors that are not trained (given ones; frozen layers; an adapter), or " + _SUM
 
 
 def audit_updates(run: FinishedRun, seed: int, out: Path, say: Callable[[str], None]) -> Section:
@@ -101,7 +101,7 @@ def _words(
     together,
     out,
 ) -> None:
-    experiment = run.experiment
+    experiment, advice = run.experiment, Advice(run.experiment.recipe.privacy)
     inputs = experiment.prepared.inputs
     _, everybody = arranged(experiment, "train")
     all_ids = np.concatenate([words_of(inputs, one) for one in everybody])
@@ -125,11 +125,16 @@ def _words(
         if when == "finished model":
             words_png(out / "words.png", names, [t.precision for t in told], [t.recall for t in told])
             chance = share(sum(t.words for t in told), len(told) * int((~left_out).sum()))
-            cover = _ROWS_COVER
-            section.findings += [
-                Finding("words read from one client's update that are its words", *_of(precision), chance, cover),
-                Finding("a client's words that its update names", *_of(recall), None, cover),
-            ]
+            cover = advice.word_rows
+            numbers["noised"] = noised = _all_changed(told, int((~left_out).sum()))
+            section.findings += (
+                [Finding(f"{_RANKED} one client's update", ranking, None, 0.5, cover, False)]
+                if noised
+                else [
+                    Finding("words read from one client's update that are its words", *_of(precision), chance, cover),
+                    Finding("a client's words that its update names", *_of(recall), None, cover),
+                ]
+            )
             section.means.append(_meaning(ranking, precision["precision"], recall["recall"]))
     # The union of all of the round's clients, and how well it says what one of them holds.
     of_round = [presence(words_of(inputs, one), rows.size) for one in in_round]
@@ -139,13 +144,11 @@ def _words(
     numbers["sum of the round"] = {**precision, **recall, "ranking_auc": summed.ranking, "clients": len(in_round)}
     table.append([f"sum of {len(in_round)} clients", *_cells(precision, recall), _ranked(summed.ranking)])
     one_of_all = [share((there & ~left_out).sum(), (union & ~left_out).sum()) for there in of_round]
+    many, cover = len(in_round), advice.noise_on_sum
     section.findings.append(
-        Finding(
-            f"words of any of {len(in_round)} clients that their sum names",
-            *_of(recall),
-            None,
-            "noise on the sum (privacy.unit = 'client')",
-        )
+        Finding(f"{_RANKED} the sum of {many} clients", summed.ranking, None, 0.5, cover, False)
+        if _all_changed([summed], int((~left_out).sum()))
+        else Finding(f"words of any of {many} clients that their sum names", *_of(recall), None, cover)
     )
     section.tables.append(
         (
@@ -168,6 +171,12 @@ def _words(
         f"The sum over the round's clients still says which words occur; it does not say at whom: of the words of all "
         f"{len(in_round)} clients, one client holds {np.mean(one_of_all):.0%} on average."
     )
+
+
+def _all_changed(told: list[Told], rows: int) -> bool:
+    """Whether every row changed in all updates, the client's words and others: noise, under which the rows that
+    changed are no list of words."""
+    return all(one.changed == rows > one.words for one in told)
 
 
 def _pooled(told: list[Told]) -> tuple[dict, dict]:
@@ -239,6 +248,7 @@ def _word_vectors_by_default(section: Section, model: str) -> None:
 
 def _labels(section: Section, run: FinishedRun, names: list[str], own: list, found) -> None:
     model, prepared = run.experiment.model, run.experiment.prepared
+    advice = Advice(run.experiment.recipe.privacy)
     bias = f"{model.classifier}/bias"
     reason = None
     if model.rows is not None:
@@ -275,7 +285,7 @@ def _labels(section: Section, run: FinishedRun, names: list[str], own: list, fou
             numbers[worst]["hit_rate"],
             numbers[worst]["interval"],
             guess,
-            "noise on the update or the sum; " + _SUM,
+            f"noise on the update or the sum; {advice.update}",
         )
     )
     section.tables.append(
@@ -307,7 +317,7 @@ def _labels(section: Section, run: FinishedRun, names: list[str], own: list, fou
 
 
 def _spans(section: Section, run: FinishedRun, seed: int, own: list, updates: list, say: Callable[[str], None]) -> None:
-    experiment = run.experiment
+    experiment, advice = run.experiment, Advice(run.experiment.recipe.privacy)
     model, inputs = experiment.model, experiment.prepared.inputs
     if (reason := span.not_applicable(inputs, model)) is not None:
         section.found.append(f"Span check of the encoder's first query projection: not applicable: {reason}.")
@@ -354,7 +364,8 @@ def _spans(section: Section, run: FinishedRun, seed: int, own: list, updates: li
                 share(right, pieces),
                 (low, high),
                 false,
-                "more steps and examples between two messages; frozen embeddings and first layer; noise; " + _SUM,
+                "more steps and examples between two messages; frozen embeddings and first layer; noise; "
+                + advice.update,
             )
         )
     section.tables.append(

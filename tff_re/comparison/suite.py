@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tff_re.comparison.suggestions import require_recipes, require_suite
 from tff_re.comparison.sweep import Sweep, as_overrides, read_sweep
 from tff_re.errors import UserError, nearest
 from tff_re.recipes import reading
@@ -173,8 +174,7 @@ def load_suite(
     """
     known = suites()
     path = known.get(name_or_path, Path(name_or_path))
-    if name_or_path not in known and path.suffix != ".toml":
-        raise UserError(f"there is no suite '{name_or_path}'; {nearest(name_or_path, known)}")
+    require_suite(name_or_path)
     options = structure(SuiteOptions, read_toml(path), section="", source=str(path))
     if not options.entry:
         raise UserError(f"{path}: has no [[entry]]")
@@ -183,7 +183,7 @@ def load_suite(
         if reading.has_control_character(shown):
             raise UserError(f"{path}: {shown[:40]!r} holds a control character; leave it out")
     for group in {entry.group for entry in options.entry}:
-        if problem := file_name_problem(slug(group)):
+        if problem := _separator_problem(group) or file_name_problem(slug(group)):
             raise UserError(f"{path}: a group is part of the names of its files: {problem}")
     _require_folders_apart(names, str(path))
     if not options.seeds or len(set(options.seeds)) != len(options.seeds):
@@ -278,6 +278,7 @@ def suite_of_recipes(
 ) -> Suite:
     """The suite of some recipes, which must share task, partition, model, training and choice; `sweep` as in
     `SuiteOptions`."""
+    require_recipes(names)
     recipes = [load(name, overrides) for name in names]
     first = recipes[0]
     for recipe in recipes[1:]:
@@ -304,13 +305,18 @@ def _require_folders_apart(names: list[str], source: str) -> None:
     taken: dict[str, str] = {}
     for name in names:
         folder = slug(name)
-        if problem := file_name_problem(folder):
+        if problem := _separator_problem(name) or file_name_problem(folder):
             raise UserError(f"{source}: a name of an entry is that of its run's folder: {problem}")
         if not folder:
             raise UserError(f"{source}: the name '{name}' has no letter or digit; give another")
         if folder in taken:
             raise UserError(f"{source}: the names '{taken[folder]}' and '{name}' would share a folder; change one")
         taken[folder] = name
+
+
+def _separator_problem(name: str) -> str | None:
+    """What is wrong with a name that reads as a path, and the remedy; its file would lie elsewhere than it says."""
+    return f"{name[:40]!r} holds a path's separator; leave it out" if "/" in name or "\\" in name else None
 
 
 def _command(
