@@ -14,6 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tensorflow_federated as tff
@@ -38,11 +39,13 @@ from tff_re.runtime.in_process.expressions import CANCELLATION, Scope
 from tff_re.runtime.in_process.interpreter import InProcessContext
 from tff_re.runtime.in_process.leaves import Cancellation
 from tff_re.runtime.in_process.values import Values
+from tff_re.sites import protocol
 from tff_re.sites.engines import Engine, NoAnswer
-from tff_re.sites.messages import Malformed, pack, payload, unpack
+from tff_re.sites.fields import DIGEST_BYTES, MAX_CLASSES
+from tff_re.sites.messages import Malformed
 from tff_re.sites.policy import for_sites, recipe_digest
 from tff_re.sites.stages import Program, Stage, arrays_of, member, merged, value_of
-from tff_re.sites.words import DIGEST_BYTES, agree_on_words, require_one_secret
+from tff_re.sites.words import agree_on_words, require_one_secret
 from tff_re.tasks.at_sites import Agreement, Client, Reference, encoding_of, require_task, server_corpus
 from tff_re.tasks.data_paths import DataPaths
 
@@ -82,22 +85,16 @@ class Sites:
         self.closed = False
         self.bytes: collections.Counter[tuple[str, str]] = collections.Counter()
 
-    def ask(
-        self,
-        site: str,
-        table: dict,
-        arrays: Sequence[np.ndarray] = (),
-        wanted: Callable[[], bool] = lambda: True,
-    ) -> tuple[dict, list[np.ndarray]]:
-        """A site's answer; the same message again while it does not answer and is `wanted`.
+    def ask(self, site: str, question: protocol.Question, wanted: Callable[[], bool] = lambda: True) -> protocol.Answer:
+        """A site's answer; the same question again while it does not answer and is `wanted`.
 
         Raises:
-          SiteRefused: it refused, or its answer is no message; SiteLost: it did not answer in time, or lost its place.
+          SiteRefused: it refused, or its answer is malformed; SiteLost: it did not answer in time, or lost its place.
         """
-        message, deadline = pack(table, arrays), time.monotonic() + self.patience.retry_seconds
+        message, deadline = protocol.to_bytes(question), time.monotonic() + self.patience.retry_seconds
         while True:
             try:
-                answer = self.engine.call(site, message, self.patience.stage_seconds)
+                given = self.engine.call(site, message, self.patience.stage_seconds)
                 break
             except NoAnswer as error:
                 if self.closed:
@@ -106,30 +103,31 @@ class Sites:
                     raise SiteLost(str(error)) from None
                 time.sleep(min(1.0, self.patience.retry_seconds / 4))
         try:
-            found, sums = unpack(answer)
+            answer = protocol.answer_of(type(question), given)
         except Malformed as error:
-            raise SiteRefused(f"site {site}: its answer is no message ({error})") from None
-        self.bytes[site, "down"] += payload(arrays)
-        self.bytes[site, "up"] += payload(sums)
-        for why, kind in (("refused", SiteRefused), ("failed", SiteLost), ("lost", SiteLost)):
-            if why in found:
-                raise kind(_line(found[why]))
-        if found.get("site") != site:
+            raise SiteRefused(
+                f"site {site}: malformed answer to '{question.kind}': {error}; is it running another version of tff-re?"
+            ) from None
+        self.bytes[site, "down"] += protocol.payload(question)
+        self.bytes[site, "up"] += protocol.payload(answer)
+        if isinstance(answer, protocol.No):
+            raise (SiteRefused if answer.refused is not None else SiteLost)(_line(answer.reason))
+        if answer.site != site:
             raise SiteRefused(f"site {site}: another site answers in its place; name it as its site.toml does")
-        return found, sums
+        return answer
 
     def ask_all(
         self,
-        messages: dict[str, tuple[dict, Sequence[np.ndarray]]],
+        questions: dict[str, protocol.Question],
         enough: Callable[[set[str]], bool] = lambda answered: False,
-    ) -> dict[str, tuple | RuntimeProblem]:
-        """Several sites at once; the answer of each, or its error, in the order of `messages`.
+    ) -> dict[str, protocol.Answer | RuntimeProblem]:
+        """Several sites at once; the answer of each, or its error, in the order of `questions`.
 
         Once the sites that answered are `enough`, the others are not waited for, and are left out.
         """
         late = threading.Event()
         futures = {
-            site: _begun(self.ask, site, *message, lambda: not late.is_set()) for site, message in messages.items()
+            site: _begun(self.ask, site, question, lambda: not late.is_set()) for site, question in questions.items()
         }
         waiting = set(futures.values())
         while waiting:
@@ -147,9 +145,9 @@ class Sites:
             found[site] = error or future.result()
         return found
 
-    def ask_every(self, messages: dict[str, tuple[dict, Sequence[np.ndarray]]]) -> dict[str, tuple]:
+    def ask_every(self, questions: dict[str, protocol.Question]) -> dict[str, Any]:
         """As `ask_all`; raises the first error."""
-        found = self.ask_all(messages)
+        found = self.ask_all(questions)
         for answer in found.values():
             if isinstance(answer, RuntimeProblem):
                 raise answer
@@ -213,31 +211,33 @@ def agree(
 def _agree(sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str) -> tuple[Agreement, Numbers]:
     names, task = sites.engine.sites, recipe.task
     at_server = server_corpus(task, data_paths)
-    hello = {"kind": "hello", "run": run, "recipe": for_sites(recipe)}
-    said = {site: table for site, (table, _) in sites.ask_every(dict.fromkeys(names, (hello, ()))).items()}
+    hello = protocol.Hello(run=run, recipe=for_sites(recipe))
+    said: dict[str, protocol.HelloAnswer] = sites.ask_every(dict.fromkeys(names, hello))
     for key, what in (
         *(("label", "label choices"), ("recipe", "recipes"), ("vocabulary", "ways to count words")),
         ("relations", "relations of pairs"),
     ):
-        if len(kinds := {str(table[key]) for table in said.values()}) > 1:
+        if len(kinds := {str(getattr(answer, key)) for answer in said.values()}) > 1:
             raise UserError(f"the sites differ in their {what}: {', '.join(sorted(kinds))}; agree on one")
-    if next(iter(said.values()))["recipe"] != recipe_digest(recipe):
+    first = next(iter(said.values()))
+    if first.recipe != recipe_digest(recipe):
         raise UserError(
             "the sites read another recipe than the coordinator's; use the same version of tff-re everywhere"
         )
-    clients = [Client(str(c), site, *sizes) for site, table in said.items() for c, *sizes in table["clients"]]
+    clients = [Client(c, site, *sizes) for site, answer in said.items() for c, *sizes in answer.clients]
     if len({client.client_id for client in clients}) < len(clients):
         raise UserError("two sites name the same client; give the sites other names")
-    lists = [tuple(map(str, table["label_names"])) for table in said.values()]
+    lists = [answer.label_names for answer in said.values()]
     labels = _union(lists if at_server is None else [*lists, at_server.label_names])
-    positive = {name for table in said.values() for name in table["positive_labels"] or ()}
-    none_positive = all(table["positive_labels"] is None for table in said.values())
-    kind = str(next(iter(said.values()))["vocabulary"])
-    words = agree_on_words(sites.ask_every, run, names, kind, task.options)
+    if len(labels) > MAX_CLASSES:
+        raise UserError(f"the sites name {len(labels)} classes together, and {MAX_CLASSES} are possible; merge some")
+    positive = {name for answer in said.values() for name in answer.positive_labels or ()}
+    none_positive = all(answer.positive_labels is None for answer in said.values())
+    words = agree_on_words(sites.ask_every, run, names, first.vocabulary, task.options)
     numbers, facts = _facts(sites, run, names) if task.name == "bag_relations" else ({}, b"")
-    first, forms = next(iter(said.values())), [table["document_form"] for table in said.values()]
-    relations, form = first["relations"], None
+    relations, form = first.relations, None
     if relations is not None:
+        forms = [answer.document_form for answer in said.values()]
         form = tuple(map(max, *forms, tasks.module(task.name).form_at_server(task.options, data_paths)))
     agreement = Agreement(
         run=run,
@@ -249,7 +249,7 @@ def _agree(sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str) -> tup
         server=0 if at_server is None else len(at_server.samples),
         triples=len(facts) // DIGEST_BYTES if numbers else None,
         facts=hashlib.sha256(facts).hexdigest(),
-        relations=None if relations is None else tuple(map(str, relations)),
+        relations=relations,
         document_form=form,
     )
     _, inputs, _, digest = encoding_of(task, recipe.seed, agreement.paths(data_paths, at_site=False))
@@ -269,9 +269,9 @@ def _union(lists: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 
 def _facts(sites: Sites, run: str, names: Sequence[str]) -> tuple[Numbers, bytes]:
     """(the numbers of each site's facts, the digests of all facts in the order of their numbers)."""
-    found = sites.ask_every({site: ({"kind": "facts", "run": run}, ()) for site in names})
-    require_one_secret({site: str(table["check"]) for site, (table, _) in found.items()})
-    rows = {site: [row.tobytes() for row in arrays[0]] for site, (_, arrays) in found.items()}
+    found: dict[str, protocol.FactsAnswer] = sites.ask_every(dict.fromkeys(names, protocol.Facts(run=run)))
+    require_one_secret({site: answer.check for site, answer in found.items()})
+    rows = {site: [row.tobytes() for row in answer.digests] for site, answer in found.items()}
     number_of = {digest: number for number, digest in enumerate(sorted({d for own in rows.values() for d in own}))}
     return {site: np.array([number_of[d] for d in own], np.int32) for site, own in rows.items()}, b"".join(number_of)
 
@@ -315,10 +315,16 @@ class SitesRuntime(Runtime):
             self._programs = {purpose: Program(made) for purpose, made in computations.items()}
             digests = {purpose: program.digest for purpose, program in self._programs.items()}
             self._purposes = {made: purpose for purpose, made in computations.items()}
-            table = {"kind": "agree", "run": agreement.run, "programs": digests}
-            shown = {s: {**table, "agreement": agreement.for_site(s).to_json()} for s in agreement.sites}
-            arrays = {site: [numbers[site]] if site in numbers else [] for site in shown}
-            self.sites.ask_every({site: (message, arrays[site]) for site, message in shown.items()})
+            questions = {
+                site: protocol.Agree(
+                    run=agreement.run,
+                    agreement=agreement.for_site(site).to_json(),
+                    programs=digests,
+                    numbers=numbers.get(site),
+                )
+                for site in agreement.sites
+            }
+            self.sites.ask_every(questions)
         except (SiteRefused, SiteLost, CompositionError) as error:
             raise UserError(str(error)) from None
 
@@ -341,8 +347,8 @@ class SitesRuntime(Runtime):
 
     def finish(self) -> None:
         """The run is over: sites forget what they kept for it."""
-        message = {"kind": "finish", "run": self._agreement.run}
-        for answer in self.sites.ask_all(dict.fromkeys(self._agreement.sites, (message, ()))).values():
+        question = protocol.Finish(run=self._agreement.run)
+        for answer in self.sites.ask_all(dict.fromkeys(self._agreement.sites, question)).values():
             if isinstance(answer, RuntimeProblem):
                 _log.warning("%s; what it kept of the run stays there", answer)
 
@@ -480,7 +486,7 @@ class _Call:
         Raises _Failed.
         """
         sent = [array for step in stage.sent for array in arrays_of(scope[step.name])]
-        messages = {}
+        questions = {}
         for site, places in sites.items():
             arrays, clients = list(sent), []
             for client in places:
@@ -488,12 +494,19 @@ class _Call:
                 for step in self._given:
                     value = self._part(step.name)[client]
                     given[json.dumps(step.name)] = self._tree(value, member(step.type_signature), step.name, arrays)
-                clients.append({"id": self._ids[client], "given": given})
-            table = {"kind": "stage", "run": self._agreement.run, "round": self._round, "purpose": self._purpose}
-            messages[site] = {**table, "program": self._program.digest, "stage": place, "clients": clients}, arrays
+                clients.append(protocol.StageClient(id=self._ids[client], given=given))
+            questions[site] = protocol.Stage(
+                run=self._agreement.run,
+                round=self._round,
+                purpose=self._purpose,
+                program=self._program.digest,
+                stage=place,
+                clients=tuple(clients),
+                arrays=tuple(arrays),
+            )
         picks = self._first is not None and place == 0
         enough = (lambda answered: self._clients_of(answered) >= self._first) if picks else (lambda answered: False)
-        answers = self._runtime.sites.ask_all(messages, enough)
+        answers = self._runtime.sites.ask_all(questions, enough)
         failed, partials = {}, []
         for site, answer in answers.items():
             if isinstance(answer, SiteRefused):
@@ -501,7 +514,7 @@ class _Call:
             problem = str(answer) if isinstance(answer, SiteLost) else None
             if problem is None:
                 try:
-                    partials.append(_sums(stage, answer[1]))
+                    partials.append(_sums(stage, answer.arrays))
                 except (TypeError, ValueError) as error:
                     problem = f"site {site}: its sums are not of their type ({error})"
                 except _NotFinite:
@@ -518,13 +531,13 @@ class _Call:
     def _tree(self, value, type_signature: tff.Type, path, arrays: list[np.ndarray]):
         """A client's part of the argument as a message has it; numbers go into `arrays`."""
         if isinstance(value, Reference):
-            return {"held": value.split}
+            return protocol.Held(value.split)
         if path is not None and path == self._state_path:
-            return {"version": int(value)}
+            return protocol.Version(int(value))
         if isinstance(type_signature, tff.StructType):
             types = tff.structure.to_elements(type_signature)
             members = zip(tff.structure.from_container(value), types, strict=True)
-            return [self._tree(part, of_part, None, arrays) for part, (_, of_part) in members]
+            return tuple(self._tree(part, of_part, None, arrays) for part, (_, of_part) in members)
         arrays.extend(arrays_of(self._values.take(value, type_signature)))
         return None
 

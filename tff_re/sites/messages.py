@@ -17,6 +17,9 @@ import numpy as np
 MOST_HEAD = 1 << 28
 """Bytes of a head that are read."""
 
+MAX_DIMENSIONS = 32
+"""Of an array, as in NumPy."""
+
 _DTYPES = frozenset(
     np.dtype(name).newbyteorder("<").str
     for name in (*(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), *("f2", "f4", "f8", "?"))
@@ -51,10 +54,15 @@ def unpack(message: bytes | memoryview) -> tuple[dict[str, Any], list[np.ndarray
         raise Malformed("the message is cut off")
     try:
         table, forms = json.loads(bytes(message[8 : 8 + length]).decode("utf-8", "surrogatepass"))
-        forms = [(str(dtype), [int(size) for size in shape]) for dtype, shape in forms]
+        forms = [(dtype, list(shape)) for dtype, shape in forms]
     except (ValueError, TypeError, RecursionError):
         raise Malformed("the head of the message is no JSON of a table and forms of arrays") from None
-    if not isinstance(table, dict) or any(d not in _DTYPES or any(s < 0 for s in shape) for d, shape in forms):
+    known = all(type(d) is str and d in _DTYPES and len(shape) <= MAX_DIMENSIONS for d, shape in forms)
+    if (
+        not isinstance(table, dict)
+        or not known
+        or any(type(s) is not int or s < 0 for _, shape in forms for s in shape)
+    ):
         raise Malformed("the head of the message names no table, or arrays that do not travel")
     arrays, place = [], 8 + length
     for dtype, shape in forms:

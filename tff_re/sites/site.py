@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import hashlib
 import json
 import logging
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -28,8 +28,9 @@ from tff_re.runs.experiment import Experiment
 from tff_re.runs.randomness import entropy, two_words
 from tff_re.runtime.errors import RuntimeProblem
 from tff_re.runtime.in_process.values import Values
+from tff_re.sites import protocol
 from tff_re.sites.data import SiteData
-from tff_re.sites.messages import Malformed, Refused, pack, payload, unpack
+from tff_re.sites.messages import Malformed, Refused
 from tff_re.sites.policy import Site, recipe_digest
 from tff_re.sites.stages import Kept, Program, Stage, arrays_of, member, run_stage, value_of
 from tff_re.sites.store import RunStore
@@ -94,16 +95,14 @@ class SiteService:
             return self._answer(message)
 
     def _answer(self, message: bytes) -> bytes:
-        began, table, arrays, sums, outcome = time.perf_counter(), {}, [], [], "malformed"
+        began, question, answer, outcome = time.perf_counter(), None, None, "malformed"
         try:
-            table, arrays = unpack(message)
-            kind = self._kinds.get(table.get("kind"))
-            if kind is None:
-                raise Refused("there is no such kind of message; use the same version of tff-re everywhere")
-            answer, sums = kind(table, arrays)
+            question = protocol.question_of(message)
+            answer = self._kinds[question.kind](question)
             outcome = "answered"
-            return pack({"site": self._options.name, **answer}, sums)
+            return protocol.to_bytes(answer)
         except Malformed as error:
+            outcome = f"malformed: {error}"
             return self._no("refused", str(error))
         except (Refused, UserError) as error:
             outcome = f"refused: {error}"
@@ -122,43 +121,45 @@ class SiteService:
             _log.debug("a malformed message", exc_info=True)
             return self._no("refused", "the message is not as this version of tff-re makes it")
         finally:
-            of = f"run {str(table.get('run'))[:8]} {table.get('kind')}"
-            if table.get("kind") == "stage":
-                of += f" {table.get('purpose')} round {table.get('round')} stage {table.get('stage')}"
-                of += f", {len(table.get('clients', ()))} clients"
-            up = payload(sums)
+            down, up = (0 if one is None else protocol.payload(one) for one in (question, answer))
             milliseconds = 1000 * (time.perf_counter() - began)
-            _log.info("%s: %d bytes down, %d bytes up, %.0f ms, %s", of, payload(arrays), up, milliseconds, outcome)
+            _log.info("%s: %d bytes down, %d bytes up, %.0f ms, %s", _named(question), down, up, milliseconds, outcome)
 
     def _no(self, why: str, text: str) -> bytes:
-        return pack({"site": self._options.name, why: f"site {self._options.name}: {' '.join(text.split())}"})
+        line = f"site {self._options.name}: {' '.join(text.split())}"
+        return protocol.to_bytes(protocol.No(site=self._options.name, **{why: line}))
 
     # Federated set-up
 
-    def _hello(self, table, arrays):
+    def _hello(self, question: protocol.Hello) -> protocol.HelloAnswer:
         """The recipe comes; the sizes of the clients and the classes go, if the recipe is accepted."""
-        store = RunStore(self._site.state, table["run"])
-        recipe = self._accepted(str(table["recipe"]))
+        store = RunStore(self._site.state, question.run)
+        recipe = self._accepted(question.recipe)
         known = store.read("recipe.toml")
-        if known is not None and known.decode() != table["recipe"]:
+        if known is not None and known.decode() != question.recipe:
             raise Refused("the run was begun with another recipe")
-        run = self._runs[table["run"]] = _Run(recipe, store, self._read(recipe))
+        run = self._runs[question.run] = _Run(recipe, store, self._read(recipe))
         while len(self._runs) > 2:
             self._runs.popitem(last=False)
         if not run.data.sizes:
             raise Refused(f"no client has {self._options.clients.least_examples} training examples")
-        store.write("recipe.toml", str(table["recipe"]).encode())
-        return {
-            "version": __version__,
-            "recipe": recipe_digest(recipe),
-            "clients": run.data.sizes,
-            "label": self._label(recipe),
-            "label_names": run.data.label_names,
-            "positive_labels": run.data.positive_labels,
-            "vocabulary": LOCAL if self._site.secret() is None else KEYED,
-            "relations": run.data.relations,
-            "document_form": run.data.document_form,
-        }, []
+        store.write("recipe.toml", question.recipe.encode())
+        data = run.data
+        try:
+            return protocol.HelloAnswer(
+                site=self._options.name,
+                version=__version__,
+                recipe=recipe_digest(recipe),
+                clients=tuple(data.sizes),
+                label=self._label(recipe),
+                label_names=data.label_names,
+                positive_labels=None if data.positive_labels is None else tuple(data.positive_labels),
+                vocabulary=LOCAL if self._site.secret() is None else KEYED,
+                relations=data.relations,
+                document_form=data.document_form,
+            )
+        except ValueError as error:
+            raise Refused(f"its data cannot be used across sites: {error}") from None
 
     def _accepted(self, text: str) -> Recipe:
         try:
@@ -181,51 +182,52 @@ class SiteService:
         label = getattr(recipe.task.options, "label", None)
         return label or find_data_set(recipe.task.options.dataset).labels[0]
 
-    def _words(self, table, arrays):
+    def _words(self, question: protocol.Words) -> protocol.WordsAnswer:
         """Counts of words go, see `WordsOfSite`."""
-        words = self._words_of(table)
-        return ({}, []) if words is None else words.counted()
+        words = self._words_of(question.run)
+        return protocol.WordsAnswer(site=self._options.name) if words is None else words.counted()
 
-    def _reveal(self, table, arrays):
+    def _reveal(self, question: protocol.Reveal) -> protocol.RevealAnswer:
         """Digests of words come, with evidence that enough clients hold them; these words go."""
-        words, store = self._words_of(table), self._run(table, agreed=False).store
+        words, store = self._words_of(question.run), self._run(question.run, agreed=False).store
         if words is None:
             raise Refused("it counts no words")
-        found, asked = words.shown(table, arrays), arrays[0].tobytes()
+        found, asked = words.shown(question), question.digests.tobytes()
         if store.read("revealed") not in (None, asked):
             raise Refused("other words were shown in this run before; words are shown once")
         store.write("revealed", asked)
-        return {"words": found}, []
+        return protocol.RevealAnswer(site=self._options.name, words=tuple(found))
 
-    def _words_of(self, table) -> WordsOfSite | None:
+    def _words_of(self, name: str) -> WordsOfSite | None:
         """None where a tokenizer is given."""
-        run = self._run(table, agreed=False)
+        run = self._run(name, agreed=False)
         found = run.data.word_counts()
         if found is None:
             return None
-        return WordsOfSite(self._site, table["run"], found, run.recipe.task.options.min_clients)
+        return WordsOfSite(self._site, name, found, run.recipe.task.options.min_clients)
 
-    def _facts(self, table, arrays):
+    def _facts(self, question: protocol.Facts) -> protocol.FactsAnswer:
         """Digests of the facts of the site's bags go, in an order that tells nothing."""
-        run, secret = self._run(table, agreed=False), self._site.secret()
+        run, secret = self._run(question.run, agreed=False), self._site.secret()
         if secret is None:
             raise Refused("bags need the sites' secret (vocabulary.secret): facts are told apart by its digests")
-        keyed, _ = run.data.facts(secret, table["run"])
-        _log.info("run %s: digests of %d facts are shown", table["run"][:8], len(keyed))
-        return {"check": secret_check(secret, table["run"])}, [keyed]
+        keyed, _ = run.data.facts(secret, question.run)
+        _log.info("run %s: digests of %d facts are shown", question.run[:8], len(keyed))
+        check = secret_check(secret, question.run)
+        return protocol.FactsAnswer(site=self._options.name, check=check, digests=keyed)
 
-    def _agree(self, table, arrays):
+    def _agree(self, question: protocol.Agree) -> protocol.AgreeAnswer:
         """What all agreed upon comes, and the numbers of this site's facts among all; goes whether this site would
         compute the same."""
-        run = self._run(table, agreed=False)
-        agreement = agreement_from_json(table["agreement"])
+        run = self._run(question.run, agreed=False)
+        agreement = agreement_from_json(question.agreement)
         own = [(c.client_id, c.train, c.test, c.dev) for c in agreement.clients if c.site == self._options.name]
-        if agreement.run != table["run"] or own != run.data.sizes:
+        if agreement.run != question.run or own != run.data.sizes:
             raise Refused("its clients are not those that it named; begin the run again")
         if agreement.triples is not None:
-            run.store.write("facts", arrays[0].astype("<i4").tobytes())
+            run.store.write("facts", question.numbers.tobytes())
         self._build(run, agreement)
-        for purpose, digest in table["programs"].items():
+        for purpose, digest in question.programs.items():
             if purpose == EVALUATE and not self._options.allow.evaluation:
                 raise Refused(
                     "it allows no evaluation; set evaluation.train_split = false and hold out no test examples"
@@ -235,8 +237,8 @@ class SiteService:
                     f"the recipe gives another computation here than at the coordinator ({purpose}); use the same "
                     f"versions of tff-re ({__version__} here) and of TensorFlow ({tf.__version__})"
                 )
-        run.store.write("agreement.json", str(table["agreement"]).encode())
-        return {"agreed": True}, []
+        run.store.write("agreement.json", question.agreement.encode())
+        return protocol.AgreeAnswer(site=self._options.name, agreed=True)
 
     def _build(self, run: _Run, agreement: Agreement) -> None:
         found = encoding_of(run.recipe.task, run.recipe.seed, agreement.paths(run.data.data_paths, at_site=True))
@@ -258,8 +260,7 @@ class SiteService:
         numbers[facts[1]] = given
         return numbers
 
-    def _run(self, table, *, agreed: bool = True) -> _Run:
-        name = table["run"]
+    def _run(self, name: str, *, agreed: bool = True) -> _Run:
         run = self._runs.get(name)
         if run is None:
             store = RunStore(self._site.state, name)
@@ -277,22 +278,22 @@ class SiteService:
 
     # Stages
 
-    def _stage(self, table, arrays):
+    def _stage(self, question: protocol.Stage) -> protocol.StageAnswer:
         """Broadcast values come, the sums over the clients go; see `tff_re.sites.stages`."""
-        run = self._run(table)
-        purpose, round_num = str(table["purpose"]), int(table["round"])
+        run = self._run(question.run)
+        purpose, round_num, arrays = question.purpose, question.round, question.arrays
         program = run.programs[purpose]
-        if table["program"] != program.digest:
+        if question.program != program.digest:
             raise Refused("the run's computation is another one here; begin the run again")
-        stage = program.stages[int(table["stage"])]
-        clients = [str(client["id"]) for client in table["clients"]]
-        if not clients or len(set(clients)) < len(clients) or not set(clients) <= set(run.examples):
+        stage = program.stages[question.stage]
+        clients = [client.id for client in question.clients]
+        if len(set(clients)) < len(clients) or not set(clients) <= set(run.examples):
             raise Refused("these are no clients of this site")
-        self._require_enough(run, purpose, table["clients"], clients)
+        self._require_enough(run, purpose, question.clients, clients)
         self._count(run, program, stage, purpose, round_num, arrays)
         values = iter(arrays)
         sent = {step.name: value_of(step.type_signature, values) for step in stage.sent}
-        given = [self._given(run, program, client, round_num, values) for client in table["clients"]]
+        given = [self._given(run, program, client, round_num, values) for client in question.clients]
         if next(values, None) is not None:
             raise Malformed("the message holds more arrays than the stage takes")
         before = self._before(run, program, stage, round_num, clients)
@@ -303,12 +304,14 @@ class SiteService:
         else:
             content = {"clients": clients}, program.kept_arrays(stage, kept)
             run.store.write_kept(program.digest, round_num, stage.number, *content)
-        return {}, arrays_of(totals)
+        return protocol.StageAnswer(site=self._options.name, arrays=tuple(arrays_of(totals)))
 
-    def _require_enough(self, run: _Run, purpose: str, asked: list[dict], clients: list[str]) -> None:
+    def _require_enough(
+        self, run: _Run, purpose: str, asked: Sequence[protocol.StageClient], clients: list[str]
+    ) -> None:
         """Refuses sums over few clients: an evaluation is over all that have examples of its split."""
         if purpose == EVALUATE:
-            splits = {tree["held"] for client in asked for tree in client["given"].values()}
+            splits = {tree.held for client in asked for tree in client.given.values()}
             for split in splits:
                 place = SPLITS.index(split)
                 there = {c for c, own in run.examples.items() if own[place] is not None and len(own[place][LABEL])}
@@ -339,23 +342,23 @@ class SiteService:
                 raise Refused(f"round {round_num} was asked for with other weights before; a round is answered once")
         run.store.write_counts(counts)
 
-    def _given(self, run: _Run, program: Program, client: dict, round_num: int, values):
+    def _given(self, run: _Run, program: Program, client: protocol.StageClient, round_num: int, values):
         """What gives a client's parts of the argument; the arrays that came for it are taken off `values` now."""
         parts = [step for step in program.form.steps.values() if step.given and step.per_client]
         of_part = {}
         for step in parts:
-            tree = client["given"].get(json.dumps(step.name))
-            if tree is not None:
-                of_part[step.name] = self._resolved(run, tree, member(step.type_signature), client, round_num, values)
+            name, kind = json.dumps(step.name), member(step.type_signature)
+            if name in client.given:
+                of_part[step.name] = self._resolved(run, client.given[name], kind, client.id, round_num, values)
         return lambda step: of_part[step.name]() if callable(of_part[step.name]) else of_part[step.name]
 
-    def _resolved(self, run: _Run, tree, type_signature: tff.Type, client: dict, round_num: int, values):
-        if isinstance(tree, dict) and "held" in tree:
-            own = run.examples[client["id"]][SPLITS.index(tree["held"])]
+    def _resolved(self, run: _Run, tree, type_signature: tff.Type, client: str, round_num: int, values):
+        if isinstance(tree, protocol.Held):
+            own = run.examples[client][SPLITS.index(tree.held)]
             return self._values.take(run.experiment.model.arrange(own), type_signature)
-        if isinstance(tree, dict) and "version" in tree:
-            return self._client_state(run, client["id"], int(tree["version"]), type_signature)
-        if isinstance(tree, list):
+        if isinstance(tree, protocol.Version):
+            return self._client_state(run, client, tree.version, type_signature)
+        if isinstance(tree, tuple):
             types = tff.structure.to_elements(type_signature)
             found = [
                 self._resolved(run, part, of_part, client, round_num, values)
@@ -364,7 +367,7 @@ class SiteService:
             names = [name for name, _ in types]
             if "seed" in names and run.recipe.privacy is not None and run.recipe.privacy.unit != "client":
                 # The noise of the client's steps comes from the seed, so it is the site's own.
-                number = int.from_bytes(hashlib.sha256(client["id"].encode()).digest()[:7], "little")
+                number = int.from_bytes(hashlib.sha256(client.encode()).digest()[:7], "little")
                 found[names.index("seed")] = tf.constant(two_words(entropy(run.store.secret(), round_num, number)))
             return tuple(found)
         return value_of(type_signature, values)
@@ -400,9 +403,18 @@ class SiteService:
             # The coordinator keeps the checkpoints of the last two rounds, whatever training.checkpoint_every says.
             run.store.forget_states(client, round_num - 2)
 
-    def _finish(self, table, arrays):
+    def _finish(self, question: protocol.Finish) -> protocol.FinishAnswer:
         """The run is over: what was kept for it goes."""
-        with contextlib.suppress(KeyError):
-            del self._runs[table["run"]]
-        RunStore(self._site.state, table["run"]).forget()
-        return {}, []
+        self._runs.pop(question.run, None)
+        RunStore(self._site.state, question.run).forget()
+        return protocol.FinishAnswer(site=self._options.name)
+
+
+def _named(question: protocol.Question | None) -> str:
+    """A question in the log."""
+    if question is None:
+        return "no question"
+    named = f"run {question.run[:8]} {question.kind}"
+    if isinstance(question, protocol.Stage):
+        named += f" {question.purpose} round {question.round} stage {question.stage}, {len(question.clients)} clients"
+    return named

@@ -17,26 +17,25 @@ import hmac
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from cryptography.exceptions import InvalidSignature
 
 from datasets.text.vocabulary import FIRST_WORD_ID, RESERVED
 from tff_re.errors import UserError
+from tff_re.sites import protocol
+from tff_re.sites.fields import DIGEST_BYTES
 from tff_re.sites.keys import SIGNATURE_BYTES, public_text
-from tff_re.sites.messages import Malformed, Refused
+from tff_re.sites.messages import Refused
 from tff_re.sites.policy import Site
 
 _log = logging.getLogger("tff_re.sites")
 
-DIGEST_BYTES = 16
-LONGEST_WORD = 10_000
-"""Letters of a word that the coordinator takes: a text without a gap is one."""
-
 KEYED, LOCAL = "keyed", "local"
 
-Ask = Callable[[dict[str, tuple[dict, Sequence[np.ndarray]]]], dict[str, tuple[dict, list[np.ndarray]]]]
-"""Site -> message, to site -> answer; see `Sites.ask_every`."""
+Ask = Callable[[dict[str, protocol.Question]], dict[str, Any]]
+"""Site -> question, to site -> answer; see `Sites.ask_every`."""
 
 
 @dataclass(frozen=True)
@@ -108,50 +107,44 @@ class WordsOfSite:
             )
         self._key = site.signing_key()
 
-    def counted(self) -> tuple[dict, list[np.ndarray]]:
-        """The answer to `words`: counts by signed digests, or of the words that enough of this site's clients hold.
-
-        Keyed: {check, key, others}, uint8 [n, 16], int64 [n], int64 [n], uint8 [n, 64]: digests in their order, how
-        often, held by how many, signatures. Local: {words}, int64 [n], int64 [n].
-        """
-        found = self._found
+    def counted(self) -> protocol.WordsAnswer:
+        """The answer to `words`: counts by signed digests, or of the words that enough of this site's clients hold."""
+        found, name = self._found, self._site.options.name
         if self._secret is None:
             enough = found.holders >= self._min_clients
-            words = [word for word, shown in zip(found.words, enough, strict=True) if shown]
+            words = tuple(word for word, shown in zip(found.words, enough, strict=True) if shown)
             self._say(len(words))
-            return {"words": words}, [found.counts[enough], found.holders[enough]]
+            return protocol.WordsAnswer(
+                site=name, words=words, counts=found.counts[enough], holders=found.holders[enough]
+            )
         rows = found.digests(self._secret, self._run)
         order = np.lexsort(rows.T)
-        name, rows = self._site.options.name, rows[order]
+        rows = rows[order]
         signed = (self._key.sign(signed_content(self._run, name, row.tobytes())) for row in rows)
-        signatures = np.frombuffer(b"".join(signed), np.uint8).reshape(len(rows), SIGNATURE_BYTES)
-        table = {
-            "check": secret_check(self._secret, self._run),
-            "key": public_text(self._key),
-            "others": dict(self._site.options.sites),
-        }
-        return table, [rows, found.counts[order], found.holders[order], signatures]
+        return protocol.WordsAnswer(
+            site=name,
+            check=secret_check(self._secret, self._run),
+            key=public_text(self._key),
+            others=dict(self._site.options.sites),
+            digests=rows,
+            counts=found.counts[order],
+            holders=found.holders[order],
+            signatures=np.frombuffer(b"".join(signed), np.uint8).reshape(len(rows), SIGNATURE_BYTES),
+        )
 
-    def shown(self, table: Mapping, arrays: Sequence[np.ndarray]) -> list[str]:
-        """The answer to `reveal`: the words of the digests that come.
-
-        Args:
-          table: `signers`: names of sites.
-          arrays: uint8 [m, 16], digests of words of this site; int32 [k], int32 [k], uint8 [k, 64]: evidence, of which
-            of them, by which of the signers, the signature.
+    def shown(self, question: protocol.Reveal) -> list[str]:
+        """The answer to `reveal`: the words of the digests that come, with the evidence that enough clients hold them.
 
         Raises:
           Refused: a digest is not of a word here, a signature does not hold, or fewer clients hold a word than
-            `min_clients`; then no word is shown. Malformed: other arrays.
+            `min_clients`; then no word is shown.
         """
         if self._secret is None:
             raise Refused("words are shown only with the sites' secret")
-        wanted, rows, signers, signatures = _evidence(arrays)
-        names = [str(name) for name in table["signers"]]
-        if not (_within(rows, len(wanted)) and _within(signers, len(names))):
-            raise Malformed("the evidence names a word or a site that the message does not have")
+        wanted, names = question.digests, question.signers
+        evidence = (question.rows.tolist(), question.by.tolist(), question.signatures)
         signed_by: dict[int, set[str]] = collections.defaultdict(set)
-        for row, signer, signature in zip(rows.tolist(), signers.tolist(), signatures, strict=True):
+        for row, signer, signature in zip(*evidence, strict=True):
             self._require_signed(names[signer], wanted[row].tobytes(), signature.tobytes())
             signed_by[row].add(names[signer])
         own = {row.tobytes(): place for place, row in enumerate(self._found.digests(self._secret, self._run))}
@@ -187,19 +180,6 @@ class WordsOfSite:
         _log.info("run %s: %d of %d words are shown", self._run[:8], number, len(self._found.words))
 
 
-def _evidence(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    forms = [("|u1", (DIGEST_BYTES,)), ("<i4", ()), ("<i4", ()), ("|u1", (SIGNATURE_BYTES,))]
-    if [(a.dtype.str, a.shape[1:]) for a in arrays] != forms or any(a.ndim == 0 for a in arrays):
-        raise Malformed("the message has other arrays than digests of words and evidence for them")
-    if len({len(array) for array in arrays[1:]}) > 1:
-        raise Malformed("the parts of the evidence have different lengths")
-    return tuple(arrays)
-
-
-def _within(places: np.ndarray, count: int) -> bool:
-    return bool(((places >= 0) & (places < count)).all())
-
-
 def _plain(name: str) -> str:
     return "".join(letter for letter in name if letter.isprintable())[:63]
 
@@ -226,16 +206,19 @@ def agree_on_words(ask: Ask, run: str, sites: Sequence[str], kind: str, options)
     Raises:
       UserError: answers do not fit together or are malformed, or no word is left.
     """
-    answers = ask({site: ({"kind": "words", "run": run}, ()) for site in sites})
-    without = [site for site, (_, arrays) in answers.items() if not arrays]
+    answers = ask(dict.fromkeys(sites, protocol.Words(run=run)))
+    without = [site for site, answer in answers.items() if answer.counts is None]
     if len(without) == len(answers):
         return None
     if without:
         raise UserError(f"site {without[0]} counts no words, and others do; use the same recipe and version everywhere")
+    other = [site for site, answer in answers.items() if (answer.words is not None) != (kind == LOCAL)]
+    if other:
+        raise UserError(f"site {other[0]} counts words in another way than it said; begin the run again")
     if kind == LOCAL:
         totals = _of_local(answers, options)
     else:
-        totals = _of_keyed(ask, run, {site: _List.of(site, *answers[site]) for site in sites}, options)
+        totals = _of_keyed(ask, run, {site: _List.of(answers[site]) for site in sites}, options)
     if not totals:
         raise UserError("no word is left for the vocabulary; lower task.min_count or task.min_clients")
     words = sorted(totals, key=lambda word: (-totals[word], word))
@@ -261,28 +244,11 @@ class _List:
     signatures: np.ndarray
 
     @classmethod
-    def of(cls, site: str, table: Mapping, arrays: Sequence[np.ndarray]) -> _List:
-        """Raises UserError for what is no such list."""
-        forms = [("|u1", (DIGEST_BYTES,)), ("<i8", ()), ("<i8", ()), ("|u1", (SIGNATURE_BYTES,))]
-        texts = (table.get("check"), table.get("key"))
-        others = table.get("others")
-        fits = all(isinstance(text, str) for text in texts) and isinstance(others, dict)
-        fits = fits and all(isinstance(key, str) for key in others.values())
-        fits = fits and [(a.dtype.str, a.shape[1:]) for a in arrays] == forms and all(a.ndim for a in arrays)
-        if not fits or len({len(array) for array in arrays}) > 1:
-            raise UserError(f"site {site}: its list of words is malformed; use the same version of tff-re everywhere")
-        rows, counts, holders, signatures = arrays
-        places = {row.tobytes(): place for place, row in enumerate(rows)}
-        _require_counts(site, len(places) == len(rows), counts, holders)
-        return cls(*texts, others, places, counts, holders, signatures)
-
-
-def _require_counts(site: str, unique: bool, counts: np.ndarray, holders: np.ndarray) -> None:
-    if not unique or (holders < 1).any() or (counts < holders).any():
-        raise UserError(
-            f"site {site}: its list names a word twice, or says that fewer than one client holds it, or more clients "
-            "than it occurs; the site is left out by leaving it out of --sites"
-        )
+    def of(cls, answer: protocol.WordsAnswer) -> _List:
+        """That of an answer with digests."""
+        places = {row.tobytes(): place for place, row in enumerate(answer.digests)}
+        own = (answer.counts, answer.holders, answer.signatures)
+        return cls(answer.check, answer.key, answer.others, places, *own)
 
 
 def _of_keyed(ask: Ask, run: str, lists: dict[str, _List], options) -> dict[str, int]:
@@ -296,11 +262,12 @@ def _of_keyed(ask: Ask, run: str, lists: dict[str, _List], options) -> dict[str,
     )
     total = passing(keys, min_count=options.min_count, min_clients=options.min_clients)
     asked = {site: _request(run, site, lists, total, options.min_clients) for site in lists}
-    wanted = {site: [row.tobytes() for row in arrays[0]] for site, (_, arrays) in asked.items() if len(arrays[0])}
+    wanted = {site: [row.tobytes() for row in request.digests] for site, request in asked.items()}
+    wanted = {site: digests_ for site, digests_ in wanted.items() if digests_}
     answers = ask({site: asked[site] for site in wanted})
     word_of: dict[bytes, str] = {}
     for site, digests_ in wanted.items():
-        words = _words_of(site, answers[site][0].get("words"), len(digests_))
+        words = _words_of(site, answers[site].words, len(digests_))
         for digest, word in zip(digests_, words, strict=True):
             if word_of.setdefault(digest, word) != word:
                 raise UserError(f"site {site} shows another word than the site before it for the same digest")
@@ -311,7 +278,7 @@ def _of_keyed(ask: Ask, run: str, lists: dict[str, _List], options) -> dict[str,
     return {word: total[digest] for digest, word in word_of.items()}
 
 
-def _request(run: str, site: str, lists: dict[str, _List], total: Mapping, min_clients: int) -> tuple[dict, list]:
+def _request(run: str, site: str, lists: dict[str, _List], total: Mapping, min_clients: int) -> protocol.Reveal:
     """The message to a site: the words that it may show, with the evidence of as many other sites as that needs."""
     own, names = lists[site], list(lists)
     wanted, rows, signers, signatures = [], [], [], []
@@ -326,13 +293,14 @@ def _request(run: str, site: str, lists: dict[str, _List], total: Mapping, min_c
             signers.append(number)
             signatures.append(other.signatures[other.place_of[digest]].tobytes())
         wanted.append(digest)
-    arrays = [
-        np.frombuffer(b"".join(wanted), np.uint8).reshape(len(wanted), DIGEST_BYTES),
-        np.array(rows, np.int32),
-        np.array(signers, np.int32),
-        np.frombuffer(b"".join(signatures), np.uint8).reshape(len(signatures), SIGNATURE_BYTES),
-    ]
-    return {"kind": "reveal", "run": run, "signers": names}, arrays
+    return protocol.Reveal(
+        run=run,
+        signers=tuple(names),
+        digests=np.frombuffer(b"".join(wanted), np.uint8).reshape(len(wanted), DIGEST_BYTES),
+        rows=np.array(rows, np.int32),
+        by=np.array(signers, np.int32),
+        signatures=np.frombuffer(b"".join(signatures), np.uint8).reshape(len(signatures), SIGNATURE_BYTES),
+    )
 
 
 def _require_known_keys(lists: dict[str, _List]) -> None:
@@ -348,22 +316,18 @@ def _require_known_keys(lists: dict[str, _List]) -> None:
                 )
 
 
-def _of_local(answers: Mapping[str, tuple[dict, Sequence[np.ndarray]]], options) -> dict[str, int]:
+def _of_local(answers: Mapping[str, protocol.WordsAnswer], options) -> dict[str, int]:
     """Word -> occurrences at the sites at which enough clients hold it."""
     found = []
-    for site, (table, arrays) in answers.items():
-        if [(array.dtype.str, array.ndim) for array in arrays] != [("<i8", 1)] * 2 or len(arrays[0]) != len(arrays[1]):
-            raise UserError(f"site {site}: its list of words is malformed; use the same version of tff-re everywhere")
-        words = _words_of(site, table.get("words"), len(arrays[0]))
-        _require_counts(site, len(set(words)) == len(words), *arrays)
-        found.extend(zip(words, arrays[0].tolist(), arrays[1].tolist(), strict=True))
+    for site, answer in answers.items():
+        words = _words_of(site, answer.words, len(answer.counts))
+        found.extend(zip(words, answer.counts.tolist(), answer.holders.tolist(), strict=True))
     return passing(found, min_count=options.min_count, min_clients=options.min_clients)
 
 
-def _words_of(site: str, words: object, count: int) -> list[str]:
-    """A site's answer as that number of words. Raises UserError for anything else."""
-    fits = isinstance(words, list) and len(words) == count
-    if not fits or not all(isinstance(w, str) and w not in RESERVED and len(w) <= LONGEST_WORD for w in words):
+def _words_of(site: str, words: Sequence[str], count: int) -> Sequence[str]:
+    """A site's words, of that number. Raises UserError for others."""
+    if len(words) != count or set(RESERVED) & set(words):
         raise UserError(f"site {site}: what it shows are not {count} words; use the same version of tff-re everywhere")
     return words
 

@@ -1,0 +1,411 @@
+"""The messages between a coordinator and a site: a class for each question and its answer.
+
+What is not in these classes does not travel. Bytes are read strictly in both directions: exact types (no true for 1, no
+1.0 for 1), bounded lengths, arrays of the declared type and shape, no unknown and no missing keys. How a table and
+arrays become bytes is `tff_re.sites.messages`.
+
+    hello    the recipe                      -> sizes of the clients, classes
+    words    -                               -> counts of words
+    reveal   digests of words                -> these words
+    facts    -                               -> digests of the facts of bags
+    agree    what all agreed upon            -> -
+    stage    broadcast values                -> sums over the clients
+    finish   -                               -> -
+
+Any question may be answered with a `No`.
+"""
+
+from __future__ import annotations
+
+import typing
+from typing import ClassVar, Literal
+
+import attrs
+import numpy as np
+from attrs.validators import optional
+
+from tff_re.sites.fields import (
+    DIGEST_BYTES,
+    HEX,
+    KEY,
+    KEYS,
+    MAX_CLIENTS,
+    MAX_DEPTH,
+    MAX_EVIDENCE,
+    MAX_EXAMPLES,
+    MAX_OCCURRENCES,
+    MAX_ROUND,
+    MAX_SIZE,
+    MAX_TEXT,
+    NAME,
+    NAMES,
+    REASON,
+    RUN_ID,
+    SITE,
+    WORDS,
+    array,
+    arrays,
+    each,
+    length,
+    number,
+)
+from tff_re.sites.keys import SIGNATURE_BYTES
+from tff_re.sites.messages import Malformed, pack, unpack
+from tff_re.sites.structuring import converter, structured, unstructured
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Question:
+    """What a coordinator asks. `kind` names it, `answer` is the class of its answer."""
+
+    kind: ClassVar[str]
+    answer: ClassVar[type]
+    run: str = attrs.field(validator=RUN_ID)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Answer:
+    """What a site answers; `site` is its name."""
+
+    site: str = attrs.field(validator=SITE)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class No(Answer):
+    """A site does not answer. One of these has the reason, a line of text.
+
+    Attributes:
+      refused: it does not do what it is asked.
+      failed: its part failed; the same question may be answered later.
+      lost: what an earlier question left is not there any more.
+    """
+
+    refused: str | None = attrs.field(default=None, validator=REASON)
+    failed: str | None = attrs.field(default=None, validator=REASON)
+    lost: str | None = attrs.field(default=None, validator=REASON)
+
+    def __attrs_post_init__(self):
+        if sum(text is not None for text in (self.refused, self.failed, self.lost)) != 1:
+            raise ValueError("must have one reason")
+
+    @property
+    def reason(self) -> str:
+        """The one that is there."""
+        return next(text for text in (self.refused, self.failed, self.lost) if text is not None)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class HelloAnswer(Answer):
+    """A site's clients and classes, if it accepts the recipe.
+
+    Attributes:
+      version: of tff-re.
+      recipe: digest of the recipe as the site reads it.
+      clients: (id, training, test and dev examples) of each; the id is the site's name, or begins with it and a slash.
+      label: which of the data set's labels are the classes.
+      label_names: the classes.
+      positive_labels: those that are relations; None where the task has no others.
+      vocabulary: `keyed`: words are counted by digests under the sites' secret; `local`: the site has no secret.
+      relations: that a pair in a document may have; None where the samples are no documents.
+      document_form: sizes of the largest document, see `document_relations.form_of`; None as for `relations`.
+    """
+
+    version: str = attrs.field(validator=NAME)
+    recipe: str = attrs.field(validator=HEX)
+    clients: tuple[tuple[str, int, int, int | None], ...] = attrs.field(validator=length(1, MAX_CLIENTS))
+    label: str = attrs.field(validator=NAME)
+    label_names: tuple[str, ...] = attrs.field(validator=NAMES)
+    positive_labels: tuple[str, ...] | None
+    vocabulary: Literal["local", "keyed"]
+    relations: tuple[str, ...] | None = attrs.field(validator=optional(NAMES))
+    document_form: tuple[int, int, int, int, int] | None = attrs.field(validator=optional(each(number(0, MAX_SIZE))))
+
+    @clients.validator
+    def _check_clients(self, attribute, clients):
+        for client, *sizes in clients:
+            NAME(self, attribute, client)
+            if client != self.site and not client.startswith(f"{self.site}/"):
+                raise ValueError("'clients' must be called as their site, or SITE/NAME")
+            if not all(size is None or 0 <= size <= MAX_EXAMPLES for size in sizes):
+                raise ValueError(f"'clients' must have from 0 to {MAX_EXAMPLES} examples")
+        if len({client for client, *_ in clients}) < len(clients):
+            raise ValueError("'clients' must not hold the same twice")
+        if len({dev is None for *_, dev in clients}) > 1:
+            raise ValueError("'clients' must all keep dev examples, or none")
+
+    def __attrs_post_init__(self):
+        if not set(self.positive_labels or ()) <= set(self.label_names):
+            raise ValueError("'positive_labels' must be among label_names")
+        if (self.relations is None) != (self.document_form is None):
+            raise ValueError("'document_form' must come with relations")
+        if self.relations is not None and self.document_form[-1] != len(self.relations):
+            raise ValueError("'document_form' must end with the number of relations")
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Hello(Question):
+    """A run begins. `recipe`: its file, as `policy.for_sites` makes it."""
+
+    kind: ClassVar[str] = "hello"
+    answer: ClassVar[type] = HelloAnswer
+    recipe: str = attrs.field(validator=length(0, MAX_TEXT), repr=False)
+
+
+def counts(highest: int):
+    """A field of int64 [n], each from 1 to `highest`."""
+    field = attrs.field(**array("i8", None, optional=True))
+
+    @field.validator
+    def positive(self, attribute, value):
+        if value is not None and value.size and not 1 <= value.min() <= value.max() <= highest:
+            raise ValueError(f"'{attribute.name}' must be from 1 to {highest}")
+
+    return field
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class WordsAnswer(Answer):
+    """Counts of the words of a site's clients, see `tff_re.sites.words`; no field is set where a tokenizer is given.
+
+    Attributes:
+      check: by which the coordinator sees whether the sites' secrets are the same.
+      key: the public key of the site's signatures.
+      others: site -> public key, of the sites whose signatures it accepts.
+      words: without a secret, those that enough of this site's own clients hold.
+      digests: with a secret: uint8 [n, 16], of the words.
+      counts: int64 [n], how often each occurs.
+      holders: int64 [n], how many clients hold it.
+      signatures: with a secret: uint8 [n, 64].
+    """
+
+    check: str | None = attrs.field(default=None, validator=optional(HEX))
+    key: str | None = attrs.field(default=None, validator=optional(KEY))
+    others: dict[str, str] | None = attrs.field(default=None, validator=optional(KEYS))
+    words: tuple[str, ...] | None = attrs.field(default=None, validator=optional(WORDS), repr=False)
+    digests: np.ndarray | None = attrs.field(**array("u1", None, DIGEST_BYTES, optional=True))
+    counts: np.ndarray | None = attrs.field(**array("i8", None, optional=True, highest=MAX_OCCURRENCES))
+    holders: np.ndarray | None = attrs.field(**array("i8", None, optional=True, highest=MAX_CLIENTS))
+    signatures: np.ndarray | None = attrs.field(**array("u1", None, SIGNATURE_BYTES, optional=True))
+
+    def __attrs_post_init__(self):
+        parts = {field.name for field in attrs.fields(type(self)) if getattr(self, field.name) is not None} - {"site"}
+        if parts not in (set(), {"words", "counts", "holders"}, _KEYED):
+            raise ValueError("the answer must be a list of words, of digests, or nothing")
+        rows = (self.words, self.digests, self.counts, self.holders, self.signatures)
+        if len({len(part) for part in rows if part is not None}) > 1:
+            raise ValueError("'counts' and 'holders' must have the length of the list")
+        if self.counts is not None and (self.counts < self.holders).any():
+            raise ValueError("'holders' must not be more than 'counts'")
+        if self.digests is not None:
+            require_unique("digests", self.digests)
+
+
+_KEYED = {"check", "key", "others", "digests", "counts", "holders", "signatures"}
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Words(Question):
+    """How often does each word occur at the site?"""
+
+    kind: ClassVar[str] = "words"
+    answer: ClassVar[type] = WordsAnswer
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class RevealAnswer(Answer):
+    """The words of the digests that came, in their order."""
+
+    words: tuple[str, ...] = attrs.field(validator=WORDS, repr=False)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Reveal(Question):
+    """Which words have these digests?
+
+    Attributes:
+      signers: names of sites.
+      digests: uint8 [m, 16], of words of this site.
+      rows: int32 [k], evidence: of which of the digests.
+      by: int32 [k], signed by which of the signers.
+      signatures: uint8 [k, 64].
+    """
+
+    kind: ClassVar[str] = "reveal"
+    answer: ClassVar[type] = RevealAnswer
+    signers: tuple[str, ...] = attrs.field(validator=[length(0, MAX_CLIENTS), each(SITE)])
+    digests: np.ndarray = attrs.field(**array("u1", None, DIGEST_BYTES))
+    rows: np.ndarray = attrs.field(**array("i4", None, rows=MAX_EVIDENCE))
+    by: np.ndarray = attrs.field(**array("i4", None, rows=MAX_EVIDENCE))
+    signatures: np.ndarray = attrs.field(**array("u1", None, SIGNATURE_BYTES, rows=MAX_EVIDENCE))
+
+    def __attrs_post_init__(self):
+        if len({len(self.rows), len(self.by), len(self.signatures)}) > 1:
+            raise ValueError("'rows', 'by' and 'signatures' must have one length")
+        for name, places, count in (("rows", self.rows, len(self.digests)), ("by", self.by, len(self.signers))):
+            if not ((places >= 0) & (places < count)).all():
+                raise ValueError(f"'{name}' must be numbers of what the message has")
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class FactsAnswer(Answer):
+    """Digests of the facts of a site's bags, uint8 [n, 16], and `check` as in `WordsAnswer`."""
+
+    check: str = attrs.field(validator=HEX)
+    digests: np.ndarray = attrs.field(**array("u1", None, DIGEST_BYTES))
+
+    def __attrs_post_init__(self):
+        require_unique("digests", self.digests)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Facts(Question):
+    """Which facts do the site's bags have?"""
+
+    kind: ClassVar[str] = "facts"
+    answer: ClassVar[type] = FactsAnswer
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class AgreeAnswer(Answer):
+    """The site would compute the same."""
+
+    agreed: Literal[True]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Agree(Question):
+    """Would the site compute this?
+
+    Attributes:
+      agreement: JSON of an `Agreement`.
+      programs: purpose -> digest of the computation.
+      numbers: int32 [n], the numbers of the site's facts among all; None where there are no bags.
+    """
+
+    kind: ClassVar[str] = "agree"
+    answer: ClassVar[type] = AgreeAnswer
+    agreement: str = attrs.field(repr=False)
+    programs: dict[Literal["train", "evaluate"], str] = attrs.field()
+    numbers: np.ndarray | None = attrs.field(**array("i4", None, optional=True))
+
+    @programs.validator
+    def _check_programs(self, attribute, value):
+        each(HEX)(self, attribute, tuple(value.values()))
+
+
+@attrs.frozen
+class Held:
+    """In place of a client's examples: those of this split, which the site holds."""
+
+    held: Literal["train", "test", "dev"]
+
+
+@attrs.frozen
+class Version:
+    """In place of a client's state: the one after this round, which the site holds; -1: the first."""
+
+    version: int = attrs.field(validator=number(-1, MAX_ROUND))
+
+
+Given = typing.Union[Held, Version, tuple, None]  # noqa: UP007, cattrs finds it by equality
+"""A client's part of an argument: a reference, a tuple of parts, or None for the next of the message's arrays."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class StageClient:
+    """A client of a stage: `given` has its part of each step of the argument, by the JSON of the step's name."""
+
+    id: str = attrs.field(validator=NAME)
+    given: dict[str, Given] = attrs.field(validator=length(0, 100))
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class StageAnswer(Answer):
+    """The sums over the clients; what they may be depends on the computation, see `tff_re.sites.sums`."""
+
+    arrays: tuple[np.ndarray, ...] = attrs.field(**arrays())
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Stage(Question):
+    """A stage of a computation over a site's clients, see `tff_re.sites.stages`.
+
+    Attributes:
+      round: its number.
+      purpose: which computation.
+      program: its digest.
+      stage: the place of the stage among all.
+      clients: whose sums are asked for.
+      arrays: the broadcast values, and what clients are given.
+    """
+
+    kind: ClassVar[str] = "stage"
+    answer: ClassVar[type] = StageAnswer
+    round: int = attrs.field(validator=number(0, MAX_ROUND))
+    purpose: Literal["train", "evaluate"]
+    program: str = attrs.field(validator=HEX)
+    stage: int = attrs.field(validator=number(0, 1000))
+    clients: tuple[StageClient, ...] = attrs.field(validator=length(1, MAX_CLIENTS))
+    arrays: tuple[np.ndarray, ...] = attrs.field(**arrays())
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class FinishAnswer(Answer):
+    """The site has forgotten what it kept for the run."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Finish(Question):
+    """The run is over."""
+
+    kind: ClassVar[str] = "finish"
+    answer: ClassVar[type] = FinishAnswer
+
+
+QUESTIONS = {question.kind: question for question in (Hello, Words, Reveal, Facts, Agree, Stage, Finish)}
+
+
+def require_unique(name: str, rows: np.ndarray) -> None:
+    """Raises ValueError where two rows of an array of bytes are the same."""
+    if len({row.tobytes() for row in rows}) < len(rows):
+        raise ValueError(f"'{name}' must not hold the same twice")
+
+
+def _given(value, _, depth: int = 0):
+    if value is None:
+        return None
+    if type(value) is list and depth < MAX_DEPTH:
+        return tuple(_given(part, _, depth + 1) for part in value)
+    if type(value) is dict and len(value) == 1:
+        return converter.structure(value, Version if "version" in value else Held)
+    raise TypeError("must be a reference, null or a list of these")
+
+
+converter.register_structure_hook_func(lambda kind: kind == Given, _given)
+
+
+def to_bytes(message: Question | Answer) -> bytes:
+    """A message for the other side."""
+    table, arrays = unstructured(message)
+    return pack({"kind": message.kind, **table} if isinstance(message, Question) else table, arrays)
+
+
+def payload(message: Question | Answer) -> int:
+    """Bytes of a message's arrays."""
+    return sum(array.nbytes for array in unstructured(message)[1])
+
+
+def question_of(message: bytes | memoryview) -> Question:
+    """A coordinator's question. Raises Malformed, with a line that names the field."""
+    table, arrays = unpack(message)
+    kind = table.pop("kind", None)
+    if not isinstance(kind, str) or kind not in QUESTIONS:
+        raise Malformed("there is no such kind of message; use the same version of tff-re everywhere")
+    return structured(QUESTIONS[kind], table, arrays)
+
+
+def answer_of(question: type[Question], message: bytes | memoryview) -> Answer:
+    """A site's answer to a question of this class. Raises Malformed, with a line that names the field."""
+    table, arrays = unpack(message)
+    refuses = table.keys() & {"refused", "failed", "lost"}
+    return structured(No if refuses else question.answer, table, arrays)
