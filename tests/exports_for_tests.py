@@ -138,6 +138,7 @@ _MADE = {
     "relations of words": lambda: _relations(filters=4),
     "blinded relations of words": lambda: {**_relations(filters=4, blind=True), "label_names": PGR_LABELS},
     "lstm of relations": lambda: _relations("lstm", units=3),
+    "lstm of bags": lambda: _relations("lstm", units=3, pooling="max"),
     "word pieces": lambda: _relations(**_WITH_ENCODER),
     "blinded word pieces": lambda: _relations(**_WITH_ENCODER, blind=True),
     "word pieces of DistilBERT": lambda: _relations(**_WITH_ENCODER, kind="distilbert"),
@@ -198,7 +199,11 @@ FORMS = {
     "blinded relations of words": {"formats": "both", "quantise": "float16", "tflite": True},
     "lstm of relations": {"formats": "saved_model"},
     # Runs on bags and on documents are exported in float16, too.
-    **{kind: {"formats": "saved_model"} for kind in KINDS if kind.startswith(("bags,", "bags of", "documents"))},
+    **{
+        kind: {"formats": "saved_model"}
+        for kind in KINDS
+        if kind.startswith(("bags,", "bags of", "lstm of bags", "documents"))
+    },
 }
 """Of kinds that have others than a SavedModel and its form in float16."""
 

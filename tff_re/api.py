@@ -217,6 +217,8 @@ def export(
       adapter_only: whether the adapter alone is written, as safetensors; `adapter` in the run's folder by default.
       last: the weights of the last round, also where a round was chosen on dev.
       overwrite: whether an older export of the run is replaced.
+      trust: whether files that can run code are read, and a SavedModel is written that holds operations which
+        `load_export` refuses without `trust`.
 
     Raises:
       UserError, DataError: there is no such run, its data are missing, or its model cannot be exported.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import shutil
@@ -16,17 +17,22 @@ from tensorflow.python.framework import op_def_registry
 from tests.exporting import test_export_relations as relations
 from tests.exports_for_tests import KINDS, arguments, export_of
 from tests.upper_floors import command, refusal
+from tff_re import models
+from tff_re.exporting import export_model as exporting
 from tff_re.exporting.digests import DIGESTS_FILE, write_digests
-from tff_re.exporting.export_model import export_model
+from tff_re.exporting.export_model import ExportError, export_model
 from tff_re.exporting.graph import check_graph
+from tff_re.exporting.kinds import kind_of
 from tff_re.exporting.operations import CHECKPOINT_OPERATIONS, OPERATIONS
 from tff_re.exporting.prediction import FORMS, load_export
 from tff_re.exporting.predictors import PredictionError
+from tff_re.models.inputs import BagInput, RelationInput, pieces_of
 from tff_re.models.pretrained import PieceEncoder
 
 pytestmark = pytest.mark.xdist_group("exports")
 
 FEW = ("words", "characters", "vectors", "bags", *relations.FAST)
+CORES = ("lstm of words", "lstm of relations", "lstm of bags", "bags of frozen layers", "text pieces", "documents")
 OTHERS = tuple(kind for kind in KINDS if kind not in FEW)
 
 
@@ -67,6 +73,35 @@ def test_what_every_form_holds_is_listed(kind):
         found = operations(saved(form).meta_graphs[0].graph_def)
         assert len(found) > 5 and sorted(found - OPERATIONS) == [], "to be listed if they are harmless"
         check_graph(form)
+
+
+@functools.cache
+def model_and_input(kind):
+    """(the model, the class of its inputs, whether they are bags') of a kind of export."""
+    given = arguments(kind)
+    bags = isinstance(given["inputs"], BagInput)
+    return given["model_name"], type(pieces_of(given["inputs"].sentences if bags else given["inputs"])), bags
+
+
+def test_every_model_on_every_kind_of_input_is_among_the_exports_of_these_tests():
+    wanted = {(name, takes, False) for name in models.MODELS for takes in models.module(name).TAKES}
+    wanted |= {(name, takes, True) for name, takes, _ in wanted if takes is RelationInput}
+    assert {model_and_input(kind) for kind in (*FEW, *CORES)} == wanted
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow) if "bags" in kind else kind for kind in CORES]
+)
+def test_what_the_core_of_every_other_model_holds_is_listed(kind):
+    """What stands around the core is that of the exports above."""
+    given = arguments(kind)
+    form_of, names = kind_of(given["inputs"]).form, ("model_name", "model_options", "inputs", "label_names", "weights")
+    name, options, inputs, labels, weights = (given[key] for key in names)
+    built = exporting._models(form_of, name, options, inputs, len(labels), weights)
+    form = form_of(*built, inputs, given["encoding"], ())
+    graph = tf.function(form.core, autograph=False).get_concrete_function(dict(form.core_specs)).graph
+    found = operations(graph.as_graph_def())
+    assert len(found) > 5 and sorted(found - OPERATIONS) == [], "to be listed if they are harmless"
 
 
 _SIZES = {
@@ -318,9 +353,14 @@ def test_a_saved_model_of_tensorflow_1_is_none_of_ours(tmp_path):
             load_export(folder)
 
 
-def test_exporting_tells_of_an_operation_that_is_not_listed(tmp_path, monkeypatch, capsys):
+def test_an_operation_that_is_not_listed_is_not_exported_without_trust(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("tff_re.exporting.graph.OPERATIONS", OPERATIONS - {"Softmax"})
-    folder = export_model(tmp_path / "e", **arguments("vectors"), formats="saved_model")
+    with pytest.raises(
+        ExportError, match=r"^saved_model would be refused by predict .*Softmax.*; pass --trust"
+    ) as caught:
+        export_model(tmp_path / "e", **arguments("vectors"), formats="saved_model")
+    assert "\n" not in str(caught.value) and "/" not in str(caught.value) and list(tmp_path.iterdir()) == []
+    folder = export_model(tmp_path / "e", **arguments("vectors"), formats="saved_model", trust=True)
     note = "note: saved_model holds the operation Softmax, which no export of this project has; predict and evaluate"
     assert capsys.readouterr().err.startswith(note)
     with pytest.raises(PredictionError, match="Softmax"):
@@ -393,22 +433,26 @@ def test_changed_labels_are_read_with_trust_alone(tmp_path, capsys):
     assert typed.code == 0 and json.loads(typed.out)["label"] == changed.label
 
 
-def test_an_export_made_before_there_were_digests(tmp_path, capsys):
+def test_an_export_without_digests_is_refused_and_said_with_trust(tmp_path, capsys):
     folder = a_copy("words", tmp_path / "export")
     (folder / DIGESTS_FILE).unlink()
-    change_json(folder / "export.json", lambda value: value.update(format_version=1))
-    typed = command(capsys, "predict", folder, TEXT, "--json")
+    refusal(command(capsys, "predict", folder, TEXT), "SHA256SUMS: is missing", "--trust")
+    typed = command(capsys, "predict", folder, TEXT, "--json", "--trust")
     assert typed.code == 0 and json.loads(typed.out)["label"] == TEXT
-    assert typed.err.count("\n") == 1 and f"note: {folder}: was exported without digests" in typed.err
-    assert command(capsys, "predict", folder, TEXT, "--trust").err == ""
-    # What can be checked without digests is.
+    assert typed.err == f"note: {folder}: has no SHA256SUMS: whether a file was changed is not known\n"
+    # A version without digests, which anybody can write into the file, opens no way around them.
+    change_json(folder / "export.json", lambda value: value.update(format_version=1))
+    refusal(command(capsys, "predict", folder, TEXT), "is of another version of the format")
+
+
+def test_a_damaged_graph_is_refused_with_trust_too(tmp_path, capsys):
     for message, damage in {
         "saved_model: holds no variables/variables.index": DAMAGES["variables.index: is missing"],
         "saved_model.pb: is damaged": DAMAGES["saved_model.pb: is not as it"],
         "fingerprint.pb: is damaged": DAMAGES["fingerprint.pb: is not as it"],
     }.items():
-        copy = shutil.copytree(folder, tmp_path / "copy")
-        damage(copy)
-        typed = command(capsys, "predict", copy, TEXT)
-        assert typed.code == 2 and message in typed.err.splitlines()[-1], typed.err
-        shutil.rmtree(copy)
+        folder = a_copy("words", tmp_path / "export")
+        damage(folder)
+        seal(folder)
+        refusal(command(capsys, "predict", folder, TEXT), message)
+        shutil.rmtree(folder)

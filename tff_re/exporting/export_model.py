@@ -11,6 +11,7 @@ import json
 import math
 import os
 import platform
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,12 @@ import attrs
 import numpy as np
 import tensorflow as tf
 
+from datasets.errors import DataError
 from tff_re import __version__, models
 from tff_re.exporting import places
 from tff_re.exporting.card import card
 from tff_re.exporting.checks import difference_of_precisions, verified
+from tff_re.exporting.digests import write_digests
 from tff_re.exporting.forms import Form, write_saved_model
 from tff_re.exporting.kind import Kind
 from tff_re.exporting.kinds import kind_of
@@ -32,13 +35,14 @@ from tff_re.exporting.layout import (
     ENCODING_FILE,
     FLOAT16_FOLDER,
     FORMAT,
-    FORMAT_VERSIONS,
+    FORMAT_VERSION,
     KERAS_FILE,
     LABELS_FILE,
     SAVED_MODEL_FOLDER,
     TFLITE_FILE,
 )
 from tff_re.exporting.places import ExportError
+from tff_re.exporting.prediction import FORMS, look_at
 from tff_re.exporting.quantised import write_tflite
 from tff_re.models.inputs import trained_in_parts
 from tff_re.models.keras_files import forget_layer_names, save_keras
@@ -75,6 +79,7 @@ def export_model(
     quantise: str | None = None,
     tflite: bool = False,
     overwrite: bool = False,
+    trust: bool = False,
 ) -> Path:
     """Writes a trained model as `model.keras`, as a SavedModel and as the JSON files that explain them.
 
@@ -103,13 +108,15 @@ def export_model(
       quantise: `float16`: a second SavedModel with weights stored in 16 bits; None: none.
       tflite: whether model.tflite is written too: encoded inputs of one text, weights in 8 bits.
       overwrite: Whether an older export may be replaced. One of another `run` never is.
+      trust: Whether a SavedModel is written whose graph holds operations that `load_export` refuses without `trust`;
+        a line on standard error says so.
 
     Returns:
       The folder.
 
     Raises:
       ExportError: the arguments do not fit each other, the folder is taken or cannot be written, or the exported model
-        gives other ids or predictions than the trained one.
+        gives other ids or predictions than the trained one, or `load_export` would refuse what was written.
     """
     folder = Path(os.path.realpath(folder))
     details = _json_value(details, "details")
@@ -134,7 +141,7 @@ def export_model(
         threshold = details.get("threshold", DEFAULT_THRESHOLD)
         description = {
             "format": FORMAT,
-            "format_version": FORMAT_VERSIONS[-1],
+            "format_version": FORMAT_VERSION,
             "model": model_name,
             "model_options": _options(options),
             "input": dict(form.source),
@@ -158,8 +165,35 @@ def export_model(
         places.write(draft / CARD_FILE, card(description, labels, kind))
         for name, text in (files or {}).items():
             places.write(draft / name, text.rstrip("\n"))
-        places.seal(draft)
+        write_digests(draft)
+        _check_written(draft, trust)
     return folder
+
+
+def _check_written(draft: Path, trust: bool) -> None:
+    """Raises ExportError where `load_export` would refuse the draft; where it would with `trust`, only a line says so.
+
+    An encoder of a new kind can hold operations that no export had before.
+    """
+    for form in FORMS:
+        if not (draft / form).exists():
+            continue
+        reason = _refusal(draft, form, False)
+        if reason is None:
+            continue
+        if not trust or _refusal(draft, form, True) is not None:
+            remedy = "pass --trust (trust=True) to write it for use with --trust, or write another --format"
+            raise ExportError(f"{form} would be refused by predict and evaluate: it {reason}; {remedy}")
+        print(f"note: {form} {reason}; predict and evaluate load it only with --trust", file=sys.stderr)
+
+
+def _refusal(draft: Path, form: str, trust: bool) -> str | None:
+    """Why `load_export` refuses the draft, without the draft's path; None where it does not."""
+    try:
+        look_at(draft, form, trust)
+    except DataError as error:
+        return error.reason
+    return None
 
 
 def _check_arguments(model_name, inputs, labels, formats, quantise, tflite) -> Kind:

@@ -81,6 +81,7 @@ def export_run(
                 quantise=quantise,
                 tflite=tflite,
                 overwrite=overwrite,
+                trust=data_paths.trust,
             )
 
 

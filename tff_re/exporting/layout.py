@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 FORMAT = "tff-re export"
-FORMAT_VERSIONS = (1, 2)
-"""Version 2 has digests of its files beside it."""
+FORMAT_VERSION = 2
+"""The version that is written and read: one with digests of its files."""
 
 DESCRIPTION_FILE, LABELS_FILE, ENCODING_FILE = "export.json", "labels.json", "encoding.json"
 CARD_FILE = "README.md"

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,11 +13,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from datasets.errors import DataError
 from tff_re.errors import UserError
-from tff_re.exporting.digests import write_digests
-from tff_re.exporting.graph import check_graph
-from tff_re.exporting.layout import DESCRIPTION_FILE, FLOAT16_FOLDER, FORMAT, SAVED_MODEL_FOLDER
+from tff_re.exporting.layout import DESCRIPTION_FILE, FORMAT
 
 NEEDED = "a model of {} needs its encoding; pass the one it was trained with"
 MISFIT = "the encoding's vocabulary or length is not the model's; pass the one it was trained with"
@@ -84,21 +80,6 @@ def flush(folder: Path) -> None:
         for name in files:
             with open(os.path.join(place, name), "rb") as file:
                 os.fsync(file.fileno())
-
-
-def seal(draft: Path) -> None:
-    """Writes the digests of all files in a draft, to which nothing is added later.
-
-    A note on standard error says where `load_export` will ask for trust: an encoder of a new kind can hold operations
-    that no export had before.
-    """
-    for name in (SAVED_MODEL_FOLDER, FLOAT16_FOLDER):
-        if (draft / name).exists():
-            try:
-                check_graph(draft / name)
-            except DataError as error:
-                print(f"note: {name} {error.reason}; predict and evaluate load it only with --trust", file=sys.stderr)
-    write_digests(draft)
 
 
 def write(path: Path, text: str) -> None:

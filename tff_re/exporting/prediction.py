@@ -6,6 +6,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from tff_re.exporting.layout import (
     ENCODING_FILE,
     FLOAT16_FOLDER,
     FORMAT,
-    FORMAT_VERSIONS,
+    FORMAT_VERSION,
     LABELS_FILE,
     REMEDY,
     SAVED_MODEL_FOLDER,
@@ -41,13 +42,13 @@ def load_export(folder: str | os.PathLike, form: str = SAVED_MODEL_FOLDER, *, tr
     `DocumentPredictor`.
 
     What is read has to have the digests in SHA256SUMS, and the graph holds no operation that exports of this project
-    do not have, such as one that writes a file. Of an export made before there were digests a line on standard error
-    says so.
+    do not have, such as one that writes a file.
 
     Args:
       folder: the export's.
       form: `saved_model`, or `saved_model_float16` where the export has one.
-      trust: leaves these two checks out. The graph can then do what you can: read, write and send files.
+      trust: leaves these two checks out. The graph can then do what you can: read, write and send files. A line on
+        standard error says so of an export without SHA256SUMS.
 
     Raises:
       PredictionError: the folder or a file of it is missing, changed, damaged, or of another version; or the graph
@@ -62,7 +63,34 @@ def load_export(folder: str | os.PathLike, form: str = SAVED_MODEL_FOLDER, *, tr
 
 
 def _load(folder: Path, form: str, trust: bool) -> ExportedModel:
-    # TensorFlow takes seconds to import: the cheap checks come first.
+    # TensorFlow takes seconds to import: the checks that need none come first.
+    looked_at = look_at(folder, form, trust)
+    description, kind = looked_at.description, looked_at.kind
+    signature = _signature(folder / form, kind, description["input"])
+    function = _function(signature, folder / form, kind.signature_inputs(description), description["classes"])
+    return kind.predictor(function, looked_at.labels, looked_at.encoding, description)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the JSON files of an export hold, every value checked: `export.json`, its kind of input, the labels and the
+    encoding of the kind's predictor."""
+
+    description: dict[str, Any]
+    kind: Kind
+    labels: list[str]
+    encoding: Any
+
+
+def look_at(folder: Path, form: str, trust: bool = False) -> Checked:
+    """All checks of an export before TensorFlow loads its graph; `export` does them on what it wrote, too.
+
+    Args:
+      folder, form, trust: as in `load_export`.
+
+    Raises:
+      PredictionError, DataError: as in `load_export`.
+    """
     if form not in FORMS:
         raise PredictionError(f"there is no form '{form}'; valid: {', '.join(FORMS)}")
     if not folder.is_dir():
@@ -78,17 +106,13 @@ def _load(folder: Path, form: str, trust: bool) -> ExportedModel:
     if not (folder / form).is_dir() and form not in (description.get("forms") or {}):
         raise PredictionError(f"{folder / form}: is not there; export the model with it (--format, --quantise)")
     if not trust:
-        if description["format_version"] > 1 or (folder / DIGESTS_FILE).exists():
-            check_digests(folder, (DESCRIPTION_FILE, LABELS_FILE, ENCODING_FILE, form))
-        else:
-            what = "was exported without digests, so that nothing tells whether a file was changed"
-            print(f"note: {folder}: {what}", file=sys.stderr)
+        check_digests(folder, (DESCRIPTION_FILE, LABELS_FILE, ENCODING_FILE, form))
+    elif not (folder / DIGESTS_FILE).is_file():
+        print(f"note: {folder}: has no {DIGESTS_FILE}: whether a file was changed is not known", file=sys.stderr)
     check_files(folder / form)
     if not trust:
         check_graph(folder / form)
-    signature = _signature(folder / form, kind, description["input"])
-    function = _function(signature, folder / form, kind.signature_inputs(description), description["classes"])
-    return kind.predictor(function, labels, encoding, description)
+    return Checked(description, kind, labels, encoding)
 
 
 def _description(folder: Path) -> dict[str, Any]:
@@ -97,7 +121,7 @@ def _description(folder: Path) -> dict[str, Any]:
     value, fail = read_json(path), functools.partial(DataError, path=path)
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise fail("is not the description of an export", remedy=REMEDY)
-    if type(value.get("format_version")) is not int or value["format_version"] not in FORMAT_VERSIONS:
+    if type(value.get("format_version")) is not int or value["format_version"] != FORMAT_VERSION:
         raise fail("is of another version of the format", remedy="load it with the tff-re that wrote it")
     if field(value, "classes", int, fail) < 1:
         raise fail('"classes" is not at least 1', remedy=REMEDY)
