@@ -69,10 +69,15 @@ class SiteData:
         self._module = tasks.module(recipe.task.name)
         folder = site.options.data.folder
         self.data_paths = DataPaths(data=None if folder is None else Path(site.path(folder)))
-        rule = SiteRule(site.options.name, site.options.clients)
+        options = site.options.clients
+        self._share = options.part if options.rule == "share" else None
+        rule = SiteRule(site.options.name, options) if self._share is None else recipe.partition.options
         self.corpora, self.partition = self._module.held(self._options, rule, recipe.seed, self.data_paths)
-        least = site.options.clients.least_examples
+        least = options.least_examples
         self.clients = {c: held for c, held in self.partition.clients.items() if len(held.train) >= least}
+        self._counted = self.clients
+        if self._share is not None:
+            self.clients, self._counted = _part_of(self.clients, *self._share)
 
     @property
     def sizes(self) -> list[tuple[str, int, int, int | None]]:
@@ -113,7 +118,10 @@ class SiteData:
         return self._module.form_of(own, self.corpora[0])
 
     def word_counts(self) -> WordCounts | None:
-        """Over the site's clients; None where a tokenizer is given. Words in an order that tells nothing."""
+        """Over the site's clients; None where a tokenizer is given. Words in an order that tells nothing.
+
+        Of shares the first counts for all clients, as the simulation does, and the others count nothing.
+        """
         if self.relations is not None:
             return None
         texts = self._module.words(self._options, self.corpora, self.partition, self.data_paths)
@@ -121,7 +129,7 @@ class SiteData:
             return None
         counts, holders = collections.Counter(), collections.Counter()
         for client, of_client in texts.items():
-            if client in self.clients:
+            if client in self._counted:
                 own = collections.Counter(word for words in of_client for word in words)
                 counts.update(own)
                 holders.update(own.keys())
@@ -183,3 +191,10 @@ class SiteData:
         ids = self.clients[client].train
         document_of = {i: self._sample_of[i].document_id for i in ids}
         return kept_out(ids, document_of, self.recipe.choice, self.recipe.seed, client)
+
+
+def _part_of(clients: dict, number: int, parts: int) -> tuple[dict, dict]:
+    """(the clients of one of `parts` equal parts, in order; those whose words it counts: all in the first part)."""
+    names = list(clients)
+    own = names[(number - 1) * len(names) // parts : number * len(names) // parts]
+    return {name: clients[name] for name in own}, clients if number == 1 else {}

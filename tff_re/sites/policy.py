@@ -65,20 +65,35 @@ class DataOptions:
 class ClientsOptions:
     """Attributes:
     rule: `one`: the site is one client; `documents`: each document (a dialogue, a patient) is one; `by_field`: all
-      samples with one value of `field` are one.
+      samples with one value of `field` are one; `share`: the recipe's own partition of the data set, of which this
+      site takes a part, for machines of one owner.
     field: with `by_field`, e.g. diagnosis.
+    share: with `share`, which part of the clients: "2/4" is the second of four parts, in the partition's order.
     names: whether the coordinator is told these values (of documents: their ids); else clients are numbered.
     least_examples: clients with fewer training examples take no part.
     """
 
-    rule: Literal["one", "documents", "by_field"] = "one"
+    rule: Literal["one", "documents", "by_field", "share"] = "one"
     field: str | None = None
+    share: str | None = None
     names: bool = False
     least_examples: int = attrs.field(default=1, validator=ge(1))
 
     def __attrs_post_init__(self):
         if (self.rule == "by_field") != (self.field is not None):
             raise ValueError("rule = 'by_field' needs field, and no other rule has one")
+        if (self.rule == "share") != (self.share is not None):
+            raise ValueError("rule = 'share' needs share, such as '2/4', and no other rule has one")
+        if self.share is not None and not 1 <= self.part[0] <= self.part[1]:
+            raise ValueError(f"share must be NUMBER/PARTS, such as '2/4' for the second of four, and is {self.share!r}")
+        if self.rule == "share" and self.least_examples > 1:
+            raise ValueError("rule = 'share' takes the recipe's clients as they are; leave least_examples out")
+
+    @property
+    def part(self) -> tuple[int, int]:
+        """(number from 1, parts) of `share`; (0, 0) where it is malformed."""
+        found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", self.share)
+        return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 @attrs.frozen(kw_only=True)
@@ -220,6 +235,8 @@ class Site:
                 f"the recipe {table_digest(table)[:16]}… is not accepted here; its operator allows it by allow.recipes"
             )
         task = table.setdefault("task", {})
+        if self.options.clients.rule == "share" and task.get("server_share"):
+            raise UserError("task.server_share: shares have all samples of the data set as clients; set it to 0")
         task |= {"dataset": data.dataset, "split": data.split}
         options = {f"task.{key}": str(self.path(name)) for key, name in self._files(task).items()} | options
         unread = {key for key in _COORDINATORS if _get(table, key) == _OF_COORDINATOR}
