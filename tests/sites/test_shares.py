@@ -65,6 +65,21 @@ def test_shares_of_several_clients_differ_by_the_rounding_of_sums_only(tmp_path)
         np.testing.assert_allclose(mine, expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("shares", [("2/2", "1/2"), ("1/3", "2/3"), ("1/2", "1/2"), ("1/2", None)])
+def test_all_shares_take_part_in_their_order(tmp_path, shares):
+    files = {}
+    for number, share in enumerate(shares):
+        clients = {"rule": "one"} if share is None else {"rule": "share", "share": share}
+        files[f"machine{number}"] = write_site(
+            tmp_path / str(number), f"machine{number}", consultations(4), clients=clients
+        )
+    federation = Federation(files)
+    with pytest.raises(UserError, match=r"name sites that have 1/2 to 2/2, in this order") as raised:
+        train_at_sites(recipe_of("fedavgs", *FOUR), tmp_path / "run", federation.engine)
+    federation.close()
+    assert "\n" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("clients", "line"),
     [

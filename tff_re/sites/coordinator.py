@@ -224,6 +224,7 @@ def _agree(sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str) -> tup
         raise UserError(
             "the sites read another recipe than the coordinator's; use the same version of tff-re everywhere"
         )
+    _require_whole([answer.share for answer in said.values()])
     clients = [Client(c, site, *sizes) for site, answer in said.items() for c, *sizes in answer.clients]
     if len({client.client_id for client in clients}) < len(clients):
         raise UserError("two sites name the same client; give the sites other names")
@@ -256,6 +257,16 @@ def _agree(sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str) -> tup
     vectors = getattr(inputs, "vectors", None)
     width = None if vectors is None else vectors.shape[1]
     return dataclasses.replace(agreement, encoding=digest, vectors_width=width), numbers
+
+
+def _require_whole(shares: Sequence[tuple[int, int] | None]) -> None:
+    """Raises UserError where some sites have shares of a simulation, but not all parts take part in their order."""
+    if any(shares) and shares != [(number + 1, len(shares)) for number in range(len(shares))]:
+        told = ", ".join("none" if share is None else "{}/{}".format(*share) for share in shares)
+        raise UserError(
+            f"the sites' shares (clients.share) are {told}; name sites that have 1/{len(shares)} to "
+            f"{len(shares)}/{len(shares)}, in this order"
+        )
 
 
 def _union(lists: Sequence[tuple[str, ...]]) -> tuple[str, ...]:

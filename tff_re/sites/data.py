@@ -70,14 +70,14 @@ class SiteData:
         folder = site.options.data.folder
         self.data_paths = DataPaths(data=None if folder is None else Path(site.path(folder)))
         options = site.options.clients
-        self._share = options.part if options.rule == "share" else None
-        rule = SiteRule(site.options.name, options) if self._share is None else recipe.partition.options
+        self.share = options.part if options.rule == "share" else None
+        rule = SiteRule(site.options.name, options) if self.share is None else recipe.partition.options
         self.corpora, self.partition = self._module.held(self._options, rule, recipe.seed, self.data_paths)
         least = options.least_examples
         self.clients = {c: held for c, held in self.partition.clients.items() if len(held.train) >= least}
         self._counted = self.clients
-        if self._share is not None:
-            self.clients, self._counted = _part_of(self.clients, *self._share)
+        if self.share is not None:
+            self.clients, self._counted = _part_of(self.clients, *self.share)
 
     @property
     def sizes(self) -> list[tuple[str, int, int, int | None]]:

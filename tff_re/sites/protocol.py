@@ -101,13 +101,15 @@ class HelloAnswer(Answer):
     Attributes:
       version: of tff-re.
       recipe: digest of the recipe as the site reads it.
-      clients: (id, training, test and dev examples) of each; the id is the site's name, or begins with it and a slash.
+      clients: (id, training, test and dev examples) of each; the id is the site's name, or begins with it and a slash,
+        unless the site has a share of the recipe's own clients.
       label: which of the data set's labels are the classes.
       label_names: the classes.
       positive_labels: those that are relations; None where the task has no others.
       vocabulary: `keyed`: words are counted by digests under the sites' secret; `local`: the site has no secret.
       relations: that a pair in a document may have; None where the samples are no documents.
       document_form: sizes of the largest document, see `document_relations.form_of`; None as for `relations`.
+      share: (number, parts), see `ClientsOptions.share`; None: the clients are the site's own.
     """
 
     version: str = attrs.field(validator=NAME)
@@ -119,12 +121,13 @@ class HelloAnswer(Answer):
     vocabulary: Literal["local", "keyed"]
     relations: tuple[str, ...] | None = attrs.field(validator=optional(NAMES))
     document_form: tuple[int, int, int, int, int] | None = attrs.field(validator=optional(each(number(0, MAX_SIZE))))
+    share: tuple[int, int] | None = attrs.field(default=None, validator=optional(each(number(1, MAX_CLIENTS))))
 
     @clients.validator
     def _check_clients(self, attribute, clients):
         for client, *sizes in clients:
             NAME(self, attribute, client)
-            if client != self.site and not client.startswith(f"{self.site}/"):
+            if self.share is None and client != self.site and not client.startswith(f"{self.site}/"):
                 raise ValueError("'clients' must be called as their site, or SITE/NAME")
             if not all(size is None or 0 <= size <= MAX_EXAMPLES for size in sizes):
                 raise ValueError(f"'clients' must have from 0 to {MAX_EXAMPLES} examples")

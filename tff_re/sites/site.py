@@ -157,6 +157,7 @@ class SiteService:
                 vocabulary=LOCAL if self._site.secret() is None else KEYED,
                 relations=data.relations,
                 document_form=data.document_form,
+                share=data.share,
             )
         except ValueError as error:
             raise Refused(f"its data cannot be used across sites: {error}") from None
