@@ -414,7 +414,7 @@ def begin(files, processes):
         line = [sys.executable, "-m", "tff_re.run", "site", str(path)]
         processes.append(subprocess.Popen(line, stdout=subprocess.PIPE, text=True))
     for process in processes[-len(files) :]:
-        assert "answers on" in process.stdout.readline()
+        assert any("answers on" in line for line in iter(process.stdout.readline, ""))
     return Sockets({name: path.parent / "site.sock" for name, path in files.items()})
 
 

@@ -201,7 +201,9 @@ def test_commands_on_a_run_across_sites(runs, tmp_path, capsys):
     assert sorted(path.name for path in run.iterdir()) == before
     assert command(capsys, "report", run, "--out", tmp_path / "page.html").code == 0
     page = (tmp_path / "page.html").read_text("utf-8")
-    assert "fedpap" in page
+    assert "--runtime flower:SOCKET --sites aachen,bonn,celle --out runs/again" in page and "--partition" not in page
+    for client in read_agreement(RunFolder(run).sites).clients:
+        assert f"{client.site} (1 client, {client.train} training examples, in 2 of 2 rounds)" in page
     with pytest.raises(UserError, match="partition of a run across sites"):
         api.train(recipe_of(), tmp_path / "x", runtime="sites:a=/x", partition="p.json")
 

@@ -13,18 +13,22 @@ from tff_re.cli import options
 
 @click.command(
     epilog=options.example(
-        "python -m tff_re.run site hospital/site.toml\npython -m tff_re.run site --digest flcmc-shipped-fedpap"
+        "python -m tff_re.run site hospital/site.toml --key\npython -m tff_re.run site hospital/site.toml\n"
+        "python -m tff_re.run site --digest flcmc-shipped-fedpap"
     )
 )
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option("--digest", metavar="RECIPE", help="Print a recipe's digest, for allow.recipes, and end.")
+@click.option("--key", is_flag=True, help="Print the site's public key, for [sites] of the others, and end.")
 @options.overrides
-def site(file, digest, overrides):
+def site(file, digest, key, overrides):
     """Answer a coordinator's rounds from the data that FILE (site.toml) names, on a local socket; no port is opened."""
     from tff_re.errors import UserError
     from tff_re.tasks.sizes import require_limits
 
     require_limits()
+    if key and file is None:
+        raise UserError("--key needs the site's file: site SITE.TOML --key")
     if (file is None) == (digest is None):
         raise UserError("give a site's file to start the site, or --digest RECIPE")
     if digest is not None:
@@ -36,7 +40,13 @@ def site(file, digest, overrides):
     from tff_re.sites.policy import read_site
 
     found = read_site(file)
-    found.secret()
+    if key:
+        _print_key(found)
+        return
+    from tff_re.sites.starting import found_at
+
+    for line in found_at(found, file):
+        click.echo(line)
     _log_to(found.state / "site.log")
     from tff_re.sites.serving import Serving
     from tff_re.sites.site import SiteService
@@ -50,6 +60,16 @@ def site(file, digest, overrides):
     finally:
         serving.close()
         service.close()
+
+
+def _print_key(found) -> None:
+    """The line of this site in the others' [sites]; makes the key where there is none."""
+    from tff_re.sites.keys import make_key, public_text
+
+    path = found.path(found.options.key)
+    if make_key(path):
+        click.echo(f"written: {path}; keep it, and give the other sites' operators this line for [sites]:", err=True)
+    click.echo(f'{found.options.name} = "{public_text(found.signing_key())}"')
 
 
 def _log_to(path: Path) -> None:

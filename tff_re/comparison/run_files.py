@@ -13,7 +13,7 @@ from tff_re.errors import UserError
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.record import rows_up_to
 
-_NAMES = ("client", "class", "split")
+_NAMES = ("client", "class", "split", "sites")
 """Columns of text; all others are numbers."""
 
 

@@ -37,9 +37,7 @@ def run_page(path: Path) -> str:
     environment = read_json(folder.environment) if folder.environment.exists() else {}
     title = f"{summary['recipe']}, seed {summary['seed']}"
     recipe = read_text(folder.recipe)
-    repeat = ["python -m tff_re.run train", shlex.quote(str(folder.recipe)), "--out runs/again"]
-    if folder.partition.exists():
-        repeat.insert(2, f"--partition {shlex.quote(str(folder.partition))}")
+    sites = sites_of(folder)
     sections = [
         Section(
             "run",
@@ -51,6 +49,7 @@ def run_page(path: Path) -> str:
                         "algorithm": str(summary["algorithm"]),
                         "seed": str(summary["seed"]),
                         "rounds": f"{len(history)} of {summary['rounds']}",
+                        **({"sites": "; ".join(sites.values())} if sites else {}),
                         **_shares(labels),
                     }
                 ),
@@ -65,19 +64,41 @@ def run_page(path: Path) -> str:
         Section("costs", "Bytes and seconds", _run_costs(summary, history, read_csv(folder.timings))),
         Section("privacy", "Privacy", _run_privacy(summary.get("privacy") or {})),
         Section("environment", "Environment", [environment_facts(environment)] if environment else []),
-        Section(
-            "repeat",
-            "Repeat it",
-            [
-                Code(" ".join(repeat)),
-                Words("Real data need --data DIR. The recipe, with all its values:"),
-                Code(recipe, folded="recipe.toml"),
-            ],
-        ),
+        Section("repeat", "Repeat it", [*_repeat(folder, list(sites)), Code(recipe, folded="recipe.toml")]),
     ]
     return page(
         title, f"A federated run of {summary['algorithm']}, {len(history)} rounds", sections, made_by(environment)
     )
+
+
+def sites_of(folder: RunFolder) -> dict[str, str]:
+    """Site -> what it had in a run across sites, by numbers; empty for a simulation."""
+    if not folder.sites.exists():
+        return {}
+    try:
+        clients = [(str(c["site"]), int(c["train"])) for c in read_json(folder.sites)["clients"]]
+    except (KeyError, TypeError, ValueError):
+        raise UserError(f"{folder.sites}: is damaged; put the original back") from None
+    rounds = [str(row["sites"]).split() for row in read_csv(folder.took_part, "round", "sites")]
+    found = {}
+    for site in dict.fromkeys(name for name, _ in clients):
+        own = [examples for name, examples in clients if name == site]
+        count = "1 client" if len(own) == 1 else f"{len(own)} clients"
+        examples, took_part = sum(own), sum(site in sites for sites in rounds)
+        found[site] = f"{site} ({count}, {examples} training examples, in {took_part} of {len(rounds)} rounds)"
+    return found
+
+
+def _repeat(folder: RunFolder, sites: Sequence[str]) -> list[Block]:
+    """The command that makes the run again."""
+    parts = ["python -m tff_re.run train", shlex.quote(str(folder.recipe)), "--out runs/again"]
+    if sites:
+        parts.insert(2, f"--runtime flower:SOCKET --sites {','.join(sites)}")
+        told = "SOCKET is the relay's (docs/sites.md). The sites hold the data. The recipe, with all its values:"
+        return [Code(" ".join(parts)), Words(told)]
+    if folder.partition.exists():
+        parts.insert(2, f"--partition {shlex.quote(str(folder.partition))}")
+    return [Code(" ".join(parts)), Words("Real data need --data DIR. The recipe, with all its values:")]
 
 
 def _run_results(summary: Mapping[str, Any]) -> list[Block]:

@@ -7,7 +7,7 @@ import csv
 import dataclasses
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tff_re.errors import UserError
@@ -62,6 +62,8 @@ def train_at_sites(
     """
     folder = RunFolder(out)
     known = read_agreement(folder.sites) if resume and folder.sites.exists() else None
+    if known is not None:
+        _require_sites_of(folder, known.sites, engine.sites)
     with SitesRuntime(os.devnull, engine=engine, patience=patience) as runtime:
         run = None if known is None else known.run
         agreement, numbers, experiment = agree(runtime.sites, recipe, data_paths or DataPaths(), run)
@@ -87,6 +89,20 @@ def train_at_sites(
         outcome = train_run(recipe, out, builder=_Built(experiment), runtime=runtime, **ways)
         runtime.finish()
     return outcome
+
+
+def _require_sites_of(folder: RunFolder, sites: Sequence[str], named: Sequence[str]) -> None:
+    """Raises UserError where other sites are named than those that a run was begun with."""
+    if more := [site for site in named if site not in sites]:
+        raise UserError(
+            f"{folder.path}: the run is of the sites {', '.join(sites)}, and {', '.join(more)} cannot join it; begin a "
+            f"new run with its weights: train RECIPE --from {folder.path} --sites {','.join(named)} --out NEW"
+        )
+    if missing := [site for site in sites if site not in named]:
+        raise UserError(
+            f"{folder.path}: the run continues with all of its sites, and {', '.join(missing)} is not named; give "
+            f"--sites {','.join(sites)}"
+        )
 
 
 @contextlib.contextmanager

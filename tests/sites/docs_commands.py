@@ -1,0 +1,41 @@
+"""The commands of docs/sites.md in their order, with who types them, and its site.toml."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+PAGE = Path(__file__).parents[2] / "docs" / "sites.md"
+
+MACHINE, COORDINATOR, FOR_EACH, HOSPITAL, ONE = (
+    *("On each machine", "At the coordinator", "At the coordinator, for each hospital"),
+    *("At each hospital", "At one hospital"),
+)
+
+
+class Typed(NamedTuple):
+    """A line and who types it."""
+
+    who: str
+    line: str
+
+
+def commands() -> list[Typed]:
+    """In their order."""
+    section = PAGE.read_text("utf-8").split("## Three hospitals, ten commands\n")[1].split("\n## ")[0]
+    who, found, inside = "", [], False
+    for line in section.splitlines():
+        if line.startswith("```"):
+            inside = not inside
+        elif inside:
+            found.append(Typed(who, line))
+        elif role := re.match(r"\*\*(.+?)\*\*", line):
+            who = role[1]
+    return found
+
+
+def site_toml() -> str:
+    """The page's example, without the table of files that only some recipes need."""
+    example = re.search(r"^## site.toml\n+```toml\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)[1]
+    return example.split("[set]")[0]

@@ -1,0 +1,81 @@
+"""docs/sites.md: its commands and its site.toml are such that exist. `.ci/three-hospitals` types them."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+
+import pytest
+
+from tests.sites.docs_commands import COORDINATOR, FOR_EACH, HOSPITAL, MACHINE, ONE, PAGE, commands, site_toml
+from tff_re.recipes.reading import shipped
+from tff_re.run import cli
+from tff_re.sites.policy import read_site
+
+ROOT = PAGE.parents[1]
+
+
+def test_the_ten_commands_are_in_an_order_that_works():
+    found = commands()
+    verbs = [(who, line.split()[2] if line.startswith("scripts/") and " " in line else "") for who, line in found]
+    assert verbs == [
+        *((MACHINE, ""), (MACHINE, ""), (COORDINATOR, "link"), (HOSPITAL, ""), (ONE, "secret"), (HOSPITAL, "keys")),
+        *((FOR_EACH, "register"), (HOSPITAL, "run"), (COORDINATOR, "relay"), (COORDINATOR, "train")),
+    ]
+
+
+@pytest.mark.parametrize("typed", commands(), ids=lambda typed: typed.line[:40])
+def test_every_command_and_option_exists(typed):
+    program, *words = shlex.split(typed.line)
+    if program == "make":
+        assert f"\n{words[0]}: " in (ROOT / "Makefile").read_text("utf-8")
+        return
+    if program == ".venv/bin/python":
+        assert words[:2] == ["-m", "tff_re.run"]
+        words = words[2:]
+    else:
+        text = (ROOT / program).read_text("utf-8")
+        assert (ROOT / program).stat().st_mode & 0o100
+        if not words:
+            return
+        assert f"#   {program} FOLDER {words[1]}" in text
+        words = words[1:]
+    if words[0] in cli.commands:
+        options = {name for parameter in cli.commands[words[0]].params for name in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= options
+    assert all(word in shipped() for word in words if word.startswith("flcmc"))
+
+
+@pytest.mark.parametrize("script", ["scripts/coordinator", "scripts/hospital"])
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([], "scripts/"),
+        (["absent", "something"], ""),
+        (["absent", "run", "localhost:1"], ""),
+        (["absent", "relay"], ""),
+        (["absent", "train", "x"], ""),
+    ],
+)
+def test_a_script_that_cannot_do_it_ends_with_a_line(tmp_path, script, arguments, line):
+    done = subprocess.run([ROOT / script, *arguments], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and line in done.stderr and not done.stdout
+    assert done.stderr.startswith(("tff-re: ", "scripts/")) and not list(tmp_path.iterdir())
+
+
+def test_a_folder_of_a_hospital_gets_keys_that_only_its_user_reads(tmp_path):
+    (tmp_path / "site.toml").write_text(site_toml().replace('["recipe.toml"]', '["any"]'), "utf-8")
+    for what in ("secret", "keys"):
+        done = subprocess.run([ROOT / "scripts/hospital", tmp_path, what], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith('aachen = "ed25519:')
+    assert len((tmp_path / "vocabulary.key").read_bytes()) == 32
+    for name in ("vocabulary.key", "site.key", "node"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+    again = subprocess.run([ROOT / "scripts/hospital", tmp_path, "secret"], capture_output=True, text=True)
+    assert again.returncode == 2 and "is there already" in again.stderr
+
+
+def test_the_site_toml_of_the_page_is_one(tmp_path):
+    (tmp_path / "site.toml").write_text(site_toml().replace('["recipe.toml"]', '["any"]'), "utf-8")
+    assert read_site(tmp_path / "site.toml").options.sites.keys() == {"bonn", "celle"}

@@ -1,0 +1,115 @@
+"""What a site checks before it answers: its files, its data, and the recipes that it allows. No line has text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from datasets.catalogue import find_data_set, load
+from datasets.errors import DataError
+from tff_re.errors import UserError
+from tff_re.recipes.reading import load as load_recipe
+from tff_re.sites.data import SiteData, SiteRule
+from tff_re.sites.policy import DIGEST, Site, for_sites, recipe_digest
+
+MOST_NAMES = 12
+"""Classes that are named; of more, their number is told."""
+
+
+def found_at(site: Site, file: Path) -> list[str]:
+    """Lines about a site for its operator: data, classes, clients by number, examples, recipes, words.
+
+    Args:
+      site: of `file`.
+      file: site.toml, for messages.
+
+    Raises:
+      UserError: no run could be answered: no recipe is allowed, or data, key or secret are missing or do not fit.
+    """
+    if not site.options.allow.recipes:
+        raise UserError(
+            f"{file}: allow.recipes is empty, so that no run is answered; list files of recipes, or digests that `site "
+            "--digest RECIPE` prints"
+        )
+    words = _words(site)
+    try:
+        data = [line for name in _files(site) for line in _for_recipe(site, name)] or list(_data(site))
+    except (DataError, UserError) as error:
+        raise UserError(f"{file}: {error}") from None
+    return [*data, *(f"recipe {line}" for line in _recipes(site)), words]
+
+
+def _words(site: Site) -> str:
+    least = site.options.vocabulary.least_clients
+    if site.secret() is None:
+        return f"words: those that task.min_clients ({least} or more) of this site's own clients hold"
+    others = site.others() if site.options.sites else {}
+    if not others:
+        return "words: none; [sites] lists no other site's key, so that runs which count words are refused"
+    return f"words: those that task.min_clients ({least} or more) clients hold, with {', '.join(others)}"
+
+
+def _files(site: Site) -> list[str]:
+    """The recipes that are allowed by their files."""
+    return [name for name in site.options.allow.recipes if name != "any" and not DIGEST.fullmatch(name)]
+
+
+def _recipes(site: Site) -> Iterator[str]:
+    for name in site.options.allow.recipes:
+        if name == "any":
+            yield "any: every recipe that a coordinator sends is computed"
+        elif DIGEST.fullmatch(name):
+            yield name
+        else:
+            yield f"{recipe_digest(load_recipe(str(site.path(name))))} ({name})"
+
+
+def _for_recipe(site: Site, name: str) -> Iterator[str]:
+    """The data as a run of an allowed recipe has them."""
+    recipe = site.own_recipe(for_sites(load_recipe(str(site.path(name)))))
+    site.require_allowed(recipe)
+    data = SiteData(site, recipe)
+    sizes = np.array([(train, test, dev or 0) for _, train, test, dev in data.sizes]).reshape(-1, 3)
+    everyone = [len(held.train) for held in data.partition.clients.values()]
+    yield from _lines(site, data.label_names, everyone, f" for {name}")
+    train, test, dev = sizes.sum(0)
+    yield f"examples for {name}: {train} for training, {test} for testing{f', {dev} to choose on' if dev else ''}"
+
+
+def _data(site: Site) -> Iterator[str]:
+    """The data as the data set's reader gives them, where recipes are known by their digests only."""
+    data, clients = site.options.data, site.options.clients
+    found = find_data_set(data.dataset)
+    if found.read is None:
+        raise UserError(f"data.dataset: {found.name} is generated, and no site has it; take one of files")
+    given = {key.removeprefix("task."): str(site.path(value)) for key, value in site.options.set.items()}
+    options = {key: value for key, value in given.items() if key in found.options}
+    options |= {"label": None} if "label" in found.options else {}
+    folder = None if data.folder is None else site.path(data.folder)
+
+    def read(path: str | None, split: str):
+        own = None if path is None else site.path(path)
+        return load(found.kind, found.name, folder, path=own, split=split, **options)
+
+    corpus = read(data.path, data.split)
+    grouped = SiteRule(site.options.name, clients).apply(None, corpus.samples, np.random.default_rng(0))
+    yield from _lines(site, corpus.label_names, [len(places) for places in grouped.values()])
+    if data.test_path is not None:
+        yield f"test: {data.test_path}, {len(read(data.test_path, data.test_split).samples)} examples"
+
+
+def _lines(site: Site, label_names, examples: list[int], of: str = "") -> Iterator[str]:
+    least, data = site.options.clients.least_examples, site.options.data
+    enough = [count for count in examples if count >= least]
+    if not enough:
+        raise UserError(
+            f"clients.least_examples: none of {len(examples)} clients has {least} training examples{of}; lower it"
+        )
+    classes = f"{len(label_names)} classes{': ' + ', '.join(label_names) if len(label_names) <= MOST_NAMES else ''}"
+    yield f"data{of}: {data.dataset}, {data.path or data.split}, {sum(examples)} examples, {classes}"
+    left_out = len(examples) - len(enough)
+    small = f"; {left_out} smaller ones take no part" if left_out else ""
+    sizes = " to ".join(map(str, sorted({min(enough), max(enough)})))
+    yield f"clients{of}: {len(enough)}, with {sizes} examples each{small}"
