@@ -71,6 +71,15 @@ def test_a_site_says_what_it_has_and_no_text(tmp_path):
     assert found[-1] == "words: those that task.min_clients (2 or more) of this site's own clients hold"
 
 
+@pytest.mark.parametrize("allowed", ["recipe.toml", DIGEST])
+def test_a_share_of_a_recipes_clients(tmp_path, allowed):
+    (tmp_path / "recipe.toml").write_text(recipe_of().to_toml(), "utf-8")
+    clients = {"rule": "share", "share": "1/2"}
+    path = write_site(tmp_path, "bonn", corpora()["bonn"], allow={"recipes": [allowed]}, clients=clients)
+    found = found_at(read_site(path), path)
+    assert any(line.startswith("data") and "examples" in line for line in found) and f"recipe {DIGEST}" in found[-2]
+
+
 def test_a_key_is_made_once_and_printed_as_the_others_list_it(tmp_path, capsys):
     path = write_site(tmp_path, "bonn", corpora()["bonn"])
     (tmp_path / "site.key").unlink()

@@ -72,7 +72,7 @@ def _for_recipe(site: Site, name: str) -> Iterator[str]:
     site.require_allowed(recipe)
     data = SiteData(site, recipe)
     sizes = np.array([(train, test, dev or 0) for _, train, test, dev in data.sizes]).reshape(-1, 3)
-    everyone = [len(held.train) for held in data.partition.clients.values()]
+    everyone = [len(held.train) for held in (data.clients if data.share else data.partition.clients).values()]
     yield from _lines(site, data.label_names, everyone, f" for {name}")
     train, test, dev = sizes.sum(0)
     yield f"examples for {name}: {train} for training, {test} for testing{f', {dev} to choose on' if dev else ''}"
@@ -94,8 +94,11 @@ def _data(site: Site) -> Iterator[str]:
         return load(found.kind, found.name, folder, path=own, split=split, **options)
 
     corpus = read(data.path, data.split)
-    grouped = SiteRule(site.options.name, clients).apply(None, corpus.samples, np.random.default_rng(0))
-    yield from _lines(site, corpus.label_names, [len(places) for places in grouped.values()])
+    if clients.rule == "share":  # of clients that the recipe's partition makes
+        yield f"data: {data.dataset}, {data.path or data.split}, {len(corpus.samples)} examples, share {clients.share}"
+    else:
+        grouped = SiteRule(site.options.name, clients).apply(None, corpus.samples, np.random.default_rng(0))
+        yield from _lines(site, corpus.label_names, [len(places) for places in grouped.values()])
     if data.test_path is not None:
         yield f"test: {data.test_path}, {len(read(data.test_path, data.test_split).samples)} examples"
 
