@@ -157,8 +157,10 @@ class FederatedAlgorithm:
         @tff.federated_computation(self.next.type_signature.parameter)
         def of_round(inputs):
             state, work = inputs["state"], self.client_work
-            sent = self.parts.distributor.next(state["distributor"], state["weights"])
-            computed = {"state": state["client_work"], "weights": sent.result, "server_weights": state["weights"]}
+            computed = {"state": state["client_work"], "server_weights": state["weights"]}
+            if "weights" in work.inputs:
+                sent = self.parts.distributor.next(state["distributor"], state["weights"])
+                computed["weights"] = sent.result
             given = {name: computed[name] if name in computed else inputs[name] for name in work.inputs}
             return work.next(**given)["not_finite"]
 

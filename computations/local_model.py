@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -96,6 +97,20 @@ def _isolated_seeds(seed: int):
         keras_seeds.generator = keras_state
 
 
+class Sizes(NamedTuple):
+    """Of a model's weights and outputs.
+
+    Attributes:
+      weights: (dtype, shape) of each trainable and of each other weight.
+      names: of the trainable weights.
+      widths: last dimension of each output by name; None for a model that would have to be called for it.
+    """
+
+    weights: list[list[tuple[type, list[int]]]]
+    names: list[str]
+    widths: dict[str, int] | None
+
+
 @dataclass(frozen=True)
 class LocalModel:
     """A Keras model as the clients train it.
@@ -117,6 +132,7 @@ class LocalModel:
       inference_batch: examples at once where no gradients are taken, to bound the memory; None: the usual number.
       mask: name of an integer feature [B, l], 1 where an example has something and 0 on its padding, of a model that
         computes no more than the longest of a batch needs; a client then reads examples of like length together.
+      known_sizes: what `sizes` gives without building a model; None: it builds one. See `with_sizes`.
     """
 
     build: Callable[[], tf.keras.Model]
@@ -129,6 +145,7 @@ class LocalModel:
     rows: str | None = None
     inference_batch: int | None = None
     mask: str | None = None
+    known_sizes: Sizes | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self):
         if LABEL not in self.input_spec:
@@ -144,10 +161,15 @@ class LocalModel:
         """All examples of one client: one tensor per name, the leading dimension is the client's own size."""
         return tff.types.to_type(collections.OrderedDict((name, tensor_type(spec)) for name, spec in self._ordered()))
 
+    def with_sizes(self, sizes: Sizes) -> LocalModel:
+        """The same model with these sizes: another's with the same weights, or those of a part of its weights."""
+        return dataclasses.replace(self, known_sizes=sizes)
+
     @cached_property
-    def sizes(self):
-        """Of one model that is built for them all: dtype and shape of the weights, names of those trained, and the last
-        dimension of each output; None for a model that would have to be called for it."""
+    def sizes(self) -> Sizes:
+        """Sizes of the weights and outputs; builds a whole model unless they are known."""
+        if self.known_sizes is not None:
+            return self.known_sizes
         with tf.Graph().as_default(), zero_initialisers():
             model = self.build()
             weights = tff.learning.models.ModelWeights.from_model(model)
@@ -155,12 +177,12 @@ class LocalModel:
             names = [v.name.removesuffix(":0") for v in model.trainable_variables]
             outputs = getattr(model, "output_shape", None)
         widths = {name: shape[-1] for name, shape in outputs.items()} if isinstance(outputs, dict) else {None: None}
-        return spec, names, None if None in widths.values() else widths
+        return Sizes(spec, names, None if None in widths.values() else widths)
 
     @cached_property
     def weights_type(self):
         """tff.learning.models.ModelWeights of the model."""
-        to_types = [[tff.TensorType(dtype, shape) for dtype, shape in group] for group in self.sizes[0]]
+        to_types = [[tff.TensorType(dtype, shape) for dtype, shape in group] for group in self.sizes.weights]
         return tff.types.to_type(tff.learning.models.ModelWeights(*to_types))
 
     @property
@@ -171,8 +193,8 @@ class LocalModel:
     @cached_property
     def output_widths(self) -> dict[str, int]:
         """The last dimension of each of the model's outputs, by name."""
-        if self.sizes[2] is not None:
-            return self.sizes[2]
+        if self.sizes.widths is not None:
+            return self.sizes.widths
         with tf.Graph().as_default(), zero_initialisers():
             features = features_of(dict(self._ordered()))
             one = {name: tf.zeros([dim or 1 for dim in spec.shape], spec.dtype) for name, spec in features.items()}
@@ -181,7 +203,7 @@ class LocalModel:
     @property
     def weight_names(self) -> list[str]:
         """Names of the trainable weights, in the order of `weights_type.trainable`."""
-        return self.sizes[1]
+        return self.sizes.names
 
     def initial_model(self, seed: int) -> tf.keras.Model:
         """A Keras model in this process with initial weights: `initialise`'s where there is one, the rest drawn by the

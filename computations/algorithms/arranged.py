@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import collections
-import dataclasses
-
 import tensorflow_federated as tff
 
 from computations.aggregators import AttentionFactory, Noise, PrivateAttentionFactory, PrivateMeanFactory
@@ -126,10 +123,8 @@ def _private(aggregator, noise: Noise, privacy: PrivacyOptions) -> tff.aggregato
 def _without_metrics(work: ClientWork) -> ClientWork:
     """The same work, of whose metrics nothing leaves the clients."""
 
-    @tff.federated_computation(work.next.type_signature.parameter)
-    def next_round(inputs):
-        output = work.next(**{name: inputs[name] for name in work.inputs})
-        kept = [(name, output[name]) for name in work.outputs if name != "metrics"]
-        return collections.OrderedDict(kept, metrics=tff.federated_value((), tff.SERVER))
+    def around(_, run):
+        run()
+        return {"metrics": tff.federated_value((), tff.SERVER)}
 
-    return dataclasses.replace(work, next=next_round)
+    return work.wrapped(around)

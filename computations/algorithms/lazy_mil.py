@@ -180,20 +180,13 @@ def _on_shared(work: ClientWork, share: tff.Computation) -> ClientWork:
         name = "clients/non_finite"
         return collections.OrderedDict(trained, **{**selected, name: trained[name] + selected[name]})
 
-    @tff.federated_computation(work.next.type_signature.parameter)
-    def next_round(inputs):
-        weights, clients = inputs["weights"], inputs["clients"]
-        shared = share(weights, clients["examples"])
-        on_shared = tff.federated_map(as_clients, (shared["examples"], clients["seed"]))
-        output = work.next(state=inputs["state"], weights=weights, clients=on_shared)
-        return collections.OrderedDict(
-            state=output["state"],
-            update=output["update"],
-            weight=output["weight"],
-            metrics=tff.federated_map(join, (output["metrics"], shared["metrics"])),
-        )
+    def around(inputs, run):
+        clients = inputs["clients"]
+        shared = share(inputs["weights"], clients["examples"])
+        output = run(clients=tff.federated_map(as_clients, (shared["examples"], clients["seed"])))
+        return {"metrics": tff.federated_map(join, (output["metrics"], shared["metrics"]))}
 
-    return dataclasses.replace(work, next=next_round, beside=("examples",))
+    return work.wrapped(around, beside=("examples",))
 
 
 def _composed(model: LocalModel, options: BagOptions, objective: Objective, **rest) -> FederatedAlgorithm:

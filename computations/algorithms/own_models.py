@@ -47,21 +47,29 @@ def trained_alone(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
         client_state=tff.FederatedType(weights_type, tff.CLIENTS),
     )
 
+    def around(inputs, run):
+        own = inputs["client_state"]
+        return {"client_state": tff.federated_map(step, (own, run(weights=own)["update"]))}
+
+    blank = functools.lru_cache(maxsize=1)(model.initial_weights)
+    kept = work.wrapped(
+        around,
+        collections.OrderedDict(inputs_type, state=work.inputs["state"]),
+        client_state_type=weights_type,
+        initial_client_state=lambda examples, seed=0: blank(seed),
+    )
+
     @tff.federated_computation(tff.types.to_type(inputs_type))
     def one_round(inputs):
-        state, own = inputs["state"], inputs["client_state"]
-        output = work.next(state=state["client_work"], weights=own, clients=inputs["clients"])
+        state = inputs["state"]
+        output = kept.next(state=state["client_work"], clients=inputs["clients"], client_state=inputs["client_state"])
         parts = collections.OrderedDict(weights=state["weights"], client_work=output["state"])
         return collections.OrderedDict(
             state=tff.federated_zip(parts),
-            client_state=tff.federated_map(step, (own, output["update"])),
+            client_state=output["client_state"],
             metrics=tff.federated_zip(collections.OrderedDict(work=output["metrics"])),
         )
 
-    blank = functools.lru_cache(maxsize=1)(model.initial_weights)
-    kept = dataclasses.replace(
-        work, client_state_type=weights_type, initial_client_state=lambda examples, seed=0: blank(seed)
-    )
     parts = dataclasses.replace(algorithm.parts, client_work=kept)
     own = OwnModels(sent=lambda weights: weights, of_client=lambda weights, state: state)
     return dataclasses.replace(algorithm, initialize=initialize, next=one_round, parts=parts, own_models=own)
@@ -118,26 +126,11 @@ def with_local_heads(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
     def begin(weights):
         return work.initialize(tff.federated_map(pad, weights))
 
-    inputs_type = collections.OrderedDict(
-        state=work.inputs["state"],
-        weights=tff.FederatedType(body_type, tff.CLIENTS),
-        clients=work.inputs["clients"],
-        client_state=tff.FederatedType(head_type, tff.CLIENTS),
-    )
-
-    @tff.federated_computation(tff.types.to_type(inputs_type))
-    def train(inputs):
+    def around(inputs, run):
         own = inputs["client_state"]
-        whole = tff.federated_map(on_top, (inputs["weights"], own))
-        output = work.next(state=inputs["state"], weights=whole, clients=inputs["clients"])
+        output = run(weights=tff.federated_map(on_top, (inputs["weights"], own)))
         parts = tff.federated_map(apart, (own, output["update"]))
-        return collections.OrderedDict(
-            state=output["state"],
-            update=parts["update"],
-            weight=output["weight"],
-            client_state=parts["head"],
-            metrics=output["metrics"],
-        )
+        return {"update": parts["update"], "client_state": parts["head"]}
 
     state_type = finalizer.next.type_signature.parameter[0]
 
@@ -150,15 +143,21 @@ def with_local_heads(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
         return tff.templates.MeasuredProcessOutput(output.state, result, output.measurements)
 
     blank = functools.lru_cache(maxsize=1)(model.initial_weights)
-    kept = dataclasses.replace(
-        work,
+    kept = work.wrapped(
+        around,
+        collections.OrderedDict(
+            state=work.inputs["state"],
+            weights=tff.FederatedType(body_type, tff.CLIENTS),
+            clients=work.inputs["clients"],
+            client_state=tff.FederatedType(head_type, tff.CLIENTS),
+        ),
         initialize=begin,
-        next=train,
         client_state_type=head_type,
         initial_client_state=lambda examples, seed=0: _at(blank(seed).trainable, head),
     )
-    lower = dataclasses.replace(model)
-    vars(lower)["weights_type"] = body_type  # a cached property: what is composed is asked for nothing else of it
+    sizes = model.sizes
+    trained, others = sizes.weights
+    lower = model.with_sizes(sizes._replace(weights=[_at(trained, body), others], names=_at(sizes.names, body)))
     composed = compose(
         lower,
         client_work=kept,

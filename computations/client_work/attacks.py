@@ -83,17 +83,12 @@ def attacked(work: ClientWork, kind: str, factor: float = 1.0) -> ClientWork:
     inputs_type = collections.OrderedDict(work.inputs, clients=tff.FederatedType(clients_type, tff.CLIENTS))
     change = None if kind == CLAIM_ALL else _change(kind, factor, work.update_type, clients_type)
 
-    @tff.federated_computation(tff.types.to_type(inputs_type))
-    def next_round(inputs):
+    def around(inputs, run):
         clients = inputs["clients"]
-        given = {name: inputs[name] for name in work.inputs if name != "clients"}
-        output = work.next(clients=tff.federated_map(as_honest, clients), **given)
-        result = collections.OrderedDict((name, output[name]) for name in work.outputs)
-        if change is not None:
-            result["update"] = change(output["update"], output["weight"], clients)
-        return result
+        output = run(clients=tff.federated_map(as_honest, clients))
+        return {} if change is None else {"update": change(output["update"], output["weight"], clients)}
 
-    return dataclasses.replace(work, next=next_round)
+    return work.wrapped(around, inputs_type)
 
 
 def _change(kind: str, factor: float, update_type: tff.Type, clients_type: tff.Type):

@@ -7,7 +7,6 @@ other runtime round alike, and that clients round independently of each other.
 from __future__ import annotations
 
 import collections
-import dataclasses
 
 import numpy as np
 import tensorflow as tf
@@ -35,14 +34,10 @@ def with_lossy_updates(work: ClientWork, code: Code) -> ClientWork:
         ]
         return tf.nest.pack_sequence_as(update, tensors)
 
-    @tff.federated_computation(work.next.type_signature.parameter)
-    def next_round(inputs):
-        output = work.next(inputs)
-        result = collections.OrderedDict((name, output[name]) for name in work.outputs)
-        result["update"] = tff.federated_map(lossy, (output["update"], inputs["clients"]["seed"]))
-        return result
+    def around(inputs, run):
+        return {"update": tff.federated_map(lossy, (run()["update"], inputs["clients"]["seed"]))}
 
-    return dataclasses.replace(work, next=next_round)
+    return work.wrapped(around)
 
 
 def with_error_feedback(work: ClientWork, code: Code) -> ClientWork:
@@ -85,29 +80,22 @@ def with_error_feedback(work: ClientWork, code: Code) -> ClientWork:
         if name == "clients":
             inputs_type["client_state"] = tff.FederatedType(state_type, tff.CLIENTS)
 
-    @tff.federated_computation(tff.types.to_type(inputs_type))
-    def next_round(inputs):
-        given = {name: inputs[name] for name in work.inputs if name != "client_state"}
-        if own_type is not None:
-            given["client_state"] = tff.federated_map(own_of, inputs["client_state"])
-        output = work.next(**given)
+    def around(inputs, run):
+        own = {} if own_type is None else {"client_state": tff.federated_map(own_of, inputs["client_state"])}
+        output = run(**own)
         residual = inputs["client_state"][RESIDUAL]
         sent = tff.federated_map(send, (output["update"], output["weight"], residual))
         if own_type is None:
             state = tff.federated_map(alone, sent["residual"])
         else:
             state = tff.federated_map(join, (output["client_state"], sent["residual"]))
-        result = collections.OrderedDict((name, output[name]) for name in work.outputs)
-        result |= {"update": sent["update"], "client_state": state}
-        return result
+        return {"update": sent["update"], "client_state": state}
 
     def initial_client_state(examples, *seed):
         own = None if own_type is None else work.initial_client_state(examples, *seed)
         return joined(own, [np.zeros(t.shape, t.dtype) for t in residual_type])
 
-    return dataclasses.replace(
-        work, next=next_round, client_state_type=state_type, initial_client_state=initial_client_state
-    )
+    return work.wrapped(around, inputs_type, client_state_type=state_type, initial_client_state=initial_client_state)
 
 
 def _entries(state_type: tff.Type) -> list[tuple[str, tff.Type]]:

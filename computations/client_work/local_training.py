@@ -8,8 +8,9 @@ that methods compared on one seed see the same batches and a resumed run sees th
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -80,7 +81,8 @@ class ClientWork:
         <state=@SERVER, update=@CLIENTS, weight=float32@CLIENTS, not_finite=float32@CLIENTS[, client_state=@CLIENTS],
         metrics=@SERVER>), one struct of inputs; `clients` and `server` are <examples=E, seed=int32[2]>. A client of
         weight zero does not count; `not_finite` is 1 where that is because of a value that is not finite. An input
-        `server_weights`, if there is one, gets the global weights at the server.
+        `server_weights`, if there is one, gets the global weights at the server. Clients that never get the global
+        weights have no input `weights`.
       client_state_type: type of what a client keeps between rounds, or None.
       initial_client_state: (a client's examples, the run's seed) -> NumPy value of `client_state_type` for a client
         that was not trained yet.
@@ -103,6 +105,40 @@ class ClientWork:
     example_privacy: ExamplePrivacy | None = None
     optimizer: ClientOptimizer | None = None
     training: LocalTraining | None = None
+
+    def __post_init__(self):
+        needed = {"state", "update", "weight", "not_finite", "metrics"}
+        needed |= set() if self.client_state_type is None else {"client_state"}
+        if missing := sorted(needed - set(self.outputs)):
+            raise CompositionError(f"client work: `next` has no output {', '.join(map(repr, missing))}")
+
+    def wrapped(self, around: Callable, inputs: Mapping[str, tff.Type] | None = None, **fields) -> ClientWork:
+        """The work with something before and after its `next`, whose outputs stay unless `around` replaces them.
+
+        Args:
+          around: (inputs, run) -> {name: new output}, in the context of a federated computation. `run(name=value, ...)`
+            calls the work's own `next`, once, with these inputs in place of those of the same name.
+          inputs: types of the fields that the new `next` takes; the work's own if not given.
+          **fields: other fields of the new work.
+
+        Raises:
+          CompositionError: the new work lacks an output that its fields promise.
+        """
+        takes = collections.OrderedDict(self.inputs if inputs is None else inputs)
+
+        @tff.federated_computation(tff.types.to_type(takes))
+        def next_round(given):
+            outputs = collections.OrderedDict()
+
+            def run(**values):
+                output = self.next(**{name: values[name] if name in values else given[name] for name in self.inputs})
+                outputs.update((name, output[name]) for name in self.outputs)
+                return output
+
+            changed = around(given, run)
+            return collections.OrderedDict(outputs, **changed)
+
+        return dataclasses.replace(self, next=next_round, **fields)
 
     @property
     def inputs(self) -> collections.OrderedDict[str, tff.Type]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 
 import numpy as np
 import tensorflow as tf
@@ -109,19 +108,13 @@ def trusted(
         server=tff.FederatedType(server_type, tff.SERVER),
     )
 
-    @tff.federated_computation(tff.types.to_type(inputs_type))
-    def next_round(inputs):
-        output = work.next(**{name: inputs[name] for name in work.inputs})
+    def around(inputs, run):
+        output = run()
         learned = tff.federated_map(learn, (inputs["server_weights"], inputs["server"], inputs["state"]["round"]))
         reference = tff.federated_broadcast(learned[0])
         compared = tff.federated_map(compare, (output["update"], output["weight"], reference))
-        result = collections.OrderedDict((name, output[name]) for name in work.outputs)
         total = tff.federated_sum(compared[2])
-        return collections.OrderedDict(
-            result,
-            update=compared[0],
-            weight=compared[1],
-            metrics=tff.federated_map(join, (output["metrics"], total, learned)),
-        )
+        metrics = tff.federated_map(join, (output["metrics"], total, learned))
+        return {"update": compared[0], "weight": compared[1], "metrics": metrics}
 
-    return dataclasses.replace(work, next=next_round, server_type=server_type)
+    return work.wrapped(around, inputs_type, server_type=server_type)

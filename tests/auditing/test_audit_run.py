@@ -206,6 +206,7 @@ def test_a_canary_sends_its_direction_and_others_what_they_trained(opened, name,
     marked = [type(client)(client, canary=np.bool_(False)) for client in clients]
     marked.append({"examples": nothing, "seed": seed, "canary": np.bool_(True)})
     changed = with_canaries(algorithm, 2.0, 30.0)
+    assert changed.client_work.outputs == algorithm.client_work.outputs
 
     with open_runtime(name, log_path=tmp_path / "log"):
         updates = build_update(algorithm)(weights, clients)

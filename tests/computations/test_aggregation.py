@@ -227,6 +227,7 @@ def data_as_updates(state_type=None, fresh=None):
         inputs["client_state"] = tff.FederatedType(state_type, tff.CLIENTS)
         grow = tff.tensorflow.computation(lambda s: tf.nest.map_structure(lambda t: t + 1, s), state_type)
     update = tff.tensorflow.computation(lambda c: c["examples"], client)
+    finite = tff.tensorflow.computation(lambda c: 0.0, client)
     weigh = tff.tensorflow.computation(lambda c: tf.where(tf.equal(c["seed"][0], 9), 0.0, 1.0), client)
 
     @tff.federated_computation(tff.types.to_type(inputs))
@@ -234,6 +235,7 @@ def data_as_updates(state_type=None, fresh=None):
         clients = given["clients"]
         result = collections.OrderedDict(state=given["state"])
         result.update(update=tff.federated_map(update, clients), weight=tff.federated_map(weigh, clients))
+        result["not_finite"] = tff.federated_map(finite, clients)
         if state_type is not None:
             result["client_state"] = tff.federated_map(grow, given["client_state"])
         return collections.OrderedDict(result, metrics=given["state"])

@@ -97,6 +97,7 @@ def test_types(name):
         rest.pop(0).check_equivalent_to(tff.FederatedType(algorithm.server_type, tff.SERVER))
         assert clients_type.is_assignable_from(algorithm.server_type)
     assert not rest
+    assert "not_finite" in algorithm.client_work.outputs
     assert algorithm.bag_pooling == POOLINGS.get(name, "max")
 
 

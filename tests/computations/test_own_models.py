@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_federated as tff
 
 from computations import algorithms
 from computations.algorithms.fine_tuning import build_fine_tuning
@@ -94,6 +96,30 @@ def test_a_local_head_goes_with_attention_and_the_servers_momentum(runtime):
     assert len(after) == 2 and all(
         np.isfinite(a).all() and not np.allclose(a, b) for a, b in zip(after, before, strict=True)
     )
+
+
+@pytest.mark.parametrize("change", [trained_alone, with_local_heads])
+def test_a_client_that_is_not_finite_is_named(change, runtime):
+    algorithm = change(built())
+    x, y = examples(4, seed=9)
+    clients = [clients_of(1)[0], client(np.full_like(x, np.nan), y, (1, 9)), clients_of(1)[2]]
+    state = algorithm.initialize(algorithm.own_models.sent(MODEL.initial_weights(1)))
+    own = [algorithm.client_work.initial_client_state(None, 1) for _ in clients]
+    assert list(algorithm.not_finite(state, clients, own)) == [0, 1, 0]
+    kept = algorithm.next(state, clients, own)["client_state"][1]
+    assert all(np.array_equal(a, b) for a, b in zip(tf.nest.flatten(kept), tf.nest.flatten(own[1]), strict=True))
+
+
+def test_work_that_drops_an_output_is_refused():
+    work = built().client_work
+
+    @tff.federated_computation(work.next.type_signature.parameter)
+    def less(inputs):
+        output = work.next(inputs)
+        return collections.OrderedDict((name, output[name]) for name in work.outputs if name != "not_finite")
+
+    with pytest.raises(CompositionError, match="`next` has no output 'not_finite'"):
+        dataclasses.replace(work, next=less)
 
 
 @pytest.mark.parametrize("change", [trained_alone, with_local_heads])

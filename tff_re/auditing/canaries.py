@@ -20,7 +20,6 @@ import tensorflow_federated as tff
 from scipy.optimize import brentq
 from scipy.special import betainc, betaincinv, betaln, log_ndtr, logsumexp
 
-from computations.client_work import ClientWork
 from computations.federated_algorithm import FederatedAlgorithm, recompose
 from computations.local_model import LocalModel
 from tff_re.auditing.advice import Advice
@@ -218,22 +217,15 @@ def with_canaries(algorithm: FederatedAlgorithm, length: float, weight: float) -
 
     inputs_type = collections.OrderedDict(work.inputs, clients=tff.FederatedType(marked, tff.CLIENTS))
 
-    @tff.federated_computation(tff.types.to_type(inputs_type))
-    def next_round(inputs):
+    def around(inputs, run):
         clients = inputs["clients"]
-        given = {name: inputs[name] for name in inputs_type if name != "clients"}
-        output = work.next(clients=tff.federated_map(plain, clients), **given)
+        output = run(clients=tff.federated_map(plain, clients))
         beside = {"seed": clients["seed"], "canary": clients["canary"]}
         zipped = collections.OrderedDict(update=output["update"], weight=output["weight"], **beside)
         sent = tff.federated_map(in_place, tff.federated_zip(zipped))
-        result = collections.OrderedDict(state=output["state"], update=sent["update"], weight=sent["weight"])
-        if work.client_state_type is not None:
-            result["client_state"] = output["client_state"]
-        result["metrics"] = output["metrics"]
-        return result
+        return {"update": sent["update"], "weight": sent["weight"]}
 
-    changed: ClientWork = dataclasses.replace(work, next=next_round)
-    return recompose(algorithm, client_work=changed)
+    return recompose(algorithm, client_work=work.wrapped(around, inputs_type))
 
 
 @dataclass(frozen=True)

@@ -134,7 +134,7 @@ class ExperimentBuilder:
         of, form = f"{recipe.source}: model '{recipe.model.name}'", sizes_of(prepared)
         alike = self._computations.setdefault((LocalModel, recipe.model, form), model)
         require_room_for_model(_of(recipe, _weight_bytes, recipe, alike), of, trains=trains)
-        vars(model)["sizes"] = alike.sizes  # a cached property, whose making builds a whole model
+        model = model.with_sizes(alike.sizes)
         options = _with_counts(recipe, trainable, prepared)
         accounting = self._accounting(recipe, prepared, sampled)
         options = with_private_examples(recipe, options, accounting)
@@ -190,8 +190,7 @@ class ExperimentBuilder:
         recipe = experiment.recipe
         recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, options=options))
         prepared = self._behind(recipe, self.prepare(recipe))
-        model = _of(recipe, prepared.local_model, recipe.model)
-        vars(model)["sizes"] = experiment.model.sizes
+        model = _of(recipe, prepared.local_model, recipe.model).with_sizes(experiment.model.sizes)
         algorithm = dataclasses.replace(experiment.algorithm, model=model)
         return dataclasses.replace(
             experiment,

@@ -267,13 +267,7 @@ def require_possible(recipe: Recipe, clients: int, per_round: int) -> None:
 
 
 def require_fitting(recipe: Recipe, algorithm: FederatedAlgorithm) -> None:
-    """Raises UserError for `failures.between_stages` with rounds of one stage, and for `training.tolerated_failures`
-    with client work that does not tell which updates are not finite."""
-    if recipe.training.tolerated_failures is not None and "not_finite" not in algorithm.client_work.outputs:
-        raise UserError(
-            f"{recipe.source}: training.tolerated_failures needs client work with an output 'not_finite', and that of "
-            f"{recipe.algorithm.name} has none; leave it out"
-        )
+    """Raises UserError for `failures.between_stages` with rounds of one stage."""
     if recipe.failures is None or not recipe.failures.between_stages:
         return
     if compiled_form(native_block(algorithm.next)).stages < 2:
