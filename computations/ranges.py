@@ -7,10 +7,9 @@ import typing
 from typing import Any
 
 import attrs
-import numpy as np
 from attrs.validators import and_, ge, gt, in_, le, lt
 
-FLOAT32_MAX = float(np.finfo(np.float32).max)
+FLOAT32_MAX = 2.0**128 - 2.0**104
 
 MOST_STEPS = 1_000_000
 """Bound of epochs, steps and batch sizes: beyond it the numbers of examples would not fit into 32 bits."""

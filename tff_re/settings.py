@@ -12,15 +12,10 @@ from typing import Any
 
 import attrs
 import cattrs
-from attrs.validators import and_, ge, le, lt
 from cattrs.errors import ClassValidationError, ForbiddenExtraKeysError
 
+from computations.ranges import FLOAT32_MAX
 from tff_re.errors import UserError, nearest
-
-FLOAT32_MAX = 2.0**128 - 2.0**104
-NOT_NEGATIVE = and_(ge(0), le(FLOAT32_MAX))
-BELOW_ONE = and_(ge(0), lt(1))
-SHARE = and_(ge(0), le(1))
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,10 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
     """
 
     NO_VOTES = 1e-6
+    not_private = (
+        "FedED's clients send predictions on the server's examples, and their mean is in the clear; needed: a bound on "
+        "a client's predictions as a whole, and noise on their sum"
+    )
 
     def __init__(
         self,

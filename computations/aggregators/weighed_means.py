@@ -26,6 +26,11 @@ class NormalisedMeanFactory(Factory):
         ||a_k||_1, because one client that tells a large one would lengthen any combination of directions.
     """
 
+    not_private = (
+        "FedNova's numbers of local steps leave beside the updates, which they divide; needed: a bound on them, and "
+        "one noisy sum of both of what a client sends"
+    )
+
     def __init__(self, directions: Factory | None = None):
         self._inner = mean() if directions is None else _Apart(directions)
 
@@ -77,6 +82,11 @@ class _Apart(Factory):
 class WeighedMeanFactory(Factory):
     """<update=U, weight=float32>: the weighted mean, or what another factory makes of the updates, and the sum of the
     weights behind it."""
+
+    not_private = (
+        "its server divides by the number of clients that counted, or asks whether there was one, in the clear; "
+        "needed: a fixed number in the place of it, as the noisy mean has"
+    )
 
     def __init__(self, inner: Factory | None = None):
         self._inner = inner or mean()

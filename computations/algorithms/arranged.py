@@ -11,32 +11,6 @@ from computations.errors import CompositionError
 from computations.federated_algorithm import FederatedAlgorithm, recompose
 from computations.privacy.options import PrivacyOptions
 
-NOT_COVERED = {
-    "ControlVariates": (
-        "SCAFFOLD's control variates leave beside the updates; needed: a bound on their norm, and one noisy sum of "
-        "both of a client's vectors together"
-    ),
-    "MajorClassifierContrast": (
-        "FedCMC's classifier vectors and their scores leave as a minimum over clients and the vector of whoever has "
-        "it; needed: a private choice of that client for every class, and noise on its vector"
-    ),
-    "selection": (
-        "Lazy MIL's scores leave as a maximum over clients for every triple, and with it who has the best sentence; "
-        "needed: a private choice for every triple, with a budget of its own"
-    ),
-    "examples": "lazy_mil_alias copies clients' sentences to all clients, which no noise can make private",
-    "NormalisedMeanFactory": (
-        "FedNova's numbers of local steps leave beside the updates, which they divide; needed: a bound on them, and "
-        "one noisy sum of both of what a client sends"
-    ),
-    "WeighedMeanFactory": (
-        "its server divides by the number of clients that counted, or asks whether there was one, in the clear; "
-        "needed: a fixed number in the place of it, as the noisy mean has"
-    ),
-}
-"""What leaves beside the updates (`ClientWork.beside`), or an aggregator -> why noise on the updates does not cover
-it."""
-
 
 def privatised(
     algorithm: FederatedAlgorithm, privacy: PrivacyOptions, *, expected_clients: float, noise_multiplier: float
@@ -64,8 +38,7 @@ def privatised(
     if privacy.unit != "client":
         raise CompositionError(f"privacy.unit is {privacy.unit!r}: its noise is drawn in the clients' local training")
     work = algorithm.client_work
-    for name in work.beside:
-        reason = NOT_COVERED.get(name, f"{name} sends values beside the updates, which are not made private")
+    for reason in work.beside.values():
         raise CompositionError(f'privacy.unit = "client" does not cover this algorithm: {reason}')
     noise = _noise(privacy, expected_clients, noise_multiplier)
     if not privacy.training_metrics:
@@ -106,14 +79,9 @@ def _private(aggregator, noise: Noise, privacy: PrivacyOptions) -> tff.aggregato
         raise CompositionError("privacy.normaliser is attention's alone, and this algorithm takes a mean; leave it out")
     if isinstance(aggregator, LeanMeanFactory):
         return PrivateMeanFactory(noise)
+    if reason := getattr(aggregator, "not_private", None):
+        raise CompositionError(f'privacy.unit = "client" does not cover this algorithm: {reason}')
     name = type(aggregator).__name__
-    if name in NOT_COVERED:
-        raise CompositionError(f'privacy.unit = "client" does not cover this algorithm: {NOT_COVERED[name]}')
-    if name == "PredictionsFactory":
-        raise CompositionError(
-            'privacy.unit = "client" does not cover FedED: clients send predictions on the server\'s examples, and '
-            "their mean is in the clear; needed: a bound on a client's predictions as a whole, and noise on their sum"
-        )
     raise CompositionError(
         f'privacy.unit = "client" goes around the mean and attention, and this algorithm aggregates with {name}, whose '
         "sensitivity to one client is not known; leave out [aggregation] or [privacy]"

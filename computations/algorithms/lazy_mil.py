@@ -166,6 +166,9 @@ def _require_triples(name: str, model: LocalModel, options) -> None:
     require_bags(model, name)
 
 
+_COPIED = "lazy_mil_alias copies clients' sentences to all clients, which no noise can make private"
+
+
 def _on_shared(work: ClientWork, share: tff.Computation) -> ClientWork:
     """The same work on examples that the clients share."""
 
@@ -186,7 +189,7 @@ def _on_shared(work: ClientWork, share: tff.Computation) -> ClientWork:
         output = run(clients=tff.federated_map(as_clients, (shared["examples"], clients["seed"])))
         return {"metrics": tff.federated_map(join, (output["metrics"], shared["metrics"]))}
 
-    return work.wrapped(around, beside=("examples",))
+    return work.wrapped(around, beside={"examples": _COPIED})
 
 
 def _composed(model: LocalModel, options: BagOptions, objective: Objective, **rest) -> FederatedAlgorithm:

@@ -11,7 +11,7 @@ import collections
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import attrs
@@ -23,6 +23,7 @@ from attrs.validators import in_, optional
 from computations.client_work.client_updates import NormalisedDifference, Predictions
 from computations.client_work.objectives import Batch, Client, Objective
 from computations.client_work.optimizers import ClientOptimizer
+from computations.client_work.selection import NOT_PRIVATE as SELECTION_NOT_PRIVATE
 from computations.client_work.units import units_of
 from computations.errors import CompositionError
 from computations.local_model import GROUP, TRIPLE, LocalModel, assign_weights, split_label, zero_initialisers, zeros
@@ -89,8 +90,8 @@ class ClientWork:
       shown: entries of the client state that a simulation may record for every client, see `Objective`; in a
         deployment they stay at the client.
       server_type: type of `server`, or None where the work does not need the server's examples.
-      beside: what leaves the clients beside the update, its weight and the metrics: the class of an objective with a
-        side channel, `selection`, `examples`. A private sum of the updates does not cover it.
+      beside: what leaves the clients beside the update, its weight and the metrics (the class of an objective with a
+        side channel, `selection`, `examples`) -> why a private sum of the updates does not cover it.
       example_privacy: what local training protects the client's examples with, or None.
       optimizer, training: of the clients, for a server that trains as they do; None where the work is no such training.
     """
@@ -101,7 +102,7 @@ class ClientWork:
     initial_client_state: Callable[..., object] | None = None
     shown: tuple[str, ...] = ()
     server_type: tff.Type | None = None
-    beside: tuple[str, ...] = ()
+    beside: Mapping[str, str] = field(default_factory=dict)
     example_privacy: ExamplePrivacy | None = None
     optimizer: ClientOptimizer | None = None
     training: LocalTraining | None = None
@@ -319,16 +320,24 @@ def build_local_training(
         next=work,
         client_state_type=client_state_type,
         initial_client_state=None if client_state_type is None else initial_client_state,
-        beside=(
-            *([] if channel is None else [type(objective).__name__]),
-            *([] if selection is None else ["selection"]),
-        ),
+        beside=_beside(objective, selection),
         shown=objective.shown,
         server_type=server_type,
         example_privacy=training.example_privacy,
         optimizer=optimizer,
         training=training,
     )
+
+
+def _beside(objective: Objective, selection: tff.Computation | None) -> dict[str, str]:
+    """`ClientWork.beside` of a local training."""
+    beside = {}
+    if objective.side_channel is not None:
+        name = type(objective).__name__
+        beside[name] = objective.not_private or f"{name} sends values beside the updates, to which no noise is added"
+    if selection is not None:
+        beside["selection"] = SELECTION_NOT_PRIVATE
+    return beside
 
 
 def _require_protected(

@@ -20,6 +20,12 @@ from computations.errors import CompositionError
 from computations.inference import forward
 from computations.local_model import LABEL, PLATFORM, TRIPLE, LocalModel, assign_weights, zero_initialisers
 
+NOT_PRIVATE = (
+    "Lazy MIL's scores leave as a maximum over clients for every triple, and with it who has the best sentence; "
+    "needed: a private choice for every triple, with a budget of its own"
+)
+"""Why noise on the updates does not cover a selection, for messages."""
+
 NOBODY = np.iinfo(np.int32).max
 """Instead of a platform's index, where no platform has the triple."""
 

@@ -20,7 +20,11 @@ import tensorflow_federated as tff
 
 from computations import algorithms
 from computations.algorithms.arranged import privatised
+from computations.client_work import LocalTraining, build_local_training
+from computations.client_work.objectives import ControlVariates
+from computations.client_work.optimizers import SGD
 from computations.errors import CompositionError
+from computations.federated_algorithm import recompose
 from computations.native_form import native_block
 from computations.privacy.options import PrivacyOptions
 from computations.traffic import intrinsic_calls, round_traffic, type_bytes
@@ -177,6 +181,19 @@ def test_the_page_on_privacy_says_what_leaves_and_what_is_covered(row):
             contextlib.nullcontext() if protects_clients else pytest.raises(CompositionError, match=r"needed|no noise")
         ):
             privatised(build(name), options, expected_clients=2, noise_multiplier=1.0)
+
+
+def test_the_reason_why_noise_does_not_cover_a_part_is_the_parts_own():
+    """Whatever the class is called."""
+
+    class Renamed(ControlVariates):
+        pass
+
+    given = {"optimizer": SGD(0.1), "training": LocalTraining()}
+    work = build_local_training(model_of(False), objective=Renamed(2), **given)
+    algorithm = recompose(build("scaffold"), client_work=work)
+    with pytest.raises(CompositionError, match="SCAFFOLD's control variates leave beside"):
+        privatised(algorithm, PrivacyOptions(noise_multiplier=1.0), expected_clients=2, noise_multiplier=1.0)
 
 
 @every_algorithm

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import attrs
+import numpy as np
 import pytest
 
 from tff_re.errors import UserError
@@ -54,3 +55,13 @@ def test_keys_that_set_another_default_keep_place_and_range():
 def test_choices_are_held_to_in_python_too():
     with pytest.raises(ValueError, match=r"'weighting' must be in \('examples', 'uniform'\) \(got 'sizes'\)"):
         CLASSES["algorithm", "fedavg"](weighting="sizes")
+
+
+def test_a_share_below_one_is_below_one_in_float32_too():
+    """One minus 1e-9 is 1 in float32: a dropout of all units."""
+    fields = [field for cls in CLASSES.values() for field in attrs.fields(cls) if "dropout" in field.name]
+    assert len(fields) >= 3
+    for field in fields:
+        with pytest.raises(ValueError, match=field.name):
+            field.validator(None, field, 1 - 1e-9)
+        field.validator(None, field, float(np.nextafter(np.float32(1), np.float32(0))))

@@ -14,7 +14,8 @@ import tensorflow as tf
 from attrs.validators import ge, gt
 
 from computations.randomness import SeededDropout
-from tff_re.settings import BELOW_ONE, refuse_unread
+from computations.ranges import BELOW_ONE
+from tff_re.settings import refuse_unread
 
 TARGETS = (("query", "value"), ("q_lin", "v_lin"))
 """The dense layers that are adapted by default: BERT's names, DistilBERT's."""

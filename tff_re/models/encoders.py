@@ -20,6 +20,7 @@ from attrs.validators import ge, optional
 
 from computations.local_model import LABEL, LocalModel
 from computations.randomness import SeededDropout
+from computations.ranges import BELOW_ONE
 from tff_re.errors import UserError
 from tff_re.models import adapter_files
 from tff_re.models.adapters import AdapterOptions, low_rank_layers
@@ -37,7 +38,6 @@ from tff_re.models.pretrained import (
     stack_of,
 )
 from tff_re.models.text_layers import TrimRelations, keras_inputs
-from tff_re.settings import BELOW_ONE
 
 Build = Callable[..., tf.keras.Model]
 

@@ -7,9 +7,9 @@ import tensorflow as tf
 from attrs.validators import ge
 
 from computations.randomness import SeededDropout
+from computations.ranges import BELOW_ONE
 from tff_re.models.inputs import RelationInput
 from tff_re.models.text_layers import TrimRelations, embedding, keras_inputs
-from tff_re.settings import BELOW_ONE
 
 TAKES = (RelationInput,)
 

@@ -7,7 +7,7 @@ from typing import Literal
 import attrs
 from attrs.validators import and_, ge, gt, le, lt, optional
 
-from tff_re.settings import FLOAT32_MAX
+from computations.ranges import FLOAT32_MAX
 
 DEV_SHARE, DEFAULT_METRIC = 0.1, "loss"
 """Of [choice] where clients have the dev examples."""

@@ -14,10 +14,11 @@ from typing import Any, Literal
 import attrs
 from attrs.validators import and_, ge, gt, le, optional
 
+from computations.ranges import SHARE
 from tff_re.errors import UserError, nearest
 from tff_re.recipes import options as own_tables
 from tff_re.recipes.metric_names import require_known
-from tff_re.settings import SHARE, Choice, structure, to_table
+from tff_re.settings import Choice, structure, to_table
 
 DEEPEST = 20
 """Levels of tables and lists in a TOML file; a suite has five."""

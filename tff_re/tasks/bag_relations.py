@@ -17,6 +17,7 @@ from attrs.validators import ge, optional
 from computations.bag_evaluation import arrange_bags, build_bag_scores
 from computations.federated_algorithm import FederatedAlgorithm
 from computations.local_model import PLATFORM, TRIPLE, LocalModel
+from computations.ranges import BELOW_ONE, NOT_NEGATIVE, SHARE
 from datasets.bags.encoding import HeldOutBags, encode_bag_clients, encode_bags
 from datasets.bags.loading import load_bags
 from datasets.bags.planted import PlantedCorpus, planted
@@ -29,7 +30,7 @@ from datasets.federated import FederatedExamples
 from datasets.partition import Partition, label_counts
 from tff_re.errors import UserError
 from tff_re.models.inputs import BagInput, HiddenInput, RelationInput
-from tff_re.settings import BELOW_ONE, NOT_NEGATIVE, SHARE, refuse_unread
+from tff_re.settings import refuse_unread
 from tff_re.tasks.base import Prepared, partition_of
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.held_out import DEV, TEST

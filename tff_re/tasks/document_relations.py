@@ -14,6 +14,7 @@ from attrs.validators import ge, optional
 from computations.document_evaluation import build_pair_scores
 from computations.federated_algorithm import FederatedAlgorithm
 from computations.local_model import LABEL, LocalModel
+from computations.ranges import BELOW_ONE
 from datasets.catalogue import find_data_set
 from datasets.documents.clients import HeldOutDocuments, encode_document_clients, hold_out
 from datasets.documents.corpus import DocumentCorpus
@@ -27,7 +28,7 @@ from datasets.federated import Examples, FederatedExamples
 from datasets.partition import label_counts
 from tff_re.errors import UserError
 from tff_re.models.inputs import DocumentInput
-from tff_re.settings import BELOW_ONE, refuse_unread
+from tff_re.settings import refuse_unread
 from tff_re.tasks.base import Prepared, partition_of
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.held_out import DEV, TEST

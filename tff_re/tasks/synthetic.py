@@ -6,12 +6,12 @@ import attrs
 import numpy as np
 from attrs.validators import ge
 
+from computations.ranges import NOT_NEGATIVE
 from datasets import synthetic
 from datasets.federated import FederatedExamples
 from datasets.partition import LabelCounts, Natural
 from tff_re.errors import UserError
 from tff_re.models.inputs import DenseInput
-from tff_re.settings import NOT_NEGATIVE
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.sizes import require_room_for_synthetic

@@ -87,6 +87,7 @@ class Objective:
 
     Attributes:
       side_channel: what travels beside the model, or None.
+      not_private: why noise on the updates does not cover the side channel, and what would be needed; for messages.
       shown: names of entries of the client state, float32 [C] each and without text, that a simulation may record for
         every client. In a deployment they stay at the client like the rest of its state.
       of_bags: whether batches are made of bags, a client's rows of one `triple`, in place of single examples.
@@ -99,6 +100,7 @@ class Objective:
     remembers: bool = False
     beyond_batch: str | None = None
     side_channel: SideChannel | None = None
+    not_private: str | None = None
     shown: tuple[str, ...] = ()
 
     def client_state_type(self, local_model: LocalModel) -> tff.Type | None:

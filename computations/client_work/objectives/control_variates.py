@@ -23,6 +23,11 @@ class ControlVariates(Objective):
     zero.
     """
 
+    not_private = (
+        "SCAFFOLD's control variates leave beside the updates; needed: a bound on their norm, and one noisy sum of "
+        "both of a client's vectors together"
+    )
+
     def __init__(self, num_clients: int):
         """`num_clients`: N, the number of all clients, sampled or not. ValueError without it."""
         if num_clients is None:

@@ -30,6 +30,10 @@ class MajorClassifierContrast(Objective):
     """
 
     shown = ("similarity",)
+    not_private = (
+        "FedCMC's classifier vectors and their scores leave as a minimum over clients and the vector of whoever has "
+        "it; needed: a private choice of that client for every class, and noise on its vector"
+    )
 
     def __init__(
         self, local_model: LocalModel, mu: float = 1.0, vectors: Literal["major", "minor", "random"] = "major"
