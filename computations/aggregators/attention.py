@@ -9,8 +9,6 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from computations.errors import CompositionError
-
 
 class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
     """sum_k a_k D_k with a = softmax over clients of ||D_k||, D_k a client's update.
@@ -18,11 +16,6 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
     Farther clients weigh more; sample counts do not enter. A weight says only whether a client counts (> 0) or not.
     No client's update is ever collected: clients score their own, `federated_max` and a broadcast make the softmax
     stable, and two sums give the numerator and the normaliser. The step size (lambda of Eq. 14) is the finalizer's.
-
-    With `one_pass` there is a single aggregation, for platforms that allow no more in a round (TFF's mergeable form).
-    Its accumulator holds the largest score m so far, and sums to which a client of score s adds exp(s - m). Where m
-    grows, they shrink by exp(m_old - m_new); where two accumulators meet, each shrinks towards the larger m. The
-    results are those of the two passes up to rounding. A client then sends its update as it is, without its attention.
 
     With `weighted` a client's attention is proportional to its weight times exp(||D_k||), for rules that re-weight
     clients, such as `GeometricMedianFactory`.
@@ -35,36 +28,28 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
         self,
         granularity: Literal["layer", "model"] = "layer",
         inner_sum: tff.aggregators.UnweightedAggregationFactory | None = None,
-        one_pass: bool = False,
         normaliser_sum: tff.aggregators.UnweightedAggregationFactory | None = None,
         weighted: bool = False,
     ):
         """Args:
           granularity: `layer`: one softmax per weight tensor (FedAtt's own form); `model`: one over the whole model.
           inner_sum: makes the sum of the attention-weighted updates; tff.aggregators.SumFactory() by default.
-          one_pass: a single aggregation, see above; without an inner sum.
           normaliser_sum: makes the sums of the attention and of its squares, numbers from 0 to 1; keeps nothing from
             round to round. A plain sum by default. The largest score leaves the clients in the clear in any case.
           weighted: whether a client's weight is a factor of its attention, see above.
 
         Raises:
-          ValueError: for another granularity, or an inner sum with one_pass.
+          ValueError: for another granularity.
         """
         if granularity not in ("layer", "model"):
             raise ValueError(f"granularity must be 'layer' or 'model', got {granularity!r}")
-        if one_pass and inner_sum is not None:
-            raise ValueError("inner_sum cannot be used with one_pass, which aggregates once without an inner sum")
-        self.granularity, self._one_pass = granularity, one_pass
+        self.granularity = granularity
         self._inner_sum = inner_sum or tff.aggregators.SumFactory()
         self._normaliser_sum = normaliser_sum or tff.aggregators.SumFactory()
         self.weighted = weighted
 
     def with_sums(self, value_sum, weight_sum=None) -> AttentionFactory:
-        """Attention with these factories for its sums; CompositionError for one_pass, which has none."""
-        if self._one_pass:
-            raise CompositionError(
-                "attention in one pass adds updates as they are; for [aggregation] set algorithm.one_pass = false"
-            )
+        """Attention with these factories for its sums."""
         return AttentionFactory(self.granularity, value_sum, normaliser_sum=weight_sum, weighted=self.weighted)
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
@@ -82,11 +67,6 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
                 norms += tf.cast(tf.math.log(weight), norms.dtype)
             return tf.where(weight > 0, norms, tf.constant(-np.inf, norms.dtype))
 
-        if self._one_pass:
-            return _in_one_pass(value_type, weight_type, score)
-        return self._in_two_passes(value_type, weight_type, score)
-
-    def _in_two_passes(self, value_type, weight_type, score) -> tff.templates.AggregationProcess:
         inner = self._inner_sum.create(value_type)
         score_type = score.type_signature.result
 
@@ -132,69 +112,6 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
             )
 
         return tff.templates.AggregationProcess(inner.initialize, next_fn)
-
-
-def _in_one_pass(value_type, weight_type, score) -> tff.templates.AggregationProcess:
-    score_type = score.type_signature.result
-    sums_type = tff.types.to_type(
-        collections.OrderedDict(largest=score_type, total=score_type, squares=score_type, numerator=value_type)
-    )
-    scored_type = tff.types.to_type(collections.OrderedDict(update=value_type, score=score_type))
-
-    @tff.tensorflow.computation
-    def zero():
-        blank = tf.zeros(score_type.shape, score_type.dtype)
-        tensors = tff.types.structure_from_tensor_type_tree(lambda t: tf.zeros(t.shape, t.dtype), value_type)
-        return collections.OrderedDict(largest=blank - np.inf, total=blank, squares=blank, numerator=tensors)
-
-    def shrunk(sums, largest):
-        factor = _exponent(sums["largest"], largest)
-        return collections.OrderedDict(
-            largest=largest,
-            total=sums["total"] * factor,
-            squares=sums["squares"] * tf.square(factor),
-            numerator=_scaled(sums["numerator"], factor),
-        )
-
-    @tff.tensorflow.computation(sums_type, sums_type)
-    def merge(one, other):
-        largest = tf.maximum(one["largest"], other["largest"])
-        added = tf.nest.map_structure(tf.add, shrunk(one, largest), shrunk(other, largest))
-        return collections.OrderedDict(added, largest=largest)
-
-    @tff.tensorflow.computation(sums_type, scored_type)
-    def accumulate(sums, client):
-        largest = tf.maximum(sums["largest"], client["score"])
-        weight = _exponent(client["score"], largest)
-        before = shrunk(sums, largest)
-        return collections.OrderedDict(
-            largest=largest,
-            total=before["total"] + weight,
-            squares=before["squares"] + tf.square(weight),
-            numerator=tf.nest.map_structure(tf.add, before["numerator"], _scaled(client["update"], weight)),
-        )
-
-    @tff.tensorflow.computation(sums_type)
-    def report(sums):
-        return _normalised(sums["numerator"], sums["total"]), _effective(sums["total"], sums["squares"])
-
-    nothing = tff.federated_computation(lambda: tff.federated_value((), tff.SERVER))
-
-    @tff.federated_computation(
-        nothing.type_signature.result,
-        tff.FederatedType(value_type, tff.CLIENTS),
-        tff.FederatedType(weight_type, tff.CLIENTS),
-    )
-    def next_fn(state, value, weight):
-        own = tff.federated_map(score, (value, weight))
-        scored = tff.federated_zip(collections.OrderedDict(update=value, score=own))
-        output = tff.federated_aggregate(scored, zero(), accumulate, merge, report)
-        measured = collections.OrderedDict(
-            [("attention/effective_clients", output[1]), ("sum", tff.federated_value((), tff.SERVER))]
-        )
-        return tff.templates.MeasuredProcessOutput(state, output[0], tff.federated_zip(measured))
-
-    return tff.templates.AggregationProcess(nothing, next_fn)
 
 
 def _exponent(score, largest):

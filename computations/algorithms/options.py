@@ -109,7 +109,6 @@ class AttentionOptions(ServerStepOptions):
     """Attributes:
     server_step: lambda; 1.2 is FLCMC's default (Table 7), 4 and 9 its tuned values.
     granularity: one softmax per weight tensor (`layer`) or over the whole model (`model`).
-    one_pass: one aggregation in place of two dependent ones, for platforms that allow no more; see AttentionFactory.
     noise_scale: standard deviation of the noise that FedAtt's code adds to the new weights; 0: none. No differential
       privacy: nothing bounds what a client adds to the weights. For that, set [privacy].
     noise_seed: where that noise starts.
@@ -117,7 +116,6 @@ class AttentionOptions(ServerStepOptions):
 
     server_step: float = 1.2
     granularity: Literal["layer", "model"] = "layer"
-    one_pass: bool = False
     noise_scale: float = field(default=0.0, validator=NOT_NEGATIVE)
     noise_seed: int = 0
 

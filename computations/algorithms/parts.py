@@ -43,7 +43,7 @@ def with_attention(
     model: LocalModel, options: AttentionOptions, optimizer: ClientOptimizer, objective: Objective | None = None
 ) -> FederatedAlgorithm:
     """Local training, attention over clients, a step of the server (FLCMC, Eqs. 10-14)."""
-    aggregator = AttentionFactory(options.granularity, one_pass=options.one_pass)
+    aggregator = AttentionFactory(options.granularity)
     noise = {"noise_scale": options.noise_scale, "noise_seed": options.noise_seed}
     return around(model, options, optimizer, objective, aggregator, "uniform", **noise)
 

@@ -418,7 +418,6 @@ def test_what_does_not_go_together_is_refused():
 
     refused("feded", TOP, "'top_k' sends later what it leaves out")
     refused("feded", EIGHT_BITS, "set algorithm.uploads = 'float32'", uploads="label")
-    refused("fedpap", EIGHT_BITS, "set algorithm.one_pass = false", one_pass=True)
     small = AggregationOptions(secure="simulated", secure_bits=16, secure_modulus_bits=19)
     refused("fedavg", small, r"secure_modulus_bits is 19, but the sum of 10 clients' numbers of 16 bits needs 20")
     with pytest.raises(CompositionError, match="MeanFactory has no sums that could be replaced"):

@@ -18,17 +18,16 @@ def value_type(*shapes):
 
 @pytest.fixture(scope="module")
 def processes():
-    """Built attention processes by (granularity, shapes, one pass or not)."""
+    """Built attention processes by (granularity, shapes)."""
 
     @functools.cache
-    def get(granularity, *shapes, one_pass=False):
-        return AttentionFactory(granularity, one_pass=one_pass).create(value_type(*shapes), WEIGHT)
+    def get(granularity, *shapes):
+        return AttentionFactory(granularity).create(value_type(*shapes), WEIGHT)
 
     return get
 
 
 granularities = pytest.mark.parametrize("granularity", ["layer", "model"])
-passes = pytest.mark.parametrize("one_pass", [False, True], ids=["two passes", "one pass"])
 
 
 def aggregate(process, updates, weights):
@@ -65,10 +64,9 @@ BY_HAND = {
 }
 
 
-@passes
 @granularities
-def test_two_clients_by_hand(processes, granularity, one_pass):
-    result, measurements = aggregate(processes(granularity, (2,), (1,), one_pass=one_pass), [FIRST, SECOND], [1, 1])
+def test_two_clients_by_hand(processes, granularity):
+    result, measurements = aggregate(processes(granularity, (2,), (1,)), [FIRST, SECOND], [1, 1])
     first, second, effective = BY_HAND[granularity]
     np.testing.assert_allclose(result[0], first, atol=1e-6)
     np.testing.assert_allclose(result[1], [second], atol=1e-6)
@@ -83,47 +81,43 @@ def three_layer_updates(count, scale=1.0, seed=0):
     return [[np.float32(scale * (k + 1) * generator.normal(size=shape)) for shape in THREE] for k in range(count)]
 
 
-@passes
 @granularities
 @pytest.mark.parametrize("weights", [[1] * 5, [0, 1, 0, 7, 200], [0, 0, 0, 0, 17], [0] * 5], ids=str)
-def test_three_layers_of_different_sizes(processes, granularity, one_pass, weights):
+def test_three_layers_of_different_sizes(processes, granularity, weights):
     """A weight says only whether a client counts; one alone gets all the attention, and of none there is no update."""
     updates = three_layer_updates(5, scale=0.3)
     zeros = [np.zeros(shape) for shape in THREE]
     wanted, effective = attention_in_numpy(updates, granularity, weights) if any(weights) else (zeros, 0)
     for order in (slice(None), slice(None, None, -1)):  # the largest comes last, and first
-        process = processes(granularity, *THREE, one_pass=one_pass)
+        process = processes(granularity, *THREE)
         result, measurements = aggregate(process, updates[order], weights[order])
         toolbox.assert_close(result, wanted, 1e-6)
         np.testing.assert_allclose(measurements["attention/effective_clients"], effective, rtol=1e-5)
 
 
-@passes
-def test_a_bare_tensor_is_one_layer(one_pass):
+def test_a_bare_tensor_is_one_layer():
     """As TFF's own aggregators take it: a tensor's type rather than a structure's."""
-    process = AttentionFactory(one_pass=one_pass).create(tff.TensorType(np.float32, (4, 3)), WEIGHT)
+    process = AttentionFactory().create(tff.TensorType(np.float32, (4, 3)), WEIGHT)
     updates = [update[0] for update in three_layer_updates(4, scale=0.3)]
     output = process.next(process.initialize(), updates, [np.float32(w) for w in (1, 1, 0, 1)])
     (wanted,), _ = attention_in_numpy([[update] for update in updates], "layer", [1, 1, 0, 1])
     np.testing.assert_allclose(output.result, wanted, atol=1e-6)
 
 
-@passes
 @granularities
-def test_norms_of_ten_thousand_stay_finite(processes, granularity, one_pass):
+def test_norms_of_ten_thousand_stay_finite(processes, granularity):
     updates = [[1e4 * np.ones(shape) * k for shape in THREE] for k in (0.5, 1.0, 1.00001)]
-    result, _ = aggregate(processes(granularity, *THREE, one_pass=one_pass), updates, [1] * 3)
+    result, _ = aggregate(processes(granularity, *THREE), updates, [1] * 3)
     # The first is 5,000 and more behind: no attention at all; the other two share it and are almost the same.
     toolbox.assert_close([t / 1e4 for t in result], [np.ones(shape) for shape in THREE], 2e-5)
 
 
-@passes
 @pytest.mark.parametrize("far", [1e6, np.nan])
-def test_an_excluded_client_sets_no_maximum(processes, one_pass, far):
+def test_an_excluded_client_sets_no_maximum(processes, far):
     """Were it to, the exponents of all others would vanish."""
     small = three_layer_updates(2, scale=0.1)
     updates = [[np.full(shape, far) for shape in THREE], *small]
-    result, _ = aggregate(processes("layer", *THREE, one_pass=one_pass), updates, [0, 1, 1])
+    result, _ = aggregate(processes("layer", *THREE), updates, [0, 1, 1])
     toolbox.assert_close(result, attention_in_numpy(small, "layer")[0], 1e-6)
 
 
@@ -211,13 +205,11 @@ def fits_one_model(gathered, model_bytes):
         return False
 
 
-@passes
 @granularities
-def test_no_client_update_is_collected(processes, granularity, one_pass):
-    uris, gathered = what_the_server_gathers(processes(granularity, *THREE, one_pass=one_pass).next)
+def test_no_client_update_is_collected(processes, granularity):
+    uris, gathered = what_the_server_gathers(processes(granularity, *THREE).next)
     assert uris <= ALLOWED and "federated_aggregate" in uris
-    scores = 3 * 3 * 4 if one_pass else 0  # the largest, their sum and that of their squares, for three layers
-    assert gathered and fits_one_model(gathered, type_bytes(value_type(*THREE)) + scores)
+    assert gathered and fits_one_model(gathered, type_bytes(value_type(*THREE)))
 
 
 def test_the_check_knows_a_collection_when_it_sees_one():
@@ -237,23 +229,3 @@ def test_the_check_knows_a_collection_when_it_sees_one():
 
     _, gathered = what_the_server_gathers(collect)
     assert gathered and not fits_one_model(gathered, 10**9)
-
-
-# In one pass
-
-
-def test_only_one_pass_has_a_mergeable_form(processes):
-    with pytest.raises(ValueError, match="dependent"):
-        tff.backends.native.compile_to_mergeable_comp_form(processes("layer", *THREE).next)
-    # Groups of clients whose accumulators are merged give what all give together.
-    updates = three_layer_updates(4, scale=0.3)
-    form = tff.backends.native.compile_to_mergeable_comp_form(processes("layer", *THREE, one_pass=True).next)
-    ones = [np.float32(1)] * 2
-    halves = [form.up_to_merge((), updates[:2], ones), form.up_to_merge((), updates[2:], ones)]
-    output = form.after_merge(((), updates[:2], ones), form.merge(*halves))
-    toolbox.assert_close(list(output.result), attention_in_numpy(updates, "layer")[0], 1e-6)
-
-
-def test_one_pass_has_no_inner_sum():
-    with pytest.raises(ValueError, match="inner_sum"):
-        AttentionFactory(inner_sum=tff.aggregators.SumFactory(), one_pass=True)

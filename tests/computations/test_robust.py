@@ -228,7 +228,6 @@ def test_krum_skips_a_round_of_too_few(processes):
 FULL = {
     "mean": lambda: mean(),
     "attention": lambda: AttentionFactory(),
-    "attention in one pass": lambda: AttentionFactory(one_pass=True),
     "rfa": lambda: GeometricMedianFactory(),
     "median": lambda: collected_median(),
     "krum": lambda: collected_krum(2),
