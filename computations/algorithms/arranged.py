@@ -18,8 +18,8 @@ def privatised(
     """The algorithm with differential privacy of clients (`unit = "client"`) in place of its own aggregator.
 
     The mean becomes `PrivateMeanFactory`, whatever its weighting: all clients count alike. Attention becomes
-    `PrivateAttentionFactory` with the same granularity, one aggregation. The caller puts the seed of the run's noise into the state before every round
-    (`with_noise_seed`).
+    `PrivateAttentionFactory` with the same granularity, one aggregation. The caller puts the seed of the run's noise
+    into the state before every round (`with_noise_seed`).
 
     The training's own statistics (local/loss, local/steps, clients/counted, clients/non_finite) are sums over clients
     in the clear: one client's loss is known from the rest. The metrics of the client work are therefore left out, as an
