@@ -24,9 +24,10 @@ from tff_re.errors import UserError
 from tff_re.report.similarity import first_and_last, rank_correlations, similarity_figure
 from tff_re.runs.checkpoints import Records, read_client_states
 from tff_re.runs.folder import RunFolder
+from tff_re.runs.randomness import client_seed
 from tff_re.runs.results import recorded_similarities
 from tff_re.runs.run import train_run
-from tff_re.runs.training import _fresh_states, client_seed, sample_clients
+from tff_re.runs.training import _fresh_states, sample_clients
 
 RATE, EPOCHS, BATCH, ROUNDS, SAMPLED = 0.3, 2, 7, 6, 3
 FEDCMC = {"name": "fedcmc", "optimizer": "sgd", "learning_rate": RATE, "local_epochs": EPOCHS, "batch_size": BATCH}

@@ -16,7 +16,8 @@ from computations.errors import CompositionError
 from tests.computations import toolbox
 from tests.computations.built import AT_SERVER, NAMES, STATEFUL, begin, clients_of_round, model_of, options_of, play
 from tests.computations.cases import case
-from tests.sites.sites_for_tests import corpora, write_site
+from tests.sites.sites_for_tests import corpora, recipe_of, write_site
+from tff_re.runs.randomness import client_seed
 from tff_re.runtime import open_runtime
 from tff_re.sites.coordinator import TRAIN, SitesRuntime
 from tff_re.sites.engines import InMemory
@@ -28,7 +29,7 @@ from tff_re.tasks.at_sites import Agreement, Client, Reference
 
 RUN = "0" * 32
 SITES = ("aachen", "bonn")
-RECIPE = SimpleNamespace(privacy=None, seed=0, training=SimpleNamespace(checkpoint_every=1))
+RECIPE = recipe_of()
 
 
 def build(name, **more):
@@ -51,13 +52,19 @@ def across_sites(folder, algorithm, program, examples):
         experiment = SimpleNamespace(
             model=SimpleNamespace(arrange=lambda examples: examples), algorithm=algorithm, evaluation=None
         )
-        run = _Run(RECIPE, stores[-1], None, examples={site: (own, own)}, experiment=experiment)
+        run = _Run(RECIPE, stores[-1], None, examples={site: (own, own, None)}, experiment=experiment)
         run.agreement, run.__dict__["programs"] = True, {TRAIN: program}
         service._runs[RUN], services[site] = run, service.answer
     runtime = SitesRuntime(os.devnull, engine=InMemory(services))
     runtime._agreement = Agreement(RUN, tuple(Client(s, s, 1, 0) for s in SITES), ("a", "b"), None, None, "")
     runtime._programs, runtime._purposes = {TRAIN: program}, {algorithm.next: TRAIN}
     return runtime, stores
+
+
+def clients_with_seeds(number):
+    """As `clients_of_round`, with the seeds that sites give their clients."""
+    clients = zip(SITES, clients_of_round(number), strict=True)
+    return [OrderedDict(client, seed=client_seed(RECIPE.seed, number + 1, site)) for site, client in clients]
 
 
 def flat(container):
@@ -74,8 +81,7 @@ def test_two_rounds_across_sites_are_those_in_one_place(tmp_path, name):
     with runtime:
         state, versions = begin(algorithm), [np.int64(-1)] * 2
         for number in range(2):
-            seeds = [client["seed"] for client in clients_of_round(number)]
-            given = [OrderedDict(examples=Reference(s, "train"), seed=w) for s, w in zip(SITES, seeds, strict=True)]
+            given = [OrderedDict(examples=Reference(site, "train"), seed=np.zeros(2, np.int32)) for site in SITES]
             rest = [versions] if algorithm.client_work.client_state_type is not None else []
             if algorithm.server_type is not None:
                 rest.append(toolbox.client(*AT_SERVER, seed=(number, 77)))
@@ -83,7 +89,7 @@ def test_two_rounds_across_sites_are_those_in_one_place(tmp_path, name):
             output = algorithm.next(state, given, *rest)
             state, versions = output["state"], output.get("client_state")
     with open_runtime("in-process", log_path=os.devnull, threads=1):
-        expected, states, metrics = play(algorithm, begin(algorithm), range(2), clients_of_round)
+        expected, states, metrics = play(algorithm, begin(algorithm), range(2), clients_with_seeds)
     assert toolbox.bits(state) == toolbox.bits(expected)
     assert toolbox.bits(output["metrics"]) == toolbox.bits(metrics[-1])
     for store, site, own in zip(stores, SITES, states or (), strict=bool(states)):

@@ -11,7 +11,8 @@ import tensorflow_federated as tff
 from computations.aggregators import has_noise, with_noise_seed
 from computations.federated_algorithm import FederatedAlgorithm
 from tff_re.runs.experiment import Experiment
-from tff_re.runs.training import client_seed, participation
+from tff_re.runs.randomness import client_seed
+from tff_re.runs.training import participation
 
 
 def no_weights_sent(algorithm: FederatedAlgorithm) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,11 @@ def entropy(seed: int | bytes, *numbers: int) -> np.random.SeedSequence:
 def two_words(sequence: np.random.SeedSequence) -> np.ndarray:
     """int32 [2], as TensorFlow's stateless operations take a seed."""
     return sequence.generate_state(2).astype(np.uint32).view(np.int32)
+
+
+def client_seed(seed: int | bytes, round_num: int, client_id: str) -> np.ndarray:
+    """The seed of a client's local training, int32 [2], from (seed, round, client) alone."""
+    return two_words(entropy(seed, round_num, zlib.crc32(client_id.encode()), 2))
 
 
 def noise_seed(seed: int | bytes) -> np.ndarray:

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import logging
 import time
-import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,7 +36,7 @@ from tff_re.runs.folder import RunFolder
 from tff_re.runs.own_models import OnAll, final_models, kept_of, models_of, trains_alone
 from tff_re.runs.personalise import Personalised, personalise
 from tff_re.runs.privacy import EPSILON, Spending
-from tff_re.runs.randomness import entropy, noise_seed, seed_of, two_words
+from tff_re.runs.randomness import client_seed, entropy, noise_seed, seed_of
 from tff_re.runs.record import notice, partition_digest
 from tff_re.runtime import Runtime, WorkerDied
 from tff_re.tasks.at_sites import SitesPrepared
@@ -102,11 +101,6 @@ def sample_clients(
         return np.flatnonzero(generator.random(eligible) < count / eligible)
     generator = np.random.default_rng(entropy(seed, round_num, 1))
     return np.sort(generator.choice(eligible, size=count, replace=False))
-
-
-def client_seed(seed: int | bytes, round_num: int, client_id: str) -> np.ndarray:
-    """The seed of a client's local training, int32 [2], from (seed, round, client) alone."""
-    return two_words(entropy(seed, round_num, zlib.crc32(client_id.encode()), 2))
 
 
 def participation(

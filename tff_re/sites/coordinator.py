@@ -6,7 +6,6 @@ import collections
 import concurrent.futures
 import dataclasses
 import hashlib
-import json
 import logging
 import secrets
 import threading
@@ -44,14 +43,13 @@ from tff_re.sites.engines import Engine, NoAnswer
 from tff_re.sites.fields import DIGEST_BYTES, MAX_CLASSES
 from tff_re.sites.messages import Malformed
 from tff_re.sites.policy import for_sites, recipe_digest
-from tff_re.sites.stages import Program, Stage, arrays_of, member, merged, value_of
+from tff_re.sites.requests import EVALUATE, TRAIN
+from tff_re.sites.stages import Program, Stage, arrays_of, merged, value_of
 from tff_re.sites.words import agree_on_words, require_one_secret
 from tff_re.tasks.at_sites import Agreement, Client, Reference, encoding_of, require_task, server_corpus
 from tff_re.tasks.data_paths import DataPaths
 
 _log = logging.getLogger("tff_re.runtime")
-
-TRAIN, EVALUATE = "train", "evaluate"
 
 
 class SiteRefused(RuntimeProblem):
@@ -436,7 +434,8 @@ class _Call:
         self._values = Values()
         site_of = {client.client_id: client.site for client in agreement.clients}
         self._given = [s for s in program.form.steps.values() if s.given and s.per_client]
-        self._ids = self._clients()
+        held = self._held()
+        self._ids, (self._split,) = [one.client_id for one in held], {one.split for one in held} or {"train"}
         self._of_site: OrderedDict[str, list[int]] = OrderedDict()
         for site in agreement.sites:
             places = [place for place, client in enumerate(self._ids) if site_of[client] == site]
@@ -496,24 +495,20 @@ class _Call:
 
         Raises _Failed.
         """
-        sent = [array for step in stage.sent for array in arrays_of(scope[step.name])]
+        sent = tuple(array for step in stage.sent for array in arrays_of(scope[step.name]))
         questions = {}
         for site, places in sites.items():
-            arrays, clients = list(sent), []
-            for client in places:
-                given = {}
-                for step in self._given:
-                    value = self._part(step.name)[client]
-                    given[json.dumps(step.name)] = self._tree(value, member(step.type_signature), step.name, arrays)
-                clients.append(protocol.StageClient(id=self._ids[client], given=given))
+            versions = () if self._state_path is None else self._part(self._state_path)
             questions[site] = protocol.Stage(
                 run=self._agreement.run,
                 round=self._round,
                 purpose=self._purpose,
                 program=self._program.digest,
                 stage=place,
-                clients=tuple(clients),
-                arrays=tuple(arrays),
+                split=self._split,
+                clients=tuple(self._ids[client] for client in places),
+                versions=tuple(int(versions[client]) for client in places) if len(versions) else (),
+                arrays=sent,
             )
         picks = self._first is not None and place == 0
         enough = (lambda answered: self._clients_of(answered) >= self._first) if picks else (lambda answered: False)
@@ -539,19 +534,6 @@ class _Call:
         for number, one in enumerate(stage.sums):
             scope[one.step.name] = merged(scope, one, [of_site[number] for of_site in partials])
 
-    def _tree(self, value, type_signature: tff.Type, path, arrays: list[np.ndarray]):
-        """A client's part of the argument as a message has it; numbers go into `arrays`."""
-        if isinstance(value, Reference):
-            return protocol.Held(value.split)
-        if path is not None and path == self._state_path:
-            return protocol.Version(int(value))
-        if isinstance(type_signature, tff.StructType):
-            types = tff.structure.to_elements(type_signature)
-            members = zip(tff.structure.from_container(value), types, strict=True)
-            return tuple(self._tree(part, of_part, None, arrays) for part, (_, of_part) in members)
-        arrays.extend(arrays_of(self._values.take(value, type_signature)))
-        return None
-
     @property
     def _state_path(self):
         names = [name for name, _ in tff.structure.iter_elements(self._program.form.parameter.type_signature)]
@@ -563,12 +545,12 @@ class _Call:
             value = tff.structure.from_container(value)[index]
         return value
 
-    def _clients(self) -> list[str]:
-        """The ids of the call's clients, in their order."""
+    def _held(self) -> list[Reference]:
+        """The examples of the call's clients, in their order."""
         for step in self._given:
             found = [_held(value) for value in self._part(step.name)]
             if all(found):
-                return [held.client_id for held in found]
+                return found
         if self._given and not len(self._part(self._given[0].name)):
             return []
         raise SiteRefused("a computation over sites needs examples that are held there")

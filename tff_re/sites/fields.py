@@ -50,9 +50,6 @@ MAX_TEXT = 1 << 22
 
 MAX_ROUND = 1 << 31
 
-MAX_DEPTH = 16
-"""Of the parts of a client's argument."""
-
 SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 RUN = re.compile("[0-9a-f]{32}")
 

@@ -34,6 +34,10 @@ class Refused(Exception):
     """The site does not answer; its text goes to the coordinator, so it holds nothing of the data."""
 
 
+class Lost(Exception):
+    """What an earlier stage or round left is not there any more."""
+
+
 def pack(table: Mapping[str, Any], arrays: Sequence[np.ndarray] = ()) -> bytes:
     """A message. Raises ValueError for an array of another kind than numbers and truth values."""
     arrays = [np.asarray(array, order="C") for array in arrays]

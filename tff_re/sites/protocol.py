@@ -17,12 +17,11 @@ Any question may be answered with a `No`.
 
 from __future__ import annotations
 
-import typing
 from typing import ClassVar, Literal
 
 import attrs
 import numpy as np
-from attrs.validators import optional
+from attrs.validators import and_, optional
 
 from tff_re.sites.fields import (
     DIGEST_BYTES,
@@ -30,7 +29,6 @@ from tff_re.sites.fields import (
     KEY,
     KEYS,
     MAX_CLIENTS,
-    MAX_DEPTH,
     MAX_EVIDENCE,
     MAX_EXAMPLES,
     MAX_OCCURRENCES,
@@ -42,6 +40,7 @@ from tff_re.sites.fields import (
     REASON,
     RUN_ID,
     SITE,
+    UNIQUE,
     WORDS,
     array,
     arrays,
@@ -51,7 +50,7 @@ from tff_re.sites.fields import (
 )
 from tff_re.sites.keys import SIGNATURE_BYTES
 from tff_re.sites.messages import Malformed, pack, unpack
-from tff_re.sites.structuring import converter, structured, unstructured
+from tff_re.sites.structuring import structured, unstructured
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -296,32 +295,6 @@ class Agree(Question):
         each(HEX)(self, attribute, tuple(value.values()))
 
 
-@attrs.frozen
-class Held:
-    """In place of a client's examples: those of this split, which the site holds."""
-
-    held: Literal["train", "test", "dev"]
-
-
-@attrs.frozen
-class Version:
-    """In place of a client's state: the one after this round, which the site holds; -1: the first."""
-
-    version: int = attrs.field(validator=number(-1, MAX_ROUND))
-
-
-Given = typing.Union[Held, Version, tuple, None]  # noqa: UP007, cattrs finds it by equality
-"""A client's part of an argument: a reference, a tuple of parts, or None for the next of the message's arrays."""
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class StageClient:
-    """A client of a stage: `given` has its part of each step of the argument, by the JSON of the step's name."""
-
-    id: str = attrs.field(validator=NAME)
-    given: dict[str, Given] = attrs.field(validator=length(0, 100))
-
-
 @attrs.frozen(kw_only=True, eq=False)
 class StageAnswer(Answer):
     """The sums over the clients; what they may be depends on the computation, see `tff_re.sites.sums`."""
@@ -338,8 +311,11 @@ class Stage(Question):
       purpose: which computation.
       program: its digest.
       stage: the place of the stage among all.
-      clients: whose sums are asked for.
-      arrays: the broadcast values, and what clients are given.
+      split: of the clients' examples.
+      clients: the ids of those whose sums are asked for. What a client is given is the site's own: its examples of the
+        split, a seed, and its state.
+      versions: of each client's state: the round that left it, -1 for the first; empty without states.
+      arrays: the broadcast values.
     """
 
     kind: ClassVar[str] = "stage"
@@ -348,7 +324,9 @@ class Stage(Question):
     purpose: Literal["train", "evaluate"]
     program: str = attrs.field(validator=HEX)
     stage: int = attrs.field(validator=number(0, 1000))
-    clients: tuple[StageClient, ...] = attrs.field(validator=length(1, MAX_CLIENTS))
+    split: Literal["train", "test", "dev"]
+    clients: tuple[str, ...] = attrs.field(validator=and_(length(1, MAX_CLIENTS), each(NAME), UNIQUE))
+    versions: tuple[int, ...] = attrs.field(validator=and_(length(0, MAX_CLIENTS), each(number(-1, MAX_ROUND))))
     arrays: tuple[np.ndarray, ...] = attrs.field(**arrays())
 
 
@@ -372,19 +350,6 @@ def require_unique(name: str, rows: np.ndarray) -> None:
     """Raises ValueError where two rows of an array of bytes are the same."""
     if len({row.tobytes() for row in rows}) < len(rows):
         raise ValueError(f"'{name}' must not hold the same twice")
-
-
-def _given(value, _, depth: int = 0):
-    if value is None:
-        return None
-    if type(value) is list and depth < MAX_DEPTH:
-        return tuple(_given(part, _, depth + 1) for part in value)
-    if type(value) is dict and len(value) == 1:
-        return converter.structure(value, Version if "version" in value else Held)
-    raise TypeError("must be a reference, null or a list of these")
-
-
-converter.register_structure_hook_func(lambda kind: kind == Given, _given)
 
 
 def to_bytes(message: Question | Answer) -> bytes:

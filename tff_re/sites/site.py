@@ -2,48 +2,36 @@
 
 from __future__ import annotations
 
-import concurrent.futures
-import hashlib
-import json
 import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 
 from computations.errors import CompositionError
-from computations.local_model import LABEL
 from datasets.errors import DataError
 from tff_re import __version__
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.at_sites import SitesBuilder
 from tff_re.runs.experiment import Experiment
-from tff_re.runs.randomness import entropy, two_words
 from tff_re.runtime.errors import RuntimeProblem
-from tff_re.runtime.in_process.values import Values
 from tff_re.sites import protocol
+from tff_re.sites.answering import StageAnswers
 from tff_re.sites.data import SiteData
-from tff_re.sites.messages import Malformed, Refused
+from tff_re.sites.messages import Lost, Malformed, Refused
 from tff_re.sites.policy import Site, recipe_digest
-from tff_re.sites.stages import Kept, Program, Stage, arrays_of, member, run_stage, value_of
+from tff_re.sites.requests import EVALUATE, TRAIN
+from tff_re.sites.stages import Program
 from tff_re.sites.store import RunStore
 from tff_re.sites.words import KEYED, LOCAL, WordsOfSite, secret_check
-from tff_re.tasks.at_sites import SPLITS, Agreement, agreement_from_json, encoding_of, prepared
+from tff_re.tasks.at_sites import Agreement, agreement_from_json, encoding_of, prepared
 
 _log = logging.getLogger("tff_re.sites")
-
-TRAIN, EVALUATE = "train", "evaluate"
-
-
-class Lost(Exception):
-    """What an earlier stage or round left is not there any more."""
 
 
 @dataclass
@@ -72,9 +60,8 @@ class SiteService:
     def __init__(self, site: Site):
         self._site, self._options = site, site.options
         self._runs: OrderedDict[str, _Run] = OrderedDict()
-        self._values = Values()
         self._lock = threading.Lock()
-        self._pool = concurrent.futures.ThreadPoolExecutor(self._options.threads, thread_name_prefix="tff-re-client")
+        self._stages = StageAnswers(self._options)
         self._kinds = {
             "hello": self._hello,
             "words": self._words,
@@ -87,7 +74,7 @@ class SiteService:
 
     def close(self) -> None:
         """Ends what is being computed."""
-        self._pool.shutdown(cancel_futures=True)
+        self._stages.close()
 
     def answer(self, message: bytes) -> bytes:
         """The answer to a message. Never raises for what a coordinator may have sent."""
@@ -280,129 +267,9 @@ class SiteService:
     # Stages
 
     def _stage(self, question: protocol.Stage) -> protocol.StageAnswer:
-        """Broadcast values come, the sums over the clients go; see `tff_re.sites.stages`."""
-        run = self._run(question.run)
-        purpose, round_num, arrays = question.purpose, question.round, question.arrays
-        program = run.programs[purpose]
-        if question.program != program.digest:
-            raise Refused("the run's computation is another one here; begin the run again")
-        stage = program.stages[question.stage]
-        clients = [client.id for client in question.clients]
-        if len(set(clients)) < len(clients) or not set(clients) <= set(run.examples):
-            raise Refused("these are no clients of this site")
-        self._require_enough(run, purpose, question.clients, clients)
-        self._count(run, program, stage, purpose, round_num, arrays)
-        values = iter(arrays)
-        sent = {step.name: value_of(step.type_signature, values) for step in stage.sent}
-        given = [self._given(run, program, client, round_num, values) for client in question.clients]
-        if next(values, None) is not None:
-            raise Malformed("the message holds more arrays than the stage takes")
-        before = self._before(run, program, stage, round_num, clients)
-        threads = self._options.threads
-        totals, kept = run_stage(program, stage, sent, given, before, threads=threads, pool=self._pool)
-        if stage is program.stages[-1]:
-            self._keep_states(run, program, round_num, clients, kept)
-        else:
-            content = {"clients": clients}, program.kept_arrays(stage, kept)
-            run.store.write_kept(program.digest, round_num, stage.number, *content)
-        return protocol.StageAnswer(site=self._options.name, arrays=tuple(arrays_of(totals)))
-
-    def _require_enough(
-        self, run: _Run, purpose: str, asked: Sequence[protocol.StageClient], clients: list[str]
-    ) -> None:
-        """Refuses sums over few clients: an evaluation is over all that have examples of its split."""
-        if purpose == EVALUATE:
-            splits = {tree.held for client in asked for tree in client.given.values()}
-            for split in splits:
-                place = SPLITS.index(split)
-                there = {c for c, own in run.examples.items() if own[place] is not None and len(own[place][LABEL])}
-                if len(splits) > 1 or there != set(clients):
-                    raise Refused("it evaluates all of its clients together")
-        elif len(clients) < self._options.allow.least_clients:
-            least = self._options.allow.least_clients
-            raise Refused(
-                f"its sums are over at least {least} of its clients (allow.least_clients), not {len(clients)}"
-            )
-
-    def _count(self, run: _Run, program: Program, stage: Stage, purpose: str, round_num: int, arrays) -> None:
-        """Refuses what is more than allowed, before it is computed."""
-        counts, allow = run.store.counts(), self._options.allow
-        if purpose == EVALUATE and not allow.evaluation:
-            raise Refused("it allows no evaluation")
-        if purpose == TRAIN and round_num not in counts["rounds"]:
-            counts["rounds"].append(round_num)
-            if len(counts["rounds"]) > allow.most_rounds:
-                raise Refused(f"it answers {allow.most_rounds} rounds of a run (allow.most_rounds), and no more")
-        counts["bytes_up"] += program.bytes_of(stage)[1]
-        if counts["bytes_up"] > allow.most_bytes_up:
-            raise Refused(f"{allow.most_bytes_up} bytes have left for this run (allow.most_bytes_up), and no more may")
-        if purpose == TRAIN and not stage.number and run.recipe.privacy is not None:
-            # The same noise on two models would tell more than the accounting says.
-            digest = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
-            if run.recipe.privacy.unit != "client" and counts["first"].setdefault(str(round_num), digest) != digest:
-                raise Refused(f"round {round_num} was asked for with other weights before; a round is answered once")
-        run.store.write_counts(counts)
-
-    def _given(self, run: _Run, program: Program, client: protocol.StageClient, round_num: int, values):
-        """What gives a client's parts of the argument; the arrays that came for it are taken off `values` now."""
-        parts = [step for step in program.form.steps.values() if step.given and step.per_client]
-        of_part = {}
-        for step in parts:
-            name, kind = json.dumps(step.name), member(step.type_signature)
-            if name in client.given:
-                of_part[step.name] = self._resolved(run, client.given[name], kind, client.id, round_num, values)
-        return lambda step: of_part[step.name]() if callable(of_part[step.name]) else of_part[step.name]
-
-    def _resolved(self, run: _Run, tree, type_signature: tff.Type, client: str, round_num: int, values):
-        if isinstance(tree, protocol.Held):
-            own = run.examples[client][SPLITS.index(tree.held)]
-            return self._values.take(run.experiment.model.arrange(own), type_signature)
-        if isinstance(tree, protocol.Version):
-            return self._client_state(run, client, tree.version, type_signature)
-        if isinstance(tree, tuple):
-            types = tff.structure.to_elements(type_signature)
-            found = [
-                self._resolved(run, part, of_part, client, round_num, values)
-                for part, (_, of_part) in zip(tree, types, strict=True)
-            ]
-            names = [name for name, _ in types]
-            if "seed" in names and run.recipe.privacy is not None and run.recipe.privacy.unit != "client":
-                # The noise of the client's steps comes from the seed, so it is the site's own.
-                number = int.from_bytes(hashlib.sha256(client.encode()).digest()[:7], "little")
-                found[names.index("seed")] = tf.constant(two_words(entropy(run.store.secret(), round_num, number)))
-            return tuple(found)
-        return value_of(type_signature, values)
-
-    def _client_state(self, run: _Run, client: str, version: int, type_signature: tff.Type):
-        if version < 0:
-            examples = run.experiment.model.arrange(run.examples[client][0])
-            blank = run.experiment.algorithm.client_work.initial_client_state(examples, run.recipe.seed)
-            return self._values.take(blank, type_signature)
-        arrays = run.store.client_state(client, version)
-        if arrays is None:
-            raise Lost(f"a client's state after round {version} is not on its disk")
-        return value_of(type_signature, iter(arrays))
-
-    def _before(self, run: _Run, program: Program, stage: Stage, round_num: int, clients: list[str]) -> Kept:
-        """What earlier stages of the call left."""
-        place = program.stages.index(stage)
-        if place == 0:
-            return Kept({}, [{} for _ in clients])
-        earlier = program.stages[place - 1]
-        table, arrays = run.store.kept(program.digest, round_num, earlier.number)
-        if table.get("clients") != clients:
-            raise Lost(f"what it kept of round {round_num} is not on its disk")
-        return program.kept_of(earlier, iter(arrays), len(clients))
-
-    def _keep_states(self, run: _Run, program: Program, round_num: int, clients: list[str], kept: Kept) -> None:
-        results = program.client_results()
-        if not results:
-            return
-        for client, own in zip(clients, kept.clients, strict=True):
-            arrays = arrays_of([own[step.name] for step in results])
-            run.store.write_client_state(client, round_num, arrays)
-            # The coordinator keeps the checkpoints of the last two rounds, whatever training.checkpoint_every says.
-            run.store.forget_states(client, round_num - 2)
+        """Broadcast values come, the sums over the clients go; see `StageAnswers`."""
+        sums = self._stages.answer(self._run(question.run), question)
+        return protocol.StageAnswer(site=self._options.name, arrays=tuple(sums))
 
     def _finish(self, question: protocol.Finish) -> protocol.FinishAnswer:
         """The run is over: what was kept for it goes."""

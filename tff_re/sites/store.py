@@ -1,8 +1,8 @@
-"""What a site keeps on its disk: of a run its recipe and agreement, its clients' states, and what a later stage needs.
+"""What a site keeps on its disk: of a run its recipe and agreement, its clients' states, the answers of a round.
 
-    state/runs/RUN/recipe.toml, agreement.json, counts.json, secret
+    state/runs/RUN/recipe.toml, agreement.json, requests.json, secret
     state/runs/RUN/clients/CLIENT/VERSION       a client's state after the round VERSION
-    state/runs/RUN/kept/PROGRAM-ROUND-STAGE     between two stages of a call
+    state/runs/RUN/kept/PROGRAM-ROUND-STAGE     an answer, and what the next stage of the call needs
 
 Every file is written whole or not at all, and only this user may read them.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import re
 import secrets
 import shutil
@@ -59,17 +58,6 @@ class RunStore:
             self.write("secret", secret)
         return secret
 
-    # What was answered
-
-    def counts(self) -> dict:
-        """`rounds` (those answered), `bytes_up`, `first` (round -> digest of what was sent in its stage 0)."""
-        content = self.read("counts.json")
-        return {"rounds": [], "bytes_up": 0, "first": {}} if content is None else json.loads(content)
-
-    def write_counts(self, counts: dict) -> None:
-        """See `counts`."""
-        self.write("counts.json", json.dumps(counts).encode())
-
     # Clients' states
 
     def _of_client(self, client: str) -> str:
@@ -84,29 +72,39 @@ class RunStore:
         """See `client_state`."""
         self.write(f"{self._of_client(client)}/{version}", pack({}, arrays))
 
-    def forget_states(self, client: str, checkpoint: int) -> None:
-        """Removes a client's states that are older than the newest one up to a round that can be resumed from."""
+    def forget_states(self, client: str, checkpoint: int, *, made_of: int, version: int) -> None:
+        """Removes a client's states that no coordinator can ask for again.
+
+        Args:
+          client: its id.
+          checkpoint: the oldest round that can be resumed from; the newest state up to it stays.
+          made_of, version: of the newest state: those between were of rounds that did not count.
+        """
         folder = self.folder / self._of_client(client)
         versions = sorted(int(path.name) for path in folder.glob("[0-9]*"))
-        needed = max((v for v in versions if v <= checkpoint), default=-1)
-        for version in versions:
-            if version < needed:
-                (folder / str(version)).unlink(missing_ok=True)
+        not_counted = {v for v in versions if made_of < v < version}
+        needed = max((v for v in versions if v <= checkpoint and v not in not_counted), default=-1)
+        for old in versions:
+            if old < needed or old in not_counted:
+                (folder / str(old)).unlink(missing_ok=True)
 
-    # Between two stages
+    # Answers, and what is kept between two stages
 
     def kept(self, program: str, round_num: int, stage: int) -> tuple[dict, list[np.ndarray]]:
-        """(table, arrays) kept after a stage; empty where there are none."""
+        """(table, arrays) kept of a stage; empty where there are none."""
         return self._message(f"kept/{program[:16]}-{round_num}-{stage}") or ({}, [])
 
     def write_kept(
         self, program: str, round_num: int, stage: int, table: Mapping[str, Any], arrays: Sequence[np.ndarray]
     ) -> None:
-        """See `kept`; what was kept of other rounds of the program goes."""
+        """See `kept`."""
+        self.write(f"kept/{program[:16]}-{round_num}-{stage}", pack(table, arrays))
+
+    def forget_kept(self, program: str, round_num: int) -> None:
+        """Removes what was kept of other rounds of the program."""
         for path in (self.folder / "kept").glob(f"{program[:16]}-*"):
             if path.name.split("-")[1] != str(round_num):
                 path.unlink(missing_ok=True)
-        self.write(f"kept/{program[:16]}-{round_num}-{stage}", pack(table, arrays))
 
     def forget(self) -> None:
         """After the run."""

@@ -1,0 +1,161 @@
+"""How a site answers stages: each request is checked, counted, computed once, and kept until the next round."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import hashlib
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from computations.errors import CompositionError
+from computations.local_model import LABEL
+from tff_re.runs.at_sites import NO_STATE
+from tff_re.runs.randomness import client_seed, entropy, two_words
+from tff_re.runtime.compiled_form import Step
+from tff_re.runtime.in_process.values import Values
+from tff_re.sites import protocol
+from tff_re.sites.messages import Lost, Malformed, Refused
+from tff_re.sites.policy import SiteOptions
+from tff_re.sites.requests import TRAIN, Record, Request, check
+from tff_re.sites.stages import Kept, Program, Stage, arrays_of, member, run_stage, value_of
+from tff_re.tasks.at_sites import SPLITS
+
+REQUESTS = "requests.json"
+"""The file of a run's `Record`."""
+
+
+class StageAnswers:
+    """Answers the stages of all runs of a site."""
+
+    def __init__(self, options: SiteOptions):
+        self._allow, self._threads = options.allow, options.threads
+        self._values = Values()
+        self._pool = concurrent.futures.ThreadPoolExecutor(options.threads, thread_name_prefix="tff-re-client")
+
+    def close(self) -> None:
+        """Ends what is being computed."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def answer(self, run: Any, question: protocol.Stage) -> list[np.ndarray]:
+        """The sums over the clients; see `tff_re.sites.stages`.
+
+        Args:
+          run: the site's, with `recipe`, `store`, `examples`, `experiment` and `programs`.
+          question: the request.
+
+        Raises:
+          Malformed, Refused: it is not answered, and nothing is computed.
+          Lost: what an earlier stage or round left is not there.
+          ComputationFailed, TypeError: a computation failed, or an array is not of its type.
+        """
+        program: Program = run.programs[question.purpose]
+        if question.program != program.digest:
+            raise Refused("the run's computation is another one here; begin the run again")
+        request = Request(question)
+        sizes = {client: _sizes(own) for client, own in run.examples.items()}
+        ways = {"stages": len(program.stages), "keeps_states": bool(program.client_results())}
+        check(request, run.recipe, sizes, self._allow, **ways)
+        stage = program.stages[request.stage]
+        values = iter(question.arrays)
+        sent = {step.name: value_of(step.type_signature, values) for step in stage.sent}
+        if next(values, None) is not None:
+            raise Malformed("the message holds more arrays than the stage takes")
+        record = Record(run.store.read(REQUESTS))
+        first = record.admit(request, run.recipe, self._allow, program.bytes_of(stage)[1])
+        run.store.write(REQUESTS, record.to_json())
+        return self._answer(run, program, stage, request, first, sent)
+
+    def _answer(self, run, program: Program, stage: Stage, request: Request, first: str, sent) -> list[np.ndarray]:
+        if request.purpose == TRAIN:
+            kept, arrays = run.store.kept(program.digest, request.round, stage.number)
+            if kept.get("request") == request.digest:  # the bytes that were sent
+                return arrays[: kept["answer"]]
+            run.store.forget_kept(program.digest, request.round)
+        before = self._before(run, program, request)
+        given = [self._given(run, request, first, place) for place in range(len(request.clients))]
+        totals, after = run_stage(program, stage, sent, given, before, threads=self._threads, pool=self._pool)
+        answer = arrays_of(totals)
+        if request.purpose == TRAIN:
+            last = stage is program.stages[-1]
+            if last:
+                self._keep_states(run, program, request, after)
+            table = {"request": request.digest, "answer": len(answer), "clients": list(request.clients)}
+            arrays = [*answer, *([] if last else program.kept_arrays(stage, after))]
+            run.store.write_kept(program.digest, request.round, stage.number, table, arrays)
+        return answer
+
+    def _before(self, run, program: Program, request: Request) -> Kept:
+        """What earlier stages of the call left."""
+        if request.stage == 0:
+            return Kept({}, [{} for _ in request.clients])
+        earlier = program.stages[request.stage - 1]
+        table, arrays = run.store.kept(program.digest, request.round, earlier.number)
+        if table.get("clients") != list(request.clients):
+            raise Lost(f"what it kept of round {request.round} is not on its disk")
+        return program.kept_of(earlier, iter(arrays[table["answer"] :]), len(request.clients))
+
+    # A client's part of the argument: nothing of it is the coordinator's to say, but which of its own states
+
+    def _given(self, run, request: Request, first: str, place: int) -> Callable[[Step], object]:
+        client = request.clients[place]
+
+        def examples(type_signature: tff.Type):
+            own = run.examples[client][SPLITS.index(request.split)]
+            return self._values.take(run.experiment.model.arrange(own), type_signature)
+
+        def given(step: Step):
+            type_signature = member(step.type_signature)
+            if request.purpose != TRAIN:
+                return examples(type_signature)
+            parts = tff.structure.name_list(type_signature) if isinstance(type_signature, tff.StructType) else ()
+            if sorted(parts) == ["examples", "seed"]:
+                seed = tf.constant(_seed(run, request.round, client, first))
+                return tuple(seed if name == "seed" else examples(type_signature[name]) for name in parts)
+            if request.versions:
+                return self._state(run, client, request.versions[place], type_signature)
+            raise CompositionError("clients at sites are given examples, a seed and their states")
+
+        return given
+
+    def _state(self, run, client: str, version: int, type_signature: tff.Type):
+        if version == NO_STATE:
+            examples = run.experiment.model.arrange(run.examples[client][0])
+            blank = run.experiment.algorithm.client_work.initial_client_state(examples, run.recipe.seed)
+            return self._values.take(blank, type_signature)
+        arrays = run.store.client_state(client, version)
+        if arrays is None:
+            raise Lost(f"a client's state after round {version} is not on its disk")
+        return value_of(type_signature, iter(arrays))
+
+    def _keep_states(self, run, program: Program, request: Request, kept: Kept) -> None:
+        results = program.client_results()
+        if not results:
+            return
+        for client, version, own in zip(request.clients, request.versions, kept.clients, strict=True):
+            arrays = arrays_of([own[step.name] for step in results])
+            run.store.write_client_state(client, request.round, arrays)
+            # The coordinator keeps the checkpoints of the last two rounds, whatever training.checkpoint_every says.
+            run.store.forget_states(client, request.round - 2, made_of=version, version=request.round)
+
+
+def _sizes(own: Sequence) -> tuple[int, ...]:
+    """Examples of `SPLITS`."""
+    return tuple(0 if part is None else len(part[LABEL]) for part in own)
+
+
+def _seed(run, round_num: int, client: str, first: str) -> np.ndarray:
+    """int32 [2], of a client's training in a round.
+
+    Where the noise of its steps comes from the seed, it is made of the site's secret, and of what the round was asked
+    for: the clients, the weights and the states. So two requests never share noise.
+    """
+    privacy = run.recipe.privacy
+    if privacy is None or privacy.unit == "client":
+        return client_seed(run.recipe.seed, round_num, client)
+    (number,) = struct.unpack("<Q", hashlib.sha256(client.encode("utf-8", "surrogatepass")).digest()[:8])
+    return two_words(entropy(run.store.secret(), round_num, number, *struct.unpack("<4Q", bytes.fromhex(first))))
