@@ -269,8 +269,8 @@ def test_a_planted_text_is_found_by_the_command(trained, tmp_path, texts, capsys
 
 def test_under_noise_units_and_advice_fit_the_run(trained, tmp_path):
     """DP-SGD changes every row: no "100 % of the words", and privacy.unit = "example" is not advised to it."""
-    recipe = load(str(trained / "recipe.toml"), ('privacy={unit="example", noise_multiplier=2.0, delta=1e-2}',))
-    recipe = dataclasses.replace(recipe, training=dataclasses.replace(recipe.training, rounds=1))
+    private = 'privacy={unit="example", noise_multiplier=2.0, delta=1e-2}'
+    recipe = load(str(trained / "recipe.toml"), (private, "training.rounds=1"))
     tff_re.train(recipe, tmp_path / "run", runtime="in-process")
     said = []
     ways = {"parts": ("words", "membership", "canaries"), "shadows": 0, "canaries": 0, "runtime": "in-process"}

@@ -128,7 +128,7 @@ def _words(
             cover = advice.word_rows
             numbers["noised"] = noised = _all_changed(told, int((~left_out).sum()))
             section.findings += (
-                [Finding(f"{_RANKED} one client's update", ranking, None, 0.5, cover, False)]
+                [Finding(f"{_RANKED} one client's update", _known(ranking), None, 0.5, cover, False)]
                 if noised
                 else [
                     Finding("words read from one client's update that are its words", *_of(precision), chance, cover),
@@ -146,8 +146,8 @@ def _words(
     one_of_all = [share((there & ~left_out).sum(), (union & ~left_out).sum()) for there in of_round]
     many, cover = len(in_round), advice.noise_on_sum
     section.findings.append(
-        Finding(f"{_RANKED} the sum of {many} clients", summed.ranking, None, 0.5, cover, False)
-        if _all_changed([summed], int((~left_out).sum()))
+        Finding(f"{_RANKED} the sum of {many} clients", _known(summed.ranking), None, 0.5, cover, False)
+        if numbers["noised"] or _all_changed([summed], int((~left_out).sum()))
         else Finding(f"words of any of {many} clients that their sum names", *_of(recall), None, cover)
     )
     section.tables.append(
@@ -177,6 +177,10 @@ def _all_changed(told: list[Told], rows: int) -> bool:
     """Whether every row changed in all updates, the client's words and others: noise, under which the rows that
     changed are no list of words."""
     return all(one.changed == rows > one.words for one in told)
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else value
 
 
 def _pooled(told: list[Told]) -> tuple[dict, dict]:
