@@ -9,6 +9,7 @@ import os
 import numpy as np
 import pytest
 import tensorflow as tf
+from sklearn.metrics import f1_score
 
 from computations.bag_evaluation import POOLINGS
 from datasets.bags.loading import load_bags, load_unlabelled_bags
@@ -65,6 +66,34 @@ def test_bags_of_a_file_get_the_training_processs_scores(made):
         assert prediction.sentences == len(rows)
         assert prediction.label == predictor.labels[1 + int(np.argmax(scores[1:]))] != "NA"
     assert HIDDEN not in repr(predictor) + repr(found)
+
+
+def test_predictions_of_bags_are_sorted_cut_at_devs_threshold_and_named_on_request(made, capsys):
+    run = made("bags")
+    predictor = load_export(run.export)
+    found = predictor.predict_file(BAGS)
+    probabilities = [prediction.probability for prediction in found]
+    assert probabilities == sorted(probabilities, reverse=True) and len(set(probabilities)) > 1
+    # The threshold of the best F1 on dev, by hand.
+    held_out = run.experiment.prepared.held_out
+    scores, true = run.judged.scores["dev"][:, 1:], held_out._true("dev")
+    by_threshold = {float(cut): f1_score(true.ravel(), (scores >= cut).ravel()) for cut in np.unique(scores)}
+    reached = f1_score(true.ravel(), (scores >= predictor.threshold).ravel())
+    assert reached == pytest.approx(max(by_threshold.values())) and predictor.threshold not in by_threshold
+    assert [p.predicted for p in found] == [p.probability >= predictor.threshold for p in found]
+
+    shown = command(capsys, "predict", run.export, "--file", BAGS)
+    assert "the threshold with the best F1 on the run's dev bags" in " ".join(shown.out.split())
+    first = found[0]
+    sentence = next(s for s in load_bags("nyt10", path=BAGS).sentences if s.pair == (first.head_id, first.tail_id))
+    head, tail = (sentence.text[slice(*span)] for span in (sentence.head, sentence.tail))
+    assert (first.head_name, first.tail_name) == (head, tail) and head not in repr(first)
+    assert f"{head} (" not in shown.out
+    assert f"{head} (" in command(capsys, "predict", run.export, "--file", BAGS, "--show-text").out
+    typed = ("predict", run.export, "--file", BAGS, "--json")
+    lines = [command(capsys, *typed, *more).out for more in ((), ("--show-text",))]
+    without, with_names = (json.loads(text.splitlines()[0]) for text in lines)
+    assert "head_name" not in without and with_names["head_name"] == head and without["predicted"] == first.predicted
 
 
 def test_documents_of_a_file_get_the_models_probabilities(capsys):

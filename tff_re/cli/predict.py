@@ -39,7 +39,11 @@ from tff_re.tasks.sizes import require_limits
 @click.option("--tail-type", help="Type of the second mention.")
 @click.option("--dataset", help="For bags and documents: the data set whose form the file has [default: the run's].")
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each text in place of a table.")
-@click.option("--show-text", is_flag=True, help="Show the texts beside their labels (they may be patients').")
+@click.option(
+    "--show-text",
+    is_flag=True,
+    help="Show the texts beside their labels, and the names of a pair of entities (they may be patients').",
+)
 @click.option(
     "--trust", is_flag=True, help="Load an export that was changed, or whose graph has operations that are not allowed."
 )
@@ -58,7 +62,7 @@ def predict(export, texts, dataset, as_json, show_text, trust, **given):
     source = _Source(**given)
     predictor = load_export(export, trust=trust)
     if predictor.takes_files:
-        _predict_records(predictor, source.records(texts, predictor.takes), as_json, dataset)
+        _predict_records(predictor, source.records(texts, predictor.takes), as_json, dataset, show_text)
         return
     if dataset is not None:
         raise UserError("--dataset is for models of bags and of documents, and this one takes texts; leave it out")
@@ -81,17 +85,23 @@ def predict(export, texts, dataset, as_json, show_text, trust, **given):
         raise PredictionError(f"{place} {reason}{more}")
 
 
-def _predict_records(predictor, file: Path, as_json: bool, dataset: str | None) -> None:
+def _predict_records(predictor, file: Path, as_json: bool, dataset: str | None, show_text: bool) -> None:
+    from tff_re.exporting.predictors import OF_TEXTS
+
     results = predictor.predict_file(file, dataset=dataset)
     if as_json:
         for result in results:
-            print(json.dumps(dataclasses.asdict(result), ensure_ascii=False))
+            shown = dataclasses.asdict(result)
+            for part in dataclasses.fields(result):
+                if part.metadata == OF_TEXTS and not show_text:
+                    del shown[part.name]
+            print(json.dumps(shown, ensure_ascii=False))
         return
-    table = Table()
+    table = Table(caption=predictor.caption or None, caption_justify="left")
     for heading in predictor.columns:
         table.add_column(heading, justify="right" if heading in predictor.numbers else "left", overflow="fold")
     for result in results:
-        table.add_row(*predictor.cells(result))
+        table.add_row(*(predictor.cells_with_texts if show_text else predictor.cells)(result))
     console.print(table)
 
 

@@ -13,6 +13,9 @@ import numpy as np
 from datasets.catalogue import find_data_set
 from tff_re.errors import UserError
 
+OF_TEXTS = {"of_texts": True}
+"""Metadata of a prediction's fields that are parts of texts: shown only with --show-text."""
+
 
 class PredictionError(UserError):
     """An export cannot be loaded or a text cannot be classified. One line, without any of the text."""
@@ -51,8 +54,8 @@ class Score:
     size: str
     metrics: dict[str, float]
     examples: int | None = None
-    confusion: np.ndarray | None = None
-    trivial: dict[str, dict[str, float]] | None = None
+    confusion: np.ndarray | None = field(default=None, repr=False)
+    trivial: dict[str, dict[str, float]] | None = field(default=None, repr=False)
     labels: tuple[str, ...] | None = None
     positive_labels: tuple[int, ...] | None = None
 
@@ -229,9 +232,11 @@ class CorpusPredictor(ExportedModel):
     Attributes:
       columns: the headings of a table of predictions.
       numbers: those of columns of numbers.
+      caption: what a reader of the table should know.
     """
 
     takes_files = True
+    caption: str = ""
     columns: ClassVar[tuple[str, ...]]
     numbers: ClassVar[tuple[str, ...]]
 
@@ -244,8 +249,12 @@ class CorpusPredictor(ExportedModel):
         raise NotImplementedError
 
     def cells(self, prediction: Any) -> tuple[str, ...]:
-        """A prediction as a row of a table with `columns`."""
+        """A prediction as a row of a table with `columns`, without parts of texts."""
         raise NotImplementedError
+
+    def cells_with_texts(self, prediction: Any) -> tuple[str, ...]:
+        """The same with what the texts call things; as `cells` where there is no such name."""
+        return self.cells(prediction)
 
 
 def in_batches(

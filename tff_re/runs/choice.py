@@ -18,6 +18,7 @@ from tff_re.errors import UserError, nearest
 from tff_re.recipes.options import DEFAULT_METRIC, DEV_SHARE, ChoiceOptions
 from tff_re.recipes.reading import Recipe
 from tff_re.tasks.base import Prepared
+from tff_re.tasks.duplicates import notes_of_dev
 from tff_re.tasks.held_out import DEV
 
 
@@ -171,7 +172,12 @@ def with_dev(prepared: Prepared, options: ChoiceOptions, seed: int) -> Prepared:
         raise UserError("[choice] needs a client with two training examples; leave it out, or change [partition]")
     held = sum(len(client.dev[LABEL]) > 0 for client in clients)
     note = f"dev: {kept_out} of {kept_out + left} training examples are kept out of training at {held} clients"
-    return dataclasses.replace(prepared, examples=examples, notes=(*prepared.notes, note))
+    dev: set[str] = set()
+    for client_id, samples in ({} if prepared.partition is None else prepared.partition.clients).items():
+        out = kept_out(samples.train, document_of, options, seed, client_id)
+        dev.update(np.array(samples.train)[out])
+    notes = (*prepared.notes, *notes_of_dev(prepared, dev), note)
+    return dataclasses.replace(prepared, examples=examples, notes=notes)
 
 
 def kept_out(

@@ -43,6 +43,7 @@ from tff_re.runs.privacy import (
 )
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.data_paths import DataPaths
+from tff_re.tasks.duplicates import with_duplicate_notes
 from tff_re.tasks.sizes import LARGEST_MESSAGE, available_memory, require_room_for_model, require_room_in_message
 
 
@@ -236,7 +237,8 @@ class ExperimentBuilder:
         if key not in self._prepared:
             self._prepared.clear()  # one seed at a time is in use, and the data may be large
             arguments = recipe.task.options, recipe.partition.options, recipe.seed, self.data_paths
-            self._prepared[key] = _of(recipe, tasks.module(recipe.task.name).prepare, *arguments)
+            prepared = _of(recipe, tasks.module(recipe.task.name).prepare, *arguments)
+            self._prepared[key] = with_duplicate_notes(prepared)
         return self._prepared[key]
 
 

@@ -31,6 +31,7 @@ from tff_re.models.inputs import DocumentInput
 from tff_re.settings import refuse_unread
 from tff_re.tasks.base import Prepared, partition_of
 from tff_re.tasks.data_paths import DataPaths
+from tff_re.tasks.duplicates import duplicate_notes
 from tff_re.tasks.held_out import DEV, TEST
 from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD, PAIR_METRICS, pair_metrics
 from tff_re.tasks.ranking_metrics import curve
@@ -95,7 +96,8 @@ def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> 
     named = [
         f"{split}: {note}" for split, documents in held_out.items() for note in (_size(documents), *documents.notes)
     ]
-    notes = (f"training: {_size(corpus)}", *corpus.notes, *named, *partition.notes, encoding.describe())
+    doubles = duplicate_notes({"train": corpus.samples, **{split: own.samples for split, own in held_out.items()}})
+    notes = (f"training: {_size(corpus)}", *corpus.notes, *named, *partition.notes, encoding.describe(), *doubles)
     return Prepared(
         examples=examples,
         inputs=inputs,

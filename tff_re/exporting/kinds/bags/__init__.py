@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 from datasets import json_values
 from datasets.bags.encoding import encode_bags
 from datasets.bags.loading import load_bags, load_unlabelled_bags
-from datasets.bags.records import BagCorpus
+from datasets.bags.records import BagCorpus, BagSentence
 from datasets.encoding_files import relation_encoding_from_json
 from datasets.json_values import Fail
 from datasets.text.relation_encoding import RelationEncoding
@@ -21,7 +22,7 @@ from tff_re.errors import UserError
 from tff_re.exporting.card import file_uses
 from tff_re.exporting.kind import Kind, check_strings, checked_encoding
 from tff_re.exporting.layout import ENCODING_FILE, REMEDY
-from tff_re.exporting.predictors import CorpusPredictor, Score
+from tff_re.exporting.predictors import OF_TEXTS, CorpusPredictor, Score
 
 SENTENCES_AT_ONCE = 256
 
@@ -54,6 +55,8 @@ class BagPrediction:
       probability: its score.
       probabilities: relation to score, in the order of the labels, "no relation" included. With some methods they do
         not sum to one.
+      predicted: whether the score reaches the export's threshold; None without one.
+      head_name, tail_name: how most sentences mention the two. Parts of texts, which may be patients'.
     """
 
     head_id: str
@@ -62,18 +65,35 @@ class BagPrediction:
     label: str
     probability: float
     probabilities: dict[str, float] = field(repr=False)
+    predicted: bool | None = None
+    head_name: str = field(default="", repr=False, metadata=OF_TEXTS)
+    tail_name: str = field(default="", repr=False, metadata=OF_TEXTS)
 
 
 class BagPredictor(CorpusPredictor):
     """An exported model of bags: all sentences that mention a pair of entities say together how it is related."""
 
     takes, data_sets = "bags of sentences", "bags"
-    columns = ("head", "tail", "sentences", "label", "probability")
+    columns = ("head", "tail", "sentences", "label", "probability", "predicted")
     numbers = ("sentences", "probability")
     encoding: RelationEncoding
 
+    @property
+    def threshold(self) -> float | None:
+        """The probability from which on a relation is predicted: the best on the run's dev bags; None without them."""
+        return self._details.get("threshold")
+
+    @property
+    def caption(self) -> str:
+        if self.threshold is None:
+            return "sorted by probability; no threshold: the run had no dev bags to choose one on"
+        return (
+            f"sorted by probability; predicted: from {self.threshold:.4g} on, the threshold with the best F1 on the "
+            "run's dev bags"
+        )
+
     def predict_file(self, path: str | os.PathLike, *, dataset: str | None = None) -> list[BagPrediction]:
-        """The prediction for each pair of entities in a file.
+        """The prediction for each pair of entities in a file, the most certain first.
 
         Args:
           path: a file in the data set's form: JSON lines for nyt10 and mirgene, whose `relation` is not read and may be
@@ -85,20 +105,31 @@ class BagPredictor(CorpusPredictor):
             nothing of such a file is answered.
         """
         name = dataset or self.dataset or OWN_FORM
-        return self.predict(load_unlabelled_bags(name, path, **self._reading(name)))
+        found = self.predict(load_unlabelled_bags(name, path, **self._reading(name)))
+        return sorted(found, key=lambda prediction: -prediction.probability)
 
     def predict(self, corpus: BagCorpus) -> list[BagPrediction]:
         """The prediction for each bag of a corpus, in the order of `corpus.pairs`."""
         found = []
         for (pair, rows), scores in zip(corpus.bags.items(), self.scores(corpus), strict=True):
             best = 1 + int(np.argmax(scores[1:]))
-            own = self.labels[best], float(scores[best]), self._named(scores)
-            found.append(BagPrediction(*pair, len(rows), *own))
+            predicted = None if self.threshold is None else bool(scores[best] >= self.threshold)
+            own = self.labels[best], float(scores[best]), self._named(scores), predicted
+            found.append(BagPrediction(*pair, len(rows), *own, *_names([corpus.sentences[row] for row in rows])))
         return found
 
     def cells(self, prediction: BagPrediction) -> tuple[str, ...]:
-        ids = prediction.head_id, prediction.tail_id
-        return (*ids, str(prediction.sentences), prediction.label, f"{prediction.probability:.4f}")
+        return self._cells(prediction, prediction.head_id, prediction.tail_id)
+
+    def cells_with_texts(self, prediction: BagPrediction) -> tuple[str, ...]:
+        head, tail = prediction.head_name, prediction.tail_name
+        return self._cells(prediction, f"{head} ({prediction.head_id})", f"{tail} ({prediction.tail_id})")
+
+    @staticmethod
+    def _cells(prediction: BagPrediction, head: str, tail: str) -> tuple[str, ...]:
+        predicted = {None: "–", True: "yes", False: "no"}[prediction.predicted]
+        scored = prediction.label, f"{prediction.probability:.4f}", predicted
+        return (head, tail, str(prediction.sentences), *scored)
 
     def scores(self, corpus: BagCorpus) -> np.ndarray:
         """p(relation | bag), float32 [B, C]: bags in the order of `corpus.pairs`, relations in that of `labels`."""
@@ -150,7 +181,11 @@ class BagKind(Kind):
 
     def check(self, description: Mapping[str, Any], fail: Fail) -> None:
         check_strings(json_values.field(description, "arrays", list, fail), '"arrays"', fail)
-        reading = (description.get("details") or {}).get("reading")
+        details = description.get("details") or {}
+        value = details.get("threshold")
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1):
+            raise fail('"details.threshold" is no number from 0 to 1', remedy=REMEDY)
+        reading = details.get("reading")
         if reading is None:
             return
         for key, value in json_values.require(reading, dict, '"details.reading"', fail).items():
@@ -179,14 +214,33 @@ class BagKind(Kind):
         )
 
     def details(self, experiment, weights, dev) -> dict[str, Any]:
-        """`reading`: options of the task that say how a file of the data set is read."""
+        """`reading`: options of the task that say how a file of the data set is read; `threshold`: the probability
+        from which on dev's facts are predicted with the highest F1, where the server holds dev bags."""
+        from tff_re.tasks.held_out import DEV
+
         options = experiment.recipe.task.options
         given = {name: getattr(options, name, None) for name in _READING}
         given = {name: value for name, value in given.items() if value is not None}
-        return {"reading": given} if given else {}
+        found: dict[str, Any] = {"reading": given} if given else {}
+        held_out = experiment.prepared.held_out
+        if DEV in held_out.splits:
+            scores = np.asarray(experiment.scoring(weights, held_out.examples(experiment.model, DEV)))
+            if (threshold := held_out.threshold(scores)) is not None:
+                found["threshold"] = threshold
+        return found
 
     def tested_on(self, corpus) -> str:
         return f"{len(corpus.pairs)} bags of {len(corpus.sentences)} sentences at the server"
+
+
+def _names(sentences: Sequence[BagSentence]) -> tuple[str, str]:
+    """How most of a pair's sentences mention its head and its tail; of equally many the first."""
+    found = []
+    for side in ("head", "tail"):
+        spans = ((sentence.text, getattr(sentence, side)) for sentence in sentences)
+        (name, _), *_ = Counter(text[start:end] for text, (start, end) in spans).most_common(1)
+        found.append(" ".join(name.split()))
+    return found[0], found[1]
 
 
 def _unlabelled(corpus: BagCorpus) -> BagCorpus:

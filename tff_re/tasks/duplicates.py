@@ -1,0 +1,67 @@
+"""Examples that stand in two of train, dev and test: counted, because a score on them says little. No text is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from tff_re.tasks.base import Prepared
+from tff_re.tasks.held_out import DEV, TEST
+
+TRAIN = "train"
+
+
+def duplicate_notes(splits: Mapping[str, Iterable[Any]]) -> tuple[str, ...]:
+    """A note for every two splits that share examples: how many of the later one's are in the earlier one, too.
+
+    Two examples are the same where their texts are, whatever the width of characters, case and blanks, and where their
+    marked mentions are, if they have any. Takes time and memory in proportion to the number of examples.
+
+    Args:
+      splits: name -> samples; of train, dev, test, in this order.
+    """
+    keys = {split: [_key(sample) for sample in samples] for split, samples in splits.items()}
+    found = []
+    for (first, earlier), (second, later) in itertools.combinations(keys.items(), 2):
+        known = set(earlier)
+        if count := sum(key in known for key in later):
+            share = count / len(later)
+            found.append(f"duplicates: {count} of {len(later)} {second} examples ({share:.1%}) are in {first}, too")
+    return tuple(found)
+
+
+def with_duplicate_notes(prepared: Prepared) -> Prepared:
+    """These data with `duplicate_notes` of the clients' training and test examples, or of those at the server."""
+    train = prepared.samples(TRAIN) if prepared.bags is None else prepared.bags.sentences
+    splits = (DEV, TEST) if prepared.held_out_corpora else (TEST,)
+    held_out = {split: samples for split in splits if (samples := prepared.samples(split))}
+    notes = duplicate_notes({TRAIN: train, **held_out}) if train else ()
+    return dataclasses.replace(prepared, notes=(*prepared.notes, *notes)) if notes else prepared
+
+
+def notes_of_dev(prepared: Prepared, dev: Collection[str]) -> tuple[str, ...]:
+    """The notes on dev examples that are kept out of the clients' training examples; `dev` are their ids."""
+    samples = prepared.samples(TRAIN)
+    kept_out, trained_on = [], []
+    for sample in samples:
+        (kept_out if sample.sample_id in dev else trained_on).append(sample)
+    notes = duplicate_notes({TRAIN: trained_on, DEV: kept_out}) if samples else ()
+    return notes + (duplicate_notes({DEV: kept_out, TEST: prepared.samples(TEST)}) if samples else ())
+
+
+def _key(sample: Any) -> int:
+    """A hash of what two equal examples have in common."""
+    text = sample.text if hasattr(sample, "text") else sample.document.text
+    if not hasattr(sample, "head"):
+        return hash(_normal(text))
+    mentions = (_normal(text[slice(*getattr(sample, side))]) for side in ("head", "tail"))
+    return hash((_normal(text), *mentions))
+
+
+def _normal(text: str) -> str:
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+    return " ".join(text.casefold().split())
