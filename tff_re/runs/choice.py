@@ -167,13 +167,14 @@ def with_dev(prepared: Prepared, options: ChoiceOptions, seed: int) -> Prepared:
     document_of = {s.sample_id: s.document_id for corpus in prepared.corpora for s in corpus.samples}
     clients = tuple(_split(prepared, client, document_of, options, seed) for client in prepared.examples.clients)
     examples = FederatedExamples(clients, prepared.examples.label_names, prepared.examples.server)
-    kept_out, left = examples.size("dev"), examples.size("train")
-    if not kept_out:
+    apart, left = examples.size("dev"), examples.size("train")
+    if not apart:
         raise UserError("[choice] needs a client with two training examples; leave it out, or change [partition]")
     held = sum(len(client.dev[LABEL]) > 0 for client in clients)
-    note = f"dev: {kept_out} of {kept_out + left} training examples are kept out of training at {held} clients"
+    note = f"dev: {apart} of {apart + left} training examples are kept out of training at {held} clients"
     dev: set[str] = set()
-    for client_id, samples in ({} if prepared.partition is None else prepared.partition.clients).items():
+    of_texts = prepared.partition is not None and bool(document_of)
+    for client_id, samples in prepared.partition.clients.items() if of_texts else ():
         out = kept_out(samples.train, document_of, options, seed, client_id)
         dev.update(np.array(samples.train)[out])
     notes = (*prepared.notes, *notes_of_dev(prepared, dev), note)
