@@ -1,0 +1,181 @@
+"""The numbers of runs as digests, to see that a change of the code's form moves none of them.
+
+    python -m tests.recorded_numbers write FILE [NAME…]     train all (or those whose names hold NAME) and write
+    python -m tests.recorded_numbers compare BEFORE AFTER   say what differs; exit code 1 if anything does
+
+Runs are every shipped recipe, cut as tests/recipes cuts it and to two rounds, and small runs of every feature of a run:
+on both runtimes, and on three sites in memory. Digests are of whole files, so one last digit shows. They hold on one
+kind of processor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+FILES = ("metrics.csv", "client_states.csv", "partition.json", "clients.csv", "answers.csv", "took_part.csv")
+
+SMALL = ("training.clients_per_round=3", "training.rounds=3")
+CLIENT = "privacy={clip=0.5, noise_multiplier=0.5, delta=0.01}"
+PRIVATE = ("algorithm={name='fedavg', local_epochs=1}", "training.sampling=poisson")
+TEXT_ATTACK = "attack={kind='backdoor', clients=1, trigger='烧', target='symptom'}"
+
+SYNTHETIC = {
+    "fedpap": (),
+    "moon": ("algorithm={name='moon', local_epochs=1}",),
+    "scaffold": ("algorithm={name='scaffold', local_epochs=1}",),
+    "feddyn": ("algorithm={name='feddyn', local_epochs=1}",),
+    "fednova": ("algorithm={name='fednova', local_epochs=1}",),
+    "fedcmc": ("algorithm={name='fedcmc', local_epochs=1}",),
+    "private clients": (*PRIVATE, CLIENT),
+    "private clients, attention": (CLIENT,),
+    "private clients, tree": (
+        "algorithm={name='fedavg', local_epochs=1}",
+        "privacy={clip=0.5, noise_multiplier=0.5, delta=0.01, mechanism='tree'}",
+    ),
+    "private examples": (*PRIVATE, "privacy={unit='example', clip=0.5, noise_multiplier=0.5, delta=0.01}"),
+    **{f"attack {kind}": (f"attack={{kind='{kind}', clients=1}}",) for kind in ("label_flip", "sign_flip", "gaussian")},
+    **{f"attack {kind}": (f"attack={{kind='{kind}', clients=1}}",) for kind in ("scale", "little_is_enough")},
+    "rule rfa": ("attack={kind='scale', clients=1}", "aggregation.rule=rfa"),
+    "rule median": ("aggregation.rule=median",),
+    "clip and zeroing": ("aggregation={clip=1.0, zeroing=100.0}",),
+    "secure": ("aggregation.secure=simulated",),
+    "compression": ("aggregation.compression=stochastic_8bit",),
+    "failures": ("failures={dropout=0.3, late=0.2}", "training.min_clients=1", "training.attempts=4"),
+    "tolerated": ("attack={kind='nan', clients=1}", "training.min_clients=1"),
+    "choice": ("choice={dev_share=0.3, patience=6}",),
+    "baseline local": ("baseline.kind=local", "choice={dev_share=0.3}"),
+    "baseline pooled": ("baseline.kind=pooled",),
+    "personalise": ("personalise={epochs=2, learning_rate=0.1}",),
+    "server optimizer": ("algorithm={name='fedavg', local_epochs=1}", "server_optimizer.name=adam"),
+    "resumed later": ("training.checkpoint_every=1",),
+}
+"""Name -> what is set of tests.upper_floors.SYNTHETIC."""
+
+TEXT = {
+    "text": (),
+    "text, private groups": (
+        "algorithm={name='fedavg', local_epochs=1}",
+        "privacy={unit='group', clip=0.5, noise_multiplier=0.5, delta=0.01}",
+    ),
+    "text, local head": (
+        "algorithm={name='fedavg', local_epochs=1}",
+        "model={name='lstm', units=4, embedding_width=3}",
+        "personalise={epochs=0, local_head=true}",
+    ),
+    "text, backdoor": (TEXT_ATTACK,),
+    "text, feded": ("algorithm={name='feded', local_epochs=1}", "task.server_share=0.2"),
+    "text, fltrust": ("algorithm={name='fedavg', local_epochs=1}", "task.server_share=0.2", "aggregation.rule=fltrust"),
+}
+
+SITES = {
+    "sites fedpap": ("fedpap",),
+    "sites moon": ("moon",),
+    "sites choice": ("fedpap", "choice.dev_share=0.3", "choice.dev_unit=document", "choice.metric=accuracy"),
+    "sites rule": ("fedavgs", "aggregation.rule=rfa"),
+}
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Name of a file of a run -> digest of its content."""
+    found = {name: folder / name for name in FILES if (folder / name).exists()}
+    return {name: hashlib.sha256(path.read_bytes()).hexdigest()[:24] for name, path in found.items()}
+
+
+def runs(folder: Path) -> Iterator[tuple[str, Callable[[Path], object]]]:
+    """(name, what trains it into a folder)."""
+    from tests.sites.sites_for_tests import Federation, recipe_of, write_sites
+    from tests.upper_floors import consultations, text_recipe, tiny, write_json
+    from tff_re.recipes.reading import resolve
+    from tff_re.runs.run import train_run
+    from tff_re.sites.run import train_at_sites
+
+    def simulated(recipe, runtime):
+        return lambda out: train_run(recipe, out, runtime=runtime, details=True)
+
+    corpus = write_json(folder / "corpus.json", consultations(8))
+    made = {name: lambda keys=keys: tiny(*SMALL, *keys) for name, keys in SYNTHETIC.items()}
+    made |= {n: lambda keys=keys: resolve(text_recipe(corpus), "tiny-text.toml", keys) for n, keys in TEXT.items()}
+    for name, recipe in made.items():
+        for runtime in ("in-process", "local"):
+            yield f"{name} / {runtime}", lambda out, r=recipe, where=runtime: simulated(r(), where)(out)
+
+    def at_sites(out, algorithm, *keys):
+        federation = Federation(write_sites(out.parent / f"{out.name} sites"))
+        try:
+            train_at_sites(recipe_of(algorithm, *keys), out, federation.engine, details=False)
+        finally:
+            federation.close()
+
+    for name, words in SITES.items():
+        yield name, lambda out, words=words: at_sites(out, *words)
+    yield from _shipped()
+
+
+def _shipped():
+    from tests.recipe_data_for_tests import data_folder
+    from tests.recipes.test_shipped_recipes import cut
+    from tff_re.recipes.reading import load, shipped
+    from tff_re.runs.run import train_run
+    from tff_re.tasks.data_paths import DataPaths
+
+    for name in shipped():
+        overrides = [word for word in cut(name) if word != "--set"] + ["training.rounds=2"]
+        for runtime in ("in-process", "local"):
+
+            def train(out, name=name, overrides=overrides, runtime=runtime):
+                paths = DataPaths(data=data_folder())
+                train_run(load(name, tuple(overrides)), out, runtime=runtime, data_paths=paths, details=True)
+
+            yield f"{name} / {runtime}", train
+
+
+def write(path: Path, wanted: list[str]) -> int:
+    """Trains and writes; what fails is said with its line, and is in the file."""
+    found: dict[str, object] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for number, (run, train) in enumerate(runs(folder)):
+            if wanted and not any(part in run for part in wanted):
+                continue
+            began = time.monotonic()
+            try:
+                with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+                    train(folder / f"{number}")
+                found[run] = digests(folder / f"{number}")
+            except Exception as error:
+                found[run] = f"{type(error).__name__}: {' '.join(str(error).replace(name, '').split())[:300]}"
+            told = found[run] if isinstance(found[run], str) else f"{len(found[run])} files"
+            print(f"{run}: {told}, {time.monotonic() - began:.1f} s", flush=True)
+            path.write_text(json.dumps(found, indent=1, sort_keys=True, ensure_ascii=False) + "\n", "utf-8")
+    return 0
+
+
+def compare(before: Path, after: Path) -> int:
+    """Says what differs."""
+    old, new = (json.loads(path.read_text("utf-8")) for path in (before, after))
+    differ = 0
+    for name in sorted(old.keys() | new.keys()):
+        one, other = old.get(name), new.get(name)
+        if one != other:
+            differ += 1
+            both = isinstance(one, dict) and isinstance(other, dict)
+            where = sorted(f for f in one.keys() | other.keys() if one.get(f) != other.get(f)) if both else [one, other]
+            print(f"{name}: {where}")
+    print(f"{len(old)} and {len(new)} runs, {differ} differ")
+    return int(differ > 0)
+
+
+if __name__ == "__main__":
+    logging.disable(logging.WARNING)
+    if sys.argv[1] == "compare":
+        sys.exit(compare(Path(sys.argv[2]), Path(sys.argv[3])))
+    sys.exit(write(Path(sys.argv[2]), sys.argv[3:]))
