@@ -16,6 +16,8 @@ import pytest
 from datasets import files as written
 from tests.sites.sites_for_tests import NAMES, Federation, corpora, recipe_of, write_site, write_sites
 from tests.upper_floors import assert_same_weights, command
+from tff_re.cli.train import over
+from tff_re.comparison.run_page import run_page
 from tff_re.errors import UserError
 from tff_re.runs.folder import RunFolder
 from tff_re.runtime.errors import WorkerDied
@@ -163,6 +165,9 @@ def test_an_evaluation_that_fails_at_a_site_is_of_the_others(tmp_path):
     assert seen and result.test.confusion.sum() == examples["aachen"] + examples["celle"]
     log = RunFolder(tmp_path / "run").log.read_text("utf-8")
     assert "site bonn does not answer; round 1 goes on without" in log
+    assert result.test.sites == (2, 3) and over(result.test.sites) == "2 of 3 sites" and over((3, 3)) == "all clients"
+    assert json.loads((tmp_path / "run" / "summary.json").read_text("utf-8"))["sites"]["test"]["answered"] == 2
+    assert "test over 2 of 3 sites" in run_page(tmp_path / "run")
 
 
 def test_the_first_answers_count_and_late_ones_are_dropped(tmp_path):
@@ -398,6 +403,9 @@ def test_the_commands(tmp_path, capsys):
     typed = command(capsys, "train", tmp_path / "recipe.toml", *away)
     assert typed.code == 2 and typed.err.count("\n") == 1 and "site bonn does not answer" in typed.err
     assert not (tmp_path / "run").exists()
+    typed = command(capsys, "train", tmp_path / "recipe.toml", *away, "--retry-seconds", "0.2")
+    line = "waiting for site bonn: it does not answer (No such file or directory); 0 s left"
+    assert typed.code == 2 and typed.err.count("\n") == 1 and typed.out.splitlines() == [line]
     typed = command(capsys, "train", tmp_path / "recipe.toml", "--sites", "bonn", "--out", tmp_path / "run")
     assert typed.code == 2 and "--sites needs --runtime" in typed.err
     typed = command(capsys, "evaluate", tmp_path, "--runtime", "flower:x")

@@ -71,6 +71,8 @@ def test_metrics_are_those_of_the_simulation_without_single_clients(runs, algori
     assert len(there) == 2
     for ours, simulated in zip(there, here, strict=True):
         single = {f"test/accuracy_{which}" for which in ("worst", "median", "best")}
+        sites = {name: ours.pop(name) for name in list(ours) if name.startswith("sites/")}
+        assert sites == {"sites/answered": 3, "sites/asked": 3, "sites/test": 3, "sites/train": 3}
         assert ours.keys() == simulated.keys() - single
         np.testing.assert_allclose(list(ours.values()), [simulated[name] for name in ours], rtol=1e-6)
     assert not (run.folder / "run" / "clients.csv").exists()

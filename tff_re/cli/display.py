@@ -107,8 +107,11 @@ def describe(metrics: dict[str, float]) -> str:
     parts = [f"{label} {metrics[name]:.4f}" for name, label in shown if name in metrics]
     if (epsilon := metrics.get("privacy/epsilon")) is not None:
         parts.append(f"ε {rounded_up(epsilon)}")
-    lost = metrics.get("clients/non_finite", 0)
-    return ", ".join(parts + ([f"{lost:.0f} clients not finite"] if lost else []))
+    if (lost := metrics.get("clients/non_finite", 0)) > 0:
+        parts.append(f"{lost:.0f} clients not finite")
+    if (answered := metrics.get("sites/answered", 0)) < (asked := metrics.get("sites/asked", 0)):
+        parts.append(f"{answered:.0f} of {asked:.0f} sites")
+    return ", ".join(parts)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tff_re.cli import options
-from tff_re.cli.display import class_table, console, metrics_table, say_written
+from tff_re.cli.display import class_table, console, metrics_table, say, say_written
 from tff_re.errors import UserError
 from tff_re.runtime import is_of_sites
 
@@ -57,7 +57,7 @@ def evaluate(run, split, file, dataset, label, last, data, trust, runtime, sites
         from tff_re.sites.engines import engine_of
         from tff_re.sites.run import open_at_sites
 
-        opened = open_at_sites(run, where, engine_of(runtime, options.names(sites)), last=last)
+        opened = open_at_sites(run, where, engine_of(runtime, options.names(sites)), last=last, on_line=say)
     else:
         from tff_re.runs.finished import open_run
 

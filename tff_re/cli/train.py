@@ -30,21 +30,21 @@ from tff_re.runtime import is_of_sites
     type=click.FloatRange(min=0, min_open=True, max=1),
     default=1.0,
     show_default=True,
-    help="Share of a round's clients that is enough where a site fails.",
+    help="Fraction of clients a round needs if a site fails.",
 )
 @click.option(
     "--stage-seconds",
     type=click.FloatRange(min=0, min_open=True),
     default=600.0,
     show_default=True,
-    help="How long a site's answer is waited for.",
+    help="Seconds to wait for a site's answer.",
 )
 @click.option(
     "--retry-seconds",
     type=click.FloatRange(min=0),
     default=300.0,
     show_default=True,
-    help="How long a site that does not answer is asked again.",
+    help="Seconds to ask a site again that does not answer.",
 )
 def train(recipe, overrides, out, seed, sites, quorum, stage_seconds, retry_seconds, **where):
     """Train RECIPE (a name that `recipes` lists, or a TOML file) into a folder."""
@@ -61,7 +61,7 @@ def train(recipe, overrides, out, seed, sites, quorum, stage_seconds, retry_seco
     with RoundProgress(console, recipe.name, recipe.training.rounds) as shown:
         result = api.train(recipe, out, on_start=show_run, on_round=shown, on_line=say, **where)
     if result.test is not None:
-        title = f"{named}: test examples of all clients{_chosen(result)}"
+        title = f"{named}: test examples of {over(result.test.sites)}{_chosen(result)}"
         console.print(metrics_table(title, result.test.metrics, result.test.trivial))
     if result.on_all:
         console.print(metrics_table(f"{named}: each client's own model on the test examples of all", result.on_all))
@@ -90,6 +90,11 @@ def train(recipe, overrides, out, seed, sites, quorum, stage_seconds, retry_seco
         say(f"written: {out} ({files}; export it with: export {out}; {page})")
     else:
         say(f"written: {out} (metrics.csv, plots, TensorBoard; {page})")
+
+
+def over(sites: tuple[int, int] | None) -> str:
+    """Whose examples an evaluation is over."""
+    return "all clients" if sites is None or sites[0] == sites[1] else f"{sites[0]} of {sites[1]} sites"
 
 
 def _chosen(result) -> str:

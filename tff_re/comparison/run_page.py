@@ -112,6 +112,8 @@ def _run_results(summary: Mapping[str, Any]) -> list[Block]:
     names.sort(key=lambda name: (not name.startswith("test/"), not name.startswith("dev/")))
     heading = ["metric", "last round", "best round", *references]
     blocks: list[Block] = []
+    if (sites := (summary.get("sites") or {}).get("test")) and sites["answered"] < sites["of"]:
+        blocks.append(Words(f"test over {sites['answered']} of {sites['of']} sites: the others did not answer."))
     if chosen:
         blocks.append(Words(f"The run's result is that of round {chosen['round']}, which {chosen['by']} chose on dev."))
         heading.insert(1, f"round {chosen['round']}, chosen by {chosen['by']}")

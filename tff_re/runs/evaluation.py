@@ -34,6 +34,7 @@ class Evaluation:
       trivial: metrics of models that give all examples one class, see `trivial_metrics`; empty for pairs.
       columns: further columns of clients.csv: name -> client id -> value; a client may lack one.
       by_client: client id -> the metrics of its own examples.
+      sites: (sites that it is over, sites that hold examples of it), of clients at sites.
     """
 
     metrics: dict[str, float]
@@ -42,6 +43,13 @@ class Evaluation:
     trivial: dict[str, dict[str, float]] = field(default_factory=dict)
     columns: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     by_client: Mapping[str, Mapping[str, float]] = field(default_factory=dict, repr=False)
+    sites: tuple[int, int] | None = None
+
+    def recorded(self, split: str) -> dict[str, float]:
+        """Its metrics as metrics.csv names them, e.g. `test/accuracy`; `sites/test` is the number of sites."""
+        names = recorded_of_train(self.metrics) if split == "train" else self.metrics
+        sites = {} if self.sites is None else {f"sites/{split}": float(self.sites[0])}
+        return {f"{split}/{name}": self.metrics[name] for name in names} | sites
 
 
 class Evaluator:

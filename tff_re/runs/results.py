@@ -58,6 +58,9 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
             summary["chosen"] |= {f"test/{name}": value for name, value in result.test.metrics.items()}
     if result.stopped is not None:
         summary["stopped"] = result.stopped
+    if result.test is not None and result.test.sites is not None:
+        answered, of = result.test.sites
+        summary["sites"] = {"test": {"answered": answered, "of": of}}
     if result.on_all:
         summary["on_all"] = dict(result.on_all)
     if result.personalised is not None:

@@ -28,7 +28,6 @@ from tff_re.runs.evaluation import (
     ServerEvaluation,
     ServerEvaluator,
     arranged,
-    recorded_of_train,
 )
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.failures import Participation, asked_at_once
@@ -160,6 +159,10 @@ def train(
     noised = has_noise(experiment.algorithm)
     each_on_all = OnAll(experiment) if trains_alone(experiment) and not test.empty else None
     call = _restarting(runtime)
+
+    def evaluated(evaluator: Evaluator, weights) -> Evaluation:
+        return replace(call(evaluator, weights), sites=runtime.answered)
+
     at_sites = isinstance(experiment.prepared, SitesPrepared)
     of = functools.partial(ParticipationOfSites, runtime=runtime) if at_sites else Participation
     taking_part = participation(experiment, seed, ids, of)
@@ -203,7 +206,7 @@ def train(
 
         evaluation, round_num = None, done
         if done and is_last(done) and not test.empty:
-            evaluation = call(test, models_of(experiment, kept_of(experiment, state)))
+            evaluation = evaluated(test, models_of(experiment, kept_of(experiment, state)))
         while not (round_num and is_last(round_num)):
             round_num += 1
             if spending is not None:
@@ -226,6 +229,9 @@ def train(
             if taking_part.is_recorded:
                 metrics |= answers.metrics
                 records.release_answers(round_num, [(n, ids[i], what) for n, i, what in answers.outcomes])
+            # Who was asked is a secret where sampling amplifies privacy.
+            if runtime.answered is not None and (recipe.privacy is None or recipe.privacy.unit != "client"):
+                metrics["sites/answered"], metrics["sites/asked"] = map(float, runtime.answered)
             if spending is not None:
                 metrics[EPSILON] = spending.epsilon
             if attack is not None:
@@ -237,16 +243,15 @@ def train(
                 kept = kept_of(experiment, state)
                 weights, of_each = models_of(experiment, kept), [{}] * len(ids)
                 if not test.empty:
-                    evaluation = call(test, weights)
-                    metrics.update({f"test/{name}": value for name, value in evaluation.metrics.items()})
+                    evaluation = evaluated(test, weights)
+                    metrics.update(evaluation.recorded("test"))
                 if success is not None:
                     metrics[SUCCESS] = call(success, weights)
                 if on_train is not None:
-                    on_all = call(on_train, weights).metrics
-                    metrics.update({f"train/{name}": on_all[name] for name in recorded_of_train(on_all)})
+                    metrics.update(evaluated(on_train, weights).recorded("train"))
                 if not on_dev.empty:
-                    on_own = call(on_dev, weights)
-                    metrics.update({f"{DEV}/{name}": value for name, value in on_own.metrics.items()})
+                    on_own = evaluated(on_dev, weights)
+                    metrics.update(on_own.recorded(DEV))
                     of_each = [on_own.by_client.get(client, {}) for client in ids]
                 if each_on_all is not None:
                     metrics.update(call(each_on_all, weights)[0])
@@ -273,7 +278,7 @@ def train(
             stopped = choice.reason(by_dev, round_num) if early else spending.reason(round_num)
         server_evaluation = None if server_evaluator is None else call(server_evaluator, weights)
         if by_dev is not None and not test.empty:
-            evaluation = call(test, weights)
+            evaluation = evaluated(test, weights)
         more, columns = ({}, {}) if each_on_all is None else call(each_on_all, weights)
         personalised = None
         if recipe.personalise is not None and recipe.personalise.epochs:

@@ -114,6 +114,12 @@ class Runtime(abc.ABC):
         """Told before each round of a run; for runtimes whose clients keep their state elsewhere."""
 
     @property
+    def answered(self) -> tuple[int, int] | None:
+        """(sites whose sums the latest computation over clients has, sites that have clients of it); None where the
+        clients are in this process."""
+        return None
+
+    @property
     def alive(self) -> bool:
         """Whether computations can be called now, as far as is known."""
         return self._context is not None and self._answers()

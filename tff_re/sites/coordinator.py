@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import collections
-import concurrent.futures
 import dataclasses
 import hashlib
 import logging
 import secrets
-import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import tensorflow_federated as tff
@@ -33,15 +27,15 @@ from tff_re.runs.at_sites import (
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.failures import SURPLUS
 from tff_re.runtime.base import Runtime
-from tff_re.runtime.errors import RuntimeClosed, RuntimeProblem, WorkerDied
+from tff_re.runtime.errors import RuntimeProblem, WorkerDied
 from tff_re.runtime.in_process.expressions import CANCELLATION, Scope
 from tff_re.runtime.in_process.interpreter import InProcessContext
 from tff_re.runtime.in_process.leaves import Cancellation
 from tff_re.runtime.in_process.values import Values
 from tff_re.sites import protocol
-from tff_re.sites.engines import Engine, NoAnswer
+from tff_re.sites.asking import Patience, SiteLost, SiteRefused, Sites
+from tff_re.sites.engines import Engine
 from tff_re.sites.fields import DIGEST_BYTES, MAX_CLASSES
-from tff_re.sites.messages import Malformed
 from tff_re.sites.policy import for_sites, recipe_digest
 from tff_re.sites.requests import EVALUATE, TRAIN
 from tff_re.sites.stages import Program, Stage, arrays_of, merged, value_of
@@ -50,129 +44,6 @@ from tff_re.tasks.at_sites import Agreement, Client, Reference, encoding_of, req
 from tff_re.tasks.data_paths import DataPaths
 
 _log = logging.getLogger("tff_re.runtime")
-
-
-class SiteRefused(RuntimeProblem):
-    """A site does not do what it was asked for; its line says why."""
-
-
-class SiteLost(RuntimeProblem):
-    """A site does not answer, or has lost what it kept of this round."""
-
-
-@dataclass(frozen=True)
-class Patience:
-    """How long sites are waited for.
-
-    Attributes:
-      stage_seconds: for an answer.
-      retry_seconds: for a site that does not answer to come back, within a stage; the same message is sent again.
-      quorum: share of a round's clients whose sums are enough; a site that fails is then left out of the round.
-    """
-
-    stage_seconds: float = 600.0
-    retry_seconds: float = 300.0
-    quorum: float = 1.0
-
-
-class Sites:
-    """Asks sites, and keeps count of what travels."""
-
-    def __init__(self, engine: Engine, patience: Patience):
-        self.engine, self.patience = engine, patience
-        self.closed = False
-        self.bytes: collections.Counter[tuple[str, str]] = collections.Counter()
-
-    def ask(self, site: str, question: protocol.Question, wanted: Callable[[], bool] = lambda: True) -> protocol.Answer:
-        """A site's answer; the same question again while it does not answer and is `wanted`.
-
-        Raises:
-          SiteRefused: it refused, or its answer is malformed; SiteLost: it did not answer in time, or lost its place.
-        """
-        message, deadline = protocol.to_bytes(question), time.monotonic() + self.patience.retry_seconds
-        while True:
-            try:
-                given = self.engine.call(site, message, self.patience.stage_seconds)
-                break
-            except NoAnswer as error:
-                if self.closed:
-                    raise RuntimeClosed() from None
-                if time.monotonic() > deadline or not wanted():
-                    raise SiteLost(str(error)) from None
-                time.sleep(min(1.0, self.patience.retry_seconds / 4))
-        try:
-            answer = protocol.answer_of(type(question), given)
-        except Malformed as error:
-            raise SiteRefused(
-                f"site {site}: malformed answer to '{question.kind}': {error}; is it running another version of tff-re?"
-            ) from None
-        self.bytes[site, "down"] += protocol.payload(question)
-        self.bytes[site, "up"] += protocol.payload(answer)
-        if isinstance(answer, protocol.No):
-            raise (SiteRefused if answer.refused is not None else SiteLost)(_line(answer.reason))
-        if answer.site != site:
-            raise SiteRefused(f"site {site}: another site answers in its place; name it as its site.toml does")
-        return answer
-
-    def ask_all(
-        self,
-        questions: dict[str, protocol.Question],
-        enough: Callable[[set[str]], bool] = lambda answered: False,
-    ) -> dict[str, protocol.Answer | RuntimeProblem]:
-        """Several sites at once; the answer of each, or its error, in the order of `questions`.
-
-        Once the sites that answered are `enough`, the others are not waited for, and are left out.
-        """
-        late = threading.Event()
-        futures = {
-            site: _begun(self.ask, site, question, lambda: not late.is_set()) for site, question in questions.items()
-        }
-        waiting = set(futures.values())
-        while waiting:
-            _, waiting = concurrent.futures.wait(waiting, return_when=concurrent.futures.FIRST_COMPLETED)
-            if enough({site for site, future in futures.items() if future.done() and future.exception() is None}):
-                break
-        late.set()
-        found = {}
-        for site, future in futures.items():
-            if future in waiting:
-                continue
-            error = future.exception()
-            if error is not None and not isinstance(error, (SiteRefused, SiteLost)):
-                raise error
-            found[site] = error or future.result()
-        return found
-
-    def ask_every(self, questions: dict[str, protocol.Question]) -> dict[str, Any]:
-        """As `ask_all`; raises the first error."""
-        found = self.ask_all(questions)
-        for answer in found.values():
-            if isinstance(answer, RuntimeProblem):
-                raise answer
-        return found
-
-    def close(self) -> None:
-        """No message is sent again."""
-        self.closed = True
-
-
-def _begun(call: Callable, *arguments) -> concurrent.futures.Future:
-    """The result of a call in a thread that nobody waits for when the program ends, as after Ctrl-C."""
-    future: concurrent.futures.Future = concurrent.futures.Future()
-
-    def work():
-        try:
-            future.set_result(call(*arguments))
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=work, name="tff-re-site", daemon=True).start()
-    return future
-
-
-def _line(text: object) -> str:
-    """A site's text as one line without control characters."""
-    return "".join(letter for letter in " ".join(str(text).split()) if letter.isprintable())[:500]
 
 
 # Federated set-up
@@ -293,10 +164,22 @@ class SitesRuntime(Runtime):
 
     name = "sites"
 
-    def __init__(self, log_path, *, engine: Engine, patience: Patience | None = None):
-        """Prepares a runtime; see `Runtime`. `agree` and `take` come before the first round."""
+    def __init__(
+        self,
+        log_path,
+        *,
+        engine: Engine,
+        patience: Patience | None = None,
+        on_line: Callable[[str], None] = lambda line: None,
+    ):
+        """Prepares a runtime; see `Runtime`. `agree` and `take` come before the first round.
+
+        `on_line`: see `Sites`.
+        """
         super().__init__(log_path)
-        self.sites = Sites(engine, patience or Patience())
+        self.sites = Sites(engine, patience or Patience(), on_line=on_line)
+        self._answered = 0, 0
+        self._evaluated: dict[str, int] = {}
         self.took_part: dict[int, list[str]] = {}
         self.not_counted: dict[str, str] = {}
         self._round = 0
@@ -352,14 +235,20 @@ class SitesRuntime(Runtime):
 
     def begin_round(self, number: int) -> None:
         """The number of the round that is computed next."""
-        self._round = number
+        self._round, self._answered = number, (0, 0)
+
+    @property
+    def answered(self) -> tuple[int, int]:
+        """See `Runtime.answered`."""
+        return self._answered
 
     def finish(self) -> None:
         """The run is over: sites forget what they kept for it."""
-        question = protocol.Finish(run=self._agreement.run)
-        for answer in self.sites.ask_all(dict.fromkeys(self._agreement.sites, question)).values():
-            if isinstance(answer, RuntimeProblem):
-                _log.warning("%s; what it kept of the run stays there", answer)
+        lost = self.sites.still_lost(self._agreement.sites, self._agreement.run)
+        there = [site for site in self._agreement.sites if site not in lost]
+        answers = self.sites.ask_all(dict.fromkeys(there, protocol.Finish(run=self._agreement.run)))
+        for line in (*lost.values(), *(str(one) for one in answers.values() if isinstance(one, RuntimeProblem))):
+            self.sites.say(f"{line}; what it kept of the run stays there")
 
     def _open(self):
         return SitesContext(self)
@@ -379,6 +268,16 @@ class SitesRuntime(Runtime):
         """(purpose, program) of a computation over clients that was agreed upon."""
         purpose = self._purposes.get(computation)
         return None if purpose is None else (purpose, self._programs[purpose])
+
+    def has_answered(self, split: str | None, answered: int, asked: int) -> None:
+        """How many sites the latest call has sums of, for `answered`; `split`: of an evaluation.
+
+        A line says when an evaluation is over fewer sites than before, or over all again.
+        """
+        self._answered = answered, asked
+        if split is not None and self._evaluated.get(split, asked) != answered:
+            self._evaluated[split] = answered
+            self.sites.say(f"{split} over {answered} of {asked} sites")
 
     def call(self, purpose: str, program: Program, argument) -> object:
         """The result of a computation over the sites' clients. Of training, `not_counted` says what became of the
@@ -444,27 +343,39 @@ class _Call:
 
     def run(self):
         """The result; what stays at clients is the number of the round that it is of."""
-        left_out: set[str] = set()
+        left_out = self._lost()
         while True:
             taking_part = OrderedDict((s, p) for s, p in self._of_site.items() if s not in left_out)
             try:
                 result = self._attempt(taking_part)
                 self._say_who_counts(taking_part, left_out)
+                split = self._split if self._purpose == EVALUATE else None
+                self._runtime.has_answered(split, len(taking_part), len(self._of_site))
                 return result
             except _Failed as failed:
                 left_out |= failed.sites.keys()
-                left = self._clients_of(self._of_site.keys() - left_out)
-                expected = min(len(self._ids), self._first or len(self._ids))
-                enough = self._least or self._runtime.sites.patience.quorum * expected
                 lines = "; ".join(failed.sites.values())
-                if left and left >= enough:
-                    _log.warning("%s; round %d goes on without", lines, self._round)
+                if self._are_enough(self._of_site.keys() - left_out):
+                    self._runtime.sites.say(f"{lines}; round {self._round} goes on without")
                 elif self._least:
                     _log.warning("%s; round %d is repeated with others", lines, self._round)
                     self._say_who_counts(self._of_site.keys() - left_out, left_out)
                     raise TooFewAnswers(lines) from None
                 else:
                     raise WorkerDied(lines, pid=None, log_path=None) from None
+
+    def _lost(self) -> set[str]:
+        """Sites that were lost in an earlier call and are left out of this one at once, if the others are enough."""
+        lost = self._runtime.sites.still_lost(self._of_site, self._agreement.run)
+        if not lost or not self._are_enough(self._of_site.keys() - lost.keys()):
+            return set()  # the call needs them
+        _log.warning("%s; round %d goes on without", "; ".join(lost.values()), self._round)
+        return set(lost)
+
+    def _are_enough(self, sites: Collection[str]) -> bool:
+        expected = min(len(self._ids), self._first or len(self._ids))
+        left, quorum = self._clients_of(sites), self._runtime.sites.patience.quorum
+        return bool(left) and left >= (self._least or quorum * expected)
 
     def _say_who_counts(self, taking_part: Collection[str], left_out: set[str]) -> None:
         if self._purpose == TRAIN:

@@ -11,6 +11,7 @@ arrays become bytes is `tff_re.sites.messages`.
     agree    what all agreed upon            -> -
     stage    broadcast values                -> sums over the clients
     finish   -                               -> -
+    ping     -                               -> -
 
 Any question may be answered with a `No`.
 """
@@ -343,7 +344,20 @@ class Finish(Question):
     answer: ClassVar[type] = FinishAnswer
 
 
-QUESTIONS = {question.kind: question for question in (Hello, Words, Reveal, Facts, Agree, Stage, Finish)}
+@attrs.frozen(kw_only=True, eq=False)
+class PingAnswer(Answer):
+    """The site answers."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Ping(Question):
+    """Does a site that was lost answer again?"""
+
+    kind: ClassVar[str] = "ping"
+    answer: ClassVar[type] = PingAnswer
+
+
+QUESTIONS = {question.kind: question for question in (Hello, Words, Reveal, Facts, Agree, Stage, Finish, Ping)}
 
 
 def require_unique(name: str, rows: np.ndarray) -> None:

@@ -64,7 +64,7 @@ def train_at_sites(
     known = read_agreement(folder.sites) if resume and folder.sites.exists() else None
     if known is not None:
         _require_sites_of(folder, known.sites, engine.sites)
-    with SitesRuntime(os.devnull, engine=engine, patience=patience) as runtime:
+    with SitesRuntime(os.devnull, engine=engine, patience=patience, on_line=on_line) as runtime:
         run = None if known is None else known.run
         agreement, numbers, experiment = agree(runtime.sites, recipe, data_paths or DataPaths(), run)
         if known is not None and agreement != known:
@@ -107,7 +107,13 @@ def _require_sites_of(folder: RunFolder, sites: Sequence[str], named: Sequence[s
 
 @contextlib.contextmanager
 def open_at_sites(
-    path: Path, data_paths: DataPaths, engine: Engine, *, patience: Patience | None = None, last: bool = False
+    path: Path,
+    data_paths: DataPaths,
+    engine: Engine,
+    *,
+    patience: Patience | None = None,
+    last: bool = False,
+    on_line: Callable[[str], None] = lambda line: None,
 ) -> Iterator[tuple[FinishedRun, SitesRuntime]]:
     """As `open_run`, of a run across sites, which answer its evaluations from what they kept of it.
 
@@ -124,7 +130,8 @@ def open_at_sites(
             f"{path}: an evaluation is over all sites of the run, and {', '.join(missing)} is not named; give "
             f"--sites {','.join(agreement.sites)}"
         )
-    runtime = SitesRuntime(os.devnull, engine=engine, patience=patience or Patience(retry_seconds=10.0))
+    patience = patience or Patience(retry_seconds=10.0)
+    runtime = SitesRuntime(os.devnull, engine=engine, patience=patience, on_line=on_line)
     with open_run(path, data_paths, runtime, last=last, at_sites=True) as (run, _):
         runtime.take_again(agreement, run.experiment)
         try:

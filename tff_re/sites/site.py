@@ -70,6 +70,7 @@ class SiteService:
             "agree": self._agree,
             "stage": self._stage,
             "finish": self._finish,
+            "ping": lambda question: protocol.PingAnswer(site=self._options.name),
         }
 
     def close(self) -> None:

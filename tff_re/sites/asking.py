@@ -1,0 +1,285 @@
+"""How the coordinator asks sites: again where one does not answer, and saying what it waits for.
+
+A site that was given up is lost. While the others are enough, it gets a short message with growing pauses, and takes
+part in full once it answers.
+"""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tff_re.runtime.errors import RuntimeClosed, RuntimeProblem
+from tff_re.sites import protocol
+from tff_re.sites.engines import Engine, NoAnswer
+from tff_re.sites.messages import Malformed
+
+_log = logging.getLogger("tff_re.runtime")
+
+LINE_SECONDS = 10.0
+"""Between two lines that say what is waited for."""
+
+LINES_OF_A_STAGE = 6
+"""While sites that can be reached compute a stage, one of so many lines is printed, the first one too."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0
+"""Seconds until a lost site is looked for again; they double each time."""
+
+Found = protocol.Answer | RuntimeProblem
+Enough = Callable[[set[str]], bool]
+
+
+class SiteRefused(RuntimeProblem):
+    """A site does not do what it was asked for; its line says why."""
+
+
+class SiteLost(RuntimeProblem):
+    """A site does not answer, or has lost what it kept of this round."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long the coordinator waits for sites.
+
+    Attributes:
+      stage_seconds: for an answer.
+      retry_seconds: for a site that does not answer to come back, within a stage; the same message is sent again.
+      quorum: fraction of a round's clients whose sums are enough; a site that fails is then left out of the round.
+      probe_seconds: for a lost site to answer a short message.
+    """
+
+    stage_seconds: float = 600.0
+    retry_seconds: float = 300.0
+    quorum: float = 1.0
+    probe_seconds: float = 20.0
+
+
+class Clock:
+    """The time, and waiting."""
+
+    def now(self) -> float:
+        """Seconds."""
+        return time.monotonic()
+
+    def wait(self, futures: Collection[concurrent.futures.Future], seconds: float) -> None:
+        """Returns when one of these is done, or after so many seconds."""
+        if futures:
+            concurrent.futures.wait(futures, timeout=seconds, return_when=concurrent.futures.FIRST_COMPLETED)
+        else:
+            time.sleep(seconds)
+
+
+@dataclass
+class _Asked:
+    """A site that has not answered yet.
+
+    Attributes:
+      question, message: what it is sent, again if nothing comes.
+      due: when it is sent next.
+      future: of the call that is under way.
+      reason: why the call before gave no answer.
+    """
+
+    question: protocol.Question
+    message: bytes
+    due: float
+    future: concurrent.futures.Future | None = None
+    reason: str | None = None
+
+
+@dataclass
+class _Absence:
+    """Of a lost site: why, how long the next pause is, and when the site is asked for again."""
+
+    reason: str
+    pause: float
+    until: float
+
+
+class Sites:
+    """Asks sites, and keeps count of what travels. For one thread.
+
+    Attributes:
+      bytes: (site, "down" or "up") -> bytes of arrays.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        patience: Patience,
+        *,
+        on_line: Callable[[str], None] = lambda line: None,
+        clock: Clock | None = None,
+    ):
+        """`on_line` is called with a line for the user: what is waited for, and who is lost or back."""
+        self.engine, self.patience, self._on_line = engine, patience, on_line
+        self.closed = False
+        self.bytes: collections.Counter[tuple[str, str]] = collections.Counter()
+        self._clock = clock or Clock()
+        self._lost: dict[str, _Absence] = {}
+
+    def ask_all(
+        self, questions: Mapping[str, protocol.Question], enough: Enough = lambda answered: False
+    ) -> dict[str, Found]:
+        """Asks several sites at once; the answer of each, or its error, in the order of `questions`.
+
+        A site gets the same question again while it does not answer. Once the sites that answered are `enough`, the
+        others are left out. An error is SiteRefused (it refused, or its answer is malformed) or SiteLost (it did not
+        answer in time, or lost what it kept).
+
+        Raises:
+          RuntimeClosed: `close` was called meanwhile.
+        """
+        found = self._collect(questions, self.patience.stage_seconds, self.patience.retry_seconds, enough)
+        for site, answer in found.items():
+            if isinstance(answer, NoAnswer):
+                self._lost[site] = _Absence(str(answer), FIRST_PAUSE, self._clock.now() + FIRST_PAUSE)
+                found[site] = SiteLost(str(answer))
+            else:
+                self._is_back(site)
+        return found
+
+    def ask_every(self, questions: Mapping[str, protocol.Question]) -> dict[str, Any]:
+        """As `ask_all`; raises the first error."""
+        found = self.ask_all(questions)
+        for answer in found.values():
+            if isinstance(answer, RuntimeProblem):
+                raise answer
+        return found
+
+    def still_lost(self, sites: Iterable[str], run: str) -> dict[str, str]:
+        """Site -> why it was lost, of those that were lost and do not answer a short message either.
+
+        They are sent one after pauses that double; in between they count as lost unasked.
+        """
+        sites, now = list(sites), self._clock.now()
+        due = [site for site in sites if site in self._lost and self._lost[site].until <= now]
+        for site, answer in self._collect(
+            dict.fromkeys(due, protocol.Ping(run=run)), self.patience.probe_seconds
+        ).items():
+            if isinstance(answer, NoAnswer):
+                pause = min(2 * self._lost[site].pause, LONGEST_PAUSE)
+                self._lost[site] = _Absence(self._lost[site].reason, pause, self._clock.now() + pause)
+            else:
+                self._is_back(site)
+        return {site: self._lost[site].reason for site in sites if site in self._lost}
+
+    def say(self, line: str) -> None:
+        """A line for the user and the run's log."""
+        if logging.getLogger("tff_re").handlers:  # else it would be printed by the root's
+            _log.warning(line)
+        self._on_line(line)
+
+    def close(self) -> None:
+        """No message is sent again."""
+        self.closed = True
+
+    def _is_back(self, site: str) -> None:
+        if self._lost.pop(site, None) is not None:
+            self.say(f"site {site} answers again")
+
+    def _collect(
+        self,
+        questions: Mapping[str, protocol.Question],
+        seconds: float,
+        retry_seconds: float | None = None,
+        enough: Enough = lambda answered: False,
+    ) -> dict[str, Found | NoAnswer]:
+        """See `ask_all`; NoAnswer for a site that is given up. Without `retry_seconds` it is asked once, in silence."""
+        began = self._clock.now()
+        asked = {site: _Asked(question, protocol.to_bytes(question), began) for site, question in questions.items()}
+        of_stage = any(isinstance(question, protocol.Stage) for question in questions.values())
+        deadline, lines, found = began + (retry_seconds or 0.0), 0, {}
+        while asked and not enough({site for site, answer in found.items() if not isinstance(answer, Exception)}):
+            if self.closed:
+                raise RuntimeClosed()
+            now = self._clock.now()
+            for site, one in asked.items():
+                if one.future is None and one.due <= now:
+                    one.future = _begun(self.engine.call, site, one.message, seconds)
+            running = [one.future for one in asked.values() if one.future is not None]
+            next_line = math.inf if retry_seconds is None else began + (lines + 1) * LINE_SECONDS
+            dues = [one.due for one in asked.values() if one.future is None]
+            self._clock.wait(running, max(0.0, min([next_line, now + LINE_SECONDS, *dues]) - now))
+            now = self._clock.now()
+            for site in [site for site, one in asked.items() if one.future is not None and one.future.done()]:
+                one, error = asked[site], asked[site].future.exception()
+                if error is not None and not isinstance(error, NoAnswer):
+                    raise error
+                if error is None:
+                    found[site] = self._read(site, one)
+                    if one.reason is not None and site not in self._lost:
+                        self.say(f"site {site} answers again")
+                elif retry_seconds is None or now >= deadline:
+                    found[site] = error
+                else:
+                    first, one.reason = one.reason is None, _reason(site, error)
+                    one.future, one.due = None, now + min(1.0, retry_seconds / 4)
+                    if first:
+                        self._say_failing(site, one, deadline - now)
+            asked = {site: one for site, one in asked.items() if site not in found}
+            if asked and now >= next_line:
+                lines = int((now - began) / LINE_SECONDS)
+                quiet = of_stage and lines % LINES_OF_A_STAGE != 1
+                self._say_waiting(asked, deadline - now, began + seconds - now, quiet)
+        return {site: found[site] for site in questions if site in found}
+
+    def _say_waiting(self, asked: Mapping[str, _Asked], left: float, stage_left: float, quiet: bool) -> None:
+        computing = [site for site, one in asked.items() if one.reason is None]
+        if computing and not quiet:
+            names = f"site{'s' if len(computing) > 1 else ''} {', '.join(computing)}"
+            self.say(f"waiting for {names}: no answer yet; {max(stage_left, 0):.0f} s left")
+        for site, one in asked.items():
+            if one.reason is not None:
+                self._say_failing(site, one, left)
+
+    def _say_failing(self, site: str, one: _Asked, left: float) -> None:
+        self.say(f"waiting for site {site}: {one.reason}; {max(left, 0):.0f} s left")
+
+    def _read(self, site: str, one: _Asked) -> Found:
+        """A site's answer, or what it says against it."""
+        try:
+            answer = protocol.answer_of(type(one.question), one.future.result())
+        except Malformed as error:
+            kind = one.question.kind
+            return SiteRefused(
+                f"site {site}: malformed answer to '{kind}': {error}; is it running another version of tff-re?"
+            )
+        self.bytes[site, "down"] += protocol.payload(one.question)
+        self.bytes[site, "up"] += protocol.payload(answer)
+        if isinstance(answer, protocol.No):
+            return (SiteRefused if answer.refused is not None else SiteLost)(_line(answer.reason))
+        if answer.site != site:
+            return SiteRefused(f"site {site}: another site answers in its place; name it as its site.toml does")
+        return answer
+
+
+def _begun(call: Callable, *arguments) -> concurrent.futures.Future:
+    """The result of a call in a thread that nobody waits for when the program ends, as after Ctrl-C."""
+    future: concurrent.futures.Future = concurrent.futures.Future()
+
+    def work():
+        try:
+            future.set_result(call(*arguments))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, name="tff-re-site", daemon=True).start()
+    return future
+
+
+def _reason(site: str, error: NoAnswer) -> str:
+    text = str(error)
+    return text.replace(f"site {site} ", "it ", 1) if text.startswith(f"site {site} ") else text
+
+
+def _line(text: object) -> str:
+    """A site's text as one line without control characters."""
+    return "".join(letter for letter in " ".join(str(text).split()) if letter.isprintable())[:500]
