@@ -23,6 +23,8 @@ class Traffic:
     up: int
 
 
+_UPLOADS = ("federated_aggregate", "federated_sum", "federated_max", "federated_min")
+
 _WORDS = re.compile(r"words_of_(\d+)_bits")
 
 
@@ -67,12 +69,41 @@ def round_traffic(computation: tff.Computation) -> Traffic:
         uri = call.function.uri
         if uri == "federated_broadcast":
             down += type_bytes(call.argument.type_signature)
-        elif uri in ("federated_aggregate", "federated_sum", "federated_max", "federated_min"):
-            argument = call.argument.type_signature
-            up += type_bytes(argument[0] if uri == "federated_aggregate" else argument)
+        elif uri in _UPLOADS:
+            up += type_bytes(_sent(call))
         elif uri.startswith(("federated_secure", "federated_select", "federated_mean")):
             raise ValueError(f"{uri} is not counted yet")
     return Traffic(down=down, up=up)
+
+
+def uploads(computation: tff.Computation) -> list[tff.Type]:
+    """The type of every value that leaves each client in a computation, read off its native form.
+
+    Raises:
+      ValueError: values of clients reach the server in another way than by sums, maxima and aggregates.
+    """
+    found = []
+    for call in intrinsic_calls(computation):
+        if call.function.uri in _UPLOADS:
+            found.append(_sent(call))
+        elif _places(call.argument.type_signature) - _places(call.type_signature) and tff.SERVER in _places(
+            call.type_signature
+        ):
+            raise ValueError(f"{call.function.uri} takes values of clients to the server in a way that is not known")
+    return found
+
+
+def _sent(call) -> tff.Type:
+    """Type of what each client sends in an aggregation."""
+    argument = call.argument.type_signature
+    return (argument[0] if call.function.uri == "federated_aggregate" else argument).member
+
+
+def _places(type_spec: tff.Type) -> set:
+    """The placements of the parts of a type."""
+    if isinstance(type_spec, tff.FederatedType):
+        return {type_spec.placement}
+    return set().union(*map(_places, type_spec.children())) if isinstance(type_spec, tff.StructType) else set()
 
 
 def intrinsic_calls(computation: tff.Computation) -> list:

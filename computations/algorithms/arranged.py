@@ -43,7 +43,28 @@ def privatised(
     if not privacy.training_metrics:
         work = _without_metrics(work)
     aggregator = _private(algorithm.parts.aggregator, noise, privacy)
-    return recompose(algorithm, client_work=work, aggregator=aggregator)
+    private = recompose(algorithm, client_work=work, aggregator=aggregator)
+    require_only_updates(private, privacy)
+    return private
+
+
+def require_only_updates(algorithm: FederatedAlgorithm, privacy: PrivacyOptions) -> None:
+    """Holds a private algorithm, of any unit, to what may leave its clients: updates and their weights.
+
+    Raises:
+      CompositionError: its client work sends values beside the updates, or statistics of the training without
+        `privacy.training_metrics`.
+    """
+    work = algorithm.client_work
+    beside = [
+        *work.beside,
+        *(["statistics of the training"] if work.has_metrics and not privacy.training_metrics else []),
+    ]
+    if beside:
+        raise CompositionError(
+            f"privacy.unit = {privacy.unit!r} covers the clients' updates, and {', '.join(beside)} would leave without "
+            "noise"
+        )
 
 
 def _noise(privacy: PrivacyOptions, expected_clients: float, noise_multiplier: float) -> Noise:

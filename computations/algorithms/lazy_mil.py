@@ -156,6 +156,10 @@ def lazy_mil(model, options):
 def lazy_mil_alias(model, options):
     """not a federated method: what Lazy MIL selects is copied to every client of the round, and all train on it"""
     _require_triples("lazy_mil_alias", model, options)
+    if options.example_privacy is not None:
+        raise CompositionError(
+            "lazy_mil_alias copies clients' sentences to all clients, which no noise can make private"
+        )
     share = build_shared_winners(model, options.num_triples)
     return _composed(model, options, CrossEntropy(), changed=lambda work: _on_shared(work, share))
 

@@ -83,7 +83,7 @@ class ClientWork:
         metrics=@SERVER>), one struct of inputs; `clients` and `server` are <examples=E, seed=int32[2]>. A client of
         weight zero does not count; `not_finite` is 1 where that is because of a value that is not finite. An input
         `server_weights`, if there is one, gets the global weights at the server. Clients that never get the global
-        weights have no input `weights`.
+        weights have no input `weights`. Metrics are an empty tuple where no statistics of the training leave clients.
       client_state_type: type of what a client keeps between rounds, or None.
       initial_client_state: (a client's examples, the run's seed) -> NumPy value of `client_state_type` for a client
         that was not trained yet.
@@ -152,6 +152,11 @@ class ClientWork:
         return tff.structure.name_list(self.next.type_signature.result)
 
     @property
+    def has_metrics(self) -> bool:
+        """Whether statistics of the training leave the clients."""
+        return bool(tff.structure.flatten(self.next.type_signature.result.metrics.member))
+
+    @property
     def clients_type(self) -> tff.Type:
         """Member type of the field `clients`."""
         return self.inputs["clients"].member
@@ -186,13 +191,15 @@ def build_local_training(
 
     With `training.example_privacy` the trained weights, and so the update, are differentially private; a proximal term
     and `Objective.adjust_gradients` come behind the noise. So are what `client_update` makes of them and models that
-    clients keep.
+    clients keep. Nothing else leaves a client but its weight: the metrics are an empty tuple, unless
+    `example_privacy.training_metrics`, and a client counts if its noised update is finite, whatever its losses were.
 
     Raises:
       CompositionError: examples cannot be protected in this training; says why.
     """
     if training.example_privacy is not None:
         _require_protected(model, objective, training.example_privacy, selection)
+    measured = training.example_privacy is None or training.example_privacy.training_metrics
     channel = objective.side_channel
     client_state_type = objective.client_state_type(model)
     if own_models:
@@ -287,7 +294,7 @@ def build_local_training(
             selected = selection(weights, clients["examples"])
             at_clients["chosen"] = selected["chosen"]
         trained = tff.federated_map(train, tff.federated_zip(at_clients))
-        totals = tff.federated_sum(trained["statistics"])
+        totals = tff.federated_sum(trained["statistics"]) if measured else None
         new_state = tff.federated_map(next_round, own)
         if side is not None:
             sent = side.next(state["side"], trained["upload"])
@@ -302,7 +309,7 @@ def build_local_training(
         result["not_finite"] = trained["statistics"]["non_finite"]
         if client_state_type is not None:
             result["client_state"] = trained["client_state"]
-        result["metrics"] = tff.federated_map(to_metrics, totals)
+        result["metrics"] = tff.federated_map(to_metrics, totals) if measured else tff.federated_value((), tff.SERVER)
         if selection is not None:
             both = result["metrics"], selected["metrics"]
             types = [metrics.type_signature.member for metrics in both]
@@ -516,11 +523,12 @@ def train_client(
                 [v.read_value() for v in group] for group in (model.trainable_variables, model.non_trainable_variables)
             )
             extra["client_state"] = tff.learning.models.ModelWeights(*local)
-    checked = extra
-    if privacy is not None and not own_models:
-        # What stays at the client is made of its examples, and one of them alone must not decide whether it counts.
-        checked = [value for name, value in extra.items() if name != "client_state"]
-    results = [t for t in [loss_sum, *tf.nest.flatten(checked)] if t.dtype.is_floating]
+    checked = [loss_sum, *tf.nest.flatten(extra)]
+    if privacy is not None:
+        # The loss and what stays at the client are made of its examples without noise, and one of them alone must not
+        # decide whether the client counts; a sum of finite losses may overflow.
+        checked = tf.nest.flatten([value for name, value in extra.items() if own_models or name != "client_state"])
+    results = [t for t in checked if t.dtype.is_floating]
     finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(t)) for t in results])
     counts = finite & (num_units > 0)
     flag = tf.cast(counts, tf.float32)

@@ -95,15 +95,19 @@ class Accounting:
             return 0.0
         return self._of_participations(taken) if self.noise_multiplier > 0 else math.inf
 
-    def statement(self, spent: float) -> str:
-        """One sentence of what is guaranteed after `spent` epsilon, for a model card."""
+    def statement(self, spent: float, server: str = "server") -> str:
+        """One sentence of what is guaranteed after `spent` epsilon, for a model card; `server` is what it is called."""
         if math.isinf(spent):
             return f"no guarantee of differential privacy: the noise multiplier is {self.noise_multiplier:g}"
         whole = f"(ε, δ) = ({_up(spent)}, {self.delta:g}) for {self.relation} one {self.unit}"
-        seen = "the models, not for the server" if self.unit == "client" else "the clients' updates or the models"
+        seen = (
+            f"the models, but not against the {server}"
+            if self.unit == "client"
+            else "the clients' updates or the models"
+        )
         return (
             f"{whole}: Gaussian noise of {self.noise_multiplier:.4g} times the sensitivity, {self.sampling}, "
-            f"counted by dp-accounting ({self.accountant}); it holds for who sees {seen}"
+            f"counted by dp-accounting ({self.accountant}); it protects against anyone who sees {seen}"
         )
 
 

@@ -29,8 +29,8 @@ class ExamplePrivacy:
     Neighbours differ in one unit, whose gradients are there or are zero; the client's number of examples and of units
     is taken as public. It sets the number of steps, the share that a step samples and, with weighting `examples`, the
     client's weight. A step of a client with n units is `PoissonSampled(min(B / n, 1), Gaussian(noise_multiplier))`,
-    and a round is as many of them as it has steps. What a client shows beside its update, its loss and its metrics, is
-    not covered.
+    and a round is as many of them as it has steps. How many units a step drew and the training's loss stay at the
+    client: `ClientWork.metrics` are an empty tuple. Whether a client counts is decided by its noised update only.
 
     Samples and noise come from the client's seed of the round: who knows that can take the noise off again. Noise is
     drawn for every trained weight, an embedding's rows that nobody looked up included: they do not tell which words
@@ -42,11 +42,14 @@ class ExamplePrivacy:
       noise_multiplier: z; the noise on a step's sum of clipped gradients has the standard deviation z * clip.
       unit: `example`; `group`: the examples with one id (`group`; of an objective of bags, a bag), whose gradient is
         that of the mean of their losses.
+      training_metrics: whether the training's loss, steps and counts leave the clients all the same, without noise;
+        only for simulations.
     """
 
     clip: float = attrs.field(validator=POSITIVE)
     noise_multiplier: float = attrs.field(validator=NOT_NEGATIVE)
     unit: Literal["example", "group"] = attrs.field(default="example", validator=in_(("example", "group")))
+    training_metrics: bool = False
 
 
 def batch_maximum(value: tf.Tensor) -> tf.Tensor:

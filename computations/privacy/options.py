@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 from attrs import field
-from attrs.validators import and_, gt, lt, optional
+from attrs.validators import and_, ge, gt, le, lt, optional
 
-from computations.ranges import NOT_NEGATIVE, POSITIVE, options_class
+from computations.ranges import FLOAT32_MAX, NOT_NEGATIVE, POSITIVE, options_class
 
 _INSIDE = and_(gt(0), lt(1))
+_NORM = and_(ge(1e-12), le(FLOAT32_MAX))
+"""Of a bound on a norm: far below, float32 rounds squares to zero, and with them norms and sensitivities."""
 
 
 @options_class
@@ -28,14 +30,14 @@ class PrivacyOptions:
     delta: of the guarantee (epsilon, delta); well below one over the number of units.
     normaliser: attention alone: the number c that a client sends beside its update, for the normaliser; clip if not
       set.
-    training_metrics: whether the sums of the clients' training statistics (loss, steps, how many counted) are reported
-      beside the private model; they leave without noise, which only a simulation may do.
+    training_metrics: whether sums of the clients' training statistics (loss, steps, how many counted) leave the clients
+      without noise; only for simulations, where it also allows `evaluation.train_split`.
     noise_seed: `run`: noise from the run's seed, so that a simulation can be repeated; `system`: from the operating
       system's randomness, which is never written; `file:PATH`: from a secret file's bytes.
     """
 
     unit: Literal["client", "example", "group"] = "client"
-    clip: float = field(default=1.0, validator=POSITIVE)
+    clip: float = field(default=1.0, validator=_NORM)
     clip_quantile: float | None = field(default=None, validator=optional(_INSIDE))
     mechanism: Literal["gaussian", "tree"] = "gaussian"
     noise_multiplier: float | None = field(default=None, validator=optional(NOT_NEGATIVE))

@@ -269,8 +269,8 @@ def test_a_planted_text_is_found_by_the_command(trained, tmp_path, texts, capsys
 
 def test_under_noise_units_and_advice_fit_the_run(trained, tmp_path):
     """DP-SGD changes every row: no "100 % of the words", and privacy.unit = "example" is not advised to it."""
-    private = 'privacy={unit="example", noise_multiplier=2.0, delta=1e-2}'
-    recipe = load(str(trained / "recipe.toml"), (private, "training.rounds=1"))
+    privacy = 'privacy={unit="example", noise_multiplier=2.0, delta=1e-2}'
+    recipe = load(str(trained / "recipe.toml"), (privacy, "evaluation.train_split=false", "training.rounds=1"))
     tff_re.train(recipe, tmp_path / "run", runtime="in-process")
     said = []
     ways = {"parts": ("words", "membership", "canaries"), "shadows": 0, "canaries": 0, "runtime": "in-process"}
@@ -285,6 +285,10 @@ def test_under_noise_units_and_advice_fit_the_run(trained, tmp_path):
     for row in found.summary:
         assert "privacy.unit = 'example' at" not in row[-1] and "'example' or 'group'" not in row[-1]
     assert "more noise than the run's (privacy.unit = 'example'" in found.summary[0][-1]
+    left_open = json.loads((tmp_path / "run" / "summary.json").read_text("utf-8"))["privacy"]["seen_by_server"]
+    said = ["Its guarantee does not cover what the server saw beside the noised updates:", ""]
+    said += [f"- {line}" for line in left_open]
+    assert left_open and "\n".join(said) in (tmp_path / "run" / "audit" / "audit.md").read_text("utf-8")
     assert "noise changes every row" in found.judgement[1] and "--canaries 0 was given" in found.judgement[3]
 
 

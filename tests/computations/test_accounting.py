@@ -235,8 +235,8 @@ def test_one_sentence_for_a_model_card():
     counted = clients(100, 10, 50, 1.0, "poisson")
     assert counted.statement(counted.epsilon(50)) == (
         "(ε, δ) = (2.48, 0.00630957) for adding or removing one client: Gaussian noise of 1 times the sensitivity, "
-        "Poisson sampling of clients with probability 0.1, counted by dp-accounting (PLD); it holds for who sees the "
-        "models, not for the server"
+        "Poisson sampling of clients with probability 0.1, counted by dp-accounting (PLD); it protects against "
+        "anyone who sees the models, but not against the server"
     )
 
 

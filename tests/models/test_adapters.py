@@ -88,7 +88,7 @@ def recipe(corpus, kind="lora", *, seed=0, of="bert", layers=1, algorithm="fedpa
         "model": {"name": "sentence_encoder", "encoder_dropout": 0.0, **adapter, **model},
         "algorithm": {"name": algorithm, "batch_size": 4},
         "training": {"rounds": rounds, "client_fraction": 1.0, "checkpoint_every": 1},
-        **({} if privacy is None else {"privacy": privacy}),
+        **({} if privacy is None else {"privacy": privacy, "evaluation": {"train_split": False}}),
     }
     return resolve(table, "adapters.toml", seed=seed)
 

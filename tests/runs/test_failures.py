@@ -512,7 +512,13 @@ def test_bad_values_are_refused_by_their_key(overrides, message):
 
 # Privacy
 
-PRIVATE = ("privacy.clip=0.5", "privacy.delta=1e-3", "privacy.noise_multiplier=1.5", "training.rounds=20")
+PRIVATE = (
+    "evaluation.train_split=false",
+    "privacy.clip=0.5",
+    "privacy.delta=1e-3",
+    "privacy.noise_multiplier=1.5",
+    "training.rounds=20",
+)
 
 
 def accounting_of(*overrides):

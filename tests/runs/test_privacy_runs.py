@@ -6,6 +6,7 @@ import csv
 import functools
 import json
 import math
+import re
 import shutil
 from types import SimpleNamespace
 
@@ -30,6 +31,7 @@ from tff_re.comparison.outcome import compare
 from tff_re.comparison.report import write_report
 from tff_re.comparison.suite import suite_of_recipes
 from tff_re.comparison.tables import ComparisonRow, Guarantee, comparison_markdown
+from tff_re.errors import Diverged, UserError
 from tff_re.recipes.reading import load
 from tff_re.report.tables import rounded_up
 from tff_re.runs.folder import RunFolder
@@ -44,8 +46,10 @@ SEED = 1
 """Of the run: its rounds draw 2, 1, 0, 1 and 1 of four clients."""
 
 POISSON = ("training.sampling=poisson", "training.clients_per_round=1", "training.rounds=5", "evaluation.every=2")
+POISSON += ("evaluation.train_split=false",)
 CLIENT = (*POISSON, f"privacy={{clip=0.5, noise_multiplier={Z}, delta={DELTA}}}")
 EXAMPLE = (*POISSON, f'privacy={{unit="example", clip=0.5, noise_multiplier={Z}, delta={DELTA}}}')
+QUIET = {"evaluation": {"train_split": False}}
 FILES = ("metrics.csv", "clients.csv", "summary.json", "recipe.toml")
 
 
@@ -153,6 +157,7 @@ def test_clients_spend_what_dp_accounting_says(whole):
     assert found["neighbours"] == "adding or removing one client" and found["accountant"] == "PLD"
     assert "Poisson" in found["sampling"] and rounded_up(found["epsilon"]) in found["statement"]
     assert any("evaluation of every client" in line for line in found["not_covered"])
+    assert_names_its_files(done.folder, found)
     assert not any(
         name.startswith(("local/", "clients/")) for row in read_history(RunFolder(done.folder)) for name in row
     )
@@ -182,9 +187,50 @@ def test_examples_spend_by_the_rounds_that_their_client_was_in(whole):
     each = {(min(1, 10 / n), -(-n // 10) * r) for n, r in zip(sizes, rounds, strict=True) if r}
     wanted = max(spent(Z, share, steps) for share, steps in each)
     assert epsilons(whole(EXAMPLE).folder)[-1] == pytest.approx(wanted, rel=1e-3)
-    assert any(
-        "in which rounds it took part" in line for line in summary(whole(EXAMPLE).folder)["privacy"]["not_covered"]
-    )
+    found = summary(whole(EXAMPLE).folder)["privacy"]
+    assert any("in which rounds it took part" in line for line in found["seen_by_server"])
+    assert_names_its_files(whole(EXAMPLE).folder, found)
+
+
+def assert_names_its_files(folder, privacy):
+    """What is said not to be covered names files that the run has."""
+    named = set(re.findall(r"[\w.]+\.(?:csv|json|toml)", " ".join((*privacy["not_covered"], privacy["noise"]))))
+    assert {"metrics.csv", "timings.csv", "labels.csv"} <= named
+    assert not {name for name in named if not (folder / name).exists()}
+    assert set(privacy["seen_by_server"]) < set(privacy["not_covered"])
+
+
+def test_statistics_of_the_training_leave_only_where_a_simulation_asks_for_them(whole, in_process, tmp_path):
+    """Not even for a round of nobody; the weights are the same."""
+    quiet = whole(EXAMPLE)
+    ways = (*EXAMPLE, "privacy.training_metrics=true", "evaluation.train_split=true")
+    shown = run(tmp_path / "run", in_process, ways)
+    rows, more = (read_history(RunFolder(folder)) for folder in (quiet.folder, tmp_path / "run"))
+    names = {name for row in rows for name in row}
+    assert not [name for name in names if name.startswith(("local/", "clients/", "train/"))]
+    assert [row["clients/counted"] for row in more] == [len(drawn(number)) for number in range(1, 6)]
+    assert "train/loss" in more[-1] and [{n: row[n] for n in names & {*row}} for row in more] == rows
+    assert_same_weights(quiet.result.weights, shown.weights)
+    assert_names_its_files(tmp_path / "run", shown.privacy)
+    added = set(shown.privacy["seen_by_server"]) - set(quiet.result.privacy["seen_by_server"])
+    assert sorted(line.split(",")[0] for line in added) == [
+        "the evaluation of all training examples",
+        "the training's loss and steps",
+    ]
+
+
+@pytest.mark.parametrize("plan", [CLIENT, EXAMPLE])
+def test_training_examples_are_not_evaluated_beside_the_noise(plan, in_process, tmp_path):
+    with pytest.raises(UserError, match=r"; set evaluation.train_split = false \(a simulation"):
+        run(tmp_path / "run", in_process, (*plan, "evaluation.train_split=true"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_whose_updates_are_not_finite_ends(in_process, tmp_path):
+    """Though nothing says how many of its clients counted."""
+    wild = ("privacy.noise_multiplier=1e6", 'algorithm={name="fedavg", learning_rate=1e38}')
+    with pytest.raises(Diverged, match=r"changed no weight: .*learning_rate"):
+        run(tmp_path / "run", in_process, (*EXAMPLE, *wild))
 
 
 @pytest.mark.parametrize(("plan", "name"), [(CLIENT, "local"), (EXAMPLE, "in-process")])
@@ -246,7 +292,7 @@ def test_a_comparison_has_a_column_of_epsilon(in_process, tmp_path):
     paths = []
     for name, privacy in (("plain", None), ("noised", {"clip": 0.5, "noise_multiplier": Z, "delta": DELTA})):
         training = {"rounds": 2, "clients_per_round": 1, "sampling": "poisson"}
-        table = {"name": name, "training": training, "privacy": privacy}
+        table = {"name": name, "training": training, "privacy": privacy, **QUIET}
         paths.append(str(write_recipe(tmp_path / f"{name}.toml", **table)))
     suite = suite_of_recipes(tuple(paths), (), (SEED,))
     ways = {"builder": builder(), "runtime_name": "in-process"}
@@ -271,7 +317,7 @@ def test_a_comparison_has_a_column_of_epsilon(in_process, tmp_path):
 def test_a_stopped_run_is_finished_for_a_comparison(tmp_path):
     privacy = {"clip": 0.5, "noise_multiplier": Z, "delta": DELTA, "epsilon": spent(Z, 1 / 4, 1) + 0.01}
     training = {"rounds": 3, "clients_per_round": 1, "sampling": "poisson"}
-    path = str(write_recipe(tmp_path / "r.toml", training=training, privacy=privacy))
+    path = str(write_recipe(tmp_path / "r.toml", training=training, privacy=privacy, **QUIET))
     suite, started = suite_of_recipes((path,), (), (SEED,)), []
     ways = {"builder": builder(), "runtime_name": "in-process", "on_round": started.append}
     first = compare(suite, tmp_path / "out", **ways)
@@ -378,7 +424,7 @@ BAD = [
 
 @pytest.mark.parametrize(("privacy", "tables", "parts"), BAD)
 def test_what_cannot_be_private_is_one_line(privacy, tables, parts, capsys, tmp_path):
-    recipe = write_recipe(tmp_path / "r.toml", privacy=privacy, **tables)
+    recipe = write_recipe(tmp_path / "r.toml", privacy=privacy, **QUIET, **tables)
     typed = command(capsys, "train", recipe, "--out", tmp_path / "run", "--runtime", "in-process")
     refusal(typed, recipe, *parts)
 
@@ -386,7 +432,7 @@ def test_what_cannot_be_private_is_one_line(privacy, tables, parts, capsys, tmp_
 def test_an_empty_secret_is_refused(capsys, tmp_path):
     (tmp_path / "secret").write_bytes(b"")
     privacy = {"noise_multiplier": 1.0, "noise_seed": f"file:{tmp_path / 'secret'}"}
-    recipe = write_recipe(tmp_path / "r.toml", privacy=privacy)
+    recipe = write_recipe(tmp_path / "r.toml", privacy=privacy, **QUIET)
     typed = command(capsys, "train", recipe, "--out", tmp_path / "run", "--runtime", "in-process")
     refusal(typed, "'privacy.noise_seed'", tmp_path / "secret", "0 bytes", "at least 16")
     assert not (tmp_path / "run").exists()
@@ -397,7 +443,7 @@ def test_an_empty_secret_is_refused(capsys, tmp_path):
 def test_the_command_says_what_was_spent(capsys, tmp_path):
     privacy = {"noise_multiplier": Z, "clip": 0.5, "delta": 0.3}
     training = {"rounds": 2, "clients_per_round": 1, "sampling": "poisson"}
-    recipe = write_recipe(tmp_path / "r.toml", privacy=privacy, training=training)
+    recipe = write_recipe(tmp_path / "r.toml", privacy=privacy, training=training, **QUIET)
     typed = command(capsys, "train", recipe, "--out", tmp_path / "run", "--runtime", "in-process")
     assert typed.code == 0 and typed.err.count("\n") == 1 and "privacy.delta is 0.3, not below 1 / 4" in typed.err
     found = summary(tmp_path / "run")["privacy"]

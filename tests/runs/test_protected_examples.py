@@ -16,6 +16,7 @@ from tff_re.runs.run import train_run
 from tff_re.runtime import open_runtime
 
 PRIVACY = {"clip": 0.5, "noise_multiplier": 0.1}
+QUIET = {"evaluation": {"train_split": False}}
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,9 @@ def corpus(tmp_path_factory):
 
 
 def recipe_of(table, unit, **privacy):
-    return resolve({**copy.deepcopy(table), "privacy": {"unit": unit, **PRIVACY, **privacy}}, "private.toml", seed=0)
+    return resolve(
+        {**copy.deepcopy(table), "privacy": {"unit": unit, **PRIVACY, **privacy}, **QUIET}, "private.toml", seed=0
+    )
 
 
 def test_the_examples_of_a_dialogue_are_one_group(corpus):
@@ -69,7 +72,7 @@ def test_what_is_refused_in_one_line(table, changes, reason):
     table = copy.deepcopy(table)
     privacy = {k: v for k, v in {"unit": "group", **PRIVACY, **changes}.items() if v is not None}
     with pytest.raises(UserError, match=f"private.toml: .*{reason}"):
-        ExperimentBuilder().build(resolve({**table, "privacy": privacy}, "private.toml", seed=0))
+        ExperimentBuilder().build(resolve({**table, "privacy": privacy, **QUIET}, "private.toml", seed=0))
 
 
 def test_groups_of_single_examples_are_refused(tmp_path):

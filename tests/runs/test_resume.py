@@ -473,7 +473,11 @@ INTERRUPTED = {
     "states at clients": ("algorithm={name='scaffold', local_epochs=1}",),
     "a chosen round": ("choice={}",),
     "each its own model": ("baseline={kind='local'}", "choice={}"),
-    "private": ("algorithm={name='fedavg', local_epochs=1}", "privacy={clip=0.5, noise_multiplier=1.0, delta=0.01}"),
+    "private": (
+        "algorithm={name='fedavg', local_epochs=1}",
+        "privacy={clip=0.5, noise_multiplier=1.0, delta=0.01}",
+        "evaluation.train_split=false",
+    ),
     "clients fail": ("failures={dropout=0.3}", "training.min_clients=1"),
 }
 

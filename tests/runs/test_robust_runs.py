@@ -207,7 +207,7 @@ def test_bad_values_are_refused_by_their_key(overrides, message):
     assert str(caught.value).startswith("tiny.toml: ") and message in str(caught.value)
 
 
-PRIVATE = ["privacy.noise_multiplier=1", "privacy.delta=0.1"]
+PRIVATE = ["evaluation.train_split=false", "privacy.noise_multiplier=1", "privacy.delta=0.1"]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from tff_re.auditing.updates import audit_updates
 from tff_re.errors import UserError, nearest
 from tff_re.runs.finished import FinishedRun, may_be_written, open_run
 from tff_re.runs.folder import RunFolder, make_private_folder, permissions, writing
+from tff_re.runs.guarantee import not_covered
 from tff_re.tasks.data_paths import DataPaths
 
 PARTS = ("words", "membership", "canaries", "artefacts")
@@ -184,6 +185,11 @@ def _audited(run: FinishedRun, parts: Sequence[str], seed: int) -> Audited:
         "",
         f"Intervals are at 95 %. The audit drew and trained with seed {seed}.",
     ]
+    left_open = []
+    if run.experiment.accounting is not None:
+        left_open = [line.text for line in not_covered(run.experiment) if line.by_server]
+        about += ["", "Its guarantee does not cover what the server saw beside the noised updates:", ""]
+        about += [f"- {line}" for line in left_open]
     left_out = [part for part in PARTS if part not in parts]
     if left_out:
         about += ["", f"Parts that were not asked for: {', '.join(left_out)}."]
@@ -194,5 +200,6 @@ def _audited(run: FinishedRun, parts: Sequence[str], seed: int) -> Audited:
         "round": run.round,
         "clients": clients,
         "seed": seed,
+        "seen_by_server_not_covered": left_open,
     }
     return Audited(f"Audit of the run {recipe.name}", about, numbers)

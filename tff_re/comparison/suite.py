@@ -294,10 +294,11 @@ def suite_of_recipes(
     )
     command = _command(" ".join(names), overrides, seeds, sweep)
     own = {"seeds": seeds or (first.seed,), "choose_by": _chosen_by(entries, first.seed)}
+    measured = {} if first.evaluation.train_split else {"metrics": ("test/accuracy", "test/loss")}
     of_entries = dict.fromkeys(entry.name for entry in entries)
     tuning = read_sweep(sweep or {}, of_entries, **own, overrides=overrides, source="--sweep")
     _try_settings(entries, tuning)
-    return Suite(title="Comparison", command=command, entries=entries, tuning=tuning, **own)
+    return Suite(title="Comparison", command=command, entries=entries, tuning=tuning, **own, **measured)
 
 
 def _require_folders_apart(names: list[str], source: str) -> None:

@@ -21,7 +21,7 @@ from tff_re.runs.evaluation import Evaluator, ServerEvaluator
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.finished import may_be_written, open_run
 from tff_re.runs.folder import RunFolder, environment, permissions
-from tff_re.runs.privacy import description
+from tff_re.runs.guarantee import description
 from tff_re.runs.randomness import FILE
 from tff_re.runs.results import read_history
 from tff_re.settings import to_table
@@ -105,7 +105,7 @@ def _details(
     measured = {} if exported is experiment else _by_split(_measured(exported, weights))
     private = None
     if experiment.accounting is not None:  # of all rounds: which one is exported may depend on the others
-        private = description(recipe, prepared, experiment.accounting, history)
+        private = description(experiment, history)
     return {
         "run": hashlib.sha256(recipe.to_toml().encode()).hexdigest()[:16],
         "recipe": recipe.name,

@@ -15,6 +15,7 @@ from tff_re.recipes.options import ChoiceOptions
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.experiment import Experiment, ExperimentBuilder, sizes_of
 from tff_re.runs.failures import COUNTED, REPEATED, Answers, Attempt, Participation
+from tff_re.runs.privacy import require_private_statistics
 from tff_re.runtime.errors import RuntimeProblem
 from tff_re.tasks.at_sites import Agreement, SitesPrepared, at_coordinator, encoding_of, prepared
 from tff_re.tasks.data_paths import DataPaths
@@ -160,3 +161,4 @@ def require_possible_at_sites(recipe: Recipe) -> None:
             f"{source}: training.min_clients does not go with [privacy] across sites: who is asked again depends on "
             "who answers, and that is not counted; leave it out"
         )
+    require_private_statistics(recipe, at_sites=True)

@@ -38,6 +38,7 @@ from tff_re.runs.privacy import (
     form_of,
     refusals,
     require_covered,
+    require_private_statistics,
     with_private_clients,
     with_private_examples,
 )
@@ -122,6 +123,8 @@ class ExperimentBuilder:
           UserError: what the recipe asks for does not fit together.
           DataError: the data are missing or malformed.
         """
+        if trains:  # older runs are still evaluated and exported
+            require_private_statistics(recipe, at_sites=False)
         prepared = self.prepare(recipe)
         require_baseline(recipe)
         trainable = sum(len(client.train["y"]) > 0 for client in prepared.examples.clients)

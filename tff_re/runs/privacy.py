@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import attrs
 import numpy as np
 
-from computations.algorithms.arranged import privatised
+from computations.algorithms.arranged import privatised, require_only_updates
 from computations.errors import CompositionError
 from computations.federated_algorithm import FederatedAlgorithm
 from computations.local_model import GROUP
@@ -56,11 +55,38 @@ def accounting_of(recipe: Recipe, prepared: Prepared, sampled: int) -> Accountin
 
 def _refuse_of_clients(recipe: Recipe) -> None:
     """Raises UserError for keys that only `unit = "client"` reads."""
-    for key in ("mechanism", "clip_quantile", "normaliser", "training_metrics"):
+    for key in ("mechanism", "clip_quantile", "normaliser"):
         if getattr(recipe.privacy, key) != getattr(attrs.fields(type(recipe.privacy)), key).default:
             raise UserError(
                 f"{recipe.source}: 'privacy.{key}' needs unit = 'client', and unit is '{recipe.privacy.unit}'"
             )
+
+
+def require_private_statistics(recipe: Recipe, *, at_sites: bool) -> None:
+    """Raises UserError for a recipe with [privacy] that lets numbers made of training examples leave without noise.
+
+    Across sites none may; a simulation has to ask for them by `privacy.training_metrics`.
+    """
+    privacy = recipe.privacy
+    if privacy is None:
+        return
+    source, split = recipe.source, recipe.evaluation.train_split
+    if at_sites and privacy.training_metrics:
+        raise UserError(
+            f"{source}: privacy.training_metrics = true lets sums without noise leave the clients, which is for "
+            "simulations; leave it out"
+        )
+    if split and not privacy.training_metrics:
+        allowed = "" if at_sites else " (a simulation may have both with privacy.training_metrics = true)"
+        raise UserError(
+            f"{source}: evaluation.train_split evaluates the training examples without noise, which [privacy] does not "
+            f"cover; set evaluation.train_split = false{allowed}"
+        )
+    if at_sites and privacy.unit == "client" and privacy.noise_seed == "run":
+        raise UserError(
+            f"{source}: privacy.noise_seed = 'run' draws the noise from the recipe's seed, which every site knows; set "
+            "it to 'system' or 'file:PATH'"
+        )
 
 
 def with_private_clients(
@@ -77,6 +103,7 @@ def with_private_clients(
         )
     if algorithm.client_work.example_privacy != _example_privacy(recipe, accounting):
         raise ValueError("its local training has no noise")
+    require_only_updates(algorithm, recipe.privacy)
     return algorithm
 
 
@@ -98,8 +125,9 @@ def with_private_examples(recipe: Recipe, options: Any, accounting: Accounting |
 
 
 def _example_privacy(recipe: Recipe, accounting: Accounting) -> ExamplePrivacy:
-    privacy = recipe.privacy
-    return ExamplePrivacy(clip=privacy.clip, noise_multiplier=accounting.noise_multiplier, unit=privacy.unit)
+    privacy, z = recipe.privacy, accounting.noise_multiplier
+    metrics = privacy.training_metrics
+    return ExamplePrivacy(clip=privacy.clip, noise_multiplier=z, unit=privacy.unit, training_metrics=metrics)
 
 
 def form_of(privacy: PrivacyOptions, accounting: Accounting) -> PrivacyOptions:
@@ -199,69 +227,3 @@ class Spending:
             self._rounds, self._taken = int(table["rounds"]), Counter(table["participations"])
         except (ValueError, KeyError, TypeError):
             raise UserError(f"{self._kept}: is damaged; put it back: it says what the run has spent") from None
-
-
-_NOISE = {
-    "run": "from the run's seed, which is written beside it: who knows it can subtract the noise; for simulation alone",
-    "system": "from the operating system's randomness, which is not kept",
-    "file": "from a secret file, which is not kept with the run",
-}
-
-
-def description(
-    recipe: Recipe, prepared: Prepared, accounting: Accounting, history: Sequence[Mapping[str, float]]
-) -> dict[str, Any]:
-    """What a run with [privacy] guarantees after the rounds of its history, as plain values for JSON.
-
-    `epsilon` is None where there is no guarantee. `covered` and `not_covered` name what leaves the clients.
-    """
-    privacy = recipe.privacy
-    spent = max((row.get(EPSILON, 0.0) for row in history), default=0.0)
-    return {
-        "unit": privacy.unit,
-        "epsilon": spent if math.isfinite(spent) else None,
-        "delta": accounting.delta,
-        "budget": accounting.budget,
-        "noise_multiplier": accounting.noise_multiplier,
-        "clip": privacy.clip,
-        "clip_quantile": privacy.clip_quantile,
-        "mechanism": privacy.mechanism,
-        "sampling": accounting.sampling,
-        "accountant": accounting.accountant,
-        "neighbours": f"{accounting.relation} one {privacy.unit}",
-        "noise": _NOISE[privacy.noise_seed.partition(":")[0]],
-        "statement": accounting.statement(spent),
-        "covered": [
-            "the clients' updates of the weights, in all rounds, and all that is computed from them"
-            + ("; every client counts alike" if privacy.unit == "client" else "")
-        ],
-        "not_covered": _not_covered(recipe, prepared),
-    }
-
-
-def _not_covered(recipe: Recipe, prepared: Prepared) -> list[str]:
-    of_clients = recipe.privacy.unit == "client"
-    evaluated = any(len(client.test["y"]) for client in prepared.examples.clients) or recipe.evaluation.train_split
-    task = recipe.task.options
-    lines = {
-        "the loss, steps and number of clients of every round in metrics.csv: sums without noise": (
-            recipe.privacy.training_metrics or not of_clients
-        ),
-        "how long rounds took (timings.csv), which tells how many clients there were": of_clients,
-        "the evaluation of every client (clients.csv, confusion.csv, the metrics of test and train)": evaluated,
-        "the clients' label counts and sizes (partition.json, labels.csv, plots/partition.png)": True,
-        f"the vocabulary: words that at least {getattr(task, 'min_clients', 1)} clients hold": getattr(
-            task, "encoding", None
-        )
-        in ("words", "characters"),
-        "the choice of the round on the dev split at the server": prepared.held_out is not None,
-        "the clients' dev metrics of every round (metrics.csv), and the choice of the round by them": (
-            recipe.choice is not None and prepared.held_out is None
-        ),
-        "the number of a client's examples, and in which rounds it took part": not of_clients,
-        "the server's own examples (aggregation.rule = 'fltrust')": (
-            recipe.aggregation is not None and recipe.aggregation.rule == "fltrust"
-        ),
-        "the choice of hyperparameters by looking at other runs on these data": True,
-    }
-    return [line for line, there in lines.items() if there]

@@ -15,7 +15,7 @@ from tff_re.recipes.reading import Recipe
 from tff_re.runs.checkpoints import latest_round
 from tff_re.runs.experiment import Experiment, ExperimentBuilder, expected_clients, require_messages
 from tff_re.runs.folder import RunFolder, writing
-from tff_re.runs.privacy import description
+from tff_re.runs.guarantee import description
 from tff_re.runs.randomness import seed_of
 from tff_re.runs.record import notice
 from tff_re.runs.results import read_history, write_details, write_results
@@ -114,7 +114,7 @@ def train_run(
                 _log.info(result.stopped)
             history = read_history(folder)
             if accounting is not None:
-                private = description(recipe, experiment.prepared, accounting, history)
+                private = description(experiment, history)
                 result = dataclasses.replace(result, privacy={**private, "stopped": result.stopped})
             write_results(experiment, folder, result, history)
             if details:

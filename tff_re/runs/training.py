@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
+import tensorflow as tf
 import tensorflow_federated as tff
 
 from computations.aggregators import has_noise, with_noise_seed
@@ -157,6 +158,7 @@ def train(
     server_evaluator = None if experiment.scoring is None else ServerEvaluator(experiment)
     selection = None if experiment.selection is None else SelectionEvaluator(experiment)
     noised = has_noise(experiment.algorithm)
+    of_nobody = dict.fromkeys(OF_NOBODY, 0.0) if experiment.algorithm.client_work.has_metrics else {}
     each_on_all = OnAll(experiment) if trains_alone(experiment) and not test.empty else None
     call = _restarting(runtime)
 
@@ -218,10 +220,12 @@ def train(
             chosen, output = answers.places, answers.output
             before = [state["memory"][i] for i in chosen] if initial_state_of else []
             if output is not None:
+                if chosen and not of_nobody:
+                    _require_new_weights(state["server"], output["state"], round_num)
                 state["server"] = output["state"]
             for place, i in enumerate(chosen if initial_state_of else ()):
                 state["memory"][i] = output["client_state"][place]
-            metrics = dict.fromkeys(OF_NOBODY, 0.0) if output is None else flat_metrics(output["metrics"])
+            metrics = flat_metrics({"work": of_nobody} if output is None else output["metrics"])
             if chosen:
                 _require_progress(metrics, round_num, len(chosen))
             else:
@@ -399,6 +403,16 @@ def _restarting(runtime: Runtime) -> Callable:
         return computation(*arguments)
 
     return call
+
+
+def _require_new_weights(before, after, round_num: int) -> None:
+    """Raises Diverged where a round of clients that tell nothing of their training left the weights as they were."""
+    same = map(np.array_equal, *(tf.nest.flatten(state["weights"]) for state in (before, after)))
+    if all(same):
+        raise Diverged(
+            f"round {round_num} changed no weight: no client had a finite update; lower algorithm.learning_rate or "
+            "algorithm.server_step"
+        )
 
 
 def _require_progress(metrics: dict[str, float], round_num: int, clients: int) -> None:

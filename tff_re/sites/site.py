@@ -19,6 +19,7 @@ from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.at_sites import SitesBuilder
 from tff_re.runs.experiment import Experiment
+from tff_re.runs.privacy import require_private_statistics
 from tff_re.runtime.errors import RuntimeProblem
 from tff_re.sites import protocol
 from tff_re.sites.answering import StageAnswers
@@ -154,6 +155,7 @@ class SiteService:
         try:
             recipe = self._site.own_recipe(text)
             self._site.require_allowed(recipe)
+            require_private_statistics(recipe, at_sites=True)
         except UserError as error:  # of the policy and the recipe, which the coordinator has
             raise Refused(str(error)) from None
         return recipe

@@ -1,0 +1,160 @@
+"""What a run with [privacy] guarantees and what it does not: one statement, made from what the run is.
+
+The terminal, summary.json, the model card, the report and the audit all show this one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from computations.local_model import LABEL
+from tff_re.runs.experiment import Experiment
+from tff_re.runs.privacy import EPSILON
+from tff_re.tasks.at_sites import SitesPrepared
+
+
+@dataclass(frozen=True)
+class NotCovered:
+    """What the guarantee of a run does not cover.
+
+    Attributes:
+      text: what it is, with the files of such a run that hold it.
+      by_server: whether the server (the coordinator of sites) sees it; else readers of the run's folder do.
+    """
+
+    text: str
+    by_server: bool = True
+
+
+def description(experiment: Experiment, history: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """What a run with [privacy] guarantees after the rounds of its history, as plain values for JSON.
+
+    `epsilon` is None where there is no guarantee. `covered` and `not_covered` name what leaves the clients;
+    `seen_by_server` is the part of `not_covered` that the server sees.
+    """
+    privacy, accounting = experiment.recipe.privacy, experiment.accounting
+    spent = max((row.get(EPSILON, 0.0) for row in history), default=0.0)
+    left_open = not_covered(experiment)
+    return {
+        "unit": privacy.unit,
+        "epsilon": spent if math.isfinite(spent) else None,
+        "delta": accounting.delta,
+        "budget": accounting.budget,
+        "noise_multiplier": accounting.noise_multiplier,
+        "clip": privacy.clip,
+        "clip_quantile": privacy.clip_quantile,
+        "mechanism": privacy.mechanism,
+        "sampling": accounting.sampling,
+        "accountant": accounting.accountant,
+        "neighbours": f"{accounting.relation} one {privacy.unit}",
+        "noise": _noise(experiment),
+        "statement": accounting.statement(spent, _server(experiment)),
+        "covered": [
+            "the clients' updates of the weights, in all rounds, and all that is computed from them"
+            + ("; every client counts alike" if privacy.unit == "client" else "")
+        ],
+        "not_covered": [line.text for line in left_open],
+        "seen_by_server": [line.text for line in left_open if line.by_server],
+    }
+
+
+def not_covered(experiment: Experiment) -> list[NotCovered]:
+    """What leaves the clients of a run with [privacy], or stands in its folder, outside of the guarantee."""
+    of_clients = experiment.recipe.privacy.unit == "client"
+    return [
+        *(_of_updates(experiment) if of_clients else _of_participation(experiment)),
+        *_of_evaluations(experiment),
+        *_of_data(experiment),
+        NotCovered("the choice of hyperparameters by looking at other runs on these data", by_server=False),
+    ]
+
+
+def _at_sites(experiment: Experiment) -> bool:
+    return isinstance(experiment.prepared, SitesPrepared)
+
+
+def _server(experiment: Experiment) -> str:
+    return "coordinator" if _at_sites(experiment) else "server"
+
+
+def _noise(experiment: Experiment) -> str:
+    """Where the noise comes from; completes "the noise comes"."""
+    privacy = experiment.recipe.privacy
+    if _at_sites(experiment) and privacy.unit != "client":
+        return "from a secret of each site, which no other party has and nothing in this run's files tells"
+    source = {
+        "run": "from the run's seed, which is in recipe.toml: anyone who has it can subtract the noise; only for "
+        "simulations",
+        "system": "from the operating system's randomness, which is not kept",
+        "file": "from a secret file, which is not kept with the run",
+    }[privacy.noise_seed.partition(":")[0]]
+    return f"from the coordinator, {source}" if _at_sites(experiment) else source
+
+
+def _of_updates(experiment: Experiment) -> list[NotCovered]:
+    """With `unit = "client"`, whose noise the server adds."""
+    lines = [NotCovered("the sum of the clipped updates before the server adds the noise")]
+    if _at_sites(experiment):
+        lines = [
+            NotCovered("each site's sum of clipped updates, to which the coordinator adds the noise"),
+            NotCovered("which sites took part in a round (took_part.csv); for anyone who knows it sampling hides less"),
+        ]
+    return [*lines, NotCovered("how long rounds took (timings.csv), which tells how many clients there were")]
+
+
+def _of_participation(experiment: Experiment) -> list[NotCovered]:
+    """With `unit = "example"` or "group"."""
+    recipe = experiment.recipe
+    files = ["took_part.csv"] if _at_sites(experiment) else []
+    files += ["answers.csv"] if recipe.is_unreliable else []
+    named = f" ({', '.join(files)})" if files else ""
+    groups = "" if recipe.privacy.unit == "example" else " and of its groups"
+    return [
+        NotCovered(f"the number of a client's examples{groups}, and in which rounds it took part{named}"),
+        NotCovered("how long rounds took (timings.csv), which depends on the examples that were drawn"),
+    ]
+
+
+def _of_evaluations(experiment: Experiment) -> list[NotCovered]:
+    recipe, prepared = experiment.recipe, experiment.prepared
+    of_sites, lines = _at_sites(experiment), []
+    if recipe.privacy.training_metrics:
+        lines.append("the training's loss and steps, and how many clients counted: sums without noise (metrics.csv)")
+    if recipe.evaluation.train_split:
+        lines.append("the evaluation of all training examples, without noise (train/... in metrics.csv)")
+    if any(len(client.test[LABEL]) for client in prepared.examples.clients):
+        lines.append(
+            "the evaluation of the sites' test examples: each site's sums without noise (test/... in metrics.csv)"
+            if of_sites
+            else "the evaluation of every client's test examples, without noise (clients.csv, test/... in metrics.csv)"
+        )
+    if prepared.held_out is not None:
+        lines.append(f"the choice of the round on the dev split at the {_server(experiment)}")
+    elif recipe.choice is not None:
+        lines.append("the clients' dev metrics of every round (metrics.csv), and the choice of the round by them")
+    if recipe.personalise is not None and recipe.personalise.epochs:
+        lines.append("the evaluation of every client after fine-tuning, which has no noise (clients.csv)")
+    return [NotCovered(line) for line in lines]
+
+
+def _of_data(experiment: Experiment) -> list[NotCovered]:
+    prepared, task = experiment.prepared, experiment.recipe.task.options
+    lines = []
+    if _at_sites(experiment):
+        lines.append(NotCovered("how many examples each client has (sites.json)"))
+    if prepared.counts is not None:
+        files = "labels.csv" if prepared.partition is None else "partition.json, labels.csv"
+        lines.append(NotCovered(f"the clients' sizes and label counts ({files}, plots of them)", by_server=False))
+    if getattr(task, "encoding", None) in ("words", "characters"):
+        counts = "; each site's counts of its words" if _at_sites(experiment) else ""
+        lines.append(NotCovered(f"the vocabulary: words that at least {task.min_clients} clients hold{counts}"))
+    if getattr(task, "dataset", None) is not None:
+        lines.append(NotCovered("the list of classes: all labels that occur"))
+    if _at_sites(experiment) and prepared.num_triples is not None:
+        lines.append(NotCovered("how many facts the sites' bags have, and which sites share them (by digests)"))
+    if prepared.examples.server is not None:
+        lines.append(NotCovered(f"the {_server(experiment)}'s own examples"))
+    return lines
