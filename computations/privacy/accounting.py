@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Literal
 
 import attrs
@@ -55,6 +55,8 @@ class Accounting:
       accountant: `PLD`, `RDP` (where it is the smaller bound) or `exact`.
       sampling: how units are drawn, in words.
       warning: one line where delta is too large to mean anything, else None.
+      releases: at the level of examples, client -> (share of its units in a step, steps of a round); a client without
+        units is not there.
     """
 
     unit: Literal["client", "example", "group"]
@@ -65,6 +67,7 @@ class Accounting:
     accountant: str
     sampling: str
     warning: str | None
+    releases: Mapping[Hashable, tuple[float, int]] = attrs.field(factory=dict, repr=False)
     _of_rounds: Callable[[int], float] = attrs.field(repr=False)
     _of_participations: Callable[[Mapping[Hashable, int]], float] | None = attrs.field(default=None, repr=False)
 
@@ -237,9 +240,27 @@ def example_accounting(
         accountant="PLD",
         sampling=f"Poisson batches of {batch:g} expected {options.unit}s inside of every client",
         warning=_warning(delta, sum(units.values()), name),
+        releases=kind,
         of_rounds=everybody,
         of_participations=lambda taken: spent(z, taken),
     )
+
+
+def composed_epsilon(of_clients: Iterable[Mapping[tuple[float, float], int]], delta: float) -> float:
+    """Epsilon of DP-SGD in several runs on the same data: the largest over clients, whose units are disjoint.
+
+    Args:
+      of_clients: of each client (noise multiplier, share of its units in a step) -> steps of all runs together.
+      delta: of (epsilon, delta).
+    """
+    composed = {frozenset((*kind, count) for kind, count in own.items() if count > 0) for own in of_clients}
+    bounds = sorted(((_composed_renyi(own, delta), own) for own in composed if own), key=lambda pair: -pair[0])
+    most = 0.0
+    for bound, own in bounds:
+        if bound <= most:
+            break
+        most = max(most, _composed(own, delta))
+    return most
 
 
 def tree_multiplier(noise_multiplier: float, rounds: int, participations: int) -> float:
@@ -322,11 +343,16 @@ def _gaussian(z: float, delta: float) -> float:
     return optimize.brentq(lambda e: loss.get_delta_for_epsilon(e) - delta, 0.0, bound + 1, xtol=1e-9 * (bound + 1))
 
 
-@functools.lru_cache(maxsize=256)
-def _sampled(z: float, share: float) -> privacy_loss_distribution.PrivacyLossDistribution:
-    """Of one release; its grid is fine beside the spread of the loss, so that thousands compose."""
+def _grid(z: float, share: float) -> float:
+    """Of a release's privacy loss: fine beside the spread of the loss, so that thousands compose."""
     spread = share * math.sqrt(math.expm1(min(1 / z**2, 100.0)))
-    grid = min(max(0.05 * spread, 1e-5), 5e-3)
+    return min(max(0.05 * spread, 1e-5), 5e-3)
+
+
+@functools.lru_cache(maxsize=256)
+def _sampled(z: float, share: float, grid: float | None = None) -> privacy_loss_distribution.PrivacyLossDistribution:
+    """Of one release, on its own grid or a finer one."""
+    grid = _grid(z, share) if grid is None else grid
     return privacy_loss_distribution.from_gaussian_mechanism(
         z, sampling_prob=share, value_discretization_interval=grid, use_connect_dots=True
     )
@@ -352,6 +378,31 @@ def _poisson(z: float, share: float, count: int, delta: float) -> float:
     if bound > _ONLY_RENYI:
         return bound
     return min(bound, _sampled(z, share).self_compose(count).get_epsilon_for_delta(delta))
+
+
+def _composed_renyi(releases: frozenset[tuple[float, float, int]], delta: float) -> float:
+    if any(z <= 0 for z, _, _ in releases):
+        return math.inf
+    divergences = sum(count * _sampled_renyi(z, share) for z, share, count in releases)
+    return rdp.compute_epsilon(_ORDERS, divergences, delta)[0]
+
+
+@functools.lru_cache(maxsize=4096)
+def _composed(releases: frozenset[tuple[float, float, int]], delta: float) -> float:
+    """Epsilon of (multiplier, share, count) releases together; as `_poisson` where they are of one kind."""
+    bound = _composed_renyi(releases, delta)
+    if math.isinf(bound):
+        return bound
+    if len(releases) == 1:
+        return _poisson(*next(iter(releases)), delta)
+    if all(share >= 1 for _, share, _ in releases):
+        return _gaussian(1 / math.sqrt(sum(count / z**2 for z, _, count in releases)), delta)
+    if bound > _ONLY_RENYI:
+        return bound
+    grid = min(_grid(z, share) for z, share, _ in releases)
+    losses = [_sampled(z, share, grid).self_compose(count) for z, share, count in sorted(releases)]
+    whole = functools.reduce(lambda one, other: one.compose(other), losses)
+    return min(bound, whole.get_epsilon_for_delta(delta))
 
 
 @functools.lru_cache(maxsize=4096)

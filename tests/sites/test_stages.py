@@ -21,6 +21,7 @@ from tff_re.runs.randomness import client_seed
 from tff_re.runtime import open_runtime
 from tff_re.sites.coordinator import TRAIN, SitesRuntime
 from tff_re.sites.engines import InMemory
+from tff_re.sites.ledger import TrainingData
 from tff_re.sites.policy import read_site
 from tff_re.sites.site import SiteService, _Run
 from tff_re.sites.stages import Program
@@ -48,9 +49,13 @@ def across_sites(folder, algorithm, program, examples):
     services, stores = {}, []
     for site, own in zip(SITES, examples, strict=True):
         service = SiteService(read_site(write_site(folder / site, site, corpora()["bonn"])))
+        service._ledger.begin(TrainingData("texts.json", "0" * 64, "0" * 64), RUN, RECIPE)
         stores.append(RunStore(folder / site / "state", RUN))
         experiment = SimpleNamespace(
-            model=SimpleNamespace(arrange=lambda examples: examples), algorithm=algorithm, evaluation=None
+            model=SimpleNamespace(arrange=lambda examples: examples),
+            algorithm=algorithm,
+            evaluation=None,
+            accounting=None,
         )
         run = _Run(RECIPE, stores[-1], None, examples={site: (own, own, None)}, experiment=experiment)
         run.agreement, run.__dict__["programs"] = True, {TRAIN: program}

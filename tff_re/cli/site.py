@@ -20,15 +20,17 @@ from tff_re.cli import options
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option("--digest", metavar="RECIPE", help="Print a recipe's digest, for allow.recipes, and end.")
 @click.option("--key", is_flag=True, help="Print the site's public key, for [sites] of the others, and end.")
+@click.option("--ledger", is_flag=True, help="Print what left the site in all runs, and the ε they spent, and end.")
 @options.overrides
-def site(file, digest, key, overrides):
+def site(file, digest, key, ledger, overrides):
     """Answer a coordinator's rounds from the data that FILE (site.toml) names, on a local socket; no port is opened."""
     from tff_re.errors import UserError
     from tff_re.tasks.sizes import require_limits
 
     require_limits()
-    if key and file is None:
-        raise UserError("--key needs the site's file: site SITE.TOML --key")
+    for option, typed in (("--key", key), ("--ledger", ledger)):
+        if typed and file is None:
+            raise UserError(f"{option} needs the site's file: site SITE.TOML {option}")
     if (file is None) == (digest is None):
         raise UserError("give a site's file to start the site, or --digest RECIPE")
     if digest is not None:
@@ -43,6 +45,14 @@ def site(file, digest, key, overrides):
     if key:
         _print_key(found)
         return
+    from tff_re.sites.ledger import Ledger
+
+    lines = Ledger(found.state, found.options.allow).lines(runs=ledger)
+    if ledger:
+        click.echo("\n".join(lines) or "no run was begun on this site's data")
+        return
+    for line in lines:
+        click.echo(f"ledger: {line}")
     from tff_re.sites.starting import found_at
 
     for line in found_at(found, file):

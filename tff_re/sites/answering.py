@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
 import hashlib
 import struct
@@ -19,6 +20,7 @@ from tff_re.runs.randomness import client_seed, entropy, two_words
 from tff_re.runtime.compiled_form import Step
 from tff_re.runtime.in_process.values import Values
 from tff_re.sites import protocol
+from tff_re.sites.ledger import Ledger
 from tff_re.sites.messages import Lost, Malformed, Refused
 from tff_re.sites.policy import SiteOptions
 from tff_re.sites.requests import TRAIN, Record, Request, check
@@ -32,7 +34,8 @@ REQUESTS = "requests.json"
 class StageAnswers:
     """Answers the stages of all runs of a site."""
 
-    def __init__(self, options: SiteOptions):
+    def __init__(self, options: SiteOptions, ledger: Ledger):
+        self._ledger = ledger
         self._allow, self._threads = options.allow, options.threads
         self._values = Values()
         self._pool = concurrent.futures.ThreadPoolExecutor(options.threads, thread_name_prefix="tff-re-client")
@@ -66,9 +69,24 @@ class StageAnswers:
         if next(values, None) is not None:
             raise Malformed("the message holds more arrays than the stage takes")
         record = Record(run.store.read(REQUESTS))
-        first = record.admit(request, run.recipe, self._allow, program.bytes_of(stage)[1])
+        size = program.bytes_of(stage)[1]
+        begins, first = record.is_new_round(request), record.admit(request, run.recipe, self._allow, size)
+        if begins:
+            self._charge(run, question)
+        self._ledger.charge_bytes(question.run, size)
         run.store.write(REQUESTS, record.to_json())
         return self._answer(run, program, stage, request, first, sent)
+
+    def _charge(self, run, question: protocol.Stage) -> None:
+        """Counts a round of training that begins. Raises Refused where the recipe's budget or the site's is spent."""
+        accounting = run.experiment.accounting
+        if accounting is None or accounting.unit == "client":
+            return self._ledger.charge_round(question.run, question.round, None, {})
+        taken = collections.Counter(self._ledger.rounds_of(question.run)) + collections.Counter(question.clients)
+        if accounting.budget is not None and accounting.epsilon_of(taken) > accounting.budget * (1 + 1e-9):
+            raise Refused(f"round {question.round} would spend more than the recipe's ε = {accounting.budget:g}")
+        releases = {client: accounting.releases[client] for client in question.clients}
+        return self._ledger.charge_round(question.run, question.round, accounting.noise_multiplier, releases)
 
     def _answer(self, run, program: Program, stage: Stage, request: Request, first: str, sent) -> list[np.ndarray]:
         if request.purpose == TRAIN:

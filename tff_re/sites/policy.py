@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import attrs
-from attrs.validators import ge, matches_re
+from attrs.validators import and_, ge, gt, lt, matches_re, optional
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from tff_re.errors import UserError
@@ -103,6 +103,11 @@ class AllowOptions:
       is computed. ["any"]: every recipe that this version of the project can read.
     privacy: what [privacy] a recipe must have: `none` is needed; `client`: any; `example`: noise in the client's own
       steps, which this site adds itself, from randomness of its own.
+    runs: so many runs are begun on one file of training data (see the site's ledger); not set: any number.
+    epsilon_total: the ε that all runs on one file of training data may spend together, as the ledger counts it. It
+      needs privacy = "example".
+    delta_total: the δ of that ε; not set: the smallest privacy.delta of the recipes of these runs (1e-5 in a recipe
+      that does not say).
     most_rounds: so many rounds of one run are answered.
     most_bytes_up: so many bytes of sums leave for one run.
     least_clients: a sum of a training stage is over at least so many of the site's clients.
@@ -111,10 +116,17 @@ class AllowOptions:
 
     recipes: tuple[str, ...]
     privacy: Literal["none", "client", "example"] = "none"
+    runs: int | None = attrs.field(default=None, validator=optional(ge(1)))
+    epsilon_total: float | None = attrs.field(default=None, validator=optional(gt(0)))
+    delta_total: float | None = attrs.field(default=None, validator=optional(and_(gt(0), lt(1))))
     most_rounds: int = attrs.field(default=1000, validator=ge(1))
     most_bytes_up: int = attrs.field(default=10**12, validator=ge(1))
     least_clients: int = attrs.field(default=1, validator=ge(1))
     evaluation: bool = True
+
+    def __attrs_post_init__(self):
+        if self.epsilon_total is not None and self.privacy != "example":
+            raise ValueError("allow.epsilon_total needs allow.privacy = 'example': no other noise is the site's own")
 
 
 @attrs.frozen(kw_only=True)

@@ -24,6 +24,7 @@ from tff_re.runtime.errors import RuntimeProblem
 from tff_re.sites import protocol
 from tff_re.sites.answering import StageAnswers
 from tff_re.sites.data import SiteData
+from tff_re.sites.ledger import Ledger, training_data
 from tff_re.sites.messages import Lost, Malformed, Refused
 from tff_re.sites.policy import Site, recipe_digest
 from tff_re.sites.requests import EVALUATE, TRAIN
@@ -62,7 +63,10 @@ class SiteService:
         self._site, self._options = site, site.options
         self._runs: OrderedDict[str, _Run] = OrderedDict()
         self._lock = threading.Lock()
-        self._stages = StageAnswers(self._options)
+        self._ledger = Ledger(site.state, self._options.allow)
+        for line in self._ledger.lines():
+            _log.info("ledger: %s", line)
+        self._stages = StageAnswers(self._options, self._ledger)
         self._kinds = {
             "hello": self._hello,
             "words": self._words,
@@ -132,6 +136,7 @@ class SiteService:
             self._runs.popitem(last=False)
         if not run.data.sizes:
             raise Refused(f"no client has {self._options.clients.least_examples} training examples")
+        self._enter(run, question.run)
         store.write("recipe.toml", question.recipe.encode())
         data = run.data
         try:
@@ -150,6 +155,11 @@ class SiteService:
             )
         except ValueError as error:
             raise Refused(f"its data cannot be used across sites: {error}") from None
+
+    def _enter(self, run: _Run, name: str) -> None:
+        """Takes the run down in the ledger; Refused where it is on other data than it was begun with."""
+        clients = {client: held.train for client, held in run.data.clients.items()}
+        self._ledger.begin(training_data(run.recipe, clients, run.data.data_paths.data), name, run.recipe)
 
     def _accepted(self, text: str) -> Recipe:
         try:
@@ -259,7 +269,9 @@ class SiteService:
             if text is None:
                 raise Lost("it does not know the run")
             recipe = self._accepted(text.decode())
-            run = self._runs[name] = _Run(recipe, store, self._read(recipe))
+            run = _Run(recipe, store, self._read(recipe))
+            self._enter(run, name)
+            self._runs[name] = run
         if agreed and run.agreement is None:
             text = run.store.read("agreement.json")
             if text is None:

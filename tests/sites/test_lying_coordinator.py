@@ -1,0 +1,348 @@
+"""What a coordinator that lies gets from a site; the rows of "Who is trusted with what" in docs/sites.md."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from types import SimpleNamespace
+
+import attrs
+import numpy as np
+import pytest
+
+from datasets.files import replace_file
+from tests.sites.sites_for_tests import Federation, recipe_of, write_sites
+from tests.upper_floors import command
+from tff_re.sites import protocol
+from tff_re.sites.answering import _seed
+from tff_re.sites.engines import InMemory
+from tff_re.sites.ledger import FILE
+from tff_re.sites.messages import Refused, pack, unpack
+from tff_re.sites.policy import AllowOptions, for_sites, read_site
+from tff_re.sites.requests import MAX_REPEATS, MAX_WEIGHTS, SPARE_EVALUATIONS, Record, Request, check, groups
+from tff_re.sites.run import train_at_sites
+from tff_re.sites.site import SiteService
+
+PRIVATE = ("privacy={unit = 'example', clip = 0.5, epsilon = 1.0}", "evaluation.train_split=false")
+ROUNDS = ("training.rounds=2", "training.clients_per_round=15", "algorithm.local_epochs=1")
+SITE = "celle"
+"""The attacked one; it has six clients."""
+
+
+class _Stop(Exception):
+    pass
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory):
+    """A folder of sites that have agreed to a private run, and the first question of its training to the site."""
+    folder, asked, attacked = tmp_path_factory.mktemp("lying"), {}, threading.Event()
+    allow = {"privacy": "example", "least_clients": 4}
+    federation = Federation(write_sites(folder, clients={"rule": "documents"}, allow=allow))
+    honest = federation.engine.call
+
+    def call(site):
+        def answer(message):
+            question = protocol.question_of(message)
+            if isinstance(question, protocol.Stage):
+                asked[site] = message
+                if site == SITE:
+                    attacked.set()
+                raise _Stop
+            return honest(site, message, 60)
+
+        return answer
+
+    federation.engine = InMemory({name: call(name) for name in federation.files})
+    recipe = recipe_of("fedavgs", *PRIVATE, *ROUNDS)
+    with pytest.raises(_Stop):
+        train_at_sites(recipe, folder / "run", federation.engine, details=False)
+    assert attacked.wait(60)  # another site's thread may have stopped the run
+    federation.close()
+    return folder / SITE, bytes(asked[SITE]), recipe
+
+
+class Attacked:
+    """The site as a process that was started again, with nothing but its disk."""
+
+    def __init__(self, folder, message):
+        self.folder, self._message = folder, message
+        self.question = protocol.question_of(message)
+        self.service = SiteService(read_site(folder / "site.toml"))
+
+    def ask(self, **changes):
+        """The answer to the honest question with these changes."""
+        return self.answer(attrs.evolve(self.question, **changes))
+
+    def answer(self, question):
+        return protocol.answer_of(type(question), self.service.answer(protocol.to_bytes(question)))
+
+    def ask_raw(self, **changes):
+        """The same for values that no question can have."""
+        table, arrays = unpack(self._message)
+        return protocol.answer_of(protocol.Stage, self.service.answer(pack({**table, **changes}, arrays)))
+
+    def refused(self, line, **changes):
+        answer = self.ask(**changes)
+        assert isinstance(answer, protocol.No) and line in (answer.refused or ""), answer
+        return answer
+
+    def other_weights(self, shift=1.0):
+        return tuple(a + np.float32(shift) if a.dtype.kind == "f" else a for a in self.question.arrays)
+
+    def restarted(self, **allow):
+        """Again a process of its own, whose file allows something else."""
+        self.service.close()
+        text = (self.folder / "site.toml").read_text("utf-8")
+        for key, value in allow.items():
+            text = text.replace("[allow]\n", f"[allow]\n{key} = {json.dumps(value)}\n")
+        (self.folder / "site.toml").write_text(text, "utf-8")
+        return Attacked(self.folder, self._message)
+
+
+@pytest.fixture
+def attacked(begun, tmp_path):
+    shutil.copytree(begun[0], tmp_path / SITE, ignore=shutil.ignore_patterns("*.sock"))
+    site = Attacked(tmp_path / SITE, begun[1])
+    yield site
+    site.service.close()
+
+
+def sums_of(answer):
+    assert isinstance(answer, protocol.StageAnswer), answer
+    return b"".join(array.tobytes() for array in answer.arrays)
+
+
+# A round is answered once
+
+
+def test_the_same_step_for_another_split_or_other_clients_or_weights_is_refused(attacked):
+    """Answers to two of these would have the same noise, or sums that differ in a client."""
+    first = sums_of(attacked.ask())
+    clients = attacked.question.clients
+    assert len(clients) == 6
+    attacked.refused("trains on train examples only", split="test")
+    attacked.refused("with other clients before; a round is answered once", clients=clients[:5])
+    attacked.refused("with other clients before; a round is answered once", clients=clients[::-1])
+    for shift in range(1, 31):
+        attacked.refused("with other weights before; a round is answered once", arrays=attacked.other_weights(shift))
+    assert sums_of(attacked.ask()) == first
+
+
+def test_the_same_request_gets_the_same_bytes_after_a_restart_and_where_they_were_lost(attacked):
+    first = sums_of(attacked.ask())
+    again = attacked.restarted()
+    assert sums_of(again.ask()) == first
+    for path in again.folder.rglob("kept/*"):
+        path.unlink()
+    assert sums_of(again.ask()) == first  # computed anew
+    again.refused("a round is answered once", arrays=again.other_weights())
+    again.service.close()
+
+
+def test_two_requests_never_share_noise():
+    def seed(first, unit="example", round_num=1, client="a", secret=b"s" * 32):
+        privacy = SimpleNamespace(unit=unit)
+        store = SimpleNamespace(secret=lambda: secret)
+        run = SimpleNamespace(recipe=SimpleNamespace(privacy=privacy, seed=0), store=store)
+        return tuple(_seed(run, round_num, client, first * 64))
+
+    found = {seed("0"), seed("1"), seed("0", round_num=2), seed("0", client="b"), seed("0", secret=b"t" * 32)}
+    assert len(found) == 5 and seed("0") in found
+    assert seed("0", unit="client") == seed("1", unit="client")  # noise is the coordinator's: the simulation's seed
+
+
+def test_values_of_clients_do_not_travel(attacked):
+    """A coordinator that says what clients hold could make the shares of all but one zero."""
+    assert "'clients" in attacked.ask_raw(clients=[{"id": c, "given": {}} for c in attacked.question.clients]).refused
+    assert "unknown key 'given'" in attacked.ask_raw(given={}).refused
+    zeros = np.zeros([3, 4], np.float32)
+    attacked.refused("more arrays than the stage takes", arrays=(*attacked.question.arrays, zeros))
+    attacked.refused("a client's state is one of a round before", versions=(-1,) * 6)
+
+
+def test_few_clients_and_those_without_examples_are_refused(attacked):
+    clients = attacked.question.clients
+    attacked.refused("over at least 4 of its clients (allow.least_clients), not 1", clients=clients[:1])
+    attacked.refused("over at least 4 of its clients (allow.least_clients), not 3", clients=clients[:3])
+    attacked.refused("not clients of this site", clients=(*clients[:3], "celle/99"))
+    assert "must not hold the same twice" in attacked.ask_raw(clients=[clients[0]] * 4).refused
+
+
+# Rounds and budgets
+
+
+@pytest.mark.parametrize("number", [1.9, True, "1", None])
+def test_a_round_is_an_integer(attacked, number):
+    assert "'round'" in attacked.ask_raw(round=number).refused
+
+
+def test_a_recipe_of_two_rounds_is_answered_twice_and_the_ledger_has_its_epsilon(attacked, capsys):
+    for number in (0, 3, 1000):
+        attacked.refused(f"the recipe has rounds 1 to 2, and not {number}", round=number)
+    for number in (1, 2):
+        sums_of(attacked.ask(round=number))
+    for number in range(1, 1001):
+        attacked.refused("", round=number, arrays=attacked.other_weights(number))
+    service, run = attacked.service, attacked.question.run
+    accounting = service._runs[run].experiment.accounting
+    (digest,) = service._ledger._data
+    spent = service._ledger.epsilon(digest)
+    assert spent == accounting.epsilon_of(dict.fromkeys(attacked.question.clients, 2)) <= 1.0
+    typed = command(capsys, "site", attacked.folder / "site.toml", "--ledger")
+    assert typed.code == 0 and "texts.json" in typed.out and "1 run, 2 rounds" in typed.out
+    assert f"run {run[:8]}" in typed.out and "ε = 1.00 at δ = 1e-05" in typed.out
+    again = attacked.restarted()
+    assert again.service._ledger.epsilon(digest) == spent
+    again.service.close()
+
+
+def test_rounds_only_grow(attacked):
+    sums_of(attacked.ask(round=2))
+    attacked.refused("round 1 comes after round 2; rounds only grow", round=1)
+
+
+def test_the_rounds_of_a_run_are_limited(attacked):
+    site = attacked.restarted(most_rounds=1)
+    sums_of(site.ask())
+    site.refused("answers 1 rounds of a run (allow.most_rounds)", round=2)
+    site.service.close()
+
+
+def test_new_run_ids_do_not_give_a_new_budget(attacked, begun):
+    site = attacked.restarted(runs=1)
+    text = for_sites(begun[2])
+    assert isinstance(site.answer(protocol.Hello(run=site.question.run, recipe=text)), protocol.HelloAnswer)
+    answer = site.answer(protocol.Hello(run="f" * 32, recipe=text))
+    assert "1 runs were begun on its data (allow.runs), and no more may be" in answer.refused
+    site = site.restarted(epsilon_total=0.5)
+    site.refused("above 0.5 (allow.epsilon_total)")
+    assert site.service._ledger.rounds_of(site.question.run) == {}
+    site.service.close()
+
+
+def test_other_data_under_the_same_run_are_refused(attacked):
+    """With the same noise on both, their difference would have none."""
+    sums_of(attacked.ask())
+    path = attacked.folder / "texts.json"
+    corpus = json.loads(path.read_text("utf-8"))
+    next(iter(corpus.values()))["dialogue"][0]["sentence"] += "烧"
+    replace_file(path, json.dumps(corpus, ensure_ascii=False).encode())
+    site = attacked.restarted()
+    site.refused("begun with other data of this site")
+    site.service.close()
+
+
+# Evaluations
+
+
+def test_evaluations_are_of_all_clients_on_the_recipes_splits_and_bounded(attacked):
+    service = attacked.service
+    service._run(attacked.question.run)  # built from the disk
+    program = service._runs[attacked.question.run].programs["evaluate"]
+    weights = tuple(a for a in attacked.question.arrays if a.dtype.kind == "f")
+    asked = {"purpose": "evaluate", "program": program.digest, "split": "test", "arrays": weights}
+    attacked.refused("evaluates on test examples only", **{**asked, "split": "train"})
+    attacked.refused("evaluates on test examples only", **{**asked, "split": "dev"})
+    attacked.refused("evaluates all of its clients together", **{**asked, "clients": attacked.question.clients[:4]})
+    first = sums_of(attacked.ask(**asked))
+    assert sums_of(attacked.ask(**asked)) == first
+    for shift in range(1, MAX_WEIGHTS):
+        sums_of(attacked.ask(**{**asked, "arrays": tuple(a + np.float32(shift) for a in weights)}))
+    attacked.refused("and no more", **{**asked, "arrays": tuple(a + np.float32(9) for a in weights)})
+
+
+# The order of requests, without a site
+
+
+ALLOW = AllowOptions(recipes=("any",))
+
+
+def question(**changes):
+    own = {"run": "0" * 32, "round": 1, "purpose": "train", "program": "0" * 64, "stage": 0, "split": "train"}
+    lists = {"clients": ("a", "b", "c", "d"), "versions": (), "arrays": (np.zeros(2, np.float32),)}
+    return Request(protocol.Stage(**{**own, **lists, **changes}))
+
+
+def test_sets_of_clients_of_one_round_are_told_apart_in_groups_only():
+    """A round that is tried again with other clients (training.min_clients)."""
+    recipe = recipe_of("fedavgs", "training.min_clients=1", "training.attempts=3")
+    record, allow = Record(), attrs.evolve(ALLOW, least_clients=2)
+    record.admit(question(), recipe, allow, 1)
+    for clients in (("a", "b", "c"), ("a", "b", "c", "e"), ("b", "c", "d", "e", "f")):
+        with pytest.raises(Refused, match="few of these would tell both sums apart"):
+            record.admit(question(clients=clients), recipe, allow, 1)
+    record = Record(record.to_json())
+    record.admit(question(clients=("a", "b", "e", "f")), recipe, allow, 1)
+    with pytest.raises(Refused, match="with other weights"):
+        record.admit(question(clients=("e", "f"), arrays=(np.ones(2, np.float32),)), recipe, allow, 1)
+    record.admit(question(clients=("e", "f")), recipe, allow, 1)
+    with pytest.raises(Refused, match="with other clients before; a round is answered once"):
+        record.admit(question(clients=("g", "h")), recipe, allow, 1)
+    assert sorted(map(sorted, groups([("a", "b"), ("b", "c"), ("a", "c")]))) == [["a"], ["b"], ["c"]]
+
+
+def test_later_stages_follow_the_first_and_are_bounded():
+    recipe, record = recipe_of("fedpap"), Record()
+    with pytest.raises(Refused, match="stage 1 of round 1 comes without the stages before it"):
+        record.admit(question(stage=1), recipe, ALLOW, 1)
+    first = record.admit(question(), recipe, ALLOW, 1)
+    with pytest.raises(Refused, match="comes without the stages before it"):
+        record.admit(question(stage=1, clients=("a", "b")), recipe, ALLOW, 1)
+    for number in range(MAX_REPEATS):
+        asked = question(stage=1, arrays=(np.full(2, number, np.float32),))
+        assert record.admit(asked, recipe, ALLOW, 1) == record.admit(asked, recipe, ALLOW, 1) == first
+    with pytest.raises(Refused, match="too often"):
+        record.admit(question(stage=1, arrays=(np.full(2, -1, np.float32),)), recipe, ALLOW, 1)
+
+
+def test_rounds_after_the_newest_checkpoints_come_again_and_older_ones_do_not():
+    recipe, record = recipe_of("fedavgs", "training.rounds=9"), Record()
+    for number in range(1, 6):
+        record.admit(question(round=number), recipe, ALLOW, 1)
+    record.admit(question(round=4), recipe, ALLOW, 1)
+    assert (record.rounds, record.newest) == (5, 5)
+    with pytest.raises(Refused, match="round 3 comes after round 5"):
+        record.admit(question(round=3), recipe, ALLOW, 1)
+
+
+def test_evaluations_of_a_run_are_bounded():
+    recipe, record = recipe_of("fedavgs"), Record()
+    limit, done = recipe.training.rounds + SPARE_EVALUATIONS, 0
+    with pytest.raises(Refused, match=f"evaluates {limit} weights on test examples in this run"):
+        for number in range(1000):
+            asked = {"purpose": "evaluate", "split": "test", "round": number // MAX_WEIGHTS}
+            record.admit(question(**asked, arrays=(np.full(2, number, np.float32),)), recipe, ALLOW, 1)
+            done += 1
+    assert done == limit
+    with pytest.raises(Refused, match=r"1 bytes have left for this run \(allow.most_bytes_up\)"):
+        record.admit(question(), recipe, attrs.evolve(ALLOW, most_bytes_up=1), 1)
+
+
+def test_the_form_of_a_request_without_privacy():
+    sizes, ways = {"a": (3, 1, 0), "b": (2, 0, 0), "c": (0, 1, 0)}, {"stages": 1, "keeps_states": True}
+    recipe = recipe_of("moon")
+
+    def refused(line, allow=ALLOW, **changes):
+        with pytest.raises(Refused, match=line):
+            check(question(**{"clients": ("a", "b"), "versions": (0, -1), **changes}), recipe, sizes, allow, **ways)
+
+    check(question(clients=("a", "b"), versions=(0, -1)), recipe, sizes, ALLOW, **ways)
+    refused("no stage 1", stage=1)
+    refused("not clients of this site with train examples", clients=("a", "c"))
+    refused("a client's state is one of a round before", versions=(1, -1))
+    refused("a client's state is one of a round before", versions=())
+    evaluated = {"purpose": "evaluate", "versions": ()}
+    check(question(**evaluated, clients=("a", "b"), round=0), recipe, sizes, ALLOW, **ways)
+    refused("evaluates on test and train examples only", **evaluated, split="dev")
+    refused("allows no evaluation", attrs.evolve(ALLOW, evaluation=False), **evaluated)
+    refused("evaluates all of its clients together", **evaluated, clients=("a",))
+
+
+def test_a_damaged_ledger_stops_the_site(begun, tmp_path, capsys):
+    shutil.copytree(begun[0], tmp_path / SITE, ignore=shutil.ignore_patterns("*.sock"))
+    path = tmp_path / SITE / "state" / FILE
+    path.write_text('{"version": 1, "data": {"x": {}}}', "utf-8")
+    typed = command(capsys, "site", tmp_path / SITE / "site.toml", "--ledger")
+    assert typed.code == 2 and "ledger.json: is damaged; put it back" in typed.err and typed.err.count("\n") == 1

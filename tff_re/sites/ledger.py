@@ -1,0 +1,219 @@
+"""The ledger of a site: what all runs on its data have got, and the ε that they spent together.
+
+    state/ledger.json   SHA-256 of a file of training data -> runs -> rounds, bytes of sums, what each client released
+
+It is written whole before an answer leaves, and stays when runs end. ε is that of the noise which the site itself adds
+(`privacy.unit = "example"`), composed over the runs by `computations.privacy.accounting.composed_epsilon`. Another file
+is another data set with a ledger of its own, also if it differs in one example.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from computations.privacy.accounting import composed_epsilon
+from computations.privacy.options import PrivacyOptions
+from datasets.catalogue import split_file
+from datasets.files import replace_file
+from tff_re.errors import UserError
+from tff_re.recipes.reading import Recipe
+from tff_re.report.tables import rounded_up
+from tff_re.sites.messages import Refused
+from tff_re.sites.policy import AllowOptions, recipe_digest
+
+FILE = "ledger.json"
+"""In the site's folder of state."""
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What a run trains on: the name and the SHA-256 of the file, and a digest of which client holds what."""
+
+    name: str
+    digest: str
+    partition: str
+
+
+def training_data(recipe: Recipe, clients: Mapping[str, Iterable], folder: Path | None) -> TrainingData:
+    """The training data of a site's recipe.
+
+    Args:
+      recipe: with the site's own files.
+      clients: client -> the ids of the samples that it trains on.
+      folder: the data folder, for files of the catalogue.
+
+    Raises:
+      DataError, OSError: the file is not there.
+    """
+    options = recipe.task.options
+    path = Path(options.path) if options.path else split_file(options.dataset, options.split, folder)
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    held = repr(sorted((client, list(samples)) for client, samples in clients.items()))
+    return TrainingData(path.name, digest, hashlib.sha256(held.encode("utf-8", "surrogatepass")).hexdigest())
+
+
+class Ledger:
+    """What left a site, kept over restarts."""
+
+    def __init__(self, state: Path, allow: AllowOptions):
+        """Reads it. Raises UserError where its file is damaged."""
+        self._path, self._allow = state / FILE, allow
+        self._data: dict[str, dict] = {}
+        try:
+            table = json.loads(self._path.read_bytes())
+            if table["version"] != VERSION:
+                raise ValueError
+            self._data = table["data"]
+            self.lines()
+        except FileNotFoundError:
+            pass
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise UserError(f"{self._path}: is damaged; put it back: it says what runs have spent") from None
+
+    def begin(self, data: TrainingData, run: str, recipe: Recipe) -> None:
+        """Takes a run down; nothing where it is known.
+
+        Raises:
+          Refused: it was begun on other data, or there are as many runs on these data as are allowed.
+        """
+        for digest, known in self._data.items():
+            if run in known["runs"]:
+                if digest != data.digest or known["runs"][run]["partition"] != data.partition:
+                    raise Refused("the run was begun with other data of this site; begin a new one")
+                return
+        of_data = self._data.get(data.digest, {"file": data.name, "runs": {}})
+        if self._allow.runs is not None and len(of_data["runs"]) >= self._allow.runs:
+            raise Refused(f"{self._allow.runs} runs were begun on its data (allow.runs), and no more may be")
+        privacy: PrivacyOptions | None = recipe.privacy
+        entry = {
+            "recipe": recipe_digest(recipe),
+            "unit": None if privacy is None else privacy.unit,
+            "delta": None if privacy is None else privacy.delta,
+            "partition": data.partition,
+            **{"noise_multiplier": None, "rounds": 0, "newest": 0, "bytes_up": 0, "clients": {}},
+        }
+        self._write({**self._data, data.digest: {**of_data, "runs": {**of_data["runs"], run: entry}}})
+
+    def charge_round(
+        self, run: str, round_num: int, noise_multiplier: float | None, releases: Mapping[str, tuple[float, int]]
+    ) -> None:
+        """Takes a round of training down, before it is computed; nothing where the run's newest is that round already.
+
+        Args:
+          run: of `begin`.
+          round_num: the round, which only grows.
+          noise_multiplier: of the site's own noise; None: there is none.
+          releases: client -> (share of its examples in a step, steps of the round), with noise of the site's own.
+
+        Raises:
+          Refused: all runs on these data together would spend more than is allowed; nothing is taken down.
+        """
+        digest, data = self._of(run), copy.deepcopy(self._data)
+        entry = data[digest]["runs"][run]
+        if round_num <= entry["newest"]:
+            return
+        entry |= {"rounds": entry["rounds"] + 1, "newest": round_num, "noise_multiplier": noise_multiplier}
+        for client, (share, steps) in releases.items():
+            taken = entry["clients"].get(client, (share, steps, 0))[2]
+            entry["clients"][client] = [share, steps, taken + 1]
+        total = self._allow.epsilon_total
+        if total is not None and (after := self._epsilon(data[digest])) > total * (1 + 1e-9):
+            spent = rounded_up(self._epsilon(self._data[digest]))
+            raise Refused(
+                f"its data have spent ε = {spent}, and round {round_num} would make it {rounded_up(after)}, above "
+                f"{total:g} (allow.epsilon_total)"
+            )
+        self._write(data)
+
+    def charge_bytes(self, run: str, size: int) -> None:
+        """Takes bytes of sums down, before they leave."""
+        data = copy.deepcopy(self._data)
+        data[self._of(run)]["runs"][run]["bytes_up"] += size
+        self._write(data)
+
+    def rounds_of(self, run: str) -> dict[str, int]:
+        """Client -> the rounds of the run that it took part in, with noise of the site's own."""
+        clients = self._data[self._of(run)]["runs"][run]["clients"]
+        return {client: rounds for client, (_, _, rounds) in clients.items()}
+
+    def epsilon(self, digest: str) -> float:
+        """What the runs on a file of training data have spent together, with noise of the site's own."""
+        return self._epsilon(self._data[digest])
+
+    def lines(self, *, runs: bool = False) -> list[str]:
+        """What the ledger says, for the operator; with `runs` of each run, too."""
+        found = []
+        for digest, data in self._data.items():
+            own = [run for run in data["runs"].values() if run["unit"] == "example"]
+            rounds, sent = (sum(run[key] for run in data["runs"].values()) for key in ("rounds", "bytes_up"))
+            line = f"{data['file']} ({digest[:8]}): {_runs(len(data['runs']))}, {rounds} rounds, {sent} bytes of sums"
+            if own:
+                limit = self._allow.epsilon_total
+                line += f"; ε = {rounded_up(self._epsilon(data))} at δ = {self._delta(data):g}"
+                line += "" if limit is None else f" of {limit:g} (allow.epsilon_total)"
+                line += f" over {_runs(len(own))} with noise of the site's own"
+            if len(own) < len(data["runs"]):
+                line += f"; {_runs(len(data['runs']) - len(own))} without a guarantee of the site's own"
+            found.append(line)
+            found += [self._line_of(run, data, entry) for run, entry in data["runs"].items() if runs]
+        return found
+
+    def _line_of(self, run: str, data: dict, entry: dict) -> str:
+        guarantee = "no guarantee of the site's own"
+        if entry["unit"] == "example":
+            guarantee = f"ε = {rounded_up(self._epsilon({**data, 'runs': {run: entry}}))}"
+        return (
+            f"  run {run[:8]}, recipe {entry['recipe'][:8]}: {entry['rounds']} rounds, {entry['bytes_up']} bytes of "
+            f"sums, {guarantee}"
+        )
+
+    def _epsilon(self, data: dict) -> float:
+        own = [run for run in data["runs"].values() if run["unit"] == "example" and run["clients"]]
+        if not own:
+            return 0.0
+        return composed_epsilon(_of_clients(own), self._delta(data))
+
+    def _delta(self, data: dict) -> float:
+        if self._allow.delta_total is not None:
+            return self._allow.delta_total
+        return min(run["delta"] for run in data["runs"].values() if run["unit"] == "example")
+
+    def _of(self, run: str) -> str:
+        return next(digest for digest, data in self._data.items() if run in data["runs"])
+
+    def _write(self, data: dict) -> None:
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(self._path, json.dumps({"version": VERSION, "data": data}).encode())
+        self._data = data
+
+
+def _of_clients(runs: list[dict]) -> list[collections.Counter]:
+    """What each client released in all runs, for `composed_epsilon`.
+
+    Where the runs' clients hold different examples, an example may be that of any client of each run: then one client
+    stands for all that samples and steps as much as any of them.
+    """
+    if len({run["partition"] for run in runs}) > 1:
+        found = collections.Counter()
+        for run in runs:
+            share = max(share for share, _, _ in run["clients"].values())
+            found[run["noise_multiplier"], share] += max(steps * rounds for _, steps, rounds in run["clients"].values())
+        return [found]
+    of_client: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
+    for run in runs:
+        for client, (share, steps, rounds) in run["clients"].items():
+            of_client[client][run["noise_multiplier"], share] += steps * rounds
+    return list(of_client.values())
+
+
+def _runs(number: int) -> str:
+    return f"{number} run" if number == 1 else f"{number} runs"
