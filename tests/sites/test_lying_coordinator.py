@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import attrs
@@ -346,3 +348,14 @@ def test_a_damaged_ledger_stops_the_site(begun, tmp_path, capsys):
     path.write_text('{"version": 1, "data": {"x": {}}}', "utf-8")
     typed = command(capsys, "site", tmp_path / SITE / "site.toml", "--ledger")
     assert typed.code == 2 and "ledger.json: is damaged; put it back" in typed.err and typed.err.count("\n") == 1
+
+
+def test_every_row_of_the_table_names_tests():
+    lines = (Path(__file__).parents[2] / "docs" / "sites.md").read_text("utf-8").splitlines()
+    begin = lines.index("## Who is trusted with what")
+    cells = [line.split("|")[-2] for line in lines[begin : begin + 30] if line.startswith("| ")][2:]
+    named = [name for cell in cells for name in re.findall("`([^`]+)`", cell)]
+    assert len(cells) >= 12 and all("`" in cell for cell in cells)
+    here = {name for name in named if not name.startswith("tests/")}
+    assert here <= globals().keys()
+    assert all((Path(__file__).parents[2] / name).is_file() for name in {*named} - here)
