@@ -33,25 +33,30 @@ def words_of(bits: int) -> str:
     return f"words_of_{bits}_bits"
 
 
-def type_bytes(type_spec: tff.Type) -> int:
+def type_bytes(type_spec: tff.Type, *, rows: int | None = None) -> int:
     """Size of a value of a TFF type; an entry named by `words_of` counts by its words' bits, packed.
+
+    Args:
+      type_spec: the type.
+      rows: in place of each dimension of None; None: such a type has no size.
 
     Raises:
       ValueError: for a type whose size is not fixed (a dimension of None, a sequence, a string).
     """
     if isinstance(type_spec, tff.FederatedType):
-        return type_bytes(type_spec.member)
+        return type_bytes(type_spec.member, rows=rows)
     if isinstance(type_spec, tff.StructType):
         return sum(
-            math.ceil(_numbers(member) * int(words[1]) / 8) if words else type_bytes(member)
+            math.ceil(_numbers(member) * int(words[1]) / 8) if words else type_bytes(member, rows=rows)
             for name, member in tff.structure.iter_elements(type_spec)
             for words in [_WORDS.fullmatch(name or "")]
         )
     if isinstance(type_spec, tff.TensorType):
         dtype = np.dtype(type_spec.dtype)
-        if type_spec.shape is None or None in type_spec.shape or dtype.kind not in "biuf":
+        shape = None if type_spec.shape is None else [rows if size is None else size for size in type_spec.shape]
+        if shape is None or None in shape or dtype.kind not in "biuf":
             raise ValueError(f"the size of {type_spec} is not fixed by its type")
-        return math.prod(map(int, type_spec.shape)) * dtype.itemsize
+        return math.prod(map(int, shape)) * dtype.itemsize
     raise ValueError(f"a value of type {type_spec} does not travel")
 
 

@@ -20,7 +20,7 @@ FLOORS = {
         "bags encoding_files",
     ),
     "computations": (
-        "errors local_model native_form randomness ranges registry",
+        "errors local_model named native_form randomness ranges registry",
         "bags inference privacy traffic",
         "aggregators bag_evaluation document_evaluation evaluation",
         "client_work",

@@ -9,6 +9,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from computations.named import named_max
+
 
 class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
     """sum_k a_k D_k with a = softmax over clients of ||D_k||, D_k a client's update.
@@ -67,11 +69,15 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
                 norms += tf.cast(tf.math.log(weight), norms.dtype)
             return tf.where(weight > 0, norms, tf.constant(-np.inf, norms.dtype))
 
-        inner = self._inner_sum.create(value_type)
+        named_type = tff.types.to_type(collections.OrderedDict(attended=value_type))
+        inner = self._inner_sum.create(named_type)
         score_type = score.type_signature.result
 
         exponent = tff.tensorflow.computation(_exponent, score_type, score_type)
-        scale = tff.tensorflow.computation(_scaled, value_type, score_type)
+
+        @tff.tensorflow.computation(value_type, score_type)
+        def scale(update, attention):
+            return collections.OrderedDict(attended=_scaled(update, attention))
 
         @tff.tensorflow.computation(score_type)
         def terms(attention):
@@ -81,7 +87,7 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
 
         @tff.tensorflow.computation(inner.next.type_signature.result.result.member, terms.type_signature.result)
         def normalise(numerator, sums):
-            return _normalised(numerator, sums["total"])
+            return _normalised(numerator["attended"], sums["total"])
 
         @tff.tensorflow.computation(terms.type_signature.result)
         def effective_clients(sums):
@@ -94,7 +100,7 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
         )
         def next_fn(state, value, weight):
             scores = tff.federated_map(score, (value, weight))
-            largest = tff.federated_broadcast(tff.federated_max(scores))
+            largest = tff.federated_broadcast(named_max("scores" if self.weighted else "norms", scores))
             attention = tff.federated_map(exponent, (scores, largest))
             summed = inner.next(state, tff.federated_map(scale, (value, attention)))
             sums = normaliser.next(normaliser.initialize(), tff.federated_map(terms, attention)).result

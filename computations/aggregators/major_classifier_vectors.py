@@ -9,6 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from computations.errors import CompositionError
+from computations.named import named_sum
 
 
 class MajorClassifierVectorsFactory(tff.aggregators.UnweightedAggregationFactory):
@@ -59,7 +60,7 @@ class MajorClassifierVectorsFactory(tff.aggregators.UnweightedAggregationFactory
             summed = inner.next(state, tff.federated_map(contribute, (value, holds)))
             return tff.templates.MeasuredProcessOutput(
                 state=summed.state,
-                result=tff.federated_map(share, (summed.result, tff.federated_sum(holds))),
+                result=tff.federated_map(share, (summed.result, named_sum("holders", holds))),
                 measurements=summed.measurements,
             )
 

@@ -11,6 +11,7 @@ import tensorflow_federated as tff
 
 from computations.aggregators.robust.collected import collected_median
 from computations.errors import CompositionError
+from computations.named import named_sum
 
 
 class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
@@ -95,7 +96,8 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
 
         if value_type.dtype.type == np.float32:
             inner = (self._inner_sum or tff.aggregators.SumFactory()).create(sums_type)
-            weights = (self._weight_sum or tff.aggregators.SumFactory()).create(weight_type)
+            named_type = tff.types.to_type(collections.OrderedDict(weight=weight_type))
+            weights = (self._weight_sum or tff.aggregators.SumFactory()).create(named_type)
             weighed = tff.tensorflow.computation(weigh, value_type, weight_type)
             report = tff.tensorflow.computation(shares, sums_type, np.float32)
 
@@ -106,7 +108,8 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
             )
             def through_sum(state, value, weight):
                 total = inner.next(state, tff.federated_map(weighed, (value, weight)))
-                total_weight = weights.next(weights.initialize(), weight).result
+                named = tff.federated_zip(collections.OrderedDict(weight=weight))
+                total_weight = weights.next(weights.initialize(), named).result["weight"]
                 result = tff.federated_map(report, (total.result, total_weight))
                 return tff.templates.MeasuredProcessOutput(total.state, result, total.measurements)
 
@@ -116,16 +119,16 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
             raise CompositionError(
                 f"predictions: an inner sum takes float32 logits, got {value_type}; set algorithm.uploads = 'float32'"
             )
-        sums = collections.OrderedDict(total=sums_type, weight=tff.TensorType(np.float32))
+        sums = collections.OrderedDict(sums=sums_type, weight=tff.TensorType(np.float32))
 
         @tff.tensorflow.computation
         def zero():
-            return collections.OrderedDict(total=tf.zeros(sums_type.shape), weight=tf.constant(0.0))
+            return collections.OrderedDict(sums=tf.zeros(sums_type.shape), weight=tf.constant(0.0))
 
         @tff.tensorflow.computation(tff.types.to_type(sums), weighed_type)
         def accumulate(so_far, one):
             return collections.OrderedDict(
-                total=so_far["total"] + weigh(one["value"], one["weight"]), weight=so_far["weight"] + one["weight"]
+                sums=so_far["sums"] + weigh(one["value"], one["weight"]), weight=so_far["weight"] + one["weight"]
             )
 
         @tff.tensorflow.computation(tff.types.to_type(sums), tff.types.to_type(sums))
@@ -134,7 +137,7 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
 
         @tff.tensorflow.computation(tff.types.to_type(sums))
         def report_both(both):
-            return shares(both["total"], both["weight"])
+            return shares(both["sums"], both["weight"])
 
         nothing = tff.federated_computation(lambda: tff.federated_value((), tff.SERVER))
 
@@ -178,7 +181,7 @@ def _median(value_type, weight_type, logits_type) -> tff.templates.AggregationPr
     )
     def next_fn(state, value, weight):
         output = process.next(state, tff.federated_map(widen, value), weight)
-        result = tff.federated_map(report, (output.result, tff.federated_sum(weight)))
+        result = tff.federated_map(report, (output.result, named_sum("weight", weight)))
         return tff.templates.MeasuredProcessOutput(output.state, result, output.measurements)
 
     return tff.templates.AggregationProcess(process.initialize, next_fn)

@@ -10,6 +10,7 @@ import tensorflow_federated as tff
 from computations.aggregators.mean import mean
 from computations.aggregators.robust import collected_median
 from computations.errors import CompositionError
+from computations.named import named_sum
 
 Factory = tff.aggregators.WeightedAggregationFactory
 
@@ -98,7 +99,7 @@ class WeighedMeanFactory(Factory):
         @tff.federated_computation(*inner.next.type_signature.parameter)
         def next_fn(state, value, weight):
             output = inner.next(state, value, weight)
-            both = collections.OrderedDict(update=output.result, weight=tff.federated_sum(weight))
+            both = collections.OrderedDict(update=output.result, weight=named_sum("weight", weight))
             return tff.templates.MeasuredProcessOutput(output.state, tff.federated_zip(both), output.measurements)
 
         return tff.templates.AggregationProcess(inner.initialize, next_fn)

@@ -19,6 +19,7 @@ from computations.client_work.objectives import BagObjective
 from computations.errors import CompositionError
 from computations.inference import forward
 from computations.local_model import LABEL, PLATFORM, TRIPLE, LocalModel, assign_weights, zero_initialisers
+from computations.named import named_max, named_min
 
 NOT_PRIVATE = (
     "Lazy MIL's scores leave as a maximum over clients for every triple, and with it who has the best sentence; "
@@ -105,7 +106,7 @@ def build_cross_platform_selection(
         )
 
     if most_share is None:
-        highest, least = tff.federated_max, tff.federated_min
+        highest, least = named_max, named_min
     else:
         most = math.ceil(most_share * num_triples)
 
@@ -124,8 +125,8 @@ def build_cross_platform_selection(
     )
     def select(weights, examples):
         own = tff.federated_map(offer, (weights, examples))
-        best = tff.federated_broadcast(highest(own["best"]))
-        winners = least(tff.federated_map(claim, (own, best, examples)))
+        best = tff.federated_broadcast(highest("scores", own["best"]))
+        winners = least("platforms", tff.federated_map(claim, (own, best, examples)))
         chosen = tff.federated_map(choose, (own, tff.federated_broadcast(winners), examples))
         counted = tff.federated_sum(tff.federated_map(count, chosen))
         return collections.OrderedDict(chosen=chosen, metrics=tff.federated_map(report, (counted, winners)))
@@ -134,13 +135,28 @@ def build_cross_platform_selection(
 
 
 def _bounded(combine, value_type: tff.TensorType, neutral, cut):
-    """The maximum or minimum over clients of vectors, each `cut` as it comes in."""
-    zero = tff.tensorflow.computation(lambda: tf.fill(value_type.shape, tf.constant(neutral, value_type.dtype)))
-    take = tff.tensorflow.computation(lambda so_far, own: combine(so_far, cut(own)), value_type, value_type)
-    # Lambdas, because TFF takes no function with a default argument.
-    merge = tff.tensorflow.computation(lambda one, other: combine(one, other), value_type, value_type)
-    report = tff.tensorflow.computation(lambda total: total, value_type)
-    return lambda value: tff.federated_aggregate(value, zero(), take, merge, report)
+    """(name, vectors at clients) -> their maximum or minimum, each `cut` as it comes in; see `named_max`."""
+
+    def aggregate(name: str, value):
+        named_type = tff.types.to_type(collections.OrderedDict([(name, value_type)]))
+
+        def named(vector):
+            return collections.OrderedDict([(name, vector)])
+
+        zero = tff.tensorflow.computation(
+            lambda: named(tf.fill(value_type.shape, tf.constant(neutral, value_type.dtype)))
+        )
+        # Lambdas, because TFF takes no function with a default argument.
+        take = tff.tensorflow.computation(
+            lambda so_far, own: named(combine(so_far[name], cut(own))), named_type, value_type
+        )
+        merge = tff.tensorflow.computation(
+            lambda one, other: named(combine(one[name], other[name])), named_type, named_type
+        )
+        report = tff.tensorflow.computation(lambda total: total[name], named_type)
+        return tff.federated_aggregate(value, zero(), take, merge, report)
+
+    return aggregate
 
 
 def build_selection(

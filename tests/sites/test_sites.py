@@ -231,6 +231,19 @@ def test_what_was_agreed_upon_is_read_as_it_was_written_and_nothing_else(runs, t
         read_agreement(path)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "rule"),
+    [
+        ("fednova", "median"),
+        *(pytest.param(*row, marks=pytest.mark.slow) for row in (("fednova", "rfa"), ("fedavg", "median"))),
+    ],
+)
+def test_rules_across_sites_are_those_of_one_place(tmp_path, algorithm, rule):
+    """The median collects: what a site sends has a row for each of its clients, and no size that the type fixes."""
+    run = trained(tmp_path, recipe_of(algorithm, f"aggregation.rule={rule}", "training.rounds=1"))
+    assert_same_weights(run.result.weights, run.simulated.weights)
+
+
 @pytest.mark.slow
 def test_several_clients_at_a_site_are_one_sum(tmp_path):
     """A site adds its clients up before the sites are added, so the last bits may differ."""

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tff_re.comparison.costs import megabytes_by_round, steps_by_round
-from tff_re.comparison.run_facts import facts_of, needs_data_folder
 from tff_re.comparison.run_files import read_csv, read_history, read_json, read_summary, read_text
 from tff_re.errors import UserError
-from tff_re.report import charts, verdict
-from tff_re.report.drawing import colours_of
+from tff_re.report import charts
 from tff_re.report.page import Block, Chart, Code, Facts, Heading, Items, Section, Table, Words, page
 from tff_re.report.precision_recall import GRID, on_grid, read_precision_recall
 from tff_re.report.tables import largest_and_smallest, rounded_up
@@ -37,7 +35,6 @@ def run_page(path: Path) -> str:
         read_csv(folder.labels, "client", "split"),
     )
     environment = read_json(folder.environment) if folder.environment.exists() else {}
-    timings = read_csv(folder.timings)
     title = f"{summary['recipe']}, seed {summary['seed']}"
     recipe = read_text(folder.recipe)
     sites = sites_of(folder)
@@ -48,8 +45,12 @@ def run_page(path: Path) -> str:
             [
                 Facts(
                     {
-                        **facts_of(folder, summary, len(history), len(labels) // 2, timings),
+                        "recipe": str(summary["recipe"]),
+                        "algorithm": str(summary["algorithm"]),
+                        "seed": str(summary["seed"]),
+                        "rounds": f"{len(history)} of {summary['rounds']}",
                         **({"sites": "; ".join(sites.values())} if sites else {}),
+                        **_shares(labels),
                     }
                 ),
                 *_notes(summary),
@@ -60,13 +61,14 @@ def run_page(path: Path) -> str:
         Section("partition", "Partition", partition_blocks(labels)),
         Section("classes", "Classes", _run_classes(classes, folder)),
         Section("clients", "Clients", _run_clients(clients, summary.get("personalised") or {})),
-        Section("costs", "Bytes and seconds", _run_costs(summary, history, timings)),
+        Section("costs", "Bytes and seconds", _run_costs(summary, history, read_csv(folder.timings))),
         Section("privacy", "Privacy", _run_privacy(summary.get("privacy") or {})),
         Section("environment", "Environment", [environment_facts(environment)] if environment else []),
         Section("repeat", "Repeat it", [*_repeat(folder, list(sites)), Code(recipe, folded="recipe.toml")]),
     ]
-    headline = " ".join(filter(None, (verdict.of_run(summary), verdict.no_better(summary))))
-    return page(title, headline, sections, made_by(environment))
+    return page(
+        title, f"A federated run of {summary['algorithm']}, {len(history)} rounds", sections, made_by(environment)
+    )
 
 
 def sites_of(folder: RunFolder) -> dict[str, str]:
@@ -96,8 +98,7 @@ def _repeat(folder: RunFolder, sites: Sequence[str]) -> list[Block]:
         return [Code(" ".join(parts)), Words(told)]
     if folder.partition.exists():
         parts.insert(2, f"--partition {shlex.quote(str(folder.partition))}")
-    told = "Its data are not part of the project: add --data DIR. " if needs_data_folder(folder) else ""
-    return [Code(" ".join(parts)), Words(f"{told}The recipe, with all its values:")]
+    return [Code(" ".join(parts)), Words("Real data need --data DIR. The recipe, with all its values:")]
 
 
 def _run_results(summary: Mapping[str, Any]) -> list[Block]:
@@ -140,8 +141,7 @@ def _run_curves(summary: Mapping[str, Any], history: Sequence[dict[str, float]])
 
     def chart(title: str, shown: Iterable[str], ylabel: str, percent: bool = False) -> list[Block]:
         series = {name: points for name in shown if (points := over_rounds(name))}
-        ways = {"percent": percent, "colours": colours_of(list(series))}
-        return [Chart(charts.lines(series, "round", ylabel, **ways), title)] if series else []
+        return [Chart(charts.lines(series, "round", ylabel, percent=percent), title)] if series else []
 
     of_splits = [name for name in names if name.startswith(("test/", "dev/", "train/"))]
     blocks = chart("Loss", [name for name in names if name.endswith("/loss")], "loss")
@@ -157,8 +157,7 @@ def _run_curves(summary: Mapping[str, Any], history: Sequence[dict[str, float]])
     ):
         if main is not None and places is not None:
             points = [(places[number], *values) for number, *values in over_rounds(main)]
-            ways = {"percent": _is_share(main), "colours": colours_of([main])}
-            made = charts.lines({main: points}, label, main, **ways)
+            made = charts.lines({main: points}, label, main, percent=_is_share(main))
             blocks.append(Chart(made, f"{main} over the {'bytes sent' if 'MB' in label else 'local steps'}"))
     spread = [name for name in of_splits if name.endswith(_SPREAD)]
     blocks += chart("Over the clients", [name for name in spread if name.startswith("test/")], "share", True)
@@ -175,8 +174,7 @@ def _precision_recall(folder: RunFolder) -> list[Block]:
         return []
     on = zip(GRID, on_grid(points), strict=True)
     curve = [(recall, *[precision] * 3) for recall, precision in on if math.isfinite(precision)]
-    ways = {"percent": True, "colours": colours_of(["test"])}
-    return [Chart(charts.lines({"test": curve}, "recall", "precision", **ways), "Precision over recall")]
+    return [Chart(charts.lines({"test": curve}, "recall", "precision", percent=True), "Precision over recall")]
 
 
 def partition_blocks(labels: Sequence[Mapping[str, Any]]) -> list[Block]:
@@ -322,6 +320,10 @@ def environment_facts(values: Mapping[str, Any]) -> Facts:
 def _notes(summary: Mapping[str, Any]) -> list[Block]:
     notes = [str(note) for note in summary.get("notes") or ()]
     return [Heading("Notes"), Items(notes)] if notes else []
+
+
+def _shares(labels: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    return {"clients": f"{len(labels) // 2:,}"} if labels else {}
 
 
 def made_by(environment: Mapping[str, Any]) -> str:

@@ -140,16 +140,13 @@ class Entry:
         return self.name.removesuffix(f", {self.group}") if self.group else self.name
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True)
 class Suite(SuiteOptions):
     """A comparison to run; `command` is the command line that repeats it, `tuning` what is tried before."""
 
     command: str
     entries: tuple[Entry, ...]
     tuning: Sweep | None = None
-
-    def __repr__(self) -> str:
-        return f"Suite({self.title}: {len(self.entries)} entries, seeds {', '.join(map(str, self.seeds))})"
 
     def groups(self) -> dict[str, list[Entry]]:
         """Table -> its entries, in the suite's order."""
@@ -185,8 +182,6 @@ def load_suite(
     for shown in (options.title, *names, *(text for entry in options.entry for text in (entry.group, entry.tried))):
         if reading.has_control_character(shown):
             raise UserError(f"{path}: {shown[:40]!r} holds a control character; leave it out")
-    if problem := _separator_problem(options.title):
-        raise UserError(f"{path}: 'title' is a name, not a path: {problem}")
     for group in {entry.group for entry in options.entry}:
         if problem := _separator_problem(group) or file_name_problem(slug(group)):
             raise UserError(f"{path}: a group is part of the names of its files: {problem}")
@@ -356,11 +351,6 @@ def _suite_entry(options: SuiteOptions, entry: EntryOptions, source: str, overri
 
     shown = {name: getattr(entry, name) for name in ("group", "control", "tried", "line", "at")}
     return Entry(entry.name, recipe_for, published=dict(entry.published), **shown)
-
-
-def run_folder(out: Path, entry: str, seed: int) -> Path:
-    """Where a comparison keeps a run."""
-    return out / "runs" / f"{slug(entry)}-seed{seed}"
 
 
 def slug(name: str) -> str:

@@ -60,7 +60,7 @@ class RoundReport:
     seconds: float
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Result:
     """A finished run.
 
@@ -86,13 +86,6 @@ class Result:
     privacy: Mapping[str, Any] | None = None
     personalised: Personalised | None = None
     on_all: Mapping[str, float] = field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        metrics = {} if self.test is None else {f"test/{name}": value for name, value in self.test.metrics.items()}
-        metrics |= {} if self.server_evaluation is None else self.server_evaluation.metrics
-        parts = [f"{name} {value:.4f}" for name, value in metrics.items()]
-        parts += [] if self.chosen is None else [f"round {self.chosen[0]}, chosen by {self.chosen[1]}"]
-        return f"Result({', '.join([*parts, *([] if self.stopped is None else [self.stopped])])})"
 
 
 def sample_clients(
@@ -132,7 +125,6 @@ def train(
     runtime: Runtime,
     *,
     seed: int | bytes | None = None,
-    start_weights: Any = None,
     on_round: Callable[[RoundReport], None] = lambda report: None,
 ) -> Result:
     """Trains from the newest checkpoint of the folder (or from the start) to the last round, or to the last before the
@@ -146,7 +138,6 @@ def train(
       folder: begun and locked by the caller.
       runtime: open; its context is the current one.
       seed: `seed_of` the recipe, if the caller has asked for it.
-      start_weights: ModelWeights before the first round; None: those that the recipe's seed draws.
       on_round: called after every round.
 
     Raises:
@@ -180,7 +171,7 @@ def train(
 
     opened = contextlib.closing(Records(folder, partition_digest(experiment.prepared.partition)))
     with opened as records, records.kept_if_interrupted():
-        start = _start(experiment, call, examples, start_weights)
+        start = _start(experiment, call, examples)
         state, done = records.load_latest(start)
         state = start if state is None else state
         spending = None
@@ -305,18 +296,15 @@ def train(
     return Result(weights, evaluation, server_evaluation, *chosen, stopped, personalised=personalised, on_all=more)
 
 
-def _start(experiment: Experiment, call, examples: list, given: Any = None) -> OrderedDict:
+def _start(experiment: Experiment, call, examples: list) -> OrderedDict:
     """The state before the first round: the server's, each client's, and that of the chosen round if there is dev.
 
     The key 'memory' holds the client states; it is part of the checkpoints' structure, also of older versions.
     """
-    weights = experiment.model.initial_weights(experiment.recipe.seed) if given is None else given
+    weights = experiment.model.initial_weights(experiment.recipe.seed)
     if (own := experiment.algorithm.own_models) is not None:
         weights = own.sent(weights)
-    server = call(experiment.algorithm.initialize, weights)
-    if given is not None:  # FedETF would replace the classifier that the weights were trained with
-        server = OrderedDict(server, weights=given)
-    return _around(experiment, server, examples)
+    return _around(experiment, call(experiment.algorithm.initialize, weights), examples)
 
 
 def _around(experiment: Experiment, server, examples: list) -> OrderedDict:

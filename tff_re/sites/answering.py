@@ -69,7 +69,7 @@ class StageAnswers:
         if next(values, None) is not None:
             raise Malformed("the message holds more arrays than the stage takes")
         record = Record(run.store.read(REQUESTS))
-        size = program.bytes_of(stage)[1]
+        size = program.bytes_of(stage, len(request.clients))[1]
         begins, first = record.is_new_round(request), record.admit(request, run.recipe, self._allow, size)
         if begins:
             self._charge(run, question)

@@ -44,6 +44,10 @@ class SiteLost(RuntimeProblem):
     """A site does not answer, or has lost what it kept of this round."""
 
 
+class BadAnswer(SiteLost):
+    """A site's answer is malformed, or another site's."""
+
+
 @dataclass(frozen=True)
 class Patience:
     """How long the coordinator waits for sites.
@@ -131,8 +135,8 @@ class Sites:
         """Asks several sites at once; the answer of each, or its error, in the order of `questions`.
 
         A site gets the same question again while it does not answer. Once the sites that answered are `enough`, the
-        others are left out. An error is SiteRefused (it refused, or its answer is malformed) or SiteLost (it did not
-        answer in time, or lost what it kept).
+        others are left out. An error is SiteRefused (it refused), BadAnswer (its answer is malformed) or SiteLost
+        (it did not answer in time, or lost what it kept).
 
         Raises:
           RuntimeClosed: `close` was called meanwhile.
@@ -249,7 +253,7 @@ class Sites:
             answer = protocol.answer_of(type(one.question), one.future.result())
         except Malformed as error:
             kind = one.question.kind
-            return SiteRefused(
+            return BadAnswer(
                 f"site {site}: malformed answer to '{kind}': {error}; is it running another version of tff-re?"
             )
         self.bytes[site, "down"] += protocol.payload(one.question)
@@ -257,7 +261,7 @@ class Sites:
         if isinstance(answer, protocol.No):
             return (SiteRefused if answer.refused is not None else SiteLost)(_line(answer.reason))
         if answer.site != site:
-            return SiteRefused(f"site {site}: another site answers in its place; name it as its site.toml does")
+            return BadAnswer(f"site {site}: another site answers in its place; name it as its site.toml does")
         return answer
 
 

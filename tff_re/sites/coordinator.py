@@ -26,7 +26,6 @@ from tff_re.runs.at_sites import (
 )
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.failures import SURPLUS
-from tff_re.runs.warm_start import WarmStart
 from tff_re.runtime.base import Runtime
 from tff_re.runtime.errors import RuntimeProblem, WorkerDied
 from tff_re.runtime.in_process.expressions import CANCELLATION, Scope
@@ -39,7 +38,8 @@ from tff_re.sites.engines import Engine
 from tff_re.sites.fields import DIGEST_BYTES, MAX_CLASSES
 from tff_re.sites.policy import for_sites, recipe_digest
 from tff_re.sites.requests import EVALUATE, TRAIN
-from tff_re.sites.stages import Program, Stage, arrays_of, merged, value_of
+from tff_re.sites.stages import Program, Stage, arrays_of, merged
+from tff_re.sites.sums import BadSums, Bounds, Limits, checked
 from tff_re.sites.words import agree_on_words, require_one_secret
 from tff_re.tasks.at_sites import Agreement, Client, Reference, encoding_of, require_task, server_corpus
 from tff_re.tasks.data_paths import DataPaths
@@ -55,7 +55,7 @@ Numbers = dict[str, np.ndarray]
 
 
 def agree(
-    sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str | None = None, start: WarmStart | None = None
+    sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str | None = None
 ) -> tuple[Agreement, Numbers, Experiment]:
     """What all parties know before the first round, what each site knows of bags beside, and the experiment of it.
 
@@ -64,7 +64,6 @@ def agree(
       recipe: resolved.
       data_paths: of the coordinator; no examples of clients are read.
       run: the id of the run that is continued; None: a new one.
-      start: the run that this one starts from, whose vocabulary and classes are taken over; no words are asked for.
 
     Raises:
       UserError: what the sites hold does not fit together, or a site refuses the recipe.
@@ -73,15 +72,13 @@ def agree(
     require_possible_at_sites(recipe)
     run = run or secrets.token_hex(16)
     try:
-        agreement, numbers = _agree(sites, recipe, data_paths, run, start)
+        agreement, numbers = _agree(sites, recipe, data_paths, run)
         return agreement, numbers, CoordinatorBuilder(coordinated(recipe, data_paths, agreement)).build(recipe)
     except (SiteRefused, SiteLost) as error:
         raise UserError(str(error)) from None
 
 
-def _agree(
-    sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str, start: WarmStart | None = None
-) -> tuple[Agreement, Numbers]:
+def _agree(sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str) -> tuple[Agreement, Numbers]:
     names, task = sites.engine.sites, recipe.task
     at_server = server_corpus(task, data_paths)
     hello = protocol.Hello(run=run, recipe=for_sites(recipe))
@@ -107,11 +104,7 @@ def _agree(
         raise UserError(f"the sites name {len(labels)} classes together, and {MAX_CLASSES} are possible; merge some")
     positive = {name for answer in said.values() for name in answer.positive_labels or ()}
     none_positive = all(answer.positive_labels is None for answer in said.values())
-    if start is None:
-        words = agree_on_words(sites.ask_every, run, names, first.vocabulary, task.options)
-    else:
-        labels, words = _classes_of(start, labels), start.words
-        positive |= set(start.positive or ())
+    words = agree_on_words(sites.ask_every, run, names, first.vocabulary, task.options)
     numbers, facts = _facts(sites, run, names) if task.name == "bag_relations" else ({}, b"")
     relations, form = first.relations, None
     if relations is not None:
@@ -134,16 +127,6 @@ def _agree(
     vectors = getattr(inputs, "vectors", None)
     width = None if vectors is None else vectors.shape[1]
     return dataclasses.replace(agreement, encoding=digest, vectors_width=width), numbers
-
-
-def _classes_of(start: WarmStart, labels: tuple[str, ...]) -> tuple[str, ...]:
-    """The classes of the run that a run starts from; UserError where a site has others."""
-    if more := [name for name in labels if name not in start.form["classes"]]:
-        raise UserError(
-            f"cannot start from {start.run}: the sites hold classes that it does not have ({', '.join(more[:5])}); "
-            "train without --from, or leave their examples out"
-        )
-    return tuple(start.form["classes"])
 
 
 def _require_whole(shares: Sequence[tuple[int, int] | None]) -> None:
@@ -200,6 +183,7 @@ class SitesRuntime(Runtime):
         self._evaluated: dict[str, int] = {}
         self.took_part: dict[int, list[str]] = {}
         self.not_counted: dict[str, str] = {}
+        self.limits: Limits | None = None
         self._round = 0
         self._first: int | None = None
         self._least = 0
@@ -213,7 +197,7 @@ class SitesRuntime(Runtime):
         Raises:
           UserError: one does not.
         """
-        self._agreement = agreement
+        self._agreement, self.limits = agreement, Limits.of(experiment)
         training = experiment.recipe.training
         self._least, self._first = training.min_clients, None
         if training.over_sampling > 1:
@@ -244,7 +228,7 @@ class SitesRuntime(Runtime):
         Raises:
           UserError: the evaluation cannot be taken apart.
         """
-        self._agreement = agreement
+        self._agreement, self.limits = agreement, Limits.of(experiment)
         try:
             self._programs = {EVALUATE: Program(experiment.evaluation)}
         except CompositionError as error:
@@ -349,6 +333,7 @@ class _Call:
         self._runtime, self._agreement, self._purpose = runtime, agreement, purpose
         self._program, self._argument, self._round = program, argument, round_num
         self._values = Values()
+        self._number_of = {client.client_id: number for number, client in enumerate(agreement.clients)}
         site_of = {client.client_id: client.site for client in agreement.clients}
         self._given = [s for s in program.form.steps.values() if s.given and s.per_client]
         held = self._held()
@@ -449,11 +434,9 @@ class _Call:
             problem = str(answer) if isinstance(answer, SiteLost) else None
             if problem is None:
                 try:
-                    partials.append(_sums(stage, answer.arrays))
-                except (TypeError, ValueError) as error:
-                    problem = f"site {site}: its sums are not of their type ({error})"
-                except _NotFinite:
-                    problem = f"site {site}: its sums hold NaN"
+                    partials.append(checked(scope, stage, answer.arrays, self._bounds(sites[site])))
+                except BadSums as error:
+                    problem = f"site {site}: {error}"
             if problem is not None:
                 failed[site] = problem
         if failed and not (picks and enough(answers.keys() - failed.keys())):
@@ -462,6 +445,12 @@ class _Call:
             del sites[site]
         for number, one in enumerate(stage.sums):
             scope[one.step.name] = merged(scope, one, [of_site[number] for of_site in partials])
+
+    def _bounds(self, places: Sequence[int]) -> Bounds:
+        """Of the sums over the clients at these places of the call."""
+        numbers = [self._number_of[self._ids[place]] for place in places]
+        sizes = [getattr(self._agreement.clients[number], self._split) or 0 for number in numbers]
+        return self._runtime.limits.bounds(sizes, numbers, len(self._of_site))
 
     @property
     def _state_path(self):
@@ -513,22 +502,6 @@ class _Failed(Exception):
     def __init__(self, sites: dict[str, str]):
         super().__init__("; ".join(sites.values()))
         self.sites = sites
-
-
-class _NotFinite(Exception):
-    pass
-
-
-def _sums(stage: Stage, arrays: Sequence[np.ndarray]) -> list[object]:
-    """A site's sums as values. Raises TypeError for other arrays than the stage's, and _NotFinite."""
-    # Not infinity: the greatest of no numbers is a sum, too.
-    if any(array.dtype.kind == "f" and np.isnan(array).any() for array in arrays):
-        raise _NotFinite
-    values = iter(arrays)
-    found = [value_of(one.type, values) for one in stage.sums]
-    if next(values, None) is not None:
-        raise TypeError("more arrays than sums")
-    return found
 
 
 def _held(value) -> Reference | None:

@@ -228,6 +228,12 @@ class SiteService:
         if agreement.triples is not None:
             run.store.write("facts", question.numbers.tobytes())
         self._build(run, agreement)
+        if self._options.allow.least_clients > 1 and run.programs[TRAIN].collects:
+            raise Refused(
+                "the recipe's rule needs each client's own update, and this site's sums are over at least "
+                f"{self._options.allow.least_clients} of its clients (allow.least_clients); take another "
+                "aggregation.rule"
+            )
         for purpose, digest in question.programs.items():
             if purpose == EVALUATE and not self._options.allow.evaluation:
                 raise Refused(

@@ -42,6 +42,14 @@ class Aggregation:
         self.type = step.expression.argument[1].type_signature
         made = map(expressions.of, step.expression.argument)
         self.value, self.zero, self.accumulate, self.merge, self.report = made
+        self.neutral: list[float] | None = None  # see `tff_re.sites.sums`
+
+    @property
+    def collects(self) -> bool:
+        """Whether the clients' values are put side by side."""
+        return tff.types.contains(
+            self.type, lambda t: isinstance(t, tff.TensorType) and t.shape is not None and None in t.shape
+        )
 
 
 @dataclass
@@ -95,10 +103,16 @@ class Program:
         """The value of a step that is no part of the argument and no aggregation."""
         return self._compute[step.name](scope)
 
-    def bytes_of(self, stage: Stage) -> tuple[int, int]:
-        """(down, up): payload that a site gets and sends in a stage, whatever the number of its clients."""
+    def bytes_of(self, stage: Stage, clients: int) -> tuple[int, int]:
+        """(down, up): payload that a site gets and sends in a stage; it depends on the number of its clients where
+        their updates are collected."""
         down = sum(type_bytes(step.type_signature) for step in stage.sent)
-        return down, sum(type_bytes(one.type) for one in stage.sums)
+        return down, sum(type_bytes(one.type, rows=clients) for one in stage.sums)
+
+    @property
+    def collects(self) -> bool:
+        """Whether updates of single clients leave a site, side by side, and no sum of them."""
+        return any(one.collects for stage in self.stages for one in stage.sums)
 
     def client_results(self) -> list[Step]:
         """The parts of the result that stay at clients, in their order."""

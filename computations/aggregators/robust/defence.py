@@ -10,6 +10,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from computations.errors import CompositionError
+from computations.named import named_sum
 from computations.ranges import POSITIVE, SHARE, require
 
 LARGEST = 1e15
@@ -120,7 +121,7 @@ class _DefendedFactory(tff.aggregators.WeightedAggregationFactory):
         def next_fn(state, value, weight):
             screened = tff.federated_map(screen, (value, weight))
             output = process.next(state, screened[0], screened[1])
-            measured = tff.federated_map(measure, (output.measurements, tff.federated_sum(screened[2])))
+            measured = tff.federated_map(measure, (output.measurements, named_sum("screened", screened[2])))
             return tff.templates.MeasuredProcessOutput(output.state, output.result, measured)
 
         return tff.templates.AggregationProcess(process.initialize, next_fn)

@@ -12,6 +12,7 @@ import tensorflow_federated as tff
 from computations.aggregators.attention import AttentionFactory
 from computations.aggregators.mean import mean
 from computations.errors import CompositionError
+from computations.named import named_sum
 from computations.ranges import POSITIVE, STEPS, require
 
 NORMS = np.float32(2.0) ** np.arange(-40, 50.5, 0.5, dtype=np.float32)
@@ -109,11 +110,11 @@ class GeometricMedianFactory(tff.aggregators.WeightedAggregationFactory):
         @tff.tensorflow.computation(weight_type)
         def terms(weight):
             wide = tf.cast(weight, tf.float64)
-            return collections.OrderedDict(total=wide, squares=tf.square(wide))
+            return collections.OrderedDict(weights=wide, squares_of_weights=tf.square(wide))
 
         @tff.tensorflow.computation(inner.next.type_signature.result.measurements.member, terms.type_signature.result)
         def measure(measured, sums):
-            effective = tf.math.divide_no_nan(tf.square(sums["total"]), sums["squares"])
+            effective = tf.math.divide_no_nan(tf.square(sums["weights"]), sums["squares_of_weights"])
             named = measured if isinstance(measured, dict) else {}
             return collections.OrderedDict(named, **{"robust/effective_clients": tf.cast(effective, np.float32)})
 
@@ -125,7 +126,7 @@ class GeometricMedianFactory(tff.aggregators.WeightedAggregationFactory):
         def next_fn(state, value, weight):
             used = weight
             if self._start == "clipped":
-                histogram = tff.federated_sum(tff.federated_map(place_norm, (value, weight)))
+                histogram = named_sum("histogram", tff.federated_map(place_norm, (value, weight)))
                 largest = tff.federated_broadcast(tff.federated_map(median_norm, histogram))
                 used = tff.federated_map(clipped, (value, weight, largest))
             output = inner.next(state, value, used)
