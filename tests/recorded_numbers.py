@@ -25,7 +25,8 @@ FILES = ("metrics.csv", "client_states.csv", "partition.json", "clients.csv", "a
 
 SMALL = ("training.clients_per_round=3", "training.rounds=3")
 CLIENT = "privacy={clip=0.5, noise_multiplier=0.5, delta=0.01}"
-PRIVATE = ("algorithm={name='fedavg', local_epochs=1}", "training.sampling=poisson")
+QUIET = "evaluation.train_split=false"
+PRIVATE = ("algorithm={name='fedavg', local_epochs=1}", "training.sampling=poisson", QUIET)
 TEXT_ATTACK = "attack={kind='backdoor', clients=1, trigger='烧', target='symptom'}"
 
 SYNTHETIC = {
@@ -36,10 +37,11 @@ SYNTHETIC = {
     "fednova": ("algorithm={name='fednova', local_epochs=1}",),
     "fedcmc": ("algorithm={name='fedcmc', local_epochs=1}",),
     "private clients": (*PRIVATE, CLIENT),
-    "private clients, attention": (CLIENT,),
+    "private clients, attention": (CLIENT, QUIET),
     "private clients, tree": (
         "algorithm={name='fedavg', local_epochs=1}",
         "privacy={clip=0.5, noise_multiplier=0.5, delta=0.01, mechanism='tree'}",
+        QUIET,
     ),
     "private examples": (*PRIVATE, "privacy={unit='example', clip=0.5, noise_multiplier=0.5, delta=0.01}"),
     **{f"attack {kind}": (f"attack={{kind='{kind}', clients=1}}",) for kind in ("label_flip", "sign_flip", "gaussian")},
@@ -65,6 +67,7 @@ TEXT = {
     "text, private groups": (
         "algorithm={name='fedavg', local_epochs=1}",
         "privacy={unit='group', clip=0.5, noise_multiplier=0.5, delta=0.01}",
+        QUIET,
     ),
     "text, local head": (
         "algorithm={name='fedavg', local_epochs=1}",
