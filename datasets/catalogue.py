@@ -42,7 +42,8 @@ class DataSet:
       language: Of its texts; ``none`` for numbers.
       task: What is classified.
       labels: The label choices, the default one first.
-      files: Split to its file, relative to the data folder (``.gz`` may be added); empty for what is generated.
+      files: Split to its file, relative to the data folder (``.gz`` may be added); empty for what is generated
+        and for a form of your own files.
       vocabulary: The file of its symptom vocabulary, if it has one.
       shipped: Whether its files come with this package, in the folder ``datasets/shipped``.
       licence: What is known of its licence.
@@ -147,11 +148,14 @@ def label_choice(data_set: DataSet, label: str | None) -> str:
 def split_file(name: str, split: str, data_dir: PathLike | None = None) -> Path:
     """The file of a split. Raises DataError, which names the file expected, if it is not there."""
     found = find_data_set(name)
+    if not found.files:
+        remedy = "it is generated" if found.kind == "vectors" else "name yours by task.path or --file"
+        raise DataError("has no files of its own", record=f"data set {name}", remedy=remedy)
     if split not in found.files:
         raise DataError(
             f"has no such split ({named('split', split)})",
             record=f"data set {name}",
-            remedy=f"use one of {', '.join(found.files)}" if found.files else "it is generated",
+            remedy=f"use one of {', '.join(found.files)}",
         )
     return locate(name, found.files[split], data_dir)
 

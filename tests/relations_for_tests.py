@@ -1,8 +1,11 @@
-"""Pairs of mentions for tests of tokenizers: random texts that are hard to cut, in every position to each other."""
+"""Pairs of mentions for tests of tokenizers, which are hard to cut, and files of own relations."""
 
 from __future__ import annotations
 
+import gzip
+import json
 import random
+from pathlib import Path
 
 from datasets.relations.records import RelationMention
 
@@ -43,3 +46,25 @@ def _word(draw: random.Random) -> str:
         return draw.choice(HARD)
     codes = (draw.randrange(1, 0x110000) for _ in range(3))
     return "".join(chr(code) for code in codes if not 0xD800 <= code < 0xE000)
+
+
+def record_bytes(records, ending) -> bytes:
+    """Records of `datasets.relations.neutral` in the form of the ending, not compressed."""
+    if ".jsonl" in ending:
+        return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
+    rows = []
+    for record in records:
+        row = dict(record)
+        for side in ("head", "tail"):
+            row[f"{side}_start"], row[f"{side}_end"] = row.pop(side)
+        rows.append({key: "" if value is None else str(value) for key, value in row.items()})
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [names, *([row.get(name, "") for name in names] for row in rows)]
+    return "".join("\t".join(line) + "\n" for line in lines).encode()
+
+
+def write_records(folder, records, ending=".jsonl", name="own") -> Path:
+    """The file of these records, compressed where its ending says so."""
+    path, data = Path(folder) / f"{name}{ending}", record_bytes(records, ending)
+    path.write_bytes(gzip.compress(data) if ending.endswith(".gz") else data)
+    return path

@@ -14,9 +14,11 @@ def load_relations(
     path: PathLike | None = None,
     label: str | None = None,
     split: str = "train",
+    **options,
 ) -> RelationCorpus:
     """Reads the pairs of mentions of a data set, see `datasets.catalogue.load`; the split is part of the mentions' ids.
 
-    For i2b2_2010 `path` is a folder, for chemprot_release the file of relations.
+    For i2b2_2010 `path` is a folder, for chemprot_release the file of relations. The data set `relations`, of your own
+    files, takes `class_names`, `negative_label` and `labelled`.
     """
-    return load("relations", name, data_dir, path=path, label=label, split=split)
+    return load("relations", name, data_dir, path=path, label=label, split=split, **options)

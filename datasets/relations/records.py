@@ -104,6 +104,7 @@ class RelationMention(TwoArguments):
       tail_type: The same for the second argument.
       relation: The relation's name.
       label: Index of the relation in the corpus's `relation_names`.
+      more: Further fields that a partitioner may group by; `group` is what one person's samples share.
 
     Raises:
       DataError: a span that is empty or lies beyond the text, or a type that is empty.
@@ -118,6 +119,7 @@ class RelationMention(TwoArguments):
     tail_type: str
     relation: str
     label: int
+    more: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
 
     def __post_init__(self):
         self.check_arguments(named("mention", self.mention_id))
@@ -128,9 +130,14 @@ class RelationMention(TwoArguments):
         return self.mention_id
 
     @property
+    def group_id(self) -> str:
+        """What privacy of groups hides together: `group` of `more`, the document where there is none."""
+        return self.more.get("group", self.document_id)
+
+    @property
     def fields(self) -> Mapping[str, str]:
-        """What a partitioner may group by: `relation`, `head_type`, `tail_type`."""
-        return {"relation": self.relation, "head_type": self.head_type, "tail_type": self.tail_type}
+        """What a partitioner may group by: `relation`, `head_type`, `tail_type` and those of `more`."""
+        return {**self.more, "relation": self.relation, "head_type": self.head_type, "tail_type": self.tail_type}
 
 
 @dataclass(frozen=True)

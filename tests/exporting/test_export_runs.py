@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from datasets.catalogue import DATA_SETS
 from datasets.documents.scoring import NOTHING
 from datasets.errors import DataError
 from tests.bags_for_tests import train_table, trained
 from tests.documents_for_tests import HIDDEN
 from tests.upper_floors import command, consultations, refusal, share_computations, text_recipe, write_json
+from tff_re.comparison.run_page import run_page
 from tff_re.errors import UserError
 from tff_re.exporting.forms import HALF_TOLERANCE
 from tff_re.exporting.kinds.documents import threshold_in_words
@@ -174,6 +176,19 @@ def test_a_run_that_may_not_be_written_is_exported_elsewhere(run_of_texts, mine,
     for name in ("model.keras", "labels.json", "encoding.json", "recipe.toml", "environment.json"):
         assert (mine / "e" / name).read_bytes() == (tmp_path / "e" / name).read_bytes(), name
     assert HIDDEN not in typed.out
+
+
+def test_of_own_files_nobody_says_the_catalogues_words(run_of_texts, capsys, tmp_path):
+    """Neither the card, nor the summary, nor the report: title, licence and paper are those of other texts."""
+    assert command(capsys, "export", run_of_texts, "--out", tmp_path / "e").code == 0
+    own = {"data set": "not stated", "licence of the data": "not stated", "contact": "not stated"}
+    own["read in the form of"] = "shipped"
+    about = json.loads((tmp_path / "e" / "export.json").read_text("utf-8"))
+    assert about["details"]["data"].items() >= own.items() and "source" not in about["details"]["data"]
+    assert json.loads((run_of_texts / "summary.json").read_text("utf-8"))["data"] == own
+    card, page = (tmp_path / "e" / "README.md").read_text("utf-8"), run_page(run_of_texts)
+    assert all(f"- {key}: {value}\n" in card and value in page for key, value in own.items())
+    assert DATA_SETS["shipped"].title not in card + page
 
 
 def test_errors_about_the_copy_of_a_run_name_the_run(tmp_path):

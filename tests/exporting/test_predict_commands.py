@@ -7,6 +7,7 @@ import io
 import json
 import re
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -122,6 +123,30 @@ def test_what_does_not_fit(capsys, exported, tmp_path):
     refusal(typed, "--file is for exports, and this holds no export.json")
 
 
+def test_a_file_without_a_pair_is_one_line_in_place_of_an_empty_table(capsys, tmp_path, monkeypatch):
+    found = []
+    predictor = SimpleNamespace(takes_files=True, takes="documents", columns=("head", "label"), numbers=(), caption="")
+    predictor.predict_file = lambda path, dataset: found
+    predictor.cells = lambda result: ("a", "b")
+    monkeypatch.setattr("tff_re.exporting.prediction.load_export", lambda folder, trust: predictor)
+    path = tmp_path / "documents.pubtator"
+    for more in ((), ("--json",)):
+        typed = command(capsys, "predict", tmp_path, "--file", path, *more)
+        assert (typed.code, typed.out) == (0, "")
+        assert typed.err == f"note: {path}: holds no pair of mentions to classify\n"
+    found.append("a pair")
+    typed = command(capsys, "predict", tmp_path, "--file", path)
+    assert typed.err == "" and "│ a " in typed.out
+
+
+@pytest.mark.slow
+def test_documents_without_mentions_hold_no_pair(capsys, tmp_path):
+    path = tmp_path / "documents.pubtator"
+    path.write_text("1|t|No names.\n1|a|Nor here.\n\n2|t|A title.\n2|a|A text.\n\n", "utf-8")
+    typed = command(capsys, "predict", export_of("documents"), "--file", path)
+    assert (typed.code, typed.out) == (0, "") and "holds no pair of mentions to classify" in typed.err
+
+
 # Whole runs of texts and of bags are exported by quick tests (tests/cli/test_command_line.py, test_export_records.py).
 
 
@@ -152,7 +177,15 @@ def test_a_run_is_exported_with_its_card(run):
     assert f"written: {export} (README.md, SHA256SUMS, encoding.json, " in typed.out
     assert "saved_model_float16/" in typed.out
     card = (export / "README.md").read_text("utf-8")
-    for part in ("## Data", "PGR", "## Training", "rounds: 2", "## Privacy", "no differential privacy", "## Limits"):
+    for part in (
+        "## Data",
+        "read in the form of: pgr",
+        "## Training",
+        "rounds: 2",
+        "## Privacy",
+        "no differential privacy",
+        "## Limits",
+    ):
         assert part in card, part
     assert "clients in a round: 3 of 3" in card and "| test | micro\\_f1 | " in card
     about = json.loads((export / "export.json").read_text("utf-8"))

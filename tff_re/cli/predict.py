@@ -37,7 +37,7 @@ from tff_re.tasks.sizes import require_limits
 @click.option("--json-lines", is_flag=True, help='Lines are JSON objects: {"text": …, "head": [a, b], "tail": [a, b]}.')
 @click.option("--head-type", help="Type of the first mention, for a model that reads types.")
 @click.option("--tail-type", help="Type of the second mention.")
-@click.option("--dataset", help="For bags and documents: the data set whose form the file has [default: the run's].")
+@click.option("--dataset", help="For files: the data set whose form the file has [default: the run's].")
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each text in place of a table.")
 @click.option(
     "--show-text",
@@ -64,8 +64,15 @@ def predict(export, texts, dataset, as_json, show_text, trust, **given):
     if predictor.takes_files:
         _predict_records(predictor, source.records(texts, predictor.takes), as_json, dataset, show_text)
         return
+    if predictor.reads_records(source.file, dataset):
+        file = source.records(texts, "records with two mentions")
+        _show_records(predictor.predict_records(file), as_json, show_text)
+        return
     if dataset is not None:
-        raise UserError("--dataset is for models of bags and of documents, and this one takes texts; leave it out")
+        raise UserError(
+            "--dataset is for models of bags and of documents, and relations for a file of your own relations; "
+            "leave it out"
+        )
     lines = list(source.lines(texts))
     if not lines:
         raise UserError("there is no text: give it behind the folder, by --file, or a line each on standard input")
@@ -85,6 +92,18 @@ def predict(export, texts, dataset, as_json, show_text, trust, **given):
         raise PredictionError(f"{place} {reason}{more}")
 
 
+def _show_records(results, as_json: bool, show_text: bool) -> None:
+    if as_json:
+        for name, _, result in results:
+            print(json.dumps({"id": name, **dataclasses.asdict(result)}, ensure_ascii=False))
+        return
+    table = Table("text" if show_text else "id", "label")
+    table.add_column("probability", justify="right")
+    for name, text, result in results:
+        table.add_row(Text(text if show_text else name), Text(result.label), f"{result.probability:.4f}")
+    console.print(table)
+
+
 def _predict_records(predictor, file: Path, as_json: bool, dataset: str | None, show_text: bool) -> None:
     from tff_re.exporting.predictors import OF_TEXTS
 
@@ -96,6 +115,10 @@ def _predict_records(predictor, file: Path, as_json: bool, dataset: str | None, 
                 if part.metadata == OF_TEXTS and not show_text:
                     del shown[part.name]
             print(json.dumps(shown, ensure_ascii=False))
+    if not results:
+        print(f"note: {file}: holds no pair of mentions to classify", file=sys.stderr)
+    if as_json or not results:
+        return
         return
     table = Table(caption=predictor.caption or None, caption_justify="left")
     for heading in predictor.columns:

@@ -49,6 +49,7 @@ def run_page(path: Path) -> str:
                         "algorithm": str(summary["algorithm"]),
                         "seed": str(summary["seed"]),
                         "rounds": f"{len(history)} of {summary['rounds']}",
+                        **(summary.get("data") or {}),
                         **({"sites": "; ".join(sites.values())} if sites else {}),
                         **_shares(labels),
                     }

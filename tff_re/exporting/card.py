@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 MEASURES = {"accuracy": "accuracy", "f1": "F1"}
 """What a form is measured by -> its name for readers."""
 
+_FACTS = {"dataset": "read in the form of", "label": "label choice"}
+"""Keys of `details` -> their name for readers, where they have another one."""
+
 _HEAD = """# {title}
 
 A model trained by federated learning with tff-re {version}. For research; not a medical device, and not to be used for
@@ -100,7 +103,7 @@ def card(description: Mapping[str, Any], labels: Sequence[str], kind: Kind) -> s
     details, precision = description["details"], description.get("precision")
     title, version = details.get("recipe") or description["model"], description["versions"]["tff-re"]
     facts = {"model": description["model"]}
-    facts |= {key: value for key, value in details.items() if isinstance(value, str | int | float)}
+    facts |= {_FACTS.get(key, key): value for key, value in details.items() if isinstance(value, str | int | float)}
     parts = [
         _HEAD.format(title=_plain(title), version=version),
         "\n".join(f"- {_plain(key)}: {_plain(value)}" for key, value in facts.items()) + "\n",

@@ -17,6 +17,7 @@ from tff_re.exporting.export_model import export_model, in_float32
 from tff_re.exporting.kind import Kind
 from tff_re.exporting.kinds import kind_of
 from tff_re.recipes.reading import Recipe, tomllib
+from tff_re.runs.data_source import data_source
 from tff_re.runs.evaluation import Evaluator, ServerEvaluator
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.finished import may_be_written, open_run
@@ -118,7 +119,7 @@ def _details(
         "metrics": _by_split(next((row for row in history if row["round"] == round_num), {})),
         **({"exported_metrics": measured} if measured else {}),
         **kind.details(exported, weights, measured.get(DEV)),
-        "data": _data(experiment, kind, dataset),
+        "data": _data(experiment, kind),
         "training": _training(experiment),
         "privacy": _privacy(experiment, private),
         **({} if private is None else {"differential_privacy": private}),
@@ -176,21 +177,12 @@ def _measured(experiment: Experiment, weights: Any) -> dict[str, float]:
     return found
 
 
-def _data(experiment: Experiment, kind: Kind, dataset: str | None) -> dict[str, Any]:
+def _data(experiment: Experiment, kind: Kind) -> dict[str, Any]:
     recipe, examples = experiment.recipe, experiment.prepared.examples
     corpus = experiment.prepared.held_out_corpora.get(TEST)
     test = _TESTS.get(getattr(recipe.task.options, "test", None)) if corpus is None else kind.tested_on(corpus)
-    known = {"data set": recipe.task.name}
-    if dataset is not None:
-        about = find_data_set(dataset)
-        known = {
-            "data set": f"{about.title}: {about.task}",
-            "language": about.language,
-            "licence of the data": about.licence,
-            "source": about.citation,
-        }
     return {
-        **known,
+        **data_source(experiment),
         "clients": f"{len(examples.clients)}, {_of_sites(experiment) or f'by the partitioner {recipe.partition.name}'}",
         "training examples": examples.size("train"),
         "dev examples at the clients": examples.size("dev") or None,

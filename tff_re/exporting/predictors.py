@@ -90,6 +90,18 @@ class ExportedModel:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.description.get('model')}, {len(self.labels)} classes)"
 
+    def reads_records(self, file: Path | None, dataset: str | None) -> bool:
+        """Whether `predict_records` reads a file; `dataset` names its form, the run's if not given."""
+        return False
+
+    def predict_records(self, file: Path) -> list[tuple[str, str, Prediction]]:
+        """(id, text, prediction) of each record of a file in the form of `relations`; labels in it are not read.
+
+        Raises:
+          DataError: the file is missing or malformed.
+        """
+        raise NotImplementedError
+
     def score(self, file: Path, dataset: str | None = None, label: str | None = None) -> Score:
         """Scores the model on a file; see `tff_re.score`."""
         if dataset is None:

@@ -1,7 +1,8 @@
-"""The tables [choice], [baseline] and [personalise] of a recipe, which only runs read."""
+"""The tables [choice], [baseline], [personalise] and [data] of a recipe, which only runs read."""
 
 from __future__ import annotations
 
+import unicodedata
 from typing import Literal
 
 import attrs
@@ -62,6 +63,28 @@ class PersonaliseOptions:
     def __attrs_post_init__(self):
         if not self.epochs and not self.local_head:
             raise ValueError("epochs must be at least 1 where local_head is false")
+
+
+def _one_line(instance, attribute, value: str) -> None:
+    """Refuses a text that is blank or holds a control character."""
+    if not value.strip() or any(unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp") for letter in value):
+        raise ValueError(f"{attribute.name} must be one line of text that is not blank")
+
+
+@attrs.frozen(kw_only=True)
+class DataStatement:
+    """What the model card and the summary say of your own data. It changes nothing that is computed, and sites that
+    allow a recipe allow it with any of these.
+
+    Attributes:
+      title: what the data are.
+      licence: who may use them, and for what.
+      contact: whom to ask about them.
+    """
+
+    title: str | None = attrs.field(default=None, validator=optional(_one_line))
+    licence: str | None = attrs.field(default=None, validator=optional(_one_line))
+    contact: str | None = attrs.field(default=None, validator=optional(_one_line))
 
 
 def notes(baseline: BaselineOptions | None, personalise: PersonaliseOptions | None) -> tuple[str, ...]:

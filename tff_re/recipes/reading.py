@@ -164,6 +164,7 @@ class Recipe:
     baseline: own_tables.BaselineOptions | None = None
     personalise: own_tables.PersonaliseOptions | None = None
     attack: Any | None = None
+    data: own_tables.DataStatement | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -464,6 +465,7 @@ OPTIONAL_TABLES = {
     "choice": lambda: own_tables.ChoiceOptions,
     "baseline": lambda: own_tables.BaselineOptions,
     "personalise": lambda: own_tables.PersonaliseOptions,
+    "data": lambda: own_tables.DataStatement,
 }
 """Table of a recipe -> its class of options, of the tables that may be left out."""
 

@@ -20,6 +20,7 @@ from tff_re.report.precision_recall import precision_recall_png, read_precision_
 from tff_re.report.similarity import first_and_last, similarity_figure
 from tff_re.report.tables import csv_text
 from tff_re.runs.checkpoints import read_answers, read_client_states
+from tff_re.runs.data_source import data_source
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.failures import by_client
 from tff_re.runs.folder import RunFolder, write_text
@@ -43,6 +44,7 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         "final": history[-1] if history else {},
         "best": best_values(history, test=result.chosen is None),
         "references": _references(experiment, result),
+        "data": data_source(experiment),
         "notes": list(experiment.notes),
     }
     if experiment.attack is not None:

@@ -38,7 +38,7 @@ OWN_KEYS = ("task.dataset", "task.split", "task.test_split", *FILE_KEYS)
 _OF_SITE, _OF_COORDINATOR = "of the site", "of the coordinator"
 """What stands in a recipe for sites in place of a file's name."""
 
-_LEFT_OUT = ("name", "description", "published", "seed", "partition")
+_LEFT_OUT = ("name", "description", "published", "seed", "partition", "data")
 
 DIGEST = re.compile("[0-9a-f]{64}")
 

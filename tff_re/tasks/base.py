@@ -138,7 +138,9 @@ class Prepared:
                 f"privacy.unit is 'group', but this task's examples are of no document or patient; {remedy}"
             )
         else:
-            document_of = {s.sample_id: s.document_id for corpus in self.corpora for s in corpus.samples}
+            document_of = {
+                s.sample_id: getattr(s, "group_id", s.document_id) for corpus in self.corpora for s in corpus.samples
+            }
             number_of = {document: number for number, document in enumerate(dict.fromkeys(document_of.values()))}
             groups = [
                 np.array([number_of[document_of[i]] for i in self.partition.clients[client.client_id].train], np.int32)

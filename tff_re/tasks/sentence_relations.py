@@ -12,6 +12,7 @@ from datasets.catalogue import find_data_set
 from datasets.encoded_clients import encode_relations, training_texts
 from datasets.federated import FederatedExamples
 from datasets.partition import label_counts
+from datasets.relations import neutral
 from datasets.relations.loading import load_relations
 from datasets.relations.records import RelationCorpus
 from datasets.relations.selection import balanced_subset, set_documents_apart, subset
@@ -27,6 +28,9 @@ class Options(RelationTextOptions):
     """Attributes:
     dataset: a relation data set that `datasets` lists.
     label: one of the data set's label choices; its first one if not set.
+    class_names: for relations, the classes; those of the training file if not set.
+    negative_label: for relations, the class that means "no relation", which micro-F1 and macro-F1 leave out; not set:
+      every class is a relation.
     path, test_path: files to read in place of the catalogue's; relative to the current folder.
     split: which of the data set's splits the clients hold.
     test: `hold_out`: each client keeps `test_share` of its samples; `documents`: `test_share` of the documents are set
@@ -45,6 +49,8 @@ class Options(RelationTextOptions):
 
     dataset: str = "chemprot"
     label: str | None = None
+    class_names: tuple[str, ...] | None = None
+    negative_label: str | None = None
     path: str | None = None
     test_path: str | None = None
     split: str = "train"
@@ -63,10 +69,24 @@ class Options(RelationTextOptions):
         refuse_unread(self, {"test_path": ("test", ("official",))})
         if not find_data_set(self.dataset).relations:
             raise ValueError(f"dataset '{self.dataset}' holds no pairs of mentions; use its own task")
+        if self.dataset != neutral.NAME:
+            for key in ("class_names", "negative_label"):
+                if getattr(self, key) is not None:
+                    raise ValueError(f"{key} is for dataset = '{neutral.NAME}'; leave it out")
+        if self.dataset == neutral.NAME:
+            self._check_own_files()
         if self.subset is not None and self.balanced_subset is not None:
             raise ValueError("subset and balanced_subset exclude each other; set one of them")
         if self.test_subset is not None and self.test == "hold_out":
             raise ValueError("test_subset needs test = 'documents' or 'official'")
+
+    def _check_own_files(self):
+        if self.class_names is None:
+            return
+        if not self.class_names or len(set(self.class_names)) != len(self.class_names):
+            raise ValueError("class_names names a class twice, or none; name every class once")
+        if self.negative_label not in (None, *self.class_names):
+            raise ValueError("negative_label is none of class_names; list it among them")
 
 
 def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
@@ -114,7 +134,15 @@ def encoded(options: Options, corpora, partition, encoding) -> tuple[FederatedEx
 
 def training_corpus(options: Options, data_paths: DataPaths) -> RelationCorpus:
     """The training samples, as the file or the catalogue has them; of sites the coordinator's own."""
-    return load_relations(options.dataset, data_paths.data, path=options.path, label=options.label, split=options.split)
+    return _load(options, data_paths, options.split, options.path, options.class_names)
+
+
+def _load(options: Options, data_paths: DataPaths, split: str, path: str | None, class_names=None) -> RelationCorpus:
+    """A file's samples; `class_names` and `negative_label` are read for the data set `relations` only."""
+    own = {} if options.dataset != neutral.NAME else {"negative_label": options.negative_label}
+    if own:
+        own["class_names"] = class_names
+    return load_relations(options.dataset, data_paths.data, path=path, label=options.label, split=split, **own)
 
 
 def words(options: Options, corpora, partition, data_paths: DataPaths) -> dict[str, list[list[str]]]:
@@ -134,9 +162,7 @@ def _corpora(options: Options, seed: int, data_paths: DataPaths) -> tuple[Relati
     if options.test == "documents":
         corpus, test = set_documents_apart(corpus, options.test_share, seed=options.test_seed)
     elif options.test == "official":
-        test = load_relations(
-            options.dataset, data_paths.data, path=options.test_path, label=options.label, split=options.test_split
-        )
+        test = _load(options, data_paths, options.test_split, options.test_path, corpus.relation_names)
     if options.subset is not None:
         corpus = subset(corpus, options.subset, seed=seed)
     if options.balanced_subset is not None:

@@ -84,7 +84,8 @@ def put_split(root, name, split):
 
 
 def test_every_label_choice_is_tried_here():
-    assert set(SAMPLES) == {(name, label) for name, d in DATA_SETS.items() if d.relations for label in d.labels}
+    with_files = {name: data_set for name, data_set in DATA_SETS.items() if data_set.relations and data_set.files}
+    assert set(SAMPLES) == {(name, label) for name, data_set in with_files.items() for label in data_set.labels}
 
 
 @pytest.mark.parametrize("name, label", SAMPLES)

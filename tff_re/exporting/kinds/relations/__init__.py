@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from datasets.errors import DataError
-from datasets.json_values import Fail, field
+from datasets.json_values import Fail, field, optional_string
+from datasets.relations import neutral
 from datasets.relations.loading import load_relations
 from datasets.relations.records import UNKNOWN_TYPE, RelationMention
 from datasets.text.relation_layout import from_inline_markers
@@ -17,11 +18,17 @@ from tff_re.exporting.card import ENCODED, IMPORT_TENSORFLOW_TEXT, OF_TENSORFLOW
 from tff_re.exporting.kind import Kind, check_strings
 from tff_re.exporting.kinds.texts import string_of
 from tff_re.exporting.layout import DESCRIPTION_FILE, KERAS_FILE, REMEDY, SAVED_MODEL_FOLDER
-from tff_re.exporting.predictors import PredictionError, Predictor
+from tff_re.exporting.predictors import Prediction, PredictionError, Predictor
+
+if TYPE_CHECKING:
+    from tff_re.runs.experiment import Experiment
 
 PIECES, WORDS = "relation_pieces", "relation_words"
 
 _MARKERS = 4
+
+GIVEN = "given"
+"""The split of a file that is scored or predicted on."""
 
 _MARKED = """The model takes sentences with the two mentions marked, each marker once: `<e1>` and `</e1>` around the
 head, `<e2>` and `</e2>` around the tail. It tokenizes them by itself{with_text}. The signature `spans` takes `text`,
@@ -78,8 +85,21 @@ class RelationPredictor(Predictor):
         return len(value.text)
 
     def _examples(self, file: Path, dataset: str, label: str | None) -> tuple[Any, Sequence[Any]]:
-        corpus = load_relations(dataset, path=file, label=label, split="given")
+        own = {}
+        if dataset == neutral.NAME:  # its files name no classes: those of the model are the ones that a label can have
+            own = {"class_names": self.labels, "negative_label": self._details.get("negative_label")}
+        corpus = load_relations(dataset, path=file, label=label, split=GIVEN, **own)
         return corpus, corpus.samples
+
+    def reads_records(self, file: Path | None, dataset: str | None) -> bool:
+        if file is None or (dataset or self.dataset) != neutral.NAME:
+            return False
+        return dataset is not None or neutral.is_named_so(file)  # else the file has a text a line
+
+    def predict_records(self, file: Path) -> list[tuple[str, str, Prediction]]:
+        mentions = neutral.read(file, split=GIVEN, labelled=False).mentions
+        ids = [mention.mention_id.removeprefix(f"{GIVEN}-") for mention in mentions]
+        return list(zip(ids, [mention.text for mention in mentions], self.predict(mentions), strict=True))
 
     def _positive_labels(self, corpus: Any) -> tuple[int, ...]:
         left_out = {name for i, name in enumerate(corpus.label_names) if i not in set(corpus.positive_labels)}
@@ -97,6 +117,12 @@ class RelationKind(Kind):
         check_strings(field(source, "markers", list, fail), '"input.markers"', fail, count=_MARKERS)
         if not isinstance(source.get("blind"), bool):
             raise fail('"input.blind" is neither true nor false', remedy=REMEDY)
+        optional_string(description.get("details") or {}, "negative_label", fail)
+
+    def details(self, experiment: Experiment, weights: Any, dev: Mapping[str, float] | None) -> dict[str, Any]:
+        names, positive = experiment.prepared.label_names, experiment.prepared.positive_labels
+        negative = [name for label, name in enumerate(names) if positive is not None and label not in positive]
+        return {"negative_label": negative[0]} if len(negative) == 1 else {}
 
     def encoding(self, value: Any, source: Mapping[str, Any], fail: Fail) -> None:
         if not isinstance(value, dict):

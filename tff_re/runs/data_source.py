@@ -1,0 +1,43 @@
+"""What is said of a run's data: the catalogue's words of the catalogue's files, the recipe's own of others."""
+
+from __future__ import annotations
+
+from datasets.catalogue import DATA_SETS
+from tff_re.recipes.options import DataStatement
+from tff_re.runs.experiment import Experiment
+from tff_re.tasks.at_sites import SitesPrepared
+
+NOT_STATED = "not stated"
+
+_FILES = ("path", "dev_path", "test_path")
+"""Keys of [task] that name files to read in place of the catalogue's."""
+
+
+def data_source(experiment: Experiment) -> dict[str, str]:
+    """What the card, the summary and the report say of where the data come from, in words by heading.
+
+    The catalogue knows title, licence and paper of its own files only. Of files that the recipe names, of sites' files
+    and of a form that has no files in the catalogue, [data] says what they are, or nothing does ("not stated").
+    A recipe with [data] is of own files, wherever they lie.
+    """
+    recipe = experiment.recipe
+    stated, dataset = recipe.data, getattr(recipe.task.options, "dataset", None)
+    about = DATA_SETS.get(dataset)  # None: the task makes its examples up
+    if about is None and stated is None:
+        return {"data set": recipe.task.name}
+    at_sites = isinstance(experiment.prepared, SitesPrepared)
+    named = any(getattr(recipe.task.options, key, None) is not None for key in _FILES)
+    if stated is None and about.files and not at_sites and not named:
+        return {
+            "data set": f"{about.title}: {about.task}",
+            "language": about.language,
+            "licence of the data": about.licence,
+            "source": about.citation,
+        }
+    stated = stated or DataStatement()
+    return {
+        "data set": stated.title or NOT_STATED,
+        "licence of the data": stated.licence or NOT_STATED,
+        "contact": stated.contact or NOT_STATED,
+        **({} if about is None else {"read in the form of": dataset}),
+    }
