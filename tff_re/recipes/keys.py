@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import typing
+from collections.abc import Collection
 
 import attrs
 
@@ -21,12 +22,14 @@ the clients a model of their own, which they keep from round to round; only algo
 """
 
 
-def markdown() -> str:
-    """docs/recipes.md."""
+def markdown(algorithms: Collection[str] | None = None) -> str:
+    """docs/recipes.md; of all algorithms, or of those named."""
     lines = [HEADER]
     for section in ("task", "partition", "model", "algorithm"):
         lines += [f"## [{section}]", "", "`name` chooses; the other keys are those of the choice.", ""]
         for name, cls in choices(section).items():
+            if section == "algorithm" and algorithms is not None and name not in algorithms:
+                continue
             lines += [f'### {section}.name = "{name}"', "", *_table(cls)]
     for section, cls in (("training", TrainingOptions), ("evaluation", EvaluationOptions)):
         lines += [f"## [{section}]", "", *_table(cls)]
