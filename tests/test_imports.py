@@ -19,6 +19,11 @@ def _command(line: str, code: int = 0) -> str:
     return f"from tff_re import run; assert run.main({line.split()}) == {code}"
 
 
+WRONG = (
+    *("trainin.rounds=3", "training.round=3", "training.rounds=0", "evaluation.ever=2", "choice.patient=3"),
+    *("privacy.clip=1e-46", "failures.dropout=1.0", "personalise.epoch=1", "partition.name=naturl"),
+    *("task.name=symptoms", "model.name=lstmm", "partition.fild=x"),
+)
 QUICK = ("--version", "--help", "train --help", "predict --help", "recipes", "datasets")
 ROWS = {
     "import tff_re; assert set(tff_re.__all__) <= set(dir(tff_re))" + NO_WORKER: HEAVY | TOKENIZERS | {"numpy"},
@@ -33,6 +38,8 @@ ROWS = {
     "import datasets.text.word_tokenizer": HEAVY - {"gensim", "jieba"} | ABOVE,
     **{_command(line): HEAVY for line in QUICK},
     _command("predict /no/such/folder x", 2): HEAVY,
+    # Wrong keys and names of a recipe.
+    **{_command(f"train flcmc-shipped-fedpap --set {key}", 2): HEAVY for key in WRONG},
 }
 
 PROGRAM = """

@@ -8,7 +8,7 @@ import attrs
 from attrs import field
 from attrs.validators import and_, ge, gt, le, lt, optional
 
-from computations.ranges import POSITIVE, options_class
+from computations.ranges import BOUND, POSITIVE, options_class
 
 _INSIDE = and_(gt(0), lt(1))
 
@@ -74,7 +74,7 @@ class AggregationOptions:
     secure: Literal["none", "simulated"] = "none"
     secure_bits: int = field(default=20, validator=and_(ge(2), le(32)))
     secure_modulus_bits: int | None = field(default=None, validator=optional(and_(ge(2), le(62))))
-    secure_bound: float = field(default=1.0, validator=POSITIVE)
+    secure_bound: float = field(default=1.0, validator=BOUND)
     secure_quantile: float | None = field(default=None, validator=optional(_INSIDE))
     compression: Literal["none", "stochastic_8bit", "top_k"] = "none"
     top_share: float = field(default=0.1, validator=and_(gt(0), le(1)))
@@ -86,9 +86,9 @@ class AggregationOptions:
     trimmed_share: float = field(default=0.2, validator=and_(gt(0), lt(0.5)))
     krum_bad: int = field(default=1, validator=ge(0))
     krum_chosen: int = field(default=1, validator=ge(1))
-    clip: float | None = field(default=None, validator=optional(POSITIVE))
+    clip: float | None = field(default=None, validator=optional(BOUND))
     clip_quantile: float | None = field(default=None, validator=optional(_INSIDE))
-    zeroing: float | None = field(default=None, validator=optional(POSITIVE))
+    zeroing: float | None = field(default=None, validator=optional(BOUND))
     zeroing_quantile: float | None = field(default=None, validator=optional(_INSIDE))
     zeroing_factor: float = field(default=2.0, validator=POSITIVE)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import attrs
 import numpy as np
 import tensorflow_federated as tff
@@ -70,6 +72,12 @@ def with_aggregation(
     if options.compression != "none" or options.secure != "none":
         _require_float32(work.update_type)
     if options.compression == "top_k":
+        largest = max(math.prod(tensor.shape) for tensor in tff.structure.flatten(work.update_type))
+        if options.top_share * largest < 1:
+            raise CompositionError(
+                f"aggregation.top_share is {options.top_share:g}, not one of the {largest} numbers of the model's "
+                f"largest tensor; raise it to at least {1 / largest:.2g}"
+            )
         if not algorithm.model.weights_type.trainable.is_equivalent_to(work.update_type):
             raise CompositionError(
                 "aggregation.compression = 'top_k' sends later what it leaves out, which differences of weights allow "

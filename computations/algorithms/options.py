@@ -12,7 +12,7 @@ from attrs.validators import optional
 
 from computations.client_work import LocalTraining
 from computations.privacy.example_gradients import ExamplePrivacy
-from computations.ranges import BELOW_ONE, COUNT, NOT_NEGATIVE, POSITIVE, STEPS, options_class
+from computations.ranges import BELOW_ONE, BOUND, COUNT, NOT_NEGATIVE, STEPS, options_class
 
 
 @options_class
@@ -37,7 +37,7 @@ class LocalOptions:
     local_epochs: int = field(default=10, validator=STEPS)
     local_steps: int | None = field(default=None, validator=optional(STEPS))
     batch_size: int = field(default=10, validator=STEPS)
-    max_gradient_norm: float | None = field(default=None, validator=optional(POSITIVE))
+    max_gradient_norm: float | None = field(default=None, validator=optional(BOUND))
     example_privacy: ExamplePrivacy | None = field(default=None, init=False)
 
     def __attrs_post_init__(self):

@@ -9,7 +9,7 @@ from attrs import field
 from attrs.validators import and_, ge, gt, le, optional
 
 from computations.client_work.attacks import CLAIM_ALL, ON_DATA
-from computations.ranges import POSITIVE, options_class
+from computations.ranges import options_class
 
 _FACTORS = {"sign_flip": 10.0, "scale": 10.0, "gaussian": 10.0, "little_is_enough": 1.5, "backdoor": 1.0}
 """Kind that reads `factor` -> where it is not set."""
@@ -51,7 +51,7 @@ class AttackOptions:
         "label_flip", "sign_flip", "gaussian", "nan", "scale", "backdoor", "little_is_enough", "claim_all"
     ] = field()
     clients: float = field(default=1, validator=and_(ge(0), le(1e9)))
-    factor: float | None = field(default=None, validator=optional(POSITIVE))
+    factor: float | None = field(default=None, validator=optional(and_(gt(0), le(1e9))))
     flip: Literal["mirror", "next"] = "mirror"
     target: str | None = None
     trigger: str | None = None

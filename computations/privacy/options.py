@@ -7,7 +7,7 @@ from typing import Literal
 from attrs import field
 from attrs.validators import and_, ge, gt, le, lt, optional
 
-from computations.ranges import FLOAT32_MAX, NOT_NEGATIVE, POSITIVE, options_class
+from computations.ranges import FLOAT32_MAX, NOISE, POSITIVE, options_class
 
 _INSIDE = and_(gt(0), lt(1))
 _NORM = and_(ge(1e-12), le(FLOAT32_MAX))
@@ -40,8 +40,8 @@ class PrivacyOptions:
     clip: float = field(default=1.0, validator=_NORM)
     clip_quantile: float | None = field(default=None, validator=optional(_INSIDE))
     mechanism: Literal["gaussian", "tree"] = "gaussian"
-    noise_multiplier: float | None = field(default=None, validator=optional(NOT_NEGATIVE))
-    epsilon: float | None = field(default=None, validator=optional(POSITIVE))
+    noise_multiplier: float | None = field(default=None, validator=optional(NOISE))
+    epsilon: float | None = field(default=None, validator=optional(and_(ge(1e-4), le(FLOAT32_MAX))))
     delta: float = field(default=1e-5, validator=_INSIDE)
     normaliser: float | None = field(default=None, validator=optional(POSITIVE))
     training_metrics: bool = False

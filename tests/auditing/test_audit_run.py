@@ -163,7 +163,7 @@ def private_run(opened, noise_multiplier: float):
     """The run with differential privacy of clients: all four take part in each of the four rounds."""
     experiment = opened.experiment
     options = {"expected_clients": 4.0, "noise_multiplier": noise_multiplier}
-    algorithm = privatised(experiment.algorithm, PrivacyOptions(clip=0.5, noise_multiplier=noise_multiplier), **options)
+    algorithm = privatised(experiment.algorithm, PrivacyOptions(clip=0.5, noise_multiplier=1.0), **options)
     return dataclasses.replace(opened, experiment=dataclasses.replace(experiment, algorithm=algorithm))
 
 

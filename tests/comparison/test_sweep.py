@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import statistics
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -236,3 +237,24 @@ def test_options_of_the_command(capsys, tmp_path):
     assert suite.command.endswith(f"--seeds 1 --tuning-seeds 5 --sweep '{RATE}=[0.1, 0.2]'") or (
         f"--tuning-seeds 5 --sweep '{RATE}=[0.1, 0.2]'" in suite.command
     )
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        {"algorithm.learning_rate": [0.001 * n for n in range(1, 200_001)]},
+        {f"algorithm.{key}": list(range(1, 60)) for key in ("local_epochs", "batch_size", "local_steps")},
+    ],
+    ids=["one", "product"],
+)
+def test_a_sweep_of_too_many_settings_is_refused_at_once(axes, tmp_path):
+    path = suite_file(tmp_path, sweep={"seeds": [100], "choose_by": "dev/loss", **axes})
+    began = time.monotonic()
+    with pytest.raises(UserError, match=r"\[sweep\]: has \d+ settings, and at most 1000 are tried; give fewer values"):
+        load_suite(str(path))
+    assert time.monotonic() - began < 20  # most of it reads the file
+
+
+def test_a_title_that_is_a_path_is_refused(tmp_path):
+    with pytest.raises(UserError, match="'title' is a name, not a path"):
+        load_suite(str(suite_file(tmp_path, title="../elsewhere")))

@@ -31,6 +31,8 @@ class Case:
     constant_term: of the local loss on a model without an encoder, from the second round on.
     uploads: bytes that a client gives away where that is not a model.
     bags: whether its examples lie in bags (toolbox.in_bags).
+    seen_with: option -> the other options with which it shows in two rounds of the suite.
+    unseen: option -> why it does not show in the suite at all.
     """
 
     expected: Callable | None = None
@@ -41,6 +43,8 @@ class Case:
     constant_term: float = 0.0
     uploads: int | None = None
     bags: bool = False
+    seen_with: dict = field(default_factory=dict)
+    unseen: dict = field(default_factory=dict)
 
 
 def by_examples(updates, sizes):
@@ -192,6 +196,11 @@ def winners_at_all(start, data, options):
     return [w - options.server_step * u for w, u in zip(start, toolbox.difference(start, local), strict=True)]
 
 
+ONE_PASS = {"one_pass": "gives the same numbers by another order of aggregations (test_attention.py)"}
+ONE_CLASSIFIER = "the suite's model is its classifier, which FedETF fixes"
+NO_ENCODER = "without an encoder both cosines of the contrast are 1"
+MORE_TRIPLES = {"num_triples": "more than there are: no client has the others"}
+GRANULARITY = {"granularity": {"aggregation": "attention"}}
 SGD = {"learning_rate": 0.4, "mu": 0.8, "server_step": 1.5}
 ADAM = {"learning_rate": 0.1, "mu": 0.8, "server_step": 1.5}
 IN_BAGS = {"learning_rate": 0.3, "server_step": 1.5}
@@ -201,23 +210,37 @@ ADAM_AND_MEAN = frozenset({"fedavgs", "fedavgt", "fedcmc", "moon", "feddecorr"})
 CASES = {
     "fedavg": Case(three_choices(by_examples, toolbox.Sgd), options=SGD),
     "fedprox": Case(three_choices(by_examples, toolbox.Sgd, proximal=True), options=SGD),
-    "fedatt": Case(three_choices(by_attention, toolbox.Sgd), options=SGD),
-    "fedpa": Case(three_choices(by_attention, toolbox.Sgd, proximal=True), options=SGD),
+    "fedatt": Case(three_choices(by_attention, toolbox.Sgd), options=SGD, unseen=ONE_PASS),
+    "fedpa": Case(three_choices(by_attention, toolbox.Sgd, proximal=True), options=SGD, unseen=ONE_PASS),
     "fedavgs": Case(three_choices(by_examples, toolbox.Adam), options=ADAM, like=ADAM_AND_MEAN),
     "fedavgt": Case(three_choices(by_examples, toolbox.Adam), options=ADAM, like=ADAM_AND_MEAN),
     "fedproxp": Case(three_choices(by_examples, toolbox.Adam, proximal=True), options=ADAM),
-    "fedatts": Case(three_choices(by_attention, toolbox.Adam), options=ADAM),
-    "fedpap": Case(three_choices(by_attention, toolbox.Adam, proximal=True), options=ADAM),
+    "fedatts": Case(three_choices(by_attention, toolbox.Adam), options=ADAM, unseen=ONE_PASS),
+    "fedpap": Case(three_choices(by_attention, toolbox.Adam, proximal=True), options=ADAM, unseen=ONE_PASS),
     # Without an encoder their contrasts train nothing. Both cosines of MOON's are 1 then: a loss of -log(1/2).
     "fedcmc": Case(three_choices(by_examples, toolbox.Adam), options=ADAM, like=ADAM_AND_MEAN),
     "moon": Case(
-        three_choices(by_examples, toolbox.Adam), options=ADAM, like=ADAM_AND_MEAN, constant_term=float(np.log(2))
+        three_choices(by_examples, toolbox.Adam),
+        options=ADAM,
+        like=ADAM_AND_MEAN,
+        constant_term=float(np.log(2)),
+        unseen={"tau": NO_ENCODER},
     ),
     # The penalty on features that are no weights' work.
     "feddecorr": Case(
         three_choices(by_examples, toolbox.Adam), options=ADAM, like=ADAM_AND_MEAN, constant_term=0.1 / 3
     ),
-    "fedetf": Case(simplex_alone, options=ADAM),
+    "fedetf": Case(
+        simplex_alone,
+        options=ADAM,
+        unseen=dict.fromkeys(
+            (
+                *("learning_rate", "learning_rate_decay", "learning_rate_decay_form", "max_gradient_norm"),
+                *("weighting", "optimizer"),
+            ),
+            ONE_CLASSIFIER,
+        ),
+    ),
     "fednova": Case(
         normalised,
         options={
@@ -240,6 +263,7 @@ CASES = {
         three_choices(all_alike, toolbox.Adam),
         options={"learning_rate": 0.1, "mu": 0.8, "server_step": 1.5},
         constant_term=0.1 * float(np.log(2)),
+        unseen=dict.fromkeys(("tau", "previous"), NO_ENCODER),
     ),
     "feded": Case(
         ensemble_distillation,
@@ -252,11 +276,11 @@ CASES = {
     "scaffold": Case(
         three_choices(all_alike, toolbox.Sgd), options=SGD, required={"num_clients": 2}, extra_traffic=4 * (3 * 3 + 3)
     ),
-    "mil_none": Case(three_choices(by_examples, toolbox.Sgd), options=IN_BAGS, bags=True),
-    "mil_one": Case(local_bags("one"), options=IN_BAGS, bags=True),
-    "mil_ave": Case(local_bags("ave"), options=IN_BAGS, bags=True),
-    "mil_att": Case(local_bags("att"), options=IN_BAGS, bags=True),
-    "mil_att_ra": Case(local_bags("att_ra"), options=IN_BAGS, bags=True),
+    "mil_none": Case(three_choices(by_examples, toolbox.Sgd), options=IN_BAGS, bags=True, seen_with=GRANULARITY),
+    "mil_one": Case(local_bags("one"), options=IN_BAGS, bags=True, seen_with=GRANULARITY),
+    "mil_ave": Case(local_bags("ave"), options=IN_BAGS, bags=True, seen_with=GRANULARITY),
+    "mil_att": Case(local_bags("att"), options=IN_BAGS, bags=True, seen_with=GRANULARITY),
+    "mil_att_ra": Case(local_bags("att_ra"), options=IN_BAGS, bags=True, seen_with=GRANULARITY),
     # A value and an index per triple travel, up and down.
     "lazy_mil": Case(
         one_of_each_triple,
@@ -264,6 +288,8 @@ CASES = {
         bags=True,
         required={"num_triples": NUM_TRIPLES},
         extra_traffic=NUM_TRIPLES * (4 + 4),
+        seen_with={**GRANULARITY, "na_label": {"select_na": False}},
+        unseen=MORE_TRIPLES,
     ),
     # And the sentences of all winners: three features, label, triple and platform, and whether there is one.
     "lazy_mil_alias": Case(
@@ -272,6 +298,10 @@ CASES = {
         bags=True,
         required={"num_triples": NUM_TRIPLES},
         extra_traffic=NUM_TRIPLES * (4 + 4 + 4 * (3 + 3) + 4),
+        unseen={
+            **MORE_TRIPLES,
+            **dict.fromkeys(("weighting", "granularity"), "all clients train on the same examples and send the same"),
+        },
     ),
 }
 

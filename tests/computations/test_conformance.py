@@ -11,6 +11,7 @@ import functools
 import itertools
 import pathlib
 import re
+import typing
 
 import attrs
 import numpy as np
@@ -32,6 +33,7 @@ from tests.computations import toolbox
 from tests.computations.built import (
     DATA,
     NAMES,
+    STATEFUL,
     begin,
     build,
     clients_of_round,
@@ -302,6 +304,58 @@ def test_an_unknown_algorithm_is_a_key_error():
 def test_two_files_cannot_take_one_name():
     with pytest.raises(ValueError, match="'fedavg' is registered by"):
         algorithms.algorithm("fedavg", title="", source="", options=object)(lambda model, options: None)
+
+
+# Options that change nothing.
+
+# Other values of options whose next whole number, half or other choice is out of range, or shows nothing here.
+OTHER = {
+    "local_steps": 1,
+    "max_gradient_norm": 0.05,
+    "server_batch_size": 5,
+    "server_learning_rate": 0.02,
+    "noise_scale": 0.5,
+    "weight_decay": 0.5,
+    "most_share": 0.05,
+}
+SHIPPED = documented()
+
+
+def other_value(name, field, value):
+    """Another value of an option: of a choice the next, of a number one that differs."""
+    if field.name in OTHER:
+        return OTHER[field.name]
+    kind = typing.get_type_hints(type(options_of(name)))[field.name]
+    if typing.get_origin(kind) is typing.Literal:
+        return next(choice for choice in typing.get_args(kind) if choice != value)
+    if isinstance(value, bool):
+        return not value
+    if value is None:
+        return 1 if "int" in str(kind) else 0.5
+    return value + 1 if isinstance(value, int) else (value / 2 or 0.25)
+
+
+def two_rounds(name, options):
+    algorithm = algorithms.find(name).build(model_of(case(name).bags), options)
+    state, client_states, metrics = play(algorithm, begin(algorithm), range(2), clients_of_round)
+    return bits([state, client_states or [], metrics])
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SHIPPED else n for n in NAMES])
+def test_no_option_is_ignored(name):
+    """Another value gives other bits after two rounds, or cases.py says why it does not show in this suite."""
+    usual = options_of(name, **{**STATEFUL, **case(name).options, **STATEFUL, "learning_rate": 0.1})
+    results, ignored = {}, []
+    for field in attrs.fields(type(usual)):
+        if not field.init or field.name in case(name).unseen:
+            continue
+        base = attrs.evolve(usual, **case(name).seen_with.get(field.name, {}))
+        other = other_value(name, field, getattr(base, field.name))
+        for options in (base, changed := attrs.evolve(base, **{field.name: other})):
+            results[options] = results[options] if options in results else two_rounds(name, options)
+        if results[base] == results[changed]:
+            ignored.append(f"{field.name} = {getattr(base, field.name)!r} and {other!r}")
+    assert not ignored, f"{name} computes the same with both values; read the option, or say in cases.py why"
 
 
 # State, seeds and clients that do not count, a representative each.

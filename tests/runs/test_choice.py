@@ -192,7 +192,7 @@ def test_a_run_broken_off_where_it_ends_early_resumes_to_the_same(before, early,
     [
         ({"metric": "micro_f1"}, ["'choice.metric': there is no metric 'micro_f1'; did you mean 'macro_f1'?"]),
         ({"patience": 0}, ["'choice.patience' must be at least 1, got 0"]),
-        ({"dev_share": 1}, ["'choice.dev_share' must be above 0 and below 1, got 1"]),
+        ({"dev_share": 1}, ["'choice.dev_share' must be above 0 and at most 0.5, got 1"]),
         ({"pacience": 5}, ["unknown key 'choice.pacience'; did you mean 'patience'?"]),
     ],
     ids=str,

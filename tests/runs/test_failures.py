@@ -491,7 +491,13 @@ def test_older_recipes_are_written_as_they_were():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["failures.dropout=0.6", "failures.late=0.5"], "the shares dropout, late must be at most 1 together"),
+        (
+            ["failures.dropout=0.6", "failures.late=0.5"],
+            "shares dropout, late must be below 1 together, or nobody",
+        ),
+        (["failures.dropout=1.0"], "shares dropout must be below 1, or nobody ever answers; got 1"),
+        (["failures.dropout=1.0", "training.min_clients=1"], "dropout must be below 1, or nobody ever answers"),
+        (["training.attempts=3"], "'training.attempts' needs min_clients of at least 1"),
         (["failures.dropout=1.5"], "'failures.dropout' must be from 0 to 1, got 1.5"),
         (["failures.droput=0.1"], "unknown key 'failures.droput'; did you mean 'dropout'?"),
         (

@@ -182,6 +182,8 @@ def load_suite(
     for shown in (options.title, *names, *(text for entry in options.entry for text in (entry.group, entry.tried))):
         if reading.has_control_character(shown):
             raise UserError(f"{path}: {shown[:40]!r} holds a control character; leave it out")
+    if problem := _separator_problem(options.title):
+        raise UserError(f"{path}: 'title' is a name, not a path: {problem}")
     for group in {entry.group for entry in options.entry}:
         if problem := _separator_problem(group) or file_name_problem(slug(group)):
             raise UserError(f"{path}: a group is part of the names of its files: {problem}")

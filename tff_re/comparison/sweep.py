@@ -31,6 +31,9 @@ TUNABLE = ("algorithm", "model", "client_model", "training", "aggregation", "per
 
 FILE = "sweep.csv"
 
+MOST_SETTINGS = 1000
+"""Of an entry; each is a run for every tuning seed."""
+
 
 @dataclass(frozen=True)
 class Sweep:
@@ -142,12 +145,16 @@ def _settings(axes: Mapping[str, Any], of: str, overrides: Sequence[str]) -> tup
     given = axes.get("settings")
     if given is not None and (len(axes) > 1 or not isinstance(given, list) or not given):
         raise UserError(f"{of}: 'settings' must be a list of tables of recipe keys, and stand alone")
-    if given is None:
+    if given is not None:
+        _require_few(len(given), of)
+    else:
+        _require_few(math.prod(len(values) for values in axes.values() if isinstance(values, list)), of)
         for key, values in axes.items():
             if not isinstance(values, list) or not values or any(values.count(value) > 1 for value in values):
                 raise UserError(f"{of}: '{key}' must be a list of different values in brackets, got {values!r}")
         if not axes:
             raise UserError(f'{of}: names no key; give e.g. "algorithm.learning_rate" = [1e-4, 1e-3]')
+    if given is None:
         found = tuple(dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
     else:
         found = tuple(given)
@@ -159,6 +166,11 @@ def _settings(axes: Mapping[str, Any], of: str, overrides: Sequence[str]) -> tup
             if key == fixed or key.startswith(f"{fixed}.") or fixed.startswith(f"{key}."):
                 raise UserError(f"--set {fixed}: {of} tries values of '{key}'; leave one of the two out")
     return found
+
+
+def _require_few(number: int, of: str) -> None:
+    if number > MOST_SETTINGS:
+        raise UserError(f"{of}: has {number} settings, and at most {MOST_SETTINGS} are tried; give fewer values")
 
 
 def _keys(setting: Any, of: str) -> list[str]:

@@ -6,7 +6,7 @@ import unicodedata
 from typing import Literal
 
 import attrs
-from attrs.validators import and_, ge, gt, le, lt, optional
+from attrs.validators import and_, ge, gt, le, optional
 
 from computations.ranges import FLOAT32_MAX
 
@@ -26,7 +26,7 @@ class ChoiceOptions:
     patience: rounds without a better value after which training ends; not set: it goes on to the last round.
     """
 
-    dev_share: float | None = attrs.field(default=None, validator=optional(and_(gt(0), lt(1))))
+    dev_share: float | None = attrs.field(default=None, validator=optional(and_(gt(0), le(0.5))))
     dev_unit: Literal["document", "sample"] = "document"
     metric: str | None = None
     patience: int | None = attrs.field(default=None, validator=optional(ge(1)))
@@ -63,6 +63,9 @@ class PersonaliseOptions:
     def __attrs_post_init__(self):
         if not self.epochs and not self.local_head:
             raise ValueError("epochs must be at least 1 where local_head is false")
+        for key in ("learning_rate", "optimizer", "layers"):
+            if not self.epochs and getattr(self, key) != getattr(attrs.fields(type(self)), key).default:
+                raise ValueError(f"{key} needs epochs of at least 1, the passes of fine-tuning")
 
 
 def _one_line(instance, attribute, value: str) -> None:

@@ -9,15 +9,14 @@ import tomllib
 import unicodedata
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import attrs
-from attrs.validators import and_, ge, gt, le, optional
 
-from computations.ranges import SHARE
 from tff_re.errors import UserError, nearest
 from tff_re.recipes import options as own_tables
 from tff_re.recipes.metric_names import require_known
+from tff_re.recipes.training_options import EvaluationOptions, FailureOptions, TrainingOptions
 from tff_re.settings import Choice, structure, to_table
 
 DEEPEST = 20
@@ -42,98 +41,6 @@ _LATER = {
 }
 """Table or choice -> keys that recipes of older versions do not have; at their defaults a resolved recipe leaves them
 out, so that runs begun with such a version are resumed."""
-
-
-@attrs.frozen(kw_only=True)
-class TrainingOptions:
-    """Attributes:
-    rounds: how many.
-    clients_per_round: clients sampled in each round, without replacement, from those with training examples.
-    client_fraction: in place of clients_per_round, the share (C) of these clients, rounded, at least one; 1 is all.
-    sampling: `fixed`: exactly so many clients a round; `poisson`: every client takes part with the same probability,
-      independently, so that the expected number is that. Such a round may have no client; privacy counts less for it.
-    over_sampling: with `fixed` sampling this many times as many clients are asked, rounded up; the answers of the
-      first clients_per_round to come count.
-    min_clients: a round that fewer answers count in is repeated with other clients, as far as there are any.
-    attempts: the times that a round is tried until min_clients answer; then the run ends.
-    tolerated_failures: clients of a round whose computation may fail, by an error or by an update that is not finite.
-      They cost their updates; with more of them the run ends. As many clients' evaluations may fail each time, and are
-      left out. Not set: an error ends the run, and updates that are not finite cost themselves alone, as long as one is
-      finite.
-    checkpoint_every: rounds between checkpoints; a run that was killed repeats at most so many. Ctrl-C and SIGTERM
-      write one, too. Across sites every round has one.
-    """
-
-    rounds: int = attrs.field(default=100, validator=ge(1))
-    clients_per_round: int = attrs.field(default=10, validator=ge(1))
-    client_fraction: float | None = attrs.field(default=None, validator=optional(and_(gt(0), le(1))))
-    sampling: Literal["fixed", "poisson"] = "fixed"
-    over_sampling: float = attrs.field(default=1.0, validator=and_(ge(1), le(1000)))
-    min_clients: int = attrs.field(default=0, validator=ge(0))
-    attempts: int = attrs.field(default=3, validator=and_(ge(1), le(1000)))
-    tolerated_failures: int | None = attrs.field(default=None, validator=optional(ge(0)))
-    checkpoint_every: int = attrs.field(default=10, validator=ge(1))
-
-    def __attrs_post_init__(self):
-        if self.over_sampling > 1 and self.sampling != "fixed":
-            raise ValueError("over_sampling needs sampling = 'fixed'")
-        if self.attempts != attrs.fields(type(self)).attempts.default and not self.min_clients:
-            raise ValueError("attempts needs min_clients of at least 1")
-
-
-@attrs.frozen(kw_only=True)
-class FailureOptions:
-    """In simulation alone. What becomes of a client that is asked is drawn from the run's seed, the round and the
-    client; a client that is lost counts for nothing in the round, and keeps what it had before. The shares are of the
-    clients that are asked; together they are at most 1.
-
-    Attributes:
-      dropout: the share that never answers.
-      late: the share that answers after the deadline.
-      crash_after_update: the share that trains, and is gone before its answer arrives.
-      between_stages: the share that is lost between two stages of the round, which is then computed anew without them.
-        Only for algorithms whose rounds have several stages, such as attention's.
-    """
-
-    dropout: float = attrs.field(default=0.0, validator=SHARE)
-    late: float = attrs.field(default=0.0, validator=SHARE)
-    crash_after_update: float = attrs.field(default=0.0, validator=SHARE)
-    between_stages: float = attrs.field(default=0.0, validator=SHARE)
-
-    def __attrs_post_init__(self):
-        if sum(self.shares.values()) > 1 + 1e-9:
-            raise ValueError(f"the shares {', '.join(self.shares)} must be at most 1 together")
-
-    @property
-    def shares(self) -> dict[str, float]:
-        """Key -> share, of those above zero."""
-        return {name: share for name, share in attrs.asdict(self).items() if share}
-
-    def notes(self) -> tuple[str, ...]:
-        """What every output of a run has to say of it."""
-        told = [f"{100 * share:g} % {_LOST[name]}" for name, share in self.shares.items()]
-        if not told:
-            return ()
-        return (f"clients fail, in simulation: of those asked {', '.join(told)}; rounds are of who answered",)
-
-
-_LOST = {
-    "dropout": "never answer",
-    "late": "answer too late",
-    "crash_after_update": "train and are gone before their answer arrives",
-    "between_stages": "are lost between two stages of a round",
-}
-
-
-@attrs.frozen(kw_only=True)
-class EvaluationOptions:
-    """Attributes:
-    every: rounds between evaluations; the last round is always evaluated.
-    train_split: whether the global model's loss on all training examples is computed too (the papers' loss).
-    """
-
-    every: int = attrs.field(default=1, validator=ge(1))
-    train_split: bool = True
 
 
 @dataclass(frozen=True)
@@ -315,25 +222,45 @@ def resolve(table: dict, source: str, overrides: tuple[str, ...] = (), seed: int
     if not isinstance(published, dict) or not all(type(v) in (int, float) for v in published.values()):
         raise UserError(f"{source}: [published] must be a table of numbers")
     require_known(published, f"{source}: [published]")
+    tables = _light_tables(table, source)  # first: what is wrong in them is said before TensorFlow is imported
     return Recipe(
         name=name,
         source=source,
         description=description,
         seed=seed_value,
         task=_choice(table, "task", source),
-        partition=_choice(table, "partition", source, default="natural"),
+        partition=tables.pop("partition"),
         model=_choice(table, "model", source),
         algorithm=_choice(table, "algorithm", source),
-        training=structure(TrainingOptions, table.get("training", {}), section="training", source=source),
-        evaluation=structure(EvaluationOptions, table.get("evaluation", {}), section="evaluation", source=source),
         published={k: float(v) for k, v in published.items()},
         client_model=_choice(table, "client_model", source) if "client_model" in table else None,
+        **tables,
         **{
             name: structure(options(), table[name], section=name, source=source)
             for name, options in OPTIONAL_TABLES.items()
-            if name in table
+            if name in table and name not in _LIGHT
         },
     )
+
+
+_LIGHT = ("privacy", "failures", "choice", "baseline", "personalise")
+"""Of the tables that may be left out those whose classes import no TensorFlow."""
+
+
+def _light_tables(table: dict, source: str) -> dict[str, Any]:
+    """The tables of a recipe that are read without TensorFlow; of [task] and [model] the names are checked."""
+    for section in ("task", "model", "algorithm", "client_model"):
+        if section != "client_model" or section in table:
+            name, _ = _named(table, section, source)
+            if section != "algorithm":
+                _require_choice(section, name, source)
+    tables = {"partition": _choice(table, "partition", source, default="natural")}
+    for section, options in (("training", TrainingOptions), ("evaluation", EvaluationOptions)):
+        tables[section] = structure(options, table.get(section, {}), section=section, source=source)
+    for section in _LIGHT:
+        if section in table:
+            tables[section] = structure(OPTIONAL_TABLES[section](), table[section], section=section, source=source)
+    return tables
 
 
 def has_control_character(text: str) -> bool:
@@ -378,7 +305,8 @@ def _short(text: str) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _choice(table: dict, section: str, source: str, default: str | None = None) -> Choice:
+def _named(table: dict, section: str, source: str, default: str | None = None) -> tuple[Any, dict]:
+    """(name, the other keys) of a table that chooses by name."""
     chosen = table.get(section, {} if default else None)
     if chosen is None:
         raise UserError(f"{source}: the table [{section}] is missing")
@@ -388,9 +316,20 @@ def _choice(table: dict, section: str, source: str, default: str | None = None) 
     name = options.pop("name", default)
     if name is None:
         raise UserError(f"{source}: the key '{section}.name' is missing")
+    return name, options
+
+
+def _require_choice(section: str, name: Any, source: str) -> dict[str, Any]:
+    """The choices of a table (name -> a function that gives its class); UserError unless the name is one of them."""
     options_of = _OPTIONS["model" if section == "client_model" else section]()
     if not isinstance(name, str) or name not in options_of:
         raise UserError(f"{source}: there is no {section} '{name}'; {nearest(name, options_of)}")
+    return options_of
+
+
+def _choice(table: dict, section: str, source: str, default: str | None = None) -> Choice:
+    name, options = _named(table, section, source, default)
+    options_of = _require_choice(section, name, source)
     choice = Choice(name, structure(options_of[name](), options, section=section, source=source))
     if section == "algorithm":
         from computations.algorithms.options import check_learns

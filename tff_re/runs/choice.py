@@ -160,10 +160,16 @@ def with_dev(prepared: Prepared, options: ChoiceOptions, seed: int) -> Prepared:
     Clients at sites have kept theirs out already.
 
     Raises:
-      UserError: no client has two training examples.
+      UserError: no client has two training examples, or dev_share is not one of any client's.
     """
     if any(client.dev is not None for client in prepared.examples.clients):
         return prepared
+    largest = max((len(client.train[LABEL]) for client in prepared.examples.clients), default=0)
+    if options.dev_share is not None and round(options.dev_share * largest) == 0 and largest > 1:
+        raise UserError(
+            f"'choice.dev_share' is {options.dev_share:g}, less than one example of the largest client's {largest}; "
+            f"raise it to at least {1 / largest:.2g}"
+        )
     document_of = {s.sample_id: s.document_id for corpus in prepared.corpora for s in corpus.samples}
     clients = tuple(_split(prepared, client, document_of, options, seed) for client in prepared.examples.clients)
     examples = FederatedExamples(clients, prepared.examples.label_names, prepared.examples.server)

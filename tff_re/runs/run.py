@@ -13,13 +13,16 @@ from datasets.partition import read_partition, write_partition
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.checkpoints import latest_round
+from tff_re.runs.evaluation import arranged
 from tff_re.runs.experiment import Experiment, ExperimentBuilder, expected_clients, require_messages
 from tff_re.runs.folder import RunFolder, writing
 from tff_re.runs.guarantee import description
+from tff_re.runs.privacy import Spending
 from tff_re.runs.randomness import seed_of
 from tff_re.runs.record import notice
 from tff_re.runs.results import read_history, write_details, write_results
-from tff_re.runs.training import Result, RoundReport, train
+from tff_re.runs.training import Result, RoundReport, participation, train
+from tff_re.runs.without_effect import warnings
 from tff_re.runtime import Runtime, open_runtime, require_runtime
 from tff_re.tasks.data_paths import DataPaths
 
@@ -95,6 +98,9 @@ def train_run(
             require_runtime(runtime, clients=clients)
         experiment = (builder or ExperimentBuilder(data_paths)).build(recipe)
         require_messages(experiment, runtime if isinstance(runtime, str) else getattr(runtime, "name", ""))
+        if experiment.accounting is not None and not folder.recipe.exists():
+            ids, _ = arranged(experiment, "train")
+            Spending(recipe, experiment.accounting, folder, participation(experiment, seed, ids).asked, done=0)
         folder.begin(recipe.to_toml(), resume=resume)
         with folder.locked(), logging_to(folder.log), contextlib.ExitStack() as stack:
             if isinstance(runtime, str):
@@ -108,11 +114,18 @@ def train_run(
                 _log.info(note)
             if (accounting := experiment.accounting) is not None and accounting.warning is not None:
                 notice(f"{recipe.source}: {accounting.warning}")
+            for line in warnings(experiment):
+                notice(line)
             on_start(experiment)
             result = train(experiment, folder, runtime, seed=seed, on_round=on_round)
             if result.stopped is not None:
                 _log.info(result.stopped)
             history = read_history(folder)
+            if recipe.failures is not None and history and all(row.get("clients/counted", 1.0) == 0 for row in history):
+                raise UserError(
+                    f"{recipe.source}: no client's answer counted in any of {len(history)} rounds, so nothing was "
+                    "trained; lower [failures], or raise training.clients_per_round"
+                )
             if accounting is not None:
                 private = description(experiment, history)
                 result = dataclasses.replace(result, privacy={**private, "stopped": result.stopped})

@@ -228,7 +228,7 @@ def groups(sets: Sequence[Collection[str]]) -> list[set[str]]:
 
 def _attempts(recipe: Recipe) -> int:
     """How many sets of clients a round may be tried with."""
-    return recipe.training.attempts if recipe.training.min_clients and recipe.privacy is None else 1
+    return recipe.training.most_attempts if recipe.privacy is None else 1
 
 
 def _set_of(request: Request) -> dict[str, Any]:
