@@ -32,6 +32,9 @@ def test_a_run_by_functions(runtime, tmp_path):
     assert experiment.recipe == recipe and experiment.algorithm.next is not None
     reports = []
     result = tff_re.train(recipe, tmp_path / "run", runtime=runtime, on_round=reports.append)
+    assert repr(result) == str(result) and len(repr(result)) < 200
+    assert f"test/accuracy {result.test.metrics['accuracy']:.4f}" in repr(result)
+    assert repr(experiment).startswith(f"Experiment({recipe.name}, seed ") and len(repr(experiment)) < 200
     assert len(reports) == 2 and 0 <= result.test.metrics["accuracy"] <= 1
     folder = tff_re.export(tmp_path / "run", tmp_path / "e", formats="saved_model")
     predictor = tff_re.load_export(folder)

@@ -15,6 +15,7 @@ import pytest
 from tff_re.comparison.pages import FORMAT, write_page
 from tff_re.errors import UserError
 from tff_re.report import charts
+from tff_re.report.drawing import colours_of
 from tff_re.report.page import Chart, Code, Facts, Heading, Items, Section, Table, Words, page
 
 EVIL = "</script><script>alert(1)</script><img src=http://evil.example/x onerror=alert(2)>'\"&{{7*7}}$$x$$"
@@ -22,6 +23,12 @@ SUMMARY = (
     *("recipe", "algorithm", "seed", "rounds", "final", "best"),
     *("bytes_down_per_client_and_round", "bytes_up_per_client_and_round"),
 )
+RECIPE = """name = 'x'
+task = { name = "sentence_relations", dataset = "chemprot" }
+partition = { name = "iid" }
+model = { name = "pcnn" }
+training = { rounds = 2, clients_per_round = 2 }
+"""
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
@@ -71,7 +78,8 @@ def run(tmp_path_factory):
         },
     }
     (folder / "summary.json").write_text(json.dumps(summary), "utf-8")
-    (folder / "recipe.toml").write_text("name = 'x'\n", "utf-8")
+    (folder / "recipe.toml").write_text(RECIPE, "utf-8")
+    (folder / "run.log").write_text("2026-03-01 09:59:58,1 INFO a\nat 10:00\n2026-03-01 10:07:02,5 INFO b\n", "utf-8")
     (folder / "environment.json").write_text('{"tff-re": "9.9", "numpy": "1.25.2"}', "utf-8")
     heading = ("round", "clients/counted", "local/steps", "test/accuracy", "test/loss", "test/accuracy_worst")
     csv_file(folder / "metrics.csv", heading, (1, 2, 10, 0.5, 0.7, ""), (2, 2, 30, 0.75, 0.5, 0.25))
@@ -116,6 +124,44 @@ def test_the_page_of_a_run_is_one_file_with_all_its_sections(shown):
         assert part in read.text, part
     # Loss, accuracy, accuracy over bytes and over steps, the spread, the partition, classes, confusion, clients.
     assert len(read.attributes("data-root-id")) == 9
+
+
+def test_the_page_says_its_result_and_what_was_run(shown, run, tmp_path):
+    read = Read(shown.read_text("utf-8"))
+    headline = "fedavgs reaches a test accuracy of 75.00 % after 2 rounds; always naming the most frequent class gives"
+    assert f"{headline} 60.00 %." in read.text and "no better than" not in read.text
+    for name, value in (("task", "sentence relations"), ("data", "chemprot"), ("partition", "iid"), ("model", "pcnn")):
+        assert f"{name} {value}" in read.text, name
+    assert "rounds 2 of 2 clients 2, 2 a round" in read.text
+    assert "date 2026-03-01 09:59 to 10:07 duration 2.5 s" in read.text
+    assert "add --data DIR" in read.text
+    # Of a run that needs no files of others --data is not asked for, and a model of no use is called so.
+    folder = shutil.copytree(run, tmp_path / "run")
+    summary = json.loads((run / "summary.json").read_text("utf-8"))
+    summary["references"]["trivial: largest class"]["test/accuracy"] = 0.75
+    (folder / "summary.json").write_text(json.dumps(summary), "utf-8")
+    (folder / "recipe.toml").write_text(RECIPE.replace("chemprot", "shipped"), "utf-8")
+    text = Read(write_page(folder).read_text("utf-8")).text
+    assert "The model is no better than always naming the most frequent class." in text and "--data" not in text
+    (folder / "recipe.toml").write_text("a = ", "utf-8")
+    with pytest.raises(UserError, match=r"recipe\.toml: is damaged"):
+        write_page(folder)
+
+
+def test_a_split_has_one_colour_in_every_chart():
+    loss, quality = colours_of(["local/loss", "test/loss", "train/loss", "odd"]), colours_of(["dev/f1", "test/f1"])
+    assert loss["test/loss"] == quality["test/f1"] and len({*loss.values(), quality["dev/f1"]}) == 5
+    assert colours_of(["train_accuracy"])["train_accuracy"] == loss["train/loss"]
+    worst, best = colours_of(["test/accuracy_worst", "test/accuracy_best"]).values()
+    assert worst == loss["test/loss"] != best
+    figure = charts.lines({"test/f1": [(1, 0.5, 0.5, 0.5)]}, "round", "f1", colours={"test/f1": "#123456"})
+    assert figure.renderers[0].glyph.line_color == "#123456"
+
+
+def test_every_table_scrolls_by_itself(shown):
+    text = shown.read_text("utf-8")
+    assert text.count('<div class="wide" tabindex="0"><table>') == text.count("<table>") > 2
+    assert re.search(r"\.wide \{ overflow-x: auto; max-width: 100%;", text)
 
 
 def test_what_clients_gain_by_fine_tuning(run, tmp_path):

@@ -82,8 +82,11 @@ def compare(recipes, suite, seeds, sweep, tuning_seeds, overrides, out, **where)
 def run_and_show(suite, out: Path, **where) -> None:
     """Runs a suite into a folder and prints its tables; `where` are further arguments of `api.run_suite`."""
     from tff_re import api
+    from tff_re.comparison.estimate import Estimate
 
-    with _progress(suite) as shown:
+    estimate = Estimate(suite, out)
+    say(estimate.before())
+    with _progress(suite, estimate) as shown:
         report = api.run_suite(suite, out, **shown, **where)
     for table in report.tables:
         console.print(table)
@@ -94,8 +97,9 @@ def run_and_show(suite, out: Path, **where) -> None:
 
 
 @contextlib.contextmanager
-def _progress(suite):
-    """`on_start` and `on_round` of a comparison: shows its configuration once and a progress for every run."""
+def _progress(suite, estimate):
+    """`on_start` and `on_round` of a comparison: shows its configuration once, a progress for every run and what is
+    left."""
     total = len(suite.entries) * len(suite.seeds) + (0 if suite.tuning is None else suite.tuning.runs)
     stack, shown = contextlib.ExitStack(), []
 
@@ -103,8 +107,14 @@ def _progress(suite):
         stack.close()
         if not shown:
             show_suite(suite)
+        if (left := estimate.start(entry, rounds)) is not None:
+            say(left)
         title = f"[{len(shown) + 1}/{total}] {entry}, seed {seed}"
         shown.append(stack.enter_context(RoundProgress(console, title, rounds)))
 
+    def on_round(report) -> None:
+        estimate.round()
+        shown[-1](report)
+
     with stack:
-        yield {"on_start": on_start, "on_round": lambda report: shown[-1](report)}
+        yield {"on_start": on_start, "on_round": on_round}

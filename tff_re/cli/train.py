@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -9,6 +10,7 @@ import click
 from tff_re.cli import options
 from tff_re.cli.configuration import show_run
 from tff_re.cli.display import RoundProgress, console, metrics_table, say
+from tff_re.report import verdict
 from tff_re.runtime import is_of_sites
 
 
@@ -73,6 +75,8 @@ def train(recipe, overrides, out, seed, sites, quorum, stage_seconds, retry_seco
     if result.server_evaluation is not None:
         title = f"{named}: examples at the server{_chosen(result)}"
         console.print(metrics_table(title, result.server_evaluation.metrics))
+    if (said := verdict.no_better(summary_of(out))) is not None:
+        say(said)
     if result.chosen_on is not None:
         say(f"chosen: {result.chosen_on}")
     for note in recipe.notes:
@@ -95,6 +99,11 @@ def train(recipe, overrides, out, seed, sites, quorum, stage_seconds, retry_seco
 def over(sites: tuple[int, int] | None) -> str:
     """Whose examples an evaluation is over."""
     return "all clients" if sites is None or sites[0] == sites[1] else f"{sites[0]} of {sites[1]} sites"
+
+
+def summary_of(out: Path) -> dict:
+    """The run's summary.json."""
+    return json.loads((out / "summary.json").read_text("utf-8"))
 
 
 def _chosen(result) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 
 from datasets.partition import LabelCounts
 from tff_re.comparison.costs import steps_by_round
-from tff_re.comparison.suite import Suite, require_metrics_of, slug
+from tff_re.comparison.suite import Suite, require_metrics_of, run_folder, slug
 from tff_re.comparison.sweep import Setting, Tuned, as_overrides, shown, tune
 from tff_re.errors import Diverged, UserError
 from tff_re.recipes.reading import Recipe
@@ -166,11 +166,6 @@ def compare(
             outcome = run(entry.name, recipe, RunFolder(run_folder(out, entry.name, seed)), check)
             outcomes[entry.name][seed] = dataclasses.replace(outcome, tuned=own)
     return outcomes
-
-
-def run_folder(out: Path, entry: str, seed: int) -> Path:
-    """Where a comparison keeps a run."""
-    return out / "runs" / f"{slug(entry)}-seed{seed}"
 
 
 def _unless_diverged(recipe: Recipe, folder: RunFolder, run: Callable[[], Outcome]) -> Outcome | None:

@@ -13,8 +13,10 @@ from tff_re.comparison.run_files import read_csv, read_json, read_text
 from tff_re.comparison.run_page import environment_facts, made_by, partition_blocks, percent_text, run_page
 from tff_re.errors import UserError
 from tff_re.report import charts
-from tff_re.report.page import Block, Chart, Code, Facts, Heading, Items, Section, Table, Words, page
+from tff_re.report.page import VERDICTS, Block, Chart, Code, Facts, Heading, Items, Section, Table, Words, page
 from tff_re.runs.folder import permissions
+
+_MOST_HEADLINES = 3
 
 RECORD, FORMAT = "comparison.json", 1
 """What a comparison leaves for its page."""
@@ -90,10 +92,25 @@ def _comparison_page(path: Path, record: Mapping[str, Any]) -> str:
         Section("environment", "Environment", [environment_facts(found)] if found else []),
         Section("repeat", "Repeat it", [Code(str(record["command"]))]),
     ]
-    subtitle = (
-        f"{methods} rows over {len(seeds)} seed{'s' if len(seeds) > 1 else ''}, on the same partitions and batches"
-    )
-    return page(str(record["title"]), subtitle, sections, made_by(found))
+    over = f"{methods} rows over {len(seeds)} seed{'s' if len(seeds) > 1 else ''}, on the same partitions and batches."
+    headline = " ".join([*filter(None, map(_headline, tables[:_MOST_HEADLINES])), over])
+    return page(str(record["title"]), headline, sections, made_by(found))
+
+
+def _headline(table: Mapping[str, Any]) -> str | None:
+    """The verdicts on the first metric of a table in a sentence; None for a table without any."""
+    compared = (part for part in table["parts"] if any(name == "verdict" for name, _ in part["columns"]))
+    part = next(compared, None)
+    if part is None:
+        return None
+    metric, _, baseline = part["title"].partition(" − ")
+    of: dict[str, list[str]] = {}
+    for row, verdict in zip(table["rows"], dict(part["columns"])["verdict"], strict=True):
+        if not row["kind"] and verdict in VERDICTS:
+            of.setdefault(verdict, []).append(row["name"])
+    said = "; ".join(f"{verdict}: {', '.join(of[verdict])}" for verdict in VERDICTS if verdict in of)
+    group = f"{table['group']}, " if table["group"] else ""
+    return f"{group}{metric} against {baseline}: {said}." if said else None
 
 
 def _compared(path: Path, table: Mapping[str, Any]) -> list[Block]:

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from tff_re.comparison.costs import megabytes_by_round, steps_by_round
+from tff_re.comparison.run_facts import facts_of, needs_data_folder
 from tff_re.comparison.run_files import read_csv, read_history, read_json, read_summary, read_text
 from tff_re.errors import UserError
-from tff_re.report import charts
+from tff_re.report import charts, verdict
+from tff_re.report.drawing import colours_of
 from tff_re.report.page import Block, Chart, Code, Facts, Heading, Items, Section, Table, Words, page
 from tff_re.report.precision_recall import GRID, on_grid, read_precision_recall
 from tff_re.report.tables import largest_and_smallest, rounded_up
@@ -35,6 +37,7 @@ def run_page(path: Path) -> str:
         read_csv(folder.labels, "client", "split"),
     )
     environment = read_json(folder.environment) if folder.environment.exists() else {}
+    timings = read_csv(folder.timings)
     title = f"{summary['recipe']}, seed {summary['seed']}"
     recipe = read_text(folder.recipe)
     sites = sites_of(folder)
@@ -45,13 +48,9 @@ def run_page(path: Path) -> str:
             [
                 Facts(
                     {
-                        "recipe": str(summary["recipe"]),
-                        "algorithm": str(summary["algorithm"]),
-                        "seed": str(summary["seed"]),
-                        "rounds": f"{len(history)} of {summary['rounds']}",
+                        **facts_of(folder, summary, len(history), len(labels) // 2, timings),
                         **(summary.get("data") or {}),
                         **({"sites": "; ".join(sites.values())} if sites else {}),
-                        **_shares(labels),
                     }
                 ),
                 *_notes(summary),
@@ -62,14 +61,13 @@ def run_page(path: Path) -> str:
         Section("partition", "Partition", partition_blocks(labels)),
         Section("classes", "Classes", _run_classes(classes, folder)),
         Section("clients", "Clients", _run_clients(clients, summary.get("personalised") or {})),
-        Section("costs", "Bytes and seconds", _run_costs(summary, history, read_csv(folder.timings))),
+        Section("costs", "Bytes and seconds", _run_costs(summary, history, timings)),
         Section("privacy", "Privacy", _run_privacy(summary.get("privacy") or {})),
         Section("environment", "Environment", [environment_facts(environment)] if environment else []),
         Section("repeat", "Repeat it", [*_repeat(folder, list(sites)), Code(recipe, folded="recipe.toml")]),
     ]
-    return page(
-        title, f"A federated run of {summary['algorithm']}, {len(history)} rounds", sections, made_by(environment)
-    )
+    headline = " ".join(filter(None, (verdict.of_run(summary), verdict.no_better(summary))))
+    return page(title, headline, sections, made_by(environment))
 
 
 def sites_of(folder: RunFolder) -> dict[str, str]:
@@ -99,7 +97,8 @@ def _repeat(folder: RunFolder, sites: Sequence[str]) -> list[Block]:
         return [Code(" ".join(parts)), Words(told)]
     if folder.partition.exists():
         parts.insert(2, f"--partition {shlex.quote(str(folder.partition))}")
-    return [Code(" ".join(parts)), Words("Real data need --data DIR. The recipe, with all its values:")]
+    told = "Its data are not part of the project: add --data DIR. " if needs_data_folder(folder) else ""
+    return [Code(" ".join(parts)), Words(f"{told}The recipe, with all its values:")]
 
 
 def _run_results(summary: Mapping[str, Any]) -> list[Block]:
@@ -142,7 +141,8 @@ def _run_curves(summary: Mapping[str, Any], history: Sequence[dict[str, float]])
 
     def chart(title: str, shown: Iterable[str], ylabel: str, percent: bool = False) -> list[Block]:
         series = {name: points for name in shown if (points := over_rounds(name))}
-        return [Chart(charts.lines(series, "round", ylabel, percent=percent), title)] if series else []
+        ways = {"percent": percent, "colours": colours_of(list(series))}
+        return [Chart(charts.lines(series, "round", ylabel, **ways), title)] if series else []
 
     of_splits = [name for name in names if name.startswith(("test/", "dev/", "train/"))]
     blocks = chart("Loss", [name for name in names if name.endswith("/loss")], "loss")
@@ -158,7 +158,8 @@ def _run_curves(summary: Mapping[str, Any], history: Sequence[dict[str, float]])
     ):
         if main is not None and places is not None:
             points = [(places[number], *values) for number, *values in over_rounds(main)]
-            made = charts.lines({main: points}, label, main, percent=_is_share(main))
+            ways = {"percent": _is_share(main), "colours": colours_of([main])}
+            made = charts.lines({main: points}, label, main, **ways)
             blocks.append(Chart(made, f"{main} over the {'bytes sent' if 'MB' in label else 'local steps'}"))
     spread = [name for name in of_splits if name.endswith(_SPREAD)]
     blocks += chart("Over the clients", [name for name in spread if name.startswith("test/")], "share", True)
@@ -175,7 +176,8 @@ def _precision_recall(folder: RunFolder) -> list[Block]:
         return []
     on = zip(GRID, on_grid(points), strict=True)
     curve = [(recall, *[precision] * 3) for recall, precision in on if math.isfinite(precision)]
-    return [Chart(charts.lines({"test": curve}, "recall", "precision", percent=True), "Precision over recall")]
+    ways = {"percent": True, "colours": colours_of(["test"])}
+    return [Chart(charts.lines({"test": curve}, "recall", "precision", **ways), "Precision over recall")]
 
 
 def partition_blocks(labels: Sequence[Mapping[str, Any]]) -> list[Block]:
@@ -321,10 +323,6 @@ def environment_facts(values: Mapping[str, Any]) -> Facts:
 def _notes(summary: Mapping[str, Any]) -> list[Block]:
     notes = [str(note) for note in summary.get("notes") or ()]
     return [Heading("Notes"), Items(notes)] if notes else []
-
-
-def _shares(labels: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    return {"clients": f"{len(labels) // 2:,}"} if labels else {}
 
 
 def made_by(environment: Mapping[str, Any]) -> str:

@@ -140,13 +140,16 @@ class Entry:
         return self.name.removesuffix(f", {self.group}") if self.group else self.name
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Suite(SuiteOptions):
     """A comparison to run; `command` is the command line that repeats it, `tuning` what is tried before."""
 
     command: str
     entries: tuple[Entry, ...]
     tuning: Sweep | None = None
+
+    def __repr__(self) -> str:
+        return f"Suite({self.title}: {len(self.entries)} entries, seeds {', '.join(map(str, self.seeds))})"
 
     def groups(self) -> dict[str, list[Entry]]:
         """Table -> its entries, in the suite's order."""
@@ -353,6 +356,11 @@ def _suite_entry(options: SuiteOptions, entry: EntryOptions, source: str, overri
 
     shown = {name: getattr(entry, name) for name in ("group", "control", "tried", "line", "at")}
     return Entry(entry.name, recipe_for, published=dict(entry.published), **shown)
+
+
+def run_folder(out: Path, entry: str, seed: int) -> Path:
+    """Where a comparison keeps a run."""
+    return out / "runs" / f"{slug(entry)}-seed{seed}"
 
 
 def slug(name: str) -> str:

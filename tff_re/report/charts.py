@@ -38,8 +38,12 @@ def lines(
     controls: Collection[str] = (),
     percent: bool = False,
     band: str = "least, greatest",
+    colours: Mapping[str, str] | None = None,
 ):
-    """A line for each algorithm, with the band between its last two values, called `band`; controls are dashed."""
+    """A line for each algorithm, with the band between its last two values, called `band`; controls are dashed.
+
+    `colours`: of all lines; in place of one after the other.
+    """
     from bokeh.models import ColumnDataSource, HoverTool
 
     several = any(high > low for points in series.values() for _, _, low, high in points)
@@ -53,7 +57,7 @@ def lines(
             continue
         x, mean, low, high = np.array(points, float).T
         source = ColumnDataSource({"x": x, "mean": mean, "low": low, "high": high})
-        colour = COLOURS[number % len(COLOURS)]
+        colour = COLOURS[number % len(COLOURS)] if colours is None else colours[name]
         dash = "dashed" if name in controls else _DASHES[number // len(COLOURS) % len(_DASHES)]
         parts = [figure.line("x", "mean", source=source, color=colour, line_dash=dash, line_width=2)]
         dots = figure.scatter("x", "mean", source=source, color=colour, size=5, name=_plain(name))

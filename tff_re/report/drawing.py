@@ -9,6 +9,7 @@ import functools
 import io
 import math
 import os
+import re
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,6 +24,9 @@ COLOURS = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"),
     *("#882255", "#999933", "#332288"),
 )
+SPLIT_COLOURS = dict(zip(("test", "train", "dev", "local"), COLOURS, strict=False))
+"""Split of a metric -> its colour in every chart of a run."""
+
 MARKERS = "osD^vP*X<>"
 DASHES = ((0, (5, 2)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2)))
 MAX_TICKS = 40
@@ -38,6 +42,19 @@ _PREFERRED = (
 )
 # They have a glyph for every code point: a box.
 _BOXES = ("last resort", "lastresort", "notdef")
+
+
+def colours_of(names: Sequence[str]) -> dict[str, str]:
+    """Metric (`test/loss`, `train_accuracy`) -> the colour of its split; of several metrics of a split the first has
+    it, and those without one get what is left, in their order."""
+    found: dict[str, str] = {}
+    for name in names:
+        colour = SPLIT_COLOURS.get(re.split("[/_]", name)[0])
+        if colour is not None and colour not in found.values():
+            found[name] = colour
+    free = [colour for colour in COLOURS if colour not in SPLIT_COLOURS.values()]
+    others = (name for name in names if name not in found)
+    return found | {name: free[number % len(free)] for number, name in enumerate(others)}
 
 
 # Names

@@ -19,6 +19,7 @@ from tff_re.report.drawing import (
     MAX_TICKS,
     ClassNames,
     annotate_counts,
+    colours_of,
     heatmap,
     hide_spines,
     integer_locator,
@@ -225,6 +226,7 @@ def run_curves(path: str | os.PathLike, rows: Sequence[Mapping[str, Any]], title
     for panel, kind in enumerate(("loss", quality), 1):
         axes = figure.add_subplot(1, 2, panel)
         names = [name for name in columns if kind in name.lower()]
+        colours = colours_of(names)
         for number, name in enumerate(names):
             points = [(_number(row.get("round")), _number(row.get(name))) for row in rows]
             if any(r is None for r, _ in points):
@@ -232,7 +234,7 @@ def run_curves(path: str | os.PathLike, rows: Sequence[Mapping[str, Any]], title
             points = [point for point in points if point[1] is not None]
             axes.plot(
                 *np.array(points, float).reshape(-1, 2).T,
-                color=COLOURS[number % len(COLOURS)],
+                color=colours[name],
                 linewidth=1.5,
                 marker=marker(number) if len(points) <= 30 else "",
                 markersize=4,

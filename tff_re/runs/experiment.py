@@ -48,7 +48,7 @@ from tff_re.tasks.duplicates import with_duplicate_notes
 from tff_re.tasks.sizes import LARGEST_MESSAGE, available_memory, require_room_for_model, require_room_in_message
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Experiment:
     """A recipe with its data and computations, ready to run.
 
@@ -77,6 +77,13 @@ class Experiment:
     accounting: Accounting | None = None
     attack: Attack | None = None
     _fine_tuning: Callable[[], tff.Computation] | None = None
+
+    def __repr__(self) -> str:
+        recipe, clients = self.recipe, len(self.prepared.examples.clients)
+        return (
+            f"Experiment({recipe.name}, seed {recipe.seed}: {recipe.algorithm.name} on {recipe.task.name}, "
+            f"{clients} clients)"
+        )
 
     @property
     def fine_tuning(self) -> tff.Computation:

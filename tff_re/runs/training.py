@@ -60,7 +60,7 @@ class RoundReport:
     seconds: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """A finished run.
 
@@ -86,6 +86,13 @@ class Result:
     privacy: Mapping[str, Any] | None = None
     personalised: Personalised | None = None
     on_all: Mapping[str, float] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        metrics = {} if self.test is None else {f"test/{name}": value for name, value in self.test.metrics.items()}
+        metrics |= {} if self.server_evaluation is None else self.server_evaluation.metrics
+        parts = [f"{name} {value:.4f}" for name, value in metrics.items()]
+        parts += [] if self.chosen is None else [f"round {self.chosen[0]}, chosen by {self.chosen[1]}"]
+        return f"Result({', '.join([*parts, *([] if self.stopped is None else [self.stopped])])})"
 
 
 def sample_clients(

@@ -1,0 +1,96 @@
+"""What a comparison costs: how many runs, and how long they take, by the runs that were timed before."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tff_re.comparison.run_facts import in_words, seconds_of
+from tff_re.comparison.run_files import read_csv
+from tff_re.comparison.suite import Suite, run_folder
+from tff_re.errors import UserError
+from tff_re.runs.folder import RunFolder
+
+
+class Estimate:
+    """Counts the runs of a comparison and times them.
+
+    A run that is not timed yet is taken to last as long as the timed ones of its entry, or as all timed ones.
+    """
+
+    def __init__(self, suite: Suite, out: Path, clock: Callable[[], float] = time.monotonic):
+        """Args:
+        suite: to run.
+        out: its folder; the runs in it that are finished are not counted, and are timed.
+        clock: gives seconds.
+        """
+        self._clock, self._seconds = clock, {}
+        self._runs = [(entry.name, seed) for seed in suite.seeds for entry in suite.entries]
+        self._sweep = 0 if suite.tuning is None else suite.tuning.runs
+        self._left = []
+        for name, seed in self._runs:
+            folder = RunFolder(run_folder(out, name, seed))
+            if not folder.summary.exists():
+                self._left.append(name)
+            elif seconds := _timed(folder):
+                self._seconds.setdefault(name, []).append(seconds)
+        self._sweep_left, self._running, self._rounds, self._done = self._sweep, None, 0, 0
+        self._of = f"{len(suite.entries)} entries on {len(suite.seeds)} seed{'s' if len(suite.seeds) > 1 else ''}"
+
+    def before(self) -> str:
+        """What is ahead, in a line, before the first run starts."""
+        runs = len(self._runs) + self._sweep
+        of = f"{self._of}, and {self._sweep} of the sweep before" if self._sweep else self._of
+        finished = len(self._runs) - len(self._left)
+        done = f"; {finished} finished" if finished else ""
+        ahead = self._time_left() or "the first run will tell how long they take"
+        if not self._left and not self._sweep_left:
+            ahead = "nothing is left to run"
+        return f"cost: {runs} runs ({of}){done}; {ahead}"
+
+    def start(self, name: str, rounds: int) -> str | None:
+        """A run starts, and the one before has ended; a line on what is left, where that is known.
+
+        Args:
+          name: of its entry; of the sweep any other name.
+          rounds: that it will have.
+        """
+        self._end()
+        known = self._time_left()
+        count = len(self._left) + self._sweep_left
+        self._running, self._rounds, self._done = name, rounds, 0
+        self._since = self._clock()
+        return f"left: {count} run{'s' if count != 1 else ''}, {known}" if known and count else None
+
+    def round(self) -> None:
+        """A round of the running run has ended."""
+        self._done += 1
+
+    def _end(self) -> None:
+        """Takes the time of the run that has ended; one that was finished before had no rounds and tells nothing."""
+        if self._running is None or not self._done:
+            return
+        if self._running in self._left:
+            self._left.remove(self._running)
+        else:
+            self._sweep_left = max(self._sweep_left - 1, 0)
+        seconds = (self._clock() - self._since) * self._rounds / self._done
+        self._seconds.setdefault(self._running, []).append(seconds)
+
+    def _time_left(self) -> str | None:
+        """None where nothing was timed."""
+        if not self._seconds:
+            return None
+        every = statistics.fmean(seconds for timed in self._seconds.values() for seconds in timed)
+        left = sum(statistics.fmean(self._seconds.get(name, [every])) for name in self._left)
+        return f"about {in_words(left + every * self._sweep_left)} by the runs so far"
+
+
+def _timed(folder: RunFolder) -> float:
+    """Seconds of a finished run; 0 where its timings are missing or damaged."""
+    try:
+        return seconds_of(read_csv(folder.timings))
+    except UserError:
+        return 0.0

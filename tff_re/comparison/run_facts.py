@@ -1,0 +1,102 @@
+"""What was run, as the page of a run lists it: from the recipe, the log and the timings in its folder."""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tff_re.comparison.run_files import read_text
+from tff_re.errors import UserError
+from tff_re.runs.folder import RunFolder
+
+_STAMP = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)", re.MULTILINE)
+"""As the log's lines begin."""
+
+
+def facts_of(
+    folder: RunFolder, summary: Mapping[str, Any], rounds: int, clients: int, timings: Sequence[Mapping[str, Any]]
+) -> dict[str, str]:
+    """Name -> value: recipe, task, data, partition, model, algorithm, rounds, clients, seed, date, duration.
+
+    Args:
+      folder: of the run.
+      summary: its summary.json.
+      rounds: how many were trained.
+      clients: how many there are; 0: not known.
+      timings: rows of its timings.csv.
+
+    Raises:
+      UserError: the recipe is missing or damaged.
+    """
+    recipe = _recipe(folder)
+    task, training = recipe.get("task", {}), recipe.get("training", {})
+    names = {section: str(recipe.get(section, {}).get("name", "")) for section in ("task", "partition", "model")}
+    share = training.get("client_fraction")
+    asked = f"{share:.0%} of them" if share is not None else training.get("clients_per_round")
+    of_clients = ", ".join(
+        part for part in (f"{clients:,}" if clients else "", f"{asked} a round" if asked else "") if part
+    )
+    facts = {
+        "recipe": summary["recipe"],
+        "task": names["task"].replace("_", " "),
+        "data": _data(task),
+        "partition": names["partition"],
+        "model": names["model"],
+        "algorithm": summary["algorithm"],
+        "rounds": f"{rounds} of {summary['rounds']}",
+        "clients": of_clients,
+        "seed": summary["seed"],
+        "date": _date(folder.log),
+        "duration": in_words(seconds) if (seconds := seconds_of(timings)) else "",
+    }
+    return {name: str(value) for name, value in facts.items() if str(value)}
+
+
+def needs_data_folder(folder: RunFolder) -> bool:
+    """Whether a run's data are files that someone has to have: not generated, not shipped, not named by a path."""
+    task = _recipe(folder).get("task", {})
+    comes_along = (None, "shipped", "planted")
+    return task.get("name") != "synthetic" and task.get("dataset") not in comes_along and not task.get("path")
+
+
+def _recipe(folder: RunFolder) -> dict[str, Any]:
+    try:
+        return tomllib.loads(read_text(folder.recipe))
+    except tomllib.TOMLDecodeError:
+        raise UserError(f"{folder.recipe}: is damaged; put it back, or continue the run with --resume") from None
+
+
+def _data(task: Mapping[str, Any]) -> str:
+    if task.get("path"):
+        return f"an own file, in the form of {task.get('dataset', 'the task')}"
+    return str(task.get("dataset", "made up"))
+
+
+def _date(log: Path) -> str:
+    """The first and the last day in the run's log; empty without a log."""
+    stamps = _STAMP.findall(log.read_text("utf-8", "replace")) if log.is_file() else []
+    if not stamps:
+        return ""
+    first, last = stamps[0][:16], stamps[-1][:16]
+    return first if first == last else f"{first} to {last[11:] if first[:10] == last[:10] else last}"
+
+
+def seconds_of(timings: Sequence[Mapping[str, Any]]) -> float:
+    """Of training and evaluation, without the start, from the rows of timings.csv; 0 where no round says it."""
+    names = ("seconds/training", "seconds/evaluation")
+    return sum(value for row in timings for name in names if math.isfinite(value := row.get(name, math.nan)))
+
+
+def in_words(seconds: float) -> str:
+    """`8 s`, `3 min 20 s`, `2 h 5 min`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min"
