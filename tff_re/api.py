@@ -60,6 +60,8 @@ def train(
     trust: bool = False,
     partition: PathLike | None = None,
     resume: bool = False,
+    from_run: PathLike | None = None,
+    last: bool = False,
     runtime: str = "local",
     sites: Sequence[str] = (),
     patience: Patience | None = None,
@@ -73,6 +75,8 @@ def train(
       out: the run's folder; new, or with `resume` that of the same recipe.
       partition: a partition file to read, in place of drawing one.
       resume: continue a run that was interrupted.
+      from_run: start from the weights of this finished run, with its vocabulary and classes.
+      last: its last weights, also where a round was chosen on dev.
       sites: with the runtimes `sites` and `flower`, the sites that hold the data, in order.
       patience: how long these are waited for.
       on_start: called with the experiment before the first round.
@@ -89,18 +93,22 @@ def train(
         if partition is not None:
             raise UserError("--partition: the partition of a run across sites is what they hold; leave it out")
         ways = {"resume": resume, "on_start": on_start, "on_round": on_round, "on_line": on_line, "patience": patience}
+        ways |= {"from_run": None if from_run is None else Path(from_run), "last": last}
         return train_at_sites(_recipe(recipe), Path(out), engine_of(runtime, sites), data_paths=where, **ways)[1]
     if sites:
         raise UserError("--sites needs --runtime sites:… or flower:…")
     from tff_re.runs.folder import RunFolder
-    from tff_re.runs.run import train_run
+    from tff_re.runs.run import start_of, train_run
 
     if RunFolder(Path(out)).sites.exists():
         raise UserError(
             f"{out}: holds a run across sites; go on with --runtime flower:SOCKET --sites …, or give another --out"
         )
 
-    ways = {"resume": resume, "runtime": runtime, "on_start": on_start, "on_round": on_round, "on_line": on_line}
+    from_run = None if from_run is None else Path(from_run)
+    start = start_of(RunFolder(Path(out)), from_run, where, resume=resume, last=last)
+    ways = {"resume": resume, "start": start, "runtime": runtime}
+    ways |= {"on_start": on_start, "on_round": on_round, "on_line": on_line}
     return train_run(_recipe(recipe), Path(out), data_paths=where, **ways)[1]
 
 

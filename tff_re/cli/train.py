@@ -23,6 +23,10 @@ from tff_re.runtime import is_of_sites
 @options.trust
 @options.out
 @options.resume
+@options.path_option(
+    "--from", "from_run", metavar="RUN", help="Start from the weights of this finished run, with its vocabulary."
+)
+@click.option("--last", is_flag=True, help="With --from: its last round, even if another was selected on dev.")
 @options.seed
 @options.runtime
 @options.partition

@@ -25,6 +25,7 @@ from tff_re.runs.folder import RunFolder, environment, permissions
 from tff_re.runs.guarantee import description
 from tff_re.runs.randomness import FILE
 from tff_re.runs.results import read_history
+from tff_re.runs.warm_start import WarmStart, stored, with_start
 from tff_re.settings import to_table
 from tff_re.tasks.at_sites import SitesPrepared
 from tff_re.tasks.data_paths import DataPaths
@@ -64,7 +65,8 @@ def export_run(
         exported, options = run.experiment, in_float32(recipe.model.options)
         if options is not recipe.model.options:
             exported = run.builder.with_model_options(run.experiment, options)
-        details = _details(run.experiment, read_history(run.folder), run.round, run.weights, exported)
+        history, start = read_history(run.folder), stored(run.folder)
+        details = _details(run.experiment, history, run.round, run.weights, exported, start)
         details["chosen"] = "the last round" if run.choice is None else run.choice.statement
         with permissions(run.folder.usual_mask):  # an export is made to be given away
             return export_model(
@@ -87,7 +89,12 @@ def export_run(
 
 
 def _details(
-    experiment: Experiment, history: list[dict[str, float]], round_num: int, weights: Any, exported: Experiment
+    experiment: Experiment,
+    history: list[dict[str, float]],
+    round_num: int,
+    weights: Any,
+    exported: Experiment,
+    start: WarmStart | None = None,
 ) -> dict[str, Any]:
     """The `details` of `export_model`.
 
@@ -97,6 +104,7 @@ def _details(
       round_num: the round whose weights are exported.
       weights: these.
       exported: the experiment in the precision that the exported model computes in; may be the run's own.
+      start: what the run started from.
     """
     recipe, prepared = experiment.recipe, experiment.prepared
     dataset = getattr(recipe.task.options, "dataset", None)
@@ -106,7 +114,7 @@ def _details(
     measured = {} if exported is experiment else _by_split(_measured(exported, weights))
     private = None
     if experiment.accounting is not None:  # of all rounds: which one is exported may depend on the others
-        private = description(experiment, history)
+        private = with_start(description(experiment, history), start)
     return {
         "run": hashlib.sha256(recipe.to_toml().encode()).hexdigest()[:16],
         "recipe": recipe.name,

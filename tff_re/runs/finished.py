@@ -20,6 +20,7 @@ from tff_re.runs.choice import Choice
 from tff_re.runs.experiment import Experiment, ExperimentBuilder
 from tff_re.runs.folder import READ_ONLY, RunFolder, writing
 from tff_re.runs.training import final_weights
+from tff_re.runs.warm_start import stored
 from tff_re.runtime import Runtime, open_runtime
 from tff_re.tasks.at_sites import read_agreement
 from tff_re.tasks.data_paths import DataPaths
@@ -80,12 +81,16 @@ def open_run(
         recipe = load(str(folder.recipe))
         if folder.partition.exists():
             data_paths = dataclasses.replace(data_paths, partition=folder.partition)
+        if (start := stored(folder)) is not None:
+            data_paths = dataclasses.replace(data_paths, words=start.words)
         opened = runtime if isinstance(runtime, Runtime) else open_runtime(runtime, log_path=folder.log)
         with folder.locked(), writing(folder.path), opened:
             builder = ExperimentBuilder(data_paths)
             if folder.sites.exists():
                 builder = CoordinatorBuilder(coordinated(recipe, data_paths, read_agreement(folder.sites)))
             experiment = builder.build(recipe, trains=False)
+            if start is not None:
+                experiment = start.with_notes(experiment)
             if experiment.algorithm.own_models is not None and not own_models:
                 raise UserError(
                     f"{path}: every client of this run has a model of its own, and there is none for all; take a run "

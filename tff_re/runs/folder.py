@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import platform
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -68,10 +69,14 @@ def make_private_folder(path: Path) -> None:
     path.mkdir(mode=0o700, exist_ok=True)
 
 
+STARTS = ("start_weights.safetensors", "start.json")
+"""What a run starts from that does not start from its seed's initial weights, see `tff_re.runs.warm_start`."""
+
 FILES = (
     *("recipe.toml", "environment.json", "partition.json", "labels.csv", "metrics.csv", "timings.csv"),
     *("clients.csv", "classes.csv", "confusion.csv"),  # of the last evaluation
     *("sites.json", "took_part.csv"),  # of runs across sites
+    *STARTS,
     "client_states.csv",  # of algorithms whose client states are recorded
     "answers.csv",  # of runs in which clients may be lost
     "precision_recall.csv",  # of tasks that rank
@@ -89,8 +94,13 @@ class RunFolder:
         self.lock, self.log = self.path / ".lock", self.path / "run.log"
         vars(self).update({Path(name).stem: self.path / name for name in FILES})
 
-    def begin(self, recipe_toml: str, *, resume: bool) -> None:
+    def begin(self, recipe_toml: str, *, resume: bool, start: Mapping[str, bytes] | None = None) -> None:
         """Takes the folder for a run.
+
+        Args:
+          recipe_toml: the content of its recipe.toml, which makes the folder a run's.
+          resume: whether the folder may hold this run.
+          start: of a new run, the contents of `STARTS`; None: it has none.
 
         Raises:
           UserError: the folder holds another run, or something that is no run, or there is nothing to resume.
@@ -105,13 +115,19 @@ class RunFolder:
             if not resume:
                 raise UserError(f"{self.path}: holds this run already; continue it with --resume or give another --out")
         else:
-            # A part of recipe.toml is left by a kill while the folder was begun.
-            if self.path.exists() and set(self.path.iterdir()) - set(self.path.glob(".recipe.toml.*.part")):
+            # These are left by a kill while the folder was begun.
+            left = {path for name in STARTS for path in self.path.glob(name)}
+            left |= {path for name in ("recipe.toml", *STARTS) for path in self.path.glob(f".{name}.*.part")}
+            if self.path.exists() and set(self.path.iterdir()) - left:
                 raise UserError(f"{self.path}: is not empty and holds no run; give --out an empty or a new folder")
             if resume and not self.path.exists():
                 raise UserError(f"{self.path}: there is no run to resume; leave --resume out")
             make_private_folder(self.path)
             with permissions():
+                for name in STARTS:
+                    (self.path / name).unlink(missing_ok=True)
+                for name, content in (start or {}).items():
+                    replace_file(self.path / name, content)
                 write_text(self.recipe, recipe_toml)
         if not self.environment.exists():
             with permissions():

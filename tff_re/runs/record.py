@@ -32,7 +32,17 @@ _log = logging.getLogger(__name__)
 BY_ROUND = ("metrics", "timings", "client_states", "answers")
 """Files that grow by a round's rows; a checkpoint keeps them."""
 
-AT_THE_END = (*BY_ROUND, "partition", "labels", "clients", "classes", "confusion", "precision_recall", "summary")
+AT_THE_END = (
+    *BY_ROUND,
+    "start",
+    "partition",
+    "labels",
+    "clients",
+    "classes",
+    "confusion",
+    "precision_recall",
+    "summary",
+)
 """Files whose digests a finished run has in digests.json."""
 
 _MARK = "tff-re run record 1"

@@ -27,6 +27,7 @@ from tff_re.runs.folder import RunFolder, write_text
 from tff_re.runs.personalise import summary_of
 from tff_re.runs.record import rows_up_to, write_digests
 from tff_re.runs.training import Result
+from tff_re.runs.warm_start import stored
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.metrics import per_class
 
@@ -60,6 +61,8 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
             summary["chosen"] |= {f"test/{name}": value for name, value in result.test.metrics.items()}
     if result.stopped is not None:
         summary["stopped"] = result.stopped
+    if (start := stored(folder)) is not None:
+        summary["start"] = start.record
     if result.test is not None and result.test.sites is not None:
         answered, of = result.test.sites
         summary["sites"] = {"test": {"answered": answered, "of": of}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import logging
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from tff_re.recipes.reading import Recipe
 from tff_re.runs.checkpoints import latest_round
 from tff_re.runs.evaluation import arranged
 from tff_re.runs.experiment import Experiment, ExperimentBuilder, expected_clients, require_messages
+from tff_re.runs.finished import open_run
 from tff_re.runs.folder import RunFolder, writing
 from tff_re.runs.guarantee import description
 from tff_re.runs.privacy import Spending
@@ -22,6 +24,7 @@ from tff_re.runs.randomness import seed_of
 from tff_re.runs.record import notice
 from tff_re.runs.results import read_history, write_details, write_results
 from tff_re.runs.training import Result, RoundReport, participation, train
+from tff_re.runs.warm_start import WarmStart, stored, with_start
 from tff_re.runs.without_effect import warnings
 from tff_re.runtime import Runtime, open_runtime, require_runtime
 from tff_re.tasks.data_paths import DataPaths
@@ -62,6 +65,7 @@ def train_run(
     builder: ExperimentBuilder | None = None,
     data_paths: DataPaths | None = None,
     resume: bool = False,
+    start: WarmStart | None = None,
     runtime: str | Runtime = "local",
     on_start: Callable[[Experiment], None] = lambda experiment: None,
     on_round: Callable[[RoundReport], None] = lambda report: None,
@@ -76,6 +80,7 @@ def train_run(
       builder: builds the experiment; give the same one to several runs and what they share is built once.
       data_paths: where the data are, if no builder is given.
       resume: continue a run that was interrupted. The numbers are those of an uninterrupted run.
+      start: what the run starts from, see `start_of`; a run that is continued has it in its folder.
       runtime: a runtime's name, or one that is open.
       on_start: called with the experiment before the first round.
       on_round: called after every round.
@@ -89,6 +94,10 @@ def train_run(
     data_paths = data_paths or DataPaths()
     if resume and data_paths.partition is None and folder.partition.exists():
         data_paths = dataclasses.replace(data_paths, partition=folder.partition)
+    if start is None and resume:
+        start = stored(folder)
+    if start is not None:
+        data_paths = dataclasses.replace(data_paths, words=start.words)
     _require_temporary_folder()
     with writing(folder.path):
         # Before the folder is touched: a recipe that cannot run leaves nothing behind.
@@ -98,10 +107,13 @@ def train_run(
             require_runtime(runtime, clients=clients)
         experiment = (builder or ExperimentBuilder(data_paths)).build(recipe)
         require_messages(experiment, runtime if isinstance(runtime, str) else getattr(runtime, "name", ""))
+        if start is not None:
+            start.require_fitting(experiment)
+            experiment = start.with_notes(experiment)
         if experiment.accounting is not None and not folder.recipe.exists():
             ids, _ = arranged(experiment, "train")
             Spending(recipe, experiment.accounting, folder, participation(experiment, seed, ids).asked, done=0)
-        folder.begin(recipe.to_toml(), resume=resume)
+        folder.begin(recipe.to_toml(), resume=resume, start=None if start is None else start.files())
         with folder.locked(), logging_to(folder.log), contextlib.ExitStack() as stack:
             if isinstance(runtime, str):
                 runtime = stack.enter_context(open_runtime(runtime, log_path=folder.log, clients=clients))
@@ -110,6 +122,8 @@ def train_run(
                 line = _resumed(latest_round(folder), recipe.training.rounds)
                 _log.info(line)
                 on_line(line)
+            elif start is not None:
+                on_line(start.line)
             for note in experiment.notes:
                 _log.info(note)
             if (accounting := experiment.accounting) is not None and accounting.warning is not None:
@@ -117,7 +131,8 @@ def train_run(
             for line in warnings(experiment):
                 notice(line)
             on_start(experiment)
-            result = train(experiment, folder, runtime, seed=seed, on_round=on_round)
+            weights = None if start is None else start.weights
+            result = train(experiment, folder, runtime, seed=seed, start_weights=weights, on_round=on_round)
             if result.stopped is not None:
                 _log.info(result.stopped)
             history = read_history(folder)
@@ -127,12 +142,50 @@ def train_run(
                     "trained; lower [failures], or raise training.clients_per_round"
                 )
             if accounting is not None:
-                private = description(experiment, history)
+                private = with_start(description(experiment, history), start)
                 result = dataclasses.replace(result, privacy={**private, "stopped": result.stopped})
             write_results(experiment, folder, result, history)
             if details:
                 write_details(experiment, folder, result, history)
     return experiment, result
+
+
+def start_of(
+    folder: RunFolder, from_run: Path | None, data_paths: DataPaths, *, resume: bool = False, last: bool = False
+) -> WarmStart | None:
+    """What a run starts from; None: from the initial weights of its seed.
+
+    Args:
+      folder: of the new run; with `resume` it has what it started from.
+      from_run: the folder of a finished run.
+      data_paths: where its data are; of a run across sites, the coordinator's.
+      resume: whether the new run continues.
+      last: the old run's last weights, also where a round was chosen on dev.
+
+    Raises:
+      UserError: there is no such run, it is not finished, or has no model for all; or the run that is continued did not
+        start from it. DataError: its data are missing.
+    """
+    if last and from_run is None:
+        raise UserError("--last needs --from")
+    if resume and folder.recipe.exists():
+        start = stored(folder)
+        if from_run is not None and (start is None or start.run != from_run.resolve().name):
+            began = "the initial weights of its seed" if start is None else start.run
+            raise UserError(f"{folder.path}: the run started from {began}, not from {from_run}; leave --from out")
+        return start
+    if from_run is None:
+        if resume and folder.start.exists():
+            raise UserError(f"{folder.path}: the run had not begun when it was interrupted; give --from again")
+        return None
+    if from_run.resolve() == folder.path.resolve():
+        raise UserError(f"--from {from_run}: is the folder of the new run; give another --out")
+    old = RunFolder(from_run)
+    old.require_run()
+    if not old.summary.exists():
+        raise UserError(f"--from {from_run}: the run is not finished; continue it with train --resume")
+    with open_run(from_run, data_paths, "in-process", only_read=True, last=last, at_sites=True) as (opened, _):
+        return WarmStart.of(opened, json.loads(old.summary.read_text("utf-8")))
 
 
 def _resumed(done: int, rounds: int) -> str:

@@ -132,6 +132,7 @@ def train(
     runtime: Runtime,
     *,
     seed: int | bytes | None = None,
+    start_weights: Any = None,
     on_round: Callable[[RoundReport], None] = lambda report: None,
 ) -> Result:
     """Trains from the newest checkpoint of the folder (or from the start) to the last round, or to the last before the
@@ -145,6 +146,7 @@ def train(
       folder: begun and locked by the caller.
       runtime: open; its context is the current one.
       seed: `seed_of` the recipe, if the caller has asked for it.
+      start_weights: ModelWeights before the first round; None: those that the recipe's seed draws.
       on_round: called after every round.
 
     Raises:
@@ -178,7 +180,7 @@ def train(
 
     opened = contextlib.closing(Records(folder, partition_digest(experiment.prepared.partition)))
     with opened as records, records.kept_if_interrupted():
-        start = _start(experiment, call, examples)
+        start = _start(experiment, call, examples, start_weights)
         state, done = records.load_latest(start)
         state = start if state is None else state
         spending = None
@@ -303,15 +305,18 @@ def train(
     return Result(weights, evaluation, server_evaluation, *chosen, stopped, personalised=personalised, on_all=more)
 
 
-def _start(experiment: Experiment, call, examples: list) -> OrderedDict:
+def _start(experiment: Experiment, call, examples: list, given: Any = None) -> OrderedDict:
     """The state before the first round: the server's, each client's, and that of the chosen round if there is dev.
 
     The key 'memory' holds the client states; it is part of the checkpoints' structure, also of older versions.
     """
-    weights = experiment.model.initial_weights(experiment.recipe.seed)
+    weights = experiment.model.initial_weights(experiment.recipe.seed) if given is None else given
     if (own := experiment.algorithm.own_models) is not None:
         weights = own.sent(weights)
-    return _around(experiment, call(experiment.algorithm.initialize, weights), examples)
+    server = call(experiment.algorithm.initialize, weights)
+    if given is not None:  # FedETF would replace the classifier that the weights were trained with
+        server = OrderedDict(server, weights=given)
+    return _around(experiment, server, examples)
 
 
 def _around(experiment: Experiment, server, examples: list) -> OrderedDict:

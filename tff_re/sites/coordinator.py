@@ -26,6 +26,7 @@ from tff_re.runs.at_sites import (
 )
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.failures import SURPLUS
+from tff_re.runs.warm_start import WarmStart
 from tff_re.runtime.base import Runtime
 from tff_re.runtime.errors import RuntimeProblem, WorkerDied
 from tff_re.runtime.in_process.expressions import CANCELLATION, Scope
@@ -55,7 +56,7 @@ Numbers = dict[str, np.ndarray]
 
 
 def agree(
-    sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str | None = None
+    sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str | None = None, start: WarmStart | None = None
 ) -> tuple[Agreement, Numbers, Experiment]:
     """What all parties know before the first round, what each site knows of bags beside, and the experiment of it.
 
@@ -64,6 +65,7 @@ def agree(
       recipe: resolved.
       data_paths: of the coordinator; no examples of clients are read.
       run: the id of the run that is continued; None: a new one.
+      start: the run that this one starts from, whose vocabulary and classes are taken over; no words are asked for.
 
     Raises:
       UserError: what the sites hold does not fit together, or a site refuses the recipe.
@@ -72,13 +74,15 @@ def agree(
     require_possible_at_sites(recipe)
     run = run or secrets.token_hex(16)
     try:
-        agreement, numbers = _agree(sites, recipe, data_paths, run)
+        agreement, numbers = _agree(sites, recipe, data_paths, run, start)
         return agreement, numbers, CoordinatorBuilder(coordinated(recipe, data_paths, agreement)).build(recipe)
     except (SiteRefused, SiteLost) as error:
         raise UserError(str(error)) from None
 
 
-def _agree(sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str) -> tuple[Agreement, Numbers]:
+def _agree(
+    sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str, start: WarmStart | None = None
+) -> tuple[Agreement, Numbers]:
     names, task = sites.engine.sites, recipe.task
     at_server = server_corpus(task, data_paths)
     hello = protocol.Hello(run=run, recipe=for_sites(recipe))
@@ -104,7 +108,11 @@ def _agree(sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str) -> tup
         raise UserError(f"the sites name {len(labels)} classes together, and {MAX_CLASSES} are possible; merge some")
     positive = {name for answer in said.values() for name in answer.positive_labels or ()}
     none_positive = all(answer.positive_labels is None for answer in said.values())
-    words = agree_on_words(sites.ask_every, run, names, first.vocabulary, task.options)
+    if start is None:
+        words = agree_on_words(sites.ask_every, run, names, first.vocabulary, task.options)
+    else:
+        labels, words = _classes_of(start, labels), start.words
+        positive |= set(start.positive or ())
     numbers, facts = _facts(sites, run, names) if task.name == "bag_relations" else ({}, b"")
     relations, form = first.relations, None
     if relations is not None:
@@ -127,6 +135,16 @@ def _agree(sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str) -> tup
     vectors = getattr(inputs, "vectors", None)
     width = None if vectors is None else vectors.shape[1]
     return dataclasses.replace(agreement, encoding=digest, vectors_width=width), numbers
+
+
+def _classes_of(start: WarmStart, labels: tuple[str, ...]) -> tuple[str, ...]:
+    """The classes of the run that a run starts from; UserError where a site has others."""
+    if more := [name for name in labels if name not in start.form["classes"]]:
+        raise UserError(
+            f"cannot start from {start.run}: the sites hold classes that it does not have ({', '.join(more[:5])}); "
+            "train without --from, or leave their examples out"
+        )
+    return tuple(start.form["classes"])
 
 
 def _require_whole(shares: Sequence[tuple[int, int] | None]) -> None:

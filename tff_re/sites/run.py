@@ -16,7 +16,7 @@ from tff_re.report.tables import csv_text
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.finished import FinishedRun, open_run
 from tff_re.runs.folder import RunFolder, write_text
-from tff_re.runs.run import train_run
+from tff_re.runs.run import start_of, train_run
 from tff_re.runs.training import Result, RoundReport
 from tff_re.runtime.errors import WorkerDied
 from tff_re.sites.coordinator import Patience, SitesRuntime, agree
@@ -43,6 +43,8 @@ def train_at_sites(
     data_paths: DataPaths | None = None,
     patience: Patience | None = None,
     resume: bool = False,
+    from_run: Path | None = None,
+    last: bool = False,
     on_start: Callable[[Experiment], None] = lambda experiment: None,
     on_round: Callable[[RoundReport], None] = lambda report: None,
     on_line: Callable[[str], None] = lambda line: None,
@@ -54,6 +56,7 @@ def train_at_sites(
       engine: reaches the sites; their sums are added in its order.
       data_paths: of the coordinator; no examples of clients are read.
       patience: how long sites are waited for.
+      from_run, last: see `start_of`. The new run has the old run's vocabulary, for which no site sends words.
       on_line: called with a line for the user: which sites are waited for, lost or back.
 
     Raises:
@@ -64,9 +67,11 @@ def train_at_sites(
     known = read_agreement(folder.sites) if resume and folder.sites.exists() else None
     if known is not None:
         _require_sites_of(folder, known.sites, engine.sites)
+    data_paths = data_paths or DataPaths()
+    start = start_of(folder, from_run, data_paths, resume=resume, last=last)
     with SitesRuntime(os.devnull, engine=engine, patience=patience, on_line=on_line) as runtime:
         run = None if known is None else known.run
-        agreement, numbers, experiment = agree(runtime.sites, recipe, data_paths or DataPaths(), run)
+        agreement, numbers, experiment = agree(runtime.sites, recipe, data_paths, run, start)
         if known is not None and agreement != known:
             raise UserError(
                 f"{folder.path}: the sites' clients, classes or words are not those that the run was begun with; bring "
@@ -85,7 +90,14 @@ def train_at_sites(
             write_text(folder.took_part, csv_text([["round", "sites"], *rows]))
             on_round(report)
 
-        ways = {"resume": resume, "on_start": begun, "on_round": after, "on_line": on_line, "details": details}
+        ways = {
+            "resume": resume,
+            "start": start,
+            "on_start": begun,
+            "on_round": after,
+            "on_line": on_line,
+            "details": details,
+        }
         outcome = train_run(recipe, out, builder=_Built(experiment), runtime=runtime, **ways)
         runtime.finish()
     return outcome

@@ -14,7 +14,8 @@ class DataPaths:
       data: the data folder, or None for that of the environment variable TFF_RE_DATA.
       partition: a partition file to read instead of drawing one, or None.
       trust: whether files that can run code when read (pickles) may be read.
-      words: the vocabulary that the sites of a federation agreed upon, in place of one of the texts at hand; or None.
+      words: the vocabulary that the sites of a federation agreed upon, or of the run that this one starts from, in
+        place of one of the texts at hand; or None.
       vectors_width: at a site, the width of the word vectors, which the coordinator alone reads: the initial weights
         are its own; None elsewhere.
       document_form: the sizes of documents that the sites agreed upon, see `document_relations.form_of`; or None.
