@@ -8,8 +8,7 @@ from tests.upper_floors import SYNTHETIC, builder, command, refusal, tiny, write
 from tff_re.errors import UserError
 from tff_re.runs.without_effect import warnings
 
-PRIVATE = "privacy={noise_multiplier=1.0}"
-EXAMPLES = "privacy={unit='example', noise_multiplier=1.0}"
+EXAMPLES = ("privacy={unit='example', noise_multiplier=1.0}", "evaluation.train_split=false")
 
 REFUSED = {
     # A protection that protects nothing.
@@ -59,7 +58,7 @@ def test_a_share_of_nothing_is_refused_once_the_sizes_are_known(override):
 WARNED = {
     ("choice.patience=1000",): "choice.patience is 1000 and training.rounds 3, so patience never ends the training",
     ("attack={kind='nan', clients=0.9}",): "attack.clients makes 4 of 4 clients attackers; no rule withstands half",
-    (EXAMPLES, "algorithm.batch_size=1000000"): "algorithm.batch_size is 1000000 and no client has more than",
+    (*EXAMPLES, "algorithm.batch_size=1000000"): "algorithm.batch_size is 1000000 and no client has more than",
 }
 
 
@@ -69,7 +68,7 @@ def test_a_legal_value_without_effect_is_named(overrides):
     assert line.startswith("tiny.toml: ") and WARNED[overrides] in line and "\n" not in line
 
 
-@pytest.mark.parametrize("overrides", [("choice.patience=2",), ("attack={kind='nan', clients=1}",), (EXAMPLES,)])
+@pytest.mark.parametrize("overrides", [("choice.patience=2",), ("attack={kind='nan', clients=1}",), EXAMPLES])
 def test_a_value_with_an_effect_is_not(overrides):
     assert warnings(builder().build(tiny("algorithm.batch_size=2", *overrides))) == ()
 
@@ -77,7 +76,10 @@ def test_a_value_with_an_effect_is_not(overrides):
 @pytest.mark.parametrize(
     ("sections", "part"),
     [
-        ({"privacy": {"epsilon": 1.0, "noise_multiplier": 0.1}}, "the first round would already spend"),
+        (
+            {"privacy": {"epsilon": 1.0, "noise_multiplier": 0.1}, "evaluation": {"train_split": False}},
+            "the first round would already spend",
+        ),
         ({"failures": {"dropout": 1.0}, "training": {"rounds": 2, "min_clients": 1}}, "nobody ever answers"),
         ({"attack": {"kind": "scale", "factor": 1e38}}, "'attack.factor' must be"),
     ],

@@ -188,7 +188,7 @@ RULE, ATTACK = "aggregation.rule=", "attack.kind="
         ([f"{RULE}median", "aggregation.krum_bad=2"], "'aggregation.krum_bad' needs rule = 'krum'"),
         (["aggregation.rfa_steps=2"], "'aggregation.rfa_steps' needs rule = 'rfa'"),
         ([f"{RULE}trimmed_mean", "aggregation.trimmed_share=0.5"], "must be above 0 and below 0.5, got 0.5"),
-        (["aggregation.clip=0"], "'aggregation.clip' must be above 0, got 0"),
+        (["aggregation.clip=0"], "'aggregation.clip' must be at least 1e-06, got 0"),
         (["aggregation.zeroing_factor=3"], "'aggregation.zeroing_factor' needs zeroing_quantile"),
         ([f"{RULE}rfa", "aggregation.secure=simulated"], "'aggregation.rule' = 'rfa' needs secure = 'none'"),
         ([f"{RULE}krum", "aggregation.secure=simulated"], "under secure sums nobody sees an update"),
