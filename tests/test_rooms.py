@@ -134,3 +134,69 @@ def written(root, file, text):
 @pytest.mark.parametrize("file", FORBIDDEN)
 def test_the_check_finds_it(tmp_path, file):
     assert written(tmp_path, file, FORBIDDEN[file])
+
+
+LONGEST_FUNCTION, LONGEST_FILE = 80, 450
+LONG_FUNCTIONS = {
+    "computations/aggregators/predictions.py:create": 83,
+    "computations/aggregators/secure.py:create": 87,
+    "computations/algorithms/own_models.py:with_local_heads": 91,
+    "computations/client_work/local_training.py:build_local_training": 165,
+    "computations/client_work/local_training.py:train_client": 178,
+    "computations/client_work/selection.py:build_cross_platform_selection": 98,
+    "computations/client_work/trust.py:trusted": 102,
+    "computations/federated_algorithm.py:compose": 119,
+    "datasets/documents/pubtator.py:read_pubtator": 82,
+    "tff_re/auditing/membership.py:audit_membership": 83,
+    "tff_re/auditing/updates.py:_words": 81,
+    "tff_re/exporting/export_model.py:export_model": 105,
+    "tff_re/runs/training.py:train": 172,
+}
+LONG_FILES = {
+    "computations/client_work/local_training.py": 567,
+    "tff_re/auditing/canaries.py": 489,
+    "tff_re/models/pretrained.py": 468,
+    "tff_re/recipes/reading.py": 470,
+    "tff_re/sites/coordinator.py": 521,
+    "tff_re/tasks/bag_relations.py": 482,
+}
+"""What is longer today, with its lines. These lists may only shrink: a name is removed when it is short enough."""
+
+
+def lengths(root):
+    """({file:function -> lines}, {file -> lines}) of our packages; of two functions with one name the longer one."""
+    functions, files = {}, {}
+    for path in sorted(path for package in FLOORS for path in (root / package).rglob("*.py")):
+        name, text = str(path.relative_to(root)), path.read_text(encoding="utf-8")
+        files[name] = text.count("\n")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                key = f"{name}:{node.name}"
+                functions[key] = max(functions.get(key, 0), node.end_lineno - node.lineno + 1)
+    return functions, files
+
+
+def too_long(found, known, most):
+    """A line for each that is longer than it may be, and for each exception that is not needed any more."""
+    longer = [
+        f"{name}: {n} lines, at most {known.get(name, most)}" for name, n in found.items() if n > known.get(name, most)
+    ]
+    return longer + [f"{name}: take it off the list" for name in known if found.get(name, 0) <= most]
+
+
+def test_functions_and_files_are_short():
+    functions, files = lengths(ROOT)
+    assert too_long(functions, LONG_FUNCTIONS, LONGEST_FUNCTION) == []
+    assert too_long(files, LONG_FILES, LONGEST_FILE) == []
+
+
+def test_the_check_finds_what_is_too_long(tmp_path):
+    for package in FLOORS:
+        (tmp_path / package).mkdir()
+    (tmp_path / "tff_re" / "a.py").write_text("def f():\n" + "    pass\n" * 80 + "def g():\n" + "    pass\n" * 79)
+    functions, files = lengths(tmp_path)
+    assert too_long(functions, {"tff_re/b.py:f": 90}, 80) == [
+        "tff_re/a.py:f: 81 lines, at most 80",
+        "tff_re/b.py:f: take it off the list",
+    ]
+    assert too_long(files, {"tff_re/a.py": 160}, 100) == ["tff_re/a.py: 161 lines, at most 160"]
