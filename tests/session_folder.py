@@ -33,7 +33,7 @@ def pytest_configure(config):
     if hasattr(config, "workerinput"):
         return
     folder = tempfile.mkdtemp(prefix="tff-re-tests-")
-    os.chmod(folder, 0o711)  # some tests run a process as another user, who has to reach his files in it
+    os.chmod(folder, 0o1777)  # as /tmp: some tests run a process as another user
     config.stash[_KEY] = subprocess.Popen(
         ["sh", "-c", _REMOVE_AFTERWARDS, folder],
         stdin=subprocess.PIPE,

@@ -477,7 +477,7 @@ def _table(text):
 
 def test_a_quorum_that_is_not_reached_is_one_line(tmp_path, capsys):
     training = {"rounds": 3, "clients_per_round": 2, "min_clients": 2, "attempts": 2}
-    recipe = write_recipe(tmp_path / "r.toml", failures={"dropout": 1.0}, training=training)
+    recipe = write_recipe(tmp_path / "r.toml", failures={"dropout": 0.999}, training=training)
     typed = command(capsys, "train", recipe, "--out", tmp_path / "run", "--runtime", "in-process")
     line = "round 1: too few clients answered in each of 2 attempts (0 of 2, 0 of 2; training.min_clients is 2); lower"
     refusal(typed, line, "training.attempts or training.over_sampling")
