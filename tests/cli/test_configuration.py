@@ -16,7 +16,7 @@ TREE = """\
 ├── partition: natural
 ├── model: logistic_regression, 3 at default
 ├── algorithm: fedpap, learning_rate = 0.05, learning_rate_decay = 0.1, local_epochs = 1, server_momentum = 0.5, \
-noise_scale = 0.01, 10 at default
+noise_scale = 0.01, 9 at default
 ├── training: rounds = 7, clients_per_round = 2, checkpoint_every = 2, 6 at default
 └── evaluation: train_split = false, 1 at default
 """
@@ -54,6 +54,6 @@ def test_a_suite_shows_once_what_its_entries_share(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].endswith(": 11 entries, 22 runs") and lines[1] == "├── seeds: 4, 5"
     assert lines[2].startswith("├── task: synthetic, total_train = 8065") and len(lines) == 31
-    assert "├── algorithm" in lines and "│   ├── FedAttS: fedatts, server_step = 4.0, 13 at default" in lines
+    assert "├── algorithm" in lines and "│   ├── FedAttS: fedatts, server_step = 4.0, 12 at default" in lines
     assert lines[17:19] == ["├── training: rounds = 9, 8 at default", "├── evaluation: 2 at default"]
     assert lines[-2:] == ["    ├── uniform mean, PAdam, λ=4: none", '    └── pooled: kind = "pooled"']

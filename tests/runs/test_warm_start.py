@@ -246,7 +246,7 @@ def test_other_texts_are_read_with_the_old_vocabulary(in_process, tmp_path, caps
 
 def test_a_private_run_says_what_its_starting_weights_cost(old, in_process, tmp_path):
     private = ("algorithm={name='fedavg', local_epochs=1}", "privacy={clip=0.5, noise_multiplier=1.0, delta=0.01}")
-    recipe = tiny("training.rounds=1", *private)
+    recipe = tiny("training.rounds=1", "evaluation.train_split=false", *private)
     _, first = train(recipe, tmp_path / "private", in_process, from_run=old[0])
     assert first.privacy["not_covered"][0].startswith(
         "the starting weights, of the run first, which was trained without"
