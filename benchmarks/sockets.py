@@ -7,6 +7,7 @@ of 40 MB that goes to the worker and comes back.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,11 +20,20 @@ from benchmarks.common import ratio, spread
 from computations.local_model import LocalModel
 from tff_re.runs.folder import environment
 from tff_re.runtime.local import worker_context
-from tff_re.runtime.local.worker import Worker, reserve_port
+from tff_re.runtime.local.worker import Worker
 
 PROBLEMS = ("LR, 60 features", "LSTM(128), 40 words")
 NUMBERS = 10**7  # of float32
 PRIVATE, BARE = "Unix socket, network of its own", "port on all interfaces"
+
+
+class _Bare(Worker):
+    """A worker without a network of its own, which listens on all interfaces."""
+
+    def spawn(self, command, environment, *, behind=None):
+        os.rmdir(os.path.dirname(self._socket))
+        self._socket = None
+        super().spawn(command, environment)
 
 
 def run(rounds: int, out: Path) -> str:
@@ -32,13 +42,11 @@ def run(rounds: int, out: Path) -> str:
     Raises:
       RuntimeError: the machine allows no network of its own.
     """
-    with reserve_port() as keeper:
-        port = keeper.getsockname()[1]
     with contextlib.ExitStack() as stack:
         contexts = {}
-        for name, chosen in ((PRIVATE, None), (BARE, port)):
-            worker = stack.enter_context(Worker(out / "worker.log", port=chosen))
-            if chosen is None and not worker.private:
+        for name, kind in ((PRIVATE, Worker), (BARE, _Bare)):
+            worker = stack.enter_context(kind(out / "worker.log"))
+            if kind is Worker and not worker.private:
                 raise RuntimeError(f"no network namespace is allowed here: {worker.why_exposed}")
             contexts[name], channel = worker_context.connect(worker, default_num_clients=0)
             stack.callback(channel.close)
