@@ -54,7 +54,9 @@ class EightBits:
         return collections.OrderedDict(codes=codes, low=low, width=width)
 
     def decode(self, sent, shape):
-        return sent["low"] + tf.cast(sent["codes"], sent["low"].dtype) * sent["width"]
+        tensor = sent["low"] + tf.cast(sent["codes"], sent["low"].dtype) * sent["width"]
+        # Without the maximum, which changes no number, TensorFlow would add `low` to a sum last, with other digits.
+        return tf.maximum(tensor, sent["low"])
 
 
 def _places(tensor):

@@ -244,6 +244,13 @@ def test_rules_across_sites_are_those_of_one_place(tmp_path, algorithm, rule):
     assert_same_weights(run.result.weights, run.simulated.weights)
 
 
+@pytest.mark.parametrize("compression", ["stochastic_8bit", pytest.param("top_k", marks=pytest.mark.slow)])
+def test_compressed_updates_are_those_of_one_place(tmp_path, compression):
+    """A site decodes and adds what its client sends in one graph, which must not change the order of the additions."""
+    run = trained(tmp_path, recipe_of("fedpap", f"aggregation.compression={compression}"))
+    assert_same_weights(run.result.weights, run.simulated.weights)
+
+
 @pytest.mark.slow
 def test_several_clients_at_a_site_are_one_sum(tmp_path):
     """A site adds its clients up before the sites are added, so the last bits may differ."""
@@ -298,9 +305,10 @@ def test_others_with_examples_at_the_server(tmp_path, algorithm, overrides):
         ("feded", (), "feded needs labelled examples at the server; set task.server_share"),
         ("feded", ("task.server_share=0.2",), "name its file by task.path"),
         ("fedavgs", ("aggregation.rule=fltrust",), "'fltrust' needs labelled examples at the server"),
+        ("fedavgs", ("choice.dev_share=1e-9",), "'choice.dev_share' is 1e-09, less than one example of the largest"),
     ],
 )
-def test_a_coordinator_without_examples(tmp_path, algorithm, keys, line):
+def test_what_the_coordinator_cannot_train_is_refused(tmp_path, algorithm, keys, line):
     federation = Federation(write_sites(tmp_path / "sites"))
     with pytest.raises(UserError, match=line):
         train_at_sites(recipe_of(algorithm, *keys), tmp_path / "run", federation.engine)

@@ -162,20 +162,15 @@ def with_dev(prepared: Prepared, options: ChoiceOptions, seed: int) -> Prepared:
     Raises:
       UserError: no client has two training examples, or dev_share is not one of any client's.
     """
+    _require_possible_share(prepared.examples.clients, options)
     if any(client.dev is not None for client in prepared.examples.clients):
+        _require_dev(prepared.examples)
         return prepared
-    largest = max((len(client.train[LABEL]) for client in prepared.examples.clients), default=0)
-    if options.dev_share is not None and round(options.dev_share * largest) == 0 and largest > 1:
-        raise UserError(
-            f"'choice.dev_share' is {options.dev_share:g}, less than one example of the largest client's {largest}; "
-            f"raise it to at least {1 / largest:.2g}"
-        )
     document_of = {s.sample_id: s.document_id for corpus in prepared.corpora for s in corpus.samples}
     clients = tuple(_split(prepared, client, document_of, options, seed) for client in prepared.examples.clients)
     examples = FederatedExamples(clients, prepared.examples.label_names, prepared.examples.server)
+    _require_dev(examples)
     apart, left = examples.size("dev"), examples.size("train")
-    if not apart:
-        raise UserError("[choice] needs a client with two training examples; leave it out, or change [partition]")
     held = sum(len(client.dev[LABEL]) > 0 for client in clients)
     note = f"dev: {apart} of {apart + left} training examples are kept out of training at {held} clients"
     dev: set[str] = set()
@@ -185,6 +180,20 @@ def with_dev(prepared: Prepared, options: ChoiceOptions, seed: int) -> Prepared:
         dev.update(np.array(samples.train)[out])
     notes = (*prepared.notes, *notes_of_dev(prepared, dev), note)
     return dataclasses.replace(prepared, examples=examples, notes=notes)
+
+
+def _require_possible_share(clients: Sequence[ClientExamples], options: ChoiceOptions) -> None:
+    largest = max((len(c.train[LABEL]) + (0 if c.dev is None else len(c.dev[LABEL])) for c in clients), default=0)
+    if options.dev_share is not None and round(options.dev_share * largest) == 0 and largest > 1:
+        raise UserError(
+            f"'choice.dev_share' is {options.dev_share:g}, less than one example of the largest client's {largest}; "
+            f"raise it to at least {1 / largest:.2g}"
+        )
+
+
+def _require_dev(examples: FederatedExamples) -> None:
+    if not examples.size("dev"):
+        raise UserError("[choice] needs a client with two training examples; leave it out, or change [partition]")
 
 
 def kept_out(
