@@ -139,13 +139,6 @@ class AggregationOptions:
         """Whether a rule, clipping or zeroing is set; updates are screened then, too."""
         return self.rule is not None or self.clips or self.zeroes
 
-    @property
-    def unread(self) -> frozenset[str]:
-        """Keys of the rules that are not chosen: recipes of older versions have no such keys, and their runs are
-        resumed."""
-        of_rules = {key for key, (chooser, choice) in _READ_WITH.items() if chooser == "rule" and choice != self.rule}
-        return frozenset(of_rules if self.zeroing_quantile is not None else {*of_rules, "zeroing_factor"})
-
     def notes(self) -> tuple[str, ...]:
         """What every output of a run has to say of it, a sentence each; empty where nothing is changed."""
         return (*self._notes_on_rules(), *self._notes_on_sums())

@@ -190,6 +190,8 @@ def test_what_is_finished_is_read_from_its_folder(compared, monkeypatch):
         ("timings.csv", None),
         ("classes.csv", lambda text: ""),
         ("digests.json", lambda text: "[]"),
+        ("digests.json", None),
+        ("summary.json", lambda text: "{"),
         ("summary.json", lambda text: json.dumps(json.loads(text) | {"references": []})),
     ],
 )
@@ -206,24 +208,6 @@ def test_what_was_changed_in_a_finished_run_is_mended(name, spoil, compared, tmp
     assert path.read_bytes() == before
     found, wanted = again[METHOD][1], compared.outcomes[METHOD][1]
     assert (found.history, found.bytes_up, found.class_f1) == (wanted.history, wanted.bytes_up, wanted.class_f1)
-
-
-@pytest.mark.parametrize("references", [None, {"ceiling": 1.0}, {"ceiling": {"test/accuracy": "high"}}])
-def test_a_damaged_summary_of_an_older_version_is_named(references, compared, capsys, tmp_path):
-    """Which left no digests; damaged tables of such a run are mended."""
-    shutil.copytree(compared.out, tmp_path / "out")
-    folder = RunFolder(folder_of(tmp_path / "out", METHOD, 1))
-    metrics, summary = folder.path / "metrics.csv", json.loads(folder.summary.read_text("utf-8"))
-    before = metrics.read_bytes()
-    folder.digests.unlink()
-    folder.summary.write_text("{" if references is None else json.dumps(summary | {"references": references}), "utf-8")
-    arguments = ["--suite", compared.folder / "suite.toml", "--out", tmp_path / "out", "--resume"]
-    refusal(command(capsys, "compare", *arguments), f"{folder.summary}: is damaged; remove it")
-    if references is None:
-        folder.summary.unlink()
-        metrics.write_bytes(b"garbage")
-        assert command(capsys, "compare", *arguments).code == 0
-        assert json.loads(folder.summary.read_text("utf-8")) == summary and metrics.read_bytes() == before
 
 
 # The command

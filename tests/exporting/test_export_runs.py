@@ -96,7 +96,6 @@ def test_what_the_card_says_of_thresholds():
 
 @pytest.mark.bfloat16
 def test_a_score_at_the_threshold_is_predicted(mixed, monkeypatch):
-    """Exports of earlier versions have one of dev's scores as their threshold."""
     predictor = load_export(mixed.export)
     corpus = mixed.experiment.prepared.held_out_corpora["test"]
     probabilities = [prediction.probability for prediction in predictor.predict(corpus)]

@@ -52,19 +52,7 @@ def test_a_resolved_recipe_has_every_option():
     assert table["algorithm"]["batch_size"] == 10 and table["partition"]["name"] == "natural"
     assert table["evaluation"] == {"every": 1, "train_split": True}
     assert "max_gradient_norm" not in table["algorithm"], "not set is left out, as TOML has no null"
-
-
-def test_keys_that_older_versions_do_not_have_are_left_out_at_their_defaults():
-    partition = {"name": "dirichlet", "num_clients": 4, "alpha": 0.5}
-    written = tomllib.loads(resolve({**SYNTHETIC, "partition": partition}, "r.toml").to_toml())
-    assert written["partition"].keys() == {"name", "num_clients", "alpha", "unit", "by"}
-    assert not {"weight_decay", "learning_rate_decay_form"} & written["algorithm"].keys()
-    changed = {**SYNTHETIC, "partition": {**partition, "min_size": 3, "capped": True}}
-    changed = {**changed, "algorithm": {**ALGORITHM, "weight_decay": 0.1}, "server_optimizer": {"name": "adam"}}
-    recipe = resolve(changed, "r.toml")
-    assert resolve(tomllib.loads(recipe.to_toml()), "r.toml") == recipe
-    assert (recipe.partition.options.min_size, recipe.algorithm.options.weight_decay) == (3, 0.1)
-    assert recipe.server_optimizer.name == "adam"
+    assert table["training"]["over_sampling"] == 1 and table["algorithm"]["weight_decay"] == 0
 
 
 def test_a_recipe_by_path_gets_its_name_from_the_file(tmp_path):

@@ -273,19 +273,16 @@ def test_folders_that_hold_nothing_to_show(tmp_path, run):
     ):
         with pytest.raises(UserError, match=said):
             write_page(path)
-    (tmp_path / "comparison.md").write_text("# Old", "utf-8")
-    with pytest.raises(UserError, match=r"has no comparison.json \(it is of an older version\)"):
-        write_page(tmp_path)
     with pytest.raises(UserError, match="is a folder; give a file"):
         write_page(run, tmp_path)
 
 
-def test_what_an_older_run_does_not_hold_is_said(run, tmp_path):
+def test_what_a_run_does_not_hold_is_said(run, tmp_path):
     shutil.copytree(run, tmp_path / "run")
     for name in ("labels.csv", "classes.csv", "confusion.csv", "environment.json"):
         (tmp_path / "run" / name).unlink()
     read = Read(write_page(tmp_path / "run").read_text("utf-8"))
-    assert "does not hold the labels of its clients (labels.csv)" in read.text
+    assert "The labels of its clients are not known here (no labels.csv)." in read.text
     assert "#classes" not in read.attributes("href") and "#clients" in read.attributes("href")
 
 

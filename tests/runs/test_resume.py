@@ -432,37 +432,11 @@ def test_another_partition_in_the_folder_is_refused(text_run, capsys, tmp_path):
     assert (folder / "partition.json").read_bytes() == kept
 
 
-def test_checkpoints_with_a_variable_for_each_array_are_resumed(undisturbed, runtime, monkeypatch, tmp_path):
-    with monkeypatch.context() as patch:
-        patch.setattr("tff_re.runs.checkpoints.packed", lambda state: state)
-        folder = tmp_path / "run"
-        with pytest.raises(Stop):
-            run(folder, runtime, on_round=stop_at(7))
-    assert (folder / "checkpoints" / "round_6").is_dir()
-    _, result = run(folder, runtime, resume=True)
-    assert_same(folder, result, undisturbed)
-
-
-def test_checkpoints_of_older_versions_are_resumed(undisturbed, broken_off, runtime, capsys, monkeypatch, tmp_path):
-    with monkeypatch.context() as patch:
-        patch.setattr(Records, "save", _save_without_record)
-        folder = tmp_path / "run"
-        with pytest.raises(Stop):
-            run(folder, runtime, on_round=stop_at(7))
-    (folder / "digests.json").unlink(missing_ok=True)
-    shutil.copytree(folder, tmp_path / "cut")
-    assert command(capsys, "evaluate", folder).code == 0
-    _, result = run(folder, runtime, resume=True)
-    assert_same(folder, result, undisturbed)
-    assert "round_6: of an older version, without digests of the files beside it" in capsys.readouterr().err
-    SPOILS["cut"][0](tmp_path / "cut" / "metrics.csv")
-    with pytest.raises(UserError, match=r"metrics\.csv: is missing or damaged, and the checkpoint of round 6, of an o"):
-        run(tmp_path / "cut", runtime, resume=True)
-
-
-def _save_without_record(records, round_num, state):
-    """As versions before the record did."""
-    records._run(records._states.save(state, round_num))
+def test_a_checkpoint_of_another_version_is_refused(undisturbed, capsys, monkeypatch, tmp_path):
+    shutil.copytree(undisturbed[0], tmp_path / "run")
+    monkeypatch.setattr("tff_re.runs.record._MARK", "tff-re run record 2")
+    typed = command(capsys, "evaluate", tmp_path / "run")
+    refusal(typed, "round_8: is of another version of tff-re; train into another --out")
 
 
 # Ctrl-C, which leaves a checkpoint of the last finished round

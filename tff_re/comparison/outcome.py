@@ -181,25 +181,17 @@ def _unless_diverged(recipe: Recipe, folder: RunFolder, run: Callable[[], Outcom
 
 
 def _outcome(recipe: Recipe, folder: RunFolder, history: list[dict[str, float]], builder: ExperimentBuilder) -> Outcome:
-    """The outcome of a finished run. UserError for a damaged summary.json."""
-    try:
-        summary = json.loads(folder.summary.read_text("utf-8"))
-        down, up = (int(summary[f"bytes_{way}_per_client_and_round"]) for way in ("down", "up"))
-        references = {
-            row: {name: float(value) for name, value in values.items()}
-            for row, values in summary.get("references", {}).items()
-        }
-        told = {name: dict(summary.get(name, {})) for name in ("privacy", "chosen")}
-        told["stopped"] = summary.get("stopped")
-        personalised = summary.get("personalised", {}).items()
-        told["of_run"] = {name: float(value) for name, value in personalised if name.startswith("personal")}
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise UserError(f"{folder.summary}: is damaged; remove it, then continue with --resume") from None
+    """The outcome of a finished run, whose files are as they were."""
+    summary = json.loads(folder.summary.read_text("utf-8"))
+    down, up = (summary[f"bytes_{way}_per_client_and_round"] for way in ("down", "up"))
+    told = {name: summary.get(name, {}) for name in ("privacy", "chosen")} | {"stopped": summary.get("stopped")}
+    personalised = summary.get("personalised", {}).items()
+    told["of_run"] = {name: value for name, value in personalised if name.startswith("personal")}
     more = {"class_f1": _class_f1(folder), "precision_recall": read_precision_recall(folder.precision_recall)}
     if folder.client_states.exists():
         prepared = builder.prepare(recipe)
         more |= {"counts": prepared.counts, "similarities": recorded_similarities(prepared, folder)}
-    return Outcome(history, _median_seconds(folder), down, up, references=references, **told, **more)
+    return Outcome(history, _median_seconds(folder), down, up, references=summary["references"], **told, **more)
 
 
 def _finished(recipe: Recipe, folder: RunFolder, builder: ExperimentBuilder) -> Outcome | None:
@@ -209,18 +201,7 @@ def _finished(recipe: Recipe, folder: RunFolder, builder: ExperimentBuilder) -> 
         return None
     if folder.recipe.read_bytes() != recipe.to_toml().encode("utf-8"):
         return None
-    try:
-        history = read_history(folder)
-    except UserError:  # of a run without digests
-        return None
-    if not history:
-        return None
-    outcome = _outcome(recipe, folder, history, builder)
-    if history[-1]["round"] < recipe.training.rounds and (outcome.stopped or outcome.privacy.get("stopped")) is None:
-        return None
-    if outcome.precision_recall is None and math.isfinite(history[-1].get("test/auc", math.nan)):
-        return None  # the file was damaged and removed: the run's last step writes it again
-    return outcome
+    return _outcome(recipe, folder, read_history(folder), builder)
 
 
 def _class_f1(folder: RunFolder) -> dict[str, float]:

@@ -37,8 +37,6 @@ def write_page(path: Path, out: Path | None = None) -> Path:
         text = comparison_page(path)
     elif (path / "recipe.toml").exists():
         text = run_page(path)
-    elif (path / "comparison.md").exists():
-        raise UserError(f"{path}: has no {RECORD} (it is of an older version); run its `compare` again with --resume")
     else:
         raise UserError(f"{path}: holds no run (recipe.toml is missing) and no comparison ({RECORD} is missing)")
     out = out or path / "report.html"

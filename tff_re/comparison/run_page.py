@@ -183,9 +183,7 @@ def _precision_recall(folder: RunFolder) -> list[Block]:
 def partition_blocks(labels: Sequence[Mapping[str, Any]]) -> list[Block]:
     """Sizes, and the samples of each class at each client, from the rows of labels.csv."""
     if not labels:
-        return [
-            Words("The run's folder does not hold the labels of its clients (labels.csv): it is of an older version.")
-        ]
+        return [Words("The labels of its clients are not known here (no labels.csv).")]
     names = [name for name in labels[0] if name not in ("client", "split")]
     counts = {
         split: {row["client"]: [row[name] for name in names] for row in labels if row["split"] == split}

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import attrs
-
 from tff_re.errors import UserError, nearest
 from tff_re.recipes import options as own_tables
 from tff_re.recipes.metric_names import require_known
@@ -30,17 +28,6 @@ SEEDS = 2**32
 FOLDER = Path(__file__).parent
 # Bytes: a file's name may have 255, and a seed, a metric and an extension are added to a recipe's.
 LONGEST_NAME = 150
-
-_LATER = {
-    "training": ("sampling", "over_sampling", "min_clients", "attempts", "tolerated_failures"),
-    "algorithm": ("weight_decay", "learning_rate_decay_form"),
-    "fedlc": ("absent", "over_others"),
-    "fedrs": ("graded",),
-    "dirichlet": ("min_size", "capped"),
-    "bag_relations": ("planted_at_least_one",),
-}
-"""Table or choice -> keys that recipes of older versions do not have; at their defaults a resolved recipe leaves them
-out, so that runs begun with such a version are resumed."""
 
 
 @dataclass(frozen=True)
@@ -113,20 +100,11 @@ class Recipe:
         table = {"name": self.name, "description": self.description, "seed": self.seed}
         for section in ("task", "partition", "model", "algorithm", "client_model"):
             if (choice := getattr(self, section)) is not None:
-                table[section] = {"name": choice.name, **_written(choice.options, section, choice.name)}
-        table |= {name: _written(getattr(self, name), name) for name in ("training", "evaluation")}
-        table |= {name: _written(own, name) for name in OPTIONAL_TABLES if (own := getattr(self, name)) is not None}
+                table[section] = {"name": choice.name, **to_table(choice.options)}
+        for name in ("training", "evaluation", *OPTIONAL_TABLES):
+            if (options := getattr(self, name)) is not None:
+                table[name] = to_table(options)
         return tomli_w.dumps(table | ({"published": dict(self.published)} if self.published else {}))
-
-
-def _written(options: Any, *names: str) -> dict[str, Any]:
-    """A table or choice of these names as a resolved recipe has it: without keys that it does not read, and later ones
-    at their defaults."""
-    fields = attrs.fields_dict(type(options))
-    later = {key for name in names for key in _LATER.get(name, ())}
-    unread = getattr(options, "unread", ())
-    kept = {k: v for k, v in to_table(options).items() if k not in unread}
-    return {k: v for k, v in kept.items() if k not in later or v != fields[k].default}
 
 
 def shipped() -> dict[str, Path]:

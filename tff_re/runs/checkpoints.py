@@ -24,10 +24,8 @@ from tff_re.runs.packing import blank, packed, unpacked
 from tff_re.runs.record import (
     RunRecord,
     begin_anew,
-    notice,
     record_of,
     repair,
-    require_rounds,
     require_same_run,
     require_undamaged,
 )
@@ -183,26 +181,19 @@ class Records:
             return None, 0
         newest = max(versions)
         state, record = self._load(newest, structure)
-        if record is not None:
-            require_same_run(record, self._folder, self._partition)
-            repair(record, self._folder, newest)
-        elif resume:
-            require_rounds(self._folder, newest)
-            notice(f"{self._path(newest)}: of an older version, without digests of the files beside it")
+        require_same_run(record, self._folder, self._partition)
+        repair(record, self._folder, newest)
         return state, newest
 
-    def _load(self, version: int, structure: OrderedDict) -> tuple[OrderedDict, RunRecord | None]:
-        """A checkpoint and its record; None for a checkpoint of an older version, which has none."""
-        no_record = {_RECORD: np.zeros(0, np.uint8)}
+    def _load(self, version: int, structure: OrderedDict) -> tuple[OrderedDict, RunRecord]:
+        """A checkpoint and its record."""
         try:
-            for form in (OrderedDict(blank(structure), **no_record), OrderedDict(structure, **no_record)):
-                with contextlib.suppress(ValueError, TypeError):  # another structure: of an older version
-                    state = self._run(self._states.load(version, form))
-                    break
-            else:
-                return self._run(self._states.load(version, structure)), None
+            empty = OrderedDict(blank(structure), **{_RECORD: np.zeros(0, np.uint8)})
+            state = self._run(self._states.load(version, empty))
             record = RunRecord.unpacked(state.pop(_RECORD))
-            return unpacked(state, structure) if state.keys() == blank(structure).keys() else state, record
+            return unpacked(state, structure), record
+        except UserError as error:
+            raise UserError(f"{self._path(version)}: {error}") from None
         except Exception as error:
             raise UserError(
                 f"{self._path(version)}: cannot be read ({type(error).__name__}); remove it to "

@@ -130,7 +130,7 @@ class ExperimentBuilder:
           UserError: what the recipe asks for does not fit together.
           DataError: the data are missing or malformed.
         """
-        if trains:  # older runs are still evaluated and exported
+        if trains:  # without it a finished run is evaluated or exported
             require_private_statistics(recipe, at_sites=False)
         prepared = self.prepare(recipe)
         require_baseline(recipe)

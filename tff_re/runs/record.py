@@ -69,11 +69,11 @@ class RunRecord:
 
     @classmethod
     def unpacked(cls, array: np.ndarray) -> RunRecord:
-        """The record of a checkpoint. Raises ValueError for something else."""
+        """The record of a checkpoint. Raises UserError for that of another version, ValueError for something else."""
         try:
             table = json.loads(zlib.decompress(np.asarray(array, np.uint8).tobytes()))
             if table["mark"] != _MARK:
-                raise ValueError(table["mark"])
+                raise UserError("is of another version of tff-re; train into another --out")
             return cls(table["recipe"], table["partition"], table["files"])
         except (zlib.error, ValueError, KeyError, TypeError) as error:
             raise ValueError("not a run's record") from error
@@ -145,22 +145,6 @@ def begin_anew(folder: RunFolder) -> None:
         notice(f"{path}: was damaged; there is no checkpoint yet, so training begins with round 1")
 
 
-def require_rounds(folder: RunFolder, round_num: int) -> None:
-    """For a checkpoint without a record, of an older version: its rows must be there, they cannot be restored.
-
-    Raises:
-      UserError: metrics.csv or timings.csv lacks a round, or cannot be read.
-    """
-    for name in ("metrics", "timings"):
-        path = getattr(folder, name)
-        rows = rows_up_to(_text(path), name, round_num)
-        if rows is None or [int(row["round"]) for row in rows] != list(range(1, round_num + 1)):
-            raise UserError(
-                f"{path}: is missing or damaged, and the checkpoint of round {round_num}, of an older version, cannot "
-                f"repair it; put the file back, or remove {folder.checkpoints} to train from round 1 again"
-            )
-
-
 def _difference(path: Path, text: str, name: str, round_num: int) -> str | None:
     """What is wrong with a file's rows up to a round; None if nothing is."""
     if not path.exists():
@@ -212,14 +196,11 @@ def write_digests(folder: RunFolder) -> None:
 
 
 def is_as_it_was(folder: RunFolder) -> bool:
-    """Whether the files of a finished run have the digests in digests.json; true for a run of an older version without
-    them."""
-    if not folder.digests.exists():
-        return True
+    """Whether the files of a finished run have the digests in digests.json."""
     try:
         digests = json.loads(folder.digests.read_text("utf-8"))
         return all(sha256_of(folder.path / name) == digest for name, digest in digests.items())
-    except (ValueError, AttributeError, TypeError, DataError):
+    except (FileNotFoundError, ValueError, AttributeError, TypeError, DataError):
         return False
 
 

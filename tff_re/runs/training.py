@@ -308,7 +308,7 @@ def train(
 def _start(experiment: Experiment, call, examples: list, given: Any = None) -> OrderedDict:
     """The state before the first round: the server's, each client's, and that of the chosen round if there is dev.
 
-    The key 'memory' holds the client states; it is part of the checkpoints' structure, also of older versions.
+    The key 'memory' holds the client states; it is part of the checkpoints' structure.
     """
     weights = experiment.model.initial_weights(experiment.recipe.seed) if given is None else given
     if (own := experiment.algorithm.own_models) is not None:

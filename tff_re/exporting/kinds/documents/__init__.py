@@ -174,8 +174,7 @@ class DocumentKind(Kind):
     def details(self, experiment, weights, dev) -> dict[str, Any]:
         """`threshold`: the probability from which on a relation is predicted, the best on dev for the exported model.
 
-        Not that of metrics.csv: the run's may be another precision's, and a run of an earlier version has one of the
-        scores itself as its threshold, which rounding can miss.
+        Not that of metrics.csv, which may be another precision's.
         """
         from tff_re.tasks.held_out import DEV
         from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD
