@@ -28,8 +28,8 @@ from tff_re.models.adapters import LowRankDense
 from tff_re.models.fixed_weights import FixedWeights, leaf_name
 from tff_re.recipes.options import PersonaliseOptions
 from tff_re.recipes.reading import resolve
-from tff_re.runs.baselines import places_of
 from tff_re.runs.experiment import ExperimentBuilder
+from tff_re.runs.features.baseline import places_of
 from tff_re.runs.results import keras_model
 from tff_re.runs.run import train_run
 from tff_re.runtime import open_runtime

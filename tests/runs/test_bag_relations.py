@@ -36,7 +36,7 @@ from tests.models.encoders_for_tests import encoder
 from tests.runs.resuming import assert_same_files, resumed
 from tests.upper_floors import SYNTHETIC, assert_same_weights, command, refusal, share_computations, write_recipe
 from tff_re.recipes.reading import resolve
-from tff_re.runs.choice import Choice
+from tff_re.runs.features.choice import Choice
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.results import read_history
 from tff_re.tasks.ranking_metrics import ranking_metrics

@@ -23,8 +23,8 @@ from tests.upper_floors import (
     write_recipe,
 )
 from tff_re.recipes.reading import resolve
-from tff_re.runs.choice import ChoiceOfEach
 from tff_re.runs.evaluation import Evaluator, metric_names
+from tff_re.runs.features.choice import ChoiceOfEach
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.results import read_history
 from tff_re.runs.run import train_run

@@ -27,7 +27,7 @@ from tff_re.recipes.reading import resolve
 from tff_re.runs import training
 from tff_re.runs.checkpoints import Records, read_answers
 from tff_re.runs.evaluation import Evaluator, metric_names
-from tff_re.runs.failures import Answers, Attempt, Participation, by_client
+from tff_re.runs.features.failures import Answers, Attempt, Participation, by_client
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.results import read_history, write_results
 from tff_re.runs.run import train_run

@@ -35,7 +35,7 @@ from tests.upper_floors import (
 from tff_re.errors import UserError
 from tff_re.recipes.reading import load, resolve
 from tff_re.runs.checkpoints import Records, latest_round
-from tff_re.runs.failures import Participation
+from tff_re.runs.features.failures import Participation
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.record import BY_ROUND, RunRecord, record_of, repair, rows_up_to
 from tff_re.runs.results import read_history

@@ -25,8 +25,8 @@ from tests.upper_floors import (
 from tff_re.comparison.tables import ComparisonRow, comparison_markdown
 from tff_re.errors import UserError
 from tff_re.recipes.reading import resolve
-from tff_re.runs.attacks import attack_of
 from tff_re.runs.experiment import ExperimentBuilder
+from tff_re.runs.features.attack import attack_of
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.results import read_history
 from tff_re.runs.run import train_run

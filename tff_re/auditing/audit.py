@@ -14,9 +14,9 @@ from tff_re.auditing.report import NUMBERS_FILE, Audited, summary_rows, write_re
 from tff_re.auditing.sections import Section
 from tff_re.auditing.updates import audit_updates
 from tff_re.errors import UserError, nearest
+from tff_re.runs.features.guarantee import not_covered
 from tff_re.runs.finished import FinishedRun, may_be_written, open_run
 from tff_re.runs.folder import RunFolder, make_private_folder, permissions, writing
-from tff_re.runs.guarantee import not_covered
 from tff_re.tasks.data_paths import DataPaths
 
 PARTS = ("words", "membership", "canaries", "artefacts")

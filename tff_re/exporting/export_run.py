@@ -20,9 +20,9 @@ from tff_re.recipes.reading import Recipe, tomllib
 from tff_re.runs.data_source import data_source
 from tff_re.runs.evaluation import Evaluator, ServerEvaluator
 from tff_re.runs.experiment import Experiment
+from tff_re.runs.features.guarantee import description
 from tff_re.runs.finished import may_be_written, open_run
 from tff_re.runs.folder import RunFolder, environment, permissions
-from tff_re.runs.guarantee import description
 from tff_re.runs.randomness import FILE
 from tff_re.runs.results import read_history
 from tff_re.runs.warm_start import WarmStart, stored, with_start

@@ -14,8 +14,8 @@ from tff_re.errors import UserError
 from tff_re.recipes.options import ChoiceOptions
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.experiment import Experiment, ExperimentBuilder, sizes_of
-from tff_re.runs.failures import COUNTED, REPEATED, Answers, Attempt, Participation
-from tff_re.runs.privacy import require_private_statistics
+from tff_re.runs.features.failures import COUNTED, REPEATED, Answers, Attempt, Participation
+from tff_re.runs.features.privacy import require_private_statistics
 from tff_re.runtime.errors import RuntimeProblem
 from tff_re.tasks.at_sites import Agreement, SitesPrepared, at_coordinator, encoding_of, prepared
 from tff_re.tasks.data_paths import DataPaths
@@ -24,7 +24,7 @@ NO_STATE = -1
 """The version of a client's state before its first round."""
 
 NO_ANSWER = "no_answer"
-"""What became of a client whose site failed or did not answer in time; see `tff_re.runs.failures`."""
+"""What became of a client whose site failed or did not answer in time; see `tff_re.runs.features.failures`."""
 
 
 class TooFewAnswers(RuntimeProblem):

@@ -12,7 +12,7 @@ from computations.local_model import LABEL
 from tff_re.errors import UserError
 from tff_re.recipes.metric_names import OF_GAIN
 from tff_re.runs.experiment import Experiment
-from tff_re.runs.failures import NOT_FINITE, too_many, without_failing
+from tff_re.runs.features.failures import NOT_FINITE, too_many, without_failing
 from tff_re.runtime import ComputationFailed
 from tff_re.tasks.held_out import DEV
 

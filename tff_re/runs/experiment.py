@@ -29,11 +29,11 @@ from computations.traffic import Traffic, round_traffic
 from tff_re import tasks
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
-from tff_re.runs.attacks import Attack, attack_of, with_attack
-from tff_re.runs.baselines import fine_tuning_settings, pooled, require_baseline, require_sites, with_own_models
-from tff_re.runs.choice import choice_of, with_dev
-from tff_re.runs.failures import asked_at_once, require_fitting, require_possible
-from tff_re.runs.privacy import (
+from tff_re.runs.features.attack import Attack, attack_of, with_attack
+from tff_re.runs.features.baseline import fine_tuning_settings, pooled, require_baseline, require_sites, with_own_models
+from tff_re.runs.features.choice import choice_of, with_dev
+from tff_re.runs.features.failures import asked_at_once, require_fitting, require_possible
+from tff_re.runs.features.privacy import (
     accounting_of,
     form_of,
     refusals,

@@ -16,8 +16,8 @@ from datasets.errors import DataError
 from tff_re.errors import UserError
 from tff_re.recipes.reading import load
 from tff_re.runs.at_sites import CoordinatorBuilder, coordinated
-from tff_re.runs.choice import Choice
 from tff_re.runs.experiment import Experiment, ExperimentBuilder
+from tff_re.runs.features.choice import Choice
 from tff_re.runs.folder import READ_ONLY, RunFolder, writing
 from tff_re.runs.training import final_weights
 from tff_re.runs.warm_start import stored

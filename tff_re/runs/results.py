@@ -22,9 +22,9 @@ from tff_re.report.tables import csv_text
 from tff_re.runs.checkpoints import read_answers, read_client_states
 from tff_re.runs.data_source import data_source
 from tff_re.runs.experiment import Experiment
-from tff_re.runs.failures import by_client
+from tff_re.runs.features.failures import by_client
+from tff_re.runs.features.personalise import summary_of
 from tff_re.runs.folder import RunFolder, write_text
-from tff_re.runs.personalise import summary_of
 from tff_re.runs.record import rows_up_to, write_digests
 from tff_re.runs.training import Result
 from tff_re.runs.warm_start import stored

@@ -16,10 +16,10 @@ from tff_re.recipes.reading import Recipe
 from tff_re.runs.checkpoints import latest_round
 from tff_re.runs.evaluation import arranged
 from tff_re.runs.experiment import Experiment, ExperimentBuilder, expected_clients, require_messages
+from tff_re.runs.features.guarantee import description
+from tff_re.runs.features.privacy import Spending
 from tff_re.runs.finished import open_run
 from tff_re.runs.folder import RunFolder, writing
-from tff_re.runs.guarantee import description
-from tff_re.runs.privacy import Spending
 from tff_re.runs.randomness import seed_of
 from tff_re.runs.record import notice
 from tff_re.runs.results import read_history, write_details, write_results

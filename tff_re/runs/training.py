@@ -19,9 +19,7 @@ from computations.aggregators import has_noise, with_noise_seed
 from computations.federated_algorithm import FederatedAlgorithm
 from tff_re.errors import Diverged, UserError
 from tff_re.runs.at_sites import ParticipationOfSites
-from tff_re.runs.attacks import SUCCESS, SuccessEvaluator
 from tff_re.runs.checkpoints import Records
-from tff_re.runs.choice import choice_of
 from tff_re.runs.evaluation import (
     Evaluation,
     Evaluator,
@@ -31,11 +29,13 @@ from tff_re.runs.evaluation import (
     arranged,
 )
 from tff_re.runs.experiment import Experiment
-from tff_re.runs.failures import Participation, asked_at_once
+from tff_re.runs.features.attack import SUCCESS, SuccessEvaluator
+from tff_re.runs.features.choice import choice_of
+from tff_re.runs.features.failures import Participation, asked_at_once
+from tff_re.runs.features.own_models import OnAll, final_models, kept_of, models_of, trains_alone
+from tff_re.runs.features.personalise import Personalised, personalise
+from tff_re.runs.features.privacy import EPSILON, Spending
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.own_models import OnAll, final_models, kept_of, models_of, trains_alone
-from tff_re.runs.personalise import Personalised, personalise
-from tff_re.runs.privacy import EPSILON, Spending
 from tff_re.runs.randomness import client_seed, entropy, noise_seed, seed_of
 from tff_re.runs.record import notice, partition_digest
 from tff_re.runtime import Runtime, WorkerDied

@@ -25,7 +25,7 @@ from tff_re.runs.at_sites import (
     require_possible_at_sites,
 )
 from tff_re.runs.experiment import Experiment
-from tff_re.runs.failures import SURPLUS
+from tff_re.runs.features.failures import SURPLUS
 from tff_re.runs.warm_start import WarmStart
 from tff_re.runtime.base import Runtime
 from tff_re.runtime.errors import RuntimeProblem, WorkerDied

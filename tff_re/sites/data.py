@@ -21,7 +21,7 @@ from datasets.partition.by_field import field_values, grouped
 from datasets.text.vocabulary import RESERVED
 from tff_re import tasks
 from tff_re.recipes.reading import Recipe
-from tff_re.runs.choice import kept_out
+from tff_re.runs.features.choice import kept_out
 from tff_re.sites.policy import ClientsOptions, Site
 from tff_re.sites.words import WordCounts, digests
 from tff_re.tasks.at_sites import Agreement, relabelled, require_task

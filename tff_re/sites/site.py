@@ -19,7 +19,7 @@ from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.at_sites import SitesBuilder
 from tff_re.runs.experiment import Experiment
-from tff_re.runs.privacy import require_private_statistics
+from tff_re.runs.features.privacy import require_private_statistics
 from tff_re.runtime.errors import RuntimeProblem
 from tff_re.sites import protocol
 from tff_re.sites.answering import StageAnswers

@@ -12,7 +12,7 @@ from typing import Any
 
 from computations.local_model import LABEL
 from tff_re.runs.experiment import Experiment
-from tff_re.runs.privacy import EPSILON
+from tff_re.runs.features.privacy import EPSILON
 from tff_re.tasks.at_sites import SitesPrepared
 
 

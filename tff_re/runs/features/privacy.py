@@ -21,7 +21,7 @@ from computations.privacy.options import PrivacyOptions
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.report.tables import rounded_up
-from tff_re.runs.failures import asked_at_most
+from tff_re.runs.features.failures import asked_at_most
 from tff_re.runs.folder import RunFolder, write_text
 from tff_re.tasks.base import Prepared
 
