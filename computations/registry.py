@@ -55,6 +55,48 @@ class Registry(Mapping):
                 importlib.import_module(f"{package}.{module.name}")
 
 
+class FileRegistry(Mapping):
+    """Name -> entry, sorted by name, of the files of a package that declare one: `VARIABLE = …` in `name.py`.
+
+    The names are known without what the files import (TensorFlow); a file is imported when its entry is asked for.
+
+    Args:
+      package: its files, without those of folders in it.
+      variable: the name of the variable.
+    """
+
+    def __init__(self, package: str, variable: str):
+        self._package, self._variable = package, variable
+        mark = re.compile(rf"^{variable} = ", re.MULTILINE)
+        files = (file for folder in importlib.import_module(package).__path__ for file in Path(folder).glob("*.py"))
+        self._names = {file.stem for file in files if mark.search(file.read_text("utf-8"))}
+        self._added: dict[str, Any] = {}
+
+    def add(self, name: str, entry: Any) -> None:
+        """Adds an entry of a file elsewhere. Raises ValueError where the name is taken."""
+        if name in self:
+            raise ValueError(f"{self._package} has an entry {name!r} already")
+        self._added[name] = entry
+
+    def remove(self, name: str) -> None:
+        """Forgets an entry that was added."""
+        del self._added[name]
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._names:
+            return self._added[name]
+        return getattr(importlib.import_module(f"{self._package}.{name}"), self._variable)
+
+    def __contains__(self, name: object) -> bool:  # without the import of Mapping's
+        return name in self._names or name in self._added
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted({*self._names, *self._added}))
+
+    def __len__(self) -> int:
+        return len(self._names) + len(self._added)
+
+
 class Modules(Mapping):
     """Name -> module, sorted by name, of the files of a package that define a certain function.
 

@@ -113,12 +113,12 @@ def drawn_weights(model) -> SimpleNamespace:
 
 
 def _arguments(name, options, inputs, encoding) -> dict[str, Any]:
-    options = models.module(name).Options(**options)
+    options = models.MODELS[name].Options(**options)
     sentences = inputs.sentences if isinstance(inputs, BagInput) else inputs
     if getattr(options, "adapter", None) is not None:
-        sentences, _ = models.module(name).precompute(options, sentences, 0)
+        sentences, _ = models.MODELS[name].precompute(options, sentences, 0)
         inputs = BagInput(sentences, inputs.pooling) if isinstance(inputs, BagInput) else sentences
-    model = models.module(name).build(options, sentences, len(LABELS))
+    model = models.MODELS[name].build(options, sentences, len(LABELS))
     return {
         "model_name": name,
         "model_options": options,

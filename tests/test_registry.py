@@ -46,13 +46,19 @@ def test_a_file_registers_itself(package):
     assert list(TABLE) == ["b"]
 
 
-def test_names_of_modules_are_known_without_importing_them(package):
+def test_names_of_files_are_known_without_importing_them(package):
     (package / "__init__.py").write_text("")
-    (package / "one.py").write_text("raise_when_imported = 1 / 0\n\n\ndef build():\n    pass\n")
-    (package / "two.py").write_text("def build(x):\n    return x\n")
-    (package / "three.py").write_text("def rebuild():\n    def build():\n        pass\n")
-    table = computations.registry.Modules(package.name, "build")
+    (package / "one.py").write_text("raise_when_imported = 1 / 0\n\nTHING = 1\n")
+    (package / "two.py").write_text("THING = 2\n")
+    (package / "three.py").write_text("OTHING = 3\nif True:\n    THING = 4\n")
+    table = computations.registry.FileRegistry(package.name, "THING")
     assert list(table) == ["one", "two"] and len(table) == 2 and "three" not in table
-    assert table["two"].build(3) == 3
+    assert table["two"] == 2
+    table.add("four", 4)
+    assert list(table) == ["four", "one", "two"] and table["four"] == 4 and "four" in table
+    with pytest.raises(ValueError, match="has an entry 'two' already"):
+        table.add("two", 3)
+    table.remove("four")
+    assert "four" not in table and len(table) == 2
     with pytest.raises(ZeroDivisionError):
         table["one"]

@@ -11,8 +11,8 @@ import tensorflow as tf
 from computations.local_model import LABEL, LocalModel
 from tests.models.encoders_for_tests import LAYERS, PIECES, WIDTH, encoder
 from tff_re.auditing import span
-from tff_re.models import text_encoder
 from tff_re.models.inputs import HiddenInput, PieceInput, TokenInput
+from tff_re.models.text_encoder import MODEL
 
 
 def test_sums_of_vectors_span_them_and_no_others():
@@ -47,12 +47,12 @@ def test_no_gradient_spans_nothing():
 @pytest.fixture(scope="module")
 def model():
     inputs = PieceInput(len(PIECES), 12, str(encoder()))
-    options = text_encoder.Options(dropout=0.0)
+    options = MODEL.Options(dropout=0.0)
     local = LocalModel(
-        build=lambda: text_encoder.build(options, inputs, 2),
+        build=lambda: MODEL.build(options, inputs, 2),
         input_spec={**inputs.specs, LABEL: tf.TensorSpec([None], tf.int32)},
         num_classes=2,
-        initialise=text_encoder.initialise(options, inputs),
+        initialise=MODEL.initialise(options, inputs),
     )
     assert local.weight_names and local.weights_type  # built in graphs, which Keras does not take between other models
     return local

@@ -77,7 +77,7 @@ def texts(count, seed=0):
 
 def word_model(name, **options):
     """(LocalModel, examples, ModelWeights) of a small model of this project."""
-    count, module = 6, models.module(name)
+    count, module = 6, models.MODELS[name]
     tokens, labels = texts(count), np.arange(count, dtype=np.int32) % CLASSES
     mask = (tokens > 0).astype(np.int32)
     arrays, inputs = {"tokens": tokens}, TokenInput(WORDS, LENGTH)
@@ -92,10 +92,10 @@ def word_model(name, **options):
         inputs = PieceInput(len(CHINESE), LENGTH, str(chinese_encoder(layers=1)))
         options = {"encoder_dropout": 0.0, "dropout": 0.0, **options}
     options = module.Options(**options)
-    if hasattr(module, "precompute") and (found := module.precompute(options, inputs, 0)) is not None:
+    if (found := module.precompute(options, inputs, 0)) is not None:
         inputs = found[0]
     spec = {**inputs.specs, "y": tf.TensorSpec([None], tf.int32)}
-    initialise = module.initialise(options, inputs) if hasattr(module, "initialise") else None
+    initialise = module.initialise(options, inputs)
     model = LocalModel(
         lambda: module.build(options, inputs, CLASSES), spec, CLASSES, "classifier", initialise=initialise
     )

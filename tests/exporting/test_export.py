@@ -40,7 +40,7 @@ HARD_TEXTS = (
 
 def arguments(name="logistic_regression", kind="words", **changes):
     """Arguments of export_model for a small model."""
-    options = models.module(name).Options()
+    options = models.MODELS[name].Options()
     if kind == "vectors":
         encoding, inputs = None, DenseInput(4)
     else:
@@ -52,7 +52,7 @@ def arguments(name="logistic_regression", kind="words", **changes):
         "model_options": options,
         "inputs": inputs,
         "label_names": LABELS,
-        "weights": drawn_weights(models.module(name).build(options, inputs, len(LABELS))),
+        "weights": drawn_weights(models.MODELS[name].build(options, inputs, len(LABELS))),
         "encoding": encoding,
         "details": {
             "run": "a",
@@ -66,7 +66,7 @@ def arguments(name="logistic_regression", kind="words", **changes):
 
 
 def expected_probabilities(arguments, texts):
-    model = models.module(arguments["model_name"]).build(arguments["model_options"], arguments["inputs"], len(LABELS))
+    model = models.MODELS[arguments["model_name"]].build(arguments["model_options"], arguments["inputs"], len(LABELS))
     model = with_weights(model, arguments["weights"])
     examples = {"x": texts} if arguments["encoding"] is None else {"tokens": arguments["encoding"].encode(texts)}
     return tf.nn.softmax(model(examples)["logits"]).numpy()
@@ -176,7 +176,7 @@ def test_a_full_disk_leaves_the_older_export(tmp_path, monkeypatch, failing):
 
 
 def test_a_plain_form_that_is_another_function_is_found(tmp_path, monkeypatch):
-    module = models.module("logistic_regression")
+    module = models.MODELS["logistic_regression"]
     build_plain = module.build_plain
 
     def sharper(*args):

@@ -22,7 +22,7 @@ def test_every_kind_is_merged(kind):
     saved = tf.saved_model.load(str(folder / "saved_model"))
     names = [getattr(variable, "name", "") for variable in saved.resources]
     assert names and not [name for name in names if "lora" in name or "new_rows" in name]
-    module, inputs = models.module(given["model_name"]), getattr(given["inputs"], "sentences", given["inputs"])
+    module, inputs = models.MODELS[given["model_name"]], getattr(given["inputs"], "sentences", given["inputs"])
     trained = module.build(given["model_options"], inputs, len(given["label_names"]))
     for variable, value in zip(trained.trainable_variables, given["weights"].trainable, strict=True):
         variable.assign(value)

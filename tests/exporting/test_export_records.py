@@ -101,7 +101,7 @@ def test_documents_of_a_file_get_the_models_probabilities(capsys):
     predictor = load_export(export)
     assert isinstance(predictor, DocumentPredictor) and predictor.labels == ("CID",)
     inputs, corpus = given["inputs"], predictor.read(DOCUMENTS)
-    model = models.module("document_encoder").build(given["model_options"], inputs, 1)
+    model = models.MODELS["document_encoder"].build(given["model_options"], inputs, 1)
     widths = Widths(inputs.max_length, inputs.max_mentions, inputs.max_pairs)
     arrays = predictor.encoding.encode(corpus, widths=widths).arrays
     logits = with_weights(model, given["weights"])({name: arrays[name] for name in inputs.specs})["logits"]
@@ -314,7 +314,7 @@ def test_what_does_not_fit_is_refused(made, capsys, tmp_path):
 def test_every_pooling(pooling):
     given, folder = arguments(f"bags, {pooling}"), export_of(f"bags, {pooling}")
     corpus = load_unlabelled_bags("nyt10", BAGS)
-    model = models.module("pcnn").build(given["model_options"], given["inputs"].sentences, 3)
+    model = models.MODELS["pcnn"].build(given["model_options"], given["inputs"].sentences, 3)
     model = with_weights(model, given["weights"])
     order = [row for rows in corpus.bags.values() for row in rows]
     bag = np.repeat(np.arange(len(corpus.bags)), [len(rows) for rows in corpus.bags.values()])

@@ -54,7 +54,7 @@ def trained_probabilities(kind):
     """What the process that trained the model says of MENTIONS, through the arrays that it trained on."""
     given = arguments(kind)
     inputs, options = given["inputs"], given["model_options"]
-    module = models.module(given["model_name"])
+    module = models.MODELS[given["model_name"]]
     model = with_weights(module.build(options, inputs, len(LABELS)), given["weights"])
     arrays = given["encoding"].encode(MENTIONS).arrays
     if kind == "frozen layers":

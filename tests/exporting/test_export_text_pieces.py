@@ -114,7 +114,7 @@ def test_every_text_of_the_data_at_hand(name, split):
 @functools.cache
 def trained(kind: str):
     """(arguments of export_model, probabilities of TEXTS by the model as it was trained) of a small model."""
-    module, folder = models.module("text_encoder"), str(chinese_encoder())
+    module, folder = models.MODELS["text_encoder"], str(chinese_encoder())
     options, seed = module.Options(**OPTIONS[kind]), 3
     tokenizer = AutoTokenizer.from_pretrained(folder)
     encoding, inputs = PieceEncoding(tokenizer, LENGTH), PieceInput(len(tokenizer), LENGTH, folder)

@@ -84,7 +84,7 @@ def model_and_input(kind):
 
 
 def test_every_model_on_every_kind_of_input_is_among_the_exports_of_these_tests():
-    wanted = {(name, takes, False) for name in models.MODELS for takes in models.module(name).TAKES}
+    wanted = {(name, takes, False) for name in models.MODELS for takes in models.MODELS[name].takes}
     wanted |= {(name, takes, True) for name, takes, _ in wanted if takes is RelationInput}
     assert {model_and_input(kind) for kind in (*FEW, *CORES)} == wanted
 

@@ -76,7 +76,7 @@ def rain(monkeypatch):
 
 def export(folder):
     """A model that says `wet` from a sum of rain of more than 1 on."""
-    options = models.module("logistic_regression").Options()
+    options = models.MODELS["logistic_regression"].Options()
     weights = [np.array([[0, 1]] * 3, np.float32), np.array([1, 0], np.float32)]
     return export_model(
         folder,

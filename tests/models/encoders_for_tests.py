@@ -82,7 +82,7 @@ def adapted_whole(recipe, plain, inputs, trained):
       inputs: behind them.
       trained: as `adapted` gives it.
     """
-    module, options = models.module(recipe.model.name), attrs.evolve(recipe.model.options, frozen_layers=0)
+    module, options = models.MODELS[recipe.model.name], attrs.evolve(recipe.model.options, frozen_layers=0)
     whole = LocalModel(
         build=lambda: module.build(options, plain.inputs, trained.output["logits"].shape[-1]),
         input_spec={**plain.inputs.specs, "y": tf.TensorSpec([None], tf.int32)},

@@ -22,10 +22,10 @@ from tff_re.errors import UserError
 from tff_re.exporting.export_adapter import export_adapter
 from tff_re.exporting.export_run import export_run
 from tff_re.exporting.forms import HALF_TOLERANCE
-from tff_re.models import sentence_encoder
 from tff_re.models.adapter_files import CONFIG_FILE, WEIGHTS_FILE, contents, weights_of
 from tff_re.models.adapters import LowRankDense
 from tff_re.models.fixed_weights import FixedWeights, leaf_name
+from tff_re.models.sentence_encoder import MODEL as sentence_encoder
 from tff_re.recipes.options import PersonaliseOptions
 from tff_re.recipes.reading import resolve
 from tff_re.runs.experiment import ExperimentBuilder

@@ -17,7 +17,7 @@ from tests.models.encoders_for_tests import KINDS, LAYERS, POSITIONS, WIDTH
 from tests.models.encoders_for_tests import encoder as saved
 from tests.models.trained_models import assert_two_rounds_train_and_repeat
 from tff_re.errors import UserError
-from tff_re.models.document_encoder import Options, build, initialise, local_parts
+from tff_re.models.document_encoder import MODEL, Options
 from tff_re.models.document_layers import (
     EntityPooling,
     GroupedBilinear,
@@ -36,11 +36,11 @@ def options(kind="bert", layers=1, **settings):
 def local(settings=None, form=None):
     settings, form = settings or options(), form or inputs()
     return LocalModel(
-        build=lambda: build(settings, form, 2),
+        build=lambda: MODEL.build(settings, form, 2),
         input_spec={**form.specs, "y": tf.TensorSpec([None], tf.int32)},
         num_classes=2,
-        initialise=initialise(settings, form),
-        **local_parts(settings),
+        initialise=MODEL.initialise(settings, form),
+        **MODEL.local_parts(settings),
     )
 
 
@@ -221,7 +221,7 @@ def test_recomputing_gives_the_same_loss_and_gradients(kind, monkeypatch):
     for twice in (True, False):
         if not twice:
             monkeypatch.setattr(tf, "custom_gradient", lambda function: lambda states: function(states)[0])
-        model, losses = made(settings), local_parts(settings)["losses"]
+        model, losses = made(settings), MODEL.local_parts(settings)["losses"]
 
         @tf.function
         def step(model=model, losses=losses):
@@ -253,7 +253,7 @@ def test_what_is_recomputed_waits_for_the_gradient(kind, recompute):
     settings = options(kind, LAYERS, encoder_dropout=0.3, recompute=recompute)
     with tf.Graph().as_default() as graph:
         with zero_initialisers():
-            model = build(settings, inputs(), 2)
+            model = MODEL.build(settings, inputs(), 2)
         features = {name: tf.constant(value) for name, value in documents(2, seed=4).items() if name != "y"}
         with step_seed(tf.constant([1, 2])), tf.GradientTape() as tape:
             loss = tf.reduce_mean(model(features, training=True)["logits"])
@@ -268,7 +268,7 @@ def test_what_is_recomputed_waits_for_the_gradient(kind, recompute):
 
 def test_recomputing_is_for_longer_documents_unless_said():
     for settings, expected in (({}, False), ({"window": 32}, True), ({"window": 32, "recompute": False}, False)):
-        assert pieces_of(build(options(**settings), inputs(), 2)).recompute is expected
+        assert pieces_of(MODEL.build(options(**settings), inputs(), 2)).recompute is expected
 
 
 # Entities, contexts, pairs.
@@ -384,7 +384,7 @@ def test_documents_without_pairs_give_no_rows():
 )
 def test_what_does_not_fit_the_encoder_is_one_line(settings, message):
     with pytest.raises(UserError, match=message) as error:
-        build(options(**settings), inputs(), 2)
+        MODEL.build(options(**settings), inputs(), 2)
     assert "\n" not in str(error.value)
 
 
@@ -394,7 +394,7 @@ def test_an_encoder_whose_attention_is_not_known_is_refused(tmp_path):
     )
     config.save_pretrained(tmp_path)
     with pytest.raises(UserError, match="'mpnet' computes its attention"):
-        build(Options(encoder=str(tmp_path), pretrained=False), inputs(), 2)
+        MODEL.build(Options(encoder=str(tmp_path), pretrained=False), inputs(), 2)
 
 
 # Federated.

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tests.documents_for_tests import document_table, marking_encoder
 from tests.models.encoders_for_tests import adapted_whole, encoder
 from tests.upper_floors import assert_same_weights
-from tff_re.models import document_encoder
+from tff_re.models import MODELS
 from tff_re.models.inputs import HiddenInput, RelationInput
 from tff_re.recipes.reading import resolve
 from tff_re.runs.experiment import ExperimentBuilder
@@ -181,9 +181,9 @@ def test_documents_with_an_adapter_above_frozen_layers():
     own, pieces = (in_order(one.examples.clients[0].train) for one in (adapted.prepared, plain))
     trained = adapted.model.keras_model(weights)
     expected = trained(own)["logits"]
-    whole = adapted_whole(adapted.recipe, plain, inputs, document_encoder.adapted(options, inputs, trained))
+    whole = adapted_whole(adapted.recipe, plain, inputs, MODELS["document_encoder"].adapted(options, inputs, trained))
     exact = whole(pieces)["logits"]
     np.testing.assert_allclose(keras_model(adapted, weights)(pieces)["logits"], exact, rtol=0, atol=1e-5)
     np.testing.assert_allclose(expected, exact, rtol=0, atol=2e-2)
-    form = document_encoder.whole_form(options, inputs, trained, merged=True)
+    form = MODELS["document_encoder"].whole_form(options, inputs, trained, merged=True)
     np.testing.assert_allclose(form(pieces)["logits"], expected, rtol=0, atol=1e-4)

@@ -6,7 +6,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from computations.local_model import LocalModel, assign_weights
-from tff_re.models import logistic_regression, lstm
+from tff_re.models import MODELS
 from tff_re.models.inputs import DenseInput, TokenInput
 
 VECTORS = np.random.default_rng(0).normal(size=[11, 5]).astype(np.float32)
@@ -15,14 +15,17 @@ VECTORS = np.random.default_rng(0).normal(size=[11, 5]).astype(np.float32)
 def text_model(vectors=None):
     inputs = TokenInput(11, 6, vectors)
     spec = {"tokens": tf.TensorSpec([None, 6], tf.int32), "y": tf.TensorSpec([None], tf.int32)}
-    options = lstm.Options(units=8, embedding_width=7, dropout=0.5)
-    return LocalModel(lambda: lstm.build(options, inputs, 4), spec, 4, "classifier")
+    options = MODELS["lstm"].Options(units=8, embedding_width=7, dropout=0.5)
+    return LocalModel(lambda: MODELS["lstm"].build(options, inputs, 4), spec, 4, "classifier")
 
 
 def dense_model():
     spec = {"x": tf.TensorSpec([None, 3], tf.float32), "y": tf.TensorSpec([None], tf.int32)}
     return LocalModel(
-        lambda: logistic_regression.build(logistic_regression.Options(), DenseInput(3), 4), spec, 4, "classifier"
+        lambda: MODELS["logistic_regression"].build(MODELS["logistic_regression"].Options(), DenseInput(3), 4),
+        spec,
+        4,
+        "classifier",
     )
 
 

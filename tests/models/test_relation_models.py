@@ -23,16 +23,18 @@ from tests.models.trained_models import (
     lstm_by_hand,
     randomised,
 )
-from tff_re.models import lstm, pcnn
 from tff_re.models.inputs import RelationInput
+from tff_re.models.lstm import MODEL as LSTM
+from tff_re.models.pcnn import MODEL as PCNN_MODEL
+from tff_re.models.pcnn import piecewise_max
 
 LENGTH, WORDS, CLASSES = 9, 13, 3
 FILTERS, LIMIT, WINDOW = 4, 3, 3
 VECTORS = np.random.default_rng(0).normal(size=[WORDS, 5]).astype(np.float32)
 PCNN = {"filters": FILTERS, "position_limit": LIMIT, "window": WINDOW, "embedding_width": 6, "position_width": 2}
 KINDS = {
-    "pcnn": (pcnn, pcnn.Options(**PCNN)),
-    "lstm": (lstm, lstm.Options(units=5, embedding_width=6, dropout=0.5)),
+    "pcnn": (PCNN_MODEL, PCNN_MODEL.Options(**PCNN)),
+    "lstm": (LSTM, LSTM.Options(units=5, embedding_width=6, dropout=0.5)),
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
 both_forms = pytest.mark.parametrize("form", ["build", "build_plain"])
@@ -106,7 +108,7 @@ def segments(values, length, start, other):
 def pooled(values, places):
     mask = texts(places)["attention_mask"]
     _, starts, others = (tf.constant(column, tf.int32) for column in zip(*places, strict=True))
-    return pcnn.piecewise_max(values, tf.constant(mask), starts, others)
+    return piecewise_max(values, tf.constant(mask), starts, others)
 
 
 @pytest.mark.parametrize("shift", [-100, 0, 100], ids=["all_below_zero", "around_zero", "all_above_zero"])
@@ -269,11 +271,11 @@ def test_given_vectors_are_loaded_and_trained_on_demand(kind, form, train_vector
 
 
 def test_pcnn_has_the_published_sizes_and_trains_given_vectors_by_default():
-    model = pcnn.build(pcnn.Options(), RelationInput(WORDS, LENGTH), CLASSES)
+    model = PCNN_MODEL.build(PCNN_MODEL.Options(), RelationInput(WORDS, LENGTH), CLASSES)
     shapes = [tuple(w.shape) for w in model.trainable_weights]
     assert shapes == [(WORDS, 50), (201, 5), (201, 5), (3, 60, 230), (230,), (690, CLASSES), (CLASSES,)]
     assert model.get_layer("dropout").rate == 0.5
-    given = pcnn.build(pcnn.Options(), RelationInput(WORDS, LENGTH, vectors=VECTORS), CLASSES)
+    given = PCNN_MODEL.build(PCNN_MODEL.Options(), RelationInput(WORDS, LENGTH, vectors=VECTORS), CLASSES)
     assert not given.non_trainable_weights and given.get_layer("convolution").kernel.shape == (3, 15, 230)
 
 

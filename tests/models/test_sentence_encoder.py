@@ -19,7 +19,7 @@ from tests.models.trained_models import assert_two_rounds_train_and_repeat
 from tff_re.errors import UserError
 from tff_re.models.inputs import RelationInput
 from tff_re.models.pretrained import assign_pretrained, policy
-from tff_re.models.sentence_encoder import Options, build, build_plain, initialise
+from tff_re.models.sentence_encoder import MODEL, Options
 from tff_re.models.text_layers import TrimRelations
 from tff_re.tasks.relation_text import load_tokenizer
 
@@ -59,8 +59,8 @@ def inputs(max_length=LENGTH, size=NEW, tokenizer=None):
 def made(folder=None, **options):
     """A Keras model with its initial weights."""
     options = Options(encoder=str(folder or saved()), **options)
-    model = build(options, inputs(), CLASSES)
-    finish = initialise(options, inputs())
+    model = MODEL.build(options, inputs(), CLASSES)
+    finish = MODEL.initialise(options, inputs())
     if finish is not None:
         finish(model)
     return model
@@ -73,11 +73,11 @@ shared = functools.cache(made)
 def local_model(**options):
     options = Options(**{"encoder": str(saved()), **options})
     return LocalModel(
-        lambda: build(options, inputs(), CLASSES),
+        lambda: MODEL.build(options, inputs(), CLASSES),
         {**inputs().specs, "y": tf.TensorSpec([None], tf.int32)},
         CLASSES,
         "classifier",
-        initialise=initialise(options, inputs()),
+        initialise=MODEL.initialise(options, inputs()),
     )
 
 
@@ -249,11 +249,11 @@ def test_a_checkpoint_that_pytorch_wrote(tmp_path):
 
 def test_the_encoder_is_the_tasks_tokenizer_unless_it_is_named():
     options = Options(pretrained=False)
-    model = build(options, inputs(tokenizer=str(saved("distilbert")), size=5), CLASSES)
+    model = MODEL.build(options, inputs(tokenizer=str(saved("distilbert")), size=5), CLASSES)
     assert "encoder/distilbert/embeddings/word_embeddings/weight:0" in [w.name for w in model.weights]
     assert model.get_layer("encoder").main.embeddings.weight.shape == (OLD, WIDTH), "no row of the checkpoint is lost"
     with pytest.raises(UserError, match=r"needs an encoder: set task\.tokenizer \(or model\.encoder\) to its folder"):
-        build(options, inputs(), CLASSES)
+        MODEL.build(options, inputs(), CLASSES)
 
 
 # Checkpoints that do not fit.
@@ -348,10 +348,13 @@ def test_a_damaged_file_of_weights(kept, tmp_path):
 
 def test_texts_longer_than_the_encoder_reads(tmp_path):
     folder = str(saved())
-    assert build(Options(encoder=folder), inputs(POSITIONS), CLASSES).input_shape["input_ids"] == (None, POSITIONS)
+    assert MODEL.build(Options(encoder=folder), inputs(POSITIONS), CLASSES).input_shape["input_ids"] == (
+        None,
+        POSITIONS,
+    )
     wanted = f"encoder {folder}: reads {POSITIONS} pieces, the task gives {POSITIONS + 1}; lower task.max_length"
     with pytest.raises(UserError, match=re.escape(wanted)):
-        build(Options(encoder=folder), inputs(POSITIONS + 1), CLASSES)
+        MODEL.build(Options(encoder=folder), inputs(POSITIONS + 1), CLASSES)
     # RoBERTa's first two positions are for the padding.
     sizes = {"hidden_size": WIDTH, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 32}
     transformers.RobertaConfig(vocab_size=OLD, max_position_embeddings=LENGTH + 1, **sizes).save_pretrained(tmp_path)
@@ -457,7 +460,7 @@ def test_bfloat16_is_for_the_encoders_arithmetic_alone(kind):
 )
 def test_a_saved_model_gives_the_same_logits(kind, options, tmp_path):
     options, arrays = Options(encoder=str(saved(kind)), pretrained=False, **options), texts(5)
-    model = build_plain(options, inputs(), CLASSES)
+    model = MODEL.build_plain(options, inputs(), CLASSES)
     generator = np.random.default_rng(3)
     model.set_weights([w + generator.normal(0, 0.1, w.shape).astype(np.float32) for w in model.get_weights()])
     model.save(tmp_path / "model.keras")
@@ -544,5 +547,5 @@ def test_a_tokenizer_of_another_encoder(pieces, tmp_path):
     given = RelationInput(size, LENGTH, folder, None)
     wanted = f"encoder {folder}: its embedding matrix has {OLD} rows, the tokenizer has {size} word pieces; use"
     with pytest.raises(UserError, match=re.escape(wanted)):
-        build(Options(), given, CLASSES)
-    assert build(Options(pretrained=False), given, CLASSES), "random weights know no pieces"
+        MODEL.build(Options(), given, CLASSES)
+    assert MODEL.build(Options(pretrained=False), given, CLASSES), "random weights know no pieces"

@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 
 from tests.models.encoders_for_tests import CHINESE, WIDTH, chinese_encoder
-from tff_re.models import text_encoder
 from tff_re.models.adapters import AdapterOptions
 from tff_re.models.inputs import PieceInput
+from tff_re.models.text_encoder import MODEL, TextFeatures
 
 LENGTH = 8
 ROWS = {
@@ -23,15 +23,15 @@ def inputs() -> PieceInput:
 
 
 def made(pooling: str) -> tf.keras.Model:
-    options = text_encoder.Options(pooling=pooling)
+    options = MODEL.Options(pooling=pooling)
     tf.keras.utils.set_random_seed(0)
-    model = text_encoder.build(options, inputs(), 3)
-    text_encoder.initialise(options, inputs())(model)
+    model = MODEL.build(options, inputs(), 3)
+    MODEL.initialise(options, inputs())(model)
     return model
 
 
 def test_pooling():
-    layer = {pooling: text_encoder.TextFeatures(pooling) for pooling in ("cls", "mean")}
+    layer = {pooling: TextFeatures(pooling) for pooling in ("cls", "mean")}
     outputs = np.arange(2 * LENGTH * 2, dtype=np.float32).reshape(2, LENGTH, 2)
     given = {"outputs": tf.constant(outputs), "attention_mask": ROWS["attention_mask"]}
     np.testing.assert_array_equal(layer["cls"](given), outputs[:, 0])
@@ -52,10 +52,10 @@ def test_padding_changes_nothing(pooling):
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
 def test_an_adapter_is_built_in_a_graph(precision):
     """As for TFF: fixed weights are no variables there."""
-    options = text_encoder.Options(adapter=AdapterOptions(rank=2), precision=precision)
-    with_fixed, _ = text_encoder.precompute(options, inputs(), 0)
+    options = MODEL.Options(adapter=AdapterOptions(rank=2), precision=precision)
+    with_fixed, _ = MODEL.precompute(options, inputs(), 0)
     with tf.Graph().as_default():
-        model = text_encoder.build(options, with_fixed, 3)
+        model = MODEL.build(options, with_fixed, 3)
         logits = model({name: tf.constant(array) for name, array in ROWS.items()})["logits"]
         names = [variable.name for variable in model.trainable_variables]
     assert logits.shape == (2, 3) and not model.non_trainable_variables

@@ -4,14 +4,14 @@ import tensorflow as tf
 
 from tests.models.trained_models import assert_same_order_and_names, assert_stock_layers, lstm_by_hand, randomised
 from tff_re import models
-from tff_re.models import logistic_regression, lstm
+from tff_re.models import MODELS
 from tff_re.models.inputs import DenseInput, TokenInput
 
 LENGTH, WORDS, CLASSES = 6, 11, 4
 VECTORS = np.random.default_rng(0).normal(size=[WORDS, 5]).astype(np.float32)
 KINDS = {
-    "logistic_regression": (logistic_regression, logistic_regression.Options(embedding_width=7)),
-    "lstm": (lstm, lstm.Options(units=8, embedding_width=7)),
+    "logistic_regression": (MODELS["logistic_regression"], MODELS["logistic_regression"].Options(embedding_width=7)),
+    "lstm": (MODELS["lstm"], MODELS["lstm"].Options(units=8, embedding_width=7)),
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -94,8 +94,10 @@ def test_lstm_by_hand(pairs):
 
 
 def test_logistic_regression_of_vectors():
-    model = randomised(logistic_regression.build(logistic_regression.Options(), DenseInput(3), CLASSES))
-    plain = logistic_regression.build_plain(logistic_regression.Options(), DenseInput(3), CLASSES)
+    model = randomised(
+        MODELS["logistic_regression"].build(MODELS["logistic_regression"].Options(), DenseInput(3), CLASSES)
+    )
+    plain = MODELS["logistic_regression"].build_plain(MODELS["logistic_regression"].Options(), DenseInput(3), CLASSES)
     plain.set_weights(model.get_weights())
     x = np.random.default_rng(3).normal(size=[5, 3]).astype(np.float32)
     kernel, bias = model.get_weights()
@@ -133,8 +135,8 @@ def test_learned_vectors_are_always_trained(kind, train_vectors):
 
 def test_dropout_sits_before_the_classifier_and_leaves_inference_alone():
     inputs = TokenInput(WORDS, LENGTH)
-    with_dropout = randomised(lstm.build(lstm.Options(units=8, dropout=0.5), inputs, CLASSES))
-    without = lstm.build(lstm.Options(units=8), inputs, CLASSES)
+    with_dropout = randomised(MODELS["lstm"].build(MODELS["lstm"].Options(units=8, dropout=0.5), inputs, CLASSES))
+    without = MODELS["lstm"].build(MODELS["lstm"].Options(units=8), inputs, CLASSES)
     without.set_weights(with_dropout.get_weights())
     tokens = tf.constant(SENTENCES["padded"], tf.int32)
     np.testing.assert_array_equal(with_dropout({"tokens": tokens})["logits"], without({"tokens": tokens})["logits"])
@@ -146,5 +148,5 @@ def test_dropout_sits_before_the_classifier_and_leaves_inference_alone():
 
 @pytest.mark.parametrize("name", models.MODELS)
 def test_every_named_model_has_its_three_parts(name):
-    module = models.module(name)
+    module = models.MODELS[name]
     assert callable(module.build) and callable(module.build_plain) and module.Options()

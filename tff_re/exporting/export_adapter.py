@@ -39,7 +39,7 @@ def export_adapter(
             raise UserError(f"{path}: the run's model has no adapter; leave --adapter-only out")
         _check_place(folder, overwrite)
         trained = experiment.model.keras_model(run.weights)
-        adapted = models.module(choice.name).adapted(choice.options, prepared.inputs, trained)
+        adapted = models.MODELS[choice.name].adapted(choice.options, prepared.inputs, trained)
         source = choice.options.encoder or pieces_of(prepared.inputs).tokenizer or ""
         base = Path(source).name if os.path.exists(source) else source
         files = adapter_files.contents(adapted, prepared.inputs, adapter, base, prepared.output_names)

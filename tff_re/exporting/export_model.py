@@ -218,14 +218,14 @@ def _check_arguments(model_name, inputs, labels, formats, quantise, tflite) -> K
 
 def _models(form_of: type[Form], model_name, options, inputs, classes: int, weights) -> list[tf.keras.Model]:
     """[the model as it was trained, its plain form]; both take what raw text is encoded to."""
-    module, inputs = models.module(model_name), form_of.model_inputs(inputs)
+    model, inputs = models.MODELS[model_name], form_of.model_inputs(inputs)
     forget_layer_names()
-    trained = module.build(options, inputs, classes)
+    trained = model.build(options, inputs, classes)
     _assign(trained, weights, "trained")
     if trained_in_parts(inputs):
-        plain = form_of.plain_whole(module, options, inputs, trained, weights)
-        return [module.whole_form(options, inputs, trained), plain]
-    plain = form_of.plain(module, options, inputs, classes)
+        plain = form_of.plain_whole(model, options, inputs, trained, weights)
+        return [model.whole_form(options, inputs, trained), plain]
+    plain = form_of.plain(model, options, inputs, classes)
     _assign(plain, weights, "plain")
     return [trained, plain]
 

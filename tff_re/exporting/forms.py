@@ -15,6 +15,7 @@ from tff_re.exporting.layout import DEFAULT_SIGNATURE
 from tff_re.exporting.places import ExportError
 from tff_re.exporting.quantised import Core, HalfCore, signature_of
 from tff_re.models.inputs import HiddenInput, pieces_of
+from tff_re.models.model import Model
 from tff_re.models.text_layers import forget_initial_values
 
 TOLERANCE = 1e-5
@@ -88,16 +89,16 @@ class Form:
         return inputs
 
     @staticmethod
-    def plain(module: Any, options: Any, inputs: Any, classes: int) -> tf.keras.Model:
-        """The model of a module of `tff_re.models` in the form that Keras loads best."""
-        return module.build_plain(options, inputs, classes)
+    def plain(model: Model, options: Any, inputs: Any, classes: int) -> tf.keras.Model:
+        """The model in the form that Keras loads best."""
+        return model.build_plain(options, inputs, classes)
 
     @staticmethod
-    def plain_whole(module: Any, options: Any, inputs: Any, trained: tf.keras.Model, weights: Any) -> tf.keras.Model:
+    def plain_whole(model: Model, options: Any, inputs: Any, trained: tf.keras.Model, weights: Any) -> tf.keras.Model:
         """The same of a model behind frozen layers, or beside fixed weights, with its weights."""
         if isinstance(inputs, HiddenInput):
-            return module.whole_form(options, inputs, trained, merged=True)
-        return module.finished(options, inputs, trained.output["logits"].shape[-1], weights)
+            return model.whole_form(options, inputs, trained, merged=True)
+        return model.finished(options, inputs, trained.output["logits"].shape[-1], weights)
 
     def endpoints(self, core: Core) -> dict[str, Callable]:
         """The signatures of a SavedModel around a core, the default one first: one of the core's arrays."""

@@ -1,10 +1,6 @@
-"""Keras models by name. A file of this folder that defines `build_plain` is one; it has `Options` and `build`, too."""
+"""Keras models by name; what one declares is in `model.py`."""
 
-from computations.registry import Modules
+from computations.registry import FileRegistry
 
-MODELS = Modules(__name__, "build_plain")
-
-
-def module(name: str):
-    """The module of a model; KeyError for an unknown name."""
-    return MODELS[name]
+MODELS = FileRegistry(__name__, "MODEL")
+"""Name -> `Model`, of the files here that declare one (`MODEL = …`)."""

@@ -13,7 +13,6 @@ from attrs.validators import ge, optional
 
 from computations.randomness import SeededDropout
 from tff_re.errors import UserError
-from tff_re.models import encoders
 from tff_re.models.document_layers import (
     LARGEST_WINDOW,
     DocumentPieces,
@@ -29,14 +28,12 @@ from tff_re.models.document_layers import (
     window_sizes,
 )
 from tff_re.models.document_windows import most_windows
-from tff_re.models.encoders import EncoderOptions
+from tff_re.models.encoders import EncoderModel, EncoderOptions, adapter_arguments, made
 from tff_re.models.frozen_layers import assign_lower
 from tff_re.models.inputs import DocumentInput, HiddenInput, pieces_of
 from tff_re.models.pairs import adaptive_threshold_losses, binary_losses, pair_statistics
 from tff_re.models.pretrained import load_config, main_layer, positions, require_vocabulary, source_of
 from tff_re.models.text_layers import keras_inputs
-
-TAKES = (DocumentInput,)
 
 INFERENCE_BATCH = 2
 """Documents at once where no gradients are taken. With more of them the padding costs more than it saves in calls."""
@@ -63,112 +60,108 @@ class Options(EncoderOptions):
     recompute: bool | None = None
 
 
-def build(options: Options, inputs: DocumentInput | HiddenInput, num_classes: int) -> tf.keras.Model:
-    """Documents -> a row for each of their N pairs, in their order (FedLCC, Section 3.2, Eqs. 1-10).
+class DocumentEncoder(EncoderModel):
+    Options = Options
+    takes = (DocumentInput,)
 
-    `logits` [N, R]: of a relation (minus the threshold's, with the adaptive loss), so that it is predicted above zero;
-    `features` [N, 2 w]: z_s beside z_o, the classifier's input; `context` [N, d]: the localized context;
-    `pair_labels` [N, R]. The number of classes is that of the task's labels; the relations are the inputs'.
+    def build(self, options: Options, inputs: DocumentInput | HiddenInput, num_classes: int) -> tf.keras.Model:
+        """Documents -> a row for each of their N pairs, in their order (FedLCC, Section 3.2, Eqs. 1-10).
 
-    Raises:
-      UserError: there is no such encoder, or the options do not fit it.
-    """
-    del num_classes
-    pieces = pieces_of(inputs)
-    source = source_of(options, pieces)
-    config = load_config(source)
-    arrays = keras_inputs(inputs)
-    if pieces is inputs:
-        first, encoder = "input_ids", _document_pieces(options, inputs, source, config)
-    else:
-        first, encoder = "hidden", _upper_layers(options, inputs, source, config)
-        arrays["hidden"] = tf.keras.Input([None, None, inputs.shape[-1]], dtype=tf.float16, name="hidden")
-    trimmed = TrimDocuments(name="trim")(arrays)
-    encoded = encoder({name: trimmed[name] for name in (first, "attention_mask", "mention_place")})
-    mentions = {name: trimmed[name] for name in ("mention_place", "mention_entity")}
-    pairs = {name: trimmed[name] for name in ("pair_head", "pair_tail")}
-    of_entities = EntityPooling(name="entities")({**encoded, **mentions})
-    context = LocalizedContext(name="context")(
-        {"outputs": encoded["outputs"], "attention": of_entities["attention"], **pairs}
-    )
-    width = _width(options, source, config)
-    features = PairRepresentations(width, name="pairs")(
-        {"entities": of_entities["entities"], "context": context, **pairs}
-    )
-    features = SeededDropout(options.dropout, name="dropout")(features)
-    relations = pieces.num_relations
-    if options.loss == "adaptive_threshold":
-        scores = GroupedBilinear(relations + 1, options.block_size, name="classifier")(features)
-        logits = scores[:, 1:] - scores[:, :1]
-    else:
-        logits = GroupedBilinear(relations, options.block_size, name="classifier")(features)
-    labels = PairLabels(name="labels")({"pair_labels": trimmed["pair_labels"], "pair_head": trimmed["pair_head"]})
-    outputs = {"logits": logits, "features": features, "context": context, "pair_labels": labels}
-    return tf.keras.Model(arrays, outputs, name="document_encoder")
+        `logits` [N, R]: of a relation (minus the threshold's, with the adaptive loss); it is predicted above zero;
+        `features` [N, 2 w]: z_s and z_o, the classifier's input; `context` [N, d]: the localized context;
+        `pair_labels` [N, R]. The number of classes is that of the task's labels; the relations are the inputs'.
+
+        Raises:
+          UserError: there is no such encoder, or the options do not fit it.
+        """
+        del num_classes
+        pieces = pieces_of(inputs)
+        source = source_of(options, pieces)
+        config = load_config(source)
+        arrays = keras_inputs(inputs)
+        if pieces is inputs:
+            first, encoder = "input_ids", _document_pieces(options, inputs, source, config)
+        else:
+            first, encoder = "hidden", _upper_layers(options, inputs, source, config)
+            arrays["hidden"] = tf.keras.Input([None, None, inputs.shape[-1]], dtype=tf.float16, name="hidden")
+        trimmed = TrimDocuments(name="trim")(arrays)
+        encoded = encoder({name: trimmed[name] for name in (first, "attention_mask", "mention_place")})
+        mentions = {name: trimmed[name] for name in ("mention_place", "mention_entity")}
+        pairs = {name: trimmed[name] for name in ("pair_head", "pair_tail")}
+        of_entities = EntityPooling(name="entities")({**encoded, **mentions})
+        context = LocalizedContext(name="context")(
+            {"outputs": encoded["outputs"], "attention": of_entities["attention"], **pairs}
+        )
+        width = _width(options, source, config)
+        features = PairRepresentations(width, name="pairs")(
+            {"entities": of_entities["entities"], "context": context, **pairs}
+        )
+        features = SeededDropout(options.dropout, name="dropout")(features)
+        relations = pieces.num_relations
+        if options.loss == "adaptive_threshold":
+            scores = GroupedBilinear(relations + 1, options.block_size, name="classifier")(features)
+            logits = scores[:, 1:] - scores[:, :1]
+        else:
+            logits = GroupedBilinear(relations, options.block_size, name="classifier")(features)
+        labels = PairLabels(name="labels")({"pair_labels": trimmed["pair_labels"], "pair_head": trimmed["pair_head"]})
+        outputs = {"logits": logits, "features": features, "context": context, "pair_labels": labels}
+        return tf.keras.Model(arrays, outputs, name="document_encoder")
+
+    def of_any_size(self, options: Options, inputs: DocumentInput) -> tf.keras.Model:
+        """The model for documents of any number of pieces, mentions and pairs; it takes no gradients."""
+        free = dataclasses.replace(inputs, max_length=None, max_mentions=None, max_pairs=None)
+        return self.build(attrs.evolve(options, recompute=False), free, inputs.num_relations)
+
+    def local_parts(self, options: Options) -> dict[str, Any]:
+        """What a LocalModel of this model has in place of a single-label classifier's."""
+        return {
+            "classifier": None,  # not a dense layer, whose rows could stand for classes
+            "losses": binary_losses if options.loss == "bce" else adaptive_threshold_losses,
+            "statistics": pair_statistics,
+            "rows": "pair_head",
+            "inference_batch": INFERENCE_BATCH,
+            "mask": "attention_mask",
+        }
+
+    def precompute(self, options: Options, inputs: DocumentInput, seed: int):
+        """As `EncoderModel.precompute`. Documents' windows are run through the frozen layers one by one."""
+        if isinstance(inputs, HiddenInput) or not options.frozen_layers:
+            return super().precompute(options, inputs, seed)
+        whole = self.frozen_encoder(options, inputs, seed)
+        lower = _lower_layers(options, inputs, whole)
+        window = min(lower.window, inputs.max_length)
+        windows = most_windows(inputs.max_length, lower.window, lower.overlap)
+        shape = (windows, window, whole.main.config.hidden_size)
+        hidden_of = tf.function(
+            lambda ids, mask: lower({"input_ids": ids, "attention_mask": mask}), reduce_retracing=True
+        )
+
+        def run(arrays):
+            ids, mask = arrays["input_ids"], arrays["attention_mask"]
+            hidden = np.zeros((len(ids), *shape), np.float16)
+            for start in range(0, len(ids), INFERENCE_BATCH):
+                rows = slice(start, start + INFERENCE_BATCH)
+                longest = max(2, int(mask[rows].sum(axis=1).max()))
+                found = hidden_of(tf.constant(ids[rows, :longest]), tf.constant(mask[rows, :longest])).numpy()
+                hidden[rows, : found.shape[1], : found.shape[2]] = found
+            return {"hidden": hidden, **{name: array for name, array in arrays.items() if name != "input_ids"}}
+
+        return self.hidden_input(options, inputs, shape, seed, whole), run
+
+    def whole_form(
+        self, options: Options, inputs: DocumentInput | HiddenInput, trained: tf.keras.Model, merged: bool = False
+    ) -> tf.keras.Model:
+        if not isinstance(inputs, HiddenInput):
+            return super().whole_form(options, inputs, trained, merged)
+        trained, whole = self.upper_form(options, inputs, trained, merged)
+        arrays = keras_inputs(inputs.pieces)
+        lower = _lower_layers(options, inputs.pieces, whole)
+        hidden = lower({name: arrays[name] for name in ("input_ids", "attention_mask")})
+        outputs = trained({**{n: arrays[n] for n in inputs.specs if n != "hidden"}, "hidden": hidden})
+        return tf.keras.Model(arrays, outputs, name=trained.name)
 
 
-def of_any_size(options: Options, inputs: DocumentInput) -> tf.keras.Model:
-    """The model for documents of any number of pieces, mentions and pairs; it takes no gradients."""
-    free = dataclasses.replace(inputs, max_length=None, max_mentions=None, max_pairs=None)
-    return build(attrs.evolve(options, recompute=False), free, inputs.num_relations)
-
-
-def build_plain(options: Options, inputs: DocumentInput | HiddenInput, num_classes: int) -> tf.keras.Model:
-    """The same model: a transformer has no form of stock Keras layers. Loading it takes this project's code."""
-    return build(options, inputs, num_classes)
-
-
-def local_parts(options: Options) -> dict[str, Any]:
-    """What a LocalModel of this model has in place of a single-label classifier's."""
-    return {
-        "classifier": None,  # not a dense layer, whose rows could stand for classes
-        "losses": binary_losses if options.loss == "bce" else adaptive_threshold_losses,
-        "statistics": pair_statistics,
-        "rows": "pair_head",
-        "inference_batch": INFERENCE_BATCH,
-        "mask": "attention_mask",
-    }
-
-
-initialise, _precompute, finished, _whole_form, adapted = encoders.forms_of(build)
-
-
-def precompute(options: Options, inputs: DocumentInput, seed: int):
-    """See `encoders.precompute`. Documents' windows are run through the frozen layers one by one."""
-    if isinstance(inputs, HiddenInput) or not options.frozen_layers:
-        return _precompute(options, inputs, seed)
-    whole = encoders.frozen_encoder(build, options, inputs, seed)
-    lower = _lower_layers(options, inputs, whole)
-    window = min(lower.window, inputs.max_length)
-    windows = most_windows(inputs.max_length, lower.window, lower.overlap)
-    shape = (windows, window, whole.main.config.hidden_size)
-    hidden_of = tf.function(lambda ids, mask: lower({"input_ids": ids, "attention_mask": mask}), reduce_retracing=True)
-
-    def run(arrays):
-        ids, mask = arrays["input_ids"], arrays["attention_mask"]
-        hidden = np.zeros((len(ids), *shape), np.float16)
-        for start in range(0, len(ids), INFERENCE_BATCH):
-            rows = slice(start, start + INFERENCE_BATCH)
-            longest = max(2, int(mask[rows].sum(axis=1).max()))
-            found = hidden_of(tf.constant(ids[rows, :longest]), tf.constant(mask[rows, :longest])).numpy()
-            hidden[rows, : found.shape[1], : found.shape[2]] = found
-        return {"hidden": hidden, **{name: array for name, array in arrays.items() if name != "input_ids"}}
-
-    return encoders.hidden_input(build, options, inputs, shape, seed, whole), run
-
-
-def whole_form(
-    options: Options, inputs: DocumentInput | HiddenInput, trained: tf.keras.Model, merged: bool = False
-) -> tf.keras.Model:
-    """See `encoders.whole_form`."""
-    if not isinstance(inputs, HiddenInput):
-        return _whole_form(options, inputs, trained, merged)
-    trained, whole = encoders.upper_form(build, options, inputs, trained, merged)
-    arrays = keras_inputs(inputs.pieces)
-    lower = _lower_layers(options, inputs.pieces, whole)
-    hidden = lower({name: arrays[name] for name in ("input_ids", "attention_mask")})
-    outputs = trained({**{n: arrays[n] for n in inputs.specs if n != "hidden"}, "hidden": hidden})
-    return tf.keras.Model(arrays, outputs, name=trained.name)
+MODEL = DocumentEncoder()
 
 
 def _lower_layers(options: Options, inputs: DocumentInput, whole: DocumentPieces) -> LowerDocumentPieces:
@@ -192,8 +185,8 @@ def _lower_layers(options: Options, inputs: DocumentInput, whole: DocumentPieces
 
 def _upper_layers(options: Options, inputs: HiddenInput, source: str, config) -> UpperDocumentPieces:
     readable = positions(main_layer(config), config)
-    window, overlap = encoders.made(source, window_sizes, readable, options.window, options.overlap)
-    return encoders.made(
+    window, overlap = made(source, window_sizes, readable, options.window, options.overlap)
+    return made(
         source,
         UpperDocumentPieces,
         config.to_dict(),
@@ -202,7 +195,7 @@ def _upper_layers(options: Options, inputs: HiddenInput, source: str, config) ->
         window,
         overlap,
         _recomputes(options, inputs.pieces),
-        **encoders.adapter_arguments(options, inputs),
+        **adapter_arguments(options, inputs),
         dtype=options.precision,
         name="encoder",
     )
@@ -217,7 +210,7 @@ def _recomputes(options: Options, inputs: DocumentInput) -> bool:
 def _document_pieces(options: Options, inputs: DocumentInput, source: str, config) -> DocumentPieces:
     if options.pretrained and inputs.tokenizer is not None:
         require_vocabulary(config, source, inputs.vocabulary_size, 0)
-    return encoders.made(
+    return made(
         source,
         DocumentPieces,
         config.to_dict(),
@@ -227,7 +220,7 @@ def _document_pieces(options: Options, inputs: DocumentInput, source: str, confi
         options.window,
         options.overlap,
         inputs.max_length is not None and _recomputes(options, inputs),
-        **encoders.adapter_arguments(options, inputs),
+        **adapter_arguments(options, inputs),
         dtype=options.precision,
         name="encoder",
     )

@@ -1,15 +1,9 @@
-"""What the models with a pretrained encoder share: frozen layers that run once, adapters, and the whole model again.
-
-A model of this family is its `build(options, inputs, num_classes)` with a layer `encoder` and layers of its own. Its
-inputs come in three forms: as the task gives them; behind frozen layers (HiddenInput); with the fixed weights of an
-encoder with an adapter (`fixed`). The functions here take the model from one form to another.
-"""
+"""What the models with a pretrained encoder share: frozen layers that run once, adapters, and the whole model again."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping
 from typing import Literal
 
@@ -27,6 +21,7 @@ from tff_re.models.adapters import AdapterOptions, low_rank_layers
 from tff_re.models.fixed_weights import FixedWeights, leaf_name
 from tff_re.models.frozen_layers import UpperLayers, assign_lower, assign_upper, hidden_states
 from tff_re.models.inputs import HiddenInput, PieceInput, RelationInput, pieces_of
+from tff_re.models.model import Model
 from tff_re.models.pretrained import (
     Adaptable,
     PieceEncoder,
@@ -38,8 +33,6 @@ from tff_re.models.pretrained import (
     stack_of,
 )
 from tff_re.models.text_layers import TrimRelations, keras_inputs
-
-Build = Callable[..., tf.keras.Model]
 
 
 @attrs.frozen(kw_only=True)
@@ -107,12 +100,6 @@ def classifier_of(
     return tf.keras.Model(arrays, {"logits": logits, "features": features}, name=name)
 
 
-def forms_of(build: Build) -> tuple[Callable, ...]:
-    """`initialise`, `precompute`, `finished`, `whole_form` and `adapted` of the model that `build` makes."""
-    forms = (initialise, precompute, finished, whole_form, adapted)
-    return tuple(functools.partial(function, build) for function in forms)
-
-
 def adapter_arguments(options: EncoderOptions, inputs) -> dict:
     """The arguments of a PieceEncoder, or of UpperLayers for a HiddenInput, for the options' adapter."""
     if options.adapter is None:
@@ -168,109 +155,11 @@ def made(source: str, make: Callable, *arguments, **options):
         raise UserError(f"encoder {source}: {error}") from None
 
 
-def initialise(build: Build, options: EncoderOptions, inputs):
-    """What brings a new model to its initial weights beyond its own initialisers, a function of it; or None."""
-    fixed = pieces_of(inputs).fixed
-    if options.adapter is not None and fixed is not None:
-
-        def start(model):
-            for variable, value in zip(model.get_layer("encoder").trainable_variables, fixed.start, strict=True):
-                variable.assign(value)
-            if options.adapter.path is not None:
-                adapter_files.assign_rest(options.adapter.path, model)
-
-        return start
-    if isinstance(inputs, HiddenInput):
-        return lambda model: _assign_from_whole(build, options, inputs, model)
-    source = source_of(options, inputs)
-    return (lambda model: assign_pretrained(model.get_layer("encoder"), source)) if options.pretrained else None
-
-
-def _assign_from_whole(build: Build, options: EncoderOptions, inputs: HiddenInput, model: tf.keras.Model) -> None:
-    """Initial weights as the whole model would have them, those behind the encoder too."""
-    complete = before_training(build, options, inputs, model.output["logits"].shape[-1])
-    assign_upper(model.get_layer("encoder"), complete.get_layer("encoder"))
-    _assign_rest(model, complete)
-
-
 def _assign_rest(model: tf.keras.Model, other: tf.keras.Model) -> None:
     """The weights of all layers but the encoder, from another model with the same ones."""
     for layer in model.layers:
         if layer.name != "encoder" and layer.weights:
             layer.set_weights(other.get_layer(layer.name).get_weights())
-
-
-def precompute(build: Build, options: EncoderOptions, inputs, seed: int):
-    """(inputs, function of arrays or None) for what stays as it is in training; None where nothing does.
-
-    Behind frozen layers, the function puts their outputs in place of the pieces. With an adapter the inputs have the
-    fixed weights, of all layers or of those above the frozen ones.
-
-    Args:
-      build: the model's.
-      options: the model's.
-      inputs: what the task gives.
-      seed: of the run, which draws what the checkpoint does not have (the markers' vectors, FFA-LoRA's A).
-    """
-    if isinstance(inputs, HiddenInput) or inputs.fixed is not None:
-        return None
-    if options.adapter is None and not options.frozen_layers:
-        return None
-    if not options.frozen_layers:
-        encoder = whole(build, options, inputs, 2, seed).get_layer("encoder")
-        return dataclasses.replace(inputs, fixed=_fixed_weights(options, encoder)), None
-    encoder = frozen_encoder(build, options, inputs, seed)
-
-    def run(arrays):
-        hidden = hidden_states(encoder, arrays, options.frozen_layers)
-        return {"hidden": hidden, **{name: array for name, array in arrays.items() if name != "input_ids"}}
-
-    shape = (inputs.max_length, encoder.main.config.hidden_size)
-    return hidden_input(build, options, inputs, shape, seed, encoder), run
-
-
-def frozen_encoder(build: Build, options: EncoderOptions, inputs, seed: int) -> PieceEncoder:
-    """The whole encoder whose frozen layers are to run once, without an adapter; see `precompute`.
-
-    Raises:
-      UserError: an adapter has no layer above them, or its file cannot be read.
-    """
-    encoder = whole(build, attrs.evolve(options, adapter=None), inputs, 2, seed).get_layer("encoder")
-    if options.adapter is None:
-        return encoder
-    layers = len(stack_of(encoder.main).layer)
-    if options.frozen_layers >= layers:
-        raise UserError(
-            f"encoder {source_of(options, inputs)}: has {layers} layers and model.frozen_layers is "
-            f"{options.frozen_layers}, so that none is left for the adapter; set it to at most {layers - 1}"
-        )
-    if options.adapter.path is not None and inputs.new_pieces:
-        shape = (inputs.new_pieces, encoder.main.config.hidden_size)
-        _assign_new_rows(encoder, inputs, adapter_files.read_new_rows(options.adapter.path, shape))
-    return encoder
-
-
-def hidden_input(
-    build: Build, options: EncoderOptions, inputs, shape: tuple[int, ...], seed: int, encoder: PieceEncoder
-) -> HiddenInput:
-    """The inputs behind frozen layers; with an adapter, with the fixed weights of the layers above them.
-
-    Args:
-      build, options, inputs, seed: as in `precompute`.
-      shape: of a HiddenInput.
-      encoder: from `frozen_encoder`.
-    """
-    hidden = HiddenInput(inputs, shape, seed)
-    if options.adapter is None:
-        return hidden
-    upper = whole(build, options, hidden, 2, seed, initialised=False).get_layer("encoder")
-    values = {encoder.tail(variable): variable for variable in encoder.main.weights}
-    for variable in upper.stack.weights:
-        if leaf_name(variable) not in ("lora_a", "lora_b"):
-            variable.assign(values[upper.tail(variable)])
-    first, count = _new_rows(inputs)
-    rows = encoder.main.embeddings.weight[first : first + count].numpy()
-    return HiddenInput(dataclasses.replace(inputs, fixed=_fixed_weights(options, upper)), shape, seed, rows)
 
 
 def _fixed_weights(options: EncoderOptions, encoder: Adaptable) -> FixedWeights:
@@ -280,133 +169,10 @@ def _fixed_weights(options: EncoderOptions, encoder: Adaptable) -> FixedWeights:
     return FixedWeights.write(encoder.fixed_values(), [variable.numpy() for variable in encoder.trainable_variables])
 
 
-def finished(build: Build, options: EncoderOptions, inputs, num_classes: int, weights) -> tf.keras.Model:
-    """The whole model of what was trained, in float32 throughout: takes pieces, and has no adapter but its effect."""
-    if options.adapter is not None:
-        own = _with_fixed_weights(build, options, inputs, num_classes, weights.trainable)
-        return _merged(build, options, inputs, own)
-    complete = before_training(build, options, inputs, num_classes)
-    for variable, value in zip(complete.trainable_variables, weights.trainable, strict=True):
-        variable.assign(value)
-    return complete
-
-
-def adapted(build: Build, options: EncoderOptions, inputs, trained: tf.keras.Model) -> tf.keras.Model:
-    """What was trained beside fixed weights, with these in variables; it takes the same inputs."""
-    classes = trained.output["logits"].shape[-1]
-    return _with_fixed_weights(build, options, inputs, classes, trained.trainable_variables)
-
-
-def whole_form(
-    build: Build, options: EncoderOptions, inputs, trained: tf.keras.Model, merged: bool = False
-) -> tf.keras.Model:
-    """What was trained behind frozen layers or beside fixed weights, as a model of variables that takes pieces.
-
-    Frozen layers' outputs are rounded to float16 as in training, so that the predictions are those of the training
-    process but for values that lie between two of these numbers; `finished` computes the same in float32 throughout.
-
-    Args:
-      build, options, inputs: of what was trained.
-      trained: with its weights.
-      merged: whether an adapter is added to the kernels, in place of staying beside them.
-    """
-    if not isinstance(inputs, HiddenInput):
-        if options.adapter is None:
-            return trained
-        own = adapted(build, options, inputs, trained)
-        return _merged(build, options, inputs, own) if merged else own
-    trained, encoder = upper_form(build, options, inputs, trained, merged)
-    config = copy.deepcopy(encoder.main.config)
-    config.num_hidden_layers = options.frozen_layers
-    lower = PieceEncoder(
-        config.to_dict(),
-        config.vocab_size,
-        options.encoder_dropout,
-        options.frozen_layers,
-        dtype=options.precision,
-        name="frozen_layers",
-    )
-    arrays = keras_inputs(inputs.pieces)  # of full width, which what was trained takes; that trims them itself
-    outputs = lower({name: arrays[name] for name in ("input_ids", "attention_mask")})
-    assign_lower(lower, encoder)
-    mask = tf.expand_dims(tf.cast(arrays["attention_mask"], tf.float16), -1)
-    outputs = trained(
-        {**{n: arrays[n] for n in inputs.specs if n != "hidden"}, "hidden": tf.cast(outputs, tf.float16) * mask}
-    )
-    return tf.keras.Model(arrays, outputs, name=trained.name)
-
-
-def upper_form(
-    build: Build, options: EncoderOptions, inputs: HiddenInput, trained: tf.keras.Model, merged: bool
-) -> tuple[tf.keras.Model, PieceEncoder]:
-    """(what was trained behind frozen layers, in variables; the whole encoder with these layers).
-
-    Args: as `whole_form`'s.
-    """
-    if options.adapter is None:
-        return trained, before_training(build, options, inputs, 2).get_layer("encoder")
-    own = adapted(build, options, inputs, trained)
-    if not merged:
-        return own, before_training(build, options, inputs, 2).get_layer("encoder")
-    complete = _merged(build, options, inputs, own)
-    upper = build(attrs.evolve(options, adapter=None), _unfixed(inputs), own.output["logits"].shape[-1])
-    assign_upper(upper.get_layer("encoder"), complete.get_layer("encoder"))
-    _assign_rest(upper, complete)
-    return upper, complete.get_layer("encoder")
-
-
-def _merged(build: Build, options: EncoderOptions, inputs, own: tf.keras.Model) -> tf.keras.Model:
-    """The whole model without an adapter that computes what one with an adapter does; `own` as `adapted` gives it."""
-    classes = own.output["logits"].shape[-1]
-    if isinstance(inputs, HiddenInput):
-        plain = before_training(build, options, inputs, classes)
-    else:
-        plain = build(attrs.evolve(options, adapter=None), _unfixed(inputs), classes)
-    theirs, encoder = (model.get_layer("encoder") for model in (own, plain))
-    values = {theirs.tail(v): v.read_value() for v in (*theirs.fixed_variables, *theirs.part().weights)}
-    for layer in low_rank_layers(theirs.part()):
-        values[theirs.tail(layer.kernel)] = layer.kernel.read_value() + layer.product()
-    for variable in encoder.main.weights:
-        # The frozen layers are as they were before the training.
-        if not isinstance(inputs, HiddenInput) or encoder.tail(variable) in values:
-            variable.assign(values[encoder.tail(variable)])
-    if not isinstance(inputs, HiddenInput) and inputs.new_pieces:
-        _assign_new_rows(encoder, inputs, theirs.main.embeddings.weight.new_rows)
-    _assign_rest(plain, own)
-    return plain
-
-
 def _assign_new_rows(encoder: PieceEncoder, inputs, rows) -> None:
     """Exchanges the new pieces' rows of an embedding matrix."""
     matrix, (first, count) = encoder.main.embeddings.weight, _new_rows(inputs)
     matrix.assign(tf.concat([matrix[:first], rows, matrix[first + count :]], 0))
-
-
-def whole(
-    build: Build, options: EncoderOptions, inputs, num_classes: int, seed: int, initialised: bool = True
-) -> tf.keras.Model:
-    """The model of the inputs in variables, with the initial weights of the run's seed.
-
-    Args:
-      build, options, inputs, num_classes: of the model.
-      seed: of the run.
-      initialised: whether it has the checkpoint's weights, and not only drawn ones.
-    """
-    return LocalModel(
-        build=lambda: build(options, inputs, num_classes),
-        input_spec={**inputs.specs, LABEL: tf.TensorSpec([None], tf.int32)},
-        num_classes=num_classes,
-        initialise=initialise(build, options, inputs) if initialised else None,
-    ).initial_model(seed)
-
-
-def before_training(build: Build, options: EncoderOptions, inputs: HiddenInput, num_classes: int) -> tf.keras.Model:
-    """The whole model whose frozen layers were run, as it was then: in variables, without an adapter."""
-    plain, pieces = attrs.evolve(options, adapter=None), _unfixed(inputs.pieces)
-    complete = whole(build, plain, pieces, num_classes, inputs.seed)
-    if inputs.new_rows is not None:
-        _assign_new_rows(complete.get_layer("encoder"), pieces, inputs.new_rows)
-    return complete
 
 
 def _unfixed(inputs):
@@ -416,11 +182,214 @@ def _unfixed(inputs):
     return dataclasses.replace(inputs, fixed=None)
 
 
-def _with_fixed_weights(build: Build, options: EncoderOptions, inputs, num_classes: int, trained) -> tf.keras.Model:
-    """The model of the inputs with an adapter in variables, with the fixed values and the `trained` ones."""
-    complete, fixed = build(options, _unfixed(inputs), num_classes), pieces_of(inputs).fixed
-    for variable, value in zip(complete.get_layer("encoder").fixed_variables, fixed.arrays(), strict=True):
-        variable.assign(np.asarray(value))
-    for variable, value in zip(complete.trainable_variables, trained, strict=True):
-        variable.assign(value)
-    return complete
+class EncoderModel(Model):
+    """A model with a layer `encoder`, which may have frozen layers or an adapter.
+
+    Its inputs come in three forms: as the task gives them; behind frozen layers (HiddenInput); with the fixed weights
+    of an encoder with an adapter (`fixed`). The methods here take the model from one form to another.
+    """
+
+    def initialise(self, options: EncoderOptions, inputs):
+        fixed = pieces_of(inputs).fixed
+        if options.adapter is not None and fixed is not None:
+
+            def start(model):
+                for variable, value in zip(model.get_layer("encoder").trainable_variables, fixed.start, strict=True):
+                    variable.assign(value)
+                if options.adapter.path is not None:
+                    adapter_files.assign_rest(options.adapter.path, model)
+
+            return start
+        if isinstance(inputs, HiddenInput):
+            return lambda model: self._assign_from_whole(options, inputs, model)
+        source = source_of(options, inputs)
+        return (lambda model: assign_pretrained(model.get_layer("encoder"), source)) if options.pretrained else None
+
+    def _assign_from_whole(self, options: EncoderOptions, inputs: HiddenInput, model: tf.keras.Model) -> None:
+        """Initial weights as the whole model would have them, those behind the encoder too."""
+        complete = self.before_training(options, inputs, model.output["logits"].shape[-1])
+        assign_upper(model.get_layer("encoder"), complete.get_layer("encoder"))
+        _assign_rest(model, complete)
+
+    def precompute(self, options: EncoderOptions, inputs, seed: int):
+        """As `Model.precompute`: behind frozen layers, their outputs take the place of the pieces. With an adapter the
+        inputs have the fixed weights, of all layers or of those above the frozen ones.
+
+        The seed draws what the checkpoint does not have: the markers' vectors, FFA-LoRA's A.
+        """
+        if isinstance(inputs, HiddenInput) or inputs.fixed is not None:
+            return None
+        if options.adapter is None and not options.frozen_layers:
+            return None
+        if not options.frozen_layers:
+            encoder = self.whole(options, inputs, 2, seed).get_layer("encoder")
+            return dataclasses.replace(inputs, fixed=_fixed_weights(options, encoder)), None
+        encoder = self.frozen_encoder(options, inputs, seed)
+
+        def run(arrays):
+            hidden = hidden_states(encoder, arrays, options.frozen_layers)
+            return {"hidden": hidden, **{name: array for name, array in arrays.items() if name != "input_ids"}}
+
+        shape = (inputs.max_length, encoder.main.config.hidden_size)
+        return self.hidden_input(options, inputs, shape, seed, encoder), run
+
+    def frozen_encoder(self, options: EncoderOptions, inputs, seed: int) -> PieceEncoder:
+        """The whole encoder whose frozen layers are to run once, without an adapter; see `precompute`.
+
+        Raises:
+          UserError: an adapter has no layer above them, or its file cannot be read.
+        """
+        encoder = self.whole(attrs.evolve(options, adapter=None), inputs, 2, seed).get_layer("encoder")
+        if options.adapter is None:
+            return encoder
+        layers = len(stack_of(encoder.main).layer)
+        if options.frozen_layers >= layers:
+            raise UserError(
+                f"encoder {source_of(options, inputs)}: has {layers} layers and model.frozen_layers is "
+                f"{options.frozen_layers}, so that none is left for the adapter; set it to at most {layers - 1}"
+            )
+        if options.adapter.path is not None and inputs.new_pieces:
+            shape = (inputs.new_pieces, encoder.main.config.hidden_size)
+            _assign_new_rows(encoder, inputs, adapter_files.read_new_rows(options.adapter.path, shape))
+        return encoder
+
+    def hidden_input(
+        self, options: EncoderOptions, inputs, shape: tuple[int, ...], seed: int, encoder: PieceEncoder
+    ) -> HiddenInput:
+        """The inputs behind frozen layers; with an adapter, with the fixed weights of the layers above them.
+
+        Args:
+          options, inputs, seed: as in `precompute`.
+          shape: of a HiddenInput.
+          encoder: from `frozen_encoder`.
+        """
+        hidden = HiddenInput(inputs, shape, seed)
+        if options.adapter is None:
+            return hidden
+        upper = self.whole(options, hidden, 2, seed, initialised=False).get_layer("encoder")
+        values = {encoder.tail(variable): variable for variable in encoder.main.weights}
+        for variable in upper.stack.weights:
+            if leaf_name(variable) not in ("lora_a", "lora_b"):
+                variable.assign(values[upper.tail(variable)])
+        first, count = _new_rows(inputs)
+        rows = encoder.main.embeddings.weight[first : first + count].numpy()
+        return HiddenInput(dataclasses.replace(inputs, fixed=_fixed_weights(options, upper)), shape, seed, rows)
+
+    def finished(self, options: EncoderOptions, inputs, num_classes: int, weights) -> tf.keras.Model:
+        """As `Model.finished`; of an adapter it has only the effect."""
+        if options.adapter is not None:
+            own = self._with_fixed_weights(options, inputs, num_classes, weights.trainable)
+            return self._merged(options, inputs, own)
+        complete = self.before_training(options, inputs, num_classes)
+        for variable, value in zip(complete.trainable_variables, weights.trainable, strict=True):
+            variable.assign(value)
+        return complete
+
+    def adapted(self, options: EncoderOptions, inputs, trained: tf.keras.Model) -> tf.keras.Model:
+        classes = trained.output["logits"].shape[-1]
+        return self._with_fixed_weights(options, inputs, classes, trained.trainable_variables)
+
+    def whole_form(
+        self, options: EncoderOptions, inputs, trained: tf.keras.Model, merged: bool = False
+    ) -> tf.keras.Model:
+        """As `Model.whole_form`: a model of variables that takes pieces.
+
+        Frozen layers' outputs are rounded to float16 as in training, so that the predictions are those of the training
+        process but for values that lie between two of these numbers; `finished` computes in float32 throughout.
+        """
+        if not isinstance(inputs, HiddenInput):
+            if options.adapter is None:
+                return trained
+            own = self.adapted(options, inputs, trained)
+            return self._merged(options, inputs, own) if merged else own
+        trained, encoder = self.upper_form(options, inputs, trained, merged)
+        config = copy.deepcopy(encoder.main.config)
+        config.num_hidden_layers = options.frozen_layers
+        lower = PieceEncoder(
+            config.to_dict(),
+            config.vocab_size,
+            options.encoder_dropout,
+            options.frozen_layers,
+            dtype=options.precision,
+            name="frozen_layers",
+        )
+        arrays = keras_inputs(inputs.pieces)  # of full width, which what was trained takes; that trims them itself
+        outputs = lower({name: arrays[name] for name in ("input_ids", "attention_mask")})
+        assign_lower(lower, encoder)
+        mask = tf.expand_dims(tf.cast(arrays["attention_mask"], tf.float16), -1)
+        outputs = trained(
+            {**{n: arrays[n] for n in inputs.specs if n != "hidden"}, "hidden": tf.cast(outputs, tf.float16) * mask}
+        )
+        return tf.keras.Model(arrays, outputs, name=trained.name)
+
+    def upper_form(
+        self, options: EncoderOptions, inputs: HiddenInput, trained: tf.keras.Model, merged: bool
+    ) -> tuple[tf.keras.Model, PieceEncoder]:
+        """(what was trained behind frozen layers, in variables; the whole encoder with these layers).
+
+        Args: as `whole_form`'s.
+        """
+        if options.adapter is None:
+            return trained, self.before_training(options, inputs, 2).get_layer("encoder")
+        own = self.adapted(options, inputs, trained)
+        if not merged:
+            return own, self.before_training(options, inputs, 2).get_layer("encoder")
+        complete = self._merged(options, inputs, own)
+        upper = self.build(attrs.evolve(options, adapter=None), _unfixed(inputs), own.output["logits"].shape[-1])
+        assign_upper(upper.get_layer("encoder"), complete.get_layer("encoder"))
+        _assign_rest(upper, complete)
+        return upper, complete.get_layer("encoder")
+
+    def _merged(self, options: EncoderOptions, inputs, own: tf.keras.Model) -> tf.keras.Model:
+        """The whole model without an adapter that computes what `own` does, which `adapted` gave."""
+        classes = own.output["logits"].shape[-1]
+        if isinstance(inputs, HiddenInput):
+            plain = self.before_training(options, inputs, classes)
+        else:
+            plain = self.build(attrs.evolve(options, adapter=None), _unfixed(inputs), classes)
+        theirs, encoder = (model.get_layer("encoder") for model in (own, plain))
+        values = {theirs.tail(v): v.read_value() for v in (*theirs.fixed_variables, *theirs.part().weights)}
+        for layer in low_rank_layers(theirs.part()):
+            values[theirs.tail(layer.kernel)] = layer.kernel.read_value() + layer.product()
+        for variable in encoder.main.weights:
+            # The frozen layers are as they were before the training.
+            if not isinstance(inputs, HiddenInput) or encoder.tail(variable) in values:
+                variable.assign(values[encoder.tail(variable)])
+        if not isinstance(inputs, HiddenInput) and inputs.new_pieces:
+            _assign_new_rows(encoder, inputs, theirs.main.embeddings.weight.new_rows)
+        _assign_rest(plain, own)
+        return plain
+
+    def whole(
+        self, options: EncoderOptions, inputs, num_classes: int, seed: int, initialised: bool = True
+    ) -> tf.keras.Model:
+        """The model of the inputs in variables, with the initial weights of the run's seed.
+
+        Args:
+          options, inputs, num_classes: of the model.
+          seed: of the run.
+          initialised: whether it has the checkpoint's weights, and not only drawn ones.
+        """
+        return LocalModel(
+            build=lambda: self.build(options, inputs, num_classes),
+            input_spec={**inputs.specs, LABEL: tf.TensorSpec([None], tf.int32)},
+            num_classes=num_classes,
+            initialise=self.initialise(options, inputs) if initialised else None,
+        ).initial_model(seed)
+
+    def before_training(self, options: EncoderOptions, inputs: HiddenInput, num_classes: int) -> tf.keras.Model:
+        """The whole model whose frozen layers were run, as it was then: in variables, without an adapter."""
+        plain, pieces = attrs.evolve(options, adapter=None), _unfixed(inputs.pieces)
+        complete = self.whole(plain, pieces, num_classes, inputs.seed)
+        if inputs.new_rows is not None:
+            _assign_new_rows(complete.get_layer("encoder"), pieces, inputs.new_rows)
+        return complete
+
+    def _with_fixed_weights(self, options: EncoderOptions, inputs, num_classes: int, trained) -> tf.keras.Model:
+        """The model of the inputs with an adapter in variables, with the fixed values and the `trained` ones."""
+        complete, fixed = self.build(options, _unfixed(inputs), num_classes), pieces_of(inputs).fixed
+        for variable, value in zip(complete.get_layer("encoder").fixed_variables, fixed.arrays(), strict=True):
+            variable.assign(np.asarray(value))
+        for variable, value in zip(complete.trainable_variables, trained, strict=True):
+            variable.assign(value)
+        return complete

@@ -9,9 +9,8 @@ import tensorflow as tf
 from attrs.validators import ge
 
 from tff_re.models.inputs import DenseInput, TokenInput
+from tff_re.models.model import Model
 from tff_re.models.text_layers import MeanOfWords, TrimPadding, embedding
-
-TAKES = (DenseInput, TokenInput)
 
 
 @attrs.frozen(kw_only=True)
@@ -28,19 +27,24 @@ class Options:
     train_vectors: bool = False
 
 
-def reads_vectors(options: Options) -> bool:
-    """Whether the task's word vectors are read."""
-    return options.features == "mean_vectors"
+class LogisticRegression(Model):
+    Options = Options
+    takes = (DenseInput, TokenInput)
+
+    def reads_vectors(self, options: Options) -> bool:
+        """Whether the task's word vectors are read."""
+        return options.features == "mean_vectors"
+
+    def build(self, options: Options, inputs: DenseInput | TokenInput, num_classes: int) -> tf.keras.Model:
+        """softmax(W x + b); what the x of a sentence is, `options.features` says."""
+        return _build(options, inputs, num_classes, plain=False)
+
+    def build_plain(self, options: Options, inputs: DenseInput | TokenInput, num_classes: int) -> tf.keras.Model:
+        """The same function from stock Keras layers alone, for people without this project's code; same weights."""
+        return _build(options, inputs, num_classes, plain=True)
 
 
-def build(options: Options, inputs: DenseInput | TokenInput, num_classes: int) -> tf.keras.Model:
-    """softmax(W x + b); what the x of a sentence is, `options.features` says."""
-    return _build(options, inputs, num_classes, plain=False)
-
-
-def build_plain(options: Options, inputs: DenseInput | TokenInput, num_classes: int) -> tf.keras.Model:
-    """The same function from stock Keras layers alone, for people without this project's code; same weights."""
-    return _build(options, inputs, num_classes, plain=True)
+MODEL = LogisticRegression()
 
 
 def _build(options, inputs, num_classes: int, *, plain: bool) -> tf.keras.Model:

@@ -9,10 +9,9 @@ from attrs.validators import ge
 from computations.randomness import SeededDropout
 from computations.ranges import BELOW_ONE
 from tff_re.models.inputs import RelationInput, TokenInput
+from tff_re.models.model import Model
 from tff_re.models.recurrence import SequenceLSTM
 from tff_re.models.text_layers import LastState, TrimPadding, TrimRelations, embedding, keras_inputs
-
-TAKES = (RelationInput, TokenInput)
 
 
 @attrs.frozen(kw_only=True)
@@ -30,37 +29,42 @@ class Options:
     train_vectors: bool = False
 
 
-def reads_vectors(options: Options) -> bool:
-    """Whether the task's word vectors are read."""
-    return True
+class Lstm(Model):
+    Options = Options
+    takes = (RelationInput, TokenInput)
+
+    def reads_vectors(self, options: Options) -> bool:
+        """Whether the task's word vectors are read."""
+        return True
+
+    def build(self, options: Options, inputs: RelationInput | TokenInput, num_classes: int) -> tf.keras.Model:
+        """Word vectors, one LSTM, its state at the last word, a linear classifier.
+
+        Of a text with two mentions it reads the ids alone: the markers among them say where the mentions are.
+        """
+        sources = keras_inputs(inputs)
+        if isinstance(inputs, RelationInput):
+            arrays = TrimRelations(name="trim")(sources)
+            tokens, present = arrays["input_ids"], arrays["attention_mask"]
+        else:
+            tokens = present = TrimPadding(name="trim")(sources["tokens"])
+        vectors = embedding(inputs, options.embedding_width, options.train_vectors)(tokens)
+        states = SequenceLSTM(options.units, name="lstm")(vectors)
+        features = SeededDropout(options.dropout, name="dropout")(LastState(name="last")([states, present]))
+        logits = tf.keras.layers.Dense(num_classes, name="classifier")(features)
+        return tf.keras.Model(sources, {"logits": logits, "features": features}, name="lstm")
+
+    def build_plain(self, options: Options, inputs: RelationInput | TokenInput, num_classes: int) -> tf.keras.Model:
+        """The same function from stock Keras layers alone, for people without this project's code; same weights."""
+        sources = keras_inputs(inputs)
+        marked = isinstance(inputs, RelationInput)
+        vectors = embedding(inputs, options.embedding_width, options.train_vectors, mask_zero=not marked)(
+            sources["input_ids" if marked else "tokens"]
+        )
+        mask = {"mask": tf.cast(sources["attention_mask"], tf.bool)} if marked else {}
+        features = tf.keras.layers.LSTM(options.units, name="lstm")(vectors, **mask)
+        logits = tf.keras.layers.Dense(num_classes, name="classifier")(features)
+        return tf.keras.Model(sources, {"logits": logits, "features": features}, name="lstm")
 
 
-def build(options: Options, inputs: RelationInput | TokenInput, num_classes: int) -> tf.keras.Model:
-    """Word vectors, one LSTM, its state at the last word, a linear classifier.
-
-    Of a text with two mentions it reads the ids alone: the markers among them say where the mentions are.
-    """
-    sources = keras_inputs(inputs)
-    if isinstance(inputs, RelationInput):
-        arrays = TrimRelations(name="trim")(sources)
-        tokens, present = arrays["input_ids"], arrays["attention_mask"]
-    else:
-        tokens = present = TrimPadding(name="trim")(sources["tokens"])
-    vectors = embedding(inputs, options.embedding_width, options.train_vectors)(tokens)
-    states = SequenceLSTM(options.units, name="lstm")(vectors)
-    features = SeededDropout(options.dropout, name="dropout")(LastState(name="last")([states, present]))
-    logits = tf.keras.layers.Dense(num_classes, name="classifier")(features)
-    return tf.keras.Model(sources, {"logits": logits, "features": features}, name="lstm")
-
-
-def build_plain(options: Options, inputs: RelationInput | TokenInput, num_classes: int) -> tf.keras.Model:
-    """The same function from stock Keras layers alone, for people without this project's code; same weights."""
-    sources = keras_inputs(inputs)
-    marked = isinstance(inputs, RelationInput)
-    vectors = embedding(inputs, options.embedding_width, options.train_vectors, mask_zero=not marked)(
-        sources["input_ids" if marked else "tokens"]
-    )
-    mask = {"mask": tf.cast(sources["attention_mask"], tf.bool)} if marked else {}
-    features = tf.keras.layers.LSTM(options.units, name="lstm")(vectors, **mask)
-    logits = tf.keras.layers.Dense(num_classes, name="classifier")(features)
-    return tf.keras.Model(sources, {"logits": logits, "features": features}, name="lstm")
+MODEL = Lstm()

@@ -9,9 +9,8 @@ from attrs.validators import ge
 from computations.randomness import SeededDropout
 from computations.ranges import BELOW_ONE
 from tff_re.models.inputs import RelationInput
+from tff_re.models.model import Model
 from tff_re.models.text_layers import TrimRelations, embedding, keras_inputs
-
-TAKES = (RelationInput,)
 
 
 @attrs.frozen(kw_only=True)
@@ -37,23 +36,28 @@ class Options:
     bias: bool = True
 
 
-def reads_vectors(options: Options) -> bool:
-    """Whether the task's word vectors are read."""
-    return True
+class Pcnn(Model):
+    Options = Options
+    takes = (RelationInput,)
+
+    def reads_vectors(self, options: Options) -> bool:
+        """Whether the task's word vectors are read."""
+        return True
+
+    def build(self, options: Options, inputs: RelationInput, num_classes: int) -> tf.keras.Model:
+        """Word and position vectors, one convolution, the maximum of each segment, tanh, dropout, a linear classifier.
+
+        The convolution has a bias and as many outputs as tokens (the paper's has none, and `window` - 1 outputs more),
+        so that an output belongs to the segment of the token in its middle. Beyond a text's ends the filters see zeros.
+        """
+        return _build(options, inputs, num_classes, plain=False)
+
+    def build_plain(self, options: Options, inputs: RelationInput, num_classes: int) -> tf.keras.Model:
+        """The same function from stock Keras layers alone, for people without this project's code; same weights."""
+        return _build(options, inputs, num_classes, plain=True)
 
 
-def build(options: Options, inputs: RelationInput, num_classes: int) -> tf.keras.Model:
-    """Word and position vectors, one convolution, the maximum of each segment, tanh, dropout, a linear classifier.
-
-    The convolution has a bias and as many outputs as tokens (the paper's has none, and `window` - 1 outputs more), so
-    that an output belongs to the segment of the token in its middle. Beyond a text's ends the filters see zeros.
-    """
-    return _build(options, inputs, num_classes, plain=False)
-
-
-def build_plain(options: Options, inputs: RelationInput, num_classes: int) -> tf.keras.Model:
-    """The same function from stock Keras layers alone, for people without this project's code; same weights."""
-    return _build(options, inputs, num_classes, plain=True)
+MODEL = Pcnn()
 
 
 def _build(options, inputs, num_classes: int, *, plain: bool) -> tf.keras.Model:

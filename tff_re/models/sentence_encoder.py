@@ -8,11 +8,8 @@ import attrs
 import tensorflow as tf
 from attrs.validators import ge, optional
 
-from tff_re.models import encoders
-from tff_re.models.encoders import EncoderOptions
+from tff_re.models.encoders import EncoderModel, EncoderOptions, classifier_of
 from tff_re.models.inputs import HiddenInput, RelationInput
-
-TAKES = (RelationInput,)
 
 
 @attrs.frozen(kw_only=True)
@@ -31,30 +28,29 @@ class Options(EncoderOptions):
     projection: int | None = attrs.field(default=None, validator=optional(ge(1)))
 
 
-def build(options: Options, inputs: RelationInput | HiddenInput, num_classes: int) -> tf.keras.Model:
-    """The transformer's outputs, the two mentions' representation h, logits W h (FedCMC, Eqs. 1 and 2).
+class SentenceEncoder(EncoderModel):
+    Options = Options
+    takes = (RelationInput,)
 
-    For a HiddenInput only what lies above the frozen layers.
+    def build(self, options: Options, inputs: RelationInput | HiddenInput, num_classes: int) -> tf.keras.Model:
+        """The transformer's outputs, the two mentions' representation h, logits W h (FedCMC, Eqs. 1 and 2).
 
-    Raises:
-      UserError: there is no such encoder, or the options do not fit it.
-    """
-    features = mentions = MentionFeatures(options.representation, dtype="float32", name="mentions")
-    if options.projection is not None:
-        dense = tf.keras.layers.Dense(options.projection, activation="tanh", dtype="float32", name="projection")
+        For a HiddenInput only what lies above the frozen layers.
 
-        def features(arrays):
-            return dense(mentions(arrays))
+        Raises:
+          UserError: there is no such encoder, or the options do not fit it.
+        """
+        features = mentions = MentionFeatures(options.representation, dtype="float32", name="mentions")
+        if options.projection is not None:
+            dense = tf.keras.layers.Dense(options.projection, activation="tanh", dtype="float32", name="projection")
 
-    return encoders.classifier_of(options, inputs, num_classes, features, bias=options.bias, name="sentence_encoder")
+            def features(arrays):
+                return dense(mentions(arrays))
 
-
-def build_plain(options: Options, inputs: RelationInput | HiddenInput, num_classes: int) -> tf.keras.Model:
-    """The same model: a transformer has no form of stock Keras layers. Loading it takes this project's code."""
-    return build(options, inputs, num_classes)
+        return classifier_of(options, inputs, num_classes, features, bias=options.bias, name="sentence_encoder")
 
 
-initialise, precompute, finished, whole_form, adapted = encoders.forms_of(build)
+MODEL = SentenceEncoder()
 
 
 @tf.keras.utils.register_keras_serializable("tff_re")

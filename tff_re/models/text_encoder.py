@@ -7,11 +7,8 @@ from typing import Literal
 import attrs
 import tensorflow as tf
 
-from tff_re.models import encoders
-from tff_re.models.encoders import EncoderOptions
+from tff_re.models.encoders import EncoderModel, EncoderOptions, classifier_of
 from tff_re.models.inputs import HiddenInput, PieceInput
-
-TAKES = (PieceInput,)
 
 
 @attrs.frozen(kw_only=True)
@@ -23,24 +20,23 @@ class Options(EncoderOptions):
     pooling: Literal["cls", "mean"] = "cls"
 
 
-def build(options: Options, inputs: PieceInput | HiddenInput, num_classes: int) -> tf.keras.Model:
-    """The transformer's outputs, the text's representation h, logits W h + b.
+class TextEncoder(EncoderModel):
+    Options = Options
+    takes = (PieceInput,)
 
-    For a HiddenInput only what lies above the frozen layers.
+    def build(self, options: Options, inputs: PieceInput | HiddenInput, num_classes: int) -> tf.keras.Model:
+        """The transformer's outputs, the text's representation h, logits W h + b.
 
-    Raises:
-      UserError: there is no such encoder, or the options do not fit it.
-    """
-    representation = TextFeatures(options.pooling, dtype="float32", name="text")
-    return encoders.classifier_of(options, inputs, num_classes, representation, bias=True, name="text_encoder")
+        For a HiddenInput only what lies above the frozen layers.
 
-
-def build_plain(options: Options, inputs: PieceInput | HiddenInput, num_classes: int) -> tf.keras.Model:
-    """The same model: a transformer has no form of stock Keras layers. Loading it takes this project's code."""
-    return build(options, inputs, num_classes)
+        Raises:
+          UserError: there is no such encoder, or the options do not fit it.
+        """
+        representation = TextFeatures(options.pooling, dtype="float32", name="text")
+        return classifier_of(options, inputs, num_classes, representation, bias=True, name="text_encoder")
 
 
-initialise, precompute, finished, whole_form, adapted = encoders.forms_of(build)
+MODEL = TextEncoder()
 
 
 @tf.keras.utils.register_keras_serializable("tff_re")

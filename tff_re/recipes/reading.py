@@ -334,7 +334,7 @@ def _tasks() -> dict:
 def _models() -> dict:
     from tff_re import models
 
-    return {name: lambda name=name: models.module(name).Options for name in models.MODELS}
+    return {name: lambda name=name: models.MODELS[name].Options for name in models.MODELS}
 
 
 def _algorithms() -> dict:

@@ -161,11 +161,11 @@ def _measured(history: list[dict[str, float]]) -> list[dict[str, float]]:
 def keras_model(experiment: Experiment, weights):
     """The run's model from stock Keras layers, with these weights; takes encoded inputs."""
     choice, prepared = experiment.recipe.model, experiment.prepared
-    module, num_classes = models.module(choice.name), len(prepared.label_names)
+    model_of, num_classes = models.MODELS[choice.name], len(prepared.label_names)
     forget_layer_names()
     if trained_in_parts(prepared.inputs):
-        return module.finished(choice.options, prepared.inputs, num_classes, weights)
-    model = module.build_plain(choice.options, prepared.inputs, num_classes)
+        return model_of.finished(choice.options, prepared.inputs, num_classes, weights)
+    model = model_of.build_plain(choice.options, prepared.inputs, num_classes)
     assign_weights(model, weights)
     forget_initial_values(model)
     return model

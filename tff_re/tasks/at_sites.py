@@ -184,8 +184,7 @@ class SitesPrepared(Prepared):
 
     def precomputed(self, model: Choice, seed: int) -> Prepared:
         """As `Prepared.precomputed`, of the examples that are here."""
-        module = self._module(model)
-        found = module.precompute(model.options, self.inputs, seed) if hasattr(module, "precompute") else None
+        found = self._model(model).precompute(model.options, self.inputs, seed)
         if found is None:
             return self
         inputs, run = found

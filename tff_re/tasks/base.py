@@ -33,6 +33,7 @@ from tff_re.models.inputs import (
     TokenInput,
     pieces_of,
 )
+from tff_re.models.model import Model
 from tff_re.settings import Choice
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.held_out import HeldOut
@@ -181,8 +182,7 @@ class Prepared:
         Raises:
           UserError: a model that does not take them; too little memory for the outputs.
         """
-        module = self._module(model)
-        found = module.precompute(model.options, self.inputs, seed) if hasattr(module, "precompute") else None
+        found = self._model(model).precompute(model.options, self.inputs, seed)
         if found is None:
             return self
         inputs, run = found
@@ -215,28 +215,28 @@ class Prepared:
         Raises:
           UserError: a model that does not take them.
         """
-        module = self._module(model)
-        if getattr(self.inputs, "vectors", None) is not None and not _reads_vectors(module, model.options):
+        chosen = self._model(model)
+        if getattr(self.inputs, "vectors", None) is not None and not chosen.reads_vectors(model.options):
             raise UserError(
                 f"the model '{model.name}' as the recipe sets it does not read word vectors; leave task.vectors_path "
                 "(or task.vectors) out, or choose another model"
             )
         options, inputs, num_classes = model.options, self.inputs, len(self.label_names)
         return LocalModel(
-            build=lambda: module.build(options, inputs, num_classes),
+            build=lambda: chosen.build(options, inputs, num_classes),
             input_spec={**inputs.specs, **self.beside, LABEL: tf.TensorSpec([None], tf.int32)},
             num_classes=num_classes,
-            initialise=module.initialise(options, inputs) if hasattr(module, "initialise") else None,
-            **(module.local_parts(options) if hasattr(module, "local_parts") else {"classifier": "classifier"}),
+            initialise=chosen.initialise(options, inputs),
+            **chosen.local_parts(options),
         )
 
-    def _module(self, model: Choice):
-        """The module of a model that takes these inputs."""
-        module, inputs = models.module(model.name), pieces_of(self.inputs)
-        if not isinstance(inputs, module.TAKES):
+    def _model(self, model: Choice) -> Model:
+        """The recipe's model, which has to take these inputs."""
+        chosen, inputs = models.MODELS[model.name], pieces_of(self.inputs)
+        if not isinstance(inputs, chosen.takes):
             what, remedy = _FORMS.get(type(inputs), ("", "choose another model.name"))
             raise UserError(f"the model '{model.name}' does not take the inputs of this task{what}; {remedy}")
-        return module
+        return chosen
 
 
 _FORMS = {
@@ -247,10 +247,6 @@ _FORMS = {
     TokenInput: (", words or characters", "choose another model.name, or task.encoding = 'pieces' for an encoder"),
 }
 """Inputs that a task's key chooses: in words, and the remedy where a model does not take them."""
-
-
-def _reads_vectors(module, options) -> bool:
-    return hasattr(module, "reads_vectors") and module.reads_vectors(options)
 
 
 def partition_of(options, corpora: tuple, partitioner, seed: int, data_paths: DataPaths, **held_out) -> Partition:

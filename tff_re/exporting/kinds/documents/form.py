@@ -18,6 +18,7 @@ from datasets.encoding_files import document_encoding_from_json, document_encodi
 from tff_re.exporting.forms import HALF_TOLERANCE, Form, Probes, require_same, traced_once
 from tff_re.exporting.layout import DEFAULT_SIGNATURE
 from tff_re.exporting.places import MISFIT, NEEDED, ExportError
+from tff_re.models.document_encoder import DocumentEncoder
 from tff_re.models.document_layers import PairProbabilities
 from tff_re.models.inputs import DocumentInput, HiddenInput, pieces_of
 
@@ -71,14 +72,14 @@ class DocumentForm(Form):
             raise ExportError(MISFIT)
 
     @staticmethod
-    def plain(module, options, inputs: DocumentInput, classes: int) -> tf.keras.Model:
-        return module.of_any_size(options, inputs)
+    def plain(model: DocumentEncoder, options, inputs: DocumentInput, classes: int) -> tf.keras.Model:
+        return model.of_any_size(options, inputs)
 
     @staticmethod
-    def plain_whole(module, options, inputs, trained: tf.keras.Model, weights) -> tf.keras.Model:
-        whole = module.finished(options, inputs, pieces_of(inputs).num_relations, weights)
+    def plain_whole(model: DocumentEncoder, options, inputs, trained: tf.keras.Model, weights) -> tf.keras.Model:
+        whole = model.finished(options, inputs, pieces_of(inputs).num_relations, weights)
         pieces = dataclasses.replace(pieces_of(inputs), fixed=None)
-        plain = module.of_any_size(attrs.evolve(options, adapter=None), pieces)
+        plain = model.of_any_size(attrs.evolve(options, adapter=None), pieces)
         plain.set_weights(whole.get_weights())
         return plain
 
