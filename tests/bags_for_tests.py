@@ -16,7 +16,7 @@ from tff_re.recipes.reading import resolve
 from tff_re.runs.evaluation import metric_names
 from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.results import read_history
+from tff_re.runs.reading import read_history
 from tff_re.runs.run import train_run
 from tff_re.tasks.data_paths import DataPaths
 

@@ -35,7 +35,7 @@ from tff_re.cli.display import RoundProgress, console
 from tff_re.errors import UserError
 from tff_re.recipes import reading as recipes
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.results import read_history
+from tff_re.runs.reading import read_history
 from tff_re.runs.training import RoundReport
 
 COMMANDS = sorted(command_line.cli.commands)

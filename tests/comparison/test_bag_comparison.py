@@ -17,7 +17,8 @@ from tests.upper_floors import builder, command, share_computations, write_recip
 from tff_re.comparison.outcome import Outcome, compare
 from tff_re.comparison.pages import write_page
 from tff_re.comparison.suite import load_suite
-from tff_re.report.precision_recall import on_grid, read_precision_recall
+from tff_re.report.precision_recall import on_grid
+from tff_re.runs.reading import read_precision_recall
 
 pytestmark = pytest.mark.xdist_group("bags")
 

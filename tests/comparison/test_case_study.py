@@ -15,7 +15,7 @@ from tff_re.comparison.case_study import Case, CaseSentence, _facts, case_csv, s
 from tff_re.errors import UserError
 from tff_re.recipes.reading import resolve
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.results import read_history
+from tff_re.runs.reading import read_history
 from tff_re.runs.run import train_run
 from tff_re.tasks.data_paths import DataPaths
 

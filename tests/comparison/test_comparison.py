@@ -35,7 +35,7 @@ from tff_re.comparison.statistics import explain_gain
 from tff_re.comparison.suite import ClaimOptions, Entry, GainOptions, Suite, load_suite, slug
 from tff_re.errors import UserError
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.results import read_history
+from tff_re.runs.reading import read_history
 
 METHOD, BASELINE, CONTROL = "FedPAP", "FedAvgS", "uniform, λ=1.2"
 CLAIM = {"method": METHOD, "baseline": BASELINE, "metric": "test/accuracy", "published": 0.07}

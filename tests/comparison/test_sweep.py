@@ -19,7 +19,7 @@ from tff_re.comparison.sweep import Sweep, read_sweep, sentences, tune
 from tff_re.errors import UserError
 from tff_re.recipes.reading import load
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.results import read_history
+from tff_re.runs.reading import read_history
 
 RATE = "algorithm.learning_rate"
 LARGE = 1e30

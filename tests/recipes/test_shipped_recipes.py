@@ -20,7 +20,7 @@ from tff_re.exporting.forms import HALF_TOLERANCE, TOLERANCE
 from tff_re.exporting.prediction import load_export
 from tff_re.recipes.reading import load, shipped
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.results import read_history
+from tff_re.runs.reading import read_history
 
 SMALL = {"units": 8, "embedding_width": 8, "filters": 8, "position_width": 2}
 """Sizes of a model that are cut."""

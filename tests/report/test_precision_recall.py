@@ -7,16 +7,16 @@ import csv
 import numpy as np
 import pytest
 
-from datasets.errors import DataError
 from tests.report.test_report import pixels
+from tff_re.errors import UserError
 from tff_re.report.precision_recall import (
     GRID,
     on_grid,
     precision_recall_png,
     precision_recall_table,
-    read_precision_recall,
     write_precision_recall,
 )
+from tff_re.runs.reading import read_precision_recall
 
 STEPS = np.array([[0.25, 1.0, 0.9], [0.5, 0.5, 0.8], [0.5, 0.25, 0.7], [1.0, 0.2, 0.1]])
 
@@ -45,10 +45,10 @@ def test_a_curve_reads_back(tmp_path):
 def test_a_damaged_file_is_named(text, tmp_path):
     path = tmp_path / "c.csv"
     path.write_text(text, "utf-8")
-    with pytest.raises(DataError, match=r"c\.csv: is not a curve of precision and recall; remove it and resume"):
+    with pytest.raises(UserError, match=r"c\.csv: is not a curve of precision and recall; remove it and resume"):
         read_precision_recall(path)
     path.write_bytes(b"\xff\xfe\x00recall")
-    with pytest.raises(DataError, match=r"c\.csv: is not a curve"):
+    with pytest.raises(UserError, match=r"c\.csv: is not a curve"):
         read_precision_recall(path)
 
 

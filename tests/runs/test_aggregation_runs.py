@@ -12,7 +12,7 @@ from tff_re.comparison.tables import ComparisonRow, comparison_markdown
 from tff_re.errors import UserError
 from tff_re.exporting.export_run import _privacy
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.results import read_history
+from tff_re.runs.reading import read_history
 
 SAID = "a simulation of secure sums, which protects nothing"
 SECURE = 'aggregation.secure="simulated"'

@@ -38,7 +38,7 @@ from tests.upper_floors import SYNTHETIC, assert_same_weights, command, refusal,
 from tff_re.recipes.reading import resolve
 from tff_re.runs.features.choice import Choice
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.results import read_history
+from tff_re.runs.reading import read_history
 from tff_re.tasks.ranking_metrics import ranking_metrics
 
 pytestmark = pytest.mark.xdist_group("bags")

@@ -26,7 +26,7 @@ from tff_re.recipes.reading import resolve
 from tff_re.runs.evaluation import Evaluator, metric_names
 from tff_re.runs.features.choice import ChoiceOfEach
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.results import read_history
+from tff_re.runs.reading import read_history
 from tff_re.runs.run import train_run
 
 PLAN = ("training.rounds=6", "training.checkpoint_every=3", "algorithm={name='fedavgs', local_epochs=2}")

@@ -28,7 +28,7 @@ from tff_re.recipes.reading import resolve
 from tff_re.runs.evaluation import Evaluator, metric_names
 from tff_re.runs.features.choice import Choice, ChoiceOfEach
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.results import read_history
+from tff_re.runs.reading import read_history
 from tff_re.runs.run import train_run
 
 # A rate at which the dev loss soon rises, checkpoints between the evaluations, and an end before the last round.

@@ -33,7 +33,7 @@ from tests.models.encoders_for_tests import encoder
 from tests.runs.resuming import assert_same_files, resumed
 from tests.upper_floors import assert_same_weights, command, refusal, share_computations, write_recipe
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.results import read_history
+from tff_re.runs.reading import read_history
 
 
 @pytest.fixture(scope="module", autouse=True)

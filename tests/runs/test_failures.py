@@ -25,11 +25,12 @@ from tff_re.errors import UserError
 from tff_re.exporting.export_run import _privacy, _training
 from tff_re.recipes.reading import resolve
 from tff_re.runs import training
-from tff_re.runs.checkpoints import Records, read_answers
+from tff_re.runs.checkpoints import Records
 from tff_re.runs.evaluation import Evaluator, metric_names
 from tff_re.runs.features.failures import Answers, Attempt, Participation, by_client
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.results import read_history, write_results
+from tff_re.runs.reading import read_answers, read_history
+from tff_re.runs.results import write_results
 from tff_re.runs.run import train_run
 from tff_re.runs.training import participation, sample_clients, train
 from tff_re.runtime import ComputationFailed, WorkerDied, open_runtime
@@ -481,11 +482,6 @@ def test_a_quorum_that_is_not_reached_is_one_line(tmp_path, capsys):
     typed = command(capsys, "train", recipe, "--out", tmp_path / "run", "--runtime", "in-process")
     line = "round 1: too few clients answered in each of 2 attempts (0 of 2, 0 of 2; training.min_clients is 2); lower"
     refusal(typed, line, "training.attempts or training.over_sampling")
-
-
-def test_older_recipes_are_written_as_they_were():
-    keys = ("over_sampling", "min_clients", "attempts", "tolerated_failures", "[failures]")
-    assert not any(key in tiny().to_toml() for key in keys)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from tff_re.comparison.suite import load_suite
 from tff_re.comparison.tables import class_markdown
 from tff_re.recipes.reading import load
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.results import read_history
+from tff_re.runs.reading import read_history
 from tff_re.runs.run import train_run
 
 FEDED = {"name": "feded", "learning_rate": 0.05, "local_epochs": 2, "temperature": 2.0, "uploads": "label"}

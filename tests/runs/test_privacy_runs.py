@@ -36,7 +36,7 @@ from tff_re.recipes.reading import load
 from tff_re.report.tables import rounded_up
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.randomness import noise_seed, seed_of
-from tff_re.runs.results import read_history
+from tff_re.runs.reading import read_history
 from tff_re.runs.run import train_run
 from tff_re.runs.training import client_seed, sample_clients
 from tff_re.runtime import open_runtime

@@ -37,8 +37,8 @@ from tff_re.recipes.reading import load, resolve
 from tff_re.runs.checkpoints import Records, latest_round
 from tff_re.runs.features.failures import Participation
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.record import BY_ROUND, RunRecord, record_of, repair, rows_up_to
-from tff_re.runs.results import read_history
+from tff_re.runs.reading import read_history, rows_up_to
+from tff_re.runs.record import BY_ROUND, RunRecord, record_of, repair
 from tff_re.runs.run import train_run
 from tff_re.runtime import WorkerDied, open_runtime
 from tff_re.runtime.in_process.interpreter import InProcessContext

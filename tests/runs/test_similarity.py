@@ -22,9 +22,10 @@ from tff_re.comparison.report import write_report
 from tff_re.comparison.suite import load_suite
 from tff_re.errors import UserError
 from tff_re.report.similarity import first_and_last, rank_correlations, similarity_figure
-from tff_re.runs.checkpoints import Records, read_client_states
+from tff_re.runs.checkpoints import Records
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.randomness import client_seed
+from tff_re.runs.reading import read_client_states
 from tff_re.runs.results import recorded_similarities
 from tff_re.runs.run import train_run
 from tff_re.runs.training import _fresh_states, sample_clients

@@ -33,7 +33,8 @@ from tests.upper_floors import (
 from tff_re.runs import training
 from tff_re.runs.evaluation import Evaluation
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.results import best_values, read_history, write_results
+from tff_re.runs.reading import read_history
+from tff_re.runs.results import best_values, write_results
 from tff_re.runs.run import train_run
 from tff_re.runs.training import Result, client_seed, flat_metrics, sample_clients, train
 from tff_re.runtime import open_runtime

@@ -11,7 +11,7 @@ import pytest
 from tests.sites.sites_for_tests import NAMES, recipe_of
 from tests.sites.test_faults import ENOUGH, Disturbed, train
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.results import read_history
+from tff_re.runs.reading import read_history
 from tff_re.sites import asking, protocol
 from tff_re.sites.asking import Patience, SiteLost, Sites
 from tff_re.sites.engines import Engine, NoAnswer

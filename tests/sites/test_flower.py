@@ -19,7 +19,7 @@ from tests.sites.sites_for_tests import NAMES, Federation, recipe_of, write_site
 from tests.upper_floors import assert_same_weights
 from tff_re.runs.evaluation import Evaluator
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.results import read_history
+from tff_re.runs.reading import read_history
 from tff_re.sites.coordinator import Patience
 from tff_re.sites.engines import NoAnswer, Relay, engine_of
 from tff_re.sites.messages import unpack

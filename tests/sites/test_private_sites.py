@@ -16,7 +16,7 @@ from tff_re.errors import UserError
 from tff_re.exporting.export_run import _privacy
 from tff_re.runs.at_sites import SitesBuilder
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.results import read_history
+from tff_re.runs.reading import read_history
 from tff_re.sites.coordinator import Patience
 from tff_re.sites.engines import InMemory
 from tff_re.sites.messages import pack, unpack

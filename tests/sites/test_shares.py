@@ -12,7 +12,7 @@ from tests.upper_floors import assert_same_weights, consultations
 from tff_re.errors import UserError
 from tff_re.recipes.reading import resolve, tomllib
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.results import read_history
+from tff_re.runs.reading import read_history
 from tff_re.runs.run import train_run
 from tff_re.sites.policy import read_site
 from tff_re.sites.run import train_at_sites

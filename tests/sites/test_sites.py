@@ -30,7 +30,7 @@ from tff_re.recipes.reading import resolve, tomllib
 from tff_re.runs.at_sites import SitesBuilder
 from tff_re.runs.evaluation import Evaluator
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.results import read_history
+from tff_re.runs.reading import read_history
 from tff_re.sites.messages import payload, unpack
 from tff_re.sites.run import open_at_sites, train_at_sites
 from tff_re.sites.serving import Serving

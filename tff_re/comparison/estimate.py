@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tff_re.comparison.run_facts import in_words, seconds_of
-from tff_re.comparison.run_files import read_csv
 from tff_re.comparison.suite import Suite, run_folder
 from tff_re.errors import UserError
 from tff_re.runs.folder import RunFolder
+from tff_re.runs.reading import read_table
 
 
 class Estimate:
@@ -91,6 +91,6 @@ class Estimate:
 def _timed(folder: RunFolder) -> float:
     """Seconds of a finished run; 0 where its timings are missing or damaged."""
     try:
-        return seconds_of(read_csv(folder.timings))
+        return seconds_of(read_table(folder.timings))
     except UserError:
         return 0.0

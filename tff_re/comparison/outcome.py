@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import itertools
 import json
@@ -21,12 +20,13 @@ from tff_re.comparison.suite import Suite, require_metrics_of, run_folder, slug
 from tff_re.comparison.sweep import Setting, Tuned, as_overrides, shown, tune
 from tff_re.errors import Diverged, UserError
 from tff_re.recipes.reading import Recipe
-from tff_re.report.precision_recall import Points, read_precision_recall
+from tff_re.report.precision_recall import Points
 from tff_re.runs.evaluation import metric_names
 from tff_re.runs.experiment import ExperimentBuilder, expected_clients
 from tff_re.runs.folder import RunFolder, make_private_folder, permissions, write_text
+from tff_re.runs.reading import read_history, read_precision_recall, read_table
 from tff_re.runs.record import is_as_it_was
-from tff_re.runs.results import best_values, read_history, recorded_similarities
+from tff_re.runs.results import best_values, recorded_similarities
 from tff_re.runs.run import train_run
 from tff_re.runs.training import RoundReport
 from tff_re.runtime import open_runtime, require_runtime
@@ -187,11 +187,14 @@ def _outcome(recipe: Recipe, folder: RunFolder, history: list[dict[str, float]],
     told = {name: summary.get(name, {}) for name in ("privacy", "chosen")} | {"stopped": summary.get("stopped")}
     personalised = summary.get("personalised", {}).items()
     told["of_run"] = {name: value for name, value in personalised if name.startswith("personal")}
-    more = {"class_f1": _class_f1(folder), "precision_recall": read_precision_recall(folder.precision_recall)}
+    # The first round of a process also compiles, so that the mean would not do.
+    seconds = statistics.median(row["seconds/training"] for row in read_table(folder.timings, "seconds/training"))
+    class_f1 = {row["class"]: row["f1"] for row in read_table(folder.classes, "class", "f1")}
+    more = {"class_f1": class_f1, "precision_recall": read_precision_recall(folder.precision_recall)}
     if folder.client_states.exists():
         prepared = builder.prepare(recipe)
         more |= {"counts": prepared.counts, "similarities": recorded_similarities(prepared, folder)}
-    return Outcome(history, _median_seconds(folder), down, up, references=summary["references"], **told, **more)
+    return Outcome(history, seconds, down, up, references=summary["references"], **told, **more)
 
 
 def _finished(recipe: Recipe, folder: RunFolder, builder: ExperimentBuilder) -> Outcome | None:
@@ -202,16 +205,3 @@ def _finished(recipe: Recipe, folder: RunFolder, builder: ExperimentBuilder) -> 
     if folder.recipe.read_bytes() != recipe.to_toml().encode("utf-8"):
         return None
     return _outcome(recipe, folder, read_history(folder), builder)
-
-
-def _class_f1(folder: RunFolder) -> dict[str, float]:
-    if not folder.classes.exists():
-        return {}
-    with open(folder.classes, newline="", encoding="utf-8") as file:
-        return {row["class"]: float(row["f1"]) for row in csv.DictReader(file)}
-
-
-def _median_seconds(folder: RunFolder) -> float:
-    """Median over the rounds, so that the first round of a process, which also compiles, does not count."""
-    with open(folder.timings, newline="", encoding="utf-8") as file:
-        return statistics.median(float(row["seconds/training"]) for row in csv.DictReader(file))

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from datasets.files import write_atomically
-from tff_re.comparison.run_files import read_csv, read_json, read_text
 from tff_re.comparison.run_page import environment_facts, made_by, partition_blocks, percent_text, run_page
 from tff_re.errors import UserError
 from tff_re.report import charts
 from tff_re.report.page import VERDICTS, Block, Chart, Code, Facts, Heading, Items, Section, Table, Words, page
 from tff_re.runs.folder import permissions
+from tff_re.runs.reading import read_json, read_table, read_text
 
 _MOST_HEADLINES = 3
 
@@ -153,7 +153,7 @@ def _compared(path: Path, table: Mapping[str, Any]) -> list[Block]:
         *blocks,
         *(Heading("Settings (first seed)"), *recipes),
         Heading(f"Partition ({name}, first seed)"),
-        *partition_blocks(read_csv(runs[0] / "labels.csv", "client", "split")),
+        *partition_blocks(read_table(runs[0] / "labels.csv", "client", "split")),
     ]
 
 
@@ -213,7 +213,7 @@ def _mean_over(runs: Sequence[Path], file: str, key: str, value: str) -> dict[st
     """What a CSV file of each run says of a class or client -> the mean over the runs that say it."""
     found: dict[str, list[float]] = {}
     for run in runs:
-        for row in read_csv(run / file, key, value):
+        for row in read_table(run / file, key, value):
             if math.isfinite(number := row[value]):
                 found.setdefault(row[key], []).append(number)
     return {name: statistics.fmean(values) for name, values in found.items()}

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tff_re.comparison.run_files import read_text
 from tff_re.errors import UserError
 from tff_re.runs.folder import RunFolder
+from tff_re.runs.reading import read_text
 
 _STAMP = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)", re.MULTILINE)
 """As the log's lines begin."""

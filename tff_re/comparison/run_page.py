@@ -11,14 +11,14 @@ from typing import Any
 
 from tff_re.comparison.costs import megabytes_by_round, steps_by_round
 from tff_re.comparison.run_facts import facts_of, needs_data_folder
-from tff_re.comparison.run_files import read_csv, read_history, read_json, read_summary, read_text
 from tff_re.errors import UserError
 from tff_re.report import charts, verdict
 from tff_re.report.drawing import colours_of
 from tff_re.report.page import Block, Chart, Code, Facts, Heading, Items, Section, Table, Words, page
-from tff_re.report.precision_recall import GRID, on_grid, read_precision_recall
+from tff_re.report.precision_recall import GRID, on_grid
 from tff_re.report.tables import largest_and_smallest, rounded_up
 from tff_re.runs.folder import RunFolder
+from tff_re.runs.reading import read_history, read_json, read_precision_recall, read_summary, read_table, read_text
 
 _QUALITIES = ("accuracy", "macro_f1", "micro_f1", "f1", "matthews", "auc", "max_f1", "p_at_mean")
 _MOST_ROWS, _MOST_CELLS = 24, 12_000
@@ -31,13 +31,15 @@ def run_page(path: Path) -> str:
     if not folder.summary.exists():
         raise UserError(f"{path}: the run is not finished (summary.json is missing); continue it with train --resume")
     summary, history = read_summary(folder), read_history(folder)
+    if not history:
+        raise UserError(f"{folder.metrics}: is missing or empty; train with --resume restores it from the checkpoint")
     classes, clients, labels = (
-        read_csv(folder.classes, "class", "precision", "recall", "f1", "examples"),
-        read_csv(folder.clients, "client", "examples", "accuracy", "loss"),
-        read_csv(folder.labels, "client", "split"),
+        read_table(folder.classes, "class", "precision", "recall", "f1", "examples"),
+        read_table(folder.clients, "client", "examples", "accuracy", "loss"),
+        read_table(folder.labels, "client", "split"),
     )
     environment = read_json(folder.environment) if folder.environment.exists() else {}
-    timings = read_csv(folder.timings)
+    timings = read_table(folder.timings)
     title = f"{summary['recipe']}, seed {summary['seed']}"
     recipe = read_text(folder.recipe)
     sites = sites_of(folder)
@@ -78,7 +80,7 @@ def sites_of(folder: RunFolder) -> dict[str, str]:
         clients = [(str(c["site"]), int(c["train"])) for c in read_json(folder.sites)["clients"]]
     except (KeyError, TypeError, ValueError):
         raise UserError(f"{folder.sites}: is damaged; put the original back") from None
-    rounds = [str(row["sites"]).split() for row in read_csv(folder.took_part, "round", "sites")]
+    rounds = [str(row["sites"]).split() for row in read_table(folder.took_part, "round", "sites")]
     found = {}
     for site in dict.fromkeys(name for name, _ in clients):
         own = [examples for name, examples in clients if name == site]
@@ -221,7 +223,7 @@ def _run_classes(classes: Sequence[Mapping[str, Any]], folder: RunFolder) -> lis
         Chart(charts.bars(names, series, "share", percent=True), "Precision, recall and F1 at the end, test examples"),
         Table(["class", *measures, "examples"], rows),
     ]
-    confusion = read_csv(folder.confusion, "class")
+    confusion = read_table(folder.confusion, "class")
     if confusion:
         predicted = [name for name in confusion[0] if name != "class"]
         matrix = [[row[name] for name in predicted] for row in confusion]

@@ -24,7 +24,7 @@ from tff_re.runs.features.guarantee import description
 from tff_re.runs.finished import may_be_written, open_run
 from tff_re.runs.folder import RunFolder, environment, permissions
 from tff_re.runs.randomness import FILE
-from tff_re.runs.results import read_history
+from tff_re.runs.reading import read_history
 from tff_re.runs.warm_start import WarmStart, stored, with_start
 from tff_re.settings import to_table
 from tff_re.tasks.at_sites import SitesPrepared

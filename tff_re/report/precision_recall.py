@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from datasets.errors import DataError
 from datasets.files import write_atomically
 from tff_re.report.drawing import BAND, COLOURS, line_axes, save_png, shown_names, side_legend
 from tff_re.report.tables import csv_text
@@ -25,28 +23,6 @@ GRID = np.linspace(0, 1, 101)
 def write_precision_recall(path: str | os.PathLike, points: Points) -> None:
     """Writes a curve as a CSV file with the columns recall, precision, score. Raises DataError if it cannot."""
     write_atomically(path, csv_text([COLUMNS, *np.asarray(points, np.float64).tolist()]).encode("utf-8"))
-
-
-def read_precision_recall(path: str | os.PathLike) -> Points | None:
-    """The curve of a file that `write_precision_recall` wrote; None if there is no such file.
-
-    Raises:
-      DataError: the file is damaged.
-    """
-    if not Path(path).exists():
-        return None
-    try:
-        with open(path, newline="", encoding="utf-8") as file:
-            heading, *rows = csv.reader(file)
-        points = np.array(rows, np.float64)
-        recall, precision, _ = points.T  # a ValueError for another number of columns
-        shares = np.stack([recall, precision])
-        bad = (np.diff(recall) < 0).any() or (np.abs(shares - 0.5) > 0.5).any() or not np.isfinite(points).all()
-        if tuple(heading) != COLUMNS or bad:
-            raise ValueError
-        return points
-    except (ValueError, csv.Error):
-        raise DataError("is not a curve of precision and recall", path=path, remedy="remove it and resume") from None
 
 
 def on_grid(points: Points) -> np.ndarray:

@@ -21,6 +21,7 @@ from tff_re.errors import UserError
 from tff_re.report.tables import csv_text
 from tff_re.runs.folder import RunFolder, write_text
 from tff_re.runs.packing import blank, packed, unpacked
+from tff_re.runs.reading import ANSWER_COLUMNS, STATE_COLUMNS, client_state_rows, read_answers
 from tff_re.runs.record import (
     RunRecord,
     begin_anew,
@@ -35,8 +36,6 @@ _log = logging.getLogger(__name__)
 
 _PREFIX = "round_"
 _RECORD = "record"
-_STATE_COLUMNS = ["round", "client", "name"]
-_ANSWER_COLUMNS = ["round", "attempt", "client", "outcome"]
 
 
 class Records:
@@ -99,14 +98,14 @@ class Records:
           UserError: the file, of the run before --resume, is not one of these classes.
         """
         if self._client_states is None:
-            self._client_states = _read_rows(self._folder, label_names)
+            self._client_states = client_state_rows(self._folder, label_names)
         self._client_states = [row for row in self._client_states if int(row[0]) < round_num] + [
             # NumPy writes a float32 as the shortest number that reads back as the same.
             [str(round_num), client, name, *map(str, np.asarray(value, np.float32))]
             for client, values in states.items()
             for name, value in values.items()
         ]
-        rows = [[*_STATE_COLUMNS, *label_names], *self._client_states]
+        rows = [[*STATE_COLUMNS, *label_names], *self._client_states]
         write_text(self._folder.client_states, csv_text(rows))
 
     def release_answers(self, round_num: int, outcomes: Iterable[tuple[int, str, str]]) -> None:
@@ -116,7 +115,7 @@ class Records:
             self._answers = read_answers(self._folder)
         self._answers = [row for row in self._answers if int(row[0]) < round_num]
         self._answers += [[str(round_num), str(attempt), client, what] for attempt, client, what in outcomes]
-        write_text(self._folder.answers, csv_text([_ANSWER_COLUMNS, *self._answers]))
+        write_text(self._folder.answers, csv_text([ANSWER_COLUMNS, *self._answers]))
 
     def save(self, round_num: int, program_state: OrderedDict) -> None:
         """Writes the checkpoint of a round, with a record of the files that a resume relies on."""
@@ -227,59 +226,6 @@ def latest_round(folder: RunFolder) -> int:
     """The round of the newest checkpoint, from the names of the files; 0 without one."""
     names = (path.name.removeprefix(_PREFIX) for path in folder.checkpoints.glob(f"{_PREFIX}*"))
     return max((int(name) for name in names if name.isdecimal()), default=0)
-
-
-def read_client_states(folder: RunFolder, label_names: Sequence[str]) -> dict[str, dict[int, dict[str, np.ndarray]]]:
-    """What a run recorded of its clients: name -> round -> client id -> float32 [C]; empty if it recorded nothing.
-
-    Raises:
-      UserError: the file is damaged, or its columns are not these classes.
-    """
-    states: dict[str, dict[int, dict[str, np.ndarray]]] = {}
-    for round_num, client, name, *values in _read_rows(folder, label_names):
-        states.setdefault(name, {}).setdefault(int(round_num), {})[client] = np.array(values, np.float32)
-    return states
-
-
-def read_answers(folder: RunFolder) -> list[list[str]]:
-    """Rows of answers.csv below its heading: round, attempt, client id, outcome; none where there is no such file.
-
-    Raises:
-      UserError: the file is damaged.
-    """
-    heading, rows = _csv_rows(folder.answers)
-    for number, row in enumerate([heading, *rows] if heading else [], 1):
-        if (row != _ANSWER_COLUMNS) if number == 1 else len(row) != 4 or not (row[0] + row[1]).isdecimal():
-            raise UserError(f"{folder.answers}: row {number} is damaged; {_REMEDY}")
-    return rows
-
-
-_REMEDY = "remove it and the folder's checkpoints, then train with --resume"
-
-
-def _csv_rows(path: Path) -> tuple[list[str] | None, list[list[str]]]:
-    """(heading, the other rows) of a CSV file; no heading where there is no such file."""
-    try:
-        with open(path, newline="", encoding="utf-8") as file:
-            heading, *rows = list(csv.reader(file)) or [[]]
-    except FileNotFoundError:
-        return None, []
-    except (UnicodeDecodeError, csv.Error):
-        raise UserError(f"{path}: is not a CSV file in UTF-8; {_REMEDY}") from None
-    return heading, rows
-
-
-def _read_rows(folder: RunFolder, label_names: Sequence[str]) -> list[list[str]]:
-    """Rows of client_states.csv below its heading; none where there is no such file."""
-    heading, rows = _csv_rows(folder.client_states)
-    if heading not in (None, [*_STATE_COLUMNS, *label_names]):
-        raise UserError(f"{folder.client_states}: its columns are not those of this run's classes; {_REMEDY}")
-    for number, row in enumerate(rows, 2):
-        try:
-            int(row[0]), np.array(row[len(_STATE_COLUMNS) :], np.float32).reshape(len(label_names))
-        except (IndexError, ValueError):
-            raise UserError(f"{folder.client_states}: row {number} is damaged; {_REMEDY}") from None
-    return rows
 
 
 @contextlib.contextmanager

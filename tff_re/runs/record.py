@@ -7,9 +7,7 @@ Rows of rounds after the checkpoint are no damage: a resume drops them.
 from __future__ import annotations
 
 import contextlib
-import csv
 import hashlib
-import io
 import json
 import logging
 import math
@@ -26,6 +24,7 @@ from datasets.files import sha256_of
 from datasets.partition import Partition
 from tff_re.errors import UserError
 from tff_re.runs.folder import READ_ONLY, RunFolder, write_text
+from tff_re.runs.reading import rows_up_to
 
 _log = logging.getLogger(__name__)
 
@@ -163,30 +162,6 @@ def _text(path: Path) -> str | None:
         return path.read_bytes().decode("utf-8")
     except (FileNotFoundError, UnicodeDecodeError):
         return None
-
-
-def rows_up_to(text: str | None, name: str, round_num: float) -> list[dict[str, str]] | None:
-    """Rows of a file of BY_ROUND up to a round, without empty cells; None for a text that is no such file."""
-    if text is None:
-        return None
-    try:
-        heading, *rows = list(csv.reader(io.StringIO(text, newline=""), strict=True)) or [[]]
-    except csv.Error:
-        return None
-    if heading[:1] != ["round"] or len(set(heading)) != len(heading):
-        return None
-    # Python refuses to convert thousands of digits.
-    if not all(len(row) == len(heading) and row[0].isdecimal() and len(row[0]) < 19 for row in rows):
-        return None
-    if name in ("metrics", "timings"):  # the others have several rows for a round
-        try:
-            numbers = [[float(cell or "nan") for cell in row] for row in rows]
-        except ValueError:
-            return None
-        if [row[0] for row in numbers] != list(range(1, len(rows) + 1)):
-            return None
-    upto = (row for row in rows if int(row[0]) <= round_num)
-    return [{key: cell for key, cell in zip(heading, row, strict=True) if cell != ""} for row in upto]
 
 
 def write_digests(folder: RunFolder) -> None:

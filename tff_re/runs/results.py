@@ -10,22 +10,21 @@ import numpy as np
 
 from computations.local_model import assign_weights
 from tff_re import models
-from tff_re.errors import UserError
 from tff_re.models.inputs import trained_in_parts
 from tff_re.models.keras_files import forget_layer_names, save_keras
 from tff_re.models.text_layers import forget_initial_values
 from tff_re.report.documents import write_documents
 from tff_re.report.plots import confusion_png, partition_heatmap, run_curves
-from tff_re.report.precision_recall import precision_recall_png, read_precision_recall, write_precision_recall
+from tff_re.report.precision_recall import precision_recall_png, write_precision_recall
 from tff_re.report.similarity import first_and_last, similarity_figure
 from tff_re.report.tables import csv_text
-from tff_re.runs.checkpoints import read_answers, read_client_states
 from tff_re.runs.data_source import data_source
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.features.failures import by_client
 from tff_re.runs.features.personalise import summary_of
 from tff_re.runs.folder import RunFolder, write_text
-from tff_re.runs.record import rows_up_to, write_digests
+from tff_re.runs.reading import read_answers, read_client_states, read_precision_recall
+from tff_re.runs.record import write_digests
 from tff_re.runs.training import Result
 from tff_re.runs.warm_start import stored
 from tff_re.tasks.base import Prepared
@@ -179,23 +178,6 @@ def recorded_similarities(prepared: Prepared, folder: RunFolder) -> dict[int, np
         return {}
     recorded = read_client_states(folder, labels).get("similarity", {})
     return first_and_last(recorded, prepared.counts.clients, len(labels))
-
-
-def read_history(folder: RunFolder) -> list[dict[str, float]]:
-    """Rows of metrics.csv: `round` and the metrics that the row has.
-
-    Raises:
-      UserError: the file is damaged.
-    """
-    if not folder.metrics.exists():
-        return []
-    text = folder.metrics.read_bytes().decode("utf-8", "replace")
-    rows = rows_up_to(text, "metrics", math.inf)
-    if rows is None:
-        raise UserError(
-            f"{folder.metrics}: is damaged; train with --resume restores it from the checkpoint, or put it back"
-        )
-    return [{name: float(value) for name, value in row.items()} for row in rows]
 
 
 def best_values(history: list[dict[str, float]], test: bool = True) -> dict[str, float]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import dataclasses
-import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,6 +14,7 @@ from tff_re.report.tables import csv_text
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.finished import FinishedRun, open_run
 from tff_re.runs.folder import RunFolder, write_text
+from tff_re.runs.reading import read_table
 from tff_re.runs.run import start_of, train_run
 from tff_re.runs.training import Result, RoundReport
 from tff_re.runtime.errors import WorkerDied
@@ -78,7 +77,7 @@ def train_at_sites(
                 "the sites' data back, or train into another --out"
             )
         runtime.take(agreement, numbers, experiment)
-        rounds = _read_rounds(folder)
+        rounds = {int(row["round"]): row["sites"].split() for row in read_table(folder.took_part, "round", "sites")}
 
         def begun(experiment):
             write_text(folder.sites, agreement.to_json() + "\n")
@@ -150,11 +149,3 @@ def open_at_sites(
             yield run, runtime
         except WorkerDied as error:
             raise UserError(f"{path}: {error}") from None
-
-
-def _read_rounds(folder: RunFolder) -> dict[int, list[str]]:
-    try:
-        rows = list(csv.reader(io.StringIO(folder.took_part.read_text("utf-8"))))[1:]
-        return {int(number): sites.split() for number, sites in rows}
-    except (OSError, ValueError):
-        return {}
