@@ -24,7 +24,7 @@ from tests.computations.built import STATEFUL, begin, build, clients_of_round, m
 from tests.computations.cases import case
 from tests.computations.test_conformance import privacy_table
 from tff_re.runtime import open_runtime
-from tff_re.runtime.in_process import interpreter
+from tff_re.runtime.in_process.stages import ClientPass
 
 pytestmark = pytest.mark.xdist_group("algorithms")
 
@@ -106,13 +106,13 @@ def test_noised_updates_and_weights_are_all_that_leaves(name):
 @pytest.fixture
 def brought(monkeypatch):
     """(algorithm, clients) -> all arrays that the clients bring to the sums of a round, a list for each."""
-    arrays, usual = [], interpreter.Execution._one_client
+    arrays, usual = [], ClientPass._one_client
 
-    def one_client(self, one, number):
-        usual(self, one, number)
+    def one_client(self, number, scope):
+        usual(self, number, scope)
         arrays.append([np.array(value) for value in tf.nest.flatten(self._brought[number])])
 
-    monkeypatch.setattr(interpreter.Execution, "_one_client", one_client)
+    monkeypatch.setattr(ClientPass, "_one_client", one_client)
 
     def of(algorithm, clients):
         arrays.clear()

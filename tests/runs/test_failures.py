@@ -34,7 +34,7 @@ from tff_re.runs.results import write_results
 from tff_re.runs.run import train_run
 from tff_re.runs.training import participation, sample_clients, train
 from tff_re.runtime import ComputationFailed, WorkerDied, open_runtime
-from tff_re.runtime.in_process.interpreter import Execution, Pass
+from tff_re.runtime.in_process.stages import ClientPass
 
 ALL = ("failures.dropout=0.2", "failures.late=0.1", "failures.crash_after_update=0.1")
 FAIR = ("training.rounds=4", "training.checkpoint_every=1", "evaluation.train_split=false", "evaluation.every=4")
@@ -272,16 +272,15 @@ def test_a_round_that_loses_a_client_between_two_stages_is_that_of_the_others(ma
 
     recipe = tiny("training.tolerated_failures=1", "training.clients_per_round=3")
     part = Participation(recipe, 0, ["a", "b", "c"], 3, lambda number: np.arange(3))
-    whole, real, reached = compute([0, 1, 2]), Execution._one_client, []
+    whole, real, reached = compute([0, 1, 2]), ClientPass._one_client, []
 
-    def one_client(execution, one, place):
-        passes = [step for step in execution.plan.steps if isinstance(step, Pass)]
-        if execution.num_clients == 3 and place == lost and one is passes[stage]:
-            reached.append(len(passes))
+    def one_client(one, place, scope):
+        if one.num_clients == 3 and place == lost and one.stage is one.plan.stages[stage]:
+            reached.append(len(one.plan.stages))
             raise ComputationFailed("gone", code="UNAVAILABLE", client=place)
-        real(execution, one, place)
+        real(one, place, scope)
 
-    monkeypatch.setattr(Execution, "_one_client", one_client)
+    monkeypatch.setattr(ClientPass, "_one_client", one_client)
     stage, stages, mattered = 1, 2, 0
     while stage < stages:
         for lost in range(3):

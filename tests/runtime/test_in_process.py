@@ -298,7 +298,7 @@ def test_calls_at_the_same_time_have_variables_of_their_own(runtime):
     for _ in range(2):
         assert count(list(range(40))) == [500 * i for i in range(40)]
     (plan,) = [plan for known, plan in runtime.context._plans.items() if known == count]
-    assert 2 <= plan.leaves[0].copies <= THREADS
+    assert 2 <= next(iter(plan.expressions.leaves.values())).copies <= THREADS
 
 
 def test_two_graphs_with_functions_and_variables_of_the_same_names():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 from collections import OrderedDict
 from types import SimpleNamespace
@@ -19,13 +20,14 @@ from tests.computations.built import AT_SERVER, NAMES, STATEFUL, begin, clients_
 from tests.computations.cases import case
 from tests.sites.sites_for_tests import corpora, recipe_of, write_site
 from tff_re.runs.randomness import client_seed
-from tff_re.runtime import open_runtime
+from tff_re.runtime import ComputationFailed, open_runtime
+from tff_re.runtime.in_process import kept
 from tff_re.sites.coordinator import TRAIN, SitesRuntime
 from tff_re.sites.engines import InMemory
 from tff_re.sites.ledger import TrainingData
 from tff_re.sites.policy import read_site
+from tff_re.sites.program import Program
 from tff_re.sites.site import SiteService, _Run
-from tff_re.sites.stages import Program
 from tff_re.sites.store import RunStore
 from tff_re.sites.sums import Limits
 from tff_re.tasks.at_sites import Agreement, Client, Reference
@@ -105,8 +107,8 @@ def test_two_rounds_across_sites_are_those_in_one_place(tmp_path, name):
     assert toolbox.bits(state) == toolbox.bits(expected)
     assert toolbox.bits(output["metrics"]) == toolbox.bits(metrics[-1])
     for store, site, own in zip(stores, SITES, states or (), strict=bool(states)):
-        kept = store.client_state(site, 2)
-        assert [a.tobytes() for a in kept] == [np.asarray(a).tobytes() for a in flat(own)]
+        state = store.client_state(site, 2)
+        assert [a.tobytes() for a in state] == [np.asarray(a).tobytes() for a in flat(own)]
     if states:
         assert versions == [2, 2]
 
@@ -150,3 +152,32 @@ def test_what_needs_all_clients_in_one_place():
     kind = tff.FederatedType(np.int32, tff.CLIENTS)
     with pytest.raises(CompositionError, match="federated_secure_sum_bitwidth needs all clients"):
         Program(tff.federated_computation(lambda v: tff.federated_secure_sum_bitwidth(v, 8), kind))
+
+
+def test_a_client_that_fails_at_a_site_is_named_and_what_is_kept_of_the_others_may_lie_in_a_file(monkeypatch):
+    """Sites fold their clients with the executor of the runtime `in-process`."""
+    monkeypatch.setattr(kept, "MOST_IN_MEMORY", 0)
+    monkeypatch.setattr(kept, "SMALLEST", 1)
+    make = tff.tensorflow.computation(lambda x: tf.fill([3], tf.debugging.check_numerics(x, "bad")), np.float32)
+    vector = make.type_signature.result
+    less = tff.tensorflow.computation(lambda x, y: x - y, vector, vector)
+
+    @tff.federated_computation(tff.FederatedType(np.float32, tff.CLIENTS))
+    def from_greatest(values):
+        vectors = tff.federated_map(make, values)
+        greatest = tff.federated_broadcast(tff.federated_max(vectors))
+        return tff.federated_sum(tff.federated_map(less, tff.federated_zip((vectors, greatest))))
+
+    program, numbers = Program(from_greatest), [1.0, 2.0, 4.0]
+    first, second = program.stages
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        ways = {"clients": 3, "threads": 2, "pool": pool}
+        given = lambda client, step: tf.constant(numbers[client])  # noqa: E731
+        totals, carried = program.run_at_site(first, {}, given, None, **ways)
+        carried = program.carried_of(first, iter(program.carried_arrays(first, carried, 3)), 3)
+        sent = {step.name: totals[0] for step in second.sent}
+        totals, _ = program.run_at_site(second, sent, given, carried, **ways)
+        np.testing.assert_array_equal(totals[0], [-5, -5, -5])
+        numbers[1] = np.nan
+        with pytest.raises(ComputationFailed, match="client 2 of 3: .*bad"):
+            program.run_at_site(first, {}, given, None, **ways)

@@ -23,8 +23,8 @@ from tff_re.sites import protocol
 from tff_re.sites.ledger import Ledger
 from tff_re.sites.messages import Lost, Malformed, Refused
 from tff_re.sites.policy import SiteOptions
+from tff_re.sites.program import Carried, Program, SiteStage, arrays_of, member, value_of
 from tff_re.sites.requests import TRAIN, Record, Request, check
-from tff_re.sites.stages import Kept, Program, Stage, arrays_of, member, run_stage, value_of
 from tff_re.tasks.at_sites import SPLITS
 
 REQUESTS = "requests.json"
@@ -88,7 +88,7 @@ class StageAnswers:
         releases = {client: accounting.releases[client] for client in question.clients}
         return self._ledger.charge_round(question.run, question.round, accounting.noise_multiplier, releases)
 
-    def _answer(self, run, program: Program, stage: Stage, request: Request, first: str, sent) -> list[np.ndarray]:
+    def _answer(self, run, program: Program, stage: SiteStage, request: Request, first: str, sent) -> list[np.ndarray]:
         if request.purpose == TRAIN:
             kept, arrays = run.store.kept(program.digest, request.round, stage.number)
             if kept.get("request") == request.digest:  # the bytes that were sent
@@ -96,26 +96,27 @@ class StageAnswers:
             run.store.forget_kept(program.digest, request.round)
         before = self._before(run, program, request)
         given = [self._given(run, request, first, place) for place in range(len(request.clients))]
-        totals, after = run_stage(program, stage, sent, given, before, threads=self._threads, pool=self._pool)
+        ways = {"clients": len(given), "threads": self._threads, "pool": self._pool}
+        totals, after = program.run_at_site(stage, sent, lambda client, step: given[client](step), before, **ways)
         answer = arrays_of(totals)
         if request.purpose == TRAIN:
             last = stage is program.stages[-1]
             if last:
                 self._keep_states(run, program, request, after)
             table = {"request": request.digest, "answer": len(answer), "clients": list(request.clients)}
-            arrays = [*answer, *([] if last else program.kept_arrays(stage, after))]
+            arrays = [*answer, *([] if last else program.carried_arrays(stage, after, len(given)))]
             run.store.write_kept(program.digest, request.round, stage.number, table, arrays)
         return answer
 
-    def _before(self, run, program: Program, request: Request) -> Kept:
-        """What earlier stages of the call left."""
+    def _before(self, run, program: Program, request: Request) -> Carried | None:
+        """What earlier stages of the call left; None: there are none."""
         if request.stage == 0:
-            return Kept({}, [{} for _ in request.clients])
+            return None
         earlier = program.stages[request.stage - 1]
         table, arrays = run.store.kept(program.digest, request.round, earlier.number)
         if table.get("clients") != list(request.clients):
             raise Lost(f"what it kept of round {request.round} is not on its disk")
-        return program.kept_of(earlier, iter(arrays[table["answer"] :]), len(request.clients))
+        return program.carried_of(earlier, iter(arrays[table["answer"] :]), len(request.clients))
 
     # A client's part of the argument: nothing of it is the coordinator's to say, but which of its own states
 
@@ -150,12 +151,13 @@ class StageAnswers:
             raise Lost(f"a client's state after round {version} is not on its disk")
         return value_of(type_signature, iter(arrays))
 
-    def _keep_states(self, run, program: Program, request: Request, kept: Kept) -> None:
+    def _keep_states(self, run, program: Program, request: Request, after: Carried) -> None:
         results = program.client_results()
         if not results:
             return
-        for client, version, own in zip(request.clients, request.versions, kept.clients, strict=True):
-            arrays = arrays_of([own[step.name] for step in results])
+        for number, (client, version) in enumerate(zip(request.clients, request.versions, strict=True)):
+            state = after.clients.of(number)
+            arrays = arrays_of([state[step.name] for step in results])
             run.store.write_client_state(client, request.round, arrays)
             # The coordinator keeps the checkpoints of the last two rounds, whatever training.checkpoint_every says.
             run.store.forget_states(client, request.round - 2, made_of=version, version=request.round)

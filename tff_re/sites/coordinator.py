@@ -28,6 +28,7 @@ from tff_re.runs.experiment import Experiment
 from tff_re.runs.features.failures import SURPLUS
 from tff_re.runs.warm_start import WarmStart
 from tff_re.runtime.base import Runtime
+from tff_re.runtime.compiled_form import Step
 from tff_re.runtime.errors import RuntimeProblem, WorkerDied
 from tff_re.runtime.in_process.expressions import CANCELLATION, Scope
 from tff_re.runtime.in_process.interpreter import InProcessContext
@@ -38,8 +39,8 @@ from tff_re.sites.asking import Patience, SiteLost, SiteRefused, Sites
 from tff_re.sites.engines import Engine
 from tff_re.sites.fields import DIGEST_BYTES, MAX_CLASSES
 from tff_re.sites.policy import for_sites, recipe_digest
+from tff_re.sites.program import Program, SiteStage, arrays_of, merged
 from tff_re.sites.requests import EVALUATE, TRAIN
-from tff_re.sites.stages import Program, Stage, arrays_of, merged
 from tff_re.sites.sums import BadSums, Bounds, Limits, checked
 from tff_re.sites.words import agree_on_words, require_one_secret
 from tff_re.tasks.at_sites import Agreement, Client, Reference, encoding_of, require_task, server_corpus
@@ -407,26 +408,22 @@ class _Call:
         return sum(len(self._of_site[site]) for site in sites)
 
     def _attempt(self, sites: OrderedDict[str, list[int]]):
-        program, form = self._program, self._program.form
-        scope = Scope({CANCELLATION: Cancellation()})
-        for step in form.steps.values():
-            if step.given and not step.per_client:
-                scope[step.name] = self._values.take(self._part(step.name), step.type_signature)
-        stages = {stage.number: stage for stage in program.stages}
-        for number in range(form.stages + 2):
-            for step in program.server_steps(number):
-                scope[step.name] = program.compute(step, scope)
-            if (stage := stages.get(number)) is not None:
-                self._stage(stage, program.stages.index(stage), sites, scope)
+        server: dict[object, object] = {CANCELLATION: Cancellation()}
+
+        def argument(step: Step):
+            return self._values.take(self._part(step.name), step.type_signature)
+
+        self._program.run(server, argument, lambda stage, scope: self._stage(stage, sites, scope))
         if self._purpose == TRAIN:
             self._runtime.took_part[self._round] = list(sites)
-        return self._result(sites, scope)
+        return self._result(sites, server)
 
-    def _stage(self, stage: Stage, place: int, sites: OrderedDict[str, list[int]], scope: Scope) -> None:
-        """Puts the stage's sums into the scope; takes sites off `sites` whose answers to the first stage are late.
+    def _stage(self, stage: SiteStage, sites: OrderedDict[str, list[int]], scope: Scope) -> list[object]:
+        """The stage's sums over the sites; takes sites off `sites` whose answers to the first stage are late.
 
         Raises _Failed.
         """
+        place = self._program.stages.index(stage)
         sent = tuple(array for step in stage.sent for array in arrays_of(scope[step.name]))
         questions = {}
         for site, places in sites.items():
@@ -461,8 +458,7 @@ class _Call:
             raise _Failed(failed)
         for site in sites.keys() - answers.keys() | failed.keys():
             del sites[site]
-        for number, one in enumerate(stage.sums):
-            scope[one.step.name] = merged(scope, one, [of_site[number] for of_site in partials])
+        return [merged(scope, one, [of_site[n] for of_site in partials]) for n, one in enumerate(stage.sums)]
 
     def _bounds(self, places: Sequence[int]) -> Bounds:
         """Of the sums over the clients at these places of the call."""
@@ -491,27 +487,16 @@ class _Call:
             return []
         raise SiteRefused("a computation over sites needs examples that are held there")
 
-    def _result(self, sites, scope: Scope):
-        form, result_type = self._program.form, self._program.result_type
+    def _result(self, sites, server: dict):
         there = {place for places in sites.values() for place in places}
 
-        def value(step):
+        def part(step: Step):
             if not step.per_client:
-                return self._values.give(scope[step.name], step.type_signature)
+                return self._values.give(server[step.name], step.type_signature)
             states = self._part(self._state_path)
             return [np.int64(self._round) if n in there else states[n] for n in range(len(self._ids))]
 
-        parts = [(form.steps[name], value(form.steps[name])) for name in form.result]
-        if not isinstance(result_type, tff.StructType):
-            return tff.types.type_to_py_container(parts[0][1], result_type)
-        elements, found = iter(parts), OrderedDict()
-        for name, kind in tff.structure.iter_elements(result_type):
-            if isinstance(kind, tff.FederatedType):
-                step, value_ = next(elements)
-                found[name] = value_ if step.per_client else tff.types.type_to_py_container(value_, kind)
-            else:
-                raise SiteRefused(f"the result's {name} is no value of one placement")
-        return found
+        return self._program.result(part, self._program.result_type)
 
 
 class _Failed(Exception):

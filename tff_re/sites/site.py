@@ -27,8 +27,8 @@ from tff_re.sites.data import SiteData
 from tff_re.sites.ledger import Ledger, training_data
 from tff_re.sites.messages import Lost, Malformed, Refused
 from tff_re.sites.policy import Site, recipe_digest
+from tff_re.sites.program import Program
 from tff_re.sites.requests import EVALUATE, TRAIN
-from tff_re.sites.stages import Program
 from tff_re.sites.store import RunStore
 from tff_re.sites.words import KEYED, LOCAL, WordsOfSite, secret_check
 from tff_re.tasks.at_sites import Agreement, agreement_from_json, encoding_of, prepared

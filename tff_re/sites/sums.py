@@ -21,7 +21,8 @@ from computations.client_work import LocalTraining
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.experiment import Experiment
 from tff_re.runtime.in_process.expressions import Scope
-from tff_re.sites.stages import Aggregation, Stage, member, value_of
+from tff_re.runtime.in_process.stages import Aggregation, Stage
+from tff_re.sites.program import arrays_of, member, value_of
 
 MAX_SUM = 2.0**60
 """The largest number of a sum in float32: any number of sites of this size add up to less than the largest float32,
@@ -232,17 +233,8 @@ def _leaves(type_signature: tff.Type, name: str | None = None) -> Iterator[tuple
 def _neutral(one: Aggregation, scope: Scope) -> list[float | int]:
     """Of each tensor the number that adds nothing: 0 of a sum, the lowest or -inf of a maximum."""
     if one.neutral is None:
-        flat = [np.asarray(tensor) for tensor in _flat(one.zero(scope))]
-        one.neutral = [array.flat[0].item() if array.size else 0 for array in flat]
+        one.neutral = [array.flat[0].item() if array.size else 0 for array in arrays_of(one.zero(scope))]
     return one.neutral
-
-
-def _flat(value) -> Iterator:
-    if isinstance(value, (tuple, list)):
-        for part in value:
-            yield from _flat(part)
-    else:
-        yield value
 
 
 def _check_rows(kind: tff.TensorType, array: np.ndarray, bounds: Bounds) -> None:

@@ -108,7 +108,7 @@ def _call(argument):
     return function(value)
 
 
-# Where a value is decides when it is computed (`execution.Plan`), not how. An aggregation is the plan's own.
+# Where a value is decides when it is computed (`stages.Plan`), not how. An aggregation is the plan's own.
 _INTRINSICS = {
     "federated_apply": _call,
     "federated_broadcast": lambda value: value,

@@ -1,0 +1,237 @@
+"""A compiled computation stage by stage: the server's steps, and in each stage a pass over the clients.
+
+This is the one executor of stages. The runtime `in-process` folds all clients of a round with it; across sites each
+site folds its own clients with it, and the coordinator computes the server's steps with it.
+"""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import tensorflow_federated as tff
+
+from computations.native_form import native_block
+from tff_re.runtime.compiled_form import CompiledForm, Name, Step, compiled_form
+from tff_re.runtime.errors import ComputationFailed, RuntimeProblem
+from tff_re.runtime.in_process.expressions import Expression, Expressions, Scope, UnknownIntrinsic
+from tff_re.runtime.in_process.kept import Kept
+from tff_re.runtime.in_process.leaves import Cancellation
+
+fw = tff.framework
+
+
+class Aggregation:
+    """One `federated_aggregate`: values of clients (each in its client's scope) folded into one at the server.
+
+    Attributes:
+      type: of a sum, before `report`.
+      merge: of two sums, for runtimes that add in several places.
+    """
+
+    def __init__(self, step: Step, expressions: Expressions):
+        function = step.expression.function
+        if function.uri != fw.FEDERATED_AGGREGATE.uri:
+            raise UnknownIntrinsic(function.uri)
+        value, zero, accumulate, _, report = step.expression.argument
+        self.step, self.type, self._expressions = step, zero.type_signature, expressions
+        self.value, self.zero, self.accumulate, self.report = map(expressions.of, (value, zero, accumulate, report))
+        self.neutral: list[float] | None = None  # see `tff_re.sites.sums`
+
+    @cached_property
+    def merge(self) -> Expression:
+        return self._expressions.of(self.step.expression.argument[3])
+
+
+@dataclass
+class Stage:
+    """What happens at clients between two aggregations, or after the last one.
+
+    Attributes:
+      number: from 0.
+      steps: of each client, in this order; parts of the argument come first.
+      dropped: for each of them, what is not used in this stage any more when it is there.
+      sums: what the clients' values are folded into.
+      kept: values that later stages or the caller need, so that they stay for all clients.
+      forgotten: values kept by earlier stages that nobody needs after this one.
+    """
+
+    number: int
+    steps: list[Step]
+    dropped: list[list[Name]]
+    sums: list[Aggregation]
+    kept: list[Name]
+    forgotten: list[Name]
+
+
+class Plan:
+    """In which order a computation's steps are computed, and when a value can go; made once for a computation.
+
+    Attributes:
+      steps: of the server, and stages.
+      dropped: for each of them, the server's values that no later one uses.
+      stages: those among `steps`.
+    """
+
+    def __init__(self, computation: tff.Computation):
+        self.form: CompiledForm = compiled_form(native_block(computation))
+        form = self.form
+        self.expressions = Expressions(None if form.parameter is None else form.parameter.name)
+        computed = [step for step in form.steps.values() if not step.given and not step.aggregates]
+        self._compute: dict[Name, Expression] = {step.name: self.expressions.of(step.expression) for step in computed}
+        self.steps: list[Step | Stage] = []
+        for number in range(form.stages + 1):
+            self.steps += [s for s in form.steps.values() if s.stage == number and not (s.per_client or s.aggregates)]
+            if form.at_clients(number) or form.aggregations(number):
+                self.steps.append(self._stage(number))
+        self.stages = [step for step in self.steps if isinstance(step, Stage)]
+        at_server = {step.name for step in form.steps.values() if not step.per_client}
+        self.dropped = _last_uses(map(_uses, self.steps), at_server - {*form.result})
+
+    def compute(self, step: Step, scope: Scope):
+        """The value of a step that is no part of the argument and no aggregation."""
+        return self._compute[step.name](scope)
+
+    def run(
+        self,
+        server: dict,
+        argument: Callable[[Step], object],
+        totals: Callable[[Stage, Scope], Iterable[object]],
+    ) -> None:
+        """Computes the server's steps.
+
+        Args:
+          server: values by the names of the steps, filled here.
+          argument: the value of a part of the argument at the server.
+          totals: the sums of a stage over the clients, not reported; gets the server's scope.
+        """
+        scope = Scope(server)
+        for step, dropped in zip(self.steps, self.dropped, strict=True):
+            if isinstance(step, Stage):
+                for one, total in zip(step.sums, totals(step, scope), strict=True):
+                    server[one.step.name] = one.report(scope)(total)
+            else:
+                server[step.name] = argument(step) if step.given else self.compute(step, scope)
+            for name in dropped:
+                server.pop(name, None)
+
+    def result(self, part: Callable[[Step], object], result_type: tff.Type):
+        """The result of the parts' values, in the Python containers of `result_type`: the compiled one names none."""
+        parts = [part(self.form.steps[name]) for name in self.form.result]
+        packed = tff.structure.pack_sequence_as(self.form.result_type, parts)
+        return tff.types.type_to_py_container(packed, result_type)
+
+    def close(self) -> None:
+        """Frees the leaves."""
+        for leaf in self.expressions.leaves.values():
+            leaf.close()
+
+    def _stage(self, number: int) -> Stage:
+        form = self.form
+        at_clients, sums = form.at_clients(number), form.aggregations(number)
+        used = [form.steps[name] for name in dict.fromkeys(name for s in (*at_clients, *sums) for name in s.needs)]
+        of_clients = [step for step in used if step.per_client]
+        # An argument is taken from the caller again in each stage that needs it, and never kept.
+        steps = [step for step in of_clients if step.given] + at_clients
+        kept, needed_after = form.kept(number), form.needed_after(number)
+        stay = {*kept, *(name for step in sums for name in step.needs)}
+        earlier = [step.name for step in of_clients if step.stage < number and not step.given]
+        return Stage(
+            number=number,
+            steps=steps,
+            dropped=_last_uses(map(_uses, steps), {step.name for step in (*steps, *of_clients)} - stay),
+            sums=[Aggregation(step, self.expressions) for step in sums],
+            kept=kept,
+            forgotten=[name for name in earlier if name not in needed_after],
+        )
+
+
+def _uses(step: Step | Stage) -> list[Name]:
+    if isinstance(step, Step):
+        return [step.name, *step.needs]
+    return [name for inner in (*step.steps, *(one.step for one in step.sums)) for name in _uses(inner)]
+
+
+def _last_uses(uses: Iterable[list[Name]], candidates: set[Name]) -> list[list[Name]]:
+    """For each step's uses, those of the candidates that no later step uses."""
+    uses = list(uses)
+    last = {name: index for index, names in enumerate(uses) for name in names if name in candidates}
+    dropped: list[list[Name]] = [[] for _ in uses]
+    for name, index in last.items():
+        dropped[index].append(name)
+    return dropped
+
+
+@dataclass
+class ClientPass:
+    """One stage over several clients, side by side in a pool.
+
+    One client more than the pool has threads is begun before the first of them is folded.
+
+    Attributes:
+      given: client -> the value of a part of its argument.
+      kept: what earlier stages left of each client, and this one leaves.
+      threads: clients under way at once; the pool has at least as many.
+    """
+
+    plan: Plan
+    stage: Stage
+    num_clients: int
+    given: Callable[[int, Step], object]
+    kept: Kept
+    threads: int
+    pool: concurrent.futures.Executor
+    cancelled: Cancellation
+    _brought: dict[int, list] = field(default_factory=dict)
+
+    def totals(self, scope: Scope) -> list[object]:
+        """The sums over the clients, folded in their order, not reported; `scope` has what clients read of the server.
+
+        Raises:
+          ComputationFailed: a leaf failed at a client, which the message names; the others are cancelled.
+        """
+        sums = self.stage.sums
+        totals = [one.zero(scope) for one in sums]
+        accumulate = [one.accumulate(scope) for one in sums]
+        under_way: collections.deque[concurrent.futures.Future] = collections.deque()
+        try:
+            for client in range(self.num_clients + self.threads):
+                if client < self.num_clients:
+                    under_way.append(self.pool.submit(self._one_client, client, scope))
+                first = client - self.threads
+                if first >= 0:
+                    under_way.popleft().result()
+                    brought = zip(accumulate, totals, self._brought.pop(first), strict=True)
+                    totals = [add((total, value)) for add, total, value in brought]
+                    del brought  # nothing of the client stays
+        except BaseException as error:
+            self.cancelled.cancel(RuntimeProblem(f"the round failed: {error}"))
+            raise
+        finally:
+            for future in under_way:
+                future.cancel()
+            concurrent.futures.wait(under_way)
+        return totals
+
+    def _one_client(self, client: int, server: Scope) -> None:
+        values, stage = {}, self.stage
+        scope = Scope(values, self.kept.of(client), *server.maps)
+        try:
+            for step, dropped in zip(stage.steps, stage.dropped, strict=True):
+                values[step.name] = self.given(client, step) if step.given else self.plan.compute(step, scope)
+                for name in dropped:
+                    values.pop(name, None)
+            # Not returned: the thread that ran this would hold on to it.
+            self._brought[client] = [one.value(scope) for one in stage.sums]
+        except ComputationFailed as error:
+            if error.client is not None:  # another one's, which cancelled this one
+                raise
+            message = f"client {client + 1} of {self.num_clients}: {error}"
+            named = ComputationFailed(message, code=error.code, client=client)
+            self.cancelled.cancel(named)  # the others need not go on
+            raise named from error
+        self.kept.add(client, {name: values[name] for name in stage.kept})
+        self.kept.forget(client, stage.forgotten)
