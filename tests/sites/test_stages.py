@@ -179,5 +179,5 @@ def test_a_client_that_fails_at_a_site_is_named_and_what_is_kept_of_the_others_m
         totals, _ = program.run_at_site(second, sent, given, carried, **ways)
         np.testing.assert_array_equal(totals[0], [-5, -5, -5])
         numbers[1] = np.nan
-        with pytest.raises(ComputationFailed, match="client 2 of 3: .*bad"):
+        with pytest.raises(ComputationFailed, match=r"client 2 of 3: .*bad"):
             program.run_at_site(first, {}, given, None, **ways)
