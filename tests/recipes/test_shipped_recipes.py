@@ -141,3 +141,18 @@ def test_dev_has_rounds_to_choose_from(name):
 @pytest.mark.parametrize("name", shipped())
 def test_every_recipe_by_the_command_line(name, runtime_name, capsys, tmp_path):
     goes_all_the_way(name, runtime_name, tmp_path, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["flcmc-shipped-bert", "mie-windows-bert", "fedlcc-cdr-short", "lazy-mil-planted"])
+def test_a_warm_start_has_the_old_weights(name, capsys, tmp_path):
+    """An adapter, frozen layers, documents and bags: with next to no learning rate a second run evaluates as the first."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    always = (*cut(name), "--data", data_folder(), "--runtime", "in-process")
+    assert command(capsys, "train", name, "--out", first, *always).code == 0
+    standing = ("--set", "algorithm.learning_rate=1e-30")
+    done = command(capsys, "train", name, "--out", second, "--from", first, *always, *standing)
+    assert done.code == 0 and "starts from the weights of first after round 1" in done.out, done
+    before, after = (read_history(RunFolder(run))[-1] for run in (first, second))
+    scores = [key for key in before if key.startswith(("test/", "server/"))]
+    assert scores and {key: after[key] for key in scores} == pytest.approx({key: before[key] for key in scores})

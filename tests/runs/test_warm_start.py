@@ -129,6 +129,7 @@ def test_it_is_resumed_without_the_old_run(old, in_process, tmp_path):
             ("task.num_features=6",),
             r"the weights have the shapes \[\[6, 3\], \[3\]\] here and \[\[5, 3\], \[3\]\] there",
         ),
+        (("model.embedding_width=7",), r"model\.embedding_width is 7 here and 100 there"),
         (("baseline={kind='local'}",), "every client of this run has a model of its own"),
     ],
 )
