@@ -146,7 +146,7 @@ def test_every_recipe_by_the_command_line(name, runtime_name, capsys, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["flcmc-shipped-bert", "mie-windows-bert", "fedlcc-cdr-short", "lazy-mil-planted"])
 def test_a_warm_start_has_the_old_weights(name, capsys, tmp_path):
-    """An adapter, frozen layers, documents and bags: with next to no learning rate a second run evaluates as the first."""
+    """An adapter, frozen layers, documents, bags: with next to no learning rate a second run evaluates as the first."""
     first, second = tmp_path / "first", tmp_path / "second"
     always = (*cut(name), "--data", data_folder(), "--runtime", "in-process")
     assert command(capsys, "train", name, "--out", first, *always).code == 0
