@@ -28,15 +28,12 @@ MEASURED = ("mean", "clip", "attention", "rfa", "collected median")
 
 def rules() -> dict:
     """Name -> aggregation factory."""
+    from computations.aggregation_rules.krum import collected_krum
+    from computations.aggregation_rules.rfa import GeometricMedianFactory
+    from computations.aggregation_rules.trimmed_mean import collected_trimmed_mean
     from computations.aggregators import AttentionFactory, mean
-    from computations.aggregators.robust import (
-        AdaptiveNorm,
-        GeometricMedianFactory,
-        collected_krum,
-        collected_median,
-        collected_trimmed_mean,
-        defended,
-    )
+    from computations.aggregators.collected import collected_median
+    from computations.aggregators.defence import AdaptiveNorm, defended
 
     return {
         "mean": mean(),

@@ -39,7 +39,8 @@ def options_class(cls: type) -> type:
     A field that a subclass gives another default keeps its place among the fields and its validator. A field annotated
     as a `Literal` takes its choices alone.
     """
-    return attrs.frozen(cls, kw_only=True, field_transformer=_as_in_bases)
+    # Without slots, so that a class may have several of them as bases.
+    return attrs.frozen(cls, kw_only=True, slots=False, field_transformer=_as_in_bases)
 
 
 def _as_in_bases(cls: type, fields: list[attrs.Attribute]) -> list[attrs.Attribute]:

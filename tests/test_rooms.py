@@ -24,7 +24,7 @@ FLOORS = {
         "bags inference privacy traffic",
         "aggregators bag_evaluation document_evaluation evaluation",
         "client_work",
-        "federated_algorithm server_updates",
+        "aggregation_rules federated_algorithm server_updates",
         "algorithms learning_process",
     ),
     "tff_re": (
@@ -144,7 +144,6 @@ LONG_FUNCTIONS = {
     "computations/client_work/local_training.py:build_local_training": 167,
     "computations/client_work/local_training.py:train_client": 179,
     "computations/client_work/selection.py:build_cross_platform_selection": 98,
-    "computations/client_work/trust.py:trusted": 102,
     "computations/federated_algorithm.py:compose": 119,
     "datasets/documents/pubtator.py:read_pubtator": 82,
     "tff_re/auditing/membership.py:audit_membership": 83,

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from computations.aggregators.robust.collected import collected_median
+from computations.aggregators.collected import collected_median
 from computations.errors import CompositionError
 from computations.named import named_sum
 

@@ -7,8 +7,8 @@ import collections
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from computations.aggregators.collected import collected_median
 from computations.aggregators.mean import mean
-from computations.aggregators.robust import collected_median
 from computations.errors import CompositionError
 from computations.named import named_sum
 

@@ -1,30 +1,26 @@
-"""An algorithm with what the table [aggregation] puts around its parts."""
+"""An algorithm whose updates are sent and combined as the table [aggregation] says."""
 
 from __future__ import annotations
 
 import math
 
-import attrs
 import numpy as np
+import tensorflow as tf
 import tensorflow_federated as tff
 
-from computations.aggregators import AttentionFactory, PredictionsFactory, mean
-from computations.aggregators.around import around_aggregator, code_of
-from computations.aggregators.options import COLLECTING, AggregationOptions
-from computations.aggregators.robust import (
-    AdaptiveNorm,
-    GeometricMedianFactory,
-    collected_krum,
-    collected_median,
-    collected_trimmed_mean,
-    defended,
-    require_room,
-)
+from computations.aggregation_rules import AggregationOptions
+from computations.aggregators import PredictionsFactory, mean
+from computations.aggregators.collected import require_room
+from computations.aggregators.compression import Code, EightBits, EncodedSumFactory, TopShare
+from computations.aggregators.defence import AdaptiveNorm, defended
+from computations.aggregators.secure import SecureSumFactory, modulus_bits_for
 from computations.aggregators.weighed_means import NormalisedMeanFactory, WeighedMeanFactory
+from computations.client_work import ClientWork
 from computations.client_work.compression import with_error_feedback, with_lossy_updates
-from computations.client_work.trust import trusted
 from computations.errors import CompositionError
 from computations.federated_algorithm import FederatedAlgorithm, recompose
+
+Factory = tff.aggregators.WeightedAggregationFactory
 
 
 def with_aggregation(
@@ -33,119 +29,87 @@ def with_aggregation(
     """The algorithm with its updates sent and combined as the options say; itself, where they change nothing.
 
     From the clients on: an update is compressed, compared with the server's own (FLTrust), screened, zeroed, clipped,
-    and combined by the rule, whose sums are secure ones or of codes. What travels beside the updates (an objective's
-    side channel, a selection's scores, metrics) is as it was. What an aggregator weighs updates by, as attention does
-    by their norms, is taken of compressed and clipped ones.
+    and combined by the rule, whose sums are secure ones or of codes. What travels in addition to the updates (an
+    objective's side channel, a selection's scores, metrics) is as it was. What an aggregator weighs updates by, as
+    attention does by their norms, is taken of compressed and clipped ones.
 
     Args:
       algorithm: composed.
       options: the table.
-      clients: the most that take part in a round.
-      largest_weight: of a client, for secure sums; see `around_aggregator`.
+      clients: the largest number that takes part in a round.
+      largest_weight: of a client, for secure sums; see `with_replaced_sums`.
 
     Raises:
       CompositionError: the two do not go together; names the key.
     """
-    own = algorithm.parts.aggregator
-    if options.guards and isinstance(own, PredictionsFactory):
+    aggregator, rule = algorithm.parts.aggregator, options.chosen_rule
+    _require_rule_fits(algorithm, options)
+    # These also give the server a sum of weights, or take numbers of steps: a rule goes inside.
+    wraps = isinstance(aggregator, NormalisedMeanFactory | WeighedMeanFactory)
+    combined = mean() if rule is None else rule.build(options)
+    used = aggregator if wraps or rule is None else combined
+    used = with_replaced_sums(used, options, clients=clients, largest_weight=largest_weight)
+    if used is aggregator and not options.guards:
+        return algorithm
+    work = _with_compression(algorithm, options)
+    if rule is not None:
+        work = rule.change_work(work, algorithm.model)
+    bounds = {"clip": _clip(options), "zeroing": _zeroing(options)}
+    if options.guards and wraps:
+        used = defended(type(aggregator)(defended(combined, **bounds)))
+    elif options.guards:
+        used = defended(used, **bounds)
+    return recompose(algorithm, client_work=work, aggregator=used)
+
+
+def _require_rule_fits(algorithm: FederatedAlgorithm, options: AggregationOptions) -> None:
+    aggregator, rule = algorithm.parts.aggregator, options.chosen_rule
+    if options.guards and isinstance(aggregator, PredictionsFactory):
         raise CompositionError(
             "[aggregation]: rule, clip and zeroing are for updates of weights, and this algorithm's clients send "
             "predictions; leave them out, and set algorithm.ensemble = 'median' against bad clients"
         )
-    if options.rule == "fltrust" and algorithm.server_type is not None:
+    if rule is None:
+        return
+    if rule.server_examples and algorithm.server_type is not None:
         raise CompositionError(
-            "aggregation.rule = 'fltrust': the server's examples serve another purpose in this algorithm already; take "
-            "another rule"
+            f"aggregation.rule = {rule.name!r}: the server's examples serve another purpose in this algorithm already; "
+            "take another rule"
         )
-    # These hand the server a sum of weights, or take numbers of steps, beside the updates: a rule goes inside.
-    beside = isinstance(own, NormalisedMeanFactory | WeighedMeanFactory)
-    if isinstance(own, NormalisedMeanFactory) and options.rule == "fltrust":
-        raise CompositionError(
-            "aggregation.rule = 'fltrust' scales every update to one length, which undoes FedNova's division by "
-            "numbers of steps; set algorithm.name = 'fedavg'"
-        )
-    rule = own if beside or options.rule is None else _rule(options)
-    changed = around_aggregator(rule, options, clients=clients, largest_weight=largest_weight)
-    if changed is own and not options.guards:
-        return algorithm
+    if reason := rule.not_around.get(type(aggregator)):
+        raise CompositionError(f"aggregation.rule = {rule.name!r} {reason}")
+
+
+def _with_compression(algorithm: FederatedAlgorithm, options: AggregationOptions) -> ClientWork:
+    """The algorithm's client work, with updates that the code of `options.compression` holds without loss."""
     work = algorithm.client_work
-    if options.compression != "none" or options.secure != "none":
-        _require_float32(work.update_type)
-    if options.compression == "top_k":
-        largest = max(math.prod(tensor.shape) for tensor in tff.structure.flatten(work.update_type))
-        if options.top_share * largest < 1:
-            raise CompositionError(
-                f"aggregation.top_share is {options.top_share:g}, not one of the {largest} numbers of the model's "
-                f"largest tensor; raise it to at least {1 / largest:.2g}"
-            )
-        if not algorithm.model.weights_type.trainable.is_equivalent_to(work.update_type):
-            raise CompositionError(
-                "aggregation.compression = 'top_k' sends later what it leaves out, which differences of weights allow "
-                "and predictions do not; choose stochastic_8bit"
-            )
-        work = with_error_feedback(work, code_of(options))
-    elif options.compression == "stochastic_8bit":
-        work = with_lossy_updates(work, code_of(options))
-    if options.rule == "fltrust":
-        # The server's examples are its own: DP-SGD is for those of the clients.
-        training = attrs.evolve(work.training, example_privacy=None)
-        work = trusted(work, algorithm.model, optimizer=work.optimizer, training=training)
-    bounds = {"clip": _clip(options), "zeroing": _zeroing(options)}
-    if options.guards and beside:
-        changed = defended(type(own)(defended(_rule(options), **bounds)))
-    elif options.guards:
-        changed = defended(changed, **bounds)
-    return recompose(algorithm, client_work=work, aggregator=changed)
-
-
-def require_round(
-    options: AggregationOptions, update_type: tff.Type, *, expected: float, most: int, free_bytes: float
-) -> None:
-    """CompositionError where a rule cannot work on so many clients, or their updates would not fit side by side.
-
-    Args:
-      options: the table.
-      update_type: of a client's update.
-      expected: clients of a round.
-      most: the most of a round.
-      free_bytes: of memory.
-    """
-    if options.rule == "krum":
-        needed, chosen = 2 * options.krum_bad + 3, options.krum_chosen
-        if expected < needed:
-            raise CompositionError(
-                f"aggregation.krum_bad = {options.krum_bad} needs {needed} clients a round, and {expected:g} take "
-                "part; lower it, or raise training.clients_per_round"
-            )
-        if chosen > expected - options.krum_bad - 2:
-            raise CompositionError(
-                f"aggregation.krum_chosen is {chosen}, and of {expected:g} clients with {options.krum_bad} bad ones "
-                f"{expected - options.krum_bad - 2:g} can be chosen; lower it"
-            )
-    if options.rule == "trimmed_mean" and options.trimmed_share * expected < 1 - 1e-9:
+    if options.compression == options.secure == "none":
+        return work
+    if not tff.types.contains_only(work.update_type, _is_float32):
         raise CompositionError(
-            f"aggregation.trimmed_share = {options.trimmed_share:g} of {expected:g} clients a round leaves out nobody; "
-            "raise it, or training.clients_per_round"
+            f"[aggregation]: changes updates of float32 numbers, got {work.update_type}; set algorithm.uploads = "
+            "'float32'"
         )
-    if options.rule in COLLECTING:
-        require_room(update_type, most, free_bytes, f"aggregation.rule = {options.rule!r}")
+    if options.compression == "stochastic_8bit":
+        return with_lossy_updates(work, _code(options))
+    if options.compression == "none":
+        return work
+    largest = max(math.prod(tensor.shape) for tensor in tff.structure.flatten(work.update_type))
+    if options.top_share * largest < 1:
+        raise CompositionError(
+            f"aggregation.top_share is {options.top_share:g}, not one of the {largest} numbers of the model's "
+            f"largest tensor; raise it to at least {1 / largest:.2g}"
+        )
+    if not algorithm.model.weights_type.trainable.is_equivalent_to(work.update_type):
+        raise CompositionError(
+            "aggregation.compression = 'top_k' sends later what it leaves out, which differences of weights allow "
+            "and predictions do not; choose stochastic_8bit"
+        )
+    return with_error_feedback(work, _code(options))
 
 
-def _rule(options: AggregationOptions) -> tff.aggregators.WeightedAggregationFactory:
-    match options.rule:
-        case "attention":
-            return AttentionFactory(options.attention_granularity)
-        case "rfa":
-            return GeometricMedianFactory(
-                steps=options.rfa_steps, smoothing=options.rfa_smoothing, start=options.rfa_start
-            )
-        case "median":
-            return collected_median()
-        case "trimmed_mean":
-            return collected_trimmed_mean(options.trimmed_share)
-        case "krum":
-            return collected_krum(options.krum_bad, options.krum_chosen)
-    return mean()
+def _is_float32(type_spec: tff.Type) -> bool:
+    return not isinstance(type_spec, tff.TensorType) or type_spec.dtype == np.float32
 
 
 def _clip(options: AggregationOptions) -> float | AdaptiveNorm | None:
@@ -162,12 +126,91 @@ def _zeroing(options: AggregationOptions) -> float | AdaptiveNorm | None:
     )
 
 
-def _require_float32(update_type: tff.Type) -> None:
-    if not tff.types.contains_only(update_type, _of_float32):
+def require_round(
+    options: AggregationOptions, update_type: tff.Type, *, expected: float, max_clients: int, free_bytes: float
+) -> None:
+    """Refuses a round that the rule cannot work on.
+
+    Args:
+      options: the table.
+      update_type: of a client's update.
+      expected: clients of a round.
+      max_clients: the largest number of clients of a round.
+      free_bytes: of memory.
+
+    Raises:
+      CompositionError: too few clients, or their updates do not fit into the memory together.
+    """
+    if (rule := options.chosen_rule) is None:
+        return
+    rule.require_round(options, expected)
+    if rule.collects:
+        require_room(update_type, max_clients, free_bytes, f"aggregation.rule = {rule.name!r}")
+
+
+def with_replaced_sums(
+    factory: Factory, options: AggregationOptions, *, clients: int, largest_weight: float = 1.0
+) -> Factory:
+    """The aggregator with secure or encoded sums; the same where the options change nothing.
+
+    With secure sums a client's weight w becomes min(w, W) / W, so that what is summed lies within the bound of the
+    update's own numbers (attention's factors are at most one by themselves); weights and normalisers go through secure
+    sums, too, with the bound 1.
+
+    Args:
+      factory: of this package; it has `with_sums`.
+      options: the table.
+      clients: the largest number that is summed over in a round.
+      largest_weight: W, which clients agree on beforehand.
+
+    Raises:
+      CompositionError: the aggregator has no sums that could be replaced, or the modulus is too small.
+    """
+    if options.secure == options.compression == "none":
+        return factory
+    if not hasattr(factory, "with_sums"):
+        raise CompositionError(f"[aggregation]: {type(factory).__name__} has no sums that could be replaced")
+    if options.compression != "none":
+        return factory.with_sums(EncodedSumFactory(_code(options)))
+    modulus = _modulus_bits(options, clients)
+    values = SecureSumFactory(options.secure_bits, modulus, options.secure_bound, options.secure_quantile)
+    weights = SecureSumFactory(options.secure_bits, modulus, 1.0, measured=False)
+    return _ScaledWeights(factory.with_sums(values, weights), largest_weight)
+
+
+def _code(options: AggregationOptions) -> Code:
+    """Of `options.compression`, where it is not `none`."""
+    return EightBits() if options.compression == "stochastic_8bit" else TopShare(options.top_share)
+
+
+def _modulus_bits(options: AggregationOptions, clients: int) -> int:
+    needed, given = modulus_bits_for(options.secure_bits, clients), options.secure_modulus_bits
+    if given is not None and given < needed:
         raise CompositionError(
-            f"[aggregation]: changes updates of float32 numbers, got {update_type}; set algorithm.uploads = 'float32'"
+            f"aggregation.secure_modulus_bits is {given}, but the sum of {clients} clients' numbers of "
+            f"{options.secure_bits} bits needs {needed}, or it would wrap around; raise it, leave it out, or lower "
+            "aggregation.secure_bits"
         )
+    return given or needed
 
 
-def _of_float32(type_spec: tff.Type) -> bool:
-    return not isinstance(type_spec, tff.TensorType) or type_spec.dtype == np.float32
+class _ScaledWeights(Factory):
+    """min(w, W) / W in place of each weight w."""
+
+    def __init__(self, inner: Factory, largest: float):
+        self._inner, self._largest = inner, largest
+
+    def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
+        inner = self._inner.create(value_type, weight_type)
+        largest = np.float32(self._largest)
+        scale = tff.tensorflow.computation(lambda weight: tf.minimum(weight, largest) / largest, weight_type)
+
+        @tff.federated_computation(
+            inner.initialize.type_signature.result,
+            tff.FederatedType(value_type, tff.CLIENTS),
+            tff.FederatedType(weight_type, tff.CLIENTS),
+        )
+        def next_fn(state, value, weight):
+            return inner.next(state, value, tff.federated_map(scale, weight))
+
+        return tff.templates.AggregationProcess(inner.initialize, next_fn)

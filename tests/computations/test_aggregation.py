@@ -8,12 +8,11 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from computations.aggregation_rules import AggregationOptions
 from computations.aggregators import AttentionFactory, PredictionsFactory, mean
-from computations.aggregators.around import around_aggregator
 from computations.aggregators.compression import EightBits, EncodedSumFactory, TopShare
-from computations.aggregators.options import AggregationOptions
 from computations.aggregators.secure import SecureSumFactory, modulus_bits_for
-from computations.algorithms.aggregation import with_aggregation
+from computations.algorithms.aggregation import with_aggregation, with_replaced_sums
 from computations.client_work import ClientWork
 from computations.client_work.compression import with_error_feedback, with_lossy_updates
 from computations.errors import CompositionError
@@ -123,7 +122,7 @@ def rounded(x, bound, number_of_bits=8):
 def test_a_secure_mean_rounds_values_and_weights():
     """Weights 3 and 40 are clipped to 10 and divided by it; what is clipped are the weighted numbers."""
     values, scaled = [pair([1.0, -3.0], 0.7), pair([0.25, 5.0], -0.1)], [0.3, 1.0]
-    result = aggregated(around_aggregator(mean(), SECURE, clients=2, largest_weight=10.0), values, [3, 40]).result
+    result = aggregated(with_replaced_sums(mean(), SECURE, clients=2, largest_weight=10.0), values, [3, 40]).result
     weight = sum(rounded(w, 1.0) for w in scaled)
     for name in ("a", "b"):
         total = sum(rounded(w * v[name].astype(float), 2.0) for w, v in zip(scaled, values, strict=True))
@@ -132,7 +131,7 @@ def test_a_secure_mean_rounds_values_and_weights():
 
 
 def test_a_client_that_does_not_count_adds_nothing_to_a_secure_mean():
-    values, factory = [pair([1.0, -1.0], 0.5), pair([2.0, 2.0], 2.0)], around_aggregator(mean(), SECURE, clients=2)
+    values, factory = [pair([1.0, -1.0], 0.5), pair([2.0, 2.0], 2.0)], with_replaced_sums(mean(), SECURE, clients=2)
     result = aggregated(factory, values, [1, 0]).result
     np.testing.assert_allclose(result["a"], rounded(np.array([1.0, -1.0]), 2.0), rtol=1e-6)
     nobody = aggregated(factory, values, [0, 0]).result
@@ -142,7 +141,7 @@ def test_a_client_that_does_not_count_adds_nothing_to_a_secure_mean():
 @pytest.mark.parametrize("granularity", ["layer", "model"])
 def test_secure_attention_rounds_both_sums(granularity):
     values = [pair([1.0, 0.5], 0.7), pair([0.2, 0.1], -1.4), pair([-0.3, 0.9], 0.2)]
-    factory = around_aggregator(AttentionFactory(granularity), SECURE, clients=3)
+    factory = with_replaced_sums(AttentionFactory(granularity), SECURE, clients=3)
     result = aggregated(factory, values, [1, 5, 1]).result
     norms = np.array([[np.linalg.norm(v[name]) for name in "ab"] for v in values])
     if granularity == "model":
@@ -155,7 +154,7 @@ def test_secure_attention_rounds_both_sums(granularity):
 
 def test_secure_predictions():
     values = [np.array([[1.0, -1.5]], np.float32), np.array([[0.4, 0.3]], np.float32)]
-    factory = around_aggregator(PredictionsFactory(2), SECURE, clients=2, largest_weight=4.0)
+    factory = with_replaced_sums(PredictionsFactory(2), SECURE, clients=2, largest_weight=4.0)
     result = aggregated(factory, values, [1, 4], values[0].shape and tff.TensorType(np.float32, [1, 2])).result
     total, weight = rounded(values[0] / 4, 2.0) + rounded(values[1], 2.0), rounded(0.25, 1.0) + 1
     np.testing.assert_allclose(result["logits"], total / weight, rtol=1e-5)
@@ -421,4 +420,4 @@ def test_what_does_not_go_together_is_refused():
     small = AggregationOptions(secure="simulated", secure_bits=16, secure_modulus_bits=19)
     refused("fedavg", small, r"secure_modulus_bits is 19, but the sum of 10 clients' numbers of 16 bits needs 20")
     with pytest.raises(CompositionError, match="MeanFactory has no sums that could be replaced"):
-        around_aggregator(tff.aggregators.MeanFactory(), WORDS, clients=2)
+        with_replaced_sums(tff.aggregators.MeanFactory(), WORDS, clients=2)

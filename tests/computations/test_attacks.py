@@ -8,7 +8,8 @@ import pytest
 import tensorflow_federated as tff
 
 from computations import algorithms
-from computations.aggregators.robust import GeometricMedianFactory, defended
+from computations.aggregation_rules.rfa import GeometricMedianFactory
+from computations.aggregators.defence import defended
 from computations.client_work import attacks
 from computations.client_work.attacks import Trigger, attacked
 from computations.client_work.selection import build_cross_platform_selection

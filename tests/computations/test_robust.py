@@ -10,22 +10,14 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from computations import algorithms
+from computations.aggregation_rules.fltrust import trusted
+from computations.aggregation_rules.krum import collected_krum
+from computations.aggregation_rules.rfa import GeometricMedianFactory
+from computations.aggregation_rules.trimmed_mean import collected_trimmed_mean
 from computations.aggregators import AttentionFactory, PredictionsFactory, mean
-from computations.aggregators.robust import (
-    AdaptiveNorm,
-    GeometricMedianFactory,
-    collected_bytes,
-    collected_krum,
-    collected_median,
-    collected_trimmed_mean,
-    defended,
-    require_room,
-)
-from computations.client_work import LocalTraining
+from computations.aggregators.collected import collected_median, require_room
+from computations.aggregators.defence import AdaptiveNorm, defended
 from computations.client_work.attacks import attacked
-from computations.client_work.objectives import ModelContrast
-from computations.client_work.optimizers import SGD
-from computations.client_work.trust import trusted
 from computations.errors import CompositionError
 from computations.federated_algorithm import recompose
 from computations.traffic import round_traffic, type_bytes
@@ -304,7 +296,6 @@ def test_only_collecting_rules_collect(processes):
 
 
 def test_the_callers_check_of_sizes():
-    assert collected_bytes(VALUE, 10) == 13 * 4 * 10
     room = 52 * (55 + 3 * 10)  # 1 + 2 + ... + 10 updates of 52 bytes, and three lists of ten
     require_room(VALUE, 10, room, "median")
     with pytest.raises(CompositionError, match=r"median collects .* 11 clients .*'rfa'"):
@@ -394,7 +385,6 @@ def test_feded_with_a_median(model):
 
 # FLTrust
 
-STEP = LocalTraining(local_epochs=1, batch_size=50)
 RATE = 0.5
 
 
@@ -403,7 +393,7 @@ def trusting(model, name="fedavg", kind=None, factor=1.0, **wanted):
     options = entry.options(**{"learning_rate": RATE, "local_epochs": 1, "batch_size": 50, **wanted})
     algorithm = entry.build(model, options)
     work = algorithm.client_work if kind is None else attacked(algorithm.client_work, kind, factor)
-    work = trusted(work, model, optimizer=SGD(RATE), training=STEP)
+    work = trusted(work, model)
     return recompose(algorithm, client_work=work, aggregator=mean())
 
 
@@ -444,12 +434,5 @@ def test_fltrust_by_numpy(model, contexts, runtime):
 
 def test_fltrust_and_what_it_does_not_fit(model):
     with pytest.raises(CompositionError, match="updates of the model"):
-        trusted(build("feded").client_work, model, optimizer=SGD(RATE), training=STEP)
-    once = trusting(model)
-    with pytest.raises(CompositionError, match="another purpose"):
-        trusted(once.client_work, model, optimizer=SGD(RATE), training=STEP)
-    with pytest.raises(CompositionError, match="ModelContrast"):
-        trusted(
-            build("fedavg").client_work, model, optimizer=SGD(RATE), training=STEP, objective=ModelContrast(1.0, 0.5)
-        )
-    assert round_traffic(once.next).down == 2 * type_bytes(model.weights_type.trainable) + 4
+        trusted(build("feded").client_work, model)
+    assert round_traffic(trusting(model).next).down == 2 * type_bytes(model.weights_type.trainable) + 4

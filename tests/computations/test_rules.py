@@ -3,14 +3,18 @@ not there, compressed or not, and what does not go together is refused."""
 
 import collections
 import functools
+import importlib
+import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from computations.aggregators.options import AggregationOptions
-from computations.aggregators.robust import GeometricMedianFactory, collected_median, defended
+from computations.aggregation_rules import RULES, aggregation_options
+from computations.aggregation_rules.rfa import GeometricMedianFactory
+from computations.aggregators.collected import collected_median
+from computations.aggregators.defence import defended
 from computations.aggregators.weighed_means import NormalisedMeanFactory, WeighedMeanFactory
 from computations.algorithms.aggregation import require_round, with_aggregation
 from computations.client_work.attack_options import AttackOptions
@@ -18,8 +22,11 @@ from computations.client_work.attacks import attacked
 from computations.errors import CompositionError
 from computations.federated_algorithm import recompose
 from tests.computations.built import NAMES, begin, build, play
-from tests.computations.test_robust import contexts, vector, within  # noqa: F401
+from tests.computations.test_robust import HONEST, VALUE, WEIGHT, aggregate, contexts, vector, within  # noqa: F401
 from tests.computations.toolbox import client, examples, start_weights
+from tests.upper_floors import builder, tiny
+from tff_re.errors import UserError
+from tff_re.recipes.keys import markdown
 from tff_re.runtime.in_process import kept
 
 pytestmark = pytest.mark.xdist_group("algorithms")
@@ -50,7 +57,7 @@ def ruled(name, **more):
     """The algorithm of a pair in which clients may send NaN."""
     plain = build(name)
     plain = recompose(plain, client_work=attacked(plain.client_work, "nan"))
-    return with_aggregation(plain, AggregationOptions(**PAIRS[name], **more), clients=len(SIZES))
+    return with_aggregation(plain, aggregation_options()(**PAIRS[name], **more), clients=len(SIZES))
 
 
 def rounds(algorithm, number, attackers=(), left_out=()):
@@ -120,14 +127,14 @@ def test_every_other_algorithm_takes_a_rule(name):
     if name == "feded":
         for own in options:
             with pytest.raises(CompositionError, match=r"clients send predictions; .*'median'"):
-                with_aggregation(build(name), AggregationOptions(**own), clients=2)
+                with_aggregation(build(name), aggregation_options()(**own), clients=2)
         return
     if name == "fedavg_server_pass":
         with pytest.raises(CompositionError, match="the server's examples serve another purpose"):
-            with_aggregation(build(name), AggregationOptions(rule="fltrust"), clients=2)
+            with_aggregation(build(name), aggregation_options()(rule="fltrust"), clients=2)
         options.remove({"rule": "fltrust"})
     own = options[NAMES.index(name) % len(options)]
-    plain, algorithm = build(name), with_aggregation(build(name), AggregationOptions(**own), clients=2)
+    plain, algorithm = build(name), with_aggregation(build(name), aggregation_options()(**own), clients=2)
     names = tff.structure.name_list(algorithm.next.type_signature.result.metrics.member.aggregator)
     assert "robust/screened" in names and algorithm.bag_pooling == plain.bag_pooling
     takes_examples = plain.server_type is not None or own.get("rule") == "fltrust"
@@ -154,11 +161,72 @@ def test_what_stands_beside_an_update_goes_around_a_rule():
 
 def test_fednova_refuses_the_rule_that_undoes_it():
     with pytest.raises(CompositionError, match=r"undoes FedNova's division .* set algorithm.name = 'fedavg'"):
-        with_aggregation(build("fednova"), AggregationOptions(rule="fltrust"), clients=2)
+        with_aggregation(build("fednova"), aggregation_options()(rule="fltrust"), clients=2)
+
+
+# What every registered rule has to do. Where a round has clients enough it combines what honest clients send.
+
+
+def conforms(name):
+    options = aggregation_options()(rule=name)
+    assert RULES[name].title and RULES[name].build.__doc__
+    RULES[name].require_round(options, 100)
+    assert RULES[name].largest_factor(options) >= 1
+    process = defended(RULES[name].build(options)).create(VALUE, WEIGHT)
+    process.next.type_signature.result.result.member.check_equivalent_to(VALUE)
+    honest, _, _ = aggregate(process, HONEST)
+    assert 0.1 < honest @ np.mean(HONEST, axis=0) / np.sum(np.square(HONEST), axis=1).mean() < 2
+    reordered, _, _ = aggregate(process, HONEST[::-1])
+    np.testing.assert_allclose(reordered, honest, rtol=1e-5, atol=1e-6)
+    with_nan, metrics, _ = aggregate(process, [*HONEST[:4], np.full(13, np.nan), *HONEST[4:]])
+    np.testing.assert_allclose(with_nan, honest, rtol=1e-5, atol=1e-6)
+    assert metrics["robust/screened"] == 1 and metrics.get("robust/collected", 9) == 9
+    assert ("robust/collected" in metrics) == RULES[name].collects
+    assert not aggregate(process, HONEST, weights=[0] * 9)[0].any()
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_registered_rule_conforms(name):
+    conforms(name)
+
+
+@pytest.fixture
+def toy():
+    sys.modules.pop("tests.computations.toy_rule", None)
+    yield importlib.import_module("tests.computations.toy_rule")
+    RULES.remove("toy")
+
+
+def test_a_rule_in_one_file(toy, contexts, runtime):  # noqa: F811
+    conforms("toy")
+    rows = [line for line in markdown().splitlines() if "`toy`" in line]
+    assert len(rows) == 2 and "`toy`: a part of the weighted mean" in rows[0] and rows[1].startswith("| `toy_factor` |")
+    experiment = builder().build(tiny("aggregation.rule=toy", "aggregation.toy_factor=0.25"))
+    assert "updates are combined by a part of their mean, in place of the algorithm's own way" in experiment.notes
+    assert "a toy" in experiment.notes and "toy_factor = 0.25" in experiment.recipe.to_toml()
+    for keys, message in (
+        (["aggregation.toy_factor=2"], "'aggregation.toy_factor' needs rule = 'toy'"),
+        (["aggregation.rule=toy", "aggregation.toy_factor=0"], "'aggregation.toy_factor' must be above 0"),
+        (["aggregation.rule=toy", "aggregation.secure=simulated"], "needs secure = 'none': it is a toy"),
+    ):
+        with pytest.raises(UserError, match=message):
+            tiny(*keys)
+    ends = {}
+    with within(contexts["in-process"], runtime):
+        for rule in ("toy", "mean"):
+            algorithm = with_aggregation(build("fedavg"), aggregation_options()(rule=rule), clients=len(SIZES))
+            state = play(algorithm, begin(algorithm), [0], lambda _: [client(*examples(n, seed=n)) for n in SIZES])[0]
+            ends[rule] = vector(state["weights"].trainable) - vector(start_weights())
+    np.testing.assert_allclose(ends["toy"], 0.5 * ends["mean"], rtol=1e-4, atol=1e-6)
+
+
+def test_a_rule_that_is_gone_is_no_choice_any_more():
+    with pytest.raises(UserError, match=r"'aggregation.rule' must be one of 'attention', "):
+        tiny("aggregation.rule=toy")
 
 
 def test_no_rule_is_the_algorithm_itself():
-    assert with_aggregation(build("fedavg"), AggregationOptions(), clients=2) is build("fedavg")
+    assert with_aggregation(build("fedavg"), aggregation_options()(), clients=2) is build("fedavg")
 
 
 UPDATE = tff.types.to_type([tff.TensorType(np.float32, [1000])])
@@ -175,10 +243,10 @@ UPDATE = tff.types.to_type([tff.TensorType(np.float32, [1000])])
 )
 def test_rounds_that_a_rule_cannot_work_on(options, expected, most, message):
     with pytest.raises(CompositionError, match=message):
-        require_round(AggregationOptions(**options), UPDATE, expected=expected, most=most, free_bytes=1e6)
+        require_round(aggregation_options()(**options), UPDATE, expected=expected, max_clients=most, free_bytes=1e6)
     fine = {**options, "krum_bad": 1, "krum_chosen": 2, "trimmed_share": 0.1}
     fine = {key: value for key, value in fine.items() if key == "rule" or key in options}
-    require_round(AggregationOptions(**fine), UPDATE, expected=10, most=10, free_bytes=1e6)
+    require_round(aggregation_options()(**fine), UPDATE, expected=10, max_clients=10, free_bytes=1e6)
 
 
 def test_what_an_attack_sends_and_says():

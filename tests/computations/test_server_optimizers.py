@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from computations import algorithms
+from computations.aggregation_rules.rfa import GeometricMedianFactory
 from computations.aggregators import with_noise_seed
-from computations.aggregators.robust import GeometricMedianFactory
 from computations.algorithms.arranged import privatised
 from computations.algorithms.server_optimizer import with_server_optimizer
 from computations.errors import CompositionError

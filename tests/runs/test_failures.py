@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from computations.aggregators.robust import GeometricMedianFactory
+from computations.aggregation_rules.rfa import GeometricMedianFactory
 from computations.federated_algorithm import recompose
 from computations.privacy.accounting import client_accounting
 from tests.computations import toolbox

@@ -184,7 +184,10 @@ RULE, ATTACK = "aggregation.rule=", "attack.kind="
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ([f"{RULE}average"], "'aggregation.rule' must be one of 'mean', 'attention', 'rfa'"),
+        (
+            [f"{RULE}average"],
+            "'aggregation.rule' must be one of 'attention', 'fltrust', 'krum', 'mean', 'median', 'rfa'",
+        ),
         ([f"{RULE}median", "aggregation.krum_bad=2"], "'aggregation.krum_bad' needs rule = 'krum'"),
         (["aggregation.rfa_steps=2"], "'aggregation.rfa_steps' needs rule = 'rfa'"),
         ([f"{RULE}trimmed_mean", "aggregation.trimmed_share=0.5"], "must be above 0 and below 0.5, got 0.5"),

@@ -407,10 +407,10 @@ def test_vectors_and_holders_of_fedcmc(programs):
 
 
 def test_updates_side_by_side_are_no_more_than_the_clients(programs):
-    from computations.aggregators.options import AggregationOptions
+    from computations.aggregation_rules import aggregation_options
     from computations.algorithms.aggregation import with_aggregation
 
-    program = Program(with_aggregation(build("fedavg"), AggregationOptions(rule="median"), clients=2).next)
+    program = Program(with_aggregation(build("fedavg"), aggregation_options()(rule="median"), clients=2).next)
     (stage,) = program.stages
     assert program.collects and not programs("fedavg").collects
     rows = [np.zeros((2, 3, 3), np.float32), np.zeros((2, 3), np.float32)]

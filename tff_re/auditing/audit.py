@@ -151,9 +151,10 @@ def _require_honest(run: FinishedRun) -> None:
     recipe = run.experiment.recipe
     if recipe.attack is not None:
         raise UserError(f"{run.folder.path}: its clients were attacked; audit a run without [attack]")
-    if recipe.aggregation is not None and recipe.aggregation.rule == "fltrust":
+    rule = None if recipe.aggregation is None else recipe.aggregation.chosen_rule
+    if rule is not None and rule.server_examples:
         raise UserError(
-            f"{run.folder.path}: the server trains on examples of its own (aggregation.rule = 'fltrust'), which an "
+            f"{run.folder.path}: the server trains on examples of its own (aggregation.rule = {rule.name!r}), which an "
             "audit does not do; audit a run with another rule"
         )
 

@@ -356,9 +356,9 @@ def _privacy() -> type:
 
 
 def _aggregation() -> type:
-    from computations.aggregators.options import AggregationOptions
+    from computations.aggregation_rules import aggregation_options
 
-    return AggregationOptions
+    return aggregation_options()
 
 
 def _attack() -> type:

@@ -328,13 +328,13 @@ def _require_room(recipe: Recipe, algorithm: FederatedAlgorithm, prepared: Prepa
 def _require_rule(recipe: Recipe, algorithm: FederatedAlgorithm, prepared: Prepared, sampled: int, most: int) -> None:
     """Raises UserError where the rule of [aggregation] cannot work with the run's clients or the server's examples."""
     options = recipe.aggregation
-    if options is None:
+    if options is None or options.chosen_rule is None:
         return
-    if options.rule == "fltrust":
-        _server_examples(recipe, prepared, "aggregation.rule = 'fltrust'", "aggregation.rule")
+    if options.chosen_rule.server_examples:
+        _server_examples(recipe, prepared, f"aggregation.rule = {options.rule!r}", "aggregation.rule")
     try:
         update_type = algorithm.client_work.update_type
-        require_round(options, update_type, expected=sampled, most=most, free_bytes=available_memory())
+        require_round(options, update_type, expected=sampled, max_clients=most, free_bytes=available_memory())
     except CompositionError as error:
         raise UserError(f"{recipe.source}: {error}") from None
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow_federated as tff
 
-from computations.aggregators.options import AggregationOptions
+from computations.aggregation_rules import AggregationOptions
 from computations.client_work import LocalTraining
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.experiment import Experiment
@@ -129,7 +129,7 @@ class Limits:
         return cls(
             training=experiment.algorithm.client_work.training,
             counted=experiment.model.rows is None,
-            factor=max(1.0, 1 / aggregation.rfa_smoothing) if aggregation.rule == "rfa" else 1.0,
+            factor=1.0 if (rule := aggregation.chosen_rule) is None else rule.largest_factor(aggregation),
             norm=_norm(recipe, aggregation),
         )
 

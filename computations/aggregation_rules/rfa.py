@@ -1,4 +1,4 @@
-"""The geometric median of the clients' updates by re-weighted means (RFA, Pillutla, Kakade and Harchaoui 2022)."""
+"""The rule `rfa`: the geometric median by re-weighted means (RFA, Pillutla, Kakade and Harchaoui 2022)."""
 
 from __future__ import annotations
 
@@ -8,27 +8,56 @@ from typing import Literal
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+from attrs import field
+from attrs.validators import and_, ge, le
 
+from computations.aggregation_rules.registry import rule
 from computations.aggregators.attention import AttentionFactory
 from computations.aggregators.mean import mean
 from computations.errors import CompositionError
 from computations.named import named_sum
-from computations.ranges import POSITIVE, STEPS, require
+from computations.ranges import POSITIVE, STEPS, options_class, require
 
 NORMS = np.float32(2.0) ** np.arange(-40, 50.5, 0.5, dtype=np.float32)
 """From 10^-12 to 10^15, each 1.4 times the last: what the median of the norms is rounded up to."""
 
 
-class GeometricMedianFactory(tff.aggregators.WeightedAggregationFactory):
-    """v that makes sum_k w_k ||v - D_k|| least, D_k a client's update and w_k its weight: the smoothed Weiszfeld
-    algorithm (Pillutla et al. 2022, "Robust Aggregation for Federated Learning", Algorithm 2).
+@options_class
+class RfaOptions:
+    """Attributes:
+    rfa_steps: with `rfa`, how many re-weighted means follow the first.
+    rfa_smoothing: with `rfa`, the least distance that is divided by, in units of an update's norm.
+    rfa_start: with `rfa`, the first mean: of updates that count less the longer they are (`clipped`), or the paper's
+      plain `mean`, which one far update moves by any amount.
+    """
 
-    v_0, then v_{r+1} = sum_k b_k D_k / sum_k b_k with b_k = w_k / max(smoothing, ||v_r - D_k||), over the whole model.
+    rfa_steps: int = field(default=3, validator=and_(ge(1), le(100)))
+    rfa_smoothing: float = field(default=1e-6, validator=POSITIVE)
+    rfa_start: Literal["clipped", "mean"] = "clipped"
+
+
+@rule(
+    "rfa",
+    title="the geometric median (RFA)",
+    options=RfaOptions,
+    not_secure="its weights go up to 1 / rfa_smoothing, and those of secure sums are rounded between 0 and 1",
+    largest_factor=lambda options: max(1.0, 1 / options.rfa_smoothing),
+)
+def rfa(options):
+    """the geometric median by re-weighted means; clients count as `algorithm.weighting` says"""
+    return GeometricMedianFactory(steps=options.rfa_steps, smoothing=options.rfa_smoothing, start=options.rfa_start)
+
+
+class GeometricMedianFactory(tff.aggregators.WeightedAggregationFactory):
+    """The geometric median by the smoothed Weiszfeld algorithm (RFA, Algorithm 2).
+
+    Its result v makes sum_k w_k ||v - D_k|| smallest, D_k a client's update and w_k its weight: v_0, then v_{r+1} =
+    sum_k b_k D_k / sum_k b_k with b_k = w_k / max(smoothing, ||v_r - D_k||), over the whole model.
     Each is a weighted mean, by `inner`, of weights that clients derive from the broadcast v_r: 1 + `steps` weighted
     means and `steps` broadcasts, no list of updates, memory that does not depend on the number of clients. The result
     does not depend on the clients' order, up to rounding. Where no client counts it is zero.
 
-    Whether clients count by their examples or alike is the client work's choice (`weighting`), as with the mean: what
+    Whether clients count by their examples or equally is the client work's choice (`weighting`), as with the mean: what
     has to stay below one half is the bad clients' share of the weights.
 
     Where v_0 comes from: the paper's implementations take the weighted mean (`start="mean"`). A client moves that by
@@ -88,14 +117,14 @@ class GeometricMedianFactory(tff.aggregators.WeightedAggregationFactory):
         smoothing = self._smoothing
 
         @tff.tensorflow.computation(value_type, weight_type)
-        def place_norm(value, weight):
-            place = tf.searchsorted(NORMS, [_norm(value)])[0]
-            return tf.cast(weight, tf.float32) * tf.one_hot(tf.minimum(place, len(NORMS) - 1), len(NORMS))
+        def norm_histogram(value, weight):
+            index = tf.searchsorted(NORMS, [_norm(value)])[0]
+            return tf.cast(weight, tf.float32) * tf.one_hot(tf.minimum(index, len(NORMS) - 1), len(NORMS))
 
-        @tff.tensorflow.computation(place_norm.type_signature.result)
+        @tff.tensorflow.computation(norm_histogram.type_signature.result)
         def median_norm(histogram):
-            below = tf.cumsum(histogram)
-            return tf.gather(NORMS, tf.searchsorted(below, below[-1:] / 2)[0])
+            cumulative = tf.cumsum(histogram)
+            return tf.gather(NORMS, tf.searchsorted(cumulative, cumulative[-1:] / 2)[0])
 
         @tff.tensorflow.computation(value_type, weight_type, np.float32)
         def clipped(value, weight, largest):
@@ -126,7 +155,7 @@ class GeometricMedianFactory(tff.aggregators.WeightedAggregationFactory):
         def next_fn(state, value, weight):
             used = weight
             if self._start == "clipped":
-                histogram = named_sum("histogram", tff.federated_map(place_norm, (value, weight)))
+                histogram = named_sum("histogram", tff.federated_map(norm_histogram, (value, weight)))
                 largest = tff.federated_broadcast(tff.federated_map(median_norm, histogram))
                 used = tff.federated_map(clipped, (value, weight, largest))
             output = inner.next(state, value, used)

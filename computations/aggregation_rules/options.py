@@ -1,35 +1,45 @@
-"""The keys of a recipe's table [aggregation]: what is put around an algorithm's aggregator, and in its place."""
+"""The keys of a recipe's table [aggregation], to which each rule adds its own."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 from typing import Literal
 
 import attrs
 from attrs import field
 from attrs.validators import and_, ge, gt, le, lt, optional
 
+from computations.aggregation_rules.registry import RULES, Rule
 from computations.ranges import BOUND, POSITIVE, options_class
 
-_INSIDE = and_(gt(0), lt(1))
+_BETWEEN = and_(gt(0), lt(1))
 
 _READ_WITH = {
-    "secure_bits": ("secure", "simulated"),
-    "secure_modulus_bits": ("secure", "simulated"),
-    "secure_bound": ("secure", "simulated"),
-    "secure_quantile": ("secure", "simulated"),
+    **dict.fromkeys(("secure_bits", "secure_modulus_bits", "secure_bound", "secure_quantile"), ("secure", "simulated")),
     "top_share": ("compression", "top_k"),
-    "attention_granularity": ("rule", "attention"),
-    "rfa_steps": ("rule", "rfa"),
-    "rfa_smoothing": ("rule", "rfa"),
-    "rfa_start": ("rule", "rfa"),
-    "trimmed_share": ("rule", "trimmed_mean"),
-    "krum_bad": ("rule", "krum"),
-    "krum_chosen": ("rule", "krum"),
 }
-"""A key that is read with one choice of another key alone -> that key and the choice."""
+"""A key that is read only with one choice of another key -> that key and the choice."""
 
-COLLECTING = ("median", "trimmed_mean", "krum")
-"""Rules that hold the updates of all clients of a round at the server."""
+
+@functools.lru_cache(maxsize=8)
+def _with_keys_of(rules: tuple[Rule, ...]) -> type:
+    """`AggregationOptions` with the keys of these rules, and their names as the choices of `rule`."""
+    described = "; ".join(f"`{r.name}`: {inspect.getdoc(r.build)}" for r in rules)
+    doc = (
+        f"Attributes:\n  rule: replaces the algorithm's own way of combining updates. {described}. Clients count "
+        "equally unless stated otherwise. Not set: as the algorithm has it."
+    )
+    choices = Literal[tuple(r.name for r in rules)] | None
+    fields = {"__doc__": doc, "__module__": __name__, "__annotations__": {"rule": choices}, "rule": None}
+    # attrs takes the fields of the last base first.
+    bases = (*(r.options for r in reversed(rules) if r.options is not None), AggregationOptions)
+    return options_class(type("AggregationOptions", bases, fields))
+
+
+def aggregation_options() -> type:
+    """The class of the table [aggregation]: `AggregationOptions` and the keys of every registered rule."""
+    return _with_keys_of(tuple(RULES.values()))
 
 
 @options_class
@@ -48,24 +58,11 @@ class AggregationOptions:
       greatest of its tensor, rounded at random without bias; `top_k`: of each tensor the numbers of the largest sizes,
       and the client adds the rest to its next update (error feedback).
     top_share: with `top_k`, the share of a tensor's numbers that is sent; at least one number is.
-    rule: in place of the algorithm's own way of combining updates: the weighted `mean`; `attention` (FLCMC, Eqs.
-      11-13); `rfa`, the geometric median by re-weighted means; of every number the `median` or the `trimmed_mean`;
-      `krum`, the updates nearest to their neighbours; `fltrust`, a mean weighted by the likeness to an update that the
-      server trains on examples of its own. Not set: as the algorithm has it. Clients count as `algorithm.weighting`
-      says with `mean` and `rfa`, and all alike with the others.
-    attention_granularity: with `attention`, one softmax per weight tensor (`layer`) or over the whole model (`model`).
-    rfa_steps: with `rfa`, how many re-weighted means follow the first.
-    rfa_smoothing: with `rfa`, the least distance that is divided by, in units of an update's norm.
-    rfa_start: with `rfa`, the first mean: of updates that count less the longer they are (`clipped`), or the paper's
-      plain `mean`, which one far update moves by any amount.
-    trimmed_share: with `trimmed_mean`, the share of a round's clients that is left out on either side, rounded down.
-    krum_bad: with `krum`, f, how many clients of a round are bad at the most; a round needs 2 f + 3 clients.
-    krum_chosen: with `krum`, of how many updates the mean is taken; 1 is Krum itself.
     clip: updates with a larger L2 norm, over all tensors, are scaled to it before any rule; with clip_quantile the
-      bound of the first round. Not set: no clipping, and 1 beside clip_quantile.
+      bound of the first round. Not set: no clipping, and 1 with clip_quantile.
     clip_quantile: the bound follows this quantile of the clients' norms over the rounds; not set: it is fixed.
     zeroing: updates with a number that is larger in size become zero, before clipping; with zeroing_quantile the bound
-      of the first round. Not set: no zeroing, and 10 beside zeroing_quantile.
+      of the first round. Not set: no zeroing, and 10 with zeroing_quantile.
     zeroing_quantile: the bound is zeroing_factor times this quantile of the clients' largest numbers over the rounds;
       not set: it is fixed.
     zeroing_factor: see zeroing_quantile.
@@ -75,26 +72,21 @@ class AggregationOptions:
     secure_bits: int = field(default=20, validator=and_(ge(2), le(32)))
     secure_modulus_bits: int | None = field(default=None, validator=optional(and_(ge(2), le(62))))
     secure_bound: float = field(default=1.0, validator=BOUND)
-    secure_quantile: float | None = field(default=None, validator=optional(_INSIDE))
+    secure_quantile: float | None = field(default=None, validator=optional(_BETWEEN))
     compression: Literal["none", "stochastic_8bit", "top_k"] = "none"
     top_share: float = field(default=0.1, validator=and_(gt(0), le(1)))
-    rule: Literal["mean", "attention", "rfa", "median", "trimmed_mean", "krum", "fltrust"] | None = None
-    attention_granularity: Literal["layer", "model"] = "layer"
-    rfa_steps: int = field(default=3, validator=and_(ge(1), le(100)))
-    rfa_smoothing: float = field(default=1e-6, validator=POSITIVE)
-    rfa_start: Literal["clipped", "mean"] = "clipped"
-    trimmed_share: float = field(default=0.2, validator=and_(gt(0), lt(0.5)))
-    krum_bad: int = field(default=1, validator=ge(0))
-    krum_chosen: int = field(default=1, validator=ge(1))
+    rule: str | None = None
     clip: float | None = field(default=None, validator=optional(BOUND))
-    clip_quantile: float | None = field(default=None, validator=optional(_INSIDE))
+    clip_quantile: float | None = field(default=None, validator=optional(_BETWEEN))
     zeroing: float | None = field(default=None, validator=optional(BOUND))
-    zeroing_quantile: float | None = field(default=None, validator=optional(_INSIDE))
+    zeroing_quantile: float | None = field(default=None, validator=optional(_BETWEEN))
     zeroing_factor: float = field(default=2.0, validator=POSITIVE)
 
     def __attrs_post_init__(self):
         fields = attrs.fields_dict(type(self))
-        for key, (chooser, choice) in _READ_WITH.items():
+        read_with = _READ_WITH | {key: ("rule", one.name) for one in RULES.values() for key in _keys(one)}
+        for key in filter(read_with.__contains__, fields):
+            chooser, choice = read_with[key]
             if getattr(self, key) != fields[key].default and getattr(self, chooser) != choice:
                 raise ValueError(f"{key} needs {chooser} = {choice!r}")
         if self.zeroing_factor != fields["zeroing_factor"].default and self.zeroing_quantile is None:
@@ -103,26 +95,26 @@ class AggregationOptions:
             raise ValueError("compression needs secure = 'none'; secure sums take secure_bits of every number")
         if self.secure != "none":
             self._require_sums()
-        if self.compression != "none" and self.rule in COLLECTING:
+        if self.compression != "none" and self.chosen_rule is not None and self.chosen_rule.collects:
             raise ValueError(
                 f"rule = {self.rule!r} needs compression = 'none': it has no sum that could be of codes; take 'rfa'"
             )
 
     def _require_sums(self) -> None:
         """ValueError for what needs to look at single updates, under secure sums."""
-        if self.rule == "rfa":
-            raise ValueError(
-                "rule = 'rfa' needs secure = 'none': its weights go up to 1 / rfa_smoothing, and those of secure sums "
-                "are rounded between 0 and 1"
-            )
-        if self.rule not in (None, "mean", "attention"):
-            raise ValueError(f"rule = {self.rule!r} needs secure = 'none': under secure sums nobody sees an update")
+        if self.chosen_rule is not None and self.chosen_rule.not_secure is not None:
+            raise ValueError(f"rule = {self.rule!r} needs secure = 'none': {self.chosen_rule.not_secure}")
         for key in ("clip", "clip_quantile", "zeroing", "zeroing_quantile"):
             if getattr(self, key) is not None:
                 raise ValueError(
                     f"{key} needs secure = 'none': under secure sums nobody sees an update's size; secure_bound is "
                     "the bound of its numbers"
                 )
+
+    @property
+    def chosen_rule(self) -> Rule | None:
+        """The entry of `rule`; None where the algorithm's own aggregator stays."""
+        return None if self.rule is None else RULES[self.rule]
 
     @property
     def clips(self) -> bool:
@@ -147,12 +139,11 @@ class AggregationOptions:
         if not self.guards:
             return ()
         notes = []
-        if self.rule is not None:
-            notes.append(f"updates are combined by {_RULES[self.rule]}, in place of the algorithm's own way")
-        if self.rule in COLLECTING:
-            notes.append("this rule holds the updates of all clients of a round at the server")
-        if self.rule == "fltrust":
-            notes.append("examples of the server's own decide which updates count")
+        if self.chosen_rule is not None:
+            notes.append(f"updates are combined by {self.chosen_rule.title}, in place of the algorithm's own way")
+            if self.chosen_rule.collects:
+                notes.append("this rule holds the updates of all clients of a round at the server")
+            notes += self.chosen_rule.notes
         if self.clips:
             notes.append(f"updates are clipped to {_bound(self.clip, self.clip_quantile, 'L2 norms')}")
         if self.zeroes:
@@ -183,15 +174,10 @@ class AggregationOptions:
 
 _COUNTED = "bytes up count what is sent; what travels beside the updates is not compressed"
 
-_RULES = {
-    "mean": "their weighted mean",
-    "attention": "attention",
-    "rfa": "the geometric median (RFA)",
-    "median": "the median of every number",
-    "trimmed_mean": "the trimmed mean of every number",
-    "krum": "Krum",
-    "fltrust": "FLTrust",
-}
+
+def _keys(one: Rule) -> list[str]:
+    """Keys that a rule adds to the table."""
+    return [] if one.options is None else list(attrs.fields_dict(one.options))
 
 
 def _bound(number: float | None, quantile: float | None, of: str) -> str:

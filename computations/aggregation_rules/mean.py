@@ -1,0 +1,13 @@
+"""The rule `mean`."""
+
+from __future__ import annotations
+
+from computations.aggregation_rules.registry import rule
+from computations.aggregators import mean
+
+
+@rule("mean", title="their weighted mean")
+def weighted_mean(options):
+    """the weighted mean; clients count as `algorithm.weighting` says"""
+    del options
+    return mean()
