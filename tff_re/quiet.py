@@ -25,11 +25,15 @@ def be_quiet() -> None:
     warnings.filterwarnings("ignore", message=".*pkg_resources.*")
     warnings.filterwarnings("ignore", message="IProgress not found")
     warnings.filterwarnings("ignore", category=DeprecationWarning)
-    logging.getLogger("absl").setLevel(logging.ERROR)
-    # A filter, because TensorFlow sets its level itself when it is imported at a prompt or in a notebook.
-    logging.getLogger("tensorflow").addFilter(lambda record: record.levelno >= logging.ERROR)
+    # Filters, because TensorFlow sets the levels itself: its own at a prompt or in a notebook, absl's when it has loaded.
+    for name in ("absl", "tensorflow"):
+        logging.getLogger(name).addFilter(_errors_only)
     atexit.unregister(_end_quietly)  # once, however often this is called
     atexit.register(_end_quietly)
+
+
+def _errors_only(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.ERROR
 
 
 def _end_quietly() -> None:

@@ -102,16 +102,19 @@ def test_a_refusal_after_tff_was_imported_is_one_line(tmp_path):
 
 # The end looks for TFF's default context, once.
 SCRIPT = """
-import sys, types
+import logging, sys, types
 from tff_re.quiet import be_quiet
 
 framework = types.SimpleNamespace(SyncContext=object, set_default_context=lambda context: print("dropped"))
 sys.modules["tensorflow_federated"] = types.SimpleNamespace(framework=framework)
 for _ in range(3):
     be_quiet()
+for name in ("absl", "tensorflow"):
+    logging.getLogger(name).setLevel(logging.INFO)
+    logging.getLogger(name).warning("of a library")
 """
 
 
-def test_the_end_looks_for_the_default_context_once():
+def test_the_end_looks_for_the_default_context_once_and_libraries_warn_nobody():
     ended = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
     assert ended.stdout == "dropped\n" and not ended.stderr
