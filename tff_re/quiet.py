@@ -25,7 +25,7 @@ def be_quiet() -> None:
     warnings.filterwarnings("ignore", message=".*pkg_resources.*")
     warnings.filterwarnings("ignore", message="IProgress not found")
     warnings.filterwarnings("ignore", category=DeprecationWarning)
-    # Filters, because TensorFlow sets the levels itself: its own at a prompt or in a notebook, that of absl when it loads.
+    # Filters, because TensorFlow sets the levels: its own at a prompt or in a notebook, that of absl when it loads.
     for name in ("absl", "tensorflow"):
         logging.getLogger(name).addFilter(_errors_only)
     atexit.unregister(_end_quietly)  # once, however often this is called
