@@ -150,7 +150,6 @@ LONG_FUNCTIONS = {
     "tff_re/auditing/updates.py:_words": 81,
     "tff_re/exporting/export_model.py:export_model": 105,
     "tff_re/runs/run.py:train_run": 90,
-    "tff_re/runs/training.py:train": 177,
 }
 LONG_FILES = {
     "computations/client_work/local_training.py": 575,

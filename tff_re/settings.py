@@ -25,6 +25,10 @@ class Choice:
     name: str
     options: Any
 
+    def get(self, key: str, default: Any = None) -> Any:
+        """The option of a key; the default if this choice has none of that name."""
+        return getattr(self.options, key, default)
+
 
 def _exactly(kind: type):
     def hook(value, _):

@@ -29,7 +29,7 @@ from tff_re.models.sentence_encoder import MODEL as sentence_encoder
 from tff_re.recipes.options import PersonaliseOptions
 from tff_re.recipes.reading import resolve
 from tff_re.runs.experiment import ExperimentBuilder
-from tff_re.runs.features.baseline import places_of
+from tff_re.runs.features.personalise import places_of
 from tff_re.runs.results import keras_model
 from tff_re.runs.run import train_run
 from tff_re.runtime import open_runtime

@@ -6,7 +6,6 @@ import pytest
 
 from tests.upper_floors import SYNTHETIC, builder, command, refusal, tiny, write_recipe
 from tff_re.errors import UserError
-from tff_re.runs.without_effect import warnings
 
 EXAMPLES = ("privacy={unit='example', noise_multiplier=1.0}", "evaluation.train_split=false")
 
@@ -64,13 +63,13 @@ WARNED = {
 
 @pytest.mark.parametrize("overrides", WARNED, ids=" ".join)
 def test_a_legal_value_without_effect_is_named(overrides):
-    (line,) = warnings(builder().build(tiny(*overrides)))
+    (line,) = builder().build(tiny(*overrides)).warnings
     assert line.startswith("tiny.toml: ") and WARNED[overrides] in line and "\n" not in line
 
 
 @pytest.mark.parametrize("overrides", [("choice.patience=2",), ("attack={kind='nan', clients=1}",), EXAMPLES])
 def test_a_value_with_an_effect_is_not(overrides):
-    assert warnings(builder().build(tiny("algorithm.batch_size=2", *overrides))) == ()
+    assert builder().build(tiny("algorithm.batch_size=2", *overrides)).warnings == ()
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,8 @@ from tff_re.recipes.reading import resolve
 from tff_re.runs import training
 from tff_re.runs.checkpoints import Records
 from tff_re.runs.evaluation import Evaluator, metric_names
-from tff_re.runs.features.failures import Answers, Attempt, Participation, by_client
+from tff_re.runs.features.failures import Answers, Attempt, Failures, Participation, by_client
+from tff_re.runs.features.privacy import accounting_in
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_answers, read_history
 from tff_re.runs.results import write_results
@@ -79,7 +80,7 @@ def test_without_failures_the_clients_are_those_that_are_sampled():
         (attempt,) = tries(part, number)
         assert attempt.answered == sample_clients(7, number, 40, 10).tolist() == part.counted(number)
         assert part.asked(number) == [f"c{k}" for k in attempt.answered]
-    assert not part.is_recorded
+    assert not Failures.is_in(tiny())
 
 
 def test_shares_are_met_and_a_client_lost_at_a_small_share_is_lost_at_a_larger_one():
@@ -525,7 +526,7 @@ PRIVATE = (
 def accounting_of(*overrides):
     recipe = tiny(*PRIVATE, *overrides)
     experiment = builder().build(recipe)
-    return recipe.privacy, experiment.accounting
+    return recipe.privacy, accounting_in(experiment)
 
 
 def test_privacy_counts_all_who_may_be_asked():
@@ -550,7 +551,8 @@ def test_privacy_of_examples_counts_every_client_that_was_asked():
     taken = Counter(who for number in range(1, 21) for who in part.asked(number))
     counted = Counter(f"c{place}" for number in range(1, 21) for place in part.counted(number))
     assert taken.total() > 200 > counted.total() and all(taken[who] >= n for who, n in counted.items())
-    assert part.is_recorded and not taking_part(*PRIVATE, *ALL).is_recorded, "who was asked must not be known"
+    assert Failures(tiny("privacy.unit=example", *PRIVATE, *ALL)).is_recorded
+    assert not Failures(tiny(*PRIVATE, *ALL)).is_recorded, "who was asked must not be known"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ from tff_re.comparison.tables import ComparisonRow, comparison_markdown
 from tff_re.errors import UserError
 from tff_re.recipes.reading import resolve
 from tff_re.runs.experiment import ExperimentBuilder
-from tff_re.runs.features.attack import attack_of
+from tff_re.runs.features.attack import Attack
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_history
 from tff_re.runs.run import train_run
@@ -50,7 +51,7 @@ def test_quantiles_and_attackers_are_those_of_an_unbroken_run(runtime, tmp_path)
     for norm in ("robust/clipping_norm", "robust/zeroing_norm"):
         assert len({row[norm] for row in history}) == 4
     assert all(0 <= row["attack/success"] <= 1 for row in history)
-    attackers = experiment.attack.clients
+    attackers = experiment.feature(Attack).clients
     assert len(attackers) == 2 and {row["attack/clients"] for row in history} <= {0, 1, 2}
     assert any(row["attack/clients"] for row in history)
     marks = {row["client"]: row["attacks"] for row in csv.DictReader((tmp_path / "whole" / "clients.csv").open())}
@@ -107,6 +108,13 @@ def test_fltrust_takes_the_servers_share(tmp_path):
     for row in history:
         assert row["robust/server_norm"] > 0 and row["robust/trusted"] <= 2 - row["attack/clients"]
     assert any(row["attack/clients"] for row in history) and history[0]["robust/trusted"] + history[1]["robust/trusted"]
+
+
+def attack_of(recipe, prepared):
+    """The feature, as building an experiment prepares it."""
+    attack = Attack(recipe)
+    attack.prepare(SimpleNamespace(prepared=prepared))
+    return attack
 
 
 def test_attackers_come_from_the_seed_alone():

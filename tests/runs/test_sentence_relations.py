@@ -366,12 +366,12 @@ def test_in_bfloat16_with_frozen_layers_runs_repeat(train_file, runtime, tmp_pat
 
 
 def test_a_share_of_the_clients_takes_part():
-    from tff_re.runs.experiment import _clients_per_round
+    from tff_re.runs.building import clients_per_round
 
     recipe = resolve(table("c.jsonl"), "r.toml")
     for fraction, clients, wanted in ((0.6, 3, 2), (0.1, 3, 1), (0.5, 7, 4), (1.0, 1, 1)):
         training = TrainingOptions(client_fraction=fraction, clients_per_round=1000)
-        assert _clients_per_round(dataclasses.replace(recipe, training=training), clients) == wanted
+        assert clients_per_round(dataclasses.replace(recipe, training=training), clients) == wanted
 
 
 def test_without_any_training_sample_nothing_is_built(train_file, tmp_path):
@@ -383,8 +383,8 @@ def test_without_any_training_sample_nothing_is_built(train_file, tmp_path):
 
 
 def test_a_run_counts_the_clients_for_scaffold():
-    from tff_re.runs.experiment import _with_counts
+    from tff_re.runs.building import with_counts
 
     for algorithm, wanted in (({"name": "scaffold"}, 7), ({"name": "scaffold", "num_clients": 9}, 9)):
         recipe = resolve({**table("c.jsonl"), "algorithm": algorithm}, "r.toml")
-        assert _with_counts(recipe, 7, None).num_clients == wanted
+        assert with_counts(recipe, 7, None).num_clients == wanted

@@ -16,6 +16,7 @@ import pytest
 from datasets.files import replace_file
 from tests.sites.sites_for_tests import Federation, recipe_of, write_sites
 from tests.upper_floors import command
+from tff_re.runs.features.privacy import accounting_in
 from tff_re.sites import protocol
 from tff_re.sites.answering import _seed
 from tff_re.sites.engines import InMemory
@@ -188,7 +189,7 @@ def test_a_recipe_of_two_rounds_is_answered_twice_and_the_ledger_has_its_epsilon
     for number in range(1, 1001):
         attacked.refused("", round=number, arrays=attacked.other_weights(number))
     service, run = attacked.service, attacked.question.run
-    accounting = service._runs[run].experiment.accounting
+    accounting = accounting_in(service._runs[run].experiment)
     (digest,) = service._ledger._data
     spent = service._ledger.epsilon(digest)
     assert spent == accounting.epsilon_of(dict.fromkeys(attacked.question.clients, 2)) <= 1.0

@@ -14,6 +14,8 @@ from tff_re.auditing.report import NUMBERS_FILE, Audited, summary_rows, write_re
 from tff_re.auditing.sections import Section
 from tff_re.auditing.updates import audit_updates
 from tff_re.errors import UserError, nearest
+from tff_re.runs.features.aggregation import rule_of
+from tff_re.runs.features.attack import Attack
 from tff_re.runs.features.guarantee import not_covered
 from tff_re.runs.finished import FinishedRun, may_be_written, open_run
 from tff_re.runs.folder import RunFolder, make_private_folder, permissions, writing
@@ -149,9 +151,9 @@ def _require_finished(path: Path) -> None:
 def _require_honest(run: FinishedRun) -> None:
     """UserError for a run whose rounds are not those of its clients alone."""
     recipe = run.experiment.recipe
-    if recipe.attack is not None:
+    if run.experiment.feature(Attack) is not None:
         raise UserError(f"{run.folder.path}: its clients were attacked; audit a run without [attack]")
-    rule = None if recipe.aggregation is None else recipe.aggregation.chosen_rule
+    rule = rule_of(recipe)
     if rule is not None and rule.server_examples:
         raise UserError(
             f"{run.folder.path}: the server trains on examples of its own (aggregation.rule = {rule.name!r}), which an "
@@ -187,7 +189,7 @@ def _audited(run: FinishedRun, parts: Sequence[str], seed: int) -> Audited:
         f"Intervals are at 95 %. The audit drew and trained with seed {seed}.",
     ]
     left_open = []
-    if run.experiment.accounting is not None:
+    if recipe.privacy_unit is not None:
         left_open = [line.text for line in not_covered(run.experiment) if line.by_server]
         about += ["", "Its guarantee does not cover what the server saw beside the noised updates:", ""]
         about += [f"- {line}" for line in left_open]

@@ -365,7 +365,7 @@ def audit_canaries(run: FinishedRun, seed: int, count: int, out: Path, say: Call
         return section
     claim = claim_of(run.folder)
     privacy = experiment.recipe.privacy
-    of_clients = privacy is not None and privacy.unit == "client"
+    of_clients = experiment.recipe.privacy_unit == "client"
     ids, examples = arranged(experiment, "train")
     delta = claim.delta or 0.1 / len(ids)
     say("lengths of the clients' updates")

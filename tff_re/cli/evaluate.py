@@ -80,7 +80,7 @@ def _evaluate_run(run: Path, split: str, run_opened, asks_sites: bool) -> None:
             own = {name.removeprefix(f"{split}/"): value for name, value in found.items() if name.startswith(split)}
             console.print(metrics_table(f"{split} examples at the server after round {opened.round}", own))
             return
-        if split == "dev" and opened.experiment.recipe.choice is None:
+        if split == "dev" and not opened.experiment.recipe.has_choice:
             raise UserError(f"{run}: its task has no dev examples; choose another --split")
         evaluator = Evaluator(opened.experiment, split)
         if evaluator.empty:

@@ -21,8 +21,9 @@ from tff_re.comparison.sweep import Setting, Tuned, as_overrides, shown, tune
 from tff_re.errors import Diverged, UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.report.precision_recall import Points
+from tff_re.runs.building import expected_clients
 from tff_re.runs.evaluation import metric_names
-from tff_re.runs.experiment import ExperimentBuilder, expected_clients
+from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.runs.folder import RunFolder, make_private_folder, permissions, write_text
 from tff_re.runs.reading import read_history, read_precision_recall, read_table
 from tff_re.runs.record import is_as_it_was

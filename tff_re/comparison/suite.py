@@ -225,7 +225,7 @@ def _chosen_by(entries: tuple[Entry, ...], seed: int) -> str | None:
     for recipe in (entry.recipe_for(seed) for entry in entries):
         at_server = recipe.task.name in ("bag_relations", "document_relations")  # which have metrics of their own
         default = None if at_server else DEFAULT_METRIC
-        metrics.add(None if recipe.choice is None else recipe.choice.metric or default)
+        metrics.add(recipe.choice.metric or default if recipe.has_choice else None)
     (metric,) = metrics if len(metrics) == 1 else (None,)
     return metric and f"dev/{metric}"
 

@@ -20,12 +20,14 @@ from tff_re.recipes.reading import Recipe, tomllib
 from tff_re.runs.data_source import data_source
 from tff_re.runs.evaluation import Evaluator, ServerEvaluator
 from tff_re.runs.experiment import Experiment
-from tff_re.runs.features.guarantee import description
+from tff_re.runs.features.aggregation import sums_are_simulated
+from tff_re.runs.features.attack import Attack
+from tff_re.runs.features.guarantee import guarantee_of
 from tff_re.runs.finished import may_be_written, open_run
 from tff_re.runs.folder import RunFolder, environment, permissions
 from tff_re.runs.randomness import FILE
 from tff_re.runs.reading import read_history
-from tff_re.runs.warm_start import WarmStart, stored, with_start
+from tff_re.runs.warm_start import WarmStart, stored
 from tff_re.settings import to_table
 from tff_re.tasks.at_sites import SitesPrepared
 from tff_re.tasks.data_paths import DataPaths
@@ -112,9 +114,7 @@ def _details(
         dataset = None
     kind = kind_of(prepared.exported_inputs(experiment.algorithm)) or Kind()
     measured = {} if exported is experiment else _by_split(_measured(exported, weights))
-    private = None
-    if experiment.accounting is not None:  # of all rounds: which one is exported may depend on the others
-        private = with_start(description(experiment, history), start)
+    private = guarantee_of(experiment, history, start)  # of all rounds: which is exported may depend on the others
     return {
         "run": hashlib.sha256(recipe.to_toml().encode()).hexdigest()[:16],
         "recipe": recipe.name,
@@ -223,8 +223,7 @@ def _privacy(experiment: Experiment, private: Mapping[str, Any] | None) -> list[
     lines = ["trained by simulation: all clients' data were on one machine; in a deployment, texts stay at the clients"]
     if (sites := _of_sites(experiment)) is not None:
         lines = [f"trained {sites}: texts stayed there, sums over a site's clients left it (took_part.csv of the run)"]
-    simulated = recipe.aggregation is not None and recipe.aggregation.secure != "none"
-    secure = "; ".join(recipe.aggregation.notes()) if simulated else "the recipe sets none"
+    secure = "; ".join(recipe.aggregation.notes()) if sums_are_simulated(recipe) else "the recipe sets none"
     if private is None:
         lines.append(f"no differential privacy and no secure aggregation: {secure}")
     else:
@@ -242,8 +241,8 @@ def _privacy(experiment: Experiment, private: Mapping[str, Any] | None) -> list[
 
 
 def _limits(experiment: Experiment, kind: Kind, dataset: str | None) -> list[str]:
-    options, attack = experiment.recipe.task.options, experiment.recipe.attack
-    lines = [] if attack is None else list(attack.notes())
+    options, attack = experiment.recipe.task.options, experiment.feature(Attack)
+    lines = [] if attack is None else list(attack.options.notes())
     lines += ["metrics are on texts of the same source; on others they will be worse"] if dataset else []
     if kind.of_mentions:
         lines.append("it classifies the relation of two mentions that are given; it does not find mentions")

@@ -67,6 +67,21 @@ class Recipe:
         return (*own, *self._notes_of_failures, *own_tables.notes(self.baseline, self.personalise))
 
     @property
+    def privacy_unit(self) -> str | None:
+        """`client`, `example` or `group`: what [privacy] protects; None without it."""
+        return None if self.privacy is None else self.privacy.unit
+
+    @property
+    def noise_seed(self) -> str:
+        """Where the run's randomness comes from, as `privacy.noise_seed` says it."""
+        return "run" if self.privacy is None else self.privacy.noise_seed
+
+    @property
+    def has_choice(self) -> bool:
+        """Whether the recipe has [choice]."""
+        return self.choice is not None
+
+    @property
     def one_client(self) -> bool:
         """Whether one client has all training examples, and no federation trains."""
         pooled = self.baseline is not None and self.baseline.kind == "pooled"

@@ -13,9 +13,10 @@ from computations.local_model import LocalModel
 from tff_re.errors import UserError
 from tff_re.recipes.options import ChoiceOptions
 from tff_re.recipes.reading import Recipe
-from tff_re.runs.experiment import Experiment, ExperimentBuilder, sizes_of
+from tff_re.runs.building import sizes_of
+from tff_re.runs.experiment import Experiment, ExperimentBuilder
 from tff_re.runs.features.failures import COUNTED, REPEATED, Answers, Attempt, Participation
-from tff_re.runs.features.privacy import require_private_statistics
+from tff_re.runs.features.order import features_of
 from tff_re.runtime.errors import RuntimeProblem
 from tff_re.tasks.at_sites import Agreement, SitesPrepared, at_coordinator, encoding_of, prepared
 from tff_re.tasks.data_paths import DataPaths
@@ -136,29 +137,11 @@ def coordinated(recipe: Recipe, data_paths: DataPaths, agreement: Agreement) -> 
 
 
 def require_possible_at_sites(recipe: Recipe) -> None:
-    """Raises UserError for what is simulated alone, or looks at examples that no coordinator has."""
-    source, aggregation = recipe.source, recipe.aggregation
+    """Raises UserError for what is simulated only, or looks at examples that no coordinator has."""
     if recipe.algorithm.name == "lazy_mil_alias":
         raise UserError(
-            f"{source}: lazy_mil_alias gives the sentences of each client to all others, a control of simulations; "
-            "across sites use lazy_mil"
+            f"{recipe.source}: lazy_mil_alias gives the sentences of each client to all others, a control of "
+            "simulations; across sites use lazy_mil"
         )
-    if aggregation is not None and aggregation.secure != "none":
-        raise UserError(f"{source}: aggregation.secure is simulated, and sites do not simulate; leave it out")
-    for table in ("attack", "failures"):
-        if getattr(recipe, table) is not None:
-            raise UserError(f"{source}: [{table}] is simulated, and sites do not simulate; leave it out")
-    for table in ("baseline", "personalise"):
-        if getattr(recipe, table) is not None:
-            raise UserError(f"{source}: [{table}] is not for runs across sites yet; leave it out")
-    if recipe.training.tolerated_failures is not None:
-        raise UserError(
-            f"{source}: training.tolerated_failures is not for runs across sites, of which a sum that is not finite is "
-            "left out with its site; set training.min_clients"
-        )
-    if recipe.training.min_clients and recipe.privacy is not None:
-        raise UserError(
-            f"{source}: training.min_clients does not go with [privacy] across sites: who is asked again depends on "
-            "who answers, and that is not counted; leave it out"
-        )
-    require_private_statistics(recipe, at_sites=True)
+    for feature in features_of(recipe):
+        feature.refuse(at_sites=True)

@@ -21,12 +21,12 @@ def data_source(experiment: Experiment) -> dict[str, str]:
     A recipe with [data] is of own files, wherever they lie.
     """
     recipe = experiment.recipe
-    stated, dataset = recipe.data, getattr(recipe.task.options, "dataset", None)
+    stated, dataset = recipe.data, recipe.task.get("dataset")
     about = DATA_SETS.get(dataset)  # None: the task makes its examples up
     if about is None and stated is None:
         return {"data set": recipe.task.name}
     at_sites = isinstance(experiment.prepared, SitesPrepared)
-    named = any(getattr(recipe.task.options, key, None) is not None for key in _FILES)
+    named = any(recipe.task.get(key) is not None for key in _FILES)
     if stated is None and about.files and not at_sites and not named:
         return {
             "data set": f"{about.title}: {about.task}",

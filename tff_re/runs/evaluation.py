@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from computations.local_model import LABEL
 from tff_re.errors import UserError
-from tff_re.recipes.metric_names import OF_GAIN
-from tff_re.runs.experiment import Experiment
 from tff_re.runs.features.failures import NOT_FINITE, too_many, without_failing
 from tff_re.runtime import ComputationFailed
 from tff_re.tasks.held_out import DEV
+
+if TYPE_CHECKING:
+    from tff_re.runs.experiment import Experiment
 
 FAILED = "clients_failed"
 """The metric that counts clients whose evaluation failed and is left out."""
@@ -32,7 +34,6 @@ class Evaluation:
       confusion: [C, C], summed over clients; None for pairs.
       clients: client id -> (examples, accuracy or F1, loss).
       trivial: metrics of models that give all examples one class, see `trivial_metrics`; empty for pairs.
-      columns: further columns of clients.csv: name -> client id -> value; a client may lack one.
       by_client: client id -> the metrics of its own examples.
       sites: (sites that it is over, sites that hold examples of it), of clients at sites.
     """
@@ -41,7 +42,6 @@ class Evaluation:
     confusion: np.ndarray | None
     clients: dict[str, tuple[int, float, float]]
     trivial: dict[str, dict[str, float]] = field(default_factory=dict)
-    columns: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     by_client: Mapping[str, Mapping[str, float]] = field(default_factory=dict, repr=False)
     sites: tuple[int, int] | None = None
 
@@ -147,30 +147,6 @@ class ServerEvaluator:
         return ServerEvaluation(self._held_out.metrics(scores), scores)
 
 
-class SelectionEvaluator:
-    """How often a model selects sentences that state their relation, where that is known (made-up bags)."""
-
-    def __init__(self, experiment: Experiment):
-        self._computation = experiment.selection
-        _, self._examples = arranged(experiment, "train")
-        self._truth = [known for known in experiment.prepared.truth if len(known)]
-
-    def __call__(self, weights) -> dict[str, float]:
-        """The share that is true, in the current execution context, of the rows of related pairs (`true_share`), of
-        those which each platform selects by itself, as ONE does (`precision_alone`), and of those which all platforms
-        select together, as Lazy MIL does (`precision_across`)."""
-        selected = {
-            "true_share": [np.ones(len(known), bool) for known in self._truth],
-            "precision_alone": [self._computation(weights, [examples])[0] for examples in self._examples],
-            "precision_across": self._computation(weights, self._examples),
-        }
-        shares = {}
-        for name, rows in selected.items():
-            of_pairs = np.concatenate([known[chosen] for known, chosen in zip(self._truth, rows, strict=True)])
-            shares[f"selection/{name}"] = float((of_pairs == 1).sum() / max((of_pairs >= 0).sum(), 1))
-        return shares
-
-
 def metric_names(experiment: Experiment) -> set[str]:
     """Names of the metrics of test, train and dev examples in metrics.csv of a run of the experiment."""
     prepared, names = experiment.prepared, set()
@@ -180,11 +156,8 @@ def metric_names(experiment: Experiment) -> set[str]:
     over_clients = tuple(f"{prepared.measures.quality}_{which}" for which in ("worst", "median", "best"))
     if any(len(client.test[LABEL]) for client in prepared.examples.clients):
         names |= {f"test/{name}" for name in (*own, *over_clients, *failed)}
-        baseline, personalise = experiment.recipe.baseline, experiment.recipe.personalise
-        if baseline is not None and baseline.kind == "local":
-            names |= {f"all/{name}" for name in (*own, *over_clients)}
-        if personalise is not None and personalise.epochs:
-            names |= {f"personal/{name}" for name in (*own, *over_clients, *OF_GAIN)}
+        for feature in experiment.features:
+            names |= feature.metric_names((*own, *over_clients))
     if experiment.recipe.evaluation.train_split:
         names |= {f"train/{name}" for name in recorded_of_train((*own, *over_clients, *failed))}
     if any(client.dev is not None for client in prepared.examples.clients):

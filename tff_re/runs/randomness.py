@@ -24,7 +24,7 @@ def seed_of(recipe: Recipe) -> int | bytes:
     Raises:
       UserError: the key has another value, or the secret's file cannot be read or is too short to be one.
     """
-    source = "run" if recipe.privacy is None else recipe.privacy.noise_seed
+    source = recipe.noise_seed
     if source == "run":
         return recipe.seed
     if source == "system":

@@ -20,10 +20,9 @@ from tff_re.report.similarity import first_and_last, similarity_figure
 from tff_re.report.tables import csv_text
 from tff_re.runs.data_source import data_source
 from tff_re.runs.experiment import Experiment
-from tff_re.runs.features.failures import by_client
-from tff_re.runs.features.personalise import summary_of
+from tff_re.runs.features.attack import Attack
 from tff_re.runs.folder import RunFolder, write_text
-from tff_re.runs.reading import read_answers, read_client_states, read_precision_recall
+from tff_re.runs.reading import read_client_states, read_precision_recall
 from tff_re.runs.record import write_digests
 from tff_re.runs.training import Result
 from tff_re.runs.warm_start import stored
@@ -47,17 +46,8 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         "data": data_source(experiment),
         "notes": list(experiment.notes),
     }
-    if experiment.attack is not None:
-        summary["attackers"] = sorted(experiment.attack.clients)
-    if result.privacy is not None:
-        summary["privacy"] = dict(result.privacy)
-    if result.chosen is not None:
-        number, criterion = result.chosen
-        summary["chosen"] = {"round": number, "by": criterion, "on": result.chosen_on}
-        if result.server_evaluation is not None:
-            summary["chosen"] |= result.server_evaluation.metrics
-        if result.test is not None:
-            summary["chosen"] |= {f"test/{name}": value for name, value in result.test.metrics.items()}
+    for feature in experiment.features:
+        summary |= feature.summary(result)
     if result.stopped is not None:
         summary["stopped"] = result.stopped
     if (start := stored(folder)) is not None:
@@ -65,10 +55,6 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
     if result.test is not None and result.test.sites is not None:
         answered, of = result.test.sites
         summary["sites"] = {"test": {"answered": answered, "of": of}}
-    if result.on_all:
-        summary["on_all"] = dict(result.on_all)
-    if result.personalised is not None:
-        summary["personalised"] = summary_of(experiment.recipe, result.personalised)
     write_text(folder.summary, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     if (counts := experiment.prepared.counts) is not None:  # else the examples are at sites
         parts = zip(counts.clients, counts.train.tolist(), counts.test.tolist(), strict=True)
@@ -92,22 +78,20 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
 
 
 def _write_clients(experiment: Experiment, folder: RunFolder, result: Result) -> None:
-    """clients.csv: each client's evaluation with the run's weights, before and after fine-tuning where it has any,
-    what became of it when it was asked, where that is recorded, and whether it attacks."""
-    asked = by_client(read_answers(folder))
-    measured, more = ({}, {}) if result.test is None else (result.test.clients, result.test.columns)
-    columns = ["client", *(("examples", "accuracy", "loss", *more) if measured else ())]
-    if asked:
-        columns += ["asked", "counted", "lost"]
-    rows = []
-    for client in {**measured, **dict(sorted(asked.items()))}:
-        own = [*measured.get(client, ("",) * 3), *(column.get(client) for column in more.values())] if measured else []
-        rows.append([client, *own, *(asked.get(client, (0, 0, "")) if asked else ())])
-    if experiment.attack is not None:
-        columns.append("attacks")
-        rows = [[*row, "yes" if row[0] in experiment.attack.clients else "no"] for row in rows]
+    """clients.csv: each client's evaluation with the run's weights, and what features know of it."""
+    measured = {} if result.test is None else result.test.clients
+    clients, columns = list(measured), {}
+    for feature in experiment.features:
+        more = feature.columns(clients)
+        clients += sorted({client for column in more.values() for client in column}.difference(clients))
+        columns |= more
+    heading = ["client", *(("examples", "accuracy", "loss") if measured else ()), *columns]
+    rows = [
+        [client, *(measured.get(client, ("",) * 3) if measured else ()), *(own.get(client) for own in columns.values())]
+        for client in clients
+    ]
     if rows:
-        write_text(folder.clients, csv_text([columns, *rows]))
+        write_text(folder.clients, csv_text([heading, *rows]))
 
 
 def _references(experiment: Experiment, result: Result) -> dict[str, dict[str, float]]:
@@ -123,7 +107,7 @@ def write_details(experiment: Experiment, folder: RunFolder, result: Result, his
     folder.plots.mkdir(exist_ok=True)
     counts, labels = experiment.prepared.counts, experiment.prepared.label_names
     title = f"{experiment.recipe.name}, seed {experiment.recipe.seed}"
-    if experiment.attack is not None and experiment.attack.clients:
+    if (attack := experiment.feature(Attack)) is not None and attack.clients:
         title += ", clients attacked"
     run_curves(folder.plots / "curves.png", _measured(history), title)
     if counts is not None:

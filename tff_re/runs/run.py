@@ -13,11 +13,13 @@ from pathlib import Path
 from datasets.partition import read_partition, write_partition
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
+from tff_re.runs.building import expected_clients
 from tff_re.runs.checkpoints import latest_round
 from tff_re.runs.evaluation import arranged
-from tff_re.runs.experiment import Experiment, ExperimentBuilder, expected_clients, require_messages
-from tff_re.runs.features.guarantee import description
-from tff_re.runs.features.privacy import Spending
+from tff_re.runs.experiment import Experiment, ExperimentBuilder, require_messages
+from tff_re.runs.features.failures import require_some_answer
+from tff_re.runs.features.guarantee import guarantee_of
+from tff_re.runs.features.privacy import require_budget
 from tff_re.runs.finished import open_run
 from tff_re.runs.folder import RunFolder, writing
 from tff_re.runs.randomness import seed_of
@@ -25,8 +27,7 @@ from tff_re.runs.reading import read_history
 from tff_re.runs.record import notice
 from tff_re.runs.results import write_details, write_results
 from tff_re.runs.training import Result, RoundReport, participation, train
-from tff_re.runs.warm_start import WarmStart, stored, with_start
-from tff_re.runs.without_effect import warnings
+from tff_re.runs.warm_start import WarmStart, stored
 from tff_re.runtime import Runtime, open_runtime, require_runtime
 from tff_re.tasks.data_paths import DataPaths
 
@@ -111,9 +112,9 @@ def train_run(
         if start is not None:
             start.require_fitting(experiment)
             experiment = start.with_notes(experiment)
-        if experiment.accounting is not None and not folder.recipe.exists():
+        if not folder.recipe.exists():
             ids, _ = arranged(experiment, "train")
-            Spending(recipe, experiment.accounting, folder, participation(experiment, seed, ids).asked, done=0)
+            require_budget(experiment, folder, participation(experiment, seed, ids).asked)
         folder.begin(recipe.to_toml(), resume=resume, start=None if start is None else start.files())
         with folder.locked(), logging_to(folder.log), contextlib.ExitStack() as stack:
             if isinstance(runtime, str):
@@ -127,9 +128,7 @@ def train_run(
                 on_line(start.line)
             for note in experiment.notes:
                 _log.info(note)
-            if (accounting := experiment.accounting) is not None and accounting.warning is not None:
-                notice(f"{recipe.source}: {accounting.warning}")
-            for line in warnings(experiment):
+            for line in experiment.warnings:
                 notice(line)
             on_start(experiment)
             weights = None if start is None else start.weights
@@ -137,13 +136,8 @@ def train_run(
             if result.stopped is not None:
                 _log.info(result.stopped)
             history = read_history(folder)
-            if recipe.failures is not None and history and all(row.get("clients/counted", 1.0) == 0 for row in history):
-                raise UserError(
-                    f"{recipe.source}: no client's answer counted in any of {len(history)} rounds, so nothing was "
-                    "trained; lower [failures], or raise training.clients_per_round"
-                )
-            if accounting is not None:
-                private = with_start(description(experiment, history), start)
+            require_some_answer(recipe, history)
+            if (private := guarantee_of(experiment, history, start)) is not None:
                 result = dataclasses.replace(result, privacy={**private, "stopped": result.stopped})
             write_results(experiment, folder, result, history)
             if details:

@@ -20,27 +20,18 @@ from computations.federated_algorithm import FederatedAlgorithm
 from tff_re.errors import Diverged, UserError
 from tff_re.runs.at_sites import ParticipationOfSites
 from tff_re.runs.checkpoints import Records
-from tff_re.runs.evaluation import (
-    Evaluation,
-    Evaluator,
-    SelectionEvaluator,
-    ServerEvaluation,
-    ServerEvaluator,
-    arranged,
-)
+from tff_re.runs.evaluation import Evaluation, Evaluator, ServerEvaluation, ServerEvaluator, arranged
 from tff_re.runs.experiment import Experiment
-from tff_re.runs.features.attack import SUCCESS, SuccessEvaluator
+from tff_re.runs.features.attack import Attack
 from tff_re.runs.features.choice import choice_of
 from tff_re.runs.features.failures import Participation, asked_at_once
-from tff_re.runs.features.own_models import OnAll, final_models, kept_of, models_of, trains_alone
-from tff_re.runs.features.personalise import Personalised, personalise
-from tff_re.runs.features.privacy import EPSILON, Spending
+from tff_re.runs.features.own_models import chosen_round, final_models, kept_of, models_of
+from tff_re.runs.features.personalise import Personalised
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.randomness import client_seed, entropy, noise_seed, seed_of
-from tff_re.runs.record import notice, partition_digest
+from tff_re.runs.record import partition_digest
 from tff_re.runtime import Runtime, WorkerDied
 from tff_re.tasks.at_sites import SitesPrepared
-from tff_re.tasks.held_out import DEV
 
 _log = logging.getLogger(__name__)
 
@@ -126,6 +117,141 @@ def participation(
     return of(experiment.recipe, seed, ids, per_round, first)
 
 
+class Training:
+    """A run under way, as its features see it.
+
+    Attributes:
+      experiment, folder, runtime, records, seed: of the run; `seed` may be a secret.
+      ids: of the clients with training examples.
+      participation: who is asked in a round, and whose answers count.
+      state: what checkpoints hold: the server's state, the clients' (`memory`), and what features add.
+      round: the number of the last round that was begun.
+      answers: those of that round.
+      evaluation: the last one of the clients' test examples; None without any.
+    """
+
+    def __init__(self, experiment: Experiment, folder: RunFolder, runtime: Runtime, records: Records, seed):
+        self.experiment, self.folder, self.runtime, self.records, self.seed = experiment, folder, runtime, records, seed
+        self.call = _restarting(runtime)
+        self.ids, examples = arranged(experiment, "train")
+        self._clients = [OrderedDict(examples=own, seed=None) for own in examples]
+        if (attack := experiment.feature(Attack)) is not None:
+            self._clients = attack.client_values(self.ids, self._clients)
+        self.at_sites = isinstance(experiment.prepared, SitesPrepared)
+        kind = functools.partial(ParticipationOfSites, runtime=runtime) if self.at_sites else Participation
+        self.participation = participation(experiment, seed, self.ids, kind)
+        self.state, self.round, self.answers, self.evaluation = OrderedDict(), 0, None, None
+        self._noised, self._shown = has_noise(experiment.algorithm), None
+        self.test = Evaluator(experiment, "test")
+        self._train = Evaluator(experiment, "train") if experiment.recipe.evaluation.train_split else None
+        self.at_server = None if experiment.scoring is None else ServerEvaluator(experiment)
+
+    def begin(self, start_weights: Any) -> None:
+        """Takes the newest checkpoint, or the state before the first round."""
+        start = _start(self.experiment, self.call, [value["examples"] for value in self._clients], start_weights)
+        state, self.round = self.records.load_latest(start)
+        self.state = start if state is None else state
+        for feature in self.experiment.features:
+            feature.start(self)
+
+    @property
+    def kept(self) -> Any:
+        """What the models of the round are made of, see `own_models.kept_of`."""
+        return kept_of(self.experiment, self.state)
+
+    @property
+    def stopped(self) -> str | None:
+        """Why training ends before its last round, in one line; None: it does not."""
+        if not 0 < self.round < self.experiment.recipe.training.rounds:
+            return None
+        reasons = [feature.stop(self) for feature in self.experiment.features]
+        return next((reason for reason in reversed(reasons) if reason is not None), None)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no round follows."""
+        return self.round >= self.experiment.recipe.training.rounds or self.stopped is not None
+
+    def next_round(self) -> tuple[dict[str, float], float]:
+        """Computes a round: (its metrics, the seconds that it took)."""
+        self.round += 1
+        for feature in self.experiment.features:
+            feature.begin_round(self)
+        began = time.perf_counter()
+        self.runtime.begin_round(self.round)
+        self.answers = self.participation.of_round(self.round, self._compute, self._not_finite)
+        took = time.perf_counter() - began
+        work, indices, output = self.experiment.algorithm.client_work, self.answers.places, self.answers.output
+        of_nobody = dict.fromkeys(OF_NOBODY, 0.0) if work.has_metrics else {}
+        before = [self.state["memory"][i] for i in indices] if work.initial_client_state else []
+        if output is not None:
+            if indices and not of_nobody:
+                _require_new_weights(self.state["server"], output["state"], self.round)
+            self.state["server"] = output["state"]
+        for number, i in enumerate(indices if work.initial_client_state else ()):
+            self.state["memory"][i] = output["client_state"][number]
+        metrics = flat_metrics({"work": of_nobody} if output is None else output["metrics"])
+        if indices:
+            _require_progress(metrics, self.round, len(indices))
+        else:
+            metrics.pop("local/loss", None)  # zero would be the run's best
+        # Who was asked is a secret where sampling amplifies privacy.
+        if self.runtime.answered is not None and self.experiment.recipe.privacy_unit != "client":
+            metrics["sites/answered"], metrics["sites/asked"] = map(float, self.runtime.answered)
+        self._shown = None
+        if work.shown and indices:
+            self._shown = _fresh_states(self.experiment, [self.ids[i] for i in indices], before, output)
+        return metrics, took
+
+    def evaluate(self) -> dict[str, float]:
+        """Metrics of the round's weights."""
+        weights, metrics = models_of(self.experiment, self.kept), {}
+        if not self.test.empty:
+            self.evaluation = self.evaluated(self.test, weights)
+            metrics.update(self.evaluation.recorded("test"))
+        if self._train is not None:
+            metrics.update(self.evaluated(self._train, weights).recorded("train"))
+        if self.at_server is not None:
+            metrics.update(self.call(self.at_server, weights).metrics)
+        for feature in self.experiment.features:
+            metrics.update(self.call(feature.evaluate, self, weights))
+        return metrics
+
+    def evaluated(self, evaluator: Evaluator, weights: Any) -> Evaluation:
+        """The evaluation of weights, with the number of sites that answered."""
+        return self.of_sites(self.call(evaluator, weights))
+
+    def of_sites(self, evaluation: Evaluation) -> Evaluation:
+        """The runtime's last evaluation, with the number of sites that answered."""
+        return replace(evaluation, sites=self.runtime.answered)
+
+    def release(self, metrics: dict[str, float], timings: dict[str, float]) -> None:
+        """Writes the rows of a round."""
+        self.records.release(self.round, metrics, timings)
+        if self._shown is not None:
+            labels = self.experiment.prepared.label_names
+            self.records.release_client_states(self.round, labels, self._shown)
+
+    def _compute(self, indices: list[int]):
+        if not indices and not self._noised:
+            return None
+        algorithm, server = self.experiment.algorithm, self.state["server"]
+        if self._noised:  # the state that comes back has no seed, and no checkpoint has one
+            server = with_noise_seed(server, noise_seed(self.seed))
+        nobody = algorithm.client_work.initial_client_state and not indices
+        return self.call(_of_nobody(algorithm) if nobody else algorithm.next, *self._arguments(indices, server))
+
+    def _not_finite(self, indices: list[int]) -> Sequence[float]:
+        return self.call(self.experiment.algorithm.not_finite, *self._arguments(indices, self.state["server"]))
+
+    def _arguments(self, indices: Sequence[int], server) -> tuple:
+        seeds = [client_seed(self.seed, self.round, self.ids[i]) for i in indices]
+        clients = [OrderedDict(self._clients[i], seed=own) for i, own in zip(indices, seeds, strict=True)]
+        keeps = self.experiment.algorithm.client_work.initial_client_state
+        states = ([self.state["memory"][i] for i in indices],) if keeps else ()
+        return server, clients, *states, *_at_server(self.experiment, self.round, self.seed)
+
+
 def train(
     experiment: Experiment,
     folder: RunFolder,
@@ -135,8 +261,7 @@ def train(
     start_weights: Any = None,
     on_round: Callable[[RoundReport], None] = lambda report: None,
 ) -> Result:
-    """Trains from the newest checkpoint of the folder (or from the start) to the last round, or to the last before the
-    budget of [privacy] would be spent.
+    """Trains from the newest checkpoint of the folder (or from the start) to the last round, or until a feature stops.
 
     In a round without clients (Poisson sampling) the server's state stays as it is, unless the clients' sum is noised:
     then the noise is released as in every round, or the weights would tell that there was nobody.
@@ -151,158 +276,46 @@ def train(
 
     Raises:
       UserError: no client of a round had a finite update, the metrics went NaN, the first round would spend more
-        than the budget, or clients were lost as `Participation.of_round` does not bear.
+        than the budget, or more clients were lost than `Participation.of_round` tolerates.
       WorkerDied: the worker died in the same round more than `RESTARTS_IN_A_ROW` times.
     """
     recipe, seed = experiment.recipe, seed_of(experiment.recipe) if seed is None else seed
-    ids, examples = arranged(experiment, "train")
-    attack, success = experiment.attack, None
-    if attack is not None:
-        examples = attack.trained_on(ids, examples)
-        success = None if attack.trigger is None else SuccessEvaluator(experiment, attack)
-    test, on_dev = Evaluator(experiment, "test"), Evaluator(experiment, DEV)
-    choice = choice_of(recipe, experiment.prepared)
-    on_train = Evaluator(experiment, "train") if recipe.evaluation.train_split else None
-    initial_state_of = experiment.algorithm.client_work.initial_client_state
-    server_evaluator = None if experiment.scoring is None else ServerEvaluator(experiment)
-    selection = None if experiment.selection is None else SelectionEvaluator(experiment)
-    noised = has_noise(experiment.algorithm)
-    of_nobody = dict.fromkeys(OF_NOBODY, 0.0) if experiment.algorithm.client_work.has_metrics else {}
-    each_on_all = OnAll(experiment) if trains_alone(experiment) and not test.empty else None
-    call = _restarting(runtime)
-
-    def evaluated(evaluator: Evaluator, weights) -> Evaluation:
-        return replace(call(evaluator, weights), sites=runtime.answered)
-
-    at_sites = isinstance(experiment.prepared, SitesPrepared)
-    of = functools.partial(ParticipationOfSites, runtime=runtime) if at_sites else Participation
-    taking_part = participation(experiment, seed, ids, of)
-
     opened = contextlib.closing(Records(folder, partition_digest(experiment.prepared.partition)))
     with opened as records, records.kept_if_interrupted():
-        start = _start(experiment, call, examples, start_weights)
-        state, done = records.load_latest(start)
-        state = start if state is None else state
-        spending = None
-        if experiment.accounting is not None:
-            spending = Spending(recipe, experiment.accounting, folder, taking_part.asked, done)
-            if done and recipe.privacy.noise_seed == "system":
-                notice(f"{folder.path}: goes on with new randomness; every round that was begun counts")
-
-        def is_last(number: int) -> bool:
-            if number >= recipe.training.rounds or (choice is not None and choice.ends(state["chosen"], number)):
-                return True
-            return spending is not None and spending.stops_before(number + 1)
-
-        def arguments(places: Sequence[int], server) -> tuple:
-            beside = (lambda client: {}) if attack is None else attack.beside
-            clients = [
-                OrderedDict(examples=examples[i], seed=client_seed(seed, round_num, ids[i]), **beside(ids[i]))
-                for i in places
-            ]
-            client_state = ([state["memory"][i] for i in places],) if initial_state_of else ()
-            return server, clients, *client_state, *_at_server(experiment, round_num, seed)
-
-        def compute(places: list[int]):
-            if not places and not noised:
-                return None
-            # The state that comes back has no seed, and no checkpoint has one.
-            server = with_noise_seed(state["server"], noise_seed(seed)) if noised else state["server"]
-            of_nobody = initial_state_of and not places
-            computation = _of_nobody(experiment.algorithm) if of_nobody else experiment.algorithm.next
-            return call(computation, *arguments(places, server))
-
-        def not_finite(places: list[int]) -> Sequence[float]:
-            return call(experiment.algorithm.not_finite, *arguments(places, state["server"]))
-
-        evaluation, round_num = None, done
-        if done and is_last(done) and not test.empty:
-            evaluation = evaluated(test, models_of(experiment, kept_of(experiment, state)))
-        while not (round_num and is_last(round_num)):
-            round_num += 1
-            if spending is not None:
-                spending.begin(round_num)
-            began = time.perf_counter()
-            runtime.begin_round(round_num)
-            answers = taking_part.of_round(round_num, compute, not_finite)
-            took = time.perf_counter() - began
-            chosen, output = answers.places, answers.output
-            before = [state["memory"][i] for i in chosen] if initial_state_of else []
-            if output is not None:
-                if chosen and not of_nobody:
-                    _require_new_weights(state["server"], output["state"], round_num)
-                state["server"] = output["state"]
-            for place, i in enumerate(chosen if initial_state_of else ()):
-                state["memory"][i] = output["client_state"][place]
-            metrics = flat_metrics({"work": of_nobody} if output is None else output["metrics"])
-            if chosen:
-                _require_progress(metrics, round_num, len(chosen))
-            else:
-                metrics.pop("local/loss", None)  # zero would be the run's best
-            if taking_part.is_recorded:
-                metrics |= answers.metrics
-                records.release_answers(round_num, [(n, ids[i], what) for n, i, what in answers.outcomes])
-            # Who was asked is a secret where sampling amplifies privacy.
-            if runtime.answered is not None and (recipe.privacy is None or recipe.privacy.unit != "client"):
-                metrics["sites/answered"], metrics["sites/asked"] = map(float, runtime.answered)
-            if spending is not None:
-                metrics[EPSILON] = spending.epsilon
-            if attack is not None:
-                metrics["attack/clients"] = float(sum(ids[i] in attack.clients for i in chosen))
+        training = Training(experiment, folder, runtime, records, seed)
+        training.begin(start_weights)
+        last = training.is_last
+        if last and not training.test.empty:
+            training.evaluation = training.evaluated(training.test, models_of(experiment, training.kept))
+        while not last:
+            metrics, took = training.next_round()
             timings = {"seconds/training": took}
-            last = is_last(round_num)
-            if last or round_num % recipe.evaluation.every == 0:
+            if training.is_last or training.round % recipe.evaluation.every == 0:
                 began = time.perf_counter()
-                kept = kept_of(experiment, state)
-                weights, of_each = models_of(experiment, kept), [{}] * len(ids)
-                if not test.empty:
-                    evaluation = evaluated(test, weights)
-                    metrics.update(evaluation.recorded("test"))
-                if success is not None:
-                    metrics[SUCCESS] = call(success, weights)
-                if on_train is not None:
-                    metrics.update(evaluated(on_train, weights).recorded("train"))
-                if not on_dev.empty:
-                    on_own = evaluated(on_dev, weights)
-                    metrics.update(on_own.recorded(DEV))
-                    of_each = [on_own.by_client.get(client, {}) for client in ids]
-                if each_on_all is not None:
-                    metrics.update(call(each_on_all, weights)[0])
-                if server_evaluator is not None:
-                    metrics.update(call(server_evaluator, weights).metrics)
-                if choice is not None:
-                    state["chosen"] = choice.take(state["chosen"], round_num, metrics, of_each, kept)
-                    last = is_last(round_num)
-                if selection is not None:
-                    metrics.update(call(selection, weights))
+                metrics.update(training.evaluate())
                 timings["seconds/evaluation"] = time.perf_counter() - began
-            records.release(round_num, metrics, timings)
-            if experiment.algorithm.client_work.shown and chosen:
-                fresh = _fresh_states(experiment, [ids[i] for i in chosen], before, output)
-                records.release_client_states(round_num, experiment.prepared.label_names, fresh)
+            for feature in experiment.features:
+                feature.after_round(training, metrics)
+            last = training.is_last
+            training.release(metrics, timings)
             # Across sites a round takes the work of several machines, so every one is kept.
-            write = last or at_sites or round_num % recipe.training.checkpoint_every == 0
-            records.finish_round(round_num, state, write=write)
-            on_round(RoundReport(round_num, recipe.training.rounds, metrics, took))
-        weights, by_dev, own_rounds = final_models(experiment, state)
-        stopped = None
-        if round_num < recipe.training.rounds:
-            early = choice is not None and choice.ends(state["chosen"], round_num)
-            stopped = choice.reason(by_dev, round_num) if early else spending.reason(round_num)
-        server_evaluation = None if server_evaluator is None else call(server_evaluator, weights)
-        if by_dev is not None and not test.empty:
-            evaluation = evaluated(test, weights)
-        more, columns = ({}, {}) if each_on_all is None else call(each_on_all, weights)
-        personalised = None
-        if recipe.personalise is not None and recipe.personalise.epochs:
-            personalised = personalise(experiment, weights, call, lambda client: client_seed(seed, 0, client))
-            columns = {**columns, **personalised.columns}
-        if own_rounds:
-            columns = {**columns, "round": own_rounds}
-        if evaluation is not None and columns:
-            evaluation = replace(evaluation, columns=columns)
-    chosen = (None, None) if by_dev is None else ((by_dev, choice.criterion), choice.statement)
-    return Result(weights, evaluation, server_evaluation, *chosen, stopped, personalised=personalised, on_all=more)
+            write = last or training.at_sites or training.round % recipe.training.checkpoint_every == 0
+            records.finish_round(training.round, training.state, write=write)
+            on_round(RoundReport(training.round, recipe.training.rounds, metrics, took))
+        return _result(training)
+
+
+def _result(training: Training) -> Result:
+    """The result of the last round's models, or of the chosen ones."""
+    weights = final_models(training.experiment, training.state)
+    server_evaluation = None if training.at_server is None else training.call(training.at_server, weights)
+    evaluation = training.evaluation
+    if chosen_round(training.state) is not None and not training.test.empty:
+        evaluation = training.evaluated(training.test, weights)
+    result = Result(weights, evaluation, server_evaluation, stopped=training.stopped)
+    for feature in training.experiment.features:
+        result = feature.finish(training, result)
+    return result
 
 
 def _start(experiment: Experiment, call, examples: list, given: Any = None) -> OrderedDict:
@@ -324,8 +337,8 @@ def _around(experiment: Experiment, server, examples: list) -> OrderedDict:
     seed, initial_state_of = experiment.recipe.seed, experiment.algorithm.client_work.initial_client_state
     memory = [initial_state_of(e, seed) for e in examples] if initial_state_of else []
     state = OrderedDict(server=server, memory=memory)
-    if (choice := choice_of(experiment.recipe, experiment.prepared)) is not None:
-        state["chosen"] = choice.start(kept_of(experiment, state))
+    for feature in experiment.features:
+        state |= feature.checkpointed(experiment, state)
     return state
 
 
@@ -362,10 +375,10 @@ def final_weights(experiment: Experiment, folder: RunFolder, *, last: bool = Fal
         state, done = records.load_latest(_around(experiment, blank, examples), resume=False)
     if state is None:
         raise UserError(f"{folder.path}: has no checkpoint yet; finish the run with: train --resume")
-    weights, by_dev, _ = final_models(experiment, state)
-    if last or by_dev is None:
+    number = chosen_round(state)
+    if last or number is None:
         return models_of(experiment, kept_of(experiment, state)), done, None
-    return weights, by_dev, choice_of(experiment.recipe, experiment.prepared)
+    return final_models(experiment, state), number, choice_of(experiment.recipe, experiment.prepared)
 
 
 def _fresh_states(

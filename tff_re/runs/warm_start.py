@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import numpy as np
 import tensorflow_federated as tff
 from safetensors import SafetensorError
@@ -23,7 +24,7 @@ from tff_re.errors import UserError
 from tff_re.models.inputs import HiddenInput, pieces_of
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.folder import STARTS, RunFolder
-from tff_re.settings import to_table
+from tff_re.settings import Choice, to_table
 from tff_re.tasks.base import Prepared
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class WarmStart:
             round=int(opened.round),
             digest=_digest(arrays),
             form=_form(experiment),
-            words=_words(prepared, experiment.recipe.task.options),
+            words=_words(prepared, experiment.recipe.task),
             positive=None if positive is None else tuple(prepared.label_names[n] for n in positive),
             privacy=(summary.get("privacy") or {}).get("statement"),
             weights=tff.learning.models.ModelWeights(*arrays),
@@ -173,7 +174,7 @@ def _form(experiment: Experiment) -> dict[str, Any]:
     """What weights depend on, as plain values for JSON: the task, the model, the classes, how texts become numbers, and
     weights that no client trains."""
     recipe, prepared = experiment.recipe, experiment.prepared
-    inputs, options = prepared.inputs, recipe.task.options
+    inputs, own = prepared.inputs, attrs.asdict(recipe.task.options, recurse=False)
     fixed = getattr(pieces_of(inputs), "fixed", None)
     drawn = isinstance(inputs, HiddenInput) and inputs.pieces.new_pieces
     form = {
@@ -182,7 +183,7 @@ def _form(experiment: Experiment) -> dict[str, Any]:
         "classes": list(prepared.label_names),
         "relations": None if prepared.pair_relations is None else list(prepared.pair_relations),
         "encoding": _encoding_digest(prepared.encoding),
-        "encoding_keys": {key: getattr(options, key) for key in _ENCODING_KEYS if hasattr(options, key)},
+        "encoding_keys": {key: own[key] for key in _ENCODING_KEYS if key in own},
         "fixed": None if fixed is None else fixed.digest,
         "seed": recipe.seed if drawn else None,
         "fixes": recipe.algorithm.name if getattr(experiment.algorithm.parts, "fixed", None) is not None else None,
@@ -200,12 +201,12 @@ def _encoding_digest(encoding) -> str | None:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _words(prepared: Prepared, options) -> tuple[str, ...] | None:
+def _words(prepared: Prepared, task: Choice) -> tuple[str, ...] | None:
     """The vocabulary as `DataPaths.words` takes it."""
     encoding = prepared.encoding
     if hasattr(encoding, "vocabulary"):
         return tuple(encoding.vocabulary.words)
-    if getattr(options, "encoding", None) != "words":
+    if task.get("encoding") != "words":
         return None
     known = encoding.tokenizer.get_vocab()
     return tuple(sorted(known, key=known.get)[2:])  # the first two pad, and stand for unknown words

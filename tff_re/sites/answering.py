@@ -16,6 +16,7 @@ import tensorflow_federated as tff
 from computations.errors import CompositionError
 from computations.local_model import LABEL
 from tff_re.runs.at_sites import NO_STATE
+from tff_re.runs.features.privacy import accounting_in
 from tff_re.runs.randomness import client_seed, entropy, two_words
 from tff_re.runtime.compiled_form import Step
 from tff_re.runtime.in_process.values import Values
@@ -79,7 +80,7 @@ class StageAnswers:
 
     def _charge(self, run, question: protocol.Stage) -> None:
         """Counts a round of training that begins. Raises Refused where the recipe's budget or the site's is spent."""
-        accounting = run.experiment.accounting
+        accounting = accounting_in(run.experiment)
         if accounting is None or accounting.unit == "client":
             return self._ledger.charge_round(question.run, question.round, None, {})
         taken = collections.Counter(self._ledger.rounds_of(question.run)) + collections.Counter(question.clients)
@@ -174,8 +175,7 @@ def _seed(run, round_num: int, client: str, first: str) -> np.ndarray:
     Where the noise of its steps comes from the seed, it is made of the site's secret, and of what the round was asked
     for: the clients, the weights and the states. So two requests never share noise.
     """
-    privacy = run.recipe.privacy
-    if privacy is None or privacy.unit == "client":
+    if run.recipe.privacy_unit in (None, "client"):
         return client_seed(run.recipe.seed, round_num, client)
     (number,) = struct.unpack("<Q", hashlib.sha256(client.encode("utf-8", "surrogatepass")).digest()[:8])
     return two_words(entropy(run.store.secret(), round_num, number, *struct.unpack("<4Q", bytes.fromhex(first))))

@@ -186,7 +186,7 @@ class SiteData:
 
     def _kept_out(self, client: str) -> np.ndarray | None:
         """bool [n]: the dev examples among a client's training examples; None where no client has any."""
-        if self.recipe.choice is None or self.relations is not None or self._bags is not None:
+        if not self.recipe.has_choice or self.relations is not None or self._bags is not None:
             return None  # bags and documents of dev are the coordinator's
         ids = self.clients[client].train
         document_of = {i: self._sample_of[i].document_id for i in ids}

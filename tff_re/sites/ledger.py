@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from computations.privacy.accounting import composed_epsilon
-from computations.privacy.options import PrivacyOptions
 from datasets.catalogue import split_file
 from datasets.files import replace_file
 from tff_re.errors import UserError
@@ -93,11 +92,10 @@ class Ledger:
         of_data = self._data.get(data.digest, {"file": data.name, "runs": {}})
         if self._allow.runs is not None and len(of_data["runs"]) >= self._allow.runs:
             raise Refused(f"{self._allow.runs} runs were begun on its data (allow.runs), and no more may be")
-        privacy: PrivacyOptions | None = recipe.privacy
         entry = {
             "recipe": recipe_digest(recipe),
-            "unit": None if privacy is None else privacy.unit,
-            "delta": None if privacy is None else privacy.delta,
+            "unit": recipe.privacy_unit,
+            "delta": recipe.privacy.delta if recipe.privacy_unit else None,
             "partition": data.partition,
             **{"noise_multiplier": None, "rounds": 0, "newest": 0, "bytes_up": 0, "clients": {}},
         }

@@ -274,10 +274,10 @@ class Site:
 
     def require_allowed(self, recipe: Recipe) -> None:
         """Raises UserError where the recipe has not the privacy that this site asks for."""
-        needed, found = self.options.allow.privacy, recipe.privacy
-        if needed != "none" and found is None:
+        needed, unit = self.options.allow.privacy, recipe.privacy_unit
+        if needed != "none" and unit is None:
             raise UserError("the recipe has no [privacy], and this site asks for it")
-        if needed == "example" and found.unit != "example":
+        if needed == "example" and unit != "example":
             raise UserError("this site asks for privacy.unit = 'example', whose noise it adds itself")
 
 

@@ -105,8 +105,8 @@ def _check_split(request: Request, recipe: Recipe, allow: AllowOptions) -> None:
     else:
         if not allow.evaluation:
             raise Refused("it allows no evaluation")
-        of_train = recipe.evaluation.train_split and recipe.privacy is None
-        there = {"test": True, "train": of_train, "dev": recipe.choice is not None}
+        of_train = recipe.evaluation.train_split and recipe.privacy_unit is None
+        there = {"test": True, "train": of_train, "dev": recipe.has_choice}
         possible = [split for split, is_there in there.items() if is_there]
     if request.split not in possible:
         what = "trains" if request.purpose == TRAIN else "evaluates"
@@ -228,7 +228,7 @@ def groups(sets: Sequence[Collection[str]]) -> list[set[str]]:
 
 def _attempts(recipe: Recipe) -> int:
     """How many sets of clients a round may be tried with."""
-    return recipe.training.most_attempts if recipe.privacy is None else 1
+    return recipe.training.most_attempts if recipe.privacy_unit is None else 1
 
 
 def _set_of(request: Request) -> dict[str, Any]:

@@ -161,7 +161,7 @@ def _norm(recipe: Recipe, aggregation: AggregationOptions) -> float | None:
     if aggregation.clip is not None and aggregation.clip_quantile is None and aggregation.compression == "none":
         return aggregation.clip
     privacy = recipe.privacy
-    if privacy is not None and privacy.unit == "client" and getattr(privacy, "clip_quantile", None) is None:
+    if recipe.privacy_unit == "client" and privacy.clip_quantile is None:
         return privacy.clip
     return None
 

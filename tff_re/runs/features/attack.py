@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,12 +11,13 @@ from computations.client_work import attacks
 from computations.client_work.attack_options import AttackOptions
 from computations.client_work.attacks import CLAIM_ALL, Trigger
 from computations.errors import CompositionError
-from computations.federated_algorithm import FederatedAlgorithm, recompose
+from computations.federated_algorithm import recompose
 from computations.local_model import LABEL
 from datasets.text.encoding import TextEncoding
 from tff_re.errors import UserError, nearest
 from tff_re.models.inputs import DenseInput, TokenInput
-from tff_re.recipes.reading import Recipe
+from tff_re.runs.features.aggregation import sums_are_simulated
+from tff_re.runs.features.base import Feature
 from tff_re.runs.randomness import entropy
 from tff_re.tasks.base import Prepared
 
@@ -32,88 +31,119 @@ _WHICH, _EXAMPLES = 61, 62
 """Purposes of the run's seed, see `entropy`."""
 
 
-@dataclass(frozen=True)
-class Attack:
+class Attack(Feature):
     """The attackers of a run.
 
     Attributes:
-      options: the table.
       clients: ids of those that attack.
-      seed: the recipe's.
-      num_classes: of the labels.
       trigger: of a backdoor; None: there is none.
     """
 
-    options: AttackOptions
-    clients: frozenset[str]
-    seed: int
-    num_classes: int
+    table = "attack"
     trigger: Trigger | None = None
+    _success = None
+
+    @property
+    def algorithm_key(self):
+        """See `Feature`."""
+        return self.options.on_update
+
+    def refuse(self, *, at_sites):
+        """See `Feature`."""
+        if at_sites:
+            raise UserError(f"{self.recipe.source}: [attack] is simulated, and sites do not simulate; leave it out")
+
+    def prepare(self, setting):
+        """The run's seed chooses the attackers among the clients with training examples.
+
+        Raises:
+          UserError: there are too few clients, or the data cannot be attacked so; names the key.
+        """
+        prepared, recipe, options = setting.prepared, self.recipe, self.options
+        held = [client for client in prepared.examples.clients if len(client.train[LABEL])]
+        number = options.number(len(held))
+        if number > len(held):
+            raise UserError(
+                f"{recipe.source}: attack.clients is {number}, but only {len(held)} clients have training examples; "
+                "lower it"
+            )
+        generator = np.random.default_rng(entropy(recipe.seed, _WHICH))
+        chosen = generator.permutation(len(held))[:number]  # more attackers are the same ones and others
+        self.clients, self._num_classes = frozenset(held[i].client_id for i in chosen), len(prepared.label_names)
+        try:
+            if options.kind == "backdoor":
+                self.trigger = _trigger(options, prepared)
+            self.trained_on([held[i].client_id for i in chosen], [held[i].train for i in chosen])
+        except ValueError as error:
+            raise UserError(f"{recipe.source}: [attack] kind = '{options.kind}': {error}") from None
+
+    def change_algorithm(self, algorithm):
+        """The algorithm in which clients may hand over something else than what they trained."""
+        recipe, options = self.recipe, self.options
+        if options.on_update is None:
+            return algorithm
+        kind, factor = options.on_update
+        named = f"{recipe.source}: [attack] kind = '{options.kind}'"
+        if kind == CLAIM_ALL and "selection" not in algorithm.client_work.beside:
+            raise UserError(f"{named}: claims triples, which only lazy_mil shares out; choose another kind")
+        if kind == "nan" and sums_are_simulated(recipe):
+            raise UserError(
+                f"{named}: does not go with aggregation.secure: clients of a secure sum send whole numbers, and none "
+                "of them is NaN; choose another kind"
+            )
+        try:
+            return recompose(algorithm, client_work=attacks.attacked(algorithm.client_work, kind, factor))
+        except CompositionError as error:
+            raise UserError(f"{named}: {error}") from None
+
+    def warnings(self, experiment):
+        """See `Feature`."""
+        bad, clients = len(self.clients), sum(len(c.train[LABEL]) > 0 for c in experiment.prepared.examples.clients)
+        if 2 * bad < clients:
+            return ()
+        return (f"attack.clients makes {bad} of {clients} clients attackers; no rule withstands half of the clients",)
+
+    def client_values(self, ids: list[str], values: list[OrderedDict]) -> list[OrderedDict]:
+        """What the algorithm gets of each client: with the examples that attackers train on in place of theirs, and who
+        attacks with its update."""
+        examples = self.trained_on(ids, [value["examples"] for value in values])
+        flags = [{} if self.options.on_update is None else {"attacks": np.bool_(i in self.clients)} for i in ids]
+        parts = zip(values, examples, flags, strict=True)
+        return [OrderedDict({**value, "examples": own, **flag}) for value, own, flag in parts]
 
     def trained_on(self, ids: list[str], examples: list) -> list:
-        """The clients' examples in the model's order, with those that attackers train on in place of theirs."""
+        """The clients' examples, with those that attackers train on in place of theirs."""
         pairs = enumerate(zip(ids, examples, strict=True))
-        return [OrderedDict(self._changed(place, own) if i in self.clients else own) for place, (i, own) in pairs]
+        return [OrderedDict(self._changed(index, own) if i in self.clients else own) for index, (i, own) in pairs]
 
-    def _changed(self, place: int, examples):
+    def _changed(self, index: int, examples):
         if self.trigger is not None:
-            seed = entropy(self.seed, place, _EXAMPLES)
+            seed = entropy(self.recipe.seed, index, _EXAMPLES)
             return attacks.poisoned(examples, self.trigger, self.options.poisoned_share, seed)
         if self.options.kind == "label_flip":
-            return attacks.flip_labels(examples, self.num_classes, self.options.flip)
+            return attacks.flip_labels(examples, self._num_classes, self.options.flip)
         return examples
 
-    def beside(self, client: str) -> dict[str, np.bool_]:
-        """What a client's value has beside its examples and its seed."""
-        return {} if self.options.on_update is None else {"attacks": np.bool_(client in self.clients)}
+    def start(self, training):
+        """See `Feature`."""
+        self._success = None if self.trigger is None else SuccessEvaluator(training.experiment, self)
 
+    def evaluate(self, training, weights):
+        """See `Feature`."""
+        return {} if self._success is None else {SUCCESS: self._success(weights)}
 
-def attack_of(recipe: Recipe, prepared: Prepared) -> Attack | None:
-    """The attackers that the run's seed chooses among the clients with training examples; None without [attack].
+    def after_round(self, training, metrics):
+        """See `Feature`."""
+        counted = [training.ids[index] for index in training.answers.places]
+        metrics["attack/clients"] = float(sum(client in self.clients for client in counted))
 
-    Raises:
-      UserError: there are not so many clients, or the data cannot be attacked so; names the key.
-    """
-    options = recipe.attack
-    if options is None:
-        return None
-    held = [client for client in prepared.examples.clients if len(client.train[LABEL])]
-    number = options.number(len(held))
-    if number > len(held):
-        raise UserError(
-            f"{recipe.source}: attack.clients is {number}, but only {len(held)} clients have training examples; lower "
-            "it"
-        )
-    generator = np.random.default_rng(entropy(recipe.seed, _WHICH))
-    chosen = generator.permutation(len(held))[:number]  # more attackers are the same ones and others
-    attack = Attack(options, frozenset(held[i].client_id for i in chosen), recipe.seed, len(prepared.label_names))
-    try:
-        if options.kind == "backdoor":
-            attack = dataclasses.replace(attack, trigger=_trigger(options, prepared))
-        attack.trained_on([held[i].client_id for i in chosen], [held[i].train for i in chosen])
-    except ValueError as error:
-        raise UserError(f"{recipe.source}: [attack] kind = '{options.kind}': {error}") from None
-    return attack
+    def columns(self, clients):
+        """See `Feature`."""
+        return {"attacks": {client: "yes" if client in self.clients else "no" for client in clients}}
 
-
-def with_attack(recipe: Recipe, algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
-    """The algorithm in which clients may hand over something else than what they trained; itself without such."""
-    options = recipe.attack
-    if options is None or options.on_update is None:
-        return algorithm
-    kind, factor = options.on_update
-    of = f"{recipe.source}: [attack] kind = '{options.kind}'"
-    if kind == CLAIM_ALL and "selection" not in algorithm.client_work.beside:
-        raise UserError(f"{of}: claims triples, which only lazy_mil shares out; choose another kind")
-    if kind == "nan" and recipe.aggregation is not None and recipe.aggregation.secure != "none":
-        raise UserError(
-            f"{of}: does not go with aggregation.secure: clients of a secure sum send whole numbers, and none of them "
-            "is NaN; choose another kind"
-        )
-    try:
-        return recompose(algorithm, client_work=attacks.attacked(algorithm.client_work, kind, factor))
-    except CompositionError as error:
-        raise UserError(f"{of}: {error}") from None
+    def summary(self, result):
+        """See `Feature`."""
+        return {"attackers": sorted(self.clients)}
 
 
 class SuccessEvaluator:

@@ -1,45 +1,145 @@
-"""[baseline] and [personalise]: what they change in the data and the algorithm, and what they do not go with."""
+"""[baseline]: every client trains by itself, or one has all examples; nothing is sent."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from computations.aggregators import mean
-from computations.algorithms.own_models import head_places, require_plain, trained_alone, with_local_heads
-from computations.client_work import LocalTraining
-from computations.client_work.optimizers import SGD, SelfAdam
+from computations.algorithms.own_models import require_plain, trained_alone
 from computations.errors import CompositionError
-from computations.federated_algorithm import FederatedAlgorithm, recompose
-from computations.local_model import LABEL, PLATFORM, LocalModel
+from computations.federated_algorithm import recompose
+from computations.local_model import LABEL, PLATFORM
 from computations.server_updates import gradient_step
 from datasets.federated import ClientExamples, FederatedExamples
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
+from tff_re.runs.evaluation import arranged
+from tff_re.runs.features.base import Feature
+from tff_re.runs.features.own_models import rounds_of_each
 from tff_re.tasks.base import Prepared
+
+if TYPE_CHECKING:
+    from tff_re.runs.experiment import Experiment
 
 POOLED = "all training examples"
 """Id of the client that trains."""
 
 
-def require_baseline(recipe: Recipe) -> None:
-    """Raises UserError for tables that go with no [baseline]."""
-    if recipe.baseline is None:
-        return
-    for table in ("privacy", "aggregation", "client_model", "server_optimizer", "attack", "failures"):
-        if getattr(recipe, table) is not None:
+class Baseline(Feature):
+    """Both kinds."""
+
+    table = "baseline"
+    _on_all = None
+
+    @property
+    def data_key(self):
+        """See `Feature`."""
+        return self.options
+
+    @property
+    def algorithm_key(self):
+        """See `Feature`."""
+        return self.options
+
+    @property
+    def _is_local(self) -> bool:
+        return self.options.kind == "local"
+
+    def refuse(self, *, at_sites):
+        """Raises UserError for tables that go with no [baseline]."""
+        recipe = self.recipe
+        if at_sites:
+            raise UserError(f"{recipe.source}: [baseline] is not for runs across sites yet; leave it out")
+        for table in ("privacy", "aggregation", "client_model", "server_optimizer", "attack", "failures"):
+            if getattr(recipe, table) is not None:
+                raise UserError(
+                    f"{recipe.source}: [baseline] has no server that [{table}] could change; leave one of the two out"
+                )
+        if self._is_local and recipe.personalise is not None:
             raise UserError(
-                f"{recipe.source}: [baseline] has no server that [{table}] could change; leave one of the two out"
+                f"{recipe.source}: [personalise] is of a global model, and with baseline.kind = 'local' there is none; "
+                "leave one of the two out"
             )
-    if recipe.baseline.kind == "local" and recipe.personalise is not None:
+        if recipe.personalise is not None and recipe.personalise.local_head:
+            raise UserError(
+                f"{recipe.source}: 'personalise.local_head' goes with no [baseline]; leave one of the two out"
+            )
+
+    def change_data(self, prepared):
+        """See `Feature`."""
+        return prepared if self._is_local else pooled(prepared)
+
+    def prepare(self, setting):
+        """See `Feature`."""
+        if self._is_local:
+            require_tests_at_clients(self.recipe, setting.prepared, "baseline.kind = 'local'")
+
+    def change_algorithm(self, algorithm):
+        """See `Feature`."""
+        try:
+            if self._is_local:
+                return trained_alone(algorithm)
+            require_plain(algorithm.client_work, "one client with all examples")
+            return recompose(algorithm, aggregator=mean(), finalizer=gradient_step(algorithm.model))
+        except CompositionError as error:
+            recipe = self.recipe
+            raise UserError(f"{recipe.source}: [baseline] with {recipe.algorithm.name}: {error}") from None
+
+    def metric_names(self, of_test):
+        """See `Feature`."""
+        return {f"all/{name}" for name in of_test} if self._is_local else set()
+
+    def start(self, training):
+        """See `Feature`."""
+        self._on_all = OnAll(training.experiment) if self._is_local else None
+
+    def evaluate(self, training, weights):
+        """See `Feature`."""
+        return {} if self._on_all is None else self._on_all(weights)[0]
+
+    def finish(self, training, result):
+        """See `Feature`."""
+        self._columns = {}
+        if self._on_all is None:
+            return result
+        metrics, self._columns = training.call(self._on_all, result.weights)
+        if rounds := rounds_of_each(training.experiment, training.state):
+            self._columns |= {"round": rounds}
+        return dataclasses.replace(result, on_all=metrics)
+
+    def columns(self, clients):
+        """See `Feature`."""
+        return {name: {c: own[c] for c in clients if c in own} for name, own in self._columns.items()}
+
+    def summary(self, result):
+        """See `Feature`."""
+        return {"on_all": dict(result.on_all)} if result.on_all else {}
+
+
+def sends_nothing(recipe: Recipe) -> bool:
+    """Whether no client sends anything."""
+    return recipe.baseline is not None
+
+
+def clients_of(recipe: Recipe, clients: int, per_round: int) -> tuple[int, int]:
+    """(clients with training examples, those of a round) of a run: with [baseline] all clients, or the one that has all
+    examples, train in every round."""
+    if recipe.baseline is None:
+        return clients, per_round
+    number = 1 if recipe.baseline.kind == "pooled" else clients
+    return number, number
+
+
+def require_tests_at_clients(recipe: Recipe, prepared: Prepared, table: str) -> None:
+    """Raises UserError where models of single clients cannot be measured."""
+    if prepared.held_out is not None or not prepared.examples.size("test"):
         raise UserError(
-            f"{recipe.source}: [personalise] is of a global model, and with baseline.kind = 'local' there is none; "
-            "leave one of the two out"
+            f"{recipe.source}: {table} is measured on clients' own test examples, and here they have none; leave it out"
         )
-    if recipe.personalise is not None and recipe.personalise.local_head:
-        raise UserError(f"{recipe.source}: 'personalise.local_head' goes with no [baseline]; leave one of the two out")
 
 
 def pooled(prepared: Prepared) -> Prepared:
@@ -58,69 +158,22 @@ def pooled(prepared: Prepared) -> Prepared:
     return dataclasses.replace(prepared, examples=examples, truth=truth)
 
 
-def with_own_models(recipe: Recipe, algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
-    """The algorithm as [baseline] or `personalise.local_head` change it.
+class OnAll:
+    """Tests every client's own model on the test examples of all clients."""
 
-    Raises:
-      UserError: its clients keep a state or send more than updates, or the model is its head alone.
-    """
-    try:
-        if recipe.baseline is not None:
-            if recipe.baseline.kind == "local":
-                return trained_alone(algorithm)
-            require_plain(algorithm.client_work, "one client with all examples")
-            return recompose(algorithm, aggregator=mean(), finalizer=gradient_step(algorithm.model))
-        if recipe.personalise is not None and recipe.personalise.local_head:
-            return with_local_heads(algorithm)
-    except CompositionError as error:
-        table = "[baseline]" if recipe.baseline is not None else "'personalise.local_head'"
-        raise UserError(f"{recipe.source}: {table} with {recipe.algorithm.name}: {error}") from None
-    return algorithm
+    def __init__(self, experiment: Experiment):
+        self._measures, self._evaluation = experiment.prepared.measures, experiment.evaluation
+        self._examples = experiment.model.arrange(experiment.prepared.examples.pooled("test"))
+        self._ids, _ = arranged(experiment, "train")
 
-
-def places_of(recipe: Recipe, model: LocalModel) -> frozenset[int]:
-    """Places of the weights that `personalise.layers` trains among the trainable ones.
-
-    Raises:
-      UserError: the model has no such part.
-    """
-    layers, every = recipe.personalise.layers, range(len(model.weight_names))
-    if layers == "all":
-        return frozenset(every)
-    of = f"{recipe.source}: 'personalise.layers' is '{layers}'"
-    if layers == "adapter" and getattr(recipe.model.options, "adapter", None) is None:
-        raise UserError(f"{of}, and the model has no adapter; set [model.adapter], or 'all' or 'head'")
-    try:
-        head = frozenset(head_places(model))
-    except CompositionError as error:
-        raise UserError(f"{of}: {error}; set it to 'all'") from None
-    return head if layers == "head" else frozenset(every) - head
-
-
-def require_sites(recipe: Recipe, prepared: Prepared, model: LocalModel) -> None:
-    """Raises UserError where models of single clients do not fit the task or the model."""
-    alone = recipe.baseline is not None and recipe.baseline.kind == "local"
-    if not alone and recipe.personalise is None:
-        return
-    if prepared.held_out is not None or not prepared.examples.size("test"):
-        table = "baseline.kind = 'local'" if alone else "[personalise]"
-        raise UserError(
-            f"{recipe.source}: {table} is measured on clients' own test examples, and here they have none; leave it out"
-        )
-    if alone:
-        return
-    if recipe.client_model is not None:
-        raise UserError(f"{recipe.source}: [personalise] does not go with [client_model]; leave one of the two out")
-    if recipe.personalise.epochs:
-        places_of(recipe, model)
-
-
-def fine_tuning_settings(recipe: Recipe, model: LocalModel) -> dict[str, Any]:
-    """The arguments of `build_fine_tuning` beside the model; they can be compared."""
-    options, algorithm = recipe.personalise, recipe.algorithm.options
-    rate = algorithm.learning_rate if options.learning_rate is None else options.learning_rate
-    return {
-        "optimizer": (SelfAdam if options.optimizer == "adam" else SGD)(rate),
-        "training": LocalTraining(local_epochs=options.epochs, batch_size=algorithm.batch_size),
-        "places": places_of(recipe, model),
-    }
+    def __call__(self, models: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+        """(metrics, columns of clients.csv). `all/accuracy` and so on are means over the models of clients that train,
+        `all/accuracy_worst`, … are of the worst, the median and the best model."""
+        counted = {client: self._evaluation(models[client], [self._examples])[0] for client in self._ids}
+        found = {client: self._measures.metrics(own) for client, own in counted.items()}
+        quality = self._measures.quality
+        metrics = {f"all/{n}": float(np.mean([own[n] for own in found.values()])) for n in self._measures.names}
+        values = [own[quality] for own in found.values()]
+        for which, of in (("worst", np.min), ("median", np.median), ("best", np.max)):
+            metrics[f"all/{quality}_{which}"] = float(of(values))
+        return metrics, {f"{n}_all": {c: own[n] for c, own in found.items()} for n in (quality, "loss")}

@@ -17,6 +17,9 @@ from datasets.seeds import generator
 from tff_re.errors import UserError, nearest
 from tff_re.recipes.options import DEFAULT_METRIC, DEV_SHARE, ChoiceOptions
 from tff_re.recipes.reading import Recipe
+from tff_re.runs.evaluation import Evaluator
+from tff_re.runs.features.base import Feature
+from tff_re.runs.features.own_models import chosen_round, kept_of
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.duplicates import notes_of_dev
 from tff_re.tasks.held_out import DEV
@@ -71,9 +74,9 @@ class Choice:
             and round_num - int(kept["round"]) >= self.patience
         )
 
-    def reason(self, chosen: int | None, round_num: int) -> str:
+    def reason(self, kept: OrderedDict, round_num: int) -> str:
         """Why training ended with a round: one line."""
-        best = "was never finite" if chosen is None else f"has not been better than in round {chosen}"
+        best = f"has not been better than in round {int(kept['round'])}" if kept["round"] else "was never finite"
         return f"stopped after round {round_num}: {self.criterion} {best} for {self.patience} rounds (choice.patience)"
 
     @property
@@ -106,7 +109,7 @@ class ChoiceOfEach(Choice):
         """See `Choice`."""
         return all(Choice.ends(self, own, round_num) for own in kept)
 
-    def reason(self, chosen: int | None, round_num: int) -> str:
+    def reason(self, kept: list[OrderedDict], round_num: int) -> str:
         """See `Choice`."""
         return f"stopped after round {round_num}: no client's {self.criterion} was better for {self.patience} rounds"
 
@@ -114,6 +117,97 @@ class ChoiceOfEach(Choice):
     def statement(self) -> str:
         """See `Choice`."""
         return f"each client by itself: {super().statement}"
+
+
+class RoundChoice(Feature):
+    """Chooses the round and ends training by patience: with [choice], and wherever the server holds a dev split.
+
+    Attributes:
+      rule: the run's; None: its last round counts.
+    """
+
+    table = "choice"
+    rule: Choice | None = None
+
+    @classmethod
+    def is_in(cls, recipe: Recipe) -> bool:
+        """See `Feature`."""
+        return True
+
+    @property
+    def data_key(self):
+        """See `Feature`."""
+        return self.options
+
+    def change_data(self, prepared):
+        """The data with dev examples at the clients, see `with_dev`."""
+        if choice_of(self.recipe, prepared) is None or prepared.held_out is not None:
+            return prepared
+        try:
+            return with_dev(prepared, self.options, self.recipe.seed)
+        except UserError as error:
+            raise UserError(f"{self.recipe.source}: {error}") from None
+
+    def prepare(self, setting):
+        """See `Feature`."""
+        self.rule = choice_of(self.recipe, setting.prepared)
+
+    def warnings(self, experiment):
+        """See `Feature`."""
+        options, rounds = self.options, self.recipe.training.rounds
+        if options is None or options.patience is None or options.patience < rounds:
+            return ()
+        return (
+            f"choice.patience is {options.patience} and training.rounds {rounds}, so patience never ends the training",
+        )
+
+    def checkpointed(self, experiment, state):
+        """See `Feature`."""
+        return {} if self.rule is None else {"chosen": self.rule.start(kept_of(experiment, state))}
+
+    def start(self, training):
+        """See `Feature`."""
+        self._dev, self._of_each = Evaluator(training.experiment, DEV), {}
+
+    def evaluate(self, training, weights):
+        """See `Feature`."""
+        if self._dev.empty:
+            return {}
+        evaluation = training.of_sites(self._dev(weights))
+        self._of_each = evaluation.by_client
+        return evaluation.recorded(DEV)
+
+    def after_round(self, training, metrics):
+        """Keeps the round if it is better than those before; a round that was not evaluated is not."""
+        if self.rule is not None:
+            of_each = [self._of_each.get(client, {}) for client in training.ids]
+            before, kept = training.state["chosen"], training.kept
+            training.state["chosen"] = self.rule.take(before, training.round, metrics, of_each, kept)
+        self._of_each = {}
+
+    def stop(self, training):
+        """See `Feature`."""
+        if self.rule is None or not self.rule.ends(training.state["chosen"], training.round):
+            return None
+        return self.rule.reason(training.state["chosen"], training.round)
+
+    def finish(self, training, result):
+        """See `Feature`."""
+        if (number := chosen_round(training.state)) is None:
+            return result
+        return dataclasses.replace(result, chosen=(number, self.rule.criterion), chosen_on=self.rule.statement)
+
+    def summary(self, result):
+        """See `Feature`."""
+        if result.chosen is None:
+            return {}
+        number, criterion = result.chosen
+        chosen = {"round": number, "by": criterion, "on": result.chosen_on}
+        if result.server_evaluation is not None:
+            chosen |= result.server_evaluation.metrics
+        if result.test is not None:
+            chosen |= {f"test/{name}": value for name, value in result.test.metrics.items()}
+        return {"chosen": chosen}
 
 
 def choice_of(recipe: Recipe, prepared: Prepared) -> Choice | None:

@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from computations.federated_algorithm import FederatedAlgorithm
 from computations.native_form import native_block
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
+from tff_re.runs.features.base import Feature
 from tff_re.runs.randomness import entropy
+from tff_re.runs.reading import read_answers
 from tff_re.runtime import ComputationFailed, WorkerDied
 from tff_re.runtime.compiled_form import compiled_form
 
@@ -95,8 +96,6 @@ class Participation:
         self._per_round = per_round if recipe.training.sampling == "fixed" else len(ids)
         self._expected = per_round / len(ids)
         self._shares = {} if recipe.failures is None else recipe.failures.shares
-        # Amplification by sampling holds only where nobody knows who was asked.
-        self.is_recorded = recipe.is_unreliable and (recipe.privacy is None or recipe.privacy.unit != "client")
 
     def attempts(self, round_num: int) -> Iterator[Attempt]:
         """The tries of a round, in order; not whether one of them is enough."""
@@ -224,55 +223,114 @@ def asked_at_most(training, per_round: int, clients: int) -> int:
     return min(clients, training.most_attempts * asked_at_once(training, per_round))
 
 
-def require_possible(recipe: Recipe, clients: int, per_round: int) -> None:
-    """Raises UserError where so many clients cannot be asked, or [privacy] could not be counted.
+class Failures(Feature):
+    """[failures], and what [training] says of clients that are lost or not needed."""
 
-    Args:
-      recipe: resolved.
-      clients: how many have training examples.
-      per_round: how many are to count.
-    """
-    training, privacy = recipe.training, recipe.privacy
-    asked = asked_at_once(training, per_round)
-    if asked > clients:
-        raise UserError(
-            f"{recipe.source}: training.over_sampling is {training.over_sampling:g}, which asks {asked} clients a "
-            f"round, but only {clients} have training examples; lower it to at most {clients / per_round:.4g}"
-        )
-    most = per_round if training.sampling == "fixed" else clients
-    if training.min_clients > most:
-        raise UserError(
-            f"{recipe.source}: training.min_clients is {training.min_clients}, but only {most} answers count in a "
-            "round; lower it"
-        )
-    if privacy is None:
-        return
+    table = "failures"
+
+    @classmethod
+    def is_in(cls, recipe: Recipe) -> bool:
+        """See `Feature`."""
+        return recipe.is_unreliable
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether answers.csv says who was asked: amplification by sampling holds only where nobody knows it."""
+        return self.recipe.privacy_unit != "client"
+
+    def refuse(self, *, at_sites):
+        """See `Feature`."""
+        if not at_sites:
+            return
+        recipe, training = self.recipe, self.recipe.training
+        if self.options is not None:
+            raise UserError(f"{recipe.source}: [failures] is simulated, and sites do not simulate; leave it out")
+        if training.tolerated_failures is not None:
+            raise UserError(
+                f"{recipe.source}: training.tolerated_failures is not for runs across sites, of which a sum that is "
+                "not finite is left out with its site; set training.min_clients"
+            )
+        if training.min_clients and recipe.privacy_unit is not None:
+            raise UserError(
+                f"{recipe.source}: training.min_clients does not go with [privacy] across sites: who is asked again "
+                "depends on who answers, and that is not counted; leave it out"
+            )
+
+    def prepare(self, setting):
+        """Raises UserError where that number of clients cannot be asked, or [privacy] could not be counted."""
+        recipe, training, clients, per_round = self.recipe, self.recipe.training, setting.clients, setting.per_round
+        asked = asked_at_once(training, per_round)
+        if asked > clients:
+            raise UserError(
+                f"{recipe.source}: training.over_sampling is {training.over_sampling:g}, which asks {asked} clients a "
+                f"round, but only {clients} have training examples; lower it to at most {clients / per_round:.4g}"
+            )
+        most = per_round if training.sampling == "fixed" else clients
+        if training.min_clients > most:
+            raise UserError(
+                f"{recipe.source}: training.min_clients is {training.min_clients}, but only {most} answers count in a "
+                "round; lower it"
+            )
+        if recipe.privacy_unit is not None:
+            _require_countable(recipe)
+
+    def check(self, algorithm):
+        """Raises UserError for `failures.between_stages` with rounds of one stage."""
+        if self.options is None or not self.options.between_stages:
+            return
+        if compiled_form(native_block(algorithm.next)).stages < 2:
+            raise UserError(
+                f"{self.recipe.source}: failures.between_stages needs rounds of several stages, and those of "
+                f"{self.recipe.algorithm.name} have one; use failures.crash_after_update"
+            )
+
+    def after_round(self, training, metrics):
+        """See `Feature`."""
+        if self.is_recorded:
+            answers, ids = training.answers, training.ids
+            metrics |= answers.metrics
+            outcomes = [(attempt, ids[index], outcome) for attempt, index, outcome in answers.outcomes]
+            training.records.release_answers(training.round, outcomes)
+
+    def start(self, training):
+        """See `Feature`."""
+        self._folder = training.folder
+
+    def columns(self, clients):
+        """See `Feature`."""
+        asked = by_client(read_answers(self._folder))
+        rows = {client: asked.get(client, (0, 0, "")) for client in (*clients, *asked)} if asked else {}
+        names = ("asked", "counted", "lost") if asked else ()
+        return {name: {client: row[index] for client, row in rows.items()} for index, name in enumerate(names)}
+
+
+def _require_countable(recipe: Recipe) -> None:
+    """Raises UserError for what [privacy] could not count."""
+    training, of_clients = recipe.training, recipe.privacy_unit == "client"
     if training.tolerated_failures is not None:
         raise UserError(
             f"{recipe.source}: training.tolerated_failures does not go with [privacy]: whether a client's computation "
             "fails depends on its examples, and what the run then does is not counted; leave it out"
         )
-    if privacy.unit == "client" and training.sampling == "poisson" and training.min_clients:
+    if of_clients and training.sampling == "poisson" and training.min_clients:
         raise UserError(
             f"{recipe.source}: training.min_clients does not go with Poisson sampling and [privacy] of clients: which "
             "rounds are repeated depends on who was drawn, and those that remain are no Poisson samples; use "
             "training.sampling = 'fixed', or leave it out"
         )
-    if privacy.unit == "client" and recipe.failures is not None and recipe.failures.between_stages:
+    if of_clients and recipe.failures is not None and recipe.failures.between_stages:
         raise UserError(
             f"{recipe.source}: failures.between_stages does not go with [privacy] of clients: what the stages before "
             "the loss released is not counted; leave it out"
         )
 
 
-def require_fitting(recipe: Recipe, algorithm: FederatedAlgorithm) -> None:
-    """Raises UserError for `failures.between_stages` with rounds of one stage."""
-    if recipe.failures is None or not recipe.failures.between_stages:
-        return
-    if compiled_form(native_block(algorithm.next)).stages < 2:
+def require_some_answer(recipe: Recipe, history: Sequence[Mapping[str, float]]) -> None:
+    """Raises UserError for a finished run with [failures] in which no answer counted."""
+    if recipe.failures is not None and history and all(row.get("clients/counted", 1.0) == 0 for row in history):
         raise UserError(
-            f"{recipe.source}: failures.between_stages needs rounds of several stages, and those of "
-            f"{recipe.algorithm.name} have one; use failures.crash_after_update"
+            f"{recipe.source}: no client's answer counted in any of {len(history)} rounds, so nothing was trained; "
+            "lower [failures], or raise training.clients_per_round"
         )
 
 

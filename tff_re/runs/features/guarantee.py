@@ -12,7 +12,8 @@ from typing import Any
 
 from computations.local_model import LABEL
 from tff_re.runs.experiment import Experiment
-from tff_re.runs.features.privacy import EPSILON
+from tff_re.runs.features.privacy import EPSILON, accounting_in
+from tff_re.runs.warm_start import WarmStart, with_start
 from tff_re.tasks.at_sites import SitesPrepared
 
 
@@ -29,13 +30,23 @@ class NotCovered:
     by_server: bool = True
 
 
+def guarantee_of(
+    experiment: Experiment, history: Sequence[Mapping[str, float]], start: WarmStart | None
+) -> dict[str, Any] | None:
+    """What a run guarantees, see `description`, with what the weights that it started from cost before; None without
+    [privacy]."""
+    if accounting_in(experiment) is None:
+        return None
+    return with_start(description(experiment, history), start)
+
+
 def description(experiment: Experiment, history: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     """What a run with [privacy] guarantees after the rounds of its history, as plain values for JSON.
 
     `epsilon` is None where there is no guarantee. `covered` and `not_covered` name what leaves the clients;
     `seen_by_server` is the part of `not_covered` that the server sees.
     """
-    privacy, accounting = experiment.recipe.privacy, experiment.accounting
+    privacy, accounting = experiment.recipe.privacy, accounting_in(experiment)
     spent = max((row.get(EPSILON, 0.0) for row in history), default=0.0)
     left_open = not_covered(experiment)
     return {
@@ -141,17 +152,19 @@ def _of_evaluations(experiment: Experiment) -> list[NotCovered]:
 
 
 def _of_data(experiment: Experiment) -> list[NotCovered]:
-    prepared, task = experiment.prepared, experiment.recipe.task.options
+    prepared, recipe = experiment.prepared, experiment.recipe
     lines = []
     if _at_sites(experiment):
         lines.append(NotCovered("how many examples each client has (sites.json)"))
     if prepared.counts is not None:
         files = "labels.csv" if prepared.partition is None else "partition.json, labels.csv"
         lines.append(NotCovered(f"the clients' sizes and label counts ({files}, plots of them)", by_server=False))
-    if getattr(task, "encoding", None) in ("words", "characters"):
+    if recipe.task.get("encoding") in ("words", "characters"):
         counts = "; each site's counts of its words" if _at_sites(experiment) else ""
-        lines.append(NotCovered(f"the vocabulary: words that at least {task.min_clients} clients hold{counts}"))
-    if getattr(task, "dataset", None) is not None:
+        lines.append(
+            NotCovered(f"the vocabulary: words that at least {recipe.task.options.min_clients} clients hold{counts}")
+        )
+    if recipe.task.get("dataset") is not None:
         lines.append(NotCovered("the list of classes: all labels that occur"))
     if _at_sites(experiment) and prepared.num_triples is not None:
         lines.append(NotCovered("how many facts the sites' bags have, and which sites share them (by digests)"))

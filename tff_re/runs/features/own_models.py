@@ -1,21 +1,39 @@
-"""The models of a round where every client has one of its own, and what checkpoints keep of them."""
+"""Models that clients have for themselves: local heads, the models of a round, and what checkpoints keep of them."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from computations.algorithms.own_models import with_local_heads
+from computations.errors import CompositionError
+from tff_re.errors import UserError
+from tff_re.recipes.reading import Recipe
 from tff_re.runs.evaluation import arranged
-from tff_re.runs.experiment import Experiment
+from tff_re.runs.features.base import Feature
+
+if TYPE_CHECKING:
+    from tff_re.runs.experiment import Experiment
 
 
-def trains_alone(experiment: Experiment) -> bool:
-    """Whether the server's weights are no part of the clients' models."""
-    baseline = experiment.recipe.baseline
-    return baseline is not None and baseline.kind == "local"
+class LocalHead(Feature):
+    """`personalise.local_head`: every client keeps a head of its own."""
+
+    table = "personalise"
+    algorithm_key = "local head"
+
+    @classmethod
+    def is_in(cls, recipe: Recipe) -> bool:
+        """See `Feature`."""
+        return recipe.personalise is not None and recipe.personalise.local_head
+
+    def change_algorithm(self, algorithm):
+        """See `Feature`."""
+        try:
+            return with_local_heads(algorithm)
+        except CompositionError as error:
+            of = f"'personalise.local_head' with {self.recipe.algorithm.name}"
+            raise UserError(f"{self.recipe.source}: {of}: {error}") from None
 
 
 def kept_of(experiment: Experiment, state: OrderedDict) -> Any:
@@ -40,40 +58,28 @@ def models_of(experiment: Experiment, kept: Any) -> Any:
     return {client: own.of_client(kept["server"], states.get(client, blank)) for client in clients}
 
 
-class OnAll:
-    """Tests every client's own model on the test examples of all clients."""
-
-    def __init__(self, experiment: Experiment):
-        self._measures, self._evaluation = experiment.prepared.measures, experiment.evaluation
-        self._examples = experiment.model.arrange(experiment.prepared.examples.pooled("test"))
-        self._ids, _ = arranged(experiment, "train")
-
-    def __call__(self, models: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-        """(metrics, columns of clients.csv). `all/accuracy` and so on are means over the models of clients that train,
-        `all/accuracy_worst`, … are of the worst, the median and the best model."""
-        counted = {client: self._evaluation(models[client], [self._examples])[0] for client in self._ids}
-        found = {client: self._measures.metrics(own) for client, own in counted.items()}
-        quality = self._measures.quality
-        metrics = {f"all/{n}": float(np.mean([own[n] for own in found.values()])) for n in self._measures.names}
-        values = [own[quality] for own in found.values()]
-        for which, of in (("worst", np.min), ("median", np.median), ("best", np.max)):
-            metrics[f"all/{quality}_{which}"] = float(of(values))
-        return metrics, {f"{n}_all": {c: own[n] for c, own in found.items()} for n in (quality, "loss")}
-
-
-def final_models(experiment: Experiment, state: OrderedDict) -> tuple[Any, int | None, dict[str, int]]:
-    """(the models that a run ends with, see `models_of`; the chosen round; client id -> its own where each chooses for
-    itself).
-
-    The round is None without a dev split, or where its metric was never finite; of clients' own it is the latest.
-    """
+def final_models(experiment: Experiment, state: OrderedDict) -> Any:
+    """The models that a run ends with, see `models_of`: of the chosen round, or of the last one."""
     kept, chosen = kept_of(experiment, state), state.get("chosen")
     if isinstance(chosen, list):
-        ids, _ = arranged(experiment, "train")
-        rounds = {client: int(own["round"]) for client, own in zip(ids, chosen, strict=True) if own["round"]}
         memory = zip(chosen, kept["memory"], strict=True)
         kept = OrderedDict(kept, memory=[own["weights"] if own["round"] else last for own, last in memory])
-        return models_of(experiment, kept), max(rounds.values(), default=None), rounds
-    if chosen is not None and (round_num := int(chosen["round"])):
-        return models_of(experiment, chosen["weights"]), round_num, {}
-    return models_of(experiment, kept), None, {}
+    elif chosen_round(state) is not None:
+        kept = chosen["weights"]
+    return models_of(experiment, kept)
+
+
+def chosen_round(state: OrderedDict) -> int | None:
+    """The round that dev chose, of clients that choose for themselves the latest one; None without a dev split, or
+    where its metric was never finite."""
+    chosen = state.get("chosen", [])
+    rounds = [int(own["round"]) for own in (chosen if isinstance(chosen, list) else [chosen])]
+    return max(rounds, default=0) or None
+
+
+def rounds_of_each(experiment: Experiment, state: OrderedDict) -> dict[str, int]:
+    """Client id -> its chosen round, where each client chooses for itself; without those that chose none."""
+    if not isinstance(chosen := state.get("chosen"), list):
+        return {}
+    ids, _ = arranged(experiment, "train")
+    return {client: int(own["round"]) for client, own in zip(ids, chosen, strict=True) if own["round"]}

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import tensorflow_federated as tff
 
-from computations.algorithms.fine_tuning import HELD
-from computations.local_model import LABEL
+from computations.algorithms.fine_tuning import HELD, build_fine_tuning
+from computations.algorithms.own_models import head_places
+from computations.client_work import LocalTraining
+from computations.client_work.optimizers import SGD, SelfAdam
+from computations.errors import CompositionError
+from computations.local_model import LABEL, LocalModel
+from tff_re.errors import UserError
+from tff_re.recipes.metric_names import OF_GAIN
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.evaluation import Evaluator
-from tff_re.runs.experiment import Experiment
+from tff_re.runs.features.base import Feature
+from tff_re.runs.features.baseline import require_tests_at_clients
+from tff_re.runs.randomness import client_seed
+
+if TYPE_CHECKING:
+    from tff_re.runs.experiment import Experiment
 
 PREFIX = {"test": "personal/", "dev": "personal_dev/"}
 """Of the metrics, by the split that they are of."""
@@ -37,16 +51,71 @@ class Personalised:
     worst: str | None
 
 
-def personalise(experiment: Experiment, models: Any, call: Callable[..., Any], seed_for) -> Personalised:
+class Personalise(Feature):
+    """Fine-tuning after training; local heads are `own_models.LocalHead`."""
+
+    table = "personalise"
+    _build = None
+    _columns: Mapping[str, Mapping[str, float]] = {}
+
+    def refuse(self, *, at_sites):
+        """See `Feature`."""
+        if at_sites:
+            raise UserError(f"{self.recipe.source}: [personalise] is not for runs across sites yet; leave it out")
+
+    def prepare(self, setting):
+        """See `Feature`."""
+        recipe, model = self.recipe, setting.model
+        require_tests_at_clients(recipe, setting.prepared, "[personalise]")
+        if recipe.client_model is not None:
+            raise UserError(f"{recipe.source}: [personalise] does not go with [client_model]; leave one of the two out")
+        if self.options.epochs:
+            settings = fine_tuning_settings(recipe, model)
+            build = functools.cache(lambda: build_fine_tuning(model, **settings))
+            key = (recipe.model, setting.sizes, *settings.values())
+            self._build = setting.computations.setdefault(key, build)
+
+    def metric_names(self, of_test):
+        """See `Feature`."""
+        return {f"personal/{name}" for name in (*of_test, *OF_GAIN)} if self.options.epochs else set()
+
+    def finish(self, training, result):
+        """See `Feature`."""
+        if self._build is None:
+            return result
+        computation, seed = self._build(), training.seed
+        found = personalise(
+            training.experiment, computation, result.weights, training.call, lambda client: client_seed(seed, 0, client)
+        )
+        self._columns = found.columns
+        return dataclasses.replace(result, personalised=found)
+
+    def columns(self, clients):
+        """See `Feature`."""
+        return self._columns
+
+    def summary(self, result):
+        """See `Feature`."""
+        if (found := result.personalised) is None:
+            return {}
+        options = self.options
+        told = {"epochs": options.epochs, "layers": options.layers, "local_head": options.local_head}
+        return {"personalised": {**told, "client_that_gains_least": found.worst, **found.metrics}}
+
+
+def personalise(
+    experiment: Experiment, computation: tff.Computation, models: Any, call: Callable[..., Any], seed_for
+) -> Personalised:
     """Fine-tunes at every client with test or dev examples, as [personalise] says.
 
     Args:
-      experiment: with `personalise.epochs` above zero.
+      experiment: of the run.
+      computation: of `build_fine_tuning`.
       models: the final weights, see `own_models.models_of`.
       call: calls its first argument with the others, again where the worker died.
       seed_for: client id -> the seed of its training, int32 [2].
     """
-    model, measures, computation = experiment.model, experiment.prepared.measures, experiment.fine_tuning
+    model, measures = experiment.model, experiment.prepared.measures
     clients = experiment.prepared.examples.clients
     held = {
         c.client_id: OrderedDict((split, getattr(c, split) or {n: a[:0] for n, a in c.train.items()}) for split in HELD)
@@ -83,8 +152,31 @@ def personalise(experiment: Experiment, models: Any, call: Callable[..., Any], s
     return Personalised(metrics, columns, worst)
 
 
-def summary_of(recipe: Recipe, found: Personalised) -> dict[str, Any]:
-    """What summary.json says of it."""
-    options = recipe.personalise
-    told = {"epochs": options.epochs, "layers": options.layers, "local_head": options.local_head}
-    return {**told, "client_that_gains_least": found.worst, **found.metrics}
+def places_of(recipe: Recipe, model: LocalModel) -> frozenset[int]:
+    """Indices of the weights that `personalise.layers` trains among the trainable ones.
+
+    Raises:
+      UserError: the model has no such part.
+    """
+    layers, every = recipe.personalise.layers, range(len(model.weight_names))
+    if layers == "all":
+        return frozenset(every)
+    of = f"{recipe.source}: 'personalise.layers' is '{layers}'"
+    if layers == "adapter" and recipe.model.get("adapter") is None:
+        raise UserError(f"{of}, and the model has no adapter; set [model.adapter], or 'all' or 'head'")
+    try:
+        head = frozenset(head_places(model))
+    except CompositionError as error:
+        raise UserError(f"{of}: {error}; set it to 'all'") from None
+    return head if layers == "head" else frozenset(every) - head
+
+
+def fine_tuning_settings(recipe: Recipe, model: LocalModel) -> dict[str, Any]:
+    """The arguments of `build_fine_tuning` beside the model; they can be compared."""
+    options, algorithm = recipe.personalise, recipe.algorithm.options
+    rate = algorithm.learning_rate if options.learning_rate is None else options.learning_rate
+    return {
+        "optimizer": (SelfAdam if options.optimizer == "adam" else SGD)(rate),
+        "training": LocalTraining(local_epochs=options.epochs, batch_size=algorithm.batch_size),
+        "places": places_of(recipe, model),
+    }

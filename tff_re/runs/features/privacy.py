@@ -6,27 +6,139 @@ import contextlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import numpy as np
 
 from computations.algorithms.arranged import privatised, require_only_updates
 from computations.errors import CompositionError
-from computations.federated_algorithm import FederatedAlgorithm
-from computations.local_model import GROUP
+from computations.local_model import GROUP, LABEL
 from computations.privacy.accounting import Accounting, client_accounting, example_accounting
 from computations.privacy.example_gradients import ExamplePrivacy
 from computations.privacy.options import PrivacyOptions
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.report.tables import rounded_up
+from tff_re.runs.features.base import Feature
 from tff_re.runs.features.failures import asked_at_most
 from tff_re.runs.folder import RunFolder, write_text
+from tff_re.runs.record import notice
 from tff_re.tasks.base import Prepared
+
+if TYPE_CHECKING:
+    from tff_re.runs.experiment import Experiment
 
 EPSILON = "privacy/epsilon"
 """The column of metrics.csv."""
+
+
+class Privacy(Feature):
+    """[privacy] of any unit.
+
+    Attributes:
+      accounting: counts what the run spends.
+    """
+
+    table = "privacy"
+    accounting: Accounting
+
+    @property
+    def data_key(self):
+        """See `Feature`."""
+        return "groups" if self.options.unit == "group" else None
+
+    @property
+    def algorithm_key(self):
+        """See `Feature`."""
+        return form_of(self.options, self.accounting), self._per_round
+
+    def refuse(self, *, at_sites):
+        """See `Feature`."""
+        require_private_statistics(self.recipe, at_sites=at_sites)
+
+    def change_data(self, prepared):
+        """See `Feature`."""
+        if self.options.unit != "group":
+            return prepared
+        try:
+            return prepared.with_groups()
+        except UserError as error:
+            raise UserError(f"{self.recipe.source}: {error}") from None
+
+    def prepare(self, setting):
+        """Keeps the accounting, made once for the algorithms of a comparison, because calibration takes seconds."""
+        recipe, self._per_round = self.recipe, setting.per_round
+        steps = self.options.unit != "client" and recipe.algorithm.options
+        key = (recipe.task, recipe.partition, recipe.seed, recipe.privacy, recipe.training, recipe.choice, steps)
+        if key not in setting.data_parts:
+            setting.data_parts[key] = accounting_of(recipe, setting.prepared, setting.per_round)
+        self.accounting = setting.data_parts[key]
+
+    def change_algorithm(self, algorithm):
+        """The algorithm with noise on the clients' sum, for `unit = "client"`; else the algorithm as it is, which has
+        to be built with noise in local training (`protecting`)."""
+        recipe, accounting = self.recipe, self.accounting
+        with refusals(recipe):
+            if accounting.unit == "client":
+                noise = {"expected_clients": self._per_round, "noise_multiplier": accounting.noise_multiplier}
+                algorithm = privatised(algorithm, recipe.privacy, **noise)
+            elif algorithm.client_work.example_privacy != _example_privacy(recipe, accounting):
+                raise ValueError("its local training has no noise")
+            else:
+                require_only_updates(algorithm, recipe.privacy)
+        self._require_covered()
+        return algorithm
+
+    def _require_covered(self) -> None:
+        """Raises UserError for a rule of [aggregation] in the place of the private sum over clients."""
+        table = self.recipe.aggregation
+        if self.options.unit == "client" and table is not None and table.guards:
+            raise UserError(
+                f"{self.recipe.source}: [aggregation] rule, clip and zeroing do not go with privacy.unit = 'client', "
+                "whose clipped and noised sum is the aggregator, and bounds what a client can do by privacy.clip; "
+                "leave them out"
+            )
+
+    def warnings(self, experiment):
+        """See `Feature`."""
+        lines = () if self.accounting.warning is None else (self.accounting.warning,)
+        unit, batch = self.options.unit, self.recipe.algorithm.get("batch_size")
+        if unit == "client" or batch is None:
+            return lines
+        held = [client.train for client in experiment.prepared.examples.clients]
+        largest = max((len(np.unique(own[GROUP]) if unit == "group" else own[LABEL]) for own in held), default=0)
+        if batch < largest or not largest:
+            return lines
+        return (
+            *lines,
+            f"algorithm.batch_size is {batch} and no client has more than {largest} {unit}s, so every step takes all "
+            "of them: the noise is added at each step and sampling protects nothing; lower batch_size",
+        )
+
+    def start(self, training):
+        """See `Feature`."""
+        recipe, folder, asked = self.recipe, training.folder, training.participation.asked
+        self._spending = Spending(recipe, self.accounting, folder, asked, training.round)
+        if training.round and recipe.privacy.noise_seed == "system":
+            notice(f"{folder.path}: goes on with new randomness; every round that was begun counts")
+
+    def begin_round(self, training):
+        """See `Feature`."""
+        self._spending.begin(training.round)
+
+    def after_round(self, training, metrics):
+        """See `Feature`."""
+        metrics[EPSILON] = self._spending.epsilon
+
+    def stop(self, training):
+        """See `Feature`."""
+        stops = self._spending.stops_before(training.round + 1)
+        return self._spending.reason(training.round) if stops else None
+
+    def summary(self, result):
+        """See `Feature`."""
+        return {"privacy": dict(result.privacy)}
 
 
 def accounting_of(recipe: Recipe, prepared: Prepared, sampled: int) -> Accounting:
@@ -89,39 +201,12 @@ def require_private_statistics(recipe: Recipe, *, at_sites: bool) -> None:
         )
 
 
-def with_private_clients(
-    recipe: Recipe, algorithm: FederatedAlgorithm, accounting: Accounting | None, sampled: int
-) -> FederatedAlgorithm:
-    """The algorithm with noise on the clients' sum, for `unit = "client"`; else the algorithm as it is, which has to be
-    built with noise in local training.
-    """
-    if accounting is None:
-        return algorithm
-    if accounting.unit == "client":
-        return privatised(
-            algorithm, recipe.privacy, expected_clients=sampled, noise_multiplier=accounting.noise_multiplier
-        )
-    if algorithm.client_work.example_privacy != _example_privacy(recipe, accounting):
-        raise ValueError("its local training has no noise")
-    require_only_updates(algorithm, recipe.privacy)
-    return algorithm
-
-
-def require_covered(recipe: Recipe) -> None:
-    """Raises UserError for a rule of [aggregation] in the place of the private sum over clients."""
-    table = recipe.aggregation
-    if recipe.privacy.unit == "client" and table is not None and table.guards:
-        raise UserError(
-            f"{recipe.source}: [aggregation] rule, clip and zeroing do not go with privacy.unit = 'client', whose "
-            "clipped and noised sum is the aggregator, and bounds what a client can do by privacy.clip; leave them out"
-        )
-
-
-def with_private_examples(recipe: Recipe, options: Any, accounting: Accounting | None) -> Any:
-    """The algorithm's options with noise in local training, for `unit = "example"` or `"group"`; else as they are."""
-    if accounting is None or accounting.unit == "client":
+def protecting(features: Iterable[Feature], options: Any) -> Any:
+    """An algorithm's options with noise in local training, for `unit = "example"` or `"group"`; else as they are."""
+    private = next((feature for feature in features if isinstance(feature, Privacy)), None)
+    if private is None or private.accounting.unit == "client":
         return options
-    return options.protecting(_example_privacy(recipe, accounting))
+    return options.protecting(_example_privacy(private.recipe, private.accounting))
 
 
 def _example_privacy(recipe: Recipe, accounting: Accounting) -> ExamplePrivacy:
@@ -147,6 +232,18 @@ def refusals(recipe: Recipe):
             raise
         unit, name = recipe.privacy.unit, recipe.algorithm.name
         raise UserError(f"{recipe.source}: [privacy] with unit = '{unit}' does not go with {name}: {error}") from None
+
+
+def accounting_in(experiment: Experiment) -> Accounting | None:
+    """What counts the privacy that a run spends; None without [privacy]."""
+    private = experiment.feature(Privacy)
+    return None if private is None else private.accounting
+
+
+def require_budget(experiment: Experiment, folder: RunFolder, participants: Callable[[int], Iterable[str]]) -> None:
+    """Raises UserError where the first round would spend more than the budget."""
+    if (accounting := accounting_in(experiment)) is not None:
+        Spending(experiment.recipe, accounting, folder, participants, done=0)
 
 
 class Spending:
