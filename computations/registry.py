@@ -7,7 +7,6 @@ import pkgutil
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 
@@ -95,31 +94,3 @@ class FileRegistry(Mapping):
 
     def __len__(self) -> int:
         return len(self._names) + len(self._added)
-
-
-class Modules(Mapping):
-    """Name -> module, sorted by name, of the files of a package that define a certain function.
-
-    The names are known without what the files import (TensorFlow); a file is imported when it is asked for.
-
-    Args:
-      package: its files, without those of folders in it.
-      function: what each of them defines.
-    """
-
-    def __init__(self, package: str, function: str):
-        self._package = package
-        mark = re.compile(rf"^def {function}\(", re.MULTILINE)
-        files = (file for folder in importlib.import_module(package).__path__ for file in Path(folder).glob("*.py"))
-        self._names = sorted(file.stem for file in files if mark.search(file.read_text("utf-8")))
-
-    def __getitem__(self, name: str) -> ModuleType:
-        if name not in self._names:
-            raise KeyError(name)
-        return importlib.import_module(f"{self._package}.{name}")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)

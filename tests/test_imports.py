@@ -22,7 +22,7 @@ def _command(line: str, code: int = 0) -> str:
 WRONG = (
     *("trainin.rounds=3", "training.round=3", "training.rounds=0", "evaluation.ever=2", "choice.patient=3"),
     *("privacy.clip=1e-46", "failures.dropout=1.0", "personalise.epoch=1", "partition.name=naturl"),
-    *("task.name=symptoms", "model.name=lstmm", "partition.fild=x"),
+    *("task.name=symptoms", "task.max_lenght=3", "task.max_length=0", "model.name=lstmm", "partition.fild=x"),
 )
 QUICK = ("--version", "--help", "train --help", "predict --help", "recipes", "datasets")
 ROWS = {

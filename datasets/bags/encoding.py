@@ -14,6 +14,9 @@ from datasets.federated import ClientExamples, Examples, FederatedExamples
 from datasets.partition import Partition
 from datasets.text.relation_encoding import EncodingReport, RelationEncoding
 
+SIDE_ARRAYS = ("triple", "platform")
+"""What `encode_bag_clients` gives in addition to a sentence's arrays and its label."""
+
 
 def encode_bag_clients(
     corpus: BagCorpus, partition: Partition, encoding: RelationEncoding

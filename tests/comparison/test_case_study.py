@@ -56,7 +56,7 @@ def logits_of(run, case):
     model = run.experiment.model.keras_model(run.result.weights)
     label = prepared.label_names.index(case.relation)
     found = {}
-    sentence_of = {sentence.sentence_id: sentence for sentence in prepared.bags.sentences}
+    sentence_of = {sentence.sentence_id: sentence for sentence in prepared.corpora[0].sentences}
     for client, samples in zip(prepared.examples.clients, prepared.partition.clients.values(), strict=True):
         ids = [i for i in samples.train for _ in sentence_of[i].relations]
         rows = {name: client.train[name] for name in prepared.inputs.specs}

@@ -54,7 +54,7 @@ def made(request):
 def test_bags_of_a_file_get_the_training_processs_scores(made):
     predictor = load_export(made("bags").export)
     assert isinstance(predictor, BagPredictor) and predictor.kind == "bags"
-    corpus = made("bags").experiment.prepared.held_out_corpora["test"]
+    corpus = made("bags").experiment.prepared.held_out.corpora["test"]
     expected = made("bags").judged.scores["test"]
     assert np.ptp(expected, axis=0).max() > 1e-3, "bags are told apart"
     np.testing.assert_allclose(predictor.scores(corpus), expected, rtol=0, atol=1e-5)
@@ -203,7 +203,7 @@ def test_what_is_written(made, kind):
     assert {file.name for file in export.iterdir()} == {*files, *forms, "SHA256SUMS"}
     half = load_export(export, "saved_model_float16")
     if kind == "bags":
-        corpus = made(kind).experiment.prepared.held_out_corpora["test"]
+        corpus = made(kind).experiment.prepared.held_out.corpora["test"]
         np.testing.assert_allclose(half.scores(corpus), load_export(export).scores(corpus), atol=1e-2)
     assert_without(export, str(encoder()), str(data_folder()), os.path.dirname(models.__path__[0]), "then Bonn")
 
@@ -211,7 +211,7 @@ def test_what_is_written(made, kind):
 @BOTH
 def test_smaller_forms_are_measured_on_what_the_server_holds(made, kind):
     forms = json.loads((made(kind).export / "export.json").read_text("utf-8"))["forms"]
-    corpus = made(kind).experiment.prepared.held_out_corpora["test"]
+    corpus = made(kind).experiment.prepared.held_out.corpora["test"]
     if kind == "bags":
         key, name, count = "accuracy", "accuracy", f"{len(corpus.bags)} test bags"
         relations = [corpus.sentences[rows[0]].relations for rows in corpus.bags.values()]
@@ -251,7 +251,7 @@ def test_predict_and_evaluate_bags(made, capsys, tmp_path):
     typed = command(capsys, "evaluate", export, "--file", file)
     assert typed.code == 0 and "12 bags, 10 facts" in in_one_line(typed.out) and "p_at_100" in typed.out
     # The run's own test bags, those of new pairs that dev does not have, are scored as the run scored them.
-    kept = made("bags").experiment.prepared.held_out_corpora["test"].bags
+    kept = made("bags").experiment.prepared.held_out.corpora["test"].bags
     wanted = [line for line in nyt10_lines(range(9, 21)) if (line["h"]["id"], line["t"]["id"]) in kept]
     own = write_lines(tmp_path / "own.jsonl", wanted)
     typed = command(capsys, "evaluate", export, "--file", own)

@@ -56,7 +56,7 @@ def test_an_export_computes_in_float32_and_says_how_far_that_is_from_the_run(mix
     assert max(forms[name]["difference"] for name in ("model.keras", "saved_model")) <= HALF_TOLERANCE
     assert mixed.about["model_options"]["precision"] == "float32"
     scores = ServerEvaluator(mixed.experiment)(mixed.result.weights).scores["test"]
-    corpus = mixed.experiment.prepared.held_out_corpora["test"]
+    corpus = mixed.experiment.prepared.held_out.corpora["test"]
     found = {(p.document_id, p.head_id, p.tail_id): p.probability for p in load_export(mixed.export).predict(corpus)}
     pairs = mixed.experiment.prepared.held_out._documents["test"].encoded.pairs
     apart = max(
@@ -97,7 +97,7 @@ def test_what_the_card_says_of_thresholds():
 @pytest.mark.bfloat16
 def test_a_score_at_the_threshold_is_predicted(mixed, monkeypatch):
     predictor = load_export(mixed.export)
-    corpus = mixed.experiment.prepared.held_out_corpora["test"]
+    corpus = mixed.experiment.prepared.held_out.corpora["test"]
     probabilities = [prediction.probability for prediction in predictor.predict(corpus)]
     monkeypatch.setitem(predictor._details, "threshold", max(probabilities))
     found = [bool(prediction.labels) for prediction in predictor.predict(corpus)]

@@ -127,7 +127,7 @@ def test_what_predict_refuses_of_records(run, capsys, tmp_path):
 def test_privacy_of_groups_hides_a_persons_records_together(tmp_path):
     path = write_records(tmp_path, made_records())
     options = resolve(recipe_of(path, test_share=0.1), "r").task.options
-    prepared = sentence_relations.prepare(options, ByField("ward"), 0, DataPaths()).with_groups()
+    prepared = sentence_relations.TASK.prepare(options, ByField("ward"), 0, DataPaths()).with_groups()
     patient_of = {f"train-{record['id']}": record["group"] for record in made_records()}
     numbers = {}
     for client in prepared.examples.clients:

@@ -141,15 +141,15 @@ def test_a_round_whose_scores_are_not_finite(runtime):
 def test_clients_hold_sentences_and_the_server_bags():
     prepared = prepare(bag_table())
     assert prepared.held_out.splits == ("dev", "test") and prepared.held_out.criterion == "auc"
-    assert prepared.label_names == tuple(REL2ID) and prepared.positive_labels == (1, 2)
-    assert prepared.num_triples == len(prepared.bags.triples) == 14, "12 pairs, two of them with two relations"
+    assert prepared.label_names == tuple(REL2ID) and prepared.measures.positive_labels == (1, 2)
+    assert prepared.num_triples == len(prepared.corpora[0].triples) == 14, "12 pairs, two of them with two relations"
     clients = prepared.examples.clients
     rows = sum(len(client.train["y"]) for client in clients)
     assert rows == 10 * 3 + 2 * 10, "two pairs have five sentences with two relations each"
     assert not any(len(client.test["y"]) for client in clients)
     for number, client in enumerate(clients):
         assert (client.train["platform"] == number).all()
-        labels = [prepared.bags.triples[triple][1] for triple in client.train["triple"]]
+        labels = [prepared.corpora[0].triples[triple][1] for triple in client.train["triple"]]
         assert client.train["y"].tolist() == labels
     spread = [set(client.train["triple"].tolist()) for client in clients]
     assert any(a & b for a in spread for b in spread if a is not b), "the sentences of a bag lie on several platforms"
@@ -194,7 +194,7 @@ def test_documents_are_aligned(tmp_path):
     paths = [write_pubtator(tmp_path / f"{n}.pubtator", range(*r)) for n, r in (("a", (0, 8)), ("b", (6, 14)))]
     task = {"dataset": "cdr_aligned", "path": str(paths[0]), "test_path": str(paths[1])}
     prepared = prepare(bag_table(task=task))
-    assert prepared.label_names == (NEGATIVE, "CID") and len(prepared.bags.pairs) == 24
+    assert prepared.label_names == (NEGATIVE, "CID") and len(prepared.corpora[0].pairs) == 24
     heads = {pair[0] for split in ("dev", "test") for pair in pairs_of(prepared, split)}
     assert heads == {f"C{n}" for n in range(8, 14)}
     half, other = (prepare(bag_table(task={**task, "na_rate": 0.5}), seed=seed) for seed in (0, 1))
@@ -220,8 +220,10 @@ def test_rows_that_state_their_relation_are_known_of_made_up_bags():
             assert value == wanted
             seen.add(wanted)
     assert seen == {-1, 0, 1}
-    assert prepare(planted_table(), seed=1).bags.pairs == prepared.bags.pairs, "runs of other seeds have the same ones"
-    assert prepare(planted_table(task={"planted_seed": 1})).bags.pairs != prepared.bags.pairs
+    assert prepare(planted_table(), seed=1).bags.pairs == prepared.corpora[0].pairs, (
+        "runs of other seeds have the same ones"
+    )
+    assert prepare(planted_table(task={"planted_seed": 1})).bags.pairs != prepared.corpora[0].pairs
 
 
 PLANTED = {"planted_bags": 80, "planted_relations": 3, "noise_rate": 0.8}
@@ -229,10 +231,10 @@ PLANTED = {"planted_bags": 80, "planted_relations": 3, "noise_rate": 0.8}
 
 def false_facts(prepared, made):
     """(in training, in dev and test) how many sentences state a relation that their pair does not have."""
-    corpora = prepared.held_out_corpora
+    corpora = prepared.held_out.corpora
     return tuple(
         sum(made.expressed[s.sentence_id] not in ("NA", *s.relations) for corpus in some for s in corpus.sentences)
-        for some in ((prepared.bags,), corpora.values())
+        for some in ((prepared.corpora[0],), corpora.values())
     )
 
 
@@ -259,7 +261,7 @@ def test_noise_that_states_another_relation_is_left_out_of_the_test_bags():
 def by_hand(prepared, expressed, pool):
     """The oracle's measures from the sentences' truth, bag by bag."""
     found = {}
-    for split, corpus in prepared.held_out_corpora.items():
+    for split, corpus in prepared.held_out.corpora.items():
         names = corpus.label_names[1:]
         scores, true = [], []
         for pair, rows in corpus.bags.items():
@@ -278,15 +280,15 @@ def test_what_a_perfect_classifier_and_chance_would_have():
     made = planted(200, 0.8, num_relations=3, zipf=0.5, other_share=0.9, seed=0)
     wanted = {**PLANTED, "planted_bags": 200, "other_share": 0.9}
     prepared = prepare(planted_table(task={**wanted, "clean_test": False}))
-    titles = list(prepared.references)
+    titles = list(prepared.held_out.references())
     assert [title.partition(" ")[0] for title in titles] == ["ranking", "oracle", "oracle"]
     for title, pool in zip(titles[1:], (max, np.mean), strict=True):
         known = by_hand(prepared, made.expressed, pool)
-        assert {name: prepared.references[title][name] for name in known} == pytest.approx(known)
+        assert {name: prepared.held_out.references()[title][name] for name in known} == pytest.approx(known)
         assert 0.2 < known["test/auc"] < 0.95, "false facts stand among the true ones"
-    clean = prepare(planted_table(task=wanted)).references
+    clean = prepare(planted_table(task=wanted)).held_out.references()
     assert clean[titles[1]]["test/auc"] > 0.95 and clean[titles[1]]["test/max_f1"] > 0.95
-    test = prepared.held_out_corpora["test"]
+    test = prepared.held_out.corpora["test"]
     share = sum(label > 0 for _, label in test.triples) / (3 * len(test.pairs))
     assert clean[titles[0]]["test/auc"] == pytest.approx(share)
     assert clean[titles[0]]["test/max_f1"] == pytest.approx(2 * share / (1 + share))
@@ -317,7 +319,9 @@ def test_runs_of_other_seeds_have_sentences_of_their_own_if_wanted():
 def test_bags_of_a_long_tail_and_pairs_with_noise_alone():
     table = {**PLANTED, "noise_rate": 1.0, "planted_sentences": 148, "planted_single_share": 0.8}
     prepared = prepare(planted_table(task=table))
-    bags = [rows for corpus in (prepared.bags, *prepared.held_out_corpora.values()) for rows in corpus.bags.values()]
+    bags = [
+        rows for corpus in (prepared.corpora[0], *prepared.held_out.corpora.values()) for rows in corpus.bags.values()
+    ]
     assert sum(map(len, bags)) == 148 and sum(len(rows) == 1 for rows in bags) == 64
     assert any((truth == 1).any() for truth in prepared.truth)
     without = prepare(planted_table(task={**table, "planted_at_least_one": False}))

@@ -12,13 +12,12 @@ from tff_re.errors import UserError
 from tff_re.recipes.reading import resolve
 from tff_re.runs.data_source import data_source
 from tff_re.sites.policy import recipe_digest
-from tff_re.tasks.at_sites import SitesPrepared
 
 STATED = {"title": "Letters of our clinic", "licence": "within the house only", "contact": "data@clinic.example"}
 
 
-def said(table, prepared=None):
-    return data_source(SimpleNamespace(recipe=resolve(table, "r"), prepared=prepared))
+def said(table, sites=()):
+    return data_source(SimpleNamespace(recipe=resolve(table, "r"), prepared=SimpleNamespace(sites=sites)))
 
 
 def table_of(dataset="pgr", data=None, **task):
@@ -36,13 +35,13 @@ def test_the_catalogue_speaks_of_its_own_files():
 
 
 @pytest.mark.parametrize(
-    ("task", "prepared"),
-    [({"path": "f"}, None), ({"test": "official", "test_path": "f"}, None), ({}, object.__new__(SitesPrepared))],
+    ("task", "sites"),
+    [({"path": "f"}, ()), ({"test": "official", "test_path": "f"}, ()), ({}, ("a", "b"))],
     ids=["a file", "a file for testing", "files of sites"],
 )
 @pytest.mark.parametrize("data", [None, {}, {"title": "Letters"}, STATED])
-def test_of_other_files_the_recipe_speaks_or_nobody(task, prepared, data):
-    given, found = data or {}, said(table_of(**task, data=data), prepared)
+def test_of_other_files_the_recipe_speaks_or_nobody(task, sites, data):
+    given, found = data or {}, said(table_of(**task, data=data), sites)
     assert found == {
         "data set": given.get("title", "not stated"),
         "licence of the data": given.get("licence", "not stated"),

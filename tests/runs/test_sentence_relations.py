@@ -134,7 +134,7 @@ def masked(prepared, split, which):
 
 def test_clients_hold_out_their_share(train_file):
     prepared = prepare(train_file, test_share=0.2)
-    assert prepared.label_names == tuple(chemprot.GROUPS) and prepared.positive_labels == (0, 1, 2, 3, 4)
+    assert prepared.label_names == tuple(chemprot.GROUPS) and prepared.measures.positive_labels == (0, 1, 2, 3, 4)
     for client in prepared.examples.clients:
         assert (len(client.train["y"]), len(client.test["y"])) == (8, 2)
     assert labels(prepared, "train") == prepared.counts.train.sum(axis=0).tolist()
@@ -147,7 +147,7 @@ def test_clients_hold_out_their_share(train_file):
 def test_documents_are_set_apart_by_a_seed_of_their_own(pgr_file):
     task = {"dataset": "pgr", "test": "documents", "test_share": 0.3}
     prepared = prepare(pgr_file, **task)
-    assert prepared.label_names == ("no_relation", "true") and prepared.positive_labels == (1,)
+    assert prepared.label_names == ("no_relation", "true") and prepared.measures.positive_labels == (1,)
 
     def documents(prepared, split):
         return {i.split("/")[0] for i in ids(prepared, split)}
@@ -192,7 +192,7 @@ def test_subsets_of_the_training_samples(train_file, dev_file, tmp_path):
 
 def test_the_label_choice_and_the_split(train_file):
     prepared = prepare(train_file, label="names", split="dev")
-    assert len(prepared.label_names) == len(prepared.positive_labels) == 13
+    assert len(prepared.label_names) == len(prepared.measures.positive_labels) == 13
     assert all(i.startswith("chemprot-dev-") for i in ids(prepared, "train"))
 
 

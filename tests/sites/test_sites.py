@@ -378,7 +378,7 @@ def test_relations_in_sentences_with_fedcmc(tmp_path, name, vectors):
         "training": {"rounds": 2, "clients_per_round": 3},
     }
     run = trained(tmp_path, resolve(table, "tiny-relations.toml"), files, tmp_path / "whole.tsv")
-    assert run.experiment.prepared.positive_labels == run.simulation.prepared.positive_labels
+    assert run.experiment.prepared.measures.positive_labels == run.simulation.prepared.measures.positive_labels
     assert_same_weights(run.result.weights, run.simulated.weights)
     known = len(run.experiment.prepared.encoding.tokenizer)
     assert run.experiment.model.weights_type.trainable[0].shape == (known, 3 if vectors == "file" else 4)

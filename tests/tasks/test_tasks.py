@@ -17,7 +17,7 @@ from tff_re.errors import UserError
 from tff_re.models.inputs import DenseInput, PieceInput, TokenInput
 from tff_re.recipes.reading import load, resolve, shipped
 from tff_re.runs.experiment import ExperimentBuilder
-from tff_re.tasks import module
+from tff_re.tasks import TASKS
 from tff_re.tasks.data_paths import DataPaths
 
 
@@ -277,7 +277,7 @@ def test_synthetic():
 
 
 def test_synthetic_refuses_a_partition(tmp_path):
-    task = module("synthetic")
+    task = TASKS["synthetic"]
     words = "the synthetic task makes its own clients; leave the partition out"
     with pytest.raises(UserError, match=words):
         task.prepare(task.Options(), Iid(3), 0, DataPaths())

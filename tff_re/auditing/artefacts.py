@@ -189,7 +189,7 @@ def needles_of(run: FinishedRun) -> tuple[Needles | None, Counter, int]:
     None where the run read no texts.
     """
     prepared, options = run.experiment.prepared, run.experiment.recipe.task.options
-    corpora = prepared.corpora if prepared.bags is None else (prepared.bags,)
+    corpora = prepared.corpora
     if prepared.partition is None or not corpora:
         return None, Counter(), 0
     sample_of = {sample.sample_id: sample for corpus in corpora for sample in corpus.samples}

@@ -69,7 +69,6 @@ def _evaluate_run(run: Path, split: str, run_opened, asks_sites: bool) -> None:
     """On all clients, or on what the server holds."""
     from tff_re.report.plots import confusion_png
     from tff_re.runs.evaluation import Evaluator, ServerEvaluator
-    from tff_re.tasks.at_sites import SitesPrepared
 
     with run_opened as (opened, _):
         for note in opened.experiment.recipe.notes:
@@ -85,7 +84,7 @@ def _evaluate_run(run: Path, split: str, run_opened, asks_sites: bool) -> None:
         evaluator = Evaluator(opened.experiment, split)
         if evaluator.empty:
             raise UserError(f"{run}: no client has {split} examples; choose the other --split")
-        if not asks_sites and isinstance(opened.experiment.prepared, SitesPrepared):
+        if not asks_sites and opened.experiment.prepared.sites:
             names = ",".join(opened.experiment.prepared.sites)
             raise UserError(
                 f"{run}: its {split} examples are at the sites; ask them with --runtime flower:SOCKET --sites {names}, "
@@ -100,7 +99,7 @@ def _evaluate_run(run: Path, split: str, run_opened, asks_sites: bool) -> None:
         picture = opened.folder.plots / f"confusion-{split}.png"
         confusion_png(picture, result.confusion, opened.experiment.prepared.label_names)
     prepared = opened.experiment.prepared
-    console.print(class_table(prepared.label_names, result.confusion, prepared.positive_labels))
+    console.print(class_table(prepared.label_names, result.confusion, prepared.measures.positive_labels))
     say_written([picture])
 
 

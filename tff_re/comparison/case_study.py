@@ -26,6 +26,7 @@ from tff_re.errors import UserError
 from tff_re.report.tables import csv_text
 from tff_re.runs.evaluation import arranged
 from tff_re.runs.finished import FinishedRun, open_run
+from tff_re.tasks.bag_relations import PreparedBags
 from tff_re.tasks.data_paths import DataPaths
 
 
@@ -88,7 +89,7 @@ def study(
     for path in paths:
         with open_run(path, data_paths, runtime) as (run, _):
             prepared, task = run.experiment.prepared, run.experiment.recipe.task
-            if prepared.bags is None:
+            if not isinstance(prepared, PreparedBags):
                 raise UserError(f"{path}: is a run of {task.name}; cases need a run on bags of sentences")
             of_run = (task, prepared.partition.clients)
             if first is None:
@@ -116,7 +117,7 @@ def case_csv(path: Path, cases: Sequence[Case]) -> None:
 def _facts(run: FinishedRun, count: int, pair: Pair | None) -> list[tuple[Case, list[int]]]:
     """The facts to look at, without shares, and the row of each of their sentences at its platform."""
     prepared = run.experiment.prepared
-    corpus: BagCorpus = prepared.bags
+    corpus: BagCorpus = prepared.corpora[0]
     sentence_of = {sentence.sentence_id: sentence for sentence in corpus.sentences}
     found: dict[tuple[Pair, str], list[tuple[CaseSentence, int]]] = {}
     if getattr(run.experiment.recipe.task.options, "train_on", "all") != "all":

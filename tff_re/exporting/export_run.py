@@ -29,7 +29,6 @@ from tff_re.runs.randomness import FILE
 from tff_re.runs.reading import read_history
 from tff_re.runs.warm_start import WarmStart, stored
 from tff_re.settings import to_table
-from tff_re.tasks.at_sites import SitesPrepared
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.held_out import DEV, TEST
 
@@ -175,7 +174,7 @@ def _by_split(metrics: Mapping[str, float]) -> dict[str, dict[str, float]]:
 def _measured(experiment: Experiment, weights: Any) -> dict[str, float]:
     """The run's metrics of weights on its test examples, and on dev; runs in the current execution context."""
     found = {}
-    if isinstance(experiment.prepared, SitesPrepared):  # the sites hold the examples
+    if experiment.prepared.sites:  # the sites hold the examples
         return found
     test = Evaluator(experiment, TEST)
     if not test.empty:
@@ -187,7 +186,8 @@ def _measured(experiment: Experiment, weights: Any) -> dict[str, float]:
 
 def _data(experiment: Experiment, kind: Kind) -> dict[str, Any]:
     recipe, examples = experiment.recipe, experiment.prepared.examples
-    corpus = experiment.prepared.held_out_corpora.get(TEST)
+    held_out = experiment.prepared.held_out
+    corpus = None if held_out is None else held_out.corpora[TEST]
     test = _TESTS.get(getattr(recipe.task.options, "test", None)) if corpus is None else kind.tested_on(corpus)
     return {
         **data_source(experiment),
@@ -202,7 +202,7 @@ def _data(experiment: Experiment, kind: Kind) -> dict[str, Any]:
 def _of_sites(experiment: Experiment) -> str | None:
     """At which sites the clients are; None in a simulation."""
     prepared = experiment.prepared
-    return f"at the sites {', '.join(prepared.sites)}" if isinstance(prepared, SitesPrepared) else None
+    return f"at the sites {', '.join(prepared.sites)}" if prepared.sites else None
 
 
 def _training(experiment: Experiment) -> dict[str, Any]:

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-import tensorflow as tf
 
-from tff_re.models.fixed_weights import FixedWeights
+if TYPE_CHECKING:  # a recipe's keys are checked without TensorFlow
+    import tensorflow as tf
+
+    from tff_re.models.fixed_weights import FixedWeights
+
+
+def _spec(kind: str, *shape: int | None) -> tf.TensorSpec:
+    import tensorflow as tf
+
+    return tf.TensorSpec([None, *shape], kind)
 
 
 @dataclass(frozen=True)
@@ -20,7 +29,7 @@ class DenseInput:
     @property
     def specs(self) -> Mapping[str, tf.TensorSpec]:
         """Name -> TensorSpec of a batch."""
-        return {"x": tf.TensorSpec([None, self.width], tf.float32)}
+        return {"x": _spec("float32", self.width)}
 
 
 @dataclass(frozen=True)
@@ -37,7 +46,7 @@ class TokenInput:
     @property
     def specs(self) -> Mapping[str, tf.TensorSpec]:
         """Name -> TensorSpec of a batch."""
-        return {"tokens": tf.TensorSpec([None, self.max_length], tf.int32)}
+        return {"tokens": _spec("int32", self.max_length)}
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,7 @@ class PieceInput:
     @property
     def specs(self) -> Mapping[str, tf.TensorSpec]:
         """Name -> TensorSpec of a batch."""
-        return {name: tf.TensorSpec([None, self.max_length], tf.int32) for name in ("input_ids", "attention_mask")}
+        return {name: _spec("int32", self.max_length) for name in ("input_ids", "attention_mask")}
 
 
 @dataclass(frozen=True)
@@ -93,8 +102,8 @@ class RelationInput:
         """Name -> TensorSpec of a batch."""
         rows = ("input_ids", "attention_mask", "head_mask", "tail_mask")
         return {
-            **{name: tf.TensorSpec([None, self.max_length], tf.int32) for name in rows},
-            **{name: tf.TensorSpec([None], tf.int32) for name in ("head_start", "tail_start")},
+            **{name: _spec("int32", self.max_length) for name in rows},
+            **{name: _spec("int32") for name in ("head_start", "tail_start")},
         }
 
 
@@ -120,7 +129,7 @@ class HiddenInput:
     def specs(self) -> Mapping[str, tf.TensorSpec]:
         """Name -> TensorSpec of a batch."""
         specs = {name: spec for name, spec in self.pieces.specs.items() if name != "input_ids"}
-        return {"hidden": tf.TensorSpec([None, *self.shape], tf.float16), **specs}
+        return {"hidden": _spec("float16", *self.shape), **specs}
 
 
 @dataclass(frozen=True)
@@ -178,8 +187,8 @@ class DocumentInput:
             **dict.fromkeys(("pair_head", "pair_tail"), self.max_pairs),
         }
         return {
-            **{name: tf.TensorSpec([None, width], tf.int32) for name, width in widths.items()},
-            "pair_labels": tf.TensorSpec([None, self.max_pairs, self.num_relations], tf.float32),
+            **{name: _spec("int32", width) for name, width in widths.items()},
+            "pair_labels": _spec("float32", self.max_pairs, self.num_relations),
         }
 
 

@@ -221,7 +221,7 @@ def resolve(table: dict, source: str, overrides: tuple[str, ...] = (), seed: int
         source=source,
         description=description,
         seed=seed_value,
-        task=_choice(table, "task", source),
+        task=tables.pop("task"),
         partition=tables.pop("partition"),
         model=_choice(table, "model", source),
         algorithm=_choice(table, "algorithm", source),
@@ -241,13 +241,14 @@ _LIGHT = ("privacy", "failures", "choice", "baseline", "personalise")
 
 
 def _light_tables(table: dict, source: str) -> dict[str, Any]:
-    """The tables of a recipe that are read without TensorFlow; of [task] and [model] the names are checked."""
+    """The tables of a recipe that are read without TensorFlow; of [model] the name is checked."""
     for section in ("task", "model", "algorithm", "client_model"):
         if section != "client_model" or section in table:
             name, _ = _named(table, section, source)
             if section != "algorithm":
                 _require_choice(section, name, source)
-    tables = {"partition": _choice(table, "partition", source, default="natural")}
+    tables = {"task": _choice(table, "task", source)}
+    tables["partition"] = _choice(table, "partition", source, default="natural")
     for section, options in (("training", TrainingOptions), ("evaluation", EvaluationOptions)):
         tables[section] = structure(options, table.get(section, {}), section=section, source=source)
     for section in _LIGHT:
@@ -343,7 +344,7 @@ def choices(section: str) -> dict[str, type]:
 def _tasks() -> dict:
     from tff_re import tasks
 
-    return {name: lambda name=name: tasks.module(name).Options for name in tasks.TASKS}
+    return {name: lambda name=name: tasks.TASKS[name].Options for name in tasks.TASKS}
 
 
 def _models() -> dict:

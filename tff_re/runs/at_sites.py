@@ -18,7 +18,8 @@ from tff_re.runs.experiment import Experiment, ExperimentBuilder
 from tff_re.runs.features.failures import COUNTED, REPEATED, Answers, Attempt, Participation
 from tff_re.runs.features.order import features_of
 from tff_re.runtime.errors import RuntimeProblem
-from tff_re.tasks.at_sites import Agreement, SitesPrepared, at_coordinator, encoding_of, prepared
+from tff_re.tasks import TASKS
+from tff_re.tasks.at_sites import Agreement, SitesPrepared, encoding_of, prepared
 from tff_re.tasks.data_paths import DataPaths
 
 NO_STATE = -1
@@ -133,7 +134,9 @@ def coordinated(recipe: Recipe, data_paths: DataPaths, agreement: Agreement) -> 
     """
     paths = agreement.paths(data_paths, at_site=False)
     found = encoding_of(recipe.task, recipe.seed, paths)
-    return prepared(agreement, found, {}, **at_coordinator(recipe.task, paths, agreement, found))
+    task = TASKS[recipe.task.name]
+    at_server = task.at_server(recipe.task.options, agreement, *found[:2], paths)
+    return prepared(task, agreement, found, {}, at_server)
 
 
 def require_possible_at_sites(recipe: Recipe) -> None:

@@ -194,5 +194,5 @@ def sizes_of(prepared: Prepared) -> tuple:
     inputs = prepared.inputs
     vectors = getattr(inputs, "vectors", None)
     sizes = tuple(getattr(inputs, f.name) for f in dataclasses.fields(inputs) if f.compare and f.name != "vectors")
-    beside = (*sorted(prepared.beside), None if prepared.truth is None else prepared.num_triples)
+    beside = (*sorted(prepared.side_arrays), None if prepared.truth is None else prepared.num_triples)
     return (type(inputs).__name__, sizes, None if vectors is None else vectors.shape, len(prepared.label_names), beside)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datasets.catalogue import DATA_SETS
 from tff_re.recipes.options import DataStatement
 from tff_re.runs.experiment import Experiment
-from tff_re.tasks.at_sites import SitesPrepared
 
 NOT_STATED = "not stated"
 
@@ -25,7 +24,7 @@ def data_source(experiment: Experiment) -> dict[str, str]:
     about = DATA_SETS.get(dataset)  # None: the task makes its examples up
     if about is None and stated is None:
         return {"data set": recipe.task.name}
-    at_sites = isinstance(experiment.prepared, SitesPrepared)
+    at_sites = bool(experiment.prepared.sites)
     named = any(recipe.task.get(key) is not None for key in _FILES)
     if stated is None and about.files and not at_sites and not named:
         return {

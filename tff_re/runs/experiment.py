@@ -200,7 +200,7 @@ class ExperimentBuilder:
         if key not in self._prepared:
             self._prepared.clear()  # one seed at a time is in use, and the data may be large
             arguments = recipe.task.options, recipe.partition.options, recipe.seed, self.data_paths
-            prepared = named(recipe, tasks.module(recipe.task.name).prepare, *arguments)
+            prepared = named(recipe, tasks.TASKS[recipe.task.name].prepare, *arguments)
             self._prepared[key] = with_duplicate_notes(prepared)
         return self._prepared[key]
 

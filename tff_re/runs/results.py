@@ -96,7 +96,8 @@ def _write_clients(experiment: Experiment, folder: RunFolder, result: Result) ->
 
 def _references(experiment: Experiment, result: Result) -> dict[str, dict[str, float]]:
     """Row of a comparison's table -> metric -> value, of models that are not trained."""
-    found = {row: dict(values) for row, values in experiment.prepared.references.items()}
+    held_out = experiment.prepared.held_out
+    found = {} if held_out is None else held_out.references()
     for name, metrics in ({} if result.test is None else result.test.trivial).items():
         found[f"trivial: {name}"] = {f"test/{metric}": value for metric, value in metrics.items()}
     return found

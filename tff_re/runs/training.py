@@ -31,7 +31,6 @@ from tff_re.runs.folder import RunFolder
 from tff_re.runs.randomness import client_seed, entropy, noise_seed, seed_of
 from tff_re.runs.record import partition_digest
 from tff_re.runtime import Runtime, WorkerDied
-from tff_re.tasks.at_sites import SitesPrepared
 
 _log = logging.getLogger(__name__)
 
@@ -137,7 +136,7 @@ class Training:
         self._clients = [OrderedDict(examples=own, seed=None) for own in examples]
         if (attack := experiment.feature(Attack)) is not None:
             self._clients = attack.client_values(self.ids, self._clients)
-        self.at_sites = isinstance(experiment.prepared, SitesPrepared)
+        self.at_sites = bool(experiment.prepared.sites)
         kind = functools.partial(ParticipationOfSites, runtime=runtime) if self.at_sites else Participation
         self.participation = participation(experiment, seed, self.ids, kind)
         self.state, self.round, self.answers, self.evaluation = OrderedDict(), 0, None, None

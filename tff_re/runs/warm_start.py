@@ -64,7 +64,7 @@ class WarmStart:
         experiment, weights = opened.experiment, opened.weights
         prepared = experiment.prepared
         arrays = [[np.asarray(a) for a in part] for part in (weights.trainable, weights.non_trainable)]
-        positive = prepared.positive_labels
+        positive = prepared.measures.positive_labels
         return cls(
             run=opened.folder.path.resolve().name,
             round=int(opened.round),

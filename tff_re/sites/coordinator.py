@@ -14,7 +14,6 @@ import tensorflow_federated as tff
 from tensorflow_federated.python.core.impl.executors.cardinalities_utils import infer_cardinalities
 
 from computations.errors import CompositionError
-from tff_re import tasks
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.at_sites import (
@@ -43,7 +42,8 @@ from tff_re.sites.program import Program, SiteStage, arrays_of, merged
 from tff_re.sites.requests import EVALUATE, TRAIN
 from tff_re.sites.sums import BadSums, Bounds, Limits, checked
 from tff_re.sites.words import agree_on_words, require_one_secret
-from tff_re.tasks.at_sites import Agreement, Client, Reference, encoding_of, require_task, server_corpus
+from tff_re.tasks import TASKS
+from tff_re.tasks.at_sites import Agreement, Client, Reference, encoding_of, require_task
 from tff_re.tasks.data_paths import DataPaths
 
 _log = logging.getLogger("tff_re.runtime")
@@ -84,8 +84,8 @@ def agree(
 def _agree(
     sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str, start: WarmStart | None = None
 ) -> tuple[Agreement, Numbers]:
-    names, task = sites.engine.sites, recipe.task
-    at_server = server_corpus(task, data_paths)
+    names, task, chosen = sites.engine.sites, recipe.task, TASKS[recipe.task.name]
+    at_server = chosen.server_corpus(task.options, data_paths)
     hello = protocol.Hello(run=run, recipe=for_sites(recipe))
     said: dict[str, protocol.HelloAnswer] = sites.ask_every(dict.fromkeys(names, hello))
     for key, what in (
@@ -114,11 +114,11 @@ def _agree(
     else:
         labels, words = _classes_of(start, labels), start.words
         positive |= set(start.positive or ())
-    numbers, facts = _facts(sites, run, names) if task.name == "bag_relations" else ({}, b"")
+    numbers, facts = _facts(sites, run, names) if chosen.numbers_facts else ({}, b"")
     relations, form = first.relations, None
     if relations is not None:
         forms = [answer.document_form for answer in said.values()]
-        form = tuple(map(max, *forms, tasks.module(task.name).form_at_server(task.options, data_paths)))
+        form = tuple(map(max, *forms, chosen.largest_at_server(task.options, data_paths)))
     agreement = Agreement(
         run=run,
         clients=tuple(clients),

@@ -12,20 +12,18 @@ from typing import ClassVar
 import attrs
 import numpy as np
 
-from computations.local_model import LABEL, PLATFORM, TRIPLE
-from datasets.bags.records import BagCorpus
-from datasets.documents.corpus import DocumentCorpus
 from datasets.federated import Examples
 from datasets.partition.base import Partitioner, Sample
 from datasets.partition.by_field import field_values, grouped
 from datasets.text.vocabulary import RESERVED
-from tff_re import tasks
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.features.choice import kept_out
 from tff_re.sites.policy import ClientsOptions, Site
 from tff_re.sites.words import WordCounts, digests
-from tff_re.tasks.at_sites import Agreement, relabelled, require_task
+from tff_re.tasks import TASKS
+from tff_re.tasks.at_sites import Agreement, require_task
 from tff_re.tasks.data_paths import DataPaths
+from tff_re.tasks.task import relabelled
 
 
 @attrs.define
@@ -63,16 +61,14 @@ class SiteData:
     def __init__(self, site: Site, recipe: Recipe):
         """Raises UserError, DataError: the task is not for sites, or the data are missing or malformed."""
         require_task(recipe.task)
-        self.recipe, self._options = recipe, recipe.task.options
-        if hasattr(self._options, "server_share"):  # the coordinator's own file
-            self._options = attrs.evolve(self._options, server_share=0.0)
-        self._module = tasks.module(recipe.task.name)
+        self.recipe, self._task = recipe, TASKS[recipe.task.name]
+        self._options = self._task.at_site(recipe.task.options)
         folder = site.options.data.folder
         self.data_paths = DataPaths(data=None if folder is None else Path(site.path(folder)))
         options = site.options.clients
         self.share = options.part if options.rule == "share" else None
         rule = SiteRule(site.options.name, options) if self.share is None else recipe.partition.options
-        self.corpora, self.partition = self._module.held(self._options, rule, recipe.seed, self.data_paths)
+        self.corpora, self.partition = self._task.held(self._options, rule, recipe.seed, self.data_paths)
         least = options.least_examples
         self.clients = {c: held for c, held in self.partition.clients.items() if len(held.train) >= least}
         self._counted = self.clients
@@ -84,9 +80,7 @@ class SiteData:
         """(client, training, test and dev examples) of the clients that take part; see `tasks.at_sites.Client`."""
         found = []
         for client, held in self.clients.items():
-            rows, out = len(held.train), self._kept_out(client)
-            if self._bags is not None:  # a sentence has a row for each relation of its pair
-                rows = sum(len(self._sample_of[i].relations) for i in held.train)
+            rows, out = self._task.rows([self._sample_of[i] for i in held.train]), self._kept_out(client)
             dev = None if out is None else int(out.sum())
             found.append((client, rows - (dev or 0), len(held.test), dev))
         return found
@@ -105,26 +99,19 @@ class SiteData:
     @property
     def relations(self) -> tuple[str, ...] | None:
         """That a pair in a document may have; None where the samples are no documents."""
-        return self.corpora[0].relation_names if isinstance(self.corpora[0], DocumentCorpus) else None
+        return self._task.pair_relations(self.corpora[0])
 
     @cached_property
     def document_form(self) -> tuple[int, ...] | None:
-        """See `document_relations.form_of`; None where the samples are no documents."""
-        if self.relations is None:
-            return None
-        encoding = self._module.encoding_of(self._options)
-        examples, _ = self._module.encoded(self._options, self.corpora, self.partition, encoding)
-        own = [client.train for client in examples.clients if client.client_id in self.clients]
-        return self._module.form_of(own, self.corpora[0])
+        """See `Task.largest`."""
+        return self._task.largest(self._options, self.corpora, self.partition, self.clients)
 
     def word_counts(self) -> WordCounts | None:
         """Over the site's clients; None where a tokenizer is given. Words in an order that tells nothing.
 
         Of shares the first counts for all clients, as the simulation does, and the others count nothing.
         """
-        if self.relations is not None:
-            return None
-        texts = self._module.words(self._options, self.corpora, self.partition, self.data_paths)
+        texts = self._task.words(self._options, self.corpora, self.partition, self.data_paths)
         if not texts:
             return None
         counts, holders = collections.Counter(), collections.Counter()
@@ -139,14 +126,11 @@ class SiteData:
     def facts(self, secret: bytes, run: str) -> tuple[np.ndarray, np.ndarray] | None:
         """(uint8 [n, 16], the digests of the facts of the clients' sentences, sorted; int64 [n], the number of each in
         the site's own corpus); None where there are no bags."""
-        corpus = self._bags
-        if corpus is None:
+        if not self._task.numbers_facts:
             return None
-        held = {self._sample_of[i].pair for client in self.clients.values() for i in client.train}
-        own = [n for n, (pair, _) in enumerate(corpus.triples) if corpus.pairs[pair] in held]
-        stated = ((*corpus.pairs[pair], corpus.relation_names[label]) for pair, label in corpus.triples)
-        texts = [json.dumps(fact) for fact in stated]
-        keyed = digests(secret, run, "fact", [texts[n] for n in own])
+        samples = (self._sample_of[i] for client in self.clients.values() for i in client.train)
+        own, stated = zip(*self._task.facts(self.corpora[0], samples), strict=True)
+        keyed = digests(secret, run, "fact", list(map(json.dumps, stated)))
         order = np.lexsort(keyed.T)
         return keyed[order], np.array(own, np.int64)[order]
 
@@ -158,15 +142,12 @@ class SiteData:
           encoding, inputs: of `encoding_of`.
           numbers: int32 [n], those of all facts of the site's corpus among the sites' facts; None: there are no bags.
         """
-        examples, _ = self._module.encoded(self._options, self.corpora, self.partition, encoding)
+        examples, _ = self._task.encoded(self._options, self.corpora, self.partition, encoding)
         place_of, found = {c.client_id: place for place, c in enumerate(agreement.clients)}, {}
 
         def arranged(part: Examples, client: str) -> Examples:
             part = relabelled(part, examples.label_names, agreement.label_names)
-            if numbers is not None:
-                platform = np.full(len(part[LABEL]), place_of[client], np.int32)
-                return {**part, TRIPLE: numbers[part[TRIPLE]], PLATFORM: platform}
-            return part if self.relations is None else self._module.widened(part, inputs, encoding)
+            return self._task.arranged(part, encoding, inputs, client=place_of[client], numbers=numbers)
 
         for client in examples.clients:
             if (name := client.client_id) in self.clients:
@@ -176,18 +157,14 @@ class SiteData:
                 found[name] = train, test, dev
         return found
 
-    @property
-    def _bags(self) -> BagCorpus | None:
-        return self.corpora[0] if isinstance(self.corpora[0], BagCorpus) else None
-
     @cached_property
     def _sample_of(self) -> dict:
         return {sample.sample_id: sample for corpus in self.corpora for sample in corpus.samples}
 
     def _kept_out(self, client: str) -> np.ndarray | None:
         """bool [n]: the dev examples among a client's training examples; None where no client has any."""
-        if not self.recipe.has_choice or self.relations is not None or self._bags is not None:
-            return None  # bags and documents of dev are the coordinator's
+        if not self.recipe.has_choice or self._task.server_tests:
+            return None  # the dev examples are the coordinator's
         ids = self.clients[client].train
         document_of = {i: self._sample_of[i].document_id for i in ids}
         return kept_out(ids, document_of, self.recipe.choice, self.recipe.seed, client)

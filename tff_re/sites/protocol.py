@@ -108,7 +108,7 @@ class HelloAnswer(Answer):
       positive_labels: those that are relations; None where the task has no others.
       vocabulary: `keyed`: words are counted by digests under the sites' secret; `local`: the site has no secret.
       relations: that a pair in a document may have; None where the samples are no documents.
-      document_form: sizes of the largest document, see `document_relations.form_of`; None as for `relations`.
+      document_form: sizes of the largest document, see `Task.largest`; None as for `relations`.
       share: (number, parts), see `ClientsOptions.share`; None: the clients are the site's own.
     """
 

@@ -31,6 +31,7 @@ from tff_re.sites.program import Program
 from tff_re.sites.requests import EVALUATE, TRAIN
 from tff_re.sites.store import RunStore
 from tff_re.sites.words import KEYED, LOCAL, WordsOfSite, secret_check
+from tff_re.tasks import TASKS
 from tff_re.tasks.at_sites import Agreement, agreement_from_json, encoding_of, prepared
 
 _log = logging.getLogger("tff_re.sites")
@@ -251,7 +252,9 @@ class SiteService:
         found = encoding_of(run.recipe.task, run.recipe.seed, agreement.paths(run.data.data_paths, at_site=True))
         run.agreement, numbers = agreement, self._numbers(run, agreement)
         run.examples = run.data.examples(agreement, *found[:2], numbers)
-        run.experiment = SitesBuilder(prepared(agreement, found, run.examples)).build(run.recipe)
+        run.experiment = SitesBuilder(prepared(TASKS[run.recipe.task.name], agreement, found, run.examples)).build(
+            run.recipe
+        )
         run.__dict__.pop("programs", None)
 
     def _numbers(self, run: _Run, agreement: Agreement) -> np.ndarray | None:

@@ -13,28 +13,21 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from computations.local_model import LABEL, LocalModel
 from datasets.federated import ClientExamples, Examples, FederatedExamples
-from datasets.partition import ClientSamples, Partition
-from tff_re import tasks
 from tff_re.errors import UserError
 from tff_re.settings import Choice
-from tff_re.tasks.base import Prepared
+from tff_re.tasks import TASKS
+from tff_re.tasks.base import Prepared, input_spec
 from tff_re.tasks.data_paths import DataPaths
-
-TASKS = ("bag_relations", "document_relations", "sentence_relations", "symptom_classification")
-"""The tasks that can be trained across sites."""
+from tff_re.tasks.task import SERVER, AtServer, Task
 
 SPLITS = ("train", "test", "dev")
 """Of a client's examples, in their order everywhere."""
-
-SERVER = "the server"
-"""In place of a client's id, for the coordinator's own labelled examples."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +60,7 @@ class Agreement:
       triples: how many different facts the sites' bags have, pairs without one included; None where there are no bags.
       facts: digest of what these facts are, which tells nobody without the sites' secret what they are.
       relations: that a pair in a document may have; None where the examples are no documents.
-      document_form: the sizes of the largest documents, see `document_relations.form_of`.
+      document_form: the sizes of the largest documents, see `Task.largest`.
     """
 
     run: str
@@ -164,22 +157,19 @@ class SitesPrepared(Prepared):
     """The data of a run across sites; some or all examples are `Held`.
 
     Attributes:
-      sites: the names of the sites, of those that this party knows.
-      triples: see `Agreement`.
+      sites: of those that this party knows.
+      triples, pair_relations: see `Agreement`.
     """
 
-    sites: tuple[str, ...] = ()
     triples: int | None = None
+    pair_relations: tuple[str, ...] | None = None
 
-    @property
-    def num_triples(self) -> int | None:
-        """As `Prepared.num_triples`, over all sites."""
-        return self.triples
+    num_triples = property(lambda self: self.triples)
 
     def local_model(self, model: Choice) -> LocalModel:
         return _Model(**vars_of(super().local_model(model)))
 
-    def with_groups(self) -> Prepared:
+    def groups(self) -> list[np.ndarray]:
         raise UserError("privacy.unit = 'group' is not for runs across sites; set it to 'example' or 'client'")
 
     def precomputed(self, model: Choice, seed: int) -> Prepared:
@@ -193,7 +183,7 @@ class SitesPrepared(Prepared):
 
         def examples(own):
             if isinstance(own, Held):
-                return Held(own.client_id, own.split, len(own[LABEL]), self._specs(inputs))
+                return Held(own.client_id, own.split, len(own[LABEL]), input_spec(inputs, self.side_arrays))
             return None if own is None else run(own)
 
         clients = (
@@ -204,9 +194,6 @@ class SitesPrepared(Prepared):
         held_out = None if self.held_out is None else self.held_out.behind(run)
         return dataclasses.replace(self, examples=held, inputs=inputs, held_out=held_out)
 
-    def _specs(self, inputs) -> dict[str, tf.TensorSpec]:
-        return {**inputs.specs, **self.beside, LABEL: tf.TensorSpec([None], tf.int32)}
-
 
 def vars_of(value) -> dict:
     """The fields of a dataclass by name, as they are."""
@@ -215,10 +202,11 @@ def vars_of(value) -> dict:
 
 def require_task(task: Choice) -> None:
     """Raises UserError for a task that cannot be trained across sites."""
-    if task.name not in TASKS:
-        raise UserError(f"the task '{task.name}' cannot be trained across sites; these can: {', '.join(TASKS)}")
-    if task.options.dataset == "planted":
-        raise UserError("task.dataset = 'planted' makes its sentences up, and no site has them; take one of files")
+    chosen = TASKS[task.name]
+    if not chosen.across_sites:
+        others = ", ".join(name for name, other in TASKS.items() if other.across_sites)
+        raise UserError(f"the task '{task.name}' cannot be trained across sites; these can: {others}")
+    chosen.at_site(task.options)
 
 
 def encoding_of(task: Choice, seed: int, data_paths: DataPaths):
@@ -226,7 +214,7 @@ def encoding_of(task: Choice, seed: int, data_paths: DataPaths):
 
     `seed`: the run's, for the vectors of words that a file of vectors does not have.
     """
-    encoding, inputs, notes = tasks.module(task.name).agreed(task.options, seed, data_paths)
+    encoding, inputs, notes = TASKS[task.name].agreed(task.options, seed, data_paths)
     tokenizer = getattr(encoding, "tokenizer", None)
     content = encoding.to_json() if tokenizer is None else tokenizer.backend_tokenizer.to_str()
     specs = sorted((name, str(spec)) for name, spec in inputs.specs.items())
@@ -234,63 +222,21 @@ def encoding_of(task: Choice, seed: int, data_paths: DataPaths):
     return encoding, inputs, notes, digest
 
 
-def server_corpus(task: Choice, data_paths: DataPaths):
-    """The coordinator's own labelled examples, where the recipe gives the server some: all samples of its file.
-
-    Raises:
-      UserError: the recipe names no file of theirs; DataError: it is missing or malformed.
-    """
-    if not getattr(task.options, "server_share", 0.0):
-        return None
-    if task.options.path is None:
-        raise UserError(
-            "task.server_share: the coordinator of sites holds the server's examples; name its file by task.path "
-            "(--set task.path=FILE), or set task.server_share to 0"
-        )
-    return tasks.module(task.name).training_corpus(task.options, data_paths)
-
-
-def relabelled(examples: Examples, label_names: tuple[str, ...], agreed: tuple[str, ...]) -> Examples:
-    """Examples of these classes with the labels that all parties have."""
-    label_of = {name: place for place, name in enumerate(agreed)}
-    return {**examples, LABEL: np.array([label_of[name] for name in label_names], np.int32)[examples[LABEL]]}
-
-
-def at_coordinator(task: Choice, data_paths: DataPaths, agreement: Agreement, found) -> dict[str, Any]:
-    """What the coordinator holds, for `prepared`; `found` of `encoding_of`.
-
-    Raises:
-      UserError, DataError: its files do not fit, are missing or malformed.
-    """
-    module, (encoding, inputs, *_) = tasks.module(task.name), found
-    if agreement.relations is not None:
-        return module.at_server(task.options, agreement.relations, encoding, inputs, data_paths)
-    if agreement.triples is not None:
-        return module.at_server(task.options, agreement.label_names, encoding, data_paths)
-    corpus = server_corpus(task, data_paths)
-    if corpus is None:
-        return {}
-    partition = Partition("all", {}, 0, {SERVER: ClientSamples(tuple(s.sample_id for s in corpus.samples), ())})
-    examples = module.encoded(task.options, (corpus,), partition, encoding)[0].clients[0].train
-    return {"server": relabelled(examples, corpus.label_names, agreement.label_names), "notes": corpus.notes}
-
-
 def prepared(
+    task: Task,
     agreement: Agreement,
     found,
     own: Mapping[str, tuple[Examples | None, ...]],
-    *,
-    server: Examples | None = None,
-    notes: tuple[str, ...] = (),
-    **at_server,
+    at_server: AtServer | None = None,
 ) -> SitesPrepared:
     """The data of a run across sites.
 
     Args:
+      task: the recipe's.
       agreement: of all.
       found: of `encoding_of`, at this party.
       own: client id -> the examples of `SPLITS`, of the clients that this party holds.
-      server, notes, **at_server: of the coordinator, see `at_coordinator`.
+      at_server: of the coordinator.
 
     Raises:
       UserError: this party's encoding is not the one agreed upon.
@@ -298,8 +244,7 @@ def prepared(
     encoding, inputs, of_encoding, digest = found
     if agreement.encoding and digest != agreement.encoding:
         raise UserError("texts would be encoded otherwise here than agreed upon; use the same tokenizer and dictionary")
-    beside = {} if agreement.triples is None else tasks.module("bag_relations").BESIDE
-    specs = {**inputs.specs, **beside, LABEL: tf.TensorSpec([None], tf.int32)}
+    specs, at_server = input_spec(inputs, task.side_arrays), at_server or AtServer()
 
     def held(name: str, split: str, count: int | None) -> Held | None:
         return None if count is None else Held(name, split, count, specs)
@@ -308,6 +253,7 @@ def prepared(
         ClientExamples(c.client_id, *own.get(c.client_id, (held(c.client_id, s, getattr(c, s)) for s in SPLITS)))
         for c in agreement.clients
     )
+    server = at_server.server
     if server is None and agreement.server:
         server = Held(SERVER, "train", agreement.server, specs)
     of_server = (f"{agreement.server} labelled examples at the coordinator",) if agreement.server else ()
@@ -317,13 +263,13 @@ def prepared(
     return SitesPrepared(
         examples=FederatedExamples(clients, agreement.label_names, server),
         inputs=inputs,
+        measures=task.measures(agreement.positive_labels),
         counts=None,
         encoding=encoding,
-        positive_labels=agreement.positive_labels,
-        notes=(f"{len(clients)} clients at sites; {encoding.describe()}", *of_encoding, *of_server, *notes),
+        notes=(f"{len(clients)} clients at sites; {encoding.describe()}", *of_encoding, *of_server, *at_server.notes),
         sites=tuple(site for site in agreement.sites if site),
-        beside=beside,
+        side_arrays=task.side_arrays,
+        held_out=at_server.held_out,
         triples=agreement.triples,
         pair_relations=agreement.relations,
-        **at_server,
     )

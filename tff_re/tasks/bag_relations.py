@@ -2,44 +2,36 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import attrs
 import numpy as np
-import tensorflow as tf
-import tensorflow_federated as tff
 from attrs.validators import ge, optional
 
-from computations.bag_evaluation import arrange_bags, build_bag_scores
-from computations.federated_algorithm import FederatedAlgorithm
-from computations.local_model import PLATFORM, TRIPLE, LocalModel
 from computations.ranges import BELOW_ONE, NOT_NEGATIVE, SHARE
-from datasets.bags.encoding import HeldOutBags, encode_bag_clients, encode_bags
+from datasets.bags.encoding import SIDE_ARRAYS, encode_bag_clients, encode_bags
 from datasets.bags.loading import load_bags
 from datasets.bags.planted import PlantedCorpus, planted
 from datasets.bags.records import BagCorpus
 from datasets.bags.selection import set_bags_apart, without_pairs
 from datasets.catalogue import find_data_set
 from datasets.encoded_clients import training_texts
-from datasets.errors import DataError
-from datasets.federated import FederatedExamples
+from datasets.federated import Examples, FederatedExamples
 from datasets.partition import Partition, label_counts
 from tff_re.errors import UserError
-from tff_re.models.inputs import BagInput, HiddenInput, RelationInput
 from tff_re.settings import refuse_unread
 from tff_re.tasks.base import Prepared, partition_of
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.held_out import DEV, TEST
-from tff_re.tasks.ranking_metrics import PRECISION_AT, RANKING_METRICS, curve, ranking_metrics
 from tff_re.tasks.relation_text import RelationTextOptions, relation_encoding, words_of_clients
 from tff_re.tasks.sizes import require_room_for_texts
+from tff_re.tasks.task import AtServer, Task
 
-BESIDE = {name: tf.TensorSpec([None], tf.int32) for name in (TRIPLE, PLATFORM)}
-"""What examples have beside the model's inputs and the label; the same numbers at all clients."""
+if TYPE_CHECKING:
+    from tff_re.tasks.held_out_bags import BagsAtServer
 
 PLANTED = "planted"
 PLANTED_TEST_SHARE = 0.25
@@ -165,183 +157,149 @@ class Options(RelationTextOptions):
         refuse_unread(self, _NEEDS)
 
 
-def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
-    """Reads the corpora, shuffles the sentences of the training bags over platforms and encodes all."""
-    corpus, held_out, made = _corpora(options, seed, data_paths)
-    partition = partition_of(options, (corpus,), partitioner, seed, data_paths, test_share=0.0)
-    encoding, inputs, notes = relation_encoding(
-        options, lambda text_of: training_texts(partition, corpus, text_of=text_of), seed, data_paths
-    )
-    texts = sum(len(own.samples) for own in (corpus, *held_out.values()))
-    require_room_for_texts(texts, options.max_length, arrays=4)
-    examples, report = encode_bag_clients(corpus, partition, encoding)
-    of_server, named, of_texts = _held_out(held_out, encoding, corpus.label_names)
-    truth = None if made is None else _truth(corpus, partition, made.training)
-    if options.train_on == "stated":
-        examples, truth, note = _stated_alone(examples, truth)
-        notes = (*notes, note)
-    return Prepared(
-        examples=examples,
-        inputs=inputs,
-        counts=label_counts(partition, corpus),
-        partition=partition,
-        notes=tuple(
-            dict.fromkeys(
-                (
-                    f"training: {corpus.describe()}",
-                    *corpus.notes,
-                    *named,
-                    *partition.notes,
-                    *notes,
-                    *(f"training: {note}" for note in report.notes()),
-                    *of_texts,
-                )
-            )
-        ),
-        positive_labels=corpus.positive_labels,
-        encoding=encoding,
-        held_out_corpora=held_out,
-        held_out=of_server,
-        references=of_server.references(None if made is None else made.held_out),
-        beside=BESIDE,
-        bags=corpus,
-        truth=truth,
-    )
+class BagRelations(Task):
+    Options = Options
+    side_arrays = SIDE_ARRAYS
+    across_sites = True
+    server_tests = True
+    numbers_facts = True
 
-
-def held(options: Options, partitioner, seed: int, data_paths: DataPaths):
-    """(the training corpus alone, who holds which sentence); nothing is encoded."""
-    corpus = _load(options, data_paths, options.split, options.path, options.knowledge_base, seed=seed)
-    return (corpus,), partition_of(options, (corpus,), partitioner, seed, data_paths, test_share=0.0)
-
-
-def words(options: Options, corpora, partition: Partition, data_paths: DataPaths) -> dict[str, list[list[str]]]:
-    """See `words_of_clients`."""
-    del data_paths
-    return words_of_clients(options, lambda text_of: training_texts(partition, *corpora, text_of=text_of))
-
-
-def agreed(options: Options, seed: int, data_paths: DataPaths):
-    """(encoding, inputs, notes) of the vocabulary in `data_paths`, or of the encoder's pieces, without any text."""
-    return relation_encoding(options, lambda text_of: {}, seed, data_paths)
-
-
-def encoded(options: Options, corpora, partition: Partition, encoding) -> tuple[FederatedExamples, tuple[str, ...]]:
-    """(the clients' examples, what a report has to say of their texts)."""
-    require_room_for_texts(sum(len(c.samples) for c in corpora), options.max_length, arrays=4)
-    examples, report = encode_bag_clients(corpora[0], partition, encoding)
-    return examples, report.notes()
-
-
-def at_server(options: Options, label_names: tuple[str, ...], encoding, data_paths: DataPaths) -> dict:
-    """Of `Prepared`, what the coordinator of sites holds: the bags of dev and test.
-
-    Raises:
-      UserError: bags whose pair is trained on were to be left out, and which these are is known at the sites alone.
-    """
-    if options.new_pairs:
-        raise UserError(
-            "task.new_pairs: which pairs of entities are trained on is known at the sites alone; set it to false, and "
-            "choose test bags of other pairs yourself"
+    def prepare(self, options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
+        """Reads the corpora, shuffles the sentences of the training bags over platforms and encodes all."""
+        corpus, held_out, made = _corpora(options, seed, data_paths)
+        partition = partition_of((corpus,), partitioner, seed, data_paths, test_share=0.0)
+        encoding, inputs, notes = relation_encoding(
+            options, lambda text_of: training_texts(partition, corpus, text_of=text_of), seed, data_paths
         )
-    test = _load(options, data_paths, options.test_split, options.test_path, options.test_knowledge_base)
-    if options.dev_split is None:
-        bags = _with_dev(options, test)
-    else:
-        bags = {DEV: _load(options, data_paths, options.dev_split, None, options.test_knowledge_base), TEST: test}
-    held_out, named, of_texts = _held_out(bags, encoding, label_names)
-    notes = tuple(dict.fromkeys((*named, *of_texts)))
-    return {"held_out": held_out, "held_out_corpora": bags, "references": held_out.references(), "notes": notes}
+        texts = sum(len(c.samples) for c in (corpus, *held_out.values()))
+        require_room_for_texts(texts, options.max_length, arrays=4)
+        examples, report = encode_bag_clients(corpus, partition, encoding)
+        of_server, named, of_texts = _held_out(
+            held_out, encoding, corpus.label_names, None if made is None else made.held_out
+        )
+        truth = None if made is None else _truth(corpus, partition, made.training)
+        if options.train_on == "stated":
+            examples, truth, note = _stated_alone(examples, truth)
+            notes = (*notes, note)
+        return PreparedBags(
+            examples=examples,
+            inputs=inputs,
+            measures=self.measures(corpus.positive_labels),
+            counts=label_counts(partition, corpus),
+            partition=partition,
+            notes=tuple(
+                dict.fromkeys(
+                    (
+                        f"training: {corpus.describe()}",
+                        *corpus.notes,
+                        *named,
+                        *partition.notes,
+                        *notes,
+                        *(f"training: {note}" for note in report.notes()),
+                        *of_texts,
+                    )
+                )
+            ),
+            encoding=encoding,
+            held_out=of_server,
+            side_arrays=self.side_arrays,
+            corpora=(corpus,),
+            truth=truth,
+        )
+
+    def held(self, options: Options, partitioner, seed: int, data_paths: DataPaths):
+        """(the training corpus alone, who holds which sentence); nothing is encoded."""
+        corpus = _load(options, data_paths, options.split, options.path, options.knowledge_base, seed=seed)
+        return (corpus,), partition_of((corpus,), partitioner, seed, data_paths, test_share=0.0)
+
+    def words(
+        self, options: Options, corpora, partition: Partition, data_paths: DataPaths
+    ) -> dict[str, list[list[str]]]:
+        return words_of_clients(options, lambda text_of: training_texts(partition, *corpora, text_of=text_of))
+
+    def agreed(self, options: Options, seed: int, data_paths: DataPaths):
+        """(encoding, inputs, notes) of the vocabulary in `data_paths`, or of the encoder's pieces, without any text."""
+        return relation_encoding(options, lambda text_of: {}, seed, data_paths)
+
+    def encoded(
+        self, options: Options, corpora, partition: Partition, encoding
+    ) -> tuple[FederatedExamples, tuple[str, ...]]:
+        """(the clients' examples, what a report has to say of their texts)."""
+        require_room_for_texts(sum(len(c.samples) for c in corpora), options.max_length, arrays=4)
+        examples, report = encode_bag_clients(corpora[0], partition, encoding)
+        return examples, report.notes()
+
+    def at_server(self, options: Options, agreement, encoding, inputs, data_paths: DataPaths) -> AtServer:
+        """The bags of dev and test.
+
+        Raises:
+          UserError: bags whose pair is trained on were to be left out, and which these are is known at the sites alone.
+        """
+        if options.new_pairs:
+            raise UserError(
+                "task.new_pairs: which pairs of entities are trained on is known at the sites alone; set it to false, "
+                "and choose test bags of other pairs yourself"
+            )
+        test = _load(options, data_paths, options.test_split, options.test_path, options.test_knowledge_base)
+        if options.dev_split is None:
+            bags = _with_dev(options, test)
+        else:
+            bags = {DEV: _load(options, data_paths, options.dev_split, None, options.test_knowledge_base), TEST: test}
+        held_out, named, of_texts = _held_out(bags, encoding, agreement.label_names)
+        return AtServer(held_out=held_out, notes=tuple(dict.fromkeys((*named, *of_texts))))
+
+    def at_site(self, options: Options) -> Options:
+        if options.dataset == PLANTED:
+            raise UserError("task.dataset = 'planted' makes its sentences up, and no site has them; take one of files")
+        return options
+
+    def rows(self, samples) -> int:
+        return sum(len(sentence.relations) for sentence in samples)  # a row for each relation of its pair
+
+    def facts(self, corpus: BagCorpus, samples) -> list[tuple[int, tuple[str, ...]]]:
+        held = {sentence.pair for sentence in samples}
+        stated = ((*corpus.pairs[pair], corpus.relation_names[label]) for pair, label in corpus.triples)
+        return [(n, fact) for n, fact in enumerate(stated) if fact[:2] in held]
+
+    def arranged(self, examples: Examples, encoding, inputs, *, client: int, numbers: np.ndarray | None) -> Examples:
+        triple, platform = SIDE_ARRAYS
+        platforms = np.full(len(examples["y"]), client, np.int32)
+        return {**examples, triple: numbers[examples[triple]], platform: platforms}
+
+
+TASK = BagRelations()
+
+
+@dataclass(frozen=True)
+class PreparedBags(Prepared):
+    """Bags of sentences; `corpora` has the training bags alone.
+
+    Attributes:
+      truth: for each client int8 [n], whether its rows state their relation (1), or not (0), or have none (-1); None
+        where that is not known: it is known of planted bags alone.
+    """
+
+    truth: tuple[np.ndarray, ...] | None = None
+
+    @property
+    def num_triples(self) -> int:
+        return len(self.corpora[0].triples)
+
+    def groups(self) -> list[np.ndarray]:
+        """The sentences of one bag are a group."""
+        return [client.train[SIDE_ARRAYS[0]] for client in self.examples.clients]
 
 
 def _held_out(
-    corpora: Mapping[str, BagCorpus], encoding, label_names: tuple[str, ...]
+    corpora: Mapping[str, BagCorpus], encoding, label_names: tuple[str, ...], stated: Mapping[str, str] | None = None
 ) -> tuple[BagsAtServer, list[str], list[str]]:
     """(the bags at the server, notes on the corpora, notes on their texts)."""
+    from tff_re.tasks.held_out_bags import BagsAtServer
+
     encoded = {split: encode_bags(bags, encoding, label_names=label_names) for split, bags in corpora.items()}
     named = [f"{split}: {note}" for split, bags in corpora.items() for note in (bags.describe(), *bags.notes)]
     of_texts = [f"{split}: {note}" for split, (_, report) in encoded.items() for note in report.notes()]
-    return BagsAtServer({split: bags for split, (bags, _) in encoded.items()}), named, of_texts
-
-
-class BagsAtServer:
-    """Bags at the server, whose facts are ranked: a `tff_re.tasks.held_out.HeldOut`."""
-
-    criterion = "auc"
-
-    def __init__(self, bags: Mapping[str, HeldOutBags]):
-        """Args:
-        bags: split -> its bags; `test`, and `dev` before it if there is one.
-
-        Raises:
-          DataError: a split without a fact, so that there is no recall.
-        """
-        for split, of_split in bags.items():
-            if not of_split.labels[:, 1:].any():
-                raise DataError(
-                    f"none of its {len(of_split.pairs)} pairs of entities is related, so that there is no recall",
-                    record=f"bags of {split}",
-                    remedy="choose other splits or another dev_share",
-                )
-        self._bags = bags
-        self.splits = tuple(bags)
-        self.metric_names = tuple(f"{split}/{name}" for split in bags for name in RANKING_METRICS)
-
-    def scoring(self, algorithm: FederatedAlgorithm) -> tff.Computation:
-        """Probabilities of all relations for every bag, as the algorithm's method pools its sentences."""
-        return build_bag_scores(algorithm.model, algorithm.bag_pooling)
-
-    def examples(self, model: LocalModel, split: str) -> collections.OrderedDict:
-        """The sentences of a split and the bag of each."""
-        return arrange_bags(model, self._bags[split].arrays, self._bags[split].arrays["bag"])
-
-    def metrics(self, scores: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """`dev/auc`, `test/p_at_100`, …: see `ranking_metrics`; NaN where a score is not finite."""
-        found = {}
-        for split, values in scores.items():
-            finite = np.isfinite(values).all()
-            measured = ranking_metrics(values[:, 1:] if finite else np.zeros_like(values[:, 1:]), self._true(split))
-            found.update({f"{split}/{name}": value if finite else np.nan for name, value in measured.items()})
-        return found
-
-    def exported_inputs(self, inputs: RelationInput | HiddenInput, algorithm: FederatedAlgorithm) -> BagInput:
-        """Bags of sentences, pooled as the algorithm's method does."""
-        return BagInput(inputs, algorithm.bag_pooling)
-
-    def behind(self, run: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]) -> BagsAtServer:
-        """The same bags behind a model's frozen layers."""
-        return BagsAtServer(
-            {split: dataclasses.replace(bags, arrays=run(bags.arrays)) for split, bags in self._bags.items()}
-        )
-
-    def references(self, stated: Mapping[str, str] | None = None) -> dict[str, dict[str, float]]:
-        """Rows of a comparison that need no training: `CHANCE`, and `ORACLES` where it is known what sentences state.
-
-        Args:
-          stated: sentence id -> the relation that it states, the negative for none.
-        """
-        found: dict[str, dict[str, float]] = {CHANCE: {}}
-        for split in self.splits:
-            share = float(self._true(split).mean())
-            found[CHANCE] |= {f"{split}/auc": share, f"{split}/max_f1": 2 * share / (1 + share)}
-            found[CHANCE] |= {f"{split}/p_at_{n}": share for n in (*PRECISION_AT, "mean")}
-        for title, pool in ORACLES.items() if stated is not None else ():
-            scores = {split: pool(*_certain(bags, stated)) for split, bags in self._bags.items()}
-            found[title] = self.metrics(scores)
-        return found
-
-    def points(self, scores: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        """The curve of the test split's facts; None where a score is not finite."""
-        if not np.isfinite(scores[TEST]).all():
-            return None
-        return curve(scores[TEST][:, 1:], self._true(TEST)).points()
-
-    def threshold(self, scores: np.ndarray) -> float | None:
-        """The score from which on the facts of dev are predicted with the highest F1; None where one is not finite."""
-        return curve(scores[:, 1:], self._true(DEV)).best_threshold if np.isfinite(scores).all() else None
-
-    def _true(self, split: str) -> np.ndarray:
-        return self._bags[split].labels[:, 1:].astype(bool)
+    return BagsAtServer({s: bags for s, (bags, _) in encoded.items()}, corpora, stated), named, of_texts
 
 
 @dataclass(frozen=True)
@@ -418,36 +376,6 @@ def _with_dev(options: Options, test: BagCorpus) -> dict[str, BagCorpus]:
         return {TEST: test}
     test, dev = set_bags_apart(test, options.dev_share, seed=options.dev_seed)
     return {DEV: dev, TEST: test}
-
-
-def _certain(bags: HeldOutBags, stated: Mapping[str, str]) -> tuple[np.ndarray, np.ndarray]:
-    """(float64 [n, C], 1 for the relation that a sentence states; int32 [n], its bag)."""
-    label_of = {name: label for label, name in enumerate(bags.label_names)}
-    labels = [label_of[stated[sentence_id]] for sentence_id in bags.sentence_ids]
-    return np.eye(len(label_of))[labels], bags.arrays["bag"]
-
-
-def _best_of_bag(scores: np.ndarray, bag: np.ndarray) -> np.ndarray:
-    pooled = np.zeros((bag[-1] + 1, scores.shape[1]))
-    np.maximum.at(pooled, bag, scores)
-    return pooled
-
-
-def _mean_of_bag(scores: np.ndarray, bag: np.ndarray) -> np.ndarray:
-    pooled = np.zeros((bag[-1] + 1, scores.shape[1]))
-    np.add.at(pooled, bag, scores)
-    return pooled / np.bincount(bag)[:, None]
-
-
-CHANCE = "ranking by chance"
-
-ORACLES = {
-    "oracle (perfect sentence classifier), best of a bag": _best_of_bag,
-    "oracle (perfect sentence classifier), mean of a bag": _mean_of_bag,
-}
-"""Row of a comparison -> (scores of sentences [n, C], bag of each [n]) -> scores of the bags. NONE, ONE and Lazy MIL
-score a bag by its best sentence; so do ATT and ATT_RA where sentences are certain, because their attention goes to the
-sentences that state a relation. AVE takes the mean."""
 
 
 def _stated_alone(

@@ -18,7 +18,7 @@ class DataPaths:
         place of one of the texts at hand; or None.
       vectors_width: at a site, the width of the word vectors, which the coordinator alone reads: the initial weights
         are its own; None elsewhere.
-      document_form: the sizes of documents that the sites agreed upon, see `document_relations.form_of`; or None.
+      document_form: the sizes of documents that the sites agreed upon, see `Task.largest`; or None.
     """
 
     data: Path | None = None

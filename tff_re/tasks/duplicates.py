@@ -35,8 +35,8 @@ def duplicate_notes(splits: Mapping[str, Iterable[Any]]) -> tuple[str, ...]:
 
 def with_duplicate_notes(prepared: Prepared) -> Prepared:
     """These data with `duplicate_notes` of the clients' training and test examples, or of those at the server."""
-    train = prepared.samples(TRAIN) if prepared.bags is None else prepared.bags.sentences
-    splits = (DEV, TEST) if prepared.held_out_corpora else (TEST,)
+    train = prepared.samples(TRAIN)
+    splits = (TEST,) if prepared.held_out is None else (DEV, TEST)
     held_out = {split: samples for split in splits if (samples := prepared.samples(split))}
     notes = duplicate_notes({TRAIN: train, **held_out}) if train else ()
     return dataclasses.replace(prepared, notes=(*prepared.notes, *notes)) if notes else prepared

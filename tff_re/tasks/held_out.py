@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import tensorflow_federated as tff
 
-from computations.federated_algorithm import FederatedAlgorithm
-from computations.local_model import LocalModel
+if TYPE_CHECKING:
+    import tensorflow_federated as tff
+
+    from computations.federated_algorithm import FederatedAlgorithm
+    from computations.local_model import LocalModel
 
 DEV, TEST = "dev", "test"
 
@@ -23,11 +25,13 @@ class HeldOut(Protocol):
 
     Attributes:
       splits: `test`, and `dev` before it if there is one.
+      corpora: split -> the corpus that its examples were made of, for an export to be checked on.
       metric_names: what `metrics` gives: `test/auc`, …
       criterion: the metric of `dev` that chooses the round, e.g. `auc`; higher is better.
     """
 
     splits: tuple[str, ...]
+    corpora: Mapping[str, Any]
     criterion: str
     metric_names: tuple[str, ...]
 
@@ -45,6 +49,10 @@ class HeldOut(Protocol):
 
     def behind(self, run: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]) -> HeldOut:
         """The same examples behind a model's frozen layers; `run` applies these to arrays."""
+
+    def references(self) -> dict[str, dict[str, float]]:
+        """Row of a comparison's table -> metric -> value: what the data give without any training, a ceiling or a
+        trivial baseline."""
 
     def points(self, scores: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """The test split's curve of precision over recall, float64 [n, 3]: recall, precision, least score, from the

@@ -97,6 +97,8 @@ class ClassMeasures:
     Attributes:
       names: of the metrics.
       quality: the one that is also given for the worst, the median and the best client, and in clients.csv.
+      positive_labels: the relations that micro-F1 and macro-F1 count, all labels but "no relation"; None: the task does
+        not classify relations.
     """
 
     quality = "accuracy"
@@ -105,12 +107,12 @@ class ClassMeasures:
         """Args:
         positive_labels: as for `classification_metrics`.
         """
-        self._positive_labels = positive_labels
+        self.positive_labels = positive_labels
         self.names = classification_metric_names(positive_labels)
 
     def metrics(self, statistics: Mapping[str, np.ndarray]) -> dict[str, float]:
         """`names` -> values, of what clients count (`build_evaluation`), one client's or the sum over clients."""
-        return classification_metrics(statistics, self._positive_labels)
+        return classification_metrics(statistics, self.positive_labels)
 
     def confusion(self, statistics: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """int64 [C, C]; row: label, column: prediction."""
@@ -118,14 +120,14 @@ class ClassMeasures:
 
     def trivial(self, statistics: Mapping[str, np.ndarray]) -> dict[str, dict[str, float]]:
         """See `trivial_metrics`."""
-        return trivial_metrics(self.confusion(statistics).sum(axis=1), self._positive_labels)
+        return trivial_metrics(self.confusion(statistics).sum(axis=1), self.positive_labels)
 
 
 class PairMeasures:
     """What is measured of relations of pairs in documents on the clients' examples: as `ClassMeasures`, without a
     confusion matrix and trivial models, because a pair may have several relations."""
 
-    quality = "f1"
+    quality, positive_labels = "f1", None
     names = ("loss", "precision", "recall", "f1")
 
     def metrics(self, statistics: Mapping[str, np.ndarray]) -> dict[str, float]:

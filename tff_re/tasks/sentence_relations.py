@@ -21,6 +21,7 @@ from tff_re.tasks.base import Prepared, partition_of
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.relation_text import RelationTextOptions, relation_encoding, words_of_clients
 from tff_re.tasks.sizes import require_room_for_texts
+from tff_re.tasks.task import LabelledServerTask
 
 
 @attrs.frozen(kw_only=True)
@@ -89,52 +90,87 @@ class Options(RelationTextOptions):
             raise ValueError("negative_label is none of class_names; list it among them")
 
 
-def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
-    """Reads the corpus, gives its samples to clients and encodes them."""
-    corpora, partition = held(options, partitioner, seed, data_paths)
-    corpus = corpora[0]
-    encoding, inputs, notes = relation_encoding(
-        options, lambda text_of: training_texts(partition, *corpora, text_of=text_of), seed, data_paths
-    )
-    examples, of_texts = encoded(options, corpora, partition, encoding)
-    return Prepared(
-        examples=examples,
-        inputs=inputs,
-        counts=label_counts(partition, *corpora),
-        partition=partition,
-        notes=tuple(
-            dict.fromkeys(
-                (
-                    *(note for c in corpora for note in c.notes),
-                    *partition.notes,
-                    *notes,
-                    *of_texts,
+class SentenceRelations(LabelledServerTask):
+    Options = Options
+    across_sites = True
+
+    def prepare(self, options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
+        """Reads the corpus, gives its samples to clients and encodes them."""
+        corpora, partition = self.held(options, partitioner, seed, data_paths)
+        encoding, inputs, notes = relation_encoding(
+            options, lambda text_of: training_texts(partition, *corpora, text_of=text_of), seed, data_paths
+        )
+        examples, of_texts = self.encoded(options, corpora, partition, encoding)
+        return Prepared(
+            examples=examples,
+            inputs=inputs,
+            measures=self.measures(corpora[0].positive_labels),
+            counts=label_counts(partition, *corpora),
+            partition=partition,
+            notes=tuple(
+                dict.fromkeys(
+                    (
+                        *(note for c in corpora for note in c.notes),
+                        *partition.notes,
+                        *notes,
+                        *of_texts,
+                    )
                 )
-            )
-        ),
-        positive_labels=corpus.positive_labels,
-        encoding=encoding,
-        corpora=corpora,
-    )
+            ),
+            encoding=encoding,
+            corpora=corpora,
+        )
+
+    def held(self, options: Options, partitioner, seed: int, data_paths: DataPaths):
+        """(the corpus and the one for testing if there is one, who holds which sample); nothing is encoded."""
+        corpus, test = self._corpora(options, seed, data_paths)
+        corpora = (corpus,) if test is None else (corpus, test)
+        return corpora, partition_of(
+            corpora,
+            partitioner,
+            seed,
+            data_paths,
+            server_share=options.server_share,
+            server_stratified=options.server_stratified,
+            test_share=options.test_share,
+        )
+
+    def words(self, options: Options, corpora, partition, data_paths: DataPaths) -> dict[str, list[list[str]]]:
+        return words_of_clients(options, lambda text_of: training_texts(partition, *corpora, text_of=text_of))
+
+    def agreed(self, options: Options, seed: int, data_paths: DataPaths):
+        """(encoding, inputs, notes) of the vocabulary in `data_paths`, or of the encoder's pieces, without any text."""
+        return relation_encoding(options, lambda text_of: {}, seed, data_paths)
+
+    def encoded(self, options: Options, corpora, partition, encoding) -> tuple[FederatedExamples, tuple[str, ...]]:
+        """(the clients' examples, what a report has to say of their texts)."""
+        require_room_for_texts(sum(len(c.samples) for c in corpora), options.max_length, arrays=4)
+        examples, report = encode_relations(corpora, partition, encoding)
+        return examples, report.notes()
+
+    def training_corpus(self, options: Options, data_paths: DataPaths) -> RelationCorpus:
+        """The training samples, as the file or the catalogue has them; of sites the coordinator's own."""
+        return _load(options, data_paths, options.split, options.path, options.class_names)
+
+    def _corpora(
+        self, options: Options, seed: int, data_paths: DataPaths
+    ) -> tuple[RelationCorpus, RelationCorpus | None]:
+        """The training samples, and the test samples unless clients hold out their own."""
+        corpus, test = self.training_corpus(options, data_paths), None
+        if options.test == "documents":
+            corpus, test = set_documents_apart(corpus, options.test_share, seed=options.test_seed)
+        elif options.test == "official":
+            test = _load(options, data_paths, options.test_split, options.test_path, corpus.relation_names)
+        if options.subset is not None:
+            corpus = subset(corpus, options.subset, seed=seed)
+        if options.balanced_subset is not None:
+            corpus = balanced_subset(corpus, options.balanced_subset, seed=seed)
+        if options.test_subset is not None:
+            test = subset(test, options.test_subset, seed=options.test_seed)
+        return corpus, test
 
 
-def held(options: Options, partitioner, seed: int, data_paths: DataPaths):
-    """(the corpus and the one for testing if there is one, who holds which sample); nothing is encoded."""
-    corpus, test = _corpora(options, seed, data_paths)
-    corpora = (corpus,) if test is None else (corpus, test)
-    return corpora, partition_of(options, corpora, partitioner, seed, data_paths, test_share=options.test_share)
-
-
-def encoded(options: Options, corpora, partition, encoding) -> tuple[FederatedExamples, tuple[str, ...]]:
-    """(the clients' examples, what a report has to say of their texts)."""
-    require_room_for_texts(sum(len(c.samples) for c in corpora), options.max_length, arrays=4)
-    examples, report = encode_relations(corpora, partition, encoding)
-    return examples, report.notes()
-
-
-def training_corpus(options: Options, data_paths: DataPaths) -> RelationCorpus:
-    """The training samples, as the file or the catalogue has them; of sites the coordinator's own."""
-    return _load(options, data_paths, options.split, options.path, options.class_names)
+TASK = SentenceRelations()
 
 
 def _load(options: Options, data_paths: DataPaths, split: str, path: str | None, class_names=None) -> RelationCorpus:
@@ -143,30 +179,3 @@ def _load(options: Options, data_paths: DataPaths, split: str, path: str | None,
     if own:
         own["class_names"] = class_names
     return load_relations(options.dataset, data_paths.data, path=path, label=options.label, split=split, **own)
-
-
-def words(options: Options, corpora, partition, data_paths: DataPaths) -> dict[str, list[list[str]]]:
-    """See `words_of_clients`."""
-    del data_paths
-    return words_of_clients(options, lambda text_of: training_texts(partition, *corpora, text_of=text_of))
-
-
-def agreed(options: Options, seed: int, data_paths: DataPaths):
-    """(encoding, inputs, notes) of the vocabulary in `data_paths`, or of the encoder's pieces, without any text."""
-    return relation_encoding(options, lambda text_of: {}, seed, data_paths)
-
-
-def _corpora(options: Options, seed: int, data_paths: DataPaths) -> tuple[RelationCorpus, RelationCorpus | None]:
-    """The training samples, and the test samples unless clients hold out their own."""
-    corpus, test = training_corpus(options, data_paths), None
-    if options.test == "documents":
-        corpus, test = set_documents_apart(corpus, options.test_share, seed=options.test_seed)
-    elif options.test == "official":
-        test = _load(options, data_paths, options.test_split, options.test_path, corpus.relation_names)
-    if options.subset is not None:
-        corpus = subset(corpus, options.subset, seed=seed)
-    if options.balanced_subset is not None:
-        corpus = balanced_subset(corpus, options.balanced_subset, seed=seed)
-    if options.test_subset is not None:
-        test = subset(test, options.test_subset, seed=options.test_seed)
-    return corpus, test

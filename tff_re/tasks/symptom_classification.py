@@ -29,6 +29,7 @@ from tff_re.tasks.base import Prepared, partition_of
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.relation_text import load_tokenizer, unread_vectors
 from tff_re.tasks.sizes import require_room_for_texts
+from tff_re.tasks.task import LabelledServerTask
 
 MOST_UNKNOWN = 0.5
 """The largest share of the training texts' pieces that an encoder may not know."""
@@ -112,63 +113,87 @@ class Options:
             raise ValueError("vectors = 'trained' needs encoding = 'words'")
 
 
-def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
-    """Reads the corpus, gives its samples to clients and encodes them."""
-    corpora, partition = held(options, partitioner, seed, data_paths)
-    encoding, inputs, notes = _reading(options, lambda: training_texts(partition, *corpora), seed, data_paths)
-    examples, of_texts = encoded(options, corpora, partition, encoding)
-    return Prepared(
-        examples=examples,
-        inputs=inputs,
-        counts=label_counts(partition, *corpora),
-        partition=partition,
-        encoding=encoding,
-        corpora=corpora,
-        notes=(*(note for c in corpora for note in c.notes), *partition.notes, encoding.describe(), *notes, *of_texts),
-    )
+class SymptomClassification(LabelledServerTask):
+    Options = Options
+    across_sites = True
 
-
-def held(options: Options, partitioner, seed: int, data_paths: DataPaths) -> tuple[tuple[TextCorpus, ...], Partition]:
-    """(the corpus and the one for testing if there is one, who holds which sample); nothing is encoded."""
-    corpus, dev = training_corpus(options, data_paths), None
-    if options.test == "official":
-        dev = load_corpus(
-            options.dataset, data_paths.data, path=options.dev_path, label=options.label, split=options.test_split
+    def prepare(self, options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
+        """Reads the corpus, gives its samples to clients and encodes them."""
+        corpora, partition = self.held(options, partitioner, seed, data_paths)
+        encoding, inputs, notes = _reading(options, lambda: training_texts(partition, *corpora), seed, data_paths)
+        examples, of_texts = self.encoded(options, corpora, partition, encoding)
+        return Prepared(
+            examples=examples,
+            inputs=inputs,
+            measures=self.measures(),
+            counts=label_counts(partition, *corpora),
+            partition=partition,
+            encoding=encoding,
+            corpora=corpora,
+            notes=(
+                *(note for c in corpora for note in c.notes),
+                *partition.notes,
+                encoding.describe(),
+                *notes,
+                *of_texts,
+            ),
         )
-    corpora = (corpus,) if dev is None else (corpus, dev)
-    held_out = {"test_share": options.test_share, "test_unit": options.test_unit}
-    return corpora, partition_of(options, corpora, partitioner, seed, data_paths, **held_out)
+
+    def held(
+        self, options: Options, partitioner, seed: int, data_paths: DataPaths
+    ) -> tuple[tuple[TextCorpus, ...], Partition]:
+        """(the corpus and the one for testing if there is one, who holds which sample); nothing is encoded."""
+        corpus, dev = self.training_corpus(options, data_paths), None
+        if options.test == "official":
+            dev = load_corpus(
+                options.dataset, data_paths.data, path=options.dev_path, label=options.label, split=options.test_split
+            )
+        corpora = (corpus,) if dev is None else (corpus, dev)
+        return corpora, partition_of(
+            corpora,
+            partitioner,
+            seed,
+            data_paths,
+            server_share=options.server_share,
+            server_stratified=options.server_stratified,
+            test_share=options.test_share,
+            test_unit=options.test_unit,
+        )
+
+    def words(
+        self, options: Options, corpora, partition: Partition, data_paths: DataPaths
+    ) -> dict[str, Iterable[Sequence[str]]]:
+        texts = {} if options.encoding == "pieces" else training_texts(partition, *corpora)
+        if options.encoding == "characters":
+            return texts
+        segmenter = _segmenter(options, data_paths)
+        return {client: segmenter.segment(own) for client, own in texts.items()}
+
+    def agreed(self, options: Options, seed: int, data_paths: DataPaths):
+        """(encoding, inputs, notes) of the vocabulary in `data_paths`, or of the encoder's pieces, without any text."""
+        return _reading(options, dict, seed, data_paths)
+
+    def encoded(
+        self, options: Options, corpora, partition: Partition, encoding
+    ) -> tuple[FederatedExamples, tuple[str, ...]]:
+        """(the clients' examples, what a report has to say of their texts)."""
+        texts = sum(len(c.samples) for c in corpora)
+        if options.encoding != "pieces":
+            require_room_for_texts(texts, options.max_length, arrays=1)
+            return encode_partition(corpora, partition, encoding), ()
+        require_room_for_texts(texts, options.max_length, arrays=2)
+        examples, report = encode_pieces(corpora, partition, encoding)
+        _require_known_pieces(examples, encoding.tokenizer.unk_token_id, options.tokenizer)
+        return examples, report.notes()
+
+    def training_corpus(self, options: Options, data_paths: DataPaths) -> TextCorpus:
+        """The training samples, as the file or the catalogue has them; of sites the coordinator's own."""
+        return load_corpus(
+            options.dataset, data_paths.data, path=options.path, label=options.label, split=options.split
+        )
 
 
-def words(options: Options, corpora, partition: Partition, data_paths: DataPaths) -> dict[str, Iterable[Sequence[str]]]:
-    """Client id -> the words of each text that it trains on: what a vocabulary is counted from; empty for pieces."""
-    texts = {} if options.encoding == "pieces" else training_texts(partition, *corpora)
-    if options.encoding == "characters":
-        return texts
-    segmenter = _segmenter(options, data_paths)
-    return {client: segmenter.segment(own) for client, own in texts.items()}
-
-
-def agreed(options: Options, seed: int, data_paths: DataPaths):
-    """(encoding, inputs, notes) of the vocabulary in `data_paths`, or of the encoder's pieces, without any text."""
-    return _reading(options, dict, seed, data_paths)
-
-
-def encoded(options: Options, corpora, partition: Partition, encoding) -> tuple[FederatedExamples, tuple[str, ...]]:
-    """(the clients' examples, what a report has to say of their texts)."""
-    texts = sum(len(c.samples) for c in corpora)
-    if options.encoding != "pieces":
-        require_room_for_texts(texts, options.max_length, arrays=1)
-        return encode_partition(corpora, partition, encoding), ()
-    require_room_for_texts(texts, options.max_length, arrays=2)
-    examples, report = encode_pieces(corpora, partition, encoding)
-    _require_known_pieces(examples, encoding.tokenizer.unk_token_id, options.tokenizer)
-    return examples, report.notes()
-
-
-def training_corpus(options: Options, data_paths: DataPaths) -> TextCorpus:
-    """The training samples, as the file or the catalogue has them; of sites the coordinator's own."""
-    return load_corpus(options.dataset, data_paths.data, path=options.path, label=options.label, split=options.split)
+TASK = SymptomClassification()
 
 
 def _reading(options: Options, texts_of: Callable[[], Mapping], seed: int, data_paths: DataPaths):

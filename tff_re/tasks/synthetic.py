@@ -15,6 +15,7 @@ from tff_re.models.inputs import DenseInput
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.sizes import require_room_for_synthetic
+from tff_re.tasks.task import Task
 
 
 @attrs.frozen(kw_only=True)
@@ -43,28 +44,35 @@ class Options:
             raise ValueError("total_train and total_test must be given together")
 
 
-def prepare(options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
-    """Generates the clients' examples from `seed`."""
-    if not isinstance(partitioner, Natural) or data_paths.partition is not None:
-        raise UserError("the synthetic task makes its own clients; leave the partition out of the recipe")
-    total = None if options.total_train is None else options.total_train + options.total_test
-    require_room_for_synthetic(options.num_clients, options.num_features, options.num_classes, total)
-    examples = synthetic.generate(
-        options.alpha,
-        options.beta,
-        iid=options.iid,
-        num_clients=options.num_clients,
-        num_features=options.num_features,
-        num_classes=options.num_classes,
-        total_train=options.total_train,
-        total_test=options.total_test,
-        seed=seed,
-    )
-    return Prepared(
-        examples=examples,
-        inputs=DenseInput(options.num_features),
-        counts=count_labels(examples),
-    )
+class Synthetic(Task):
+    Options = Options
+
+    def prepare(self, options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
+        """Generates the clients' examples from `seed`."""
+        if not isinstance(partitioner, Natural) or data_paths.partition is not None:
+            raise UserError("the synthetic task makes its own clients; leave the partition out of the recipe")
+        total = None if options.total_train is None else options.total_train + options.total_test
+        require_room_for_synthetic(options.num_clients, options.num_features, options.num_classes, total)
+        examples = synthetic.generate(
+            options.alpha,
+            options.beta,
+            iid=options.iid,
+            num_clients=options.num_clients,
+            num_features=options.num_features,
+            num_classes=options.num_classes,
+            total_train=options.total_train,
+            total_test=options.total_test,
+            seed=seed,
+        )
+        return Prepared(
+            examples=examples,
+            inputs=DenseInput(options.num_features),
+            measures=self.measures(),
+            counts=count_labels(examples),
+        )
+
+
+TASK = Synthetic()
 
 
 def count_labels(examples: FederatedExamples) -> LabelCounts:

@@ -155,7 +155,7 @@ def pooled(prepared: Prepared) -> Prepared:
     clients = (ClientExamples(POOLED, train, none, dev), *holders)
     examples = FederatedExamples(clients, prepared.examples.label_names, prepared.examples.server)
     truth = prepared.truth and (np.concatenate(prepared.truth), *([prepared.truth[0][:0]] * len(holders)))
-    return dataclasses.replace(prepared, examples=examples, truth=truth)
+    return dataclasses.replace(prepared, examples=examples, **({} if truth is None else {"truth": truth}))
 
 
 class OnAll:

@@ -14,7 +14,6 @@ from computations.local_model import LABEL
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.features.privacy import EPSILON, accounting_in
 from tff_re.runs.warm_start import WarmStart, with_start
-from tff_re.tasks.at_sites import SitesPrepared
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ def not_covered(experiment: Experiment) -> list[NotCovered]:
 
 
 def _at_sites(experiment: Experiment) -> bool:
-    return isinstance(experiment.prepared, SitesPrepared)
+    return bool(experiment.prepared.sites)
 
 
 def _server(experiment: Experiment) -> str:

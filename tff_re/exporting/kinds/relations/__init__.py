@@ -120,7 +120,7 @@ class RelationKind(Kind):
         optional_string(description.get("details") or {}, "negative_label", fail)
 
     def details(self, experiment: Experiment, weights: Any, dev: Mapping[str, float] | None) -> dict[str, Any]:
-        names, positive = experiment.prepared.label_names, experiment.prepared.positive_labels
+        names, positive = experiment.prepared.label_names, experiment.prepared.measures.positive_labels
         negative = [name for label, name in enumerate(names) if positive is not None and label not in positive]
         return {"negative_label": negative[0]} if len(negative) == 1 else {}
 

@@ -1,0 +1,109 @@
+"""Documents at the server, whose pairs are classified at one threshold."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import tensorflow_federated as tff
+
+from computations.document_evaluation import build_pair_scores
+from computations.federated_algorithm import FederatedAlgorithm
+from computations.local_model import LocalModel
+from datasets.documents.clients import HeldOutDocuments
+from datasets.documents.corpus import DocumentCorpus
+from datasets.documents.scoring import best_threshold
+from datasets.errors import DataError
+from tff_re.models.inputs import DocumentInput
+from tff_re.tasks.held_out import DEV, TEST
+from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD, PAIR_METRICS, pair_metrics
+from tff_re.tasks.ranking_metrics import curve
+
+
+class DocumentsAtServer:
+    """Documents at the server: a `tff_re.tasks.held_out.HeldOut`."""
+
+    criterion = "f1"
+
+    def __init__(self, documents: Mapping[str, HeldOutDocuments], corpora: Mapping[str, DocumentCorpus]):
+        """Args:
+          documents: split -> its documents; `test`, and `dev` before it if there is one.
+          corpora: split -> what they were made of.
+
+        Raises:
+          DataError: a split that states no relation, so that there is no recall.
+        """
+        for split, of_split in documents.items():
+            if not of_split.gold:
+                raise DataError(
+                    f"none of its {len(of_split.encoded.pairs)} documents states a relation, so there is no recall",
+                    record=f"documents of {split}",
+                    remedy="choose other splits or another dev_share",
+                )
+        self._documents, self.corpora = documents, corpora
+        self.splits = tuple(documents)
+        threshold = (f"{DEV}/threshold",) if DEV in documents else ()
+        self.metric_names = (*(f"{split}/{name}" for split in documents for name in PAIR_METRICS), *threshold)
+
+    def scoring(self, algorithm: FederatedAlgorithm) -> tff.Computation:
+        """Probabilities of all relations for every candidate pair."""
+        return build_pair_scores(algorithm.model)
+
+    def examples(self, model: LocalModel, split: str) -> collections.OrderedDict:
+        """The documents of a split."""
+        return model.arrange(self._documents[split].encoded.arrays)
+
+    def exported_inputs(self, inputs: DocumentInput, algorithm: FederatedAlgorithm) -> DocumentInput:
+        """Encoded documents, as in training."""
+        return inputs
+
+    def behind(self, run: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]) -> DocumentsAtServer:
+        """The same documents behind a model's frozen layers."""
+        behind = {}
+        for split, of_split in self._documents.items():
+            encoded = dataclasses.replace(of_split.encoded, arrays=run(of_split.encoded.arrays))
+            behind[split] = dataclasses.replace(of_split, encoded=encoded)
+        return DocumentsAtServer(behind, self.corpora)
+
+    def metrics(self, scores: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """For each split `f1`, `precision`, `recall`, and `f1_intra`, `f1_inter` of the pairs that a sentence mentions
+        and of the others; all at the `threshold` that is best on dev (0.5 without). NaN where a score is not finite."""
+        if not all(np.isfinite(values).all() for values in scores.values()):
+            return {f"{split}/{name}": float("nan") for split in scores for name in PAIR_METRICS}
+        found = {}
+        threshold = DEFAULT_THRESHOLD
+        if DEV in scores:
+            dev = self._documents[DEV]
+            threshold = best_threshold(scores[DEV], dev.encoded.pairs, dev.gold)
+            found["dev/threshold"] = threshold
+        return found | self._metrics_at(scores, threshold)
+
+    def _metrics_at(self, scores: Mapping[str, np.ndarray], threshold: float) -> dict[str, float]:
+        found = {}
+        for split, values in scores.items():
+            own = self._documents[split]
+            measured = pair_metrics(values, own.encoded.pairs, own.gold, threshold)
+            found.update({f"{split}/{name}": value for name, value in measured.items()})
+        return found
+
+    def references(self) -> dict[str, dict[str, float]]:
+        """Rows of a comparison that need no training: the metrics where every relation of every pair is predicted."""
+        every = {
+            split: np.ones(own.encoded.arrays["pair_labels"].shape, np.float32)
+            for split, own in self._documents.items()
+        }
+        return {"trivial: every pair positive": self._metrics_at(every, DEFAULT_THRESHOLD)}
+
+    def points(self, scores: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        """The curve of the test split's candidates; stated relations that are no candidates count as not found. None
+        where a score is not finite or no candidate is stated."""
+        own = self._documents[TEST]
+        if not np.isfinite(scores[TEST]).all():
+            return None
+        candidates = own.encoded.arrays["pair_head"] >= 0
+        true = own.encoded.arrays["pair_labels"][candidates] > 0
+        if not true.any():
+            return None
+        return curve(scores[TEST][candidates], true).points(true.sum(), len(own.gold))

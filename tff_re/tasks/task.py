@@ -1,0 +1,200 @@
+"""What a task is: one file of this folder, with a subclass of `Task` and `TASK = ` an instance of it.
+
+The file's name is the task's in recipes. `synthetic.py` is a short one. A file of a task imports TensorFlow only inside
+of functions, so that wrong keys of [task] are refused before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import numpy as np
+
+from datasets.federated import Examples, FederatedExamples
+from datasets.partition import ClientSamples, Partition
+from tff_re.errors import UserError
+from tff_re.tasks.data_paths import DataPaths
+from tff_re.tasks.held_out import HeldOut
+
+if TYPE_CHECKING:
+    from tff_re.tasks.at_sites import Agreement
+    from tff_re.tasks.base import Prepared
+    from tff_re.tasks.metrics import ClassMeasures, PairMeasures
+
+SERVER = "the server"
+"""In place of a client's id, for the coordinator's own labelled examples."""
+
+
+@dataclass(frozen=True)
+class AtServer:
+    """What the coordinator of sites holds: labelled examples, or examples for dev and test; and notes on them."""
+
+    server: Examples | None = None
+    held_out: HeldOut | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Task:
+    """A task that recipes choose by name: a data set, its encoding, the model's inputs, and what is measured.
+
+    Attributes:
+      Options: a frozen attrs class; its fields are the keys of [task], its docstring explains them.
+      side_arrays: names of the int32 arrays that examples have in addition to the model's inputs and the label, for
+        algorithms; the same numbers at all clients.
+      across_sites: whether sites can train it; then it has the methods of the second part.
+      server_tests: whether the server holds the dev and test examples, and clients none.
+      numbers_facts: whether examples name facts of a knowledge base by their numbers, which sites have to agree on.
+    """
+
+    Options: type
+    side_arrays: tuple[str, ...] = ()
+    across_sites: bool = False
+    server_tests: bool = False
+    numbers_facts: bool = False
+
+    def prepare(self, options: Any, partitioner: Any, seed: int, data_paths: DataPaths) -> Prepared:
+        """The data of a run: read or generated, given to clients, and encoded.
+
+        Args:
+          options: an instance of `Options`.
+          partitioner: of the recipe.
+          seed: of the run.
+          data_paths: where the data are.
+
+        Raises:
+          UserError: the options do not fit the data. DataError: these are missing or malformed.
+        """
+        raise NotImplementedError
+
+    def measures(self, positive_labels: Sequence[int] | None = None) -> ClassMeasures | PairMeasures:
+        """What is measured on the clients' examples.
+
+        Args:
+          positive_labels: the classes that are relations; None: the task does not classify relations.
+        """
+        from tff_re.tasks.metrics import ClassMeasures
+
+        return ClassMeasures(positive_labels)
+
+    # Across sites: every party encodes its own data as all agreed
+
+    def at_site(self, options: Any) -> Any:
+        """The options as a site reads them. Raises UserError where no site can have such data."""
+        return options
+
+    def held(
+        self, options: Any, partitioner: Any, seed: int, data_paths: DataPaths
+    ) -> tuple[tuple[Any, ...], Partition]:
+        """(the corpora of which clients hold samples, who holds which sample); nothing is encoded."""
+        raise NotImplementedError
+
+    def rows(self, samples: Sequence[Any]) -> int:
+        """How many examples these samples make."""
+        return len(samples)
+
+    def words(
+        self, options: Any, corpora: tuple[Any, ...], partition: Partition, data_paths: DataPaths
+    ) -> Mapping[str, Iterable[Sequence[str]]]:
+        """Client id -> the words of each text that it trains on, from which the vocabulary is counted; empty where
+        there is no vocabulary."""
+        return {}
+
+    def facts(self, corpus: Any, samples: Iterable[Any]) -> list[tuple[int, tuple[str, ...]]]:
+        """(number in the corpus, fact) of the facts that these samples are of; see `numbers_facts`."""
+        raise NotImplementedError
+
+    def pair_relations(self, corpus: Any) -> tuple[str, ...] | None:
+        """The relations that a pair of entities may have; None: an example has one class."""
+        return None
+
+    def largest(
+        self, options: Any, corpora: tuple[Any, ...], partition: Partition, clients: Collection[str]
+    ) -> tuple[int, ...] | None:
+        """Sizes of the largest examples of these clients, which the inputs of all parties have to fit; None: the
+        options say them."""
+        return None
+
+    def largest_at_server(self, options: Any, data_paths: DataPaths) -> tuple[int, ...]:
+        """The same of the coordinator's examples."""
+        raise NotImplementedError
+
+    def agreed(self, options: Any, seed: int, data_paths: DataPaths) -> tuple[Any, Any, tuple[str, ...]]:
+        """(encoding, the model's inputs, notes) of what `data_paths` says was agreed; no text is read.
+
+        Args:
+          seed: of the run; draws the vectors of words that a file of vectors does not have.
+        """
+        raise NotImplementedError
+
+    def encoded(
+        self, options: Any, corpora: tuple[Any, ...], partition: Partition, encoding: Any
+    ) -> tuple[FederatedExamples, tuple[str, ...]]:
+        """(the clients' examples, notes on their texts)."""
+        raise NotImplementedError
+
+    def arranged(
+        self, examples: Examples, encoding: Any, inputs: Any, *, client: int, numbers: np.ndarray | None
+    ) -> Examples:
+        """A client's encoded examples in the form that all parties agreed on.
+
+        Args:
+          examples: of `encoded`, with the labels of all.
+          encoding, inputs: of `agreed`.
+          client: its number among all clients.
+          numbers: a fact's number in the site's corpus -> its number among all; None unless `numbers_facts`.
+        """
+        return examples
+
+    def server_corpus(self, options: Any, data_paths: DataPaths) -> Any | None:
+        """The coordinator's labelled samples; None: the recipe gives it none."""
+        return None
+
+    def at_server(
+        self, options: Any, agreement: Agreement, encoding: Any, inputs: Any, data_paths: DataPaths
+    ) -> AtServer:
+        """What the coordinator holds, encoded as agreed. Raises UserError, DataError: its files do not fit."""
+        return AtServer()
+
+
+class LabelledServerTask(Task):
+    """A task whose server may hold labelled training samples (`task.server_share`, FedED's D_v).
+
+    Its options have `server_share` and `path`.
+    """
+
+    def training_corpus(self, options: Any, data_paths: DataPaths) -> Any:
+        """The training samples, as the file or the catalogue has them."""
+        raise NotImplementedError
+
+    def at_site(self, options: Any) -> Any:
+        return attrs.evolve(options, server_share=0.0)  # the coordinator has a file of its own
+
+    def server_corpus(self, options: Any, data_paths: DataPaths) -> Any | None:
+        """All samples of the coordinator's file. Raises UserError where the recipe names none."""
+        if not options.server_share:
+            return None
+        if options.path is None:
+            raise UserError(
+                "task.server_share: the coordinator of sites holds the server's examples; name its file by task.path "
+                "(--set task.path=FILE), or set task.server_share to 0"
+            )
+        return self.training_corpus(options, data_paths)
+
+    def at_server(
+        self, options: Any, agreement: Agreement, encoding: Any, inputs: Any, data_paths: DataPaths
+    ) -> AtServer:
+        corpus = self.server_corpus(options, data_paths)
+        if corpus is None:
+            return AtServer()
+        partition = Partition("all", {}, 0, {SERVER: ClientSamples(tuple(s.sample_id for s in corpus.samples), ())})
+        examples = self.encoded(options, (corpus,), partition, encoding)[0].clients[0].train
+        return AtServer(relabelled(examples, corpus.label_names, agreement.label_names), notes=corpus.notes)
+
+
+def relabelled(examples: Examples, label_names: Sequence[str], agreed: Sequence[str]) -> Examples:
+    """Examples of these classes with the labels that all parties have."""
+    label_of = {name: label for label, name in enumerate(agreed)}
+    return {**examples, "y": np.array([label_of[name] for name in label_names], np.int32)[examples["y"]]}
