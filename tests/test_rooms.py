@@ -154,7 +154,6 @@ LONG_FUNCTIONS = {
 LONG_FILES = {
     "computations/client_work/local_training.py": 575,
     "tff_re/auditing/canaries.py": 489,
-    "tff_re/models/pretrained.py": 468,
     "tff_re/sites/coordinator.py": 530,
 }
 """What is longer today, with its lines. These lists may only shrink: a name is removed when it is short enough."""

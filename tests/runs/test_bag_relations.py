@@ -163,7 +163,7 @@ def pairs_of(prepared, split) -> set:
 
 def test_bags_whose_pair_is_trained_on():
     new, all_of_them = (prepare(bag_table(task={"new_pairs": flag})) for flag in (True, False))
-    trained_on = set(new.bags.pairs)
+    trained_on = set(new.corpora[0].pairs)
     everything = {(f"h{n}", f"t{n}") for n in range(9, 21)}
     assert pairs_of(new, "dev") | pairs_of(new, "test") == everything - trained_on
     assert pairs_of(all_of_them, "dev") | pairs_of(all_of_them, "test") == everything
@@ -198,7 +198,7 @@ def test_documents_are_aligned(tmp_path):
     heads = {pair[0] for split in ("dev", "test") for pair in pairs_of(prepared, split)}
     assert heads == {f"C{n}" for n in range(8, 14)}
     half, other = (prepare(bag_table(task={**task, "na_rate": 0.5}), seed=seed) for seed in (0, 1))
-    assert len(half.bags.pairs) == 16 and half.bags.pairs != other.bags.pairs
+    assert len(half.corpora[0].pairs) == 16 and half.corpora[0].pairs != other.corpora[0].pairs
     facts = tmp_path / "facts.tsv"
     facts.write_text("".join(f"C{n}\tgives\tD100\n" for n in range(14)), "utf-8")
     own = prepare(bag_table(task={**task, "knowledge_base": str(facts), "test_knowledge_base": str(facts)}))
@@ -220,10 +220,10 @@ def test_rows_that_state_their_relation_are_known_of_made_up_bags():
             assert value == wanted
             seen.add(wanted)
     assert seen == {-1, 0, 1}
-    assert prepare(planted_table(), seed=1).bags.pairs == prepared.corpora[0].pairs, (
+    assert prepare(planted_table(), seed=1).corpora[0].pairs == prepared.corpora[0].pairs, (
         "runs of other seeds have the same ones"
     )
-    assert prepare(planted_table(task={"planted_seed": 1})).bags.pairs != prepared.corpora[0].pairs
+    assert prepare(planted_table(task={"planted_seed": 1})).corpora[0].pairs != prepared.corpora[0].pairs
 
 
 PLANTED = {"planted_bags": 80, "planted_relations": 3, "noise_rate": 0.8}
@@ -249,11 +249,11 @@ def test_noise_that_states_another_relation_is_left_out_of_the_test_bags():
     in_training, at_server = false_facts(as_before, noisy)
     assert in_training > 20 and at_server > 5
     texts = {s.sentence_id: s.text for s in noisy.corpus.sentences}
-    assert all(texts[s.sentence_id] == s.text for s in clean.bags.sentences)
+    assert all(texts[s.sentence_id] == s.text for s in clean.corpora[0].sentences)
     texts = {s.sentence_id: s.text for s in silent.corpus.sentences}
-    for split, corpus in clean.held_out_corpora.items():
+    for split, corpus in clean.held_out.corpora.items():
         assert all(texts[s.sentence_id] == s.text for s in corpus.sentences)
-        assert corpus.pairs == as_before.held_out_corpora[split].pairs, "the same bags"
+        assert corpus.pairs == as_before.held_out.corpora[split].pairs, "the same bags"
     assert false_facts(clean, noisy)[0] == in_training
     assert false_facts(prepare(planted_table(task={**PLANTED, "other_share": 0.0})), silent) == (0, 0)
 
@@ -292,7 +292,7 @@ def test_what_a_perfect_classifier_and_chance_would_have():
     share = sum(label > 0 for _, label in test.triples) / (3 * len(test.pairs))
     assert clean[titles[0]]["test/auc"] == pytest.approx(share)
     assert clean[titles[0]]["test/max_f1"] == pytest.approx(2 * share / (1 + share))
-    assert list(prepare(bag_table()).references) == titles[:1], "of read bags it is not known"
+    assert list(prepare(bag_table()).held_out.references()) == titles[:1], "of read bags it is not known"
 
 
 def test_training_on_what_states_its_relation_alone():
@@ -311,9 +311,9 @@ def test_training_on_what_states_its_relation_alone():
 def test_runs_of_other_seeds_have_sentences_of_their_own_if_wanted():
     table = planted_table(task={"planted_anew": True})
     one, same, other = (prepare(table, seed=seed) for seed in (3, 3, 4))
-    assert one.bags == same.bags and one.bags.pairs != other.bags.pairs
+    assert one.corpora[0] == same.corpora[0] and one.corpora[0].pairs != other.corpora[0].pairs
     another = prepare(planted_table(task={"planted_anew": True, "planted_seed": 1}), seed=3)
-    assert another.bags.pairs != one.bags.pairs
+    assert another.corpora[0].pairs != one.corpora[0].pairs
 
 
 def test_bags_of_a_long_tail_and_pairs_with_noise_alone():
@@ -444,7 +444,7 @@ def test_what_does_not_fit(sections, wanted, capsys, tmp_path, monkeypatch):
 def test_partition_files(runtime, capsys, tmp_path):
     file = trained(runtime, "mil_none").folder / "partition.json"
     assert prepare(bag_table(), seed=5, partition=file).partition.clients == prepare(bag_table()).partition.clients
-    ids = [sentence.sentence_id for sentence in prepare(bag_table()).bags.sentences]
+    ids = [sentence.sentence_id for sentence in prepare(bag_table()).corpora[0].sentences]
     at_server = Partition("iid", {}, 0, {"a": ClientSamples(tuple(ids[3:]), ())}, (), tuple(ids[:3]))
     missing = Partition("iid", {}, 0, {"a": ClientSamples(tuple(ids[3:]), ())})
     for partition, parts in (

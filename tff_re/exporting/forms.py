@@ -15,6 +15,7 @@ from tff_re.exporting.layout import DEFAULT_SIGNATURE
 from tff_re.exporting.places import ExportError
 from tff_re.exporting.quantised import Core, HalfCore, signature_of
 from tff_re.models.inputs import HiddenInput, pieces_of
+from tff_re.models.keras_private import layers_in
 from tff_re.models.model import Model
 from tff_re.models.text_layers import forget_initial_values
 
@@ -155,7 +156,7 @@ def stock(model: tf.keras.Model) -> tf.keras.Model:
       ExportError: a layer is not Keras' own.
     """
     forget_initial_values(model)
-    for layer in model._flatten_layers():
+    for layer in layers_in(model):
         if type(layer).__module__.split(".")[0] != "keras":
             raise ExportError(
                 f"layer {layer.name} is a {type(layer).__name__}, which Keras alone cannot load; "
@@ -190,7 +191,7 @@ def _parts(resource: Any) -> list[Any]:
         return [resource]
     tables = [
         part
-        for layer in resource._flatten_layers()
+        for layer in layers_in(resource)
         for part in vars(layer).values()
         if isinstance(part, tf.lookup.StaticHashTable | tf.lookup.experimental.MutableHashTable)
     ]

@@ -7,14 +7,17 @@ in Privacy-preserving Federated Learning"), BitFit (Ben Zaken et al. 2022).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
+import numpy as np
 import tensorflow as tf
 from attrs.validators import ge, gt
 
 from computations.randomness import SeededDropout
 from computations.ranges import BELOW_ONE
+from tff_re.models.fixed_weights import FixedWeights, VariableMaker
+from tff_re.models.keras_private import layers_in, precision_of
 from tff_re.settings import refuse_unread
 
 TARGETS = (("query", "value"), ("q_lin", "v_lin"))
@@ -121,7 +124,7 @@ def add_low_rank(part: tf.keras.layers.Layer, config, adapter: AdapterOptions) -
       ValueError: a target matches no dense layer, or the rank is above a layer's width.
     """
     found = set()
-    layers = list(part._flatten_layers())
+    layers = layers_in(part)
     names = {name for layer in layers for name, _ in _dense_layers(layer)}
     targets = adapter.targets or next((t for t in TARGETS if names.issuperset(t)), None)
     if targets is None:
@@ -135,7 +138,7 @@ def add_low_rank(part: tf.keras.layers.Layer, config, adapter: AdapterOptions) -
         for name, dense in _dense_layers(layer):
             if name in targets:
                 found.add(name)
-                given = {**dense.get_config(), "dtype": dense._dtype_policy}
+                given = {**dense.get_config(), "dtype": precision_of(dense)}
                 options = {"rank": adapter.rank, "alpha": adapter.alpha, "low_rank_dropout": adapter.dropout}
                 setattr(layer, name, LowRankDense(**options, **given))
     lacking = [target for target in targets if target not in found]
@@ -149,8 +152,58 @@ def _dense_layers(layer: tf.keras.layers.Layer) -> list[tuple[str, tf.keras.laye
 
 def low_rank_layers(part: tf.keras.layers.Layer) -> list[LowRankDense]:
     """The dense layers with A and B inside of an encoder's part."""
-    return [layer for layer in part._flatten_layers() if isinstance(layer, LowRankDense)]
+    return [layer for layer in layers_in(part) if isinstance(layer, LowRankDense)]
 
 
 def _list(names) -> str:
     return ", ".join(sorted(names)) or "none"
+
+
+class Adaptable(tf.keras.layers.Layer):
+    """A layer around an encoder's main layer, or a part of it, that may have an adapter inside.
+
+    Attributes:
+      adapter: AdapterOptions; None: no adapter.
+    """
+
+    def part(self) -> tf.keras.layers.Layer:
+        """What of the encoder is inside. (No property: Keras would save it once more by that name.)"""
+        raise NotImplementedError
+
+    @property
+    def adapted_layers(self) -> list[int] | None:
+        """The encoder's layers, counted from 0, that an adapter is in; None: all."""
+        return None
+
+    def _adapt(self, main: tf.keras.layers.Layer, adapter: dict[str, Any] | None, fixed: FixedWeights | None) -> None:
+        """Gives the part, which is not built, an adapter.
+
+        Args:
+          main: the main layer; the part is it or in it.
+          adapter: fields of AdapterOptions.
+          fixed: where the other weights are; None: in variables.
+        """
+        self._main_name = main.name
+        self.adapter = None if adapter is None else AdapterOptions(**{**adapter, "targets": tuple(adapter["targets"])})
+        # Not a list of this layer's own: Keras would track what is in it.
+        self._maker = None if adapter is None else VariableMaker(trained_by(self.adapter.kind), fixed)
+        if self.adapter is not None and self.adapter.kind in LOW_RANK:
+            add_low_rank(self.part(), main.config, self.adapter)
+
+    @property
+    def fixed_variables(self) -> list[tf.Variable]:
+        """With an adapter, the weights that are not trained, in the order in which `FixedWeights` has them."""
+        return list(self._maker.fixed)
+
+    def fixed_values(self) -> list[np.ndarray]:
+        """Their values."""
+        return [variable.numpy() for variable in self.fixed_variables]
+
+    def tail(self, variable: tf.Variable) -> str:
+        """A weight's name behind that of the encoder's main layer."""
+        return tail_of(variable.name, self._main_name)
+
+
+def tail_of(name: str, main: str) -> str:
+    """A weight's name behind that of the main layer, which follows those of the layers around it."""
+    return name.removesuffix(":0").split(f"{main}/", 1)[1]

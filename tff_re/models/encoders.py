@@ -17,13 +17,12 @@ from computations.randomness import SeededDropout
 from computations.ranges import BELOW_ONE
 from tff_re.errors import UserError
 from tff_re.models import adapter_files
-from tff_re.models.adapters import AdapterOptions, low_rank_layers
+from tff_re.models.adapters import Adaptable, AdapterOptions, low_rank_layers
 from tff_re.models.fixed_weights import FixedWeights, leaf_name
 from tff_re.models.frozen_layers import UpperLayers, assign_lower, assign_upper, hidden_states
 from tff_re.models.inputs import HiddenInput, PieceInput, RelationInput, pieces_of
 from tff_re.models.model import Model
 from tff_re.models.pretrained import (
-    Adaptable,
     PieceEncoder,
     assign_pretrained,
     load_config,

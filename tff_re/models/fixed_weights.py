@@ -21,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from tff_re.errors import UserError
+from tff_re.models.keras_private import InitializedVariable, layers_in, sort_own_weights, unwrapped
 
 
 @dataclass(frozen=True)
@@ -78,10 +79,8 @@ def _folder() -> Path:
     return folder
 
 
-class FixedVariable(tf.Variable):
+class FixedVariable(InitializedVariable, tf.Variable):
     """What a Keras layer takes for a variable and is a file's content: it has a value and cannot be assigned."""
-
-    _keras_initialized = True
 
     def __init__(self, path: Path, shape: Sequence[int], name: str):
         self._path, self._fixed_shape, self._fixed_name = str(path), tf.TensorShape(shape), name
@@ -158,21 +157,13 @@ class VariableMaker:
 
 def sort_weights(layer: tf.keras.layers.Layer, trained: Callable[[str], bool]) -> None:
     """Makes the weights of a built layer trainable or not by their names, and leaves out those that are files."""
-    for part in layer._flatten_layers():
-        own = [w for w in (*part._trainable_weights, *part._non_trainable_weights) if not is_fixed(w)]
-        # In place: Keras would track each variable of a new list once more.
-        part._trainable_weights[:] = [w for w in own if trained(leaf_name(w))]
-        part._non_trainable_weights[:] = [w for w in own if not trained(leaf_name(w))]
+    for part in layers_in(layer):
+        sort_own_weights(part, lambda w: not is_fixed(w), lambda w: trained(leaf_name(w)))
 
 
 def is_fixed(variable) -> bool:
     """Whether a layer's weight is a file, in reduced precision or not."""
     return isinstance(unwrapped(variable), FixedVariable)
-
-
-def unwrapped(variable):
-    """The variable that Keras wraps where layers compute in another precision; else the variable."""
-    return getattr(variable, "_variable", variable)
 
 
 def leaf_name(variable) -> str:

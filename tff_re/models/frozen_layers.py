@@ -11,10 +11,10 @@ import numpy as np
 import tensorflow as tf
 from transformers import CONFIG_MAPPING
 
-from tff_re.models.adapters import trained_by
+from tff_re.models.adapters import Adaptable, trained_by
 from tff_re.models.fixed_weights import FixedWeights, sort_weights
+from tff_re.models.keras_private import precision_of, rename
 from tff_re.models.pretrained import (
-    Adaptable,
     PieceEncoder,
     main_layer,
     policy,
@@ -60,14 +60,14 @@ class UpperLayers(Adaptable):
         if frozen_layers > made.num_hidden_layers:
             raise ValueError(f"frozen_layers is {frozen_layers}, but the encoder has {made.num_hidden_layers} layers")
         made.num_hidden_layers -= frozen_layers
-        with policy(self._dtype_policy.name), quiet():
+        with policy(precision_of(self).name), quiet():
             main = main_layer(made)
             self.stack = stack_of(main)
             seed_dropout(self.stack, dropout)
             self._adapt(main, adapter, fixed)
         if adapter is not None:
             for number, layer in zip(self.adapted_layers, self.stack.layer, strict=True):
-                layer._name = re.sub(r"\d+$", str(number), layer.name)  # as in the whole encoder
+                rename(layer, re.sub(r"\d+$", str(number), layer.name))  # as in the whole encoder
         parameters = inspect.signature(self.stack.call).parameters
         self._is_distilbert = "attn_mask" in parameters
         if not self._is_distilbert and "encoder_hidden_states" not in parameters:

@@ -20,9 +20,10 @@ from transformers.utils import logging as transformers_logging
 
 from computations.randomness import SeededDropout
 from tff_re.errors import UserError
-from tff_re.models.adapters import LOW_RANK, NEW_ROWS, AdapterOptions, WithNewRows, add_low_rank, trained_by
-from tff_re.models.fixed_weights import FixedWeights, VariableMaker, leaf_name, sort_weights, unwrapped
+from tff_re.models.adapters import NEW_ROWS, Adaptable, WithNewRows, tail_of, trained_by
+from tff_re.models.fixed_weights import FixedWeights, leaf_name, sort_weights
 from tff_re.models.hub import how_to_read, is_path
+from tff_re.models.keras_private import layers_in, precision_of, track_untrained, unwrapped
 
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "tf_model.h5", "tf_model.h5.index.json")
 """What can be read without PyTorch and without unpickling."""
@@ -160,51 +161,6 @@ def policy(name: str) -> Iterator[None]:
         tf.keras.mixed_precision.set_global_policy(before)
 
 
-class Adaptable(tf.keras.layers.Layer):
-    """A layer around an encoder's main layer, or a part of it, that may have an adapter inside.
-
-    Attributes:
-      adapter: AdapterOptions; None: no adapter.
-    """
-
-    def part(self) -> tf.keras.layers.Layer:
-        """What of the encoder is inside. (No property: Keras would save it once more by that name.)"""
-        raise NotImplementedError
-
-    @property
-    def adapted_layers(self) -> list[int] | None:
-        """The encoder's layers, counted from 0, that an adapter is in; None: all."""
-        return None
-
-    def _adapt(self, main: tf.keras.layers.Layer, adapter: dict[str, Any] | None, fixed: FixedWeights | None) -> None:
-        """Gives the part, which is not built, an adapter.
-
-        Args:
-          main: the main layer; the part is it or in it.
-          adapter: fields of AdapterOptions.
-          fixed: where the other weights are; None: in variables.
-        """
-        self._main_name = main.name
-        self.adapter = None if adapter is None else AdapterOptions(**{**adapter, "targets": tuple(adapter["targets"])})
-        # Not a list of this layer's own: Keras would track what is in it.
-        self._maker = None if adapter is None else VariableMaker(trained_by(self.adapter.kind), fixed)
-        if self.adapter is not None and self.adapter.kind in LOW_RANK:
-            add_low_rank(self.part(), main.config, self.adapter)
-
-    @property
-    def fixed_variables(self) -> list[tf.Variable]:
-        """With an adapter, the weights that are not trained, in the order in which `FixedWeights` has them."""
-        return list(self._maker.fixed)
-
-    def fixed_values(self) -> list[np.ndarray]:
-        """Their values."""
-        return [variable.numpy() for variable in self.fixed_variables]
-
-    def tail(self, variable: tf.Variable) -> str:
-        """A weight's name behind that of the encoder's main layer."""
-        return tail_of(variable.name, self._main_name)
-
-
 @tf.keras.utils.register_keras_serializable("tff_re")
 class PieceEncoder(Adaptable):
     """{`input_ids`, `attention_mask`} int32 [B, l] -> the last layer's outputs [B, l, d].
@@ -249,7 +205,7 @@ class PieceEncoder(Adaptable):
         self._first_new, self._count_new = new_rows
         made = CONFIG_MAPPING[config["model_type"]].from_dict(config)
         made.vocab_size = vocabulary_size
-        with policy(self._dtype_policy.name), quiet():
+        with policy(precision_of(self).name), quiet():
             try:
                 self.main = main_layer(made)
             except (TypeError, KeyError) as error:
@@ -280,7 +236,7 @@ class PieceEncoder(Adaptable):
                 rows = embeddings.add_weight(NEW_ROWS, [self._count_new, width], initializer=normal)
             matrix = embeddings.weight
             embeddings.weight = WithNewRows(matrix, rows, self._first_new)
-            embeddings._non_trainable_weights.append(matrix)  # which was removed with the attribute
+            track_untrained(embeddings, matrix)  # which was removed with the attribute
         sort_weights(self.main, trained)
 
     def fixed_values(self) -> list[np.ndarray]:
@@ -310,7 +266,7 @@ def unconverted(layer: tf.keras.layers.Layer, model_type: str) -> Callable:
 
 def seed_dropout(layer: tf.keras.layers.Layer, rate: float | None) -> None:
     """Exchanges Keras' dropout inside of a layer for one that draws from the step's seed, at `rate` if given."""
-    for part in layer._flatten_layers():
+    for part in layers_in(layer):
         for name, value in list(vars(part).items()):
             if isinstance(value, tf.keras.layers.Dropout):
                 setattr(part, name, SeededDropout(value.rate if rate is None else rate))
@@ -450,11 +406,6 @@ def _kinds_of_h5(path: Path) -> dict[str, str]:
     with h5py.File(path, "r") as file:
         file.visititems(look)
     return kinds
-
-
-def tail_of(name: str, main: str) -> str:
-    """A weight's name behind that of the main layer, which follows those of the layers around it."""
-    return name.removesuffix(":0").split(f"{main}/", 1)[1]
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from computations.privacy.example_gradients import batch_maximum
+from tff_re.models.keras_private import layers_in
 
 
 @tf.keras.utils.register_keras_serializable("tff_re")
@@ -67,12 +68,12 @@ def keras_inputs(inputs) -> dict[str, tf.Tensor]:
 
 def is_stock(model: tf.keras.Model) -> bool:
     """Whether all layers are Keras' own, so that Keras alone can load the model."""
-    return all(type(layer).__module__.split(".")[0] == "keras" for layer in model._flatten_layers())
+    return all(type(layer).__module__.split(".")[0] == "keras" for layer in layers_in(model))
 
 
 def forget_initial_values(model: tf.keras.Model) -> None:
     """Replaces initialisers that are plain functions: they are of no more use, and only code of ours can load them."""
-    for layer in model._flatten_layers(include_self=False):
+    for layer in layers_in(model, itself=False):
         for name, value in list(vars(layer).items()):
             stock = isinstance(value, tf.keras.initializers.Initializer)
             if name.endswith("_initializer") and callable(value) and not stock:

@@ -36,7 +36,7 @@ def duplicate_notes(splits: Mapping[str, Iterable[Any]]) -> tuple[str, ...]:
 def with_duplicate_notes(prepared: Prepared) -> Prepared:
     """These data with `duplicate_notes` of the clients' training and test examples, or of those at the server."""
     train = prepared.samples(TRAIN)
-    splits = (TEST,) if prepared.held_out is None else (DEV, TEST)
+    splits = (TEST,) if prepared.held_out is None else prepared.held_out.splits
     held_out = {split: samples for split in splits if (samples := prepared.samples(split))}
     notes = duplicate_notes({TRAIN: train, **held_out}) if train else ()
     return dataclasses.replace(prepared, notes=(*prepared.notes, *notes)) if notes else prepared
