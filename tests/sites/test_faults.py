@@ -341,7 +341,7 @@ def test_other_data_than_the_run_was_begun_with(tmp_path):
     files = write_sites(tmp_path / "sites")
     train(Federation(files), tmp_path / "run", recipe_of(*RECIPE, "training.rounds=1"))
     write_site(tmp_path / "sites" / "bonn", "bonn", corpora(6)["bonn"])
-    with pytest.raises(UserError, match="not those that the run was begun with"):
+    with pytest.raises(UserError, match="begun with other data of this site"):
         train(Federation(files), tmp_path / "run", recipe_of(*RECIPE, "training.rounds=1"), resume=True)
 
 
