@@ -146,9 +146,8 @@ def test_the_same_request_gets_the_same_bytes_after_a_restart_and_where_they_wer
 
 def test_two_requests_never_share_noise():
     def seed(first, unit="example", round_num=1, client="a", secret=b"s" * 32):
-        privacy = SimpleNamespace(unit=unit)
         store = SimpleNamespace(secret=lambda: secret)
-        run = SimpleNamespace(recipe=SimpleNamespace(privacy=privacy, seed=0), store=store)
+        run = SimpleNamespace(recipe=SimpleNamespace(privacy_unit=unit, seed=0), store=store)
         return tuple(_seed(run, round_num, client, first * 64))
 
     found = {seed("0"), seed("1"), seed("0", round_num=2), seed("0", client="b"), seed("0", secret=b"t" * 32)}
