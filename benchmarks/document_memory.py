@@ -162,10 +162,10 @@ def build_model(size: Size, folder: str, vocabulary: int, dropout: float | None 
     inputs = DocumentInput(vocabulary, size.pieces, size.mentions, size.entities, size.pairs, 1, folder)
     options = document_encoder.Options(pretrained=False, encoder_dropout=dropout)
     return LocalModel(
-        build=lambda: document_encoder.build(options, inputs, 2),
+        build=lambda: document_encoder.MODEL.build(options, inputs, 2),
         input_spec={**inputs.specs, "y": tf.TensorSpec([None], tf.int32)},
         num_classes=2,
-        **document_encoder.local_parts(options),
+        **document_encoder.MODEL.local_parts(options),
     )
 
 

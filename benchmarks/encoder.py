@@ -75,7 +75,7 @@ class Problem:
     @functools.cached_property
     def inputs(self) -> RelationInput:
         inputs = RelationInput(self.vocabulary, self.length, self.folder)
-        found = sentence_encoder.precompute(self.options, inputs, 0)
+        found = sentence_encoder.MODEL.precompute(self.options, inputs, 0)
         return inputs if found is None else found[0]
 
     @property
@@ -83,7 +83,7 @@ class Problem:
         return {**self.inputs.specs, "y": tf.TensorSpec([None], tf.int32)}
 
     def build(self) -> tf.keras.Model:
-        return sentence_encoder.build(self.options, self.inputs, self.classes)
+        return sentence_encoder.MODEL.build(self.options, self.inputs, self.classes)
 
     def build_logits(self) -> tf.keras.Model:
         """The same with one output, as Keras' and TFF's own losses take it."""
@@ -91,7 +91,7 @@ class Problem:
         return tf.keras.Model(model.input, model.output["logits"])
 
     def local_model(self) -> LocalModel:
-        start = sentence_encoder.initialise(self.options, self.inputs)
+        start = sentence_encoder.MODEL.initialise(self.options, self.inputs)
         return LocalModel(self.build, self.spec, self.classes, "classifier", initialise=start)
 
     def examples(self, count: int) -> dict[str, np.ndarray]:

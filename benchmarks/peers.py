@@ -445,7 +445,7 @@ def _simple(name: str):
         "classes": classes,
     }
     spec = {**inputs.specs, "y": tf.TensorSpec([None], tf.int32)}
-    build = [lambda make=make: make(options, inputs, classes) for make in (pcnn.build, pcnn.build_plain)]
+    build = [lambda make=make: make(options, inputs, classes) for make in (pcnn.MODEL.build, pcnn.MODEL.build_plain)]
     return rounds.Problem(name, *build, spec, clients, classes), sizes
 
 

@@ -65,17 +65,17 @@ def problems(encoder: Path | None) -> list[Problem]:
 
 
 def _problem(name: str, model: str, options: dict, inputs) -> Problem:
-    module = models.module(model)
-    options = module.Options(**options)
-    if hasattr(module, "precompute") and (found := module.precompute(options, inputs, 0)) is not None:
-        inputs = found[0]
+    declared = models.MODELS[model]
+    options = declared.Options(**options)
+    if (computed := declared.precompute(options, inputs, 0)) is not None:
+        inputs = computed[0]
     labels = tf.TensorSpec([None], tf.int32)
     local = LocalModel(
-        build=lambda: module.build(options, inputs, CLASSES),
+        build=lambda: declared.build(options, inputs, CLASSES),
         input_spec={**inputs.specs, "y": labels, GROUP: labels},
         num_classes=CLASSES,
         classifier="classifier",
-        initialise=module.initialise(options, inputs) if hasattr(module, "initialise") else None,
+        initialise=declared.initialise(options, inputs),
     )
     return Problem(name, local, lambda client: _examples(inputs, client))
 

@@ -52,8 +52,8 @@ def problems() -> list[Problem]:
     found = [
         Problem(
             "LR, 60 features",
-            lambda: logistic_regression.build(options, inputs, 10),
-            lambda: logistic_regression.build_plain(options, inputs, 10),
+            lambda: logistic_regression.MODEL.build(options, inputs, 10),
+            lambda: logistic_regression.MODEL.build_plain(options, inputs, 10),
             {"x": tf.TensorSpec([None, 60], tf.float32), "y": labels},
             dense,
             10,
@@ -64,8 +64,8 @@ def problems() -> list[Problem]:
         found.append(
             Problem(
                 name,
-                lambda: lstm.build(lstm_options, tokens, 2),
-                lambda: lstm.build_plain(lstm_options, tokens, 2),
+                lambda: lstm.MODEL.build(lstm_options, tokens, 2),
+                lambda: lstm.MODEL.build_plain(lstm_options, tokens, 2),
                 {"tokens": tf.TensorSpec([None, LENGTH], tf.int32), "y": labels},
                 [_sentences(rng, shortest) for _ in range(CLIENTS)],
                 2,

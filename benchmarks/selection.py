@@ -229,7 +229,7 @@ def _contenders(sizes: Sizes) -> dict:
     inputs = RelationInput(sizes.vocabulary, sizes.length)
     classes, options = sizes.relations + 1, pcnn.Options(filters=sizes.filters)
     model = LocalModel(
-        lambda: pcnn.build(options, inputs, classes),
+        lambda: pcnn.MODEL.build(options, inputs, classes),
         {**inputs.specs, **{name: tf.TensorSpec([None], tf.int32) for name in (LABEL, PLATFORM, TRIPLE)}},
         classes,
         "classifier",

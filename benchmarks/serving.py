@@ -58,8 +58,8 @@ def export(source: Path, folder: Path, *, pretrained: bool) -> Path:
     tokenizer, size = with_markers(AutoTokenizer.from_pretrained(str(source)))
     inputs = RelationInput(size, LENGTH, str(source))
     options = sentence_encoder.Options(pretrained=pretrained)
-    model = sentence_encoder.build(options, inputs, CLASSES)
-    if initialise := sentence_encoder.initialise(options, inputs):
+    model = sentence_encoder.MODEL.build(options, inputs, CLASSES)
+    if initialise := sentence_encoder.MODEL.initialise(options, inputs):
         initialise(model)
     return export_model(
         folder,
