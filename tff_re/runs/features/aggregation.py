@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from computations.aggregation_rules.registry import Rule
 from computations.algorithms.aggregation import require_round, with_aggregation
-from computations.errors import CompositionError
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.features.base import Feature
@@ -41,10 +40,8 @@ class Aggregation(Feature):
 
     def change_algorithm(self, algorithm):
         """See `Feature`."""
-        try:
+        with self.naming():
             changed = with_aggregation(algorithm, self.options, **self._sums)
-        except CompositionError as error:
-            raise UserError(f"{self.recipe.source}: {error}") from None
         keeps = changed.client_work.client_state_type is not algorithm.client_work.client_state_type
         if keeps and algorithm.own_models is not None:
             raise UserError(
@@ -60,15 +57,14 @@ class Aggregation(Feature):
             return
         if rule.server_examples:
             setting.server_examples(f"aggregation.rule = {rule.name!r}", "aggregation.rule")
-        try:
-            ways = {
-                "expected": setting.per_round,
-                "max_clients": setting.max_per_round,
-                "free_bytes": available_memory(),
-            }
-            require_round(self.options, algorithm.client_work.update_type, **ways)
-        except CompositionError as error:
-            raise UserError(f"{self.recipe.source}: {error}") from None
+        with self.naming():
+            require_round(
+                self.options,
+                algorithm.client_work.update_type,
+                expected=setting.per_round,
+                max_clients=setting.max_per_round,
+                free_bytes=available_memory(),
+            )
 
 
 def sums_are_simulated(recipe: Recipe) -> bool:

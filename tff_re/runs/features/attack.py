@@ -10,7 +10,6 @@ import numpy as np
 from computations.client_work import attacks
 from computations.client_work.attack_options import AttackOptions
 from computations.client_work.attacks import CLAIM_ALL, Trigger
-from computations.errors import CompositionError
 from computations.federated_algorithm import recompose
 from computations.local_model import LABEL
 from datasets.text.encoding import TextEncoding
@@ -83,18 +82,15 @@ class Attack(Feature):
         if options.on_update is None:
             return algorithm
         kind, factor = options.on_update
-        named = f"{recipe.source}: [attack] kind = '{options.kind}'"
-        if kind == CLAIM_ALL and "selection" not in algorithm.client_work.beside:
-            raise UserError(f"{named}: claims triples, which only lazy_mil shares out; choose another kind")
-        if kind == "nan" and sums_are_simulated(recipe):
-            raise UserError(
-                f"{named}: does not go with aggregation.secure: clients of a secure sum send whole numbers, and none "
-                "of them is NaN; choose another kind"
-            )
-        try:
+        with self.naming(f"[attack] kind = '{options.kind}': "):
+            if kind == CLAIM_ALL and "selection" not in algorithm.client_work.beside:
+                raise UserError("claims triples, which only lazy_mil shares out; choose another kind")
+            if kind == "nan" and sums_are_simulated(recipe):
+                raise UserError(
+                    "does not go with aggregation.secure: clients of a secure sum send whole numbers, and none of them "
+                    "is NaN; choose another kind"
+                )
             return recompose(algorithm, client_work=attacks.attacked(algorithm.client_work, kind, factor))
-        except CompositionError as error:
-            raise UserError(f"{named}: {error}") from None
 
     def warnings(self, experiment):
         """See `Feature`."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import contextlib
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from computations.errors import CompositionError
+from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
 
 if TYPE_CHECKING:
@@ -39,6 +42,14 @@ class Feature:
     def is_in(cls, recipe: Recipe) -> bool:
         """Whether a recipe asks for the feature."""
         return getattr(recipe, cls.table) is not None
+
+    @contextlib.contextmanager
+    def naming(self, about: str = "") -> Iterator[None]:
+        """Turns what is refused inside into UserError that names the recipe and what the refusal is about."""
+        try:
+            yield
+        except (CompositionError, UserError) as error:
+            raise UserError(f"{self.recipe.source}: {about}{error}") from None
 
     # Building an experiment
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from computations.aggregators import mean
 from computations.algorithms.own_models import require_plain, trained_alone
-from computations.errors import CompositionError
 from computations.federated_algorithm import recompose
 from computations.local_model import LABEL, PLATFORM
 from computations.server_updates import gradient_step
@@ -80,14 +79,11 @@ class Baseline(Feature):
 
     def change_algorithm(self, algorithm):
         """See `Feature`."""
-        try:
+        with self.naming(f"[baseline] with {self.recipe.algorithm.name}: "):
             if self._is_local:
                 return trained_alone(algorithm)
             require_plain(algorithm.client_work, "one client with all examples")
             return recompose(algorithm, aggregator=mean(), finalizer=gradient_step(algorithm.model))
-        except CompositionError as error:
-            recipe = self.recipe
-            raise UserError(f"{recipe.source}: [baseline] with {recipe.algorithm.name}: {error}") from None
 
     def metric_names(self, of_test):
         """See `Feature`."""

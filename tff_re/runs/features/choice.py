@@ -143,10 +143,8 @@ class RoundChoice(Feature):
         """The data with dev examples at the clients, see `with_dev`."""
         if choice_of(self.recipe, prepared) is None or prepared.held_out is not None:
             return prepared
-        try:
+        with self.naming():
             return with_dev(prepared, self.options, self.recipe.seed)
-        except UserError as error:
-            raise UserError(f"{self.recipe.source}: {error}") from None
 
     def prepare(self, setting):
         """See `Feature`."""

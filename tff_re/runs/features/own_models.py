@@ -6,8 +6,6 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from computations.algorithms.own_models import with_local_heads
-from computations.errors import CompositionError
-from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.evaluation import arranged
 from tff_re.runs.features.base import Feature
@@ -29,11 +27,8 @@ class LocalHead(Feature):
 
     def change_algorithm(self, algorithm):
         """See `Feature`."""
-        try:
+        with self.naming(f"'personalise.local_head' with {self.recipe.algorithm.name}: "):
             return with_local_heads(algorithm)
-        except CompositionError as error:
-            of = f"'personalise.local_head' with {self.recipe.algorithm.name}"
-            raise UserError(f"{self.recipe.source}: {of}: {error}") from None
 
 
 def kept_of(experiment: Experiment, state: OrderedDict) -> Any:

@@ -61,10 +61,8 @@ class Privacy(Feature):
         """See `Feature`."""
         if self.options.unit != "group":
             return prepared
-        try:
+        with self.naming():
             return prepared.with_groups()
-        except UserError as error:
-            raise UserError(f"{self.recipe.source}: {error}") from None
 
     def prepare(self, setting):
         """Keeps the accounting, made once for the algorithms of a comparison, because calibration takes seconds."""

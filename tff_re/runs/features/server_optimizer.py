@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from computations.algorithms.server_optimizer import with_server_optimizer
-from computations.errors import CompositionError
-from tff_re.errors import UserError
 from tff_re.runs.features.base import Feature
 
 
@@ -20,7 +18,5 @@ class ServerOptimizer(Feature):
 
     def change_algorithm(self, algorithm):
         """See `Feature`."""
-        try:
+        with self.naming():
             return with_server_optimizer(algorithm, self.options, self.recipe.algorithm.options)
-        except CompositionError as error:
-            raise UserError(f"{self.recipe.source}: {error}") from None
