@@ -205,7 +205,7 @@ class EncoderModel(Model):
         return (lambda model: assign_pretrained(model.get_layer("encoder"), source)) if options.pretrained else None
 
     def _assign_from_whole(self, options: EncoderOptions, inputs: HiddenInput, model: tf.keras.Model) -> None:
-        """Initial weights as the whole model would have them, those behind the encoder too."""
+        """Gives the trained part the initial weights of the whole model, also those after the encoder."""
         complete = self.before_training(options, inputs, model.output["logits"].shape[-1])
         assign_upper(model.get_layer("encoder"), complete.get_layer("encoder"))
         _assign_rest(model, complete)

@@ -228,7 +228,7 @@ def value_of(type_signature: tff.Type, arrays: Iterator[np.ndarray]):
 
 
 def merged(scope: Scope, one: Aggregation, partials: Iterable[object]):
-    """The sum of the sites' sums, in their order; of none, that of no client."""
+    """The sum of the sites' sums, in their order. Without any it is the sum over no client."""
     partials = iter(partials)
     total = next(partials, None)
     if total is None:

@@ -233,7 +233,7 @@ class BagRelations(Task):
         """The bags of dev and test.
 
         Raises:
-          UserError: bags whose pair is trained on were to be left out, and which these are is known at the sites alone.
+          UserError: bags whose pair is trained on were to be left out, and only the sites know these.
         """
         if options.new_pairs:
             raise UserError(

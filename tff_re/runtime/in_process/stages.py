@@ -227,7 +227,7 @@ class ClientPass:
             # Not returned: the thread that ran this would hold on to it.
             self._brought[client] = [one.value(scope) for one in stage.sums]
         except ComputationFailed as error:
-            if error.client is not None:  # another one's, which cancelled this one
+            if error.client is not None:  # of another client, which cancelled this one
                 raise
             message = f"client {client + 1} of {self.num_clients}: {error}"
             named = ComputationFailed(message, code=error.code, client=client)
