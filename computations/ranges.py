@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -31,6 +32,22 @@ def require(validator, **values: Any) -> None:
     """ValueError that names the first of the values which is out of the validator's range."""
     for name, value in values.items():
         validator(None, types.SimpleNamespace(name=name), value)
+
+
+def refuse_unread(options: Any, needs: Mapping[str, tuple[str, tuple[str, ...]]]) -> None:
+    """Refuses keys that are set (not at their default) but would not be read, because of the choice of another key.
+
+    Args:
+      options: an attrs class, at the end of its `__init__`.
+      needs: key to (another key, the choices of that one with which it is read).
+
+    Raises:
+      ValueError: names the key and what it needs.
+    """
+    fields = attrs.fields_dict(type(options))
+    for key, (chooser, choices) in needs.items():
+        if getattr(options, key) != fields[key].default and getattr(options, chooser) not in choices:
+            raise ValueError(f"{key} needs {chooser} = {' or '.join(map(repr, choices))}")
 
 
 def options_class(cls: type) -> type:

@@ -6,8 +6,21 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An entry chosen by name, with its options (of the class that belongs to the name)."""
+
+    name: str
+    options: Any
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The option of a key; the default if this choice has none of that name."""
+        return getattr(self.options, key, default)
 
 
 class Registry(Mapping):

@@ -29,7 +29,6 @@ FLOORS = {
     ),
     "tff_re": (
         "errors quiet",
-        "settings",
         "models report runtime",
         "tasks",
         "recipes",

@@ -11,15 +11,17 @@ from attrs import field
 from attrs.validators import and_, ge, gt, le, lt, optional
 
 from computations.aggregation_rules.registry import RULES, Rule
-from computations.ranges import BOUND, POSITIVE, options_class
+from computations.ranges import BOUND, POSITIVE, options_class, refuse_unread
 
 _BETWEEN = and_(gt(0), lt(1))
 
-_READ_WITH = {
-    **dict.fromkeys(("secure_bits", "secure_modulus_bits", "secure_bound", "secure_quantile"), ("secure", "simulated")),
-    "top_share": ("compression", "top_k"),
+_NEEDS = {
+    **dict.fromkeys(
+        ("secure_bits", "secure_modulus_bits", "secure_bound", "secure_quantile"), ("secure", ("simulated",))
+    ),
+    "top_share": ("compression", ("top_k",)),
 }
-"""A key that is read only with one choice of another key -> that key and the choice."""
+"""Keys that not all choices read; see `refuse_unread`."""
 
 
 @functools.lru_cache(maxsize=8)
@@ -84,11 +86,8 @@ class AggregationOptions:
 
     def __attrs_post_init__(self):
         fields = attrs.fields_dict(type(self))
-        read_with = _READ_WITH | {key: ("rule", one.name) for one in RULES.values() for key in _keys(one)}
-        for key in filter(read_with.__contains__, fields):
-            chooser, choice = read_with[key]
-            if getattr(self, key) != fields[key].default and getattr(self, chooser) != choice:
-                raise ValueError(f"{key} needs {chooser} = {choice!r}")
+        of_rules = {key: ("rule", (rule.name,)) for rule in RULES.values() for key in _keys(rule) if key in fields}
+        refuse_unread(self, _NEEDS | of_rules)
         if self.zeroing_factor != fields["zeroing_factor"].default and self.zeroing_quantile is None:
             raise ValueError("zeroing_factor needs zeroing_quantile")
         if self.secure != "none" and self.compression != "none":

@@ -14,7 +14,7 @@ from computations.algorithms.parts import around
 from computations.algorithms.registry import algorithm
 from computations.client_work import NormalisedDifference
 from computations.client_work.optimizers import SGD, SelfAdam, accumulated
-from computations.ranges import BELOW_ONE, options_class
+from computations.ranges import BELOW_ONE, options_class, refuse_unread
 
 
 @options_class
@@ -32,8 +32,7 @@ class NormalisedAveragingOptions(AdamOrSgdOptions):
 
     def __attrs_post_init__(self):
         super().__attrs_post_init__()
-        if self.local_momentum and self.optimizer != "sgd":
-            raise ValueError("local_momentum needs optimizer = 'sgd'")
+        refuse_unread(self, {"local_momentum": ("optimizer", ("sgd",))})
 
 
 @algorithm(

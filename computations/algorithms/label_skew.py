@@ -18,7 +18,7 @@ from computations.client_work.objectives import (
     RestrictedSoftmax,
 )
 from computations.client_work.optimizers import SGD
-from computations.ranges import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, options_class
+from computations.ranges import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, options_class, refuse_unread
 
 
 @options_class
@@ -58,9 +58,7 @@ class CalibratedLogitsOptions(AdamOrSgdOptions):
 
     def __attrs_post_init__(self):
         super().__attrs_post_init__()
-        if self.absent == "left_out" and (self.over_others or self.absent_factor != 1.0):
-            key = "over_others" if self.over_others else "absent_factor"
-            raise ValueError(f"{key} needs absent = 'margin'")
+        refuse_unread(self, dict.fromkeys(("over_others", "absent_factor"), ("absent", ("margin",))))
 
 
 @algorithm("fedlc", title="FedLC", source="Zhang et al. 2022, Section 4", options=CalibratedLogitsOptions)

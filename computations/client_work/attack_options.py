@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from typing import Literal
 
-import attrs
 from attrs import field
 from attrs.validators import and_, ge, gt, le, optional
 
 from computations.client_work.attacks import CLAIM_ALL, ON_DATA
-from computations.ranges import options_class
+from computations.ranges import options_class, refuse_unread
 
 _FACTORS = {"sign_flip": 10.0, "scale": 10.0, "gaussian": 10.0, "little_is_enough": 1.5, "backdoor": 1.0}
 """Kind that reads `factor` -> where it is not set."""
 
-_READ_WITH = {
-    "flip": "label_flip",
-    "target": "backdoor",
-    "trigger": "backdoor",
-    "trigger_place": "backdoor",
-    "poisoned_share": "backdoor",
+_NEEDS = {
+    "factor": ("kind", tuple(_FACTORS)),
+    "flip": ("kind", ("label_flip",)),
+    **dict.fromkeys(("target", "trigger", "trigger_place", "poisoned_share"), ("kind", ("backdoor",))),
 }
-"""A key that is read with one kind alone -> that kind."""
+"""Keys that not all kinds read; see `refuse_unread`."""
 
 
 @options_class
@@ -61,11 +58,7 @@ class AttackOptions:
     def __attrs_post_init__(self):
         if self.clients >= 1 and self.clients != int(self.clients):
             raise ValueError(f"clients must be a whole number or a share below 1, got {self.clients:g}")
-        if self.factor is not None and self.kind not in _FACTORS:
-            raise ValueError(f"factor needs kind = {' or '.join(map(repr, _FACTORS))}")
-        for key, kind in _READ_WITH.items():
-            if getattr(self, key) != getattr(attrs.fields(type(self)), key).default and self.kind != kind:
-                raise ValueError(f"{key} needs kind = {kind!r}")
+        refuse_unread(self, _NEEDS)
 
     @property
     def on_update(self) -> tuple[str, float] | None:

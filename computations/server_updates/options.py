@@ -7,10 +7,13 @@ from typing import Literal
 from attrs import field
 from attrs.validators import optional
 
-from computations.ranges import BELOW_ONE, POSITIVE, options_class
+from computations.ranges import BELOW_ONE, POSITIVE, options_class, refuse_unread
 
-_READ = dict.fromkeys(("adam", "yogi"), ("tau", "beta_2", "bias_correction")) | {"adagrad": ("tau",), "momentum": ()}
-"""Name -> the keys that it reads beside its rate and beta_1."""
+_NEEDS = {
+    "tau": ("name", ("adam", "yogi", "adagrad")),
+    **dict.fromkeys(("beta_2", "bias_correction"), ("name", ("adam", "yogi"))),
+}
+"""Keys that not all optimizers read; see `refuse_unread`."""
 
 
 @options_class
@@ -36,6 +39,4 @@ class ServerOptimizerOptions:
     bias_correction: bool = False
 
     def __attrs_post_init__(self):
-        for key in ("tau", "beta_2", "bias_correction"):
-            if getattr(self, key) not in (None, False) and key not in _READ[self.name]:
-                raise ValueError(f"{key} is not read with name = {self.name!r}; leave it out")
+        refuse_unread(self, _NEEDS)

@@ -29,6 +29,7 @@ from computations.errors import CompositionError
 from computations.local_model import LocalModel
 from computations.privacy.example_gradients import ExamplePrivacy, noised_mean, sum_one_by_one, sum_side_by_side
 from computations.randomness import SeededDropout
+from computations.registry import Choice
 from tests.computations import toolbox
 from tests.computations.test_fedlcc import examples as documents
 from tests.computations.test_fedlcc import pairs_model
@@ -37,8 +38,8 @@ from tests.models.encoders_for_tests import CHINESE, chinese_encoder
 from tff_re import models
 from tff_re.models.adapters import AdapterOptions
 from tff_re.models.inputs import PieceInput, RelationInput, TokenInput
+from tff_re.recipes.structuring import keys, to_table
 from tff_re.runtime import open_runtime
-from tff_re.settings import Choice, keys, to_table
 
 RATE, HUGE = 0.5, 1e6
 WORDS, LENGTH, CLASSES = 30, 9, 3

@@ -151,9 +151,9 @@ def test_options_of_the_step_that_it_replaces_are_refused():
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        ({"name": "momentum", "tau": 0.1}, "tau is not read with name = 'momentum'"),
-        ({"name": "adagrad", "beta_2": 0.9}, "beta_2 is not read"),
-        ({"name": "adagrad", "bias_correction": True}, "bias_correction is not read"),
+        ({"name": "momentum", "tau": 0.1}, "tau needs name = 'adam' or 'yogi' or 'adagrad'"),
+        ({"name": "adagrad", "beta_2": 0.9}, "beta_2 needs name = 'adam' or 'yogi'"),
+        ({"name": "adagrad", "bias_correction": True}, "bias_correction needs name = 'adam' or 'yogi'"),
         ({"name": "sgd"}, "name"),
         ({"name": "adam", "beta_1": 1.0}, "beta_1"),
         ({"name": "adam", "learning_rate": 0.0}, "learning_rate"),

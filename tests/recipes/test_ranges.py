@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from tff_re.errors import UserError
-from tff_re.recipes.reading import EvaluationOptions, TrainingOptions, choices
-from tff_re.settings import _parts, keys, structure
+from tff_re.recipes.reading import EvaluationOptions, TrainingOptions
+from tff_re.recipes.structuring import _parts, keys, structure
+from tff_re.recipes.tables import choices
 
 CLASSES = {(s, name): cls for s in ("task", "model", "algorithm", "partition") for name, cls in choices(s).items()}
 CLASSES |= {("training", ""): TrainingOptions, ("evaluation", ""): EvaluationOptions}

@@ -11,11 +11,12 @@ from rich.segment import Segments
 from rich.text import Text
 from rich.tree import Tree
 
+from computations.registry import Choice
 from tff_re.cli.display import console
-from tff_re.recipes.reading import OPTIONAL_TABLES, Recipe
-from tff_re.settings import Choice, keys, to_table
+from tff_re.recipes.reading import Recipe
+from tff_re.recipes.structuring import keys, to_table
+from tff_re.recipes.tables import TABLES
 
-SECTIONS = ("task", "partition", "model", "client_model", "algorithm", "training", "evaluation", *OPTIONAL_TABLES)
 LONGEST_VALUE = 60
 """Characters of a value that are shown."""
 
@@ -53,7 +54,7 @@ def show_suite(suite) -> None:
         )
     tree.add(Text(f"seeds: {', '.join(map(str, suite.seeds))}"))
     by_entry = {entry.name: _sections(entry.recipe_for(suite.seeds[0])) for entry in suite.entries}
-    for section in SECTIONS:
+    for section in TABLES:
         lines = {name: sections.get(section) for name, sections in by_entry.items()}
         if len(set(map(str, lines.values()))) == 1:
             if (line := next(iter(lines.values()))) is not None:
@@ -67,7 +68,7 @@ def show_suite(suite) -> None:
 
 def _sections(recipe: Recipe) -> dict[str, Text]:
     """Name of a table of the recipe -> its line, of those that it has."""
-    return {name: _line(name, value) for name in SECTIONS if (value := getattr(recipe, name)) is not None}
+    return {name: _line(name, value) for name in TABLES if (value := getattr(recipe, name)) is not None}
 
 
 def _line(section: str, value) -> Text:

@@ -17,7 +17,7 @@ from tff_re.recipes import reading
 from tff_re.recipes.metric_names import SPLITS, require_known
 from tff_re.recipes.options import DEFAULT_METRIC
 from tff_re.recipes.reading import SEEDS, Recipe, file_name_problem, load, read_toml, suites
-from tff_re.settings import structure
+from tff_re.recipes.structuring import structure
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from tff_re.exporting.export_model import export_model, in_float32
 from tff_re.exporting.kind import Kind
 from tff_re.exporting.kinds import kind_of
 from tff_re.recipes.reading import Recipe, tomllib
+from tff_re.recipes.structuring import to_table
 from tff_re.runs.data_source import data_source
 from tff_re.runs.evaluation import Evaluator, ServerEvaluator
 from tff_re.runs.experiment import Experiment
@@ -28,7 +29,6 @@ from tff_re.runs.folder import RunFolder, environment, permissions
 from tff_re.runs.randomness import FILE
 from tff_re.runs.reading import read_history
 from tff_re.runs.warm_start import WarmStart, stored
-from tff_re.settings import to_table
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.held_out import DEV, TEST
 

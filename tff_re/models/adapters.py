@@ -15,10 +15,9 @@ import tensorflow as tf
 from attrs.validators import ge, gt
 
 from computations.randomness import SeededDropout
-from computations.ranges import BELOW_ONE
+from computations.ranges import BELOW_ONE, refuse_unread
 from tff_re.models.fixed_weights import FixedWeights, VariableMaker
 from tff_re.models.keras_private import layers_in, precision_of
-from tff_re.settings import refuse_unread
 
 TARGETS = (("query", "value"), ("q_lin", "v_lin"))
 """The dense layers that are adapted by default: BERT's names, DistilBERT's."""

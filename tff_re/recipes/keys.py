@@ -9,8 +9,8 @@ from collections.abc import Collection
 
 import attrs
 
-from tff_re.recipes.reading import OPTIONAL_TABLES, EvaluationOptions, TrainingOptions, choices
-from tff_re.settings import REQUIRED, keys, range_of
+from tff_re.recipes.structuring import REQUIRED, keys, range_of
+from tff_re.recipes.tables import TABLES, choices
 
 HEADER = """# Every key of a recipe
 
@@ -25,16 +25,18 @@ the clients a model of their own, which they keep from round to round; only algo
 def markdown(algorithms: Collection[str] | None = None) -> str:
     """docs/recipes.md; of all algorithms, or of those named."""
     lines = [HEADER]
-    for section in ("task", "partition", "model", "algorithm"):
-        lines += [f"## [{section}]", "", "`name` chooses; the other keys are those of the choice.", ""]
+    for section, table in sorted(TABLES.items(), key=lambda item: not item[1].chooses):
+        if section == "client_model":
+            continue
+        lines += [f"## [{section}]", ""]
+        if table.chooses:
+            lines += ["`name` chooses; the other keys are those of the choice.", ""]
+        elif table.if_left_out is None:
+            lines += ["May be left out.", ""]
         for name, cls in choices(section).items():
-            if section == "algorithm" and algorithms is not None and name not in algorithms:
-                continue
-            lines += [f'### {section}.name = "{name}"', "", *_table(cls)]
-    for section, cls in (("training", TrainingOptions), ("evaluation", EvaluationOptions)):
-        lines += [f"## [{section}]", "", *_table(cls)]
-    for section, options in OPTIONAL_TABLES.items():
-        lines += [f"## [{section}]", "", "May be left out.", "", *_table(options())]
+            if section != "algorithm" or algorithms is None or name in algorithms:
+                lines += [f'### {section}.name = "{name}"', ""] if table.chooses else []
+                lines += _table(cls)
     return "\n".join(lines).rstrip() + "\n"
 
 

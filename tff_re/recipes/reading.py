@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from computations.registry import Choice
 from tff_re.errors import UserError, nearest
-from tff_re.recipes import options as own_tables
 from tff_re.recipes.metric_names import require_known
+from tff_re.recipes.options import BaselineOptions, ChoiceOptions, DataStatement, PersonaliseOptions, notes
+from tff_re.recipes.structuring import to_table
+from tff_re.recipes.tables import TABLES, read_tables
 from tff_re.recipes.training_options import EvaluationOptions, FailureOptions, TrainingOptions
-from tff_re.settings import Choice, structure, to_table
 
 DEEPEST = 20
 """Levels of tables and lists in a TOML file; a suite has five."""
@@ -34,8 +36,7 @@ LONGEST_NAME = 150
 class Recipe:
     """A resolved recipe: every option has its value.
 
-    `client_model`: the clients' where it is not the server's. The tables of `OPTIONAL_TABLES` are None where they are
-    left out.
+    `client_model`: the clients' where it is not the server's. A table that is left out is None.
     """
 
     name: str
@@ -54,17 +55,17 @@ class Recipe:
     aggregation: Any | None = None
     failures: FailureOptions | None = None
     server_optimizer: Any | None = None
-    choice: own_tables.ChoiceOptions | None = None
-    baseline: own_tables.BaselineOptions | None = None
-    personalise: own_tables.PersonaliseOptions | None = None
+    choice: ChoiceOptions | None = None
+    baseline: BaselineOptions | None = None
+    personalise: PersonaliseOptions | None = None
     attack: Any | None = None
-    data: own_tables.DataStatement | None = None
+    data: DataStatement | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What every output of a run says of the optional tables."""
         own = (note for table in (self.attack, self.aggregation) if table is not None for note in table.notes())
-        return (*own, *self._notes_of_failures, *own_tables.notes(self.baseline, self.personalise))
+        return (*own, *self._notes_of_failures, *notes(self.baseline, self.personalise))
 
     @property
     def privacy_unit(self) -> str | None:
@@ -113,12 +114,12 @@ class Recipe:
         import tomli_w
 
         table = {"name": self.name, "description": self.description, "seed": self.seed}
-        for section in ("task", "partition", "model", "algorithm", "client_model"):
-            if (choice := getattr(self, section)) is not None:
-                table[section] = {"name": choice.name, **to_table(choice.options)}
-        for name in ("training", "evaluation", *OPTIONAL_TABLES):
-            if (options := getattr(self, name)) is not None:
-                table[name] = to_table(options)
+        for section in TABLES:
+            options = getattr(self, section)
+            if isinstance(options, Choice):
+                table[section] = {"name": options.name, **to_table(options.options)}
+            elif options is not None:
+                table[section] = to_table(options)
         return tomli_w.dumps(table | ({"published": dict(self.published)} if self.published else {}))
 
 
@@ -215,46 +216,20 @@ def resolve(table: dict, source: str, overrides: tuple[str, ...] = (), seed: int
     if not isinstance(published, dict) or not all(type(v) in (int, float) for v in published.values()):
         raise UserError(f"{source}: [published] must be a table of numbers")
     require_known(published, f"{source}: [published]")
-    tables = _light_tables(table, source)  # first: what is wrong in them is said before TensorFlow is imported
-    return Recipe(
-        name=name,
-        source=source,
-        description=description,
-        seed=seed_value,
-        task=tables.pop("task"),
-        partition=tables.pop("partition"),
-        model=_choice(table, "model", source),
-        algorithm=_choice(table, "algorithm", source),
-        published={k: float(v) for k, v in published.items()},
-        client_model=_choice(table, "client_model", source) if "client_model" in table else None,
-        **tables,
-        **{
-            name: structure(options(), table[name], section=name, source=source)
-            for name, options in OPTIONAL_TABLES.items()
-            if name in table and name not in _LIGHT
-        },
-    )
+    tables = read_tables(table, source)
+    _require_learning(tables["algorithm"], source)
+    published = {metric: float(value) for metric, value in published.items()}
+    return Recipe(name, source, description, seed_value, published=published, **tables)
 
 
-_LIGHT = ("privacy", "failures", "choice", "baseline", "personalise")
-"""Of the tables that may be left out those whose classes import no TensorFlow."""
+def _require_learning(algorithm: Choice, source: str) -> None:
+    from computations.algorithms.options import check_learns
 
-
-def _light_tables(table: dict, source: str) -> dict[str, Any]:
-    """The tables of a recipe that are read without TensorFlow; of [model] the name is checked."""
-    for section in ("task", "model", "algorithm", "client_model"):
-        if section != "client_model" or section in table:
-            name, _ = _named(table, section, source)
-            if section != "algorithm":
-                _require_choice(section, name, source)
-    tables = {"task": _choice(table, "task", source)}
-    tables["partition"] = _choice(table, "partition", source, default="natural")
-    for section, options in (("training", TrainingOptions), ("evaluation", EvaluationOptions)):
-        tables[section] = structure(options, table.get(section, {}), section=section, source=source)
-    for section in _LIGHT:
-        if section in table:
-            tables[section] = structure(OPTIONAL_TABLES[section](), table[section], section=section, source=source)
-    return tables
+    try:
+        check_learns(algorithm.options)
+    except ValueError as error:
+        key, _, rest = str(error).partition(" ")
+        raise UserError(f"{source}: 'algorithm.{key}' {rest}") from None
 
 
 def has_control_character(text: str) -> bool:
@@ -297,109 +272,3 @@ def apply_override(table: dict, override: str) -> None:
 
 def _short(text: str) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _named(table: dict, section: str, source: str, default: str | None = None) -> tuple[Any, dict]:
-    """(name, the other keys) of a table that chooses by name."""
-    chosen = table.get(section, {} if default else None)
-    if chosen is None:
-        raise UserError(f"{source}: the table [{section}] is missing")
-    if not isinstance(chosen, dict):
-        raise UserError(f"{source}: [{section}] must be a table with a name, got {chosen!r}")
-    options = dict(chosen)
-    name = options.pop("name", default)
-    if name is None:
-        raise UserError(f"{source}: the key '{section}.name' is missing")
-    return name, options
-
-
-def _require_choice(section: str, name: Any, source: str) -> dict[str, Any]:
-    """The choices of a table (name -> a function that gives its class); UserError unless the name is one of them."""
-    options_of = _OPTIONS["model" if section == "client_model" else section]()
-    if not isinstance(name, str) or name not in options_of:
-        raise UserError(f"{source}: there is no {section} '{name}'; {nearest(name, options_of)}")
-    return options_of
-
-
-def _choice(table: dict, section: str, source: str, default: str | None = None) -> Choice:
-    name, options = _named(table, section, source, default)
-    options_of = _require_choice(section, name, source)
-    choice = Choice(name, structure(options_of[name](), options, section=section, source=source))
-    if section == "algorithm":
-        from computations.algorithms.options import check_learns
-
-        try:
-            check_learns(choice.options)
-        except ValueError as error:
-            key, _, rest = str(error).partition(" ")
-            raise UserError(f"{source}: 'algorithm.{key}' {rest}") from None
-    return choice
-
-
-def choices(section: str) -> dict[str, type]:
-    """Name -> options dataclass of the choices of [task], [partition], [model] or [algorithm]."""
-    return {name: options() for name, options in _OPTIONS[section]().items()}
-
-
-def _tasks() -> dict:
-    from tff_re import tasks
-
-    return {name: lambda name=name: tasks.TASKS[name].Options for name in tasks.TASKS}
-
-
-def _models() -> dict:
-    from tff_re import models
-
-    return {name: lambda name=name: models.MODELS[name].Options for name in models.MODELS}
-
-
-def _algorithms() -> dict:
-    from computations import algorithms
-
-    return {name: lambda name=name: algorithms.find(name).options for name in algorithms.names()}
-
-
-def _partitioners() -> dict:
-    from datasets.partition import PARTITIONERS
-
-    return {name: lambda name=name: PARTITIONERS[name] for name in PARTITIONERS}
-
-
-def _privacy() -> type:
-    from computations.privacy.options import PrivacyOptions
-
-    return PrivacyOptions
-
-
-def _aggregation() -> type:
-    from computations.aggregation_rules import aggregation_options
-
-    return aggregation_options()
-
-
-def _attack() -> type:
-    from computations.client_work.attack_options import AttackOptions
-
-    return AttackOptions
-
-
-def _server_optimizer() -> type:
-    from computations.server_updates.options import ServerOptimizerOptions
-
-    return ServerOptimizerOptions
-
-
-OPTIONAL_TABLES = {
-    "privacy": _privacy,
-    "aggregation": _aggregation,
-    "attack": _attack,
-    "server_optimizer": _server_optimizer,
-    "failures": lambda: FailureOptions,
-    "choice": lambda: own_tables.ChoiceOptions,
-    "baseline": lambda: own_tables.BaselineOptions,
-    "personalise": lambda: own_tables.PersonaliseOptions,
-    "data": lambda: own_tables.DataStatement,
-}
-"""Table of a recipe -> its class of options, of the tables that may be left out."""
-
-_OPTIONS = {"task": _tasks, "model": _models, "algorithm": _algorithms, "partition": _partitioners}

@@ -7,7 +7,7 @@ from typing import Literal
 import attrs
 from attrs.validators import and_, ge, gt, le, optional
 
-from computations.ranges import SHARE
+from computations.ranges import SHARE, refuse_unread
 
 DEFAULT_ATTEMPTS = 3
 
@@ -43,8 +43,7 @@ class TrainingOptions:
     checkpoint_every: int = attrs.field(default=10, validator=ge(1))
 
     def __attrs_post_init__(self):
-        if self.over_sampling > 1 and self.sampling != "fixed":
-            raise ValueError("over_sampling needs sampling = 'fixed'")
+        refuse_unread(self, {"over_sampling": ("sampling", ("fixed",))})
         if self.attempts is not None and not self.min_clients:
             raise ValueError("attempts needs min_clients of at least 1")
 

@@ -20,11 +20,12 @@ import tensorflow_federated as tff
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from computations.registry import Choice
 from tff_re.errors import UserError
 from tff_re.models.inputs import HiddenInput, pieces_of
+from tff_re.recipes.structuring import to_table
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.folder import STARTS, RunFolder
-from tff_re.settings import Choice, to_table
 from tff_re.tasks.base import Prepared
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe, apply_override, load, read_toml, resolve, tomllib
-from tff_re.settings import structure
+from tff_re.recipes.structuring import structure
 from tff_re.sites.keys import PREFIX, is_public_key, public_key, public_text, read_key, read_private
 
 _READ_EVERYWHERE = (

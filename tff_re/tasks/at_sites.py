@@ -18,9 +18,9 @@ import numpy as np
 import tensorflow as tf
 
 from computations.local_model import LABEL, LocalModel
+from computations.registry import Choice
 from datasets.federated import ClientExamples, Examples, FederatedExamples
 from tff_re.errors import UserError
-from tff_re.settings import Choice
 from tff_re.tasks import TASKS
 from tff_re.tasks.base import Prepared, input_spec
 from tff_re.tasks.data_paths import DataPaths

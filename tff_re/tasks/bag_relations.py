@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 from attrs.validators import ge, optional
 
-from computations.ranges import BELOW_ONE, NOT_NEGATIVE, SHARE
+from computations.ranges import BELOW_ONE, NOT_NEGATIVE, SHARE, refuse_unread
 from datasets.bags.encoding import SIDE_ARRAYS, encode_bag_clients, encode_bags
 from datasets.bags.loading import load_bags
 from datasets.bags.planted import PlantedCorpus, planted
@@ -22,7 +22,6 @@ from datasets.encoded_clients import training_texts
 from datasets.federated import Examples, FederatedExamples
 from datasets.partition import Partition, label_counts
 from tff_re.errors import UserError
-from tff_re.settings import refuse_unread
 from tff_re.tasks.base import Prepared, partition_of
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.held_out import DEV, TEST

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from computations.registry import Choice
 from datasets.federated import ClientExamples, FederatedExamples
 from datasets.partition import LabelCounts, Partition, build_partition, read_partition
 from tff_re import models
@@ -24,7 +25,6 @@ from tff_re.models.inputs import (
     TokenInput,
     pieces_of,
 )
-from tff_re.settings import Choice
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.held_out import HeldOut
 from tff_re.tasks.sizes import require_room_for_outputs, require_samples_for_clients

@@ -24,7 +24,6 @@ from datasets.federated import Examples, FederatedExamples
 from datasets.partition import label_counts
 from tff_re.errors import UserError
 from tff_re.models.inputs import DocumentInput
-from tff_re.settings import refuse_unread
 from tff_re.tasks.base import Prepared, partition_of
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.duplicates import duplicate_notes

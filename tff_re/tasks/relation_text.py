@@ -10,6 +10,7 @@ import attrs
 import numpy as np
 from attrs.validators import ge
 
+from computations.ranges import refuse_unread
 from datasets.text import load_word_vectors
 from datasets.text.relation_encoding import RelationEncoding, with_markers
 from datasets.text.relation_layout import MARKERS, as_text, blinded, marked
@@ -17,7 +18,6 @@ from datasets.text.word_tokenizer import of_words, split_words, word_tokenizer, 
 from tff_re.errors import UserError
 from tff_re.models.hub import how_to_read
 from tff_re.models.inputs import RelationInput
-from tff_re.settings import refuse_unread
 from tff_re.tasks.data_paths import DataPaths
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 import attrs
 from attrs.validators import and_, ge, gt, lt, optional
 
-from computations.ranges import BELOW_ONE
+from computations.ranges import BELOW_ONE, refuse_unread
 from datasets.catalogue import find_data_set
 from datasets.encoded_clients import encode_relations, training_texts
 from datasets.federated import FederatedExamples
@@ -16,7 +16,6 @@ from datasets.relations import neutral
 from datasets.relations.loading import load_relations
 from datasets.relations.records import RelationCorpus
 from datasets.relations.selection import balanced_subset, set_documents_apart, subset
-from tff_re.settings import refuse_unread
 from tff_re.tasks.base import Prepared, partition_of
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.relation_text import RelationTextOptions, relation_encoding, words_of_clients

@@ -9,7 +9,7 @@ from typing import Literal
 import attrs
 from attrs.validators import and_, ge, gt, lt
 
-from computations.ranges import BELOW_ONE
+from computations.ranges import BELOW_ONE, refuse_unread
 from datasets.catalogue import find_data_set
 from datasets.dialogues.loading import load_corpus, symptom_vocabulary
 from datasets.dialogues.records import TextCorpus
@@ -24,7 +24,6 @@ from datasets.text.segmentation import Segmenter
 from datasets.text.vocabulary import Vocabulary
 from tff_re.errors import UserError
 from tff_re.models.inputs import PieceInput, TokenInput
-from tff_re.settings import refuse_unread
 from tff_re.tasks.base import Prepared, partition_of
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.relation_text import load_tokenizer, unread_vectors

@@ -10,9 +10,9 @@ import attrs
 import pytest
 from attrs.validators import and_, ge, gt, in_, le, lt, optional
 
-from computations.ranges import FLOAT32_MAX
+from computations.ranges import FLOAT32_MAX, refuse_unread
 from tff_re.errors import UserError
-from tff_re.settings import REQUIRED, keys, range_of, refuse_unread, structure, to_table
+from tff_re.recipes.structuring import REQUIRED, keys, range_of, structure, to_table
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,6 @@ import dataclasses
 import math
 import re
 import typing
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,18 +15,6 @@ from cattrs.errors import ClassValidationError, ForbiddenExtraKeysError
 
 from computations.ranges import FLOAT32_MAX
 from tff_re.errors import UserError, nearest
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Something chosen by name, with its options (of the class that belongs to the name)."""
-
-    name: str
-    options: Any
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """The option of a key; the default if this choice has none of that name."""
-        return getattr(self.options, key, default)
 
 
 def _exactly(kind: type):
@@ -191,22 +178,6 @@ def _last(cause: BaseException) -> str:
     while getattr(cause, "exceptions", None):
         cause = cause.exceptions[0]
     return str(cause.args[0] if len(cause.args) > 1 else cause)  # attrs' errors have the value and more behind the text
-
-
-def refuse_unread(options, needs: Mapping[str, tuple[str, tuple[str, ...]]]) -> None:
-    """Refuses keys that are set (not at their default) but would not be read, because of the choice of another key.
-
-    Args:
-      options: an attrs class or dataclass, at the end of its `__init__`.
-      needs: key to (another key, the choices of that one with which it is read).
-
-    Raises:
-      ValueError: names the key and what it needs.
-    """
-    defaults = {key.name: key.default for key in keys(type(options))}
-    for name, (chooser, choices) in needs.items():
-        if getattr(options, name) != defaults[name] and getattr(options, chooser) not in choices:
-            raise ValueError(f"{name} needs {chooser} = {' or '.join(map(repr, choices))}")
 
 
 def to_table(value) -> dict:

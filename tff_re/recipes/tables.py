@@ -1,0 +1,177 @@
+"""The tables of a recipe: `TABLES` names each with the class of its keys, and `Table.read` reads one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from computations.registry import Choice
+from tff_re.errors import UserError, nearest
+from tff_re.recipes.options import BaselineOptions, ChoiceOptions, DataStatement, PersonaliseOptions
+from tff_re.recipes.source_keys import keys_in
+from tff_re.recipes.structuring import structure
+from tff_re.recipes.training_options import EvaluationOptions, FailureOptions, TrainingOptions
+
+REQUIRED = object()
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a recipe.
+
+    Attributes:
+      options: gives the class of its keys; where the key `name` chooses it, name -> a function that gives it.
+      if_left_out: what a recipe has without the table (its keys also complete one); None: no such table.
+      chooses: whether the key `name` chooses the class.
+      keys: of a table whose class imports TensorFlow: gives all keys that it can have, without importing it.
+    """
+
+    options: Callable[[], Any]
+    if_left_out: Mapping[str, Any] | object | None = None
+    chooses: bool = False
+    keys: Callable[[], Collection[str]] | None = None
+
+    def classes(self) -> Mapping[str, Callable[[], type]]:
+        """Name -> a function that gives the class of options; the name is '' where none chooses."""
+        return self.options() if self.chooses else {"": self.options}
+
+    def read(self, table: Any, section: str, source: str) -> Any:
+        """The options of a table in a file, or a `Choice`.
+
+        Raises:
+          UserError: a name, key or value is not valid.
+        """
+        name, options = self.named(table, section, source)
+        options = structure(self.classes()[name](), options, section=section, source=source)
+        return Choice(name, options) if self.chooses else options
+
+    def named(self, table: Any, section: str, source: str, *, known: bool = True) -> tuple[str, Any]:
+        """(name, the other keys); the name is '' where none chooses. `known`: whether it must be one of `classes`."""
+        if not self.chooses:
+            return "", table
+        if not isinstance(table, dict):
+            raise UserError(f"{source}: [{section}] must be a table with a name, got {table!r}")
+        options = {**(self.if_left_out if isinstance(self.if_left_out, dict) else {}), **table}
+        if "name" not in options:
+            raise UserError(f"{source}: the key '{section}.name' is missing")
+        name = options.pop("name")
+        if known and (not isinstance(name, str) or name not in self.classes()):
+            section = "model" if section == "client_model" else section
+            raise UserError(f"{source}: there is no {section} '{name}'; {nearest(name, self.classes())}")
+        return name, options
+
+
+def _tasks() -> dict[str, Callable[[], type]]:
+    from tff_re import tasks
+
+    return {name: lambda name=name: tasks.TASKS[name].Options for name in tasks.TASKS}
+
+
+def _models() -> dict[str, Callable[[], type]]:
+    from tff_re import models
+
+    return {name: lambda name=name: models.MODELS[name].Options for name in models.MODELS}
+
+
+def _algorithms() -> dict[str, Callable[[], type]]:
+    from computations import algorithms
+
+    return {name: lambda name=name: algorithms.find(name).options for name in algorithms.names()}
+
+
+def _partitioners() -> dict[str, Callable[[], type]]:
+    from datasets.partition import PARTITIONERS
+
+    return {name: lambda name=name: PARTITIONERS[name] for name in PARTITIONERS}
+
+
+def _privacy() -> type:
+    from computations.privacy.options import PrivacyOptions
+
+    return PrivacyOptions
+
+
+def _aggregation() -> type:
+    from computations.aggregation_rules import aggregation_options
+
+    return aggregation_options()
+
+
+def _attack() -> type:
+    from computations.client_work.attack_options import AttackOptions
+
+    return AttackOptions
+
+
+def _server_optimizer() -> type:
+    from computations.server_updates.options import ServerOptimizerOptions
+
+    return ServerOptimizerOptions
+
+
+TABLES = {
+    "task": Table(_tasks, REQUIRED, chooses=True),
+    "partition": Table(_partitioners, {"name": "natural"}, chooses=True),
+    "model": Table(_models, REQUIRED, chooses=True),
+    "algorithm": Table(_algorithms, REQUIRED, chooses=True, keys=lambda: keys_in("algorithms")),
+    "client_model": Table(_models, chooses=True),
+    "training": Table(lambda: TrainingOptions, {}),
+    "evaluation": Table(lambda: EvaluationOptions, {}),
+    "privacy": Table(_privacy),
+    "aggregation": Table(_aggregation, keys=lambda: keys_in("aggregation_rules")),
+    "attack": Table(_attack, keys=lambda: keys_in("client_work/attack_options.py")),
+    "server_optimizer": Table(_server_optimizer, keys=lambda: keys_in("server_updates/options.py")),
+    "failures": Table(lambda: FailureOptions),
+    "choice": Table(lambda: ChoiceOptions),
+    "baseline": Table(lambda: BaselineOptions),
+    "personalise": Table(lambda: PersonaliseOptions),
+    "data": Table(lambda: DataStatement),
+}
+"""Name -> table, in the order in which a resolved recipe has them."""
+
+
+def choices(section: str) -> dict[str, type]:
+    """Name -> class of options of a table; the name is '' where none chooses."""
+    return {name: cls() for name, cls in TABLES[section].classes().items()}
+
+
+def read_tables(given: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Name -> what `Table.read` gives, of all tables; None for one that is left out.
+
+    What can be told without TensorFlow is refused before it is imported.
+
+    Raises:
+      UserError: a table is missing, or a name, key or value is not valid.
+    """
+    for name, table in TABLES.items():
+        if table.if_left_out is REQUIRED and name not in given:
+            raise UserError(f"{source}: the table [{name}] is missing")
+    for name in _WITH_TENSORFLOW:
+        if name in given and "tensorflow" not in sys.modules:
+            _check(TABLES[name], given[name], name, source)
+    tables: dict[str, Any] = {}
+    for name in sorted(TABLES, key=lambda name: name in _WITH_TENSORFLOW):
+        table = TABLES[name]
+        left_out = name not in given
+        tables[name] = None
+        if not left_out or table.if_left_out is not None:
+            tables[name] = table.read(table.if_left_out if left_out else given[name], name, source)
+    return tables
+
+
+_WITH_TENSORFLOW = ("model", "client_model", *(name for name, table in TABLES.items() if table.keys))
+"""Tables whose classes import it."""
+
+
+def _check(table: Table, given: Any, section: str, source: str) -> None:
+    """Refuses a name or key that no class has."""
+    _, options = table.named(given, section, source, known=section != "algorithm")
+    if table.keys is None or not isinstance(options, dict):
+        return
+    for key in sorted(options.keys() - table.keys()):
+        hint = nearest(key, table.keys())
+        if table.chooses and hint.startswith("valid"):
+            hint = f"no {section} has it"
+        raise UserError(f"{source}: unknown key '{section}.{key}'; {hint}")
