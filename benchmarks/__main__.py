@@ -6,8 +6,8 @@ import argparse
 import importlib
 from pathlib import Path
 
-from tff_re.quiet import be_quiet
 from tff_re.runtime import install_signal_handlers
+from tff_re.runtime.quiet import be_quiet
 
 NAMES = (
     *("rounds", "encoder", "memory", "documents", "document_memory", "selection", "runtimes", "sockets", "serving"),

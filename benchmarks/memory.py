@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from tff_re.quiet import be_quiet
 from tff_re.runs.folder import environment
+from tff_re.runtime.quiet import be_quiet
 
 # TensorFlow and what needs it is imported in the measured process alone.
 

@@ -464,8 +464,8 @@ def play_ours(folder: str, run_folder: str, runtime: str) -> None:
     sys.path.insert(0, str(PROGRAMS))
     import work
 
-    from tff_re.quiet import be_quiet, collect_garbage_seldom
     from tff_re.runtime import open_runtime
+    from tff_re.runtime.quiet import be_quiet, collect_garbage_seldom
 
     be_quiet()
     collect_garbage_seldom()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import errno
 import gzip
 import hashlib
@@ -10,8 +11,9 @@ import json
 import os
 import secrets
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 from datasets.errors import DataError
@@ -149,6 +151,18 @@ def read_json_lines(path: PathLike) -> Iterator[tuple[int, Any]]:
             raise DataError("is empty", path=path, line=number, byte=byte, remedy="remove the empty line")
         yield number, parse_json(data.removesuffix(b"\n"), path, line=number, byte=byte)
         byte += len(data)
+
+
+def csv_text(rows: Iterable[Iterable[Any]]) -> str:
+    """Rows with a line feed after each; None is an empty cell.
+
+    The csv module quotes a carriage return only where that is part of the line ending, and one without quotes would end
+    the row for a reader.
+    """
+    lines: list[str] = []
+    shown = SimpleNamespace(write=lambda row: lines.append(row.removesuffix("\r\n") + "\n"))
+    csv.writer(shown, lineterminator="\r\n").writerows(rows)
+    return "".join(lines)
 
 
 def write_atomically(path: PathLike, data: bytes) -> None:

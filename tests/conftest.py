@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests.session_folder import pytest_configure, pytest_unconfigure  # noqa: F401
-from tff_re.quiet import be_quiet
+from tff_re.runtime.quiet import be_quiet
 
 be_quiet()  # before TensorFlow is imported by any test, as on the command line
 

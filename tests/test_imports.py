@@ -23,14 +23,16 @@ WRONG = (
     *("trainin.rounds=3", "training.round=3", "training.rounds=0", "evaluation.ever=2", "choice.patient=3"),
     *("privacy.clip=1e-46", "failures.dropout=1.0", "personalise.epoch=1", "partition.name=naturl"),
     *("task.name=symptoms", "task.max_lenght=3", "task.max_length=0", "model.name=lstmm", "partition.fild=x"),
+    *("algorithm.muu=1", "algorithm.xyzzy=1", "aggregation.rules=rfa", "attack.client=1", "server_optimizer.nam=adam"),
 )
 QUICK = ("--version", "--help", "train --help", "predict --help", "recipes", "datasets")
 ROWS = {
     "import tff_re; assert set(tff_re.__all__) <= set(dir(tff_re))" + NO_WORKER: HEAVY | TOKENIZERS | {"numpy"},
     "from tff_re import load_recipe, load_export, Predictor, UserError" + NO_WORKER: HEAVY,
-    "import tff_re.report.documents, tff_re.report.plots, tff_re.report.similarity": {"tensorflow"},
+    "import tff_re.report.curves, tff_re.report.document_spread, tff_re.report.heatmaps": {"tensorflow"},
     "import tff_re.cli.configuration, tff_re.cli.display, tff_re.cli.display": HEAVY,
     "import tff_re.exporting.prediction": {"tensorflow"},
+    "import tff_re.pages.writing, tff_re.runs.reading": HEAVY,
     "from tff_re.runtime import open_runtime; open_runtime('local', log_path='x')": HEAVY | {"grpc", "numpy"},
     "import datasets.bags.loading, datasets.relations.loading, datasets.synthetic": HEAVY | TOKENIZERS | ABOVE,
     "import datasets.relations.selection, datasets.text, datasets.encoded_clients": HEAVY | TOKENIZERS | ABOVE,

@@ -28,12 +28,13 @@ FLOORS = {
         "algorithms learning_process",
     ),
     "tff_re": (
-        "errors quiet",
+        "errors",
         "models report runtime",
         "tasks",
         "recipes",
         "runs",
         "auditing comparison exporting sites",
+        "pages",
         "api",
         "cli",
         "run",
@@ -103,6 +104,32 @@ def test_rooms_use_only_floors_below(package):
     rooms = {f"{package}.{path.stem}" for path in (ROOT / package).iterdir() if (path / "__init__.py").exists()}
     rooms |= {f"{package}.{path.stem}" for path in (ROOT / package).glob("*.py") if path.stem != "__init__"}
     assert rooms == {name for name in FLOOR if name.startswith(f"{package}.")}
+
+
+def arrows(root, package):
+    """(room, room that it uses) of a package, without the package itself."""
+    pairs = set()
+    for path in (root / package).rglob("*.py"):
+        room = room_of(module_name(path, root))
+        pairs |= {(room, room_of(used)) for used in used_modules(path, root) if room_of(used) in FLOOR}
+    return {(room, other) for room, other in pairs if room in FLOOR and room != other and other.startswith(package)}
+
+
+def test_tff_re_has_few_rooms_floors_and_arrows():
+    floors = FLOORS["tff_re"]
+    assert len(floors) <= 10 and sum(len(floor.split()) for floor in floors) <= 16
+    assert len(arrows(ROOT, "tff_re")) <= 60
+
+
+def test_arrows_are_counted(tmp_path):
+    for file, text in {
+        "tff_re/runs/a.py": "from tff_re.errors import UserError\nfrom tff_re.runs import b\nimport tff_re",
+        "tff_re/runs/b.py": "import tff_re.errors, computations.errors",
+        "tff_re/api.py": "def f():\n    from tff_re.runs import a",
+    }.items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(text, encoding="utf-8")
+    assert arrows(tmp_path, "tff_re") == {("tff_re.runs", "tff_re.errors"), ("tff_re.api", "tff_re.runs")}
 
 
 def test_the_top_of_tff_re_holds_six_files_at_most():

@@ -29,7 +29,7 @@ _PLACES = {
     "Predictor": "tff_re.exporting.predictors",
     "UserError": "tff_re.errors",
     "audit": "tff_re.api",
-    "be_quiet": "tff_re.quiet",
+    "be_quiet": "tff_re.runtime.quiet",
     "build": "tff_re.api",
     "compare": "tff_re.api",
     "export": "tff_re.api",

@@ -195,7 +195,7 @@ def report(path: PathLike, out: PathLike | None = None) -> Path:
     Raises:
       UserError, DataError: the folder holds no finished run or comparison, or a file of it is damaged.
     """
-    from tff_re.comparison.pages import write_page
+    from tff_re.pages.writing import write_page
 
     return write_page(Path(path), None if out is None else Path(out))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from attrs import field
@@ -46,3 +47,8 @@ class PrivacyOptions:
     normaliser: float | None = field(default=None, validator=optional(POSITIVE))
     training_metrics: bool = False
     noise_seed: str = "run"
+
+
+def rounded_up(epsilon: float) -> str:
+    """An epsilon with two digits behind the point: an upper bound stays one."""
+    return f"{math.ceil(epsilon * 100 - 1e-9) / 100:.2f}" if math.isfinite(epsilon) else "∞"

@@ -103,7 +103,7 @@ def test_a_refusal_after_tff_was_imported_is_one_line(tmp_path):
 # The end looks for TFF's default context, once.
 SCRIPT = """
 import logging, sys, types
-from tff_re.quiet import be_quiet
+from tff_re.runtime.quiet import be_quiet
 
 framework = types.SimpleNamespace(SyncContext=object, set_default_context=lambda context: print("dropped"))
 sys.modules["tensorflow_federated"] = types.SimpleNamespace(framework=framework)

@@ -15,8 +15,8 @@ from tests.bags_for_tests import HIDDEN, bag_table, with_method
 from tests.report.test_report import pixels
 from tests.upper_floors import builder, command, share_computations, write_recipe
 from tff_re.comparison.outcome import Outcome, compare
-from tff_re.comparison.pages import write_page
 from tff_re.comparison.suite import load_suite
+from tff_re.pages.writing import write_page
 from tff_re.report.precision_recall import on_grid
 from tff_re.runs.reading import read_precision_recall
 

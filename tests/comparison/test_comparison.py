@@ -29,11 +29,11 @@ from tests.upper_floors import (
 from tff_re.comparison import report
 from tff_re.comparison.costs import megabytes_by_round, steps_by_round
 from tff_re.comparison.outcome import Outcome, compare
-from tff_re.comparison.pages import write_page
 from tff_re.comparison.report import write_report
 from tff_re.comparison.statistics import explain_gain
 from tff_re.comparison.suite import ClaimOptions, Entry, GainOptions, Suite, load_suite, slug
 from tff_re.errors import UserError
+from tff_re.pages.writing import write_page
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_history
 

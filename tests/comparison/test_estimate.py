@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from tff_re.comparison.estimate import Estimate
-from tff_re.comparison.run_facts import in_words
 from tff_re.comparison.suite import run_folder
+from tff_re.pages.run_facts import in_words
 
 
 def suite(tuning=None):

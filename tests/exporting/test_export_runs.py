@@ -20,12 +20,12 @@ from datasets.errors import DataError
 from tests.bags_for_tests import train_table, trained
 from tests.documents_for_tests import HIDDEN
 from tests.upper_floors import command, consultations, refusal, share_computations, text_recipe, write_json
-from tff_re.comparison.run_page import run_page
 from tff_re.errors import UserError
 from tff_re.exporting.forms import HALF_TOLERANCE
 from tff_re.exporting.kinds.documents import threshold_in_words
 from tff_re.exporting.prediction import load_export
 from tff_re.models.keras_files import save_keras
+from tff_re.pages.run_page import run_page
 from tff_re.runs.evaluation import ServerEvaluator
 from tff_re.runs.finished import _copied
 from tff_re.runs.results import keras_model

@@ -9,9 +9,10 @@ from rich.console import Console
 
 from datasets.errors import DataError
 from datasets.partition import LabelCounts
+from tff_re.report.curves import curves, over_values, run_curves
 from tff_re.report.drawing import COLOURS, marker
-from tff_re.report.plots import confusion_png, curves, over_values, partition_heatmap, run_curves
-from tff_re.report.tables import partition_table
+from tff_re.report.heatmaps import confusion_png, partition_heatmap
+from tff_re.report.partition_table import partition_table
 
 
 def pixels(path) -> tuple[int, int]:

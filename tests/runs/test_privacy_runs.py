@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from dp_accounting.pld import PLDAccountant
 
+from computations.privacy.options import rounded_up
 from tests.runs.resuming import assert_same_files, resumed_after
 from tests.upper_floors import (
     SYNTHETIC,
@@ -33,7 +34,6 @@ from tff_re.comparison.suite import suite_of_recipes
 from tff_re.comparison.tables import ComparisonRow, Guarantee, comparison_markdown
 from tff_re.errors import Diverged, UserError
 from tff_re.recipes.reading import load
-from tff_re.report.tables import rounded_up
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.randomness import noise_seed, seed_of
 from tff_re.runs.reading import read_history

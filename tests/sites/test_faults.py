@@ -17,8 +17,8 @@ from datasets import files as written
 from tests.sites.sites_for_tests import NAMES, Federation, corpora, recipe_of, write_site, write_sites
 from tests.upper_floors import assert_same_weights, command
 from tff_re.cli.train import over
-from tff_re.comparison.run_page import run_page
 from tff_re.errors import UserError
+from tff_re.pages.run_page import run_page
 from tff_re.runs.folder import RunFolder
 from tff_re.runtime.errors import WorkerDied
 from tff_re.sites import store

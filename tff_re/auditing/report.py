@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from datasets.files import replace_file
+from datasets.files import csv_text, replace_file
 from tff_re.auditing.judgement import judgement
 from tff_re.auditing.sections import CONFIDENCE, Section
-from tff_re.report.tables import csv_text
 
 REPORT_FILE, NUMBERS_FILE = "audit.md", "audit.json"
 

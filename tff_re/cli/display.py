@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from computations.privacy.options import rounded_up
 from tff_re.errors import UserError
-from tff_re.report.tables import rounded_up
 
 if TYPE_CHECKING:  # it imports TensorFlow, before which the limits of the shell are looked at
     from tff_re.runs.training import RoundReport

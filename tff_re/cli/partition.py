@@ -21,9 +21,9 @@ def partition(recipe, overrides, data, trust, seed, out):
 
     data_paths = api.data_paths(data, trust)
     from datasets.partition import write_partition
-    from tff_re.report.documents import documents_table, write_documents
-    from tff_re.report.plots import partition_heatmap
-    from tff_re.report.tables import partition_table
+    from tff_re.report.document_spread import documents_table, write_documents
+    from tff_re.report.heatmaps import partition_heatmap
+    from tff_re.report.partition_table import partition_table
     from tff_re.runs.experiment import ExperimentBuilder
     from tff_re.runs.folder import writing
 

@@ -10,7 +10,7 @@ import click
 from tff_re.cli import options
 from tff_re.cli.configuration import show_run
 from tff_re.cli.display import RoundProgress, console, metrics_table, say
-from tff_re.report import verdict
+from tff_re.report import headline
 from tff_re.runtime import is_of_sites
 
 
@@ -79,7 +79,7 @@ def train(recipe, overrides, out, seed, sites, quorum, stage_seconds, retry_seco
     if result.server_evaluation is not None:
         title = f"{named}: examples at the server{_chosen(result)}"
         console.print(metrics_table(title, result.server_evaluation.metrics))
-    if (said := verdict.no_better(summary_of(out))) is not None:
+    if (said := headline.no_better(summary_of(out))) is not None:
         say(said)
     if result.chosen_on is not None:
         say(f"chosen: {result.chosen_on}")

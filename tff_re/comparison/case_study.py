@@ -21,9 +21,8 @@ from computations.client_work.objectives import (
 )
 from computations.client_work.selection import build_local_shares, build_selection
 from datasets.bags.records import BagCorpus, Pair
-from datasets.files import write_atomically
+from datasets.files import csv_text, write_atomically
 from tff_re.errors import UserError
-from tff_re.report.tables import csv_text
 from tff_re.runs.evaluation import arranged
 from tff_re.runs.finished import FinishedRun, open_run
 from tff_re.tasks.bag_relations import PreparedBags

@@ -1,9 +1,11 @@
-"""What a run has sent and done up to the end of each round, from its history; needs no TensorFlow."""
+"""What a run has sent, done and taken, from its history and timings; imports no TensorFlow."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 History = Sequence[dict[str, float]]
 """Rows of a run's metrics.csv."""
@@ -28,3 +30,20 @@ def _up_to(history: History, values: list[float | None]) -> dict[float, float] |
     if not values or None in values:
         return None
     return dict(zip((row["round"] for row in history), itertools.accumulate(values), strict=True))
+
+
+def seconds_of(timings: Sequence[Mapping[str, Any]]) -> float:
+    """Of training and evaluation, without the start, from the rows of timings.csv; 0 where no round says it."""
+    names = ("seconds/training", "seconds/evaluation")
+    return sum(value for row in timings for name in names if math.isfinite(value := row.get(name, math.nan)))
+
+
+def in_words(seconds: float) -> str:
+    """`8 s`, `3 min 20 s`, `2 h 5 min`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min"

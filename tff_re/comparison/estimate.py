@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tff_re.comparison.run_facts import in_words, seconds_of
+from tff_re.comparison.costs import in_words, seconds_of
 from tff_re.comparison.suite import Suite, run_folder
 from tff_re.errors import UserError
 from tff_re.runs.folder import RunFolder

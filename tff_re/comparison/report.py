@@ -16,7 +16,7 @@ from rich.text import Text
 from datasets.files import write_atomically
 from tff_re.comparison.costs import megabytes_by_round, steps_by_round
 from tff_re.comparison.outcome import Outcome, run_folder
-from tff_re.comparison.pages import FORMAT, RECORD
+from tff_re.comparison.record import FORMAT, RECORD
 from tff_re.comparison.statistics import MetricSummary, against_published, explain_gain, t_interval
 from tff_re.comparison.suite import ClaimOptions, Entry, Suite, slug
 from tff_re.comparison.tables import (
@@ -32,7 +32,7 @@ from tff_re.comparison.tables import (
     table_note,
     table_parts,
 )
-from tff_re.report.plots import curves, over_values
+from tff_re.report.curves import curves, over_values
 from tff_re.report.precision_recall import GRID, on_grid, precision_recall_png, precision_recall_table
 from tff_re.report.similarity import rank_correlations, similarity_figure
 from tff_re.runs.folder import permissions
@@ -128,7 +128,7 @@ def _for_pages(
     drawn: dict[str, dict[str, dict[str, Curve]]],
     outcomes: dict[str, dict[int, Outcome]],
 ) -> dict[str, Any]:
-    """A table as `tff_re.comparison.pages` shows it: plain values, and where the runs' folders are."""
+    """A table as `tff_re.pages` shows it: plain values, and where the runs' folders are."""
     ranked = {}
     for entry in entries:
         points = [outcome.precision_recall for outcome in outcomes[entry.name].values()]

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from datasets.files import write_atomically
+from datasets.files import csv_text, write_atomically
 from tff_re.errors import UserError
 from tff_re.recipes.metric_names import require_known
 from tff_re.recipes.reading import SEEDS
-from tff_re.report.tables import csv_text
 
 if TYPE_CHECKING:
     from tff_re.comparison.outcome import Outcome

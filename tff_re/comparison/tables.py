@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from datasets.files import write_atomically
+from computations.privacy.options import rounded_up
+from datasets.files import csv_text, write_atomically
 from tff_re.comparison.statistics import (
     BOOTSTRAP_FROM,
     LEAST_SEEDS,
@@ -22,7 +23,6 @@ from tff_re.comparison.statistics import (
     mean_std,
     verdict,
 )
-from tff_re.report.tables import csv_text, rounded_up
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.files import write_atomically
+from datasets.files import csv_text, write_atomically
 from tff_re.report.drawing import BAND, COLOURS, line_axes, save_png, shown_names, side_legend
-from tff_re.report.tables import csv_text
 
 Points = np.ndarray
 """float64 [n, 3]: recall, precision, least score; from the most certain prediction down."""

@@ -17,8 +17,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from datasets.files import csv_text
 from tff_re.errors import UserError
-from tff_re.report.tables import csv_text
 from tff_re.runs.folder import RunFolder, write_text
 from tff_re.runs.packing import blank, packed, unpacked
 from tff_re.runs.reading import ANSWER_COLUMNS, STATE_COLUMNS, client_state_rows, read_answers

@@ -9,15 +9,16 @@ from collections.abc import Mapping
 import numpy as np
 
 from computations.local_model import assign_weights
+from datasets.files import csv_text
 from tff_re import models
 from tff_re.models.inputs import trained_in_parts
 from tff_re.models.keras_files import forget_layer_names, save_keras
 from tff_re.models.text_layers import forget_initial_values
-from tff_re.report.documents import write_documents
-from tff_re.report.plots import confusion_png, partition_heatmap, run_curves
+from tff_re.report.curves import run_curves
+from tff_re.report.document_spread import write_documents
+from tff_re.report.heatmaps import confusion_png, partition_heatmap
 from tff_re.report.precision_recall import precision_recall_png, write_precision_recall
 from tff_re.report.similarity import first_and_last, similarity_figure
-from tff_re.report.tables import csv_text
 from tff_re.runs.data_source import data_source
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.features.attack import Attack

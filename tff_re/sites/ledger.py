@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from computations.privacy.accounting import composed_epsilon
+from computations.privacy.options import rounded_up
 from datasets.catalogue import split_file
 from datasets.files import replace_file
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
-from tff_re.report.tables import rounded_up
 from tff_re.sites.messages import Refused
 from tff_re.sites.policy import AllowOptions, recipe_digest
 

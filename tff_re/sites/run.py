@@ -8,9 +8,9 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from datasets.files import csv_text
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
-from tff_re.report.tables import csv_text
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.finished import FinishedRun, open_run
 from tff_re.runs.folder import RunFolder, write_text

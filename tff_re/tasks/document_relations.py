@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 from attrs.validators import ge, optional
 
-from computations.ranges import BELOW_ONE
+from computations.ranges import BELOW_ONE, refuse_unread
 from datasets.catalogue import find_data_set
 from datasets.documents.clients import encode_document_clients, hold_out
 from datasets.documents.corpus import DocumentCorpus

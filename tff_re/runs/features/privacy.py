@@ -16,10 +16,9 @@ from computations.errors import CompositionError
 from computations.local_model import GROUP, LABEL
 from computations.privacy.accounting import Accounting, client_accounting, example_accounting
 from computations.privacy.example_gradients import ExamplePrivacy
-from computations.privacy.options import PrivacyOptions
+from computations.privacy.options import PrivacyOptions, rounded_up
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
-from tff_re.report.tables import rounded_up
 from tff_re.runs.features.base import Feature
 from tff_re.runs.features.failures import asked_at_most
 from tff_re.runs.folder import RunFolder, write_text

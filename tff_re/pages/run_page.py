@@ -9,14 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from computations.privacy.options import rounded_up
 from tff_re.comparison.costs import megabytes_by_round, steps_by_round
-from tff_re.comparison.run_facts import facts_of, needs_data_folder
 from tff_re.errors import UserError
-from tff_re.report import charts, verdict
+from tff_re.pages import charts
+from tff_re.pages.page import Block, Chart, Code, Facts, Heading, Items, Section, Table, Words, page
+from tff_re.pages.run_facts import facts_of, needs_data_folder
+from tff_re.report import headline
 from tff_re.report.drawing import colours_of
-from tff_re.report.page import Block, Chart, Code, Facts, Heading, Items, Section, Table, Words, page
+from tff_re.report.partition_table import largest_and_smallest
 from tff_re.report.precision_recall import GRID, on_grid
-from tff_re.report.tables import largest_and_smallest, rounded_up
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_history, read_json, read_precision_recall, read_summary, read_table, read_text
 
@@ -68,8 +70,8 @@ def run_page(path: Path) -> str:
         Section("environment", "Environment", [environment_facts(environment)] if environment else []),
         Section("repeat", "Repeat it", [*_repeat(folder, list(sites)), Code(recipe, folded="recipe.toml")]),
     ]
-    headline = " ".join(filter(None, (verdict.of_run(summary), verdict.no_better(summary))))
-    return page(title, headline, sections, made_by(environment))
+    result = " ".join(filter(None, (headline.of_run(summary), headline.no_better(summary))))
+    return page(title, result, sections, made_by(environment))
 
 
 def sites_of(folder: RunFolder) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tff_re.report.verdict import no_better, of_run
+from tff_re.report.headline import no_better, of_run
 
 CLASSES = {"trivial: largest class": {"test/accuracy": 0.6}}
 PAIRS = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
-from tff_re.report.charts import embedded
+from tff_re.pages.charts import embedded
 
 VERDICTS = ("gain", "loss", "open")
 """Cells that are marked, not only coloured: a page may be printed in black."""
@@ -35,7 +35,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure of `tff_re.report.charts`, with a title above it."""
+    """A figure of `tff_re.pages.charts`, with a title above it."""
 
     figure: Any
     title: str
@@ -123,4 +123,4 @@ def _template():
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(resources.files("tff_re.report").joinpath("page.html").read_text("utf-8"))
+    return environment.from_string(resources.files("tff_re.pages").joinpath("page.html").read_text("utf-8"))

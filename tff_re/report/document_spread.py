@@ -11,7 +11,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from datasets.files import write_atomically
+from datasets.files import csv_text, write_atomically
 from tff_re.report.drawing import (
     COLOURS,
     hide_spines,
@@ -23,7 +23,7 @@ from tff_re.report.drawing import (
     shown_names,
     side_legend,
 )
-from tff_re.report.tables import csv_text, largest_and_smallest
+from tff_re.report.partition_table import largest_and_smallest
 
 PER_DOCUMENT = ("entities", "mentions", "pairs")
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from datasets.documents.statistics import ROW, DocumentStatistics
 from tests.report.test_report import pixels
 from tff_re.report import drawing
-from tff_re.report.documents import documents_png, documents_table, entropy_png, write_documents
+from tff_re.report.document_spread import documents_png, documents_table, entropy_png, write_documents
 from tff_re.report.drawing import COLOURS
 
 

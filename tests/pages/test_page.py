@@ -12,11 +12,12 @@ import subprocess
 import numpy as np
 import pytest
 
-from tff_re.comparison.pages import FORMAT, write_page
+from tff_re.comparison.record import FORMAT
 from tff_re.errors import UserError
-from tff_re.report import charts
+from tff_re.pages import charts
+from tff_re.pages.page import Chart, Code, Facts, Heading, Items, Section, Table, Words, page
+from tff_re.pages.writing import write_page
 from tff_re.report.drawing import colours_of
-from tff_re.report.page import Chart, Code, Facts, Heading, Items, Section, Table, Words, page
 
 EVIL = "</script><script>alert(1)</script><img src=http://evil.example/x onerror=alert(2)>'\"&{{7*7}}$$x$$"
 SUMMARY = (

@@ -1,4 +1,4 @@
-"""The page of a run or of a comparison, from its folder alone: no data, no TensorFlow, no text of a patient."""
+"""The page of a comparison: tables, curves, verdicts, and what its runs left."""
 
 from __future__ import annotations
 
@@ -8,50 +8,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from datasets.files import write_atomically
-from tff_re.comparison.run_page import environment_facts, made_by, partition_blocks, percent_text, run_page
+from tff_re.comparison.record import RECORD, read_record
 from tff_re.errors import UserError
-from tff_re.report import charts
-from tff_re.report.page import VERDICTS, Block, Chart, Code, Facts, Heading, Items, Section, Table, Words, page
-from tff_re.runs.folder import permissions
+from tff_re.pages import charts
+from tff_re.pages.page import VERDICTS, Block, Chart, Code, Facts, Heading, Items, Section, Table, Words, page
+from tff_re.pages.run_page import environment_facts, made_by, partition_blocks, percent_text
 from tff_re.runs.reading import read_json, read_table, read_text
 
 _MOST_HEADLINES = 3
 
-RECORD, FORMAT = "comparison.json", 1
-"""What a comparison leaves for its page."""
-
-
-def write_page(path: Path, out: Path | None = None) -> Path:
-    """Writes the page of a finished run's or comparison's folder; `report.html` in it, or `out`.
-
-    Raises:
-      UserError: the folder is neither, is not finished, or a file in it is missing or damaged.
-      DataError: the page cannot be written.
-    """
-    if not path.is_dir():
-        raise UserError(
-            f"{path}: {'is a file; give the folder of a run or a comparison' if path.exists() else 'no such folder'}"
-        )
-    if (path / RECORD).exists():
-        text = comparison_page(path)
-    elif (path / "recipe.toml").exists():
-        text = run_page(path)
-    else:
-        raise UserError(f"{path}: holds no run (recipe.toml is missing) and no comparison ({RECORD} is missing)")
-    out = out or path / "report.html"
-    if out.is_dir():
-        raise UserError(f"--out {out}: is a folder; give a file, e.g. {out / 'report.html'}")
-    with permissions():
-        write_atomically(out, text.encode("utf-8"))
-    return out
-
 
 def comparison_page(path: Path) -> str:
-    """The page of a comparison. Raises UserError as `write_page` does."""
-    record = read_json(path / RECORD)
-    if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise UserError(f"{path / RECORD}: is of another version; run its `compare` again with --resume")
+    """The page of a comparison. Raises UserError for a damaged record."""
+    record = read_record(path)
     try:
         return _comparison_page(path, record)
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:

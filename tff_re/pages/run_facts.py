@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tff_re.comparison.costs import in_words, seconds_of
 from tff_re.errors import UserError
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_text
@@ -83,20 +83,3 @@ def _date(log: Path) -> str:
         return ""
     first, last = stamps[0][:16], stamps[-1][:16]
     return first if first == last else f"{first} to {last[11:] if first[:10] == last[:10] else last}"
-
-
-def seconds_of(timings: Sequence[Mapping[str, Any]]) -> float:
-    """Of training and evaluation, without the start, from the rows of timings.csv; 0 where no round says it."""
-    names = ("seconds/training", "seconds/evaluation")
-    return sum(value for row in timings for name in names if math.isfinite(value := row.get(name, math.nan)))
-
-
-def in_words(seconds: float) -> str:
-    """`8 s`, `3 min 20 s`, `2 h 5 min`."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min"

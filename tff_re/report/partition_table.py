@@ -1,32 +1,11 @@
-"""CSV text, and tables for the terminal."""
+"""The table of a partition for the terminal."""
 
 from __future__ import annotations
 
-import csv
-import math
-from collections.abc import Iterable, Sequence
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Sequence
 
 from rich.table import Table
 from rich.text import Text
-
-
-def csv_text(rows: Iterable[Iterable[Any]]) -> str:
-    """Rows with a line feed after each; None is an empty cell.
-
-    The csv module quotes a carriage return only where that is part of the line ending, and one without quotes would end
-    the row for a reader.
-    """
-    lines: list[str] = []
-    shown = SimpleNamespace(write=lambda row: lines.append(row.removesuffix("\r\n") + "\n"))
-    csv.writer(shown, lineterminator="\r\n").writerows(rows)
-    return "".join(lines)
-
-
-def rounded_up(epsilon: float) -> str:
-    """An epsilon with two digits behind the point: an upper bound stays one."""
-    return f"{math.ceil(epsilon * 100 - 1e-9) / 100:.2f}" if math.isfinite(epsilon) else "∞"
 
 
 def partition_table(statistics, max_clients: int = 30) -> Table:
