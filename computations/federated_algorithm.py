@@ -72,11 +72,11 @@ class FixedWeights:
 
     Attributes:
       start: (ModelWeights of tensors) -> the same with the fixed ones set.
-      places: of the fixed ones among the trainable weights.
+      indices: of the fixed ones among the trainable weights.
     """
 
     start: Callable
-    places: tuple[int, ...]
+    indices: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,8 @@ class FederatedAlgorithm:
             if "weights" in work.inputs:
                 sent = self.parts.distributor.next(state["distributor"], state["weights"])
                 computed["weights"] = sent.result
-            given = {name: computed[name] if name in computed else inputs[name] for name in work.inputs}
-            return work.next(**given)["not_finite"]
+            arguments = {name: computed[name] if name in computed else inputs[name] for name in work.inputs}
+            return work.next(**arguments)["not_finite"]
 
         return of_round
 
@@ -178,114 +178,156 @@ def compose(
 ) -> FederatedAlgorithm:
     """One round: distribute the weights, work at the clients, aggregate their updates, finalize.
 
-    A finalizer that does not take the aggregated update U alone gets the server's examples beside it, as <update=U,
+    A finalizer that does not take only the aggregated update U also gets the server's examples, as <update=U,
     server=S>; S is the client work's (`ClientWork.server_type`) or, where that takes none, the finalizer's own.
     `fixed` weights are as they were after every round, whatever the finalizer made of them.
 
     Raises:
       CompositionError: where one part does not take what the part before it gives; names the part and both types.
     """
-    weights_type = model.weights_type
-    distributor = distributor or tff.learning.templates.build_broadcast_process(weights_type)
-    update_type = client_work.update_type
+    distributor = distributor or tff.learning.templates.build_broadcast_process(model.weights_type)
+    parts = Parts(client_work, aggregator, finalizer, distributor, fixed)
     weight_type = client_work.next.type_signature.result.weight.member
-    aggregation = aggregator.create(update_type, weight_type)
-    work_takes = client_work.inputs
-    own_models = client_work.initialize.type_signature.parameter is None
-    finalizer_takes = finalizer.next.type_signature.parameter[2]
-    server_type, only_finalizer = client_work.server_type, False
-    if server_type is None and _names(finalizer_takes.member) == ["update", "server"]:
-        server_type, only_finalizer = finalizer_takes.member.server, True
-    to_finalizer = aggregation.next.type_signature.result.result
-    with_examples = server_type is not None and not finalizer_takes.is_assignable_from(to_finalizer)
-    if with_examples:
-        both = collections.OrderedDict(update=to_finalizer.member, server=server_type)
-        to_finalizer = tff.FederatedType(tff.types.to_type(both), tff.SERVER)
-
-    at_server, sent_type = tff.FederatedType(weights_type, tff.SERVER), distributor.next.type_signature.result.result
-    for part, expected, actual in (
-        ("distributor", distributor.next.type_signature.parameter[1], at_server),
-        ("client work (weights)", work_takes["weights"], sent_type),
-        ("client work (server weights)", work_takes.get("server_weights", at_server), at_server),
-        ("finalizer (weights)", finalizer.next.type_signature.parameter[1], at_server),
-        ("finalizer (aggregated update)", finalizer_takes, to_finalizer),
-        ("finalizer (new weights)", at_server, finalizer.next.type_signature.result.result),
-    ):
-        if not expected.is_assignable_from(actual):
-            raise CompositionError(f"{part}: expected the type {expected}, got {actual}")
-
-    if fixed is not None:
-        begin = tff.tensorflow.computation(fixed.start, weights_type)
-
-        @tff.tensorflow.computation(weights_type, weights_type)
-        def keep_fixed(old, new):
-            pairs = enumerate(zip(old.trainable, new.trainable, strict=True))
-            trainable = [a if place in fixed.places else b for place, (a, b) in pairs]
-            return tff.learning.models.ModelWeights(trainable, list(new.non_trainable))
-
-    @tff.federated_computation(at_server)
-    def initialize(weights):
-        if fixed is not None:
-            weights = tff.federated_map(begin, weights)
-        return tff.federated_zip(
-            collections.OrderedDict(
-                weights=weights,
-                distributor=distributor.initialize(),
-                client_work=client_work.initialize(*([] if own_models else [weights])),
-                aggregator=aggregation.initialize(),
-                finalizer=finalizer.initialize(),
-            )
-        )
-
-    keeps_state = client_work.client_state_type is not None
-    from_caller = [name for name in work_takes if name not in ("state", "weights", "server_weights")]
-    inputs_type = collections.OrderedDict(
-        state=initialize.type_signature.result, **{name: work_takes[name] for name in from_caller}
+    composition = _Composition(model.weights_type, parts, aggregator.create(client_work.update_type, weight_type))
+    composition.require_fitting()
+    return FederatedAlgorithm(
+        model=model,
+        initialize=composition.initialize,
+        next=composition.next_round(),
+        parts=parts,
+        server_type=composition.server_type,
     )
-    if only_finalizer:
-        inputs_type["server"] = tff.FederatedType(server_type, tff.SERVER)
 
-    @tff.federated_computation(tff.types.to_type(inputs_type))
-    def one_round(inputs):
-        state = inputs["state"]
-        sent = distributor.next(state["distributor"], state["weights"])
-        given = {name: inputs[name] for name in from_caller}
-        if "server_weights" in work_takes:
-            given["server_weights"] = state["weights"]
-        work = client_work.next(state=state["client_work"], weights=sent.result, **given)
-        aggregated = aggregation.next(state["aggregator"], work["update"], work["weight"])
-        update = aggregated.result
-        if with_examples:
-            update = tff.federated_zip(collections.OrderedDict(update=update, server=inputs["server"]))
-        final = finalizer.next(state["finalizer"], state["weights"], update)
-        weights = final.result
-        if fixed is not None:
-            weights = tff.federated_map(keep_fixed, (state["weights"], weights))
-        new_state = tff.federated_zip(
-            collections.OrderedDict(
-                weights=weights,
+
+@dataclass(frozen=True, eq=False)
+class _Composition:
+    """The computations of a `FederatedAlgorithm`; see `compose`."""
+
+    weights_type: tff.Type
+    parts: Parts
+    aggregation: tff.templates.AggregationProcess
+
+    @property
+    def finalizer_takes(self) -> tff.Type:
+        """What the finalizer takes in addition to its state and the weights."""
+        return self.parts.finalizer.next.type_signature.parameter[2]
+
+    @property
+    def only_finalizer(self) -> bool:
+        """Whether only the finalizer takes the server's examples."""
+        takes = self.finalizer_takes.member
+        return self.parts.client_work.server_type is None and _names(takes) == ["update", "server"]
+
+    @property
+    def server_type(self) -> tff.Type | None:
+        """Of the server's examples."""
+        return self.finalizer_takes.member.server if self.only_finalizer else self.parts.client_work.server_type
+
+    @property
+    def with_examples(self) -> bool:
+        """Whether the finalizer gets the server's examples with the aggregated update."""
+        aggregated = self.aggregation.next.type_signature.result.result
+        return self.server_type is not None and not self.finalizer_takes.is_assignable_from(aggregated)
+
+    def require_fitting(self) -> None:
+        """CompositionError where one part does not take what the part before it gives."""
+        work, finalizer = self.parts.client_work, self.parts.finalizer.next.type_signature
+        distributor = self.parts.distributor.next.type_signature
+        at_server, work_takes = tff.FederatedType(self.weights_type, tff.SERVER), work.inputs
+        to_finalizer = self.aggregation.next.type_signature.result.result
+        if self.with_examples:
+            both = collections.OrderedDict(update=to_finalizer.member, server=self.server_type)
+            to_finalizer = tff.FederatedType(tff.types.to_type(both), tff.SERVER)
+        for part, expected, actual in (
+            ("distributor", distributor.parameter[1], at_server),
+            ("client work (weights)", work_takes["weights"], distributor.result.result),
+            ("client work (server weights)", work_takes.get("server_weights", at_server), at_server),
+            ("finalizer (weights)", finalizer.parameter[1], at_server),
+            ("finalizer (aggregated update)", self.finalizer_takes, to_finalizer),
+            ("finalizer (new weights)", at_server, finalizer.result.result),
+        ):
+            if not expected.is_assignable_from(actual):
+                raise CompositionError(f"{part}: expected the type {expected}, got {actual}")
+
+    @cached_property
+    def initialize(self) -> tff.Computation:
+        parts = self.parts
+        own_models = parts.client_work.initialize.type_signature.parameter is None
+        begin = parts.fixed and tff.tensorflow.computation(parts.fixed.start, self.weights_type)
+
+        @tff.federated_computation(tff.FederatedType(self.weights_type, tff.SERVER))
+        def initialize(weights):
+            if begin is not None:
+                weights = tff.federated_map(begin, weights)
+            return tff.federated_zip(
+                collections.OrderedDict(
+                    weights=weights,
+                    distributor=parts.distributor.initialize(),
+                    client_work=parts.client_work.initialize(*([] if own_models else [weights])),
+                    aggregator=self.aggregation.initialize(),
+                    finalizer=parts.finalizer.initialize(),
+                )
+            )
+
+        return initialize
+
+    def next_round(self) -> tff.Computation:
+        """`FederatedAlgorithm.next`."""
+        parts, work_takes = self.parts, self.parts.client_work.inputs
+        from_caller = [name for name in work_takes if name not in ("state", "weights", "server_weights")]
+        inputs_type = collections.OrderedDict(
+            state=self.initialize.type_signature.result, **{name: work_takes[name] for name in from_caller}
+        )
+        if self.only_finalizer:
+            inputs_type["server"] = tff.FederatedType(self.server_type, tff.SERVER)
+
+        @tff.federated_computation(tff.types.to_type(inputs_type))
+        def one_round(inputs):
+            state = inputs["state"]
+            sent = parts.distributor.next(state["distributor"], state["weights"])
+            arguments = {name: inputs[name] for name in from_caller}
+            if "server_weights" in work_takes:
+                arguments["server_weights"] = state["weights"]
+            work = parts.client_work.next(state=state["client_work"], weights=sent.result, **arguments)
+            aggregated = self.aggregation.next(state["aggregator"], work["update"], work["weight"])
+            update = aggregated.result
+            if self.with_examples:
+                update = tff.federated_zip(collections.OrderedDict(update=update, server=inputs["server"]))
+            final = parts.finalizer.next(state["finalizer"], state["weights"], update)
+            new_state = collections.OrderedDict(
+                weights=self._with_fixed(state["weights"], final.result),
                 distributor=sent.state,
                 client_work=work["state"],
                 aggregator=aggregated.state,
                 finalizer=final.state,
             )
-        )
-        metrics = tff.federated_zip(
-            collections.OrderedDict(
+            metrics = collections.OrderedDict(
                 work=work["metrics"],
                 aggregator=aggregated.measurements,
                 finalizer=final.measurements,
                 distributor=sent.measurements,
             )
-        )
-        result = collections.OrderedDict(state=new_state)
-        if keeps_state:
-            result["client_state"] = work["client_state"]
-        result["metrics"] = metrics
-        return result
+            result = collections.OrderedDict(state=tff.federated_zip(new_state))
+            if parts.client_work.client_state_type is not None:
+                result["client_state"] = work["client_state"]
+            result["metrics"] = tff.federated_zip(metrics)
+            return result
 
-    parts = Parts(client_work, aggregator, finalizer, distributor, fixed)
-    return FederatedAlgorithm(model=model, initialize=initialize, next=one_round, parts=parts, server_type=server_type)
+        return one_round
+
+    def _with_fixed(self, old, new):
+        """The new weights with the fixed ones as they were."""
+        fixed = self.parts.fixed
+        if fixed is None:
+            return new
+
+        @tff.tensorflow.computation(self.weights_type, self.weights_type)
+        def keep_fixed(old, new):
+            pairs = enumerate(zip(old.trainable, new.trainable, strict=True))
+            trainable = [a if index in fixed.indices else b for index, (a, b) in pairs]
+            return tff.learning.models.ModelWeights(trainable, list(new.non_trainable))
+
+        return tff.federated_map(keep_fixed, (old, new))
 
 
 def _names(type_spec: tff.Type) -> list[str]:

@@ -14,7 +14,7 @@ from computations.aggregators import mean
 from computations.aggregators.defence import sound
 from computations.aggregators.weighed_means import NormalisedMeanFactory
 from computations.client_work import ClientWork
-from computations.client_work.local_training import train_client
+from computations.client_work.client_training import train_client
 from computations.client_work.objectives import CrossEntropy
 from computations.errors import CompositionError
 from computations.local_model import LocalModel

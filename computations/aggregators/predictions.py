@@ -75,69 +75,69 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
             of votes.
         """
         value_type, weight_type = tff.types.to_type(value_type), tff.types.to_type(weight_type)
-        votes = self._check(value_type)
+        votes = self._are_votes(value_type)
         num_examples = value_type.shape[0]
         sums_type = tff.TensorType(np.float32, [num_examples, self._num_classes])
         if self._combine == "median":
             if votes:
                 raise CompositionError("predictions: a median needs logits, the clients send labels")
             return _median(value_type, weight_type, sums_type)
-        weighed_type = tff.types.to_type(collections.OrderedDict(value=value_type, weight=weight_type))
-
-        def weigh(value, weight):
-            wide = tf.one_hot(value, self._num_classes) if votes else tf.cast(value, tf.float32)
-            return weight * wide
-
-        def shares(total, weight):
-            logits = tf.math.divide_no_nan(total, weight)
-            if votes:
-                logits = tf.math.log(tf.maximum(logits, self.NO_VOTES))
-            return collections.OrderedDict(logits=logits, weight=weight)
-
         if value_type.dtype.type == np.float32:
-            inner = (self._inner_sum or tff.aggregators.SumFactory()).create(sums_type)
-            named_type = tff.types.to_type(collections.OrderedDict(weight=weight_type))
-            weights = (self._weight_sum or tff.aggregators.SumFactory()).create(named_type)
-            weighed = tff.tensorflow.computation(weigh, value_type, weight_type)
-            report = tff.tensorflow.computation(shares, sums_type, np.float32)
-
-            @tff.federated_computation(
-                inner.initialize.type_signature.result,
-                tff.FederatedType(value_type, tff.CLIENTS),
-                tff.FederatedType(weight_type, tff.CLIENTS),
-            )
-            def through_sum(state, value, weight):
-                total = inner.next(state, tff.federated_map(weighed, (value, weight)))
-                named = tff.federated_zip(collections.OrderedDict(weight=weight))
-                total_weight = weights.next(weights.initialize(), named).result["weight"]
-                result = tff.federated_map(report, (total.result, total_weight))
-                return tff.templates.MeasuredProcessOutput(total.state, result, total.measurements)
-
-            return tff.templates.AggregationProcess(inner.initialize, through_sum)
-
+            return self._through_sum(value_type, weight_type, sums_type)
         if self._inner_sum is not None:
             raise CompositionError(
                 f"predictions: an inner sum takes float32 logits, got {value_type}; set algorithm.uploads = 'float32'"
             )
-        sums = collections.OrderedDict(sums=sums_type, weight=tff.TensorType(np.float32))
+        return self._widened(value_type, weight_type, sums_type, votes)
+
+    def _through_sum(self, value_type, weight_type, sums_type) -> tff.templates.AggregationProcess:
+        """float32 logits, weighted at the clients and added by the inner sum."""
+        inner = (self._inner_sum or tff.aggregators.SumFactory()).create(sums_type)
+        named_type = tff.types.to_type(collections.OrderedDict(weight=weight_type))
+        weights = (self._weight_sum or tff.aggregators.SumFactory()).create(named_type)
+        weighted = tff.tensorflow.computation(
+            lambda value, weight: weight * tf.cast(value, tf.float32), value_type, weight_type
+        )
+        report = tff.tensorflow.computation(
+            lambda total, weight: self._mean(total, weight, votes=False), sums_type, np.float32
+        )
+
+        @tff.federated_computation(
+            inner.initialize.type_signature.result,
+            tff.FederatedType(value_type, tff.CLIENTS),
+            tff.FederatedType(weight_type, tff.CLIENTS),
+        )
+        def next_fn(state, value, weight):
+            total = inner.next(state, tff.federated_map(weighted, (value, weight)))
+            named = tff.federated_zip(collections.OrderedDict(weight=weight))
+            total_weight = weights.next(weights.initialize(), named).result["weight"]
+            result = tff.federated_map(report, (total.result, total_weight))
+            return tff.templates.MeasuredProcessOutput(total.state, result, total.measurements)
+
+        return tff.templates.AggregationProcess(inner.initialize, next_fn)
+
+    def _widened(self, value_type, weight_type, sums_type, votes: bool) -> tff.templates.AggregationProcess:
+        """Votes or float16 logits, which travel as they are and are weighted in the sum."""
+        client_type = tff.types.to_type(collections.OrderedDict(value=value_type, weight=weight_type))
+        total_type = tff.types.to_type(collections.OrderedDict(sums=sums_type, weight=np.float32))
 
         @tff.tensorflow.computation
         def zero():
             return collections.OrderedDict(sums=tf.zeros(sums_type.shape), weight=tf.constant(0.0))
 
-        @tff.tensorflow.computation(tff.types.to_type(sums), weighed_type)
-        def accumulate(so_far, one):
-            return collections.OrderedDict(
-                sums=so_far["sums"] + weigh(one["value"], one["weight"]), weight=so_far["weight"] + one["weight"]
-            )
+        @tff.tensorflow.computation(total_type, client_type)
+        def accumulate(total, client):
+            value, weight = client["value"], client["weight"]
+            wide = tf.one_hot(value, self._num_classes) if votes else tf.cast(value, tf.float32)
+            return collections.OrderedDict(sums=total["sums"] + weight * wide, weight=total["weight"] + weight)
 
-        @tff.tensorflow.computation(tff.types.to_type(sums), tff.types.to_type(sums))
+        @tff.tensorflow.computation(total_type, total_type)
         def merge(one, other):
             return tf.nest.map_structure(tf.add, one, other)
 
-        @tff.tensorflow.computation(tff.types.to_type(sums))
-        def report_both(both):
-            return shares(both["sums"], both["weight"])
+        @tff.tensorflow.computation(total_type)
+        def report(total):
+            return self._mean(total["sums"], total["weight"], votes)
 
         nothing = tff.federated_computation(lambda: tff.federated_value((), tff.SERVER))
 
@@ -146,14 +146,21 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
             tff.FederatedType(value_type, tff.CLIENTS),
             tff.FederatedType(weight_type, tff.CLIENTS),
         )
-        def widened(state, value, weight):
+        def next_fn(state, value, weight):
             both = tff.federated_zip(collections.OrderedDict(value=value, weight=weight))
-            result = tff.federated_aggregate(both, zero(), accumulate, merge, report_both)
+            result = tff.federated_aggregate(both, zero(), accumulate, merge, report)
             return tff.templates.MeasuredProcessOutput(state, result, tff.federated_value((), tff.SERVER))
 
-        return tff.templates.AggregationProcess(nothing, widened)
+        return tff.templates.AggregationProcess(nothing, next_fn)
 
-    def _check(self, value_type) -> bool:
+    def _mean(self, total, weight, votes: bool):
+        """The output: the mean logits, or the logarithms of the shares of the votes, and the sum of the weights."""
+        logits = tf.math.divide_no_nan(total, weight)
+        if votes:
+            logits = tf.math.log(tf.maximum(logits, self.NO_VOTES))
+        return collections.OrderedDict(logits=logits, weight=weight)
+
+    def _are_votes(self, value_type) -> bool:
         """Whether the values are votes."""
         if isinstance(value_type, tff.TensorType) and value_type.shape is not None and None not in value_type.shape:
             kind, shape = np.dtype(value_type.dtype).kind, list(value_type.shape)

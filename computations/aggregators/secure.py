@@ -58,40 +58,13 @@ class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):
 
     def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
         """Process over a structure of float tensors, or one; its state is that of the estimate, or ()."""
-        value_type, skeletons = tff.types.to_type(value_type), []
-        modulus, levels, words = 2**self._modulus_bits, self._levels, words_of(self._modulus_bits)
-        # A total and a client's word are added before the remainder is taken.
-        dtype = tf.int32 if self._modulus_bits <= 30 else tf.int64
-
-        def of_bound(function, type_spec):
-            """A computation of (value, bound), or where the bound is fixed, of the value alone."""
-            if self._quantile is not None:
-                return tff.tensorflow.computation(function, type_spec, np.float32)
-            return tff.tensorflow.computation(lambda value: function(value, self._bound), type_spec)
-
-        def encode(value, bound):
-            skeletons.append(tf.nest.map_structure(lambda _: 0, value))
-            tensors, bound = tf.nest.flatten(value), tf.cast(bound, tf.float64)
-            sent, clipped, largest = [], [], []
-            for tensor in tensors:
-                wide = tf.cast(tensor, tf.float64)
-                rounded = tf.round(tf.clip_by_value(wide, -bound, bound) / (bound / levels))
-                sent.append(tf.cast(tf.math.floormod(tf.cast(rounded, tf.int64), modulus), dtype))
-                clipped.append(tf.reduce_sum(tf.cast(tf.abs(wide) > bound, tf.float64)))
-                largest.append(tf.reduce_max(tf.abs(wide)))
-            numbers = sum(tensor.shape.num_elements() for tensor in tensors)
-            return collections.OrderedDict(
-                sent=collections.OrderedDict({words: sent}),
-                clipped=tf.cast(tf.add_n(clipped) / numbers, tf.float32),
-                largest=tf.cast(tf.reduce_max(largest), tf.float32),
-                clients=tf.constant(1.0),
-            )
-
-        flatten = tff.tensorflow.computation(lambda value: tf.nest.flatten(value), value_type)
-        dtypes = [t.dtype for t in flatten.type_signature.result]
-        encode = of_bound(encode, value_type)
+        value_type = tff.types.to_type(value_type)
+        words = words_of(self._modulus_bits)
+        encode = self._with_bound(self._encode, value_type)
         sent_type = encode.type_signature.result.sent
         sums_type = sent_type[0]
+        decode = self._decoder(value_type, sums_type)
+        modulus = 2**self._modulus_bits
 
         @tff.tensorflow.computation
         def zero():
@@ -103,15 +76,6 @@ class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):
         accumulate = tff.tensorflow.computation(lambda sums, sent: add(sums, sent[words]), sums_type, sent_type)
         merge = tff.tensorflow.computation(add, sums_type, sums_type)
         report = tff.tensorflow.computation(lambda sums: sums, sums_type)
-
-        def decode(sums, bound):
-            step = tf.cast(bound, tf.float64) / levels
-            centred = [tf.cast(s, tf.int64) for s in sums]
-            centred = [tf.where(s >= modulus // 2, s - modulus, s) for s in centred]
-            tensors = [tf.cast(tf.cast(s, tf.float64) * step, d) for s, d in zip(centred, dtypes, strict=True)]
-            return tf.nest.pack_sequence_as(skeletons[0], tensors)
-
-        decode = of_bound(decode, sums_type)
         counted = collections.OrderedDict(clipped=np.float32, clients=np.float32)
         share = tff.tensorflow.computation(
             lambda sums: tf.math.divide_no_nan(sums["clipped"], sums["clients"]), tff.types.to_type(counted)
@@ -143,6 +107,52 @@ class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):
             return tff.templates.MeasuredProcessOutput(state, result, tff.federated_zip(measured))
 
         return tff.templates.AggregationProcess(initialize, next_fn)
+
+    def _with_bound(self, function, type_spec) -> tff.Computation:
+        """A computation of (value, bound), or where the bound is fixed, of the value alone."""
+        if self._quantile is not None:
+            return tff.tensorflow.computation(function, type_spec, np.float32)
+        return tff.tensorflow.computation(lambda value: function(value, self._bound), type_spec)
+
+    def _encode(self, value, bound):
+        """What a client sends, and what is measured of it."""
+        # A total and a client's word are added before the remainder is taken.
+        dtype = tf.int32 if self._modulus_bits <= 30 else tf.int64
+        tensors, bound = tf.nest.flatten(value), tf.cast(bound, tf.float64)
+        sent, clipped, largest = [], [], []
+        for tensor in tensors:
+            wide = tf.cast(tensor, tf.float64)
+            rounded = tf.round(tf.clip_by_value(wide, -bound, bound) / (bound / self._levels))
+            sent.append(tf.cast(tf.math.floormod(tf.cast(rounded, tf.int64), 2**self._modulus_bits), dtype))
+            clipped.append(tf.reduce_sum(tf.cast(tf.abs(wide) > bound, tf.float64)))
+            largest.append(tf.reduce_max(tf.abs(wide)))
+        numbers = sum(tensor.shape.num_elements() for tensor in tensors)
+        return collections.OrderedDict(
+            sent=collections.OrderedDict({words_of(self._modulus_bits): sent}),
+            clipped=tf.cast(tf.add_n(clipped) / numbers, tf.float32),
+            largest=tf.cast(tf.reduce_max(largest), tf.float32),
+            clients=tf.constant(1.0),
+        )
+
+    def _decoder(self, value_type, sums_type) -> tff.Computation:
+        """(integers[, bound]) -> the sum, as `value_type`."""
+        skeletons, modulus = [], 2**self._modulus_bits
+
+        @tff.tensorflow.computation(value_type)
+        def flatten(value):
+            skeletons.append(tf.nest.map_structure(lambda _: 0, value))
+            return tf.nest.flatten(value)
+
+        dtypes = [t.dtype for t in flatten.type_signature.result]
+
+        def decode(sums, bound):
+            step = tf.cast(bound, tf.float64) / self._levels
+            centred = [tf.cast(s, tf.int64) for s in sums]
+            centred = [tf.where(s >= modulus // 2, s - modulus, s) for s in centred]
+            tensors = [tf.cast(tf.cast(s, tf.float64) * step, d) for s, d in zip(centred, dtypes, strict=True)]
+            return tf.nest.pack_sequence_as(skeletons[0], tensors)
+
+        return self._with_bound(decode, sums_type)
 
 
 def modulus_bits_for(bits: int, clients: int) -> int:

@@ -37,7 +37,7 @@ def privatised(
     if privacy.unit != "client":
         raise CompositionError(f"privacy.unit is {privacy.unit!r}: its noise is drawn in the clients' local training")
     work = algorithm.client_work
-    for reason in work.beside.values():
+    for reason in work.side_outputs.values():
         raise CompositionError(f'privacy.unit = "client" does not cover this algorithm: {reason}')
     noise = _noise(privacy, expected_clients, noise_multiplier)
     if not privacy.training_metrics:
@@ -57,7 +57,7 @@ def require_only_updates(algorithm: FederatedAlgorithm, privacy: PrivacyOptions)
     """
     work = algorithm.client_work
     beside = [
-        *work.beside,
+        *work.side_outputs,
         *(["statistics of the training"] if work.has_metrics and not privacy.training_metrics else []),
     ]
     if beside:

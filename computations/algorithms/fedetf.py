@@ -34,4 +34,4 @@ def fedetf(model, options):
     require_one_label(model, "fedetf")
     objective = SimplexClassifier(model, options.scale, options.gamma)
     plain = with_mean(model, options, adam_or_sgd(options), objective)
-    return recompose(plain, fixed=FixedWeights(objective.start, objective.places))
+    return recompose(plain, fixed=FixedWeights(objective.start, objective.indices))

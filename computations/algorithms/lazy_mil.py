@@ -142,7 +142,7 @@ def lazy_mil(model, options):
         options.num_triples,
         select_na=options.select_na,
         na_label=options.na_label,
-        most_share=options.most_share,
+        max_share=options.most_share,
     )
     return _composed(model, options, CrossEntropy(), selection=selection)
 
@@ -193,7 +193,7 @@ def _on_shared(work: ClientWork, share: tff.Computation) -> ClientWork:
         output = run(clients=tff.federated_map(as_clients, (shared["examples"], clients["seed"])))
         return {"metrics": tff.federated_map(join, (output["metrics"], shared["metrics"]))}
 
-    return work.wrapped(around, beside={"examples": _COPIED})
+    return work.wrapped(around, side_outputs={"examples": _COPIED})
 
 
 def _composed(model: LocalModel, options: BagOptions, objective: Objective, **rest) -> FederatedAlgorithm:

@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -47,13 +48,13 @@ def trained_alone(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
         client_state=tff.FederatedType(weights_type, tff.CLIENTS),
     )
 
-    def around(inputs, run):
-        own = inputs["client_state"]
-        return {"client_state": tff.federated_map(step, (own, run(weights=own)["update"]))}
+    def change(inputs, run):
+        weights = inputs["client_state"]
+        return {"client_state": tff.federated_map(step, (weights, run(weights=weights)["update"]))}
 
     blank = functools.lru_cache(maxsize=1)(model.initial_weights)
-    kept = work.wrapped(
-        around,
+    own_work = work.wrapped(
+        change,
         collections.OrderedDict(inputs_type, state=work.inputs["state"]),
         client_state_type=weights_type,
         initial_client_state=lambda examples, seed=0: blank(seed),
@@ -62,7 +63,9 @@ def trained_alone(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
     @tff.federated_computation(tff.types.to_type(inputs_type))
     def one_round(inputs):
         state = inputs["state"]
-        output = kept.next(state=state["client_work"], clients=inputs["clients"], client_state=inputs["client_state"])
+        output = own_work.next(
+            state=state["client_work"], clients=inputs["clients"], client_state=inputs["client_state"]
+        )
         parts = collections.OrderedDict(weights=state["weights"], client_work=output["state"])
         return collections.OrderedDict(
             state=tff.federated_zip(parts),
@@ -70,9 +73,9 @@ def trained_alone(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
             metrics=tff.federated_zip(collections.OrderedDict(work=output["metrics"])),
         )
 
-    parts = dataclasses.replace(algorithm.parts, client_work=kept)
-    own = OwnModels(sent=lambda weights: weights, of_client=lambda weights, state: state)
-    return dataclasses.replace(algorithm, initialize=initialize, next=one_round, parts=parts, own_models=own)
+    parts = dataclasses.replace(algorithm.parts, client_work=own_work)
+    own_models = OwnModels(sent=lambda weights: weights, of_client=lambda weights, state: state)
+    return dataclasses.replace(algorithm, initialize=initialize, next=one_round, parts=parts, own_models=own_models)
 
 
 def with_local_heads(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
@@ -86,112 +89,145 @@ def with_local_heads(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
     Raises:
       CompositionError: the clients keep something already or send more than updates, or the model is its head alone.
     """
-    model, work, finalizer = algorithm.model, algorithm.client_work, algorithm.parts.finalizer
-    require_plain(work, "a head of the client's own")
-    head = head_places(model)
-    body = [place for place in range(len(model.weight_names)) if place not in head]
-    if not body:
+    model = algorithm.model
+    require_plain(algorithm.client_work, "a head of the client's own")
+    split = _Split.of(model)
+    if not split.body:
         raise CompositionError("a head of the client's own: the model is its classifier alone, so nothing is shared")
+    sizes = model.sizes
+    trained, others = sizes.weights
+    body_sizes = sizes._replace(weights=[_at(trained, split.body), others], names=_at(sizes.names, split.body))
+    composed = compose(
+        model.with_sizes(body_sizes),
+        client_work=_with_heads(algorithm.client_work, model, split),
+        aggregator=algorithm.parts.aggregator,
+        finalizer=_of_body(algorithm.parts.finalizer, split),
+    )
+    own_models = OwnModels(sent=split.below, of_client=split.join)
+    return dataclasses.replace(composed, bag_pooling=algorithm.bag_pooling, own_models=own_models)
 
-    def join(lower: Any, own: Sequence) -> ModelWeights:
-        both = dict(zip([*body, *head], [*lower.trainable, *own], strict=True))
-        return ModelWeights([both[place] for place in sorted(both)], list(lower.non_trainable))
 
-    def below(weights: Any) -> ModelWeights:
-        return ModelWeights(_at(weights.trainable, body), list(weights.non_trainable))
+@dataclass(frozen=True)
+class _Split:
+    """The head and the body of a model.
 
-    whole_type = model.weights_type
-    trainable = list(whole_type.trainable)
-    head_type = tff.types.to_type(_at(trainable, head))
-    body_type = tff.types.to_type(ModelWeights(_at(trainable, body), list(whole_type.non_trainable)))
-    update_type = tff.types.to_type(_at(list(work.update_type), body))
+    Attributes:
+      head, body: indices of their weights among the trainable ones.
+      head_type, body_type: types of the head's weights, and of the ModelWeights below it.
+      update_type: of the body's trainable weights.
+    """
 
-    def blank_head():
-        return [tf.zeros(own.shape, own.dtype) for own in head_type]
+    head: list[int]
+    body: list[int]
+    head_type: tff.Type
+    body_type: tff.Type
+    update_type: tff.Type
 
-    pad = tff.tensorflow.computation(lambda lower: join(lower, blank_head()), body_type)
-    cut = tff.tensorflow.computation(below, whole_type)
-    on_top = tff.tensorflow.computation(join, body_type, head_type)
+    @classmethod
+    def of(cls, model: LocalModel) -> _Split:
+        head, whole = head_indices(model), model.weights_type
+        body = [index for index in range(len(model.weight_names)) if index not in head]
+        update = _at(list(whole.trainable), body)
+        types = _at(list(whole.trainable), head), ModelWeights(update, list(whole.non_trainable)), update
+        return cls(head, body, *map(tff.types.to_type, types))
 
-    @tff.tensorflow.computation(update_type)
-    def pad_update(update):
-        return join(ModelWeights(list(update), []), blank_head()).trainable
+    def join(self, lower: Any, head: Sequence) -> ModelWeights:
+        """The whole weights."""
+        both = dict(zip([*self.body, *self.head], [*lower.trainable, *head], strict=True))
+        return ModelWeights([both[index] for index in sorted(both)], list(lower.non_trainable))
 
-    @tff.tensorflow.computation(head_type, work.update_type)
-    def apart(own, update):
-        trained = [weight - change for weight, change in zip(own, _at(update, head), strict=True)]
-        return collections.OrderedDict(update=_at(update, body), head=trained)
+    def below(self, weights: Any) -> ModelWeights:
+        """The weights without the head."""
+        return ModelWeights(_at(weights.trainable, self.body), list(weights.non_trainable))
 
-    @tff.federated_computation(tff.FederatedType(body_type, tff.SERVER))
+    def padded(self, lower: Any) -> ModelWeights:
+        """The whole weights with a head of zeros."""
+        return self.join(lower, [tf.zeros(tensor.shape, tensor.dtype) for tensor in self.head_type])
+
+
+def _with_heads(work: ClientWork, model: LocalModel, split: _Split) -> ClientWork:
+    """The work of clients that put their own heads on top of the body's weights."""
+    pad = tff.tensorflow.computation(split.padded, split.body_type)
+    on_top = tff.tensorflow.computation(split.join, split.body_type, split.head_type)
+
+    @tff.tensorflow.computation(split.head_type, work.update_type)
+    def take_apart(head, update):
+        trained = [weight - change for weight, change in zip(head, _at(update, split.head), strict=True)]
+        return collections.OrderedDict(update=_at(update, split.body), head=trained)
+
+    @tff.federated_computation(tff.FederatedType(split.body_type, tff.SERVER))
     def begin(weights):
         return work.initialize(tff.federated_map(pad, weights))
 
-    def around(inputs, run):
-        own = inputs["client_state"]
-        output = run(weights=tff.federated_map(on_top, (inputs["weights"], own)))
-        parts = tff.federated_map(apart, (own, output["update"]))
+    def change(inputs, run):
+        head = inputs["client_state"]
+        output = run(weights=tff.federated_map(on_top, (inputs["weights"], head)))
+        parts = tff.federated_map(take_apart, (head, output["update"]))
         return {"update": parts["update"], "client_state": parts["head"]}
 
-    state_type = finalizer.next.type_signature.parameter[0]
+    blank = functools.lru_cache(maxsize=1)(model.initial_weights)
+    return work.wrapped(
+        change,
+        collections.OrderedDict(
+            state=work.inputs["state"],
+            weights=tff.FederatedType(split.body_type, tff.CLIENTS),
+            clients=work.inputs["clients"],
+            client_state=tff.FederatedType(split.head_type, tff.CLIENTS),
+        ),
+        initialize=begin,
+        client_state_type=split.head_type,
+        initial_client_state=lambda examples, seed=0: _at(blank(seed).trainable, split.head),
+    )
+
+
+def _of_body(
+    finalizer: tff.learning.templates.FinalizerProcess, split: _Split
+) -> tff.learning.templates.FinalizerProcess:
+    """The finalizer of whole weights, as one of the body's."""
+    pad = tff.tensorflow.computation(split.padded, split.body_type)
+    cut = tff.tensorflow.computation(split.below, finalizer.next.type_signature.result.result.member)
+
+    @tff.tensorflow.computation(split.update_type)
+    def pad_update(update):
+        return split.padded(ModelWeights(list(update), [])).trainable
 
     @tff.federated_computation(
-        state_type, tff.FederatedType(body_type, tff.SERVER), tff.FederatedType(update_type, tff.SERVER)
+        finalizer.next.type_signature.parameter[0],
+        tff.FederatedType(split.body_type, tff.SERVER),
+        tff.FederatedType(split.update_type, tff.SERVER),
     )
     def step(state, weights, update):
         output = finalizer.next(state, tff.federated_map(pad, weights), tff.federated_map(pad_update, update))
         result = tff.federated_map(cut, output.result)
         return tff.templates.MeasuredProcessOutput(output.state, result, output.measurements)
 
-    blank = functools.lru_cache(maxsize=1)(model.initial_weights)
-    kept = work.wrapped(
-        around,
-        collections.OrderedDict(
-            state=work.inputs["state"],
-            weights=tff.FederatedType(body_type, tff.CLIENTS),
-            clients=work.inputs["clients"],
-            client_state=tff.FederatedType(head_type, tff.CLIENTS),
-        ),
-        initialize=begin,
-        client_state_type=head_type,
-        initial_client_state=lambda examples, seed=0: _at(blank(seed).trainable, head),
-    )
-    sizes = model.sizes
-    trained, others = sizes.weights
-    lower = model.with_sizes(sizes._replace(weights=[_at(trained, body), others], names=_at(sizes.names, body)))
-    composed = compose(
-        lower,
-        client_work=kept,
-        aggregator=algorithm.parts.aggregator,
-        finalizer=tff.learning.templates.FinalizerProcess(finalizer.initialize, step),
-    )
-    own = OwnModels(sent=below, of_client=join)
-    return dataclasses.replace(composed, bag_pooling=algorithm.bag_pooling, own_models=own)
+    return tff.learning.templates.FinalizerProcess(finalizer.initialize, step)
 
 
-def head_places(model: LocalModel) -> list[int]:
-    """Places of the classifier's weights among the trainable ones.
+def head_indices(model: LocalModel) -> list[int]:
+    """Indices of the classifier's weights among the trainable ones.
 
     Raises:
       CompositionError: the model has no layer that is its classifier.
     """
-    places = [i for i, name in enumerate(model.weight_names) if model.classifier in name.split("/")[:-1]]
-    if not places:
+    indices = [i for i, name in enumerate(model.weight_names) if model.classifier in name.split("/")[:-1]]
+    if not indices:
         raise CompositionError("the model has no layer of its own that makes the logits, so it has no head")
-    return places
+    return indices
 
 
-def _at(values: Sequence, places: Sequence[int]) -> list:
-    return [values[place] for place in places]
+def _at(values: Sequence, indices: Sequence[int]) -> list:
+    return [values[index] for index in indices]
 
 
 def require_plain(work: ClientWork, what: str) -> None:
-    """CompositionError unless clients keep nothing and send their updates alone; `what` asks for that."""
+    """CompositionError unless clients keep nothing and send only their updates; `what` asks for that."""
     reason = None
     if work.client_state_type is not None:
         reason = "its clients keep a state of their own"
     elif work.server_type is not None:
         reason = "it needs the server's examples"
-    elif work.beside:
-        reason = f"its clients send more than their updates ({', '.join(work.beside)})"
+    elif work.side_outputs:
+        reason = f"its clients send more than their updates ({', '.join(work.side_outputs)})"
     if reason is not None:
         raise CompositionError(f"{what} does not go with this algorithm: {reason}; choose e.g. fedavg or fedavgs")

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from computations.client_work.local_training import ClientWork
+from computations.client_work.work import ClientWork
 from computations.errors import CompositionError
 from computations.local_model import LABEL, PLATFORM
 

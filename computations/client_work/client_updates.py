@@ -53,7 +53,7 @@ class Predictions:
         seed = tff.TensorType(np.int32, [2])
         return tff.types.to_type(collections.OrderedDict(examples=collections.OrderedDict(fixed), seed=seed))
 
-    def given(self, examples):
+    def for_clients(self, examples):
         """The part of the server's examples that is broadcast to the clients."""
         names = {*features_of(examples), *([LABEL] if self.agrees else [])}
         return collections.OrderedDict((n, v) for n, v in examples.items() if n in names)

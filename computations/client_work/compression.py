@@ -13,7 +13,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from computations.aggregators.compression import Code
-from computations.client_work.local_training import SEED_TYPE, ClientWork
+from computations.client_work.local_training import SEED_TYPE
+from computations.client_work.work import ClientWork
 
 RESIDUAL = "residual"
 """Of a client state: what the client has not sent yet, a list of tensors like its update's."""

@@ -35,7 +35,7 @@ BATCH = 256
 
 
 def build_cross_platform_selection(
-    model: LocalModel, num_triples: int, *, select_na: bool = True, na_label: int = 0, most_share: float | None = None
+    model: LocalModel, num_triples: int, *, select_na: bool = True, na_label: int = 0, max_share: float | None = None
 ) -> tff.Computation:
     """(<weights@CLIENTS, examples@CLIENTS> -> <chosen=<selected=bool[?], finite=bool>@CLIENTS, metrics=@SERVER>).
 
@@ -45,8 +45,8 @@ def build_cross_platform_selection(
     winner, `selection/sentences`, the selected (sum of |D*_i|), and `selection/share` of them among all.
 
     A platform below zero is an attacker of a simulation (`attacks.attacked`, `claim_all`): it offers the highest
-    probability there is for every triple, and wins the ties, too. Against it, `most_share` bounds what one client can
-    take: of a client's offers only the best ceil(most_share * T) count (of equal ones those of the first triples), of
+    probability there is for every triple, and wins the ties, too. Against it, `max_share` bounds what one client can
+    take: of a client's offers only the best ceil(max_share * T) count (of equal ones those of the first triples), of
     its claims to have won the first so many. Both are cut where its values enter the maximum and the minimum, so that
     no client can evade it. The price: triples that an honest client with more than these would have won go to the next
     best client that offers them, or to nobody.
@@ -57,9 +57,45 @@ def build_cross_platform_selection(
       select_na: whether sentences of pairs without a relation are selected like the others, which the paper does not
         say; False: they all train.
       na_label: the label of such pairs.
-      most_share: see above, in (0, 1]; None: no bound.
+      max_share: see above, in (0, 1]; None: no bound.
     """
-    per_triple, indices = tff.TensorType(np.float32, [num_triples]), tff.TensorType(np.int32, [num_triples])
+    value_types = tff.TensorType(np.float32, [num_triples]), tff.TensorType(np.int32, [num_triples])
+    offer = _offer(model, num_triples, select_na, na_label)
+    claim, choose = _choice(model, offer.type_signature.result, value_types, select_na, na_label)
+
+    @tff.tensorflow.computation(choose.type_signature.result)
+    def count(chosen):
+        selected = tf.reduce_sum(tf.cast(chosen["selected"], tf.float32))
+        return collections.OrderedDict(selected=selected, all=tf.cast(tf.size(chosen["selected"]), tf.float32))
+
+    @tff.tensorflow.computation(count.type_signature.result, value_types[1])
+    def report(counted, winners):
+        return collections.OrderedDict(
+            [
+                ("selection/triples", tf.reduce_sum(tf.cast(winners < NOBODY, tf.float32))),
+                ("selection/sentences", counted["selected"]),
+                ("selection/share", tf.math.divide_no_nan(counted["selected"], counted["all"])),
+            ]
+        )
+
+    highest, lowest = (named_max, named_min) if max_share is None else _bounded_extremes(value_types, max_share)
+
+    @tff.federated_computation(
+        tff.FederatedType(model.weights_type, tff.CLIENTS), tff.FederatedType(model.examples_type, tff.CLIENTS)
+    )
+    def select(weights, examples):
+        offers = tff.federated_map(offer, (weights, examples))
+        best = tff.federated_broadcast(highest("scores", offers["best"]))
+        winners = lowest("platforms", tff.federated_map(claim, (offers, best, examples)))
+        chosen = tff.federated_map(choose, (offers, tff.federated_broadcast(winners), examples))
+        counted = tff.federated_sum(tff.federated_map(count, chosen))
+        return collections.OrderedDict(chosen=chosen, metrics=tff.federated_map(report, (counted, winners)))
+
+    return select
+
+
+def _offer(model: LocalModel, num_triples: int, select_na: bool, na_label: int) -> tff.Computation:
+    """(weights, examples) -> a client's best score of each triple, and the row that has it."""
 
     @tff.tensorflow.computation(model.weights_type, model.examples_type)
     def offer(weights, examples):
@@ -73,65 +109,47 @@ def build_cross_platform_selection(
             best=tf.where(offers >= 0, offers, -np.inf), rows=tf.where(best >= 0, rows, tf.size(scores)), finite=finite
         )
 
-    offered = offer.type_signature.result
+    return offer
 
-    @tff.tensorflow.computation(offered, per_triple, model.examples_type)
-    def claim(own, best, examples):
+
+def _choice(model: LocalModel, offers_type, value_types, select_na: bool, na_label: int):
+    """(what a client claims of each triple once the best scores are known, its rows once the winners are)."""
+    scores_type, platforms_type = value_types
+
+    @tff.tensorflow.computation(offers_type, scores_type, model.examples_type)
+    def claim(offers, best, examples):
         # Of nobody and the rows' platforms the least, because a client may have no row.
         platform = tf.reduce_min(tf.concat([[NOBODY], examples[PLATFORM]], axis=0))
-        return tf.where((own["best"] >= 0) & tf.equal(own["best"], best), platform, NOBODY)
+        return tf.where((offers["best"] >= 0) & tf.equal(offers["best"], best), platform, NOBODY)
 
-    @tff.tensorflow.computation(offered, indices, model.examples_type)
-    def choose(own, winners, examples):
+    @tff.tensorflow.computation(offers_type, platforms_type, model.examples_type)
+    def choose(offers, winners, examples):
         labels, triples = examples[LABEL], examples[TRIPLE]
-        best_row = tf.equal(tf.gather(own["rows"], triples), tf.range(tf.size(labels)))
+        best_row = tf.equal(tf.gather(offers["rows"], triples), tf.range(tf.size(labels)))
         selected = best_row & tf.equal(tf.gather(winners, triples), examples[PLATFORM])
         if not select_na:
             selected |= tf.equal(labels, na_label)
-        return collections.OrderedDict(selected=selected, finite=own["finite"])
+        return collections.OrderedDict(selected=selected, finite=offers["finite"])
 
-    @tff.tensorflow.computation(choose.type_signature.result)
-    def count(chosen):
-        selected = tf.reduce_sum(tf.cast(chosen["selected"], tf.float32))
-        return collections.OrderedDict(selected=selected, all=tf.cast(tf.size(chosen["selected"]), tf.float32))
+    return claim, choose
 
-    @tff.tensorflow.computation(count.type_signature.result, indices)
-    def report(counted, winners):
-        return collections.OrderedDict(
-            [
-                ("selection/triples", tf.reduce_sum(tf.cast(winners < NOBODY, tf.float32))),
-                ("selection/sentences", counted["selected"]),
-                ("selection/share", tf.math.divide_no_nan(counted["selected"], counted["all"])),
-            ]
-        )
 
-    if most_share is None:
-        highest, least = named_max, named_min
-    else:
-        most = math.ceil(most_share * num_triples)
+def _bounded_extremes(value_types, max_share: float):
+    """In place of `named_max` and `named_min`: of each client only so many offers and claims count."""
+    scores_type, platforms_type = value_types
+    limit = math.ceil(max_share * scores_type.shape[0])
 
-        def best_offers(offers):
-            ranks = tf.math.invert_permutation(tf.argsort(offers, direction="DESCENDING", stable=True))
-            return tf.where(ranks < most, offers, -np.inf)
+    def best_offers(offers):
+        ranks = tf.math.invert_permutation(tf.argsort(offers, direction="DESCENDING", stable=True))
+        return tf.where(ranks < limit, offers, -np.inf)
 
-        def first_claims(claims):
-            return tf.where(tf.cumsum(tf.cast(claims < NOBODY, tf.int32)) <= most, claims, NOBODY)
+    def first_claims(claims):
+        return tf.where(tf.cumsum(tf.cast(claims < NOBODY, tf.int32)) <= limit, claims, NOBODY)
 
-        highest = _bounded(tf.maximum, per_triple, -np.inf, best_offers)
-        least = _bounded(tf.minimum, indices, NOBODY, first_claims)
-
-    @tff.federated_computation(
-        tff.FederatedType(model.weights_type, tff.CLIENTS), tff.FederatedType(model.examples_type, tff.CLIENTS)
+    return (
+        _bounded(tf.maximum, scores_type, -np.inf, best_offers),
+        _bounded(tf.minimum, platforms_type, NOBODY, first_claims),
     )
-    def select(weights, examples):
-        own = tff.federated_map(offer, (weights, examples))
-        best = tff.federated_broadcast(highest("scores", own["best"]))
-        winners = least("platforms", tff.federated_map(claim, (own, best, examples)))
-        chosen = tff.federated_map(choose, (own, tff.federated_broadcast(winners), examples))
-        counted = tff.federated_sum(tff.federated_map(count, chosen))
-        return collections.OrderedDict(chosen=chosen, metrics=tff.federated_map(report, (counted, winners)))
-
-    return select
 
 
 def _bounded(combine, value_type: tff.TensorType, neutral, cut):
@@ -148,7 +166,7 @@ def _bounded(combine, value_type: tff.TensorType, neutral, cut):
         )
         # Lambdas, because TFF takes no function with a default argument.
         take = tff.tensorflow.computation(
-            lambda so_far, own: named(combine(so_far[name], cut(own))), named_type, value_type
+            lambda total, vector: named(combine(total[name], cut(vector))), named_type, value_type
         )
         merge = tff.tensorflow.computation(
             lambda one, other: named(combine(one[name], other[name])), named_type, named_type
@@ -192,23 +210,23 @@ def build_shared_winners(model: LocalModel, num_triples: int) -> tff.Computation
     @tff.tensorflow.computation(chosen_type, model.examples_type)
     def give(chosen, examples):
         rows = tf.where(chosen["selected"])
-        places = tf.gather_nd(examples[TRIPLE], rows)[:, tf.newaxis]
+        triples = tf.gather_nd(examples[TRIPLE], rows)[:, tf.newaxis]
         table = collections.OrderedDict()
         for name, array in examples.items():
             shape = tf.concat([[num_triples], tf.shape(array)[1:]], axis=0)
             table[name] = tf.ensure_shape(
-                tf.scatter_nd(places, tf.gather_nd(array, rows), shape), [num_triples, *array.shape[1:]]
+                tf.scatter_nd(triples, tf.gather_nd(array, rows), shape), [num_triples, *array.shape[1:]]
             )
-        present = tf.scatter_nd(places, tf.ones_like(places[:, 0]), [num_triples])
+        present = tf.scatter_nd(triples, tf.ones_like(triples[:, 0]), [num_triples])
         return collections.OrderedDict(table=table, present=present)
 
     @tff.tensorflow.computation(give.type_signature.result, chosen_type)
-    def take(given, chosen):
+    def take(shared, chosen):
         # A triple has one winner at the most, so that a sum over clients is that winner's row.
-        mask = (given["present"] > 0) & chosen["finite"]
+        mask = (shared["present"] > 0) & chosen["finite"]
         return collections.OrderedDict(
             (name, tf.ensure_shape(tf.boolean_mask(array, mask), [None, *array.shape[1:]]))
-            for name, array in given["table"].items()
+            for name, array in shared["table"].items()
         )
 
     @tff.tensorflow.computation(chosen_type)
@@ -225,13 +243,13 @@ def build_shared_winners(model: LocalModel, num_triples: int) -> tff.Computation
         tff.FederatedType(model.weights_type, tff.CLIENTS), tff.FederatedType(model.examples_type, tff.CLIENTS)
     )
     def share(weights, examples):
-        found = select(weights, examples)
-        chosen = found["chosen"]
-        given = tff.federated_broadcast(tff.federated_sum(tff.federated_map(give, (chosen, examples))))
+        selected = select(weights, examples)
+        chosen = selected["chosen"]
+        shared = tff.federated_broadcast(tff.federated_sum(tff.federated_map(give, (chosen, examples))))
         count = tff.federated_sum(tff.federated_map(left_out, chosen))
         return collections.OrderedDict(
-            examples=tff.federated_map(take, (given, chosen)),
-            metrics=tff.federated_map(with_count, (found["metrics"], count)),
+            examples=tff.federated_map(take, (shared, chosen)),
+            metrics=tff.federated_map(with_count, (selected["metrics"], count)),
         )
 
     return share

@@ -11,7 +11,7 @@ Offsets count characters (code points) of title, one character, abstract; the en
 names of the parts of a composite mention (``ocular toxicity|auditory toxicity``), which need not stand in the text one
 after the other. ``-1`` says that a mention has no identifier.
 
-A file that was cut is told by what all published ones have: a line feed behind the last line, and at the end of a
+A file that was cut is told by what all published ones have: a line feed after the last line, and at the end of a
 document no relation with a part of an identifier. A cut between two lines cannot be told.
 """
 
@@ -31,8 +31,10 @@ from datasets.relations.reading import columns, one_of, read_lines, span
 
 NO_IDENTIFIER = "-1"
 
-_Place = tuple[int, int, str, tuple[str, ...]]  # start, end, type, identifiers sorted
+_Span = tuple[int, int, str, tuple[str, ...]]  # start, end, type, identifiers sorted
 _Statement = tuple[str, tuple[str, ...], tuple[str, ...]]  # relation, identifiers of both sides sorted
+_Mentions = dict[_Span, tuple[str, ...]]
+_Statements = dict[_Statement, tuple[tuple[str, ...], tuple[str, ...]]]
 
 _TEXT = re.compile(r"([^|\t]+)\|([ta])\|(.*)", re.DOTALL)
 
@@ -49,7 +51,7 @@ def read_pubtator(
     """The documents of a PubTator file, compressed or not, in its order; mentions in the order of the text.
 
     What no reader can repair is refused. What is irregular but clear is read and counted: a duplicate annotation or
-    relation (read once), a mention whose spelling differs from the text in case alone, a relation that names
+    relation (read once), a mention whose spelling differs from the text only in case, a relation that names
     an identifier without a mention (kept: no candidate pair can find it, so it counts as missed).
 
     Args:
@@ -77,48 +79,62 @@ def read_pubtator(
         if document_id in documents:
             raise fail("duplicate document", record=named("document", document_id), remedy="remove one of them")
         text = f"{title} {abstract}"
-        mentions: dict[_Place, tuple[str, ...]] = {}
-        stated: dict[_Statement, tuple[tuple[str, ...], tuple[str, ...]]] = {}
-        row: list[str] = []
-        for line, content in block[2:]:
-            fail = functools.partial(DataError, path=path, line=line)
-            row = columns(content, (4, 6, 7), fail)
-            if row[0] != document_id:
-                raise fail("the document's id changes", remedy="end every document with an empty line")
-            if len(row) == 4:
-                key, value = _relation(row, split, joined, relations, fail)
-                tally["duplicate relations are read once"] += key in stated
-                stated.setdefault(key, value)
-            else:
-                key, ids = _annotation(row, text, split, kinds, fail)
-                tally["mentions differ from the text in case"] += text[key[0] : key[1]] != row[3]
-                tally["duplicate annotations are read once"] += key in mentions
-                mentions.setdefault(key, ids)
-        tally["mentions without an identifier"] += sum(not ids for ids in mentions.values())
-        if len(row) == 4:
-            _require_whole(value, {i for ids in mentions.values() for i in ids}, fail)
-        sides = [ids for pair in stated.values() for ids in pair]
-        if joined == "aliases":
-            name_of = _merged([*mentions.values(), *sides])
-            lists = {tuple(sorted(ids)) for ids in mentions.values() if ids}
-            merged = len(lists) - len({name_of[ids[0]] for ids in lists})
-            tally["entities known by different lists of identifiers"] += merged
-            mentions = {key: (name_of[ids[0]],) if ids else () for key, ids in mentions.items()}
-        else:
-            tally["mentions name several entities"] += sum(len(ids) > 1 for ids in mentions.values())
-            name_of = {ids[0]: ids[0] for ids in sides}
+        mentions, stated = _annotated(block, document_id, text, path, split, joined, kinds, relations, tally)
+        mentions, name_of = _entities(mentions, stated, joined, tally)
         named_sides = ((name_of[h[0]], relation, name_of[t[0]]) for (relation, *_), (h, t) in stated.items())
         facts = tuple(Fact(*one) for one in dict.fromkeys(named_sides))
         mentioned = {entity_id for ids in mentions.values() for entity_id in ids}
         tally["relations name an entity that the document does not mention"] += sum(
             fact.head_id not in mentioned or fact.tail_id not in mentioned for fact in facts
         )
-        found = [EntityMention(*key[:3], ids) for key, ids in mentions.items()]
-        found.sort(key=lambda mention: (mention.start, mention.end))
-        documents[document_id] = Document(document_id, text, len(title), tuple(found), facts)
+        in_text = [EntityMention(*key[:3], ids) for key, ids in mentions.items()]
+        in_text.sort(key=lambda mention: (mention.start, mention.end))
+        documents[document_id] = Document(document_id, text, len(title), tuple(in_text), facts)
     if not documents:
         raise DataError("has no documents", path=path, remedy="give it at least one")
     return tuple(documents.values())
+
+
+def _annotated(
+    block, document_id: str, text: str, path: PathLike, split, joined: str, kinds, relations, tally: Counter[str]
+) -> tuple[_Mentions, _Statements]:
+    """What the lines of a document behind its text say."""
+    mentions: _Mentions = {}
+    stated: _Statements = {}
+    row: list[str] = []
+    for line, content in block[2:]:
+        fail = functools.partial(DataError, path=path, line=line)
+        row = columns(content, (4, 6, 7), fail)
+        if row[0] != document_id:
+            raise fail("the document's id changes", remedy="end every document with an empty line")
+        if len(row) == 4:
+            key, value = _relation(row, split, joined, relations, fail)
+            tally["duplicate relations are read once"] += key in stated
+            stated.setdefault(key, value)
+        else:
+            key, ids = _annotation(row, text, split, kinds, fail)
+            tally["mentions differ from the text in case"] += text[key[0] : key[1]] != row[3]
+            tally["duplicate annotations are read once"] += key in mentions
+            mentions.setdefault(key, ids)
+    tally["mentions without an identifier"] += sum(not ids for ids in mentions.values())
+    if len(row) == 4:
+        _require_whole(value, {i for ids in mentions.values() for i in ids}, fail)
+    return mentions, stated
+
+
+def _entities(
+    mentions: _Mentions, stated: _Statements, joined: str, tally: Counter[str]
+) -> tuple[_Mentions, dict[str, str]]:
+    """(the mentions with the ids of their entities, identifier -> id of its entity)."""
+    sides = [ids for pair in stated.values() for ids in pair]
+    if joined == "entities":
+        tally["mentions name several entities"] += sum(len(ids) > 1 for ids in mentions.values())
+        return mentions, {ids[0]: ids[0] for ids in sides}
+    name_of = _merged([*mentions.values(), *sides])
+    lists = {tuple(sorted(ids)) for ids in mentions.values() if ids}
+    merged = len(lists) - len({name_of[ids[0]] for ids in lists})
+    tally["entities known by different lists of identifiers"] += merged
+    return {key: (name_of[ids[0]],) if ids else () for key, ids in mentions.items()}, name_of
 
 
 def _blocks(path: PathLike) -> Iterator[list[tuple[int, str]]]:
@@ -158,8 +174,8 @@ def _identifiers(value: str, fail: Fail, *, pattern: re.Pattern) -> list[str]:
 
 def _annotation(
     row: Sequence[str], text: str, split, kinds: Collection[str] | None, fail: Fail
-) -> tuple[_Place, tuple[str, ...]]:
-    """A mention's place and its identifiers, each once and without ``-1``."""
+) -> tuple[_Span, tuple[str, ...]]:
+    """A mention's span and its identifiers, each once and without ``-1``."""
     kind = one_of(row[4], row[4:5] if kinds is None else kinds, "entity type", fail, column=5)
     if not kind.strip():
         raise fail("the mention has no type", remedy="name it in the fifth column")

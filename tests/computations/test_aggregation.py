@@ -400,7 +400,7 @@ def test_all_of_each_tensor_is_what_is_sent_without_compression():
 
 def test_what_a_figure_needs_stays_at_its_place_in_the_client_state():
     algorithm = changed("fedcmc", "top")
-    (name,) = algorithm.client_work.shown
+    (name,) = algorithm.client_work.recorded_state
     first = initial_client_states(algorithm, clients_of_round(0))[0]
     assert name in first and "residual" in first
 

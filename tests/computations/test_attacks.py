@@ -268,7 +268,7 @@ def test_a_bound_leaves_the_rest_to_the_others(lazy):
 
 def test_a_bound_that_nobody_reaches_changes_nothing(model, runtime):
     bags = toolbox.linear_model(3, 3, bags=True)
-    one, other = (build_cross_platform_selection(bags, T, most_share=share) for share in (None, 1.0))
+    one, other = (build_cross_platform_selection(bags, T, max_share=share) for share in (None, 1.0))
     weights = [model_weights(*READS_ITSELF)] * 3
     results = [select(weights, [*HONEST, CLAIMANT]) for select in (one, other)]
     assert [c["selected"].tolist() for c in results[0]["chosen"]] == [

@@ -159,8 +159,8 @@ def test_what_is_no_feature_does_not_reach_the_model(model, bag_model):
     features, labels = split_label(examples)
     assert set(features) == {"x"} and labels is examples["y"]
     assert bag_model.feature_width == 3
-    assert set(Predictions(5).given(examples)) == {"x"}
-    assert set(Predictions(5, weighting="agreement").given(examples)) == {"x", "y"}
+    assert set(Predictions(5).for_clients(examples)) == {"x"}
+    assert set(Predictions(5, weighting="agreement").for_clients(examples)) == {"x", "y"}
     weights = model_weights(*start_weights())
     with_bags = build_evaluation(bag_model)(weights, [examples])
     without = build_evaluation(model)(weights, [collections.OrderedDict(x=x, y=y)])

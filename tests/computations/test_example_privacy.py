@@ -13,7 +13,7 @@ import tensorflow_federated as tff
 
 from computations import algorithms
 from computations.client_work import LocalTraining, build_local_training
-from computations.client_work.local_training import private_seeds, train_client
+from computations.client_work.client_training import private_seeds, train_client
 from computations.client_work.objectives import (
     AtLeastOne,
     CalibratedLogits,

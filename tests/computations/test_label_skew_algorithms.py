@@ -436,7 +436,7 @@ def test_fedcmc_over_three_rounds(fedavg):
     algorithm = build("fedcmc")
     initial = begin(algorithm)["client_work"]["shared"]
     assert bits(initial) == bits(np.ascontiguousarray(start_weights()[2].T))
-    assert algorithm.client_work.shown == ("similarity",)
+    assert algorithm.client_work.recorded_state == ("similarity",)
     for client_state in initial_client_states(algorithm):
         assert bits(client_state) == bits({"similarity": np.zeros(CLASSES, np.float32)})
     local, (loss_of, after, vectors) = [], fedcmc_in_whole_models(1.5)

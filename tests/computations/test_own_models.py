@@ -12,7 +12,7 @@ import tensorflow_federated as tff
 
 from computations import algorithms
 from computations.algorithms.fine_tuning import build_fine_tuning
-from computations.algorithms.own_models import head_places, trained_alone, with_local_heads
+from computations.algorithms.own_models import head_indices, trained_alone, with_local_heads
 from computations.client_work import LocalTraining
 from computations.client_work.optimizers import SGD
 from computations.errors import CompositionError
@@ -61,7 +61,7 @@ def test_a_local_head_never_leaves_its_client(runtime):
     algorithm, whole = with_local_heads(built()), built()
     own = algorithm.own_models
     initial = MODEL.initial_weights(1)
-    assert [w.shape for w in initial.trainable] == [(3, 2), (2,), (2, 3), (3,)] and head_places(MODEL) == [2, 3]
+    assert [w.shape for w in initial.trainable] == [(3, 2), (2,), (2, 3), (3,)] and head_indices(MODEL) == [2, 3]
     # What is broadcast and aggregated is the encoder alone: 8 numbers, and what goes beside the weights in both.
     for way in ("up", "down"):
         assert getattr(round_traffic(whole.next), way) - getattr(round_traffic(algorithm.next), way) == 9 * 4
@@ -182,7 +182,7 @@ def test_fine_tuning_is_gradient_descent_on_the_clients_own_examples(runtime):
 def test_fine_tuning_the_head_leaves_the_rest(runtime):
     """The head alone, over the encoder's outputs as they are, is a softmax regression."""
     weights = MODEL.initial_weights(1)
-    places = head_places(MODEL)
+    places = head_indices(MODEL)
     counted, (x, y), (other, labels) = tuned(MODEL, places, weights)
     lower, offset, kernel, bias = (w.astype(np.float64) for w in arrays(weights))
     hidden, held = np.tanh(x @ lower + offset), np.tanh(other @ lower + offset)

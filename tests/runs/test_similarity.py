@@ -168,7 +168,7 @@ def test_a_client_that_did_not_count_has_no_row():
     def client_state(*values):
         return collections.OrderedDict(similarity=np.array(values, np.float32))
 
-    experiment = SimpleNamespace(algorithm=SimpleNamespace(client_work=SimpleNamespace(shown=("similarity",))))
+    experiment = SimpleNamespace(algorithm=SimpleNamespace(client_work=SimpleNamespace(recorded_state=("similarity",))))
     before, after = [client_state(0, 0), client_state(1, 2)], [client_state(0, 0), client_state(3, 4)]
 
     def fresh(counted):

@@ -118,7 +118,7 @@ class CoordinatorBuilder(SitesBuilder):
         algorithm = experiment.algorithm
         if algorithm.client_work.initial_client_state is None:
             return experiment
-        blank = {"initial_client_state": lambda examples, seed=0: np.int64(NO_STATE), "shown": ()}
+        blank = {"initial_client_state": lambda examples, seed=0: np.int64(NO_STATE), "recorded_state": ()}
         parts = dataclasses.replace(algorithm.parts, client_work=dataclasses.replace(algorithm.client_work, **blank))
         return dataclasses.replace(experiment, algorithm=dataclasses.replace(algorithm, parts=parts))
 

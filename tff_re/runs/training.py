@@ -198,7 +198,7 @@ class Training:
         if self.runtime.answered is not None and self.experiment.recipe.privacy_unit != "client":
             metrics["sites/answered"], metrics["sites/asked"] = map(float, self.runtime.answered)
         self._shown = None
-        if work.shown and indices:
+        if work.recorded_state and indices:
             self._shown = _fresh_states(self.experiment, [self.ids[i] for i in indices], before, output)
         return metrics, took
 
@@ -383,11 +383,11 @@ def final_weights(experiment: Experiment, folder: RunFolder, *, last: bool = Fal
 def _fresh_states(
     experiment: Experiment, ids: list[str], client_states: list, output
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Client id -> name -> what may be recorded of the client states after a round (`Objective.shown`).
+    """Client id -> name -> what may be recorded of the client states after a round (`Objective.recorded_state`).
 
     A client whose update was not finite kept its state, and is left out.
     """
-    shown = experiment.algorithm.client_work.shown
+    shown = experiment.algorithm.client_work.recorded_state
     all_counted = output["metrics"]["work"]["clients/counted"] == len(ids)
     return {
         client: {name: after[name] for name in shown}

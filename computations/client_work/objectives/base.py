@@ -86,14 +86,14 @@ class Objective:
     model), `loss` in every step, `upload` and `next_client_state` once at the end.
 
     Attributes:
-      side_channel: what travels beside the model, or None.
+      side_channel: what travels in addition to the model, or None.
       not_private: why noise on the updates does not cover the side channel, and what would be needed; for messages.
-      shown: names of entries of the client state, float32 [C] each and without text, that a simulation may record for
-        every client. In a deployment they stay at the client like the rest of its state.
+      recorded_state: names of entries of the client state, float32 [C] each and without text, that a simulation may
+        record for every client. In a deployment they stay at the client like the rest of its state.
       of_bags: whether batches are made of bags, a client's rows of one `triple`, in place of single examples.
       remembers: whether the steps keep something for `next_client_state`, see `remember`.
-      beyond_batch: what of the client's examples the loss depends on beside those of the batch, in words; None: on
-        nothing but what the server broadcasts and what earlier trainings made.
+      beyond_batch: what of the client's examples the loss depends on in addition to those of the batch, in words;
+        None: on nothing but what the server broadcasts and what earlier trainings made.
     """
 
     of_bags: bool = False
@@ -101,7 +101,7 @@ class Objective:
     beyond_batch: str | None = None
     side_channel: SideChannel | None = None
     not_private: str | None = None
-    shown: tuple[str, ...] = ()
+    recorded_state: tuple[str, ...] = ()
 
     def client_state_type(self, local_model: LocalModel) -> tff.Type | None:
         """Type of what a client keeps from round to round; its leading dimensions may be None. None: nothing."""

@@ -28,13 +28,13 @@ class SimplexClassifier(Objective):
     def __init__(self, local_model: LocalModel, scale: float = 10.0, gamma: float = 1.0):
         """CompositionError unless the logits are a dense, linear, trained layer of `features` of width d >= C >= 2."""
         self.scale, self.gamma = scale, gamma
-        self.kernel, self.bias = _places(local_model)
+        self.kernel, self.bias = _classifier_indices(local_model)
         if gamma:
             self.beyond_batch = COUNTS
 
     @property
-    def places(self) -> tuple[int, ...]:
-        """Of what stays fixed among the trainable weights: the kernel and, where there is one, the bias."""
+    def indices(self) -> tuple[int, ...]:
+        """Of the fixed ones among the trainable weights: the kernel and, where there is one, the bias."""
         return (self.kernel,) if self.bias is None else (self.kernel, self.bias)
 
     def start(self, weights):
@@ -60,13 +60,13 @@ class SimplexClassifier(Objective):
 
     def adjust_gradients(self, client: Client, prepared, gradients):
         """No gradient of the classifier, whatever the noise of private examples made of it."""
-        return [tf.zeros_like(g) if place in self.places else g for place, g in enumerate(gradients)]
+        return [tf.zeros_like(g) if index in self.indices else g for index, g in enumerate(gradients)]
 
 
 def simplex(kernel: tf.Tensor) -> tf.Tensor:
     """sqrt(C / (C - 1)) U (I - 1/C 1 1^T), float32 [d, C] -> [d, C].
 
-    U are the orthonormal columns of the given kernel's QR factors, R's diagonal positive: the run's seed decides on
+    U are the orthonormal columns of the kernel's QR factors, R's diagonal positive: the run's seed decides on
     them. The result's columns have length one and the cosine -1/(C - 1) with each other.
     """
     classes = kernel.shape[1]
@@ -75,7 +75,7 @@ def simplex(kernel: tf.Tensor) -> tf.Tensor:
     return (classes / (classes - 1)) ** 0.5 * (orthonormal - tf.reduce_mean(orthonormal, axis=1, keepdims=True))
 
 
-def _places(local_model: LocalModel) -> tuple[int, int | None]:
+def _classifier_indices(local_model: LocalModel) -> tuple[int, int | None]:
     """(kernel, bias or None) among the trainable weights."""
     classes, needs = local_model.num_classes, "fedetf needs a model whose logits are a dense layer of its features"
     with tf.Graph().as_default(), zero_initialisers():
@@ -83,9 +83,9 @@ def _places(local_model: LocalModel) -> tuple[int, int | None]:
         layer = {layer.name: layer for layer in model.layers}.get(local_model.classifier)
         if not isinstance(layer, tf.keras.layers.Dense) or layer.activation is not tf.keras.activations.linear:
             raise CompositionError(f"{needs}, without an activation; choose another model.name")
-        width, places = layer.kernel.shape[0], {id(v): i for i, v in enumerate(model.trainable_variables)}
-        kernel = places.get(id(layer.kernel))
-        bias = places.get(id(layer.bias)) if layer.use_bias else None
+        width, indices = layer.kernel.shape[0], {id(v): i for i, v in enumerate(model.trainable_variables)}
+        kernel = indices.get(id(layer.kernel))
+        bias = indices.get(id(layer.bias)) if layer.use_bias else None
     if kernel is None:
         raise CompositionError(f"{needs}, and are trained; choose another model.name")
     if local_model.feature_width != width:

@@ -29,7 +29,7 @@ class MajorClassifierContrast(Objective):
     simulation to record (Fig. 1); training does not read them, and they do not travel.
     """
 
-    shown = ("similarity",)
+    recorded_state = ("similarity",)
     not_private = (
         "FedCMC's classifier vectors and their scores leave as a minimum over clients and the vector of whoever has "
         "it; needed: a private choice of that client for every class, and noise on its vector"

@@ -83,7 +83,7 @@ class Attack(Feature):
             return algorithm
         kind, factor = options.on_update
         with self.naming(f"[attack] kind = '{options.kind}': "):
-            if kind == CLAIM_ALL and "selection" not in algorithm.client_work.beside:
+            if kind == CLAIM_ALL and "selection" not in algorithm.client_work.side_outputs:
                 raise UserError("claims triples, which only lazy_mil shares out; choose another kind")
             if kind == "nan" and sums_are_simulated(recipe):
                 raise UserError(

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow_federated as tff
 
 from computations.algorithms.fine_tuning import HELD, build_fine_tuning
-from computations.algorithms.own_models import head_places
+from computations.algorithms.own_models import head_indices
 from computations.client_work import LocalTraining
 from computations.client_work.optimizers import SGD, SelfAdam
 from computations.errors import CompositionError
@@ -165,7 +165,7 @@ def places_of(recipe: Recipe, model: LocalModel) -> frozenset[int]:
     if layers == "adapter" and recipe.model.get("adapter") is None:
         raise UserError(f"{of}, and the model has no adapter; set [model.adapter], or 'all' or 'head'")
     try:
-        head = frozenset(head_places(model))
+        head = frozenset(head_indices(model))
     except CompositionError as error:
         raise UserError(f"{of}: {error}; set it to 'all'") from None
     return head if layers == "head" else frozenset(every) - head
