@@ -113,7 +113,6 @@ class DocumentEncoder(EncoderModel):
         return self.build(attrs.evolve(options, recompute=False), free, inputs.num_relations)
 
     def local_parts(self, options: Options) -> dict[str, Any]:
-        """What a LocalModel of this model has in place of a single-label classifier's."""
         return {
             "classifier": None,  # not a dense layer, whose rows could stand for classes
             "losses": binary_losses if options.loss == "bce" else adaptive_threshold_losses,

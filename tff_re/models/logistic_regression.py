@@ -32,7 +32,6 @@ class LogisticRegression(Model):
     takes = (DenseInput, TokenInput)
 
     def reads_vectors(self, options: Options) -> bool:
-        """Whether the task's word vectors are read."""
         return options.features == "mean_vectors"
 
     def build(self, options: Options, inputs: DenseInput | TokenInput, num_classes: int) -> tf.keras.Model:
@@ -40,7 +39,6 @@ class LogisticRegression(Model):
         return _build(options, inputs, num_classes, plain=False)
 
     def build_plain(self, options: Options, inputs: DenseInput | TokenInput, num_classes: int) -> tf.keras.Model:
-        """The same function from stock Keras layers alone, for people without this project's code; same weights."""
         return _build(options, inputs, num_classes, plain=True)
 
 

@@ -34,7 +34,6 @@ class Lstm(Model):
     takes = (RelationInput, TokenInput)
 
     def reads_vectors(self, options: Options) -> bool:
-        """Whether the task's word vectors are read."""
         return True
 
     def build(self, options: Options, inputs: RelationInput | TokenInput, num_classes: int) -> tf.keras.Model:
@@ -55,7 +54,6 @@ class Lstm(Model):
         return tf.keras.Model(sources, {"logits": logits, "features": features}, name="lstm")
 
     def build_plain(self, options: Options, inputs: RelationInput | TokenInput, num_classes: int) -> tf.keras.Model:
-        """The same function from stock Keras layers alone, for people without this project's code; same weights."""
         sources = keras_inputs(inputs)
         marked = isinstance(inputs, RelationInput)
         vectors = embedding(inputs, options.embedding_width, options.train_vectors, mask_zero=not marked)(

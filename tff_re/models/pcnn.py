@@ -41,7 +41,6 @@ class Pcnn(Model):
     takes = (RelationInput,)
 
     def reads_vectors(self, options: Options) -> bool:
-        """Whether the task's word vectors are read."""
         return True
 
     def build(self, options: Options, inputs: RelationInput, num_classes: int) -> tf.keras.Model:
@@ -53,7 +52,6 @@ class Pcnn(Model):
         return _build(options, inputs, num_classes, plain=False)
 
     def build_plain(self, options: Options, inputs: RelationInput, num_classes: int) -> tf.keras.Model:
-        """The same function from stock Keras layers alone, for people without this project's code; same weights."""
         return _build(options, inputs, num_classes, plain=True)
 
 

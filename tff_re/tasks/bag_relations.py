@@ -207,7 +207,6 @@ class BagRelations(Task):
         )
 
     def held(self, options: Options, partitioner, seed: int, data_paths: DataPaths):
-        """(the training corpus alone, who holds which sentence); nothing is encoded."""
         corpus = _load(options, data_paths, options.split, options.path, options.knowledge_base, seed=seed)
         return (corpus,), partition_of((corpus,), partitioner, seed, data_paths, test_share=0.0)
 
@@ -217,13 +216,11 @@ class BagRelations(Task):
         return words_of_clients(options, lambda text_of: training_texts(partition, *corpora, text_of=text_of))
 
     def agreed(self, options: Options, seed: int, data_paths: DataPaths):
-        """(encoding, inputs, notes) of the vocabulary in `data_paths`, or of the encoder's pieces, without any text."""
         return relation_encoding(options, lambda text_of: {}, seed, data_paths)
 
     def encoded(
         self, options: Options, corpora, partition: Partition, encoding
     ) -> tuple[FederatedExamples, tuple[str, ...]]:
-        """(the clients' examples, what a report has to say of their texts)."""
         require_room_for_texts(sum(len(c.samples) for c in corpora), options.max_length, arrays=4)
         examples, report = encode_bag_clients(corpora[0], partition, encoding)
         return examples, report.notes()

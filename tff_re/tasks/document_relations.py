@@ -81,7 +81,6 @@ class DocumentRelations(Task):
     server_tests = True
 
     def prepare(self, options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
-        """Reads the documents, gives those for training to clients and encodes all."""
         from tff_re.tasks.held_out_documents import DocumentsAtServer
 
         corpus, held_out = _training(options, data_paths), _held_out(options, data_paths)
@@ -115,19 +114,16 @@ class DocumentRelations(Task):
         )
 
     def held(self, options: Options, partitioner, seed: int, data_paths: DataPaths):
-        """(the training documents alone, who holds which); nothing is encoded."""
         corpus = _training(options, data_paths)
         return (corpus,), partition_of((corpus,), partitioner, seed, data_paths, test_share=0.0)
 
     def agreed(self, options: Options, seed: int, data_paths: DataPaths):
-        """(encoding, inputs, notes) of the sizes in `data_paths`, without any document."""
         encoding = encoding_of(options)
         return encoding, _inputs(options, encoding, data_paths.document_form), ()
 
     def encoded(
         self, options: Options, corpora, partition, encoding: DocumentEncoding
     ) -> tuple[FederatedExamples, tuple]:
-        """(the clients' examples, what a report has to say of their texts)."""
         return encode_document_clients(corpora, partition, encoding)[0], ()
 
     def at_server(self, options: Options, agreement, encoding, inputs, data_paths: DataPaths) -> AtServer:

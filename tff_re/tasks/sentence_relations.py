@@ -94,7 +94,6 @@ class SentenceRelations(LabelledServerTask):
     across_sites = True
 
     def prepare(self, options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
-        """Reads the corpus, gives its samples to clients and encodes them."""
         corpora, partition = self.held(options, partitioner, seed, data_paths)
         encoding, inputs, notes = relation_encoding(
             options, lambda text_of: training_texts(partition, *corpora, text_of=text_of), seed, data_paths
@@ -121,7 +120,6 @@ class SentenceRelations(LabelledServerTask):
         )
 
     def held(self, options: Options, partitioner, seed: int, data_paths: DataPaths):
-        """(the corpus and the one for testing if there is one, who holds which sample); nothing is encoded."""
         corpus, test = self._corpora(options, seed, data_paths)
         corpora = (corpus,) if test is None else (corpus, test)
         return corpora, partition_of(
@@ -138,17 +136,14 @@ class SentenceRelations(LabelledServerTask):
         return words_of_clients(options, lambda text_of: training_texts(partition, *corpora, text_of=text_of))
 
     def agreed(self, options: Options, seed: int, data_paths: DataPaths):
-        """(encoding, inputs, notes) of the vocabulary in `data_paths`, or of the encoder's pieces, without any text."""
         return relation_encoding(options, lambda text_of: {}, seed, data_paths)
 
     def encoded(self, options: Options, corpora, partition, encoding) -> tuple[FederatedExamples, tuple[str, ...]]:
-        """(the clients' examples, what a report has to say of their texts)."""
         require_room_for_texts(sum(len(c.samples) for c in corpora), options.max_length, arrays=4)
         examples, report = encode_relations(corpora, partition, encoding)
         return examples, report.notes()
 
     def training_corpus(self, options: Options, data_paths: DataPaths) -> RelationCorpus:
-        """The training samples, as the file or the catalogue has them; of sites the coordinator's own."""
         return _load(options, data_paths, options.split, options.path, options.class_names)
 
     def _corpora(

@@ -117,7 +117,6 @@ class SymptomClassification(LabelledServerTask):
     across_sites = True
 
     def prepare(self, options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
-        """Reads the corpus, gives its samples to clients and encodes them."""
         corpora, partition = self.held(options, partitioner, seed, data_paths)
         encoding, inputs, notes = _reading(options, lambda: training_texts(partition, *corpora), seed, data_paths)
         examples, of_texts = self.encoded(options, corpora, partition, encoding)
@@ -141,7 +140,6 @@ class SymptomClassification(LabelledServerTask):
     def held(
         self, options: Options, partitioner, seed: int, data_paths: DataPaths
     ) -> tuple[tuple[TextCorpus, ...], Partition]:
-        """(the corpus and the one for testing if there is one, who holds which sample); nothing is encoded."""
         corpus, dev = self.training_corpus(options, data_paths), None
         if options.test == "official":
             dev = load_corpus(
@@ -169,13 +167,11 @@ class SymptomClassification(LabelledServerTask):
         return {client: segmenter.segment(own) for client, own in texts.items()}
 
     def agreed(self, options: Options, seed: int, data_paths: DataPaths):
-        """(encoding, inputs, notes) of the vocabulary in `data_paths`, or of the encoder's pieces, without any text."""
         return _reading(options, dict, seed, data_paths)
 
     def encoded(
         self, options: Options, corpora, partition: Partition, encoding
     ) -> tuple[FederatedExamples, tuple[str, ...]]:
-        """(the clients' examples, what a report has to say of their texts)."""
         texts = sum(len(c.samples) for c in corpora)
         if options.encoding != "pieces":
             require_room_for_texts(texts, options.max_length, arrays=1)
@@ -186,7 +182,6 @@ class SymptomClassification(LabelledServerTask):
         return examples, report.notes()
 
     def training_corpus(self, options: Options, data_paths: DataPaths) -> TextCorpus:
-        """The training samples, as the file or the catalogue has them; of sites the coordinator's own."""
         return load_corpus(
             options.dataset, data_paths.data, path=options.path, label=options.label, split=options.split
         )

@@ -48,7 +48,6 @@ class Synthetic(Task):
     Options = Options
 
     def prepare(self, options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
-        """Generates the clients' examples from `seed`."""
         if not isinstance(partitioner, Natural) or data_paths.partition is not None:
             raise UserError("the synthetic task makes its own clients; leave the partition out of the recipe")
         total = None if options.total_train is None else options.total_train + options.total_test
