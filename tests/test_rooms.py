@@ -213,3 +213,74 @@ def test_the_check_finds_what_is_too_long(tmp_path):
         "tff_re/b.py:f: take it off the list",
     ]
     assert too_long(files, {"tff_re/a.py": 160}, 100) == ["tff_re/a.py: 161 lines, at most 160"]
+
+
+TABLES = ["privacy", "aggregation", "attack", "failures", "server_optimizer", "choice", "baseline", "personalise"]
+"""The tables of a recipe that a feature of a run reads; whoever else asks for one asks the feature, or the recipe."""
+
+
+def name_of(node):
+    """`recipe` of `recipe` and of `self.recipe`; None of other expressions."""
+    return vars(node).get("attr", vars(node).get("id"))
+
+
+def is_table(node):
+    """Whether an expression is `recipe.privacy`, `….recipe.privacy` and the like."""
+    return isinstance(node, ast.Attribute) and node.attr in TABLES and name_of(node.value) == "recipe"
+
+
+def assigned(function):
+    """(name, value) of a function's assignments, those of tuples one by one."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign):
+            target, value = node.targets[0], node.value
+            together = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
+            pairs = zip(target.elts, value.elts, strict=False) if together else [(target, value)]
+            yield from ((t.id, v) for t, v in pairs if isinstance(t, ast.Name))
+
+
+def asked_for_tables(tree):
+    """Lines that compare a recipe's table with None, by itself or by a local name of it."""
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        names = {name for name, value in assigned(function) if is_table(value)}
+        for node in ast.walk(function):
+            if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot):
+                table = is_table(node.left) or (isinstance(node.left, ast.Name) and node.left.id in names)
+                yield from [node.lineno] * table
+
+
+def options_by_name(tree):
+    """Lines with getattr(options, …), getattr(….options, …); `Choice.get` gives an option that not all choices have."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and name_of(node.func) == "getattr" and name_of(node.args[0]) == "options":
+            yield node.lineno
+
+
+def lines_with(check, root, *left_out):
+    paths = (
+        path for path in sorted(root.rglob("*.py")) if not any(path.is_relative_to(root / room) for room in left_out)
+    )
+    return [f"{path.name}:{line}" for path in paths for line in check(ast.parse(path.read_text(encoding="utf-8")))]
+
+
+def test_only_features_ask_whether_a_recipe_has_their_table():
+    assert lines_with(asked_for_tables, ROOT / "tff_re", "runs/features", "recipes") == []
+
+
+def test_runs_read_no_option_by_getattr():
+    assert lines_with(options_by_name, ROOT / "tff_re" / "runs") == []
+
+
+ASKS = {
+    "recipe.privacy is None": asked_for_tables,
+    "self.recipe.choice is not None": asked_for_tables,
+    "x, attack = 1, run.recipe.attack\n    attack is None": asked_for_tables,
+    "getattr(options, 'encoding', None)": options_by_name,
+    "getattr(recipe.task.options, 'encoding', None)": options_by_name,
+}
+
+
+@pytest.mark.parametrize("code", ASKS)
+def test_the_check_finds_who_asks(code):
+    tree = ast.parse(f"def f(recipe, self, run, options):\n    {code}\n    options is None")
+    assert list(ASKS[code](tree)) == [3 if "\n" in code else 2]
