@@ -23,6 +23,7 @@ WRONG = (
     *("trainin.rounds=3", "training.round=3", "training.rounds=0", "evaluation.ever=2", "choice.patient=3"),
     *("privacy.clip=1e-46", "failures.dropout=1.0", "personalise.epoch=1", "partition.name=naturl"),
     *("task.name=symptoms", "task.max_lenght=3", "task.max_length=0", "model.name=lstmm", "partition.fild=x"),
+    *("model.unitz=3", "client_model.nam=lstm"),
     *("algorithm.muu=1", "algorithm.xyzzy=1", "aggregation.rules=rfa", "attack.client=1", "server_optimizer.nam=adam"),
 )
 QUICK = ("--version", "--help", "train --help", "predict --help", "recipes", "datasets")

@@ -114,15 +114,15 @@ def _server_optimizer() -> type:
 TABLES = {
     "task": Table(_tasks, REQUIRED, chooses=True),
     "partition": Table(_partitioners, {"name": "natural"}, chooses=True),
-    "model": Table(_models, REQUIRED, chooses=True),
-    "algorithm": Table(_algorithms, REQUIRED, chooses=True, keys=lambda: keys_in("algorithms")),
-    "client_model": Table(_models, chooses=True),
+    "model": Table(_models, REQUIRED, chooses=True, keys=lambda: keys_in("tff_re/models")),
+    "algorithm": Table(_algorithms, REQUIRED, chooses=True, keys=lambda: keys_in("computations/algorithms")),
+    "client_model": Table(_models, chooses=True, keys=lambda: keys_in("tff_re/models")),
     "training": Table(lambda: TrainingOptions, {}),
     "evaluation": Table(lambda: EvaluationOptions, {}),
     "privacy": Table(_privacy),
-    "aggregation": Table(_aggregation, keys=lambda: keys_in("aggregation_rules")),
-    "attack": Table(_attack, keys=lambda: keys_in("client_work/attack_options.py")),
-    "server_optimizer": Table(_server_optimizer, keys=lambda: keys_in("server_updates/options.py")),
+    "aggregation": Table(_aggregation, keys=lambda: keys_in("computations/aggregation_rules")),
+    "attack": Table(_attack, keys=lambda: keys_in("computations/client_work/attack_options.py")),
+    "server_optimizer": Table(_server_optimizer, keys=lambda: keys_in("computations/server_updates/options.py")),
     "failures": Table(lambda: FailureOptions),
     "choice": Table(lambda: ChoiceOptions),
     "baseline": Table(lambda: BaselineOptions),
@@ -161,7 +161,7 @@ def read_tables(given: Mapping[str, Any], source: str) -> dict[str, Any]:
     return tables
 
 
-_WITH_TENSORFLOW = ("model", "client_model", *(name for name, table in TABLES.items() if table.keys))
+_WITH_TENSORFLOW = tuple(name for name, table in TABLES.items() if table.keys)
 """Tables whose classes import it."""
 
 
@@ -173,5 +173,5 @@ def _check(table: Table, given: Any, section: str, source: str) -> None:
     for key in sorted(options.keys() - table.keys()):
         hint = nearest(key, table.keys())
         if table.chooses and hint.startswith("valid"):
-            hint = f"no {section} has it"
+            hint = f"no {section.removeprefix('client_')} has it"
         raise UserError(f"{source}: unknown key '{section}.{key}'; {hint}")
