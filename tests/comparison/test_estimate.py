@@ -5,12 +5,17 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from tff_re.comparison.estimate import Estimate
-from tff_re.comparison.suite import run_folder
+from tff_re.comparison.suite import run_folder, sweep_folder
+from tff_re.comparison.sweep import Sweep
 from tff_re.pages.run_facts import in_words
 
 
 def suite(tuning=None):
     return SimpleNamespace(entries=[SimpleNamespace(name=n) for n in ("fast", "slow")], seeds=(0, 1), tuning=tuning)
+
+
+def sweep():
+    return Sweep((100,), "dev/f1", {"fast": ({"training.rounds": 1}, {"training.rounds": 2}), "slow": ({},)})
 
 
 def test_the_first_run_is_the_pilot_and_each_entry_has_its_own(tmp_path):
@@ -44,13 +49,22 @@ def test_runs_that_are_finished_are_not_ahead_and_are_timed(tmp_path):
 
 def test_the_runs_of_a_sweep_are_counted_and_a_resumed_run_is_not_taken_for_a_whole_one(tmp_path):
     now = [0.0]
-    estimate = Estimate(suite(SimpleNamespace(runs=3)), tmp_path, lambda: now[0])
+    estimate = Estimate(suite(sweep()), tmp_path, lambda: now[0])
     assert estimate.before().startswith("cost: 7 runs (2 entries on 2 seeds, and 3 of the sweep before); the first")
     estimate.start("fast, rate=1", 10)
     now[0] += 20
     for _ in range(5):  # the other five were trained before
         estimate.round()
     assert estimate.start("fast, rate=2", 10) == "left: 6 runs, about 4 min 0 s by the runs so far"
+
+
+def test_the_runs_of_a_sweep_that_finished_or_diverged_are_not_ahead(tmp_path):
+    for setting, name in enumerate(("summary.json", "diverged.txt")):
+        folder = sweep_folder(tmp_path, "fast", setting, 100)
+        folder.mkdir(parents=True)
+        (folder / name).write_text("{}", "utf-8")
+    cost = Estimate(suite(sweep()), tmp_path).before()
+    assert cost.startswith("cost: 7 runs (2 entries on 2 seeds, and 3 of the sweep before); 2 finished;")
 
 
 def test_durations_in_words():

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from tff_re.comparison.costs import in_words, seconds_of
-from tff_re.comparison.suite import Suite, run_folder
+from tff_re.comparison.suite import Suite, run_folder, sweep_folder
+from tff_re.comparison.sweep import Sweep
 from tff_re.errors import UserError
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_table
@@ -36,14 +38,15 @@ class Estimate:
                 self._left.append(name)
             elif seconds := _timed(folder):
                 self._seconds.setdefault(name, []).append(seconds)
-        self._sweep_left, self._running, self._rounds, self._done = self._sweep, None, 0, 0
+        self._sweep_left = 0 if suite.tuning is None else _unfinished(suite.tuning, out)
+        self._running, self._rounds, self._done = None, 0, 0
         self._of = f"{len(suite.entries)} entries on {len(suite.seeds)} seed{'s' if len(suite.seeds) > 1 else ''}"
 
     def before(self) -> str:
         """What is ahead, in a line, before the first run starts."""
         runs = len(self._runs) + self._sweep
         of = f"{self._of}, and {self._sweep} of the sweep before" if self._sweep else self._of
-        finished = len(self._runs) - len(self._left)
+        finished = runs - len(self._left) - self._sweep_left
         done = f"; {finished} finished" if finished else ""
         ahead = self._time_left() or "the first run will tell how long they take"
         if not self._left and not self._sweep_left:
@@ -86,6 +89,16 @@ class Estimate:
         every = statistics.fmean(seconds for timed in self._seconds.values() for seconds in timed)
         left = sum(statistics.fmean(self._seconds.get(name, [every])) for name in self._left)
         return f"about {in_words(left + every * self._sweep_left)} by the runs so far"
+
+
+def _unfinished(sweep: Sweep, out: Path) -> int:
+    """The number of a sweep's runs that neither finished nor diverged."""
+    left = 0
+    for (entry, settings), seed in itertools.product(sweep.settings.items(), sweep.seeds):
+        for setting in range(len(settings)):
+            folder = RunFolder(sweep_folder(out, entry, setting, seed))
+            left += not (folder.summary.exists() or folder.diverged.exists())
+    return left
 
 
 def _timed(folder: RunFolder) -> float:

@@ -16,7 +16,7 @@ import numpy as np
 
 from datasets.partition import LabelCounts
 from tff_re.comparison.costs import steps_by_round
-from tff_re.comparison.suite import Suite, require_metrics_of, run_folder, slug
+from tff_re.comparison.suite import Suite, require_metrics_of, run_folder, sweep_folder
 from tff_re.comparison.sweep import Setting, Tuned, as_overrides, shown, tune
 from tff_re.errors import Diverged, UserError
 from tff_re.recipes.reading import Recipe
@@ -154,7 +154,7 @@ def compare(
 
             def attempt(name: str, number: int, setting: Setting, seed: int) -> Outcome | None:
                 recipe = entries[name].recipe_for(seed, as_overrides(setting))
-                folder = RunFolder(out / "sweep" / f"{slug(name)}-{number}-seed{seed}")
+                folder = RunFolder(sweep_folder(out, name, number, seed))
                 return _unless_diverged(
                     recipe, folder, lambda: run(f"{name}, {shown(setting)}", recipe, folder, lambda _: None)
                 )
@@ -171,7 +171,7 @@ def compare(
 
 def _unless_diverged(recipe: Recipe, folder: RunFolder, run: Callable[[], Outcome]) -> Outcome | None:
     """run(), or None where it diverges; then a file in its folder says so, and it is not run again."""
-    mark = folder.path / "diverged.txt"
+    mark = folder.diverged
     if mark.exists() and folder.recipe.exists() and folder.recipe.read_bytes() == recipe.to_toml().encode("utf-8"):
         return None
     try:

@@ -363,6 +363,11 @@ def run_folder(out: Path, entry: str, seed: int) -> Path:
     return out / "runs" / f"{slug(entry)}-seed{seed}"
 
 
+def sweep_folder(out: Path, entry: str, setting: int, seed: int) -> Path:
+    """Where a comparison keeps a run of its sweep; `setting` counts from 0."""
+    return out / "sweep" / f"{slug(entry)}-{setting}-seed{seed}"
+
+
 def slug(name: str) -> str:
     """The name as part of a folder's or file's name."""
     for letter, spelled in (("λ", "step"), ("μ", "mu"), ("α", "alpha")):
