@@ -127,47 +127,64 @@ def export_model(
     places.check_place(folder, details, overwrite)
     options = in_float32(model_options)
     form = form_of(*_models(form_of, model_name, options, inputs, len(labels), weights), inputs, encoding, probes)
-    half, half_weights = form.halved() if quantise else (None, None)
     with places.new_folder(folder) as draft:
-        if formats != "saved_model":
-            save_keras(form.keras_model, draft / KERAS_FILE)
-        if formats != "keras":
-            write_saved_model(draft / SAVED_MODEL_FOLDER, form.endpoints(form.core), form.resources)
-        if half is not None:
-            write_saved_model(draft / FLOAT16_FOLDER, form.endpoints(half), [half_weights, *form.tables])
-        if tflite:
-            write_tflite(draft / TFLITE_FILE, form.small_core, form.core_specs)
+        half = _write_forms(draft, form, formats, quantise, tflite)
         labelled = probes if all(hasattr(probe, "label") for probe in probes) else ()
-        threshold = details.get("threshold", DEFAULT_THRESHOLD)
-        description = {
-            "format": FORMAT,
-            "format_version": FORMAT_VERSION,
-            "model": model_name,
-            "model_options": _options(options),
-            "input": dict(form.source),
-            "arrays": list(form.core_specs),
-            "classes": len(labels),
-            "forms": verified(draft, form, half, labelled, labels, threshold),
-            "details": details,
-            "versions": _versions(),
-        }
+        description = _description(model_name, options, form, labels, details)
+        description["forms"] = verified(
+            draft, form, half, labelled, labels, details.get("threshold", DEFAULT_THRESHOLD)
+        )
         if options != model_options:
             as_trained = _models(form_of, model_name, model_options, inputs, len(labels), weights)
+            precisions = {"trained": model_options.precision, "exported": EXPORTED_PRECISION}
             mixed = form_of(*as_trained, inputs, encoding, probes)
-            description["precision"] = {
-                "trained": model_options.precision,
-                "exported": EXPORTED_PRECISION,
-                **difference_of_precisions(form, mixed, labelled),
-            }
-        places.write(draft / LABELS_FILE, json.dumps(labels, ensure_ascii=False, indent=1))
-        places.write(draft / ENCODING_FILE, form.encoding_json)
-        places.write(draft / DESCRIPTION_FILE, json.dumps(description, ensure_ascii=False, indent=1, allow_nan=False))
-        places.write(draft / CARD_FILE, card(description, labels, kind))
-        for name, text in (files or {}).items():
-            places.write(draft / name, text.rstrip("\n"))
+            description["precision"] = {**precisions, **difference_of_precisions(form, mixed, labelled)}
+        _write_texts(draft, description, labels, form.encoding_json, card(description, labels, kind), files or {})
         write_digests(draft)
         _check_written(draft, trust)
     return folder
+
+
+def _description(model_name: str, options: Any, form: Form, labels: list[str], details: Any) -> dict[str, Any]:
+    """What export.json says, without what was measured on the files."""
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "model": model_name,
+        "model_options": _options(options),
+        "input": dict(form.source),
+        "arrays": list(form.core_specs),
+        "classes": len(labels),
+        "forms": {},
+        "details": details,
+        "versions": _versions(),
+    }
+
+
+def _write_forms(draft: Path, form: Form, formats: str, quantise: str | None, tflite: bool) -> Any:
+    """Writes the models; the quantised one, None without."""
+    if formats != "saved_model":
+        save_keras(form.keras_model, draft / KERAS_FILE)
+    if formats != "keras":
+        write_saved_model(draft / SAVED_MODEL_FOLDER, form.endpoints(form.core), form.resources)
+    half, half_weights = form.halved() if quantise else (None, None)
+    if half is not None:
+        write_saved_model(draft / FLOAT16_FOLDER, form.endpoints(half), [half_weights, *form.tables])
+    if tflite:
+        write_tflite(draft / TFLITE_FILE, form.small_core, form.core_specs)
+    return half
+
+
+def _write_texts(
+    draft: Path, description: Mapping[str, Any], labels: list[str], encoding: str, card: str, files: Mapping[str, str]
+) -> None:
+    """Writes the files of text beside the models."""
+    places.write(draft / LABELS_FILE, json.dumps(labels, ensure_ascii=False, indent=1))
+    places.write(draft / ENCODING_FILE, encoding)
+    places.write(draft / DESCRIPTION_FILE, json.dumps(description, ensure_ascii=False, indent=1, allow_nan=False))
+    places.write(draft / CARD_FILE, card)
+    for name, text in files.items():
+        places.write(draft / name, text.rstrip("\n"))
 
 
 def _check_written(draft: Path, trust: bool) -> None:
