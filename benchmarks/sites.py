@@ -19,9 +19,8 @@ import numpy as np
 
 from benchmarks import flower
 from benchmarks.common import machine, spread
-from tff_re.sites.engines import Engine, InMemory, Relay, Sockets
 from tff_re.sites.messages import pack, unpack
-from tff_re.sites.serving import Serving
+from tff_re.sites.transport import Engine, InMemory, Relay, Serving, Sockets
 
 SITES = ("aachen", "bonn", "celle")
 NUMBERS = (63_500, 10_000_000)

@@ -170,7 +170,6 @@ LONG_FUNCTIONS = {
 }
 LONG_FILES = {
     "tff_re/auditing/canaries.py": 489,
-    "tff_re/sites/coordinator.py": 530,
 }
 """What is longer today, with its lines. These lists may only shrink: a name is removed when it is short enough."""
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tff_re.exporting.predictors import Score
     from tff_re.runs.experiment import Experiment
     from tff_re.runs.training import Result, RoundReport
-    from tff_re.sites.coordinator import Patience
+    from tff_re.sites.asking import Patience
     from tff_re.tasks.data_paths import DataPaths
 
 PathLike = str | os.PathLike
@@ -87,8 +87,8 @@ def train(
     """
     where = data_paths(data, trust, partition)
     if is_of_sites(runtime):
-        from tff_re.sites.engines import engine_of
         from tff_re.sites.run import train_at_sites
+        from tff_re.sites.transport import engine_of
 
         if partition is not None:
             raise UserError("--partition: the partition of a run across sites is what they hold; leave it out")

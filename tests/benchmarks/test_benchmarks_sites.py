@@ -3,8 +3,8 @@
 import pytest
 
 from benchmarks import flower, sites
-from tff_re.sites.engines import InMemory
 from tff_re.sites.messages import pack
+from tff_re.sites.transport import InMemory
 
 pytestmark = pytest.mark.tools
 

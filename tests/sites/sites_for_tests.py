@@ -18,12 +18,12 @@ from tests.upper_floors import consultations, text_recipe
 from tff_re.recipes.reading import Recipe, resolve, tomllib
 from tff_re.runs.run import train_run
 from tff_re.sites.data import SiteData
-from tff_re.sites.engines import InMemory
 from tff_re.sites.keys import public_text
 from tff_re.sites.messages import unpack
 from tff_re.sites.policy import for_sites, read_site
 from tff_re.sites.run import train_at_sites
 from tff_re.sites.site import SiteService
+from tff_re.sites.transport import InMemory
 from tff_re.tasks.data_paths import DataPaths
 
 NAMES = ("aachen", "bonn", "celle")

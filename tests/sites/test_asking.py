@@ -14,8 +14,8 @@ from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_history
 from tff_re.sites import asking, protocol
 from tff_re.sites.asking import Patience, SiteLost, Sites
-from tff_re.sites.engines import Engine, NoAnswer
 from tff_re.sites.messages import unpack
+from tff_re.sites.transport import Engine, NoAnswer
 
 RUN, STAGES = "0" * 32, {"purpose": "train", "program": "0" * 64, "stage": 0, "split": "train"}
 HELLO = protocol.Hello(run=RUN, recipe="")

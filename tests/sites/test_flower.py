@@ -20,11 +20,10 @@ from tests.upper_floors import assert_same_weights
 from tff_re.runs.evaluation import Evaluator
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_history
-from tff_re.sites.coordinator import Patience
-from tff_re.sites.engines import NoAnswer, Relay, engine_of
+from tff_re.sites.asking import Patience
 from tff_re.sites.messages import unpack
 from tff_re.sites.run import open_at_sites, train_at_sites
-from tff_re.sites.serving import Serving
+from tff_re.sites.transport import NoAnswer, Relay, Serving, engine_of
 from tff_re.tasks.data_paths import DataPaths
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing() is not None, reason=str(missing()))]

@@ -19,13 +19,13 @@ from tests.upper_floors import command
 from tff_re.runs.features.privacy import accounting_in
 from tff_re.sites import protocol
 from tff_re.sites.answering import _seed
-from tff_re.sites.engines import InMemory
 from tff_re.sites.ledger import FILE
 from tff_re.sites.messages import Refused, pack, unpack
 from tff_re.sites.policy import AllowOptions, for_sites, read_site
 from tff_re.sites.requests import MAX_REPEATS, MAX_WEIGHTS, SPARE_EVALUATIONS, Record, Request, check, groups
 from tff_re.sites.run import train_at_sites
 from tff_re.sites.site import SiteService
+from tff_re.sites.transport import InMemory
 
 PRIVATE = ("privacy={unit = 'example', clip = 0.5, epsilon = 1.0}", "evaluation.train_split=false")
 ROUNDS = ("training.rounds=2", "training.clients_per_round=15", "algorithm.local_epochs=1")

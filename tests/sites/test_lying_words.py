@@ -19,11 +19,11 @@ from tests.sites.sites_for_tests import (
 from tff_re.errors import UserError
 from tff_re.sites import words
 from tff_re.sites.data import SiteData
-from tff_re.sites.engines import InMemory
 from tff_re.sites.keys import public_text
 from tff_re.sites.messages import pack, unpack
 from tff_re.sites.policy import for_sites, read_site
 from tff_re.sites.run import train_at_sites
+from tff_re.sites.transport import InMemory
 
 RARE, COMMON = "甲", "烧"
 """A word that aachen holds and nobody else, and one that all hold."""

@@ -14,9 +14,8 @@ from hypothesis.extra import numpy as arrays_of
 
 from tff_re.errors import UserError
 from tff_re.runtime.errors import RuntimeProblem
-from tff_re.sites.engines import NoAnswer, Relay, Sockets, engine_of, listen, receive, send
 from tff_re.sites.messages import Malformed, pack, payload, unpack
-from tff_re.sites.serving import Serving
+from tff_re.sites.transport import NoAnswer, Relay, Serving, Sockets, engine_of, listen, receive, send
 
 NUMBERS = st.sampled_from([np.float32, np.float16, np.int32, np.int64, np.uint8, np.bool_])
 ARRAYS = arrays_of.arrays(NUMBERS, arrays_of.array_shapes(min_dims=0, min_side=0, max_side=3))

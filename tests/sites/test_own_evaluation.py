@@ -23,9 +23,10 @@ from tff_re.runs.at_sites import coordinated
 from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_history
-from tff_re.sites.coordinator import Patience, Sites, _agree
+from tff_re.sites.asking import Patience, Sites
 from tff_re.sites.messages import payload, unpack
 from tff_re.sites.run import train_at_sites
+from tff_re.sites.set_up import _agree
 from tff_re.tasks.data_paths import DataPaths
 
 

@@ -11,10 +11,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tff_re.sites import parts
-from tff_re.sites.engines import NoAnswer, Relay, Sockets, connected, listen, receive, send
-from tff_re.sites.parts import HEAD, MOST_KEPT, PART, REST, Parts
-from tff_re.sites.serving import Serving
+from tff_re.sites.transport import (
+    HEAD,
+    MAX_UNDER_WAY,
+    PART,
+    REST,
+    NoAnswer,
+    Parts,
+    Relay,
+    Serving,
+    Sockets,
+    connected,
+    listen,
+    receive,
+    send,
+)
 
 
 def _of_the_relay():
@@ -138,7 +149,7 @@ def test_a_site_keeps_few_unfinished_messages(caplog):
         return site.answer(HEAD.pack(PART, name, begin, total, 4) + content)
 
     site = Parts(lambda message: b"answer to " + bytes(message))
-    names = [bytes([number]) * 16 for number in range(MOST_KEPT + 1)]
+    names = [bytes([number]) * 16 for number in range(MAX_UNDER_WAY + 1)]
     for name in names:
         assert put(name, 0, b"abc", 6) == HEAD.pack(PART, name, 0, 0, 0)
     assert put(names[0], 3, b"def", 6) == b"" and "whose beginning is not there" in caplog.text
@@ -156,4 +167,4 @@ def test_a_message_that_is_whole_needs_no_part(tmp_path):
         send(connection, b"tff-par")
         assert receive(connection) == b"rap-fft"
     serving.close()
-    assert parts.MOST_KEPT >= 2, "two coordinators at once"
+    assert MAX_UNDER_WAY >= 2, "two coordinators at once"

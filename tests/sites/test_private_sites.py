@@ -17,12 +17,12 @@ from tff_re.exporting.export_run import _privacy
 from tff_re.runs.at_sites import SitesBuilder
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_history
-from tff_re.sites.coordinator import Patience
-from tff_re.sites.engines import InMemory
+from tff_re.sites.asking import Patience
 from tff_re.sites.messages import pack, unpack
 from tff_re.sites.policy import for_sites, read_site
 from tff_re.sites.run import train_at_sites
 from tff_re.sites.site import SiteService
+from tff_re.sites.transport import InMemory
 
 EXAMPLE = "privacy={unit = 'example', clip = 0.5, epsilon = 0.1}"
 ONE_ROUND = (

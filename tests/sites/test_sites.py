@@ -33,7 +33,7 @@ from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_history
 from tff_re.sites.messages import payload, unpack
 from tff_re.sites.run import open_at_sites, train_at_sites
-from tff_re.sites.serving import Serving
+from tff_re.sites.transport import Serving
 from tff_re.tasks.at_sites import read_agreement
 from tff_re.tasks.data_paths import DataPaths
 

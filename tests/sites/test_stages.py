@@ -22,14 +22,15 @@ from tests.sites.sites_for_tests import corpora, recipe_of, write_site
 from tff_re.runs.randomness import client_seed
 from tff_re.runtime import ComputationFailed, open_runtime
 from tff_re.runtime.in_process import kept
-from tff_re.sites.coordinator import TRAIN, SitesRuntime
-from tff_re.sites.engines import InMemory
 from tff_re.sites.ledger import TrainingData
 from tff_re.sites.policy import read_site
 from tff_re.sites.program import Program
+from tff_re.sites.requests import TRAIN
+from tff_re.sites.runtime import SitesRuntime
 from tff_re.sites.site import SiteService, _Run
 from tff_re.sites.store import RunStore
 from tff_re.sites.sums import Limits
+from tff_re.sites.transport import InMemory
 from tff_re.tasks.at_sites import Agreement, Client, Reference
 
 RUN = "0" * 32

@@ -18,12 +18,12 @@ DIGEST = recipe_digest(recipe_of())
 
 @pytest.fixture(autouse=True)
 def _never_served(monkeypatch):
-    from tff_re.sites import serving
+    from tff_re.sites import transport
 
     def refuse(*arguments):
         raise AssertionError("the site answers")
 
-    monkeypatch.setattr(serving, "Serving", refuse)
+    monkeypatch.setattr(transport, "Serving", refuse)
 
 
 @pytest.mark.parametrize(

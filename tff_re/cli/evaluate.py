@@ -54,8 +54,8 @@ def evaluate(run, split, file, dataset, label, last, data, trust, runtime, sites
         raise UserError("--sites needs --runtime sites:… or flower:…")
     where = api.data_paths(data, trust=trust)
     if is_of_sites(runtime):
-        from tff_re.sites.engines import engine_of
         from tff_re.sites.run import open_at_sites
+        from tff_re.sites.transport import engine_of
 
         opened = open_at_sites(run, where, engine_of(runtime, options.names(sites)), last=last, on_line=say)
     else:

@@ -58,8 +58,8 @@ def site(file, digest, key, ledger, overrides):
     for line in found_at(found, file):
         click.echo(line)
     _log_to(found.state / "site.log")
-    from tff_re.sites.serving import Serving
     from tff_re.sites.site import SiteService
+    from tff_re.sites.transport import Serving
 
     service = SiteService(found)
     serving = Serving(service.answer, found.socket)

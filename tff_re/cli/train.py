@@ -57,7 +57,7 @@ def train(recipe, overrides, out, seed, sites, quorum, stage_seconds, retry_seco
     from tff_re import api
 
     if is_of_sites(where["runtime"]):
-        from tff_re.sites.coordinator import Patience
+        from tff_re.sites.asking import Patience
 
         where["patience"] = Patience(stage_seconds, retry_seconds, quorum)
     where["sites"] = options.names(sites)

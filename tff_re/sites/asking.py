@@ -18,8 +18,8 @@ from typing import Any
 
 from tff_re.runtime.errors import RuntimeClosed, RuntimeProblem
 from tff_re.sites import protocol
-from tff_re.sites.engines import Engine, NoAnswer
 from tff_re.sites.messages import Malformed
+from tff_re.sites.transport import Engine, NoAnswer
 
 _log = logging.getLogger("tff_re.runtime")
 

@@ -3,7 +3,7 @@
 A round consists of the stages of the compiled form (`tff_re.runtime.in_process.stages`). In a stage a site gets the
 values that the server broadcasts in it, computes its clients, and answers with the sums over them, nothing else. What a
 later stage needs of the clients stays at the site, and so does what clients keep for later rounds. The coordinator adds
-the sites' sums up in the sites' order and goes on. No engine is in here: how bytes travel is `tff_re.sites.engines`.
+the sites' sums up in the sites' order and goes on. No engine is in here: how bytes travel is `tff_re.sites.transport`.
 
 Values of leaves are those of `tff_re.runtime.in_process.leaves`; arrays are a value's tensors, depth first.
 """

@@ -18,8 +18,10 @@ from tff_re.runs.reading import read_table
 from tff_re.runs.run import start_of, train_run
 from tff_re.runs.training import Result, RoundReport
 from tff_re.runtime.errors import WorkerDied
-from tff_re.sites.coordinator import Patience, SitesRuntime, agree
-from tff_re.sites.engines import Engine
+from tff_re.sites.asking import Patience
+from tff_re.sites.runtime import SitesRuntime
+from tff_re.sites.set_up import agree
+from tff_re.sites.transport import Engine
 from tff_re.tasks.at_sites import read_agreement
 from tff_re.tasks.data_paths import DataPaths
 

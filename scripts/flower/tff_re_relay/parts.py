@@ -1,4 +1,4 @@
-"""Long messages in parts, of which Flower carries one after the other; as in tff_re/sites/parts.py.
+"""Long messages in parts, of which Flower carries one after the other; as in tff_re/sites/transport.py.
 
 Flower has a message several times in memory at every hop, and its SuperLink deletes one in a single write to its
 database, which gives up after 5 s. So a message of Flower's is bounded, and ours is not. Nothing of Flower is in here.

@@ -2,16 +2,31 @@
 
 Over a socket a message is 8 bytes of its length, little endian, and the message. To a relay (an engine's server process
 that reaches the sites, such as Flower's ServerApp) a message is preceded by one with the site's name.
+
+An engine that carries messages of a bounded size sends a long one in parts, and a site puts them together. What comes,
+and what goes back, begins with 48 bytes (`HEAD`), little endian:
+
+    8 bytes   PART: more of a message; REST: the rest of an answer is asked for
+    16 bytes  the name of the message, which its answer has too
+    8 bytes   where this part begins, in the message or in its answer
+    8 bytes   how long the whole of it is; of the answer 0 as long as the message is not whole
+    8 bytes   how much of the answer may go at once
+
+`scripts/flower/tff_re_relay/parts.py` is the other side of both.
 """
 
 from __future__ import annotations
 
 import abc
 import contextlib
+import logging
 import os
 import re
 import socket
 import stat
+import struct
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -20,6 +35,14 @@ from tff_re.runtime.errors import RuntimeProblem
 
 MOST_BYTES = 1 << 40
 _CHUNK = 1 << 20
+
+HEAD = struct.Struct("<8s16sQQQ")
+PART, REST = b"tff-part", b"tff-rest"
+
+MAX_UNDER_WAY = 2
+"""Messages that come in parts at once; the oldest goes, as those do whose coordinator is gone."""
+
+_log = logging.getLogger("tff_re.sites")
 
 
 class NoAnswer(RuntimeProblem):
@@ -186,3 +209,93 @@ def listen(path: Path) -> socket.socket:
         os.umask(mask)
     listening.listen(16)
     return listening
+
+
+# A site's end
+
+
+class _Message:
+    """One that comes, and then its answer."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.received = bytearray()
+        self.answer: memoryview | None = None
+
+
+class Parts:
+    """Answers messages that come whole or in parts."""
+
+    def __init__(self, answer: Callable[[bytes], bytes]):
+        self._answer = answer
+        self._lock = threading.Lock()
+        self._under_way: OrderedDict[bytes, _Message] = OrderedDict()
+
+    def answer(self, message: bytes | bytearray) -> bytes:
+        """The answer to a message, or what goes back for a part; nothing where what came before it is not there.
+
+        A part that comes again changes nothing.
+        """
+        if len(message) < HEAD.size or bytes(message[:8]) not in (PART, REST):
+            return self._answer(message)
+        kind, name, begin, total, most = HEAD.unpack_from(message)
+        with self._lock:
+            if kind == PART and not begin:
+                self._under_way.setdefault(name, _Message())
+                while len(self._under_way) > MAX_UNDER_WAY:
+                    self._under_way.popitem(last=False)
+            one = self._under_way.get(name)
+        if one is not None:
+            with one.lock:
+                if kind == PART and one.answer is None:
+                    if begin == len(one.received):
+                        one.received += memoryview(message)[HEAD.size :]
+                    if len(one.received) < total:
+                        return HEAD.pack(PART, name, 0, 0, 0)
+                    received, one.received = one.received, bytearray()
+                    one.answer = memoryview(self._answer(received))
+                if one.answer is not None:
+                    return self._part_of(name, one.answer, begin if kind == REST else 0, most)
+        _log.warning("a part of a message whose beginning is not there was not answered")
+        return b""
+
+    def _part_of(self, name: bytes, answer: memoryview, begin: int, most: int) -> bytes:
+        part = answer[begin : begin + most]
+        if begin + len(part) >= len(answer):
+            with self._lock:
+                self._under_way.pop(name, None)
+        return b"".join([HEAD.pack(PART, name, begin, len(answer), 0), part])
+
+
+class Serving:
+    """Answers messages on a Unix socket of mode 0600, whole or in parts, to this user's processes alone."""
+
+    def __init__(self, answer: Callable[[bytes], bytes], path: Path):
+        """Raises RuntimeProblem where there can be no socket."""
+        self._answer, self._path = Parts(answer).answer, path
+        self._socket = listen(path)
+
+    def run(self) -> None:
+        """Answers until `close`."""
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:  # closed
+                return
+            threading.Thread(target=self._one, args=[connection], daemon=True).start()
+
+    def _one(self, connection: socket.socket) -> None:
+        with connection:
+            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            if struct.unpack("3i", credentials)[1] not in (os.getuid(), 0):
+                _log.warning("another user's process was not answered")
+                return
+            with contextlib.suppress(OSError, EOFError):  # the other side is gone; it asks again
+                send(connection, self._answer(receive(connection)))
+
+    def close(self) -> None:
+        """Ends `run`."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._path.unlink(missing_ok=True)

@@ -1,0 +1,187 @@
+"""The runtime of a run across sites: the server's part is computed here, the clients' at the sites.
+
+The coordinator never has an example. Its set-up is in `set_up`, how it asks sites in `asking`, and a call of a
+computation over their clients in `calls`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow_federated as tff
+from tensorflow_federated.python.core.impl.executors.cardinalities_utils import infer_cardinalities
+
+from computations.errors import CompositionError
+from tff_re.errors import UserError
+from tff_re.runs.experiment import Experiment
+from tff_re.runtime.base import Runtime
+from tff_re.runtime.errors import RuntimeProblem
+from tff_re.runtime.in_process.interpreter import InProcessContext
+from tff_re.sites import protocol
+from tff_re.sites.asking import Patience, SiteLost, SiteRefused, Sites
+from tff_re.sites.calls import Call
+from tff_re.sites.program import Program
+from tff_re.sites.requests import EVALUATE, TRAIN
+from tff_re.sites.set_up import Numbers
+from tff_re.sites.sums import Limits
+from tff_re.sites.transport import Engine
+from tff_re.tasks.at_sites import Agreement
+
+
+class SitesRuntime(Runtime):
+    """Clients are at sites; the server's part is computed in this process."""
+
+    name = "sites"
+
+    def __init__(
+        self,
+        log_path,
+        *,
+        engine: Engine,
+        patience: Patience | None = None,
+        on_line: Callable[[str], None] = lambda line: None,
+    ):
+        """Prepares a runtime; see `Runtime`. `agree` and `take` come before the first round.
+
+        `on_line`: see `Sites`.
+        """
+        super().__init__(log_path)
+        self.sites = Sites(engine, patience or Patience(), on_line=on_line)
+        self._answered = 0, 0
+        self._evaluated: dict[str, int] = {}
+        self.took_part: dict[int, list[str]] = {}
+        self.not_counted: dict[str, str] = {}
+        self.limits: Limits | None = None
+        self._round = 0
+        self._first: int | None = None
+        self._least = 0
+        self._agreement: Agreement | None = None
+        self._programs: dict[str, Program] = {}
+        self._purposes: dict[tff.Computation, str] = {}
+
+    def take(self, agreement: Agreement, numbers: Numbers, experiment: Experiment) -> None:
+        """The run that is computed, of `agree`; asks all sites whether they compute the same.
+
+        Raises:
+          UserError: one does not.
+        """
+        self._agreement, self.limits = agreement, Limits.of(experiment)
+        training = experiment.recipe.training
+        self._least, self._first = training.min_clients, None
+        if training.over_sampling > 1:
+            self._first = experiment.clients_per_round
+        computations = {TRAIN: experiment.algorithm.next}
+        if experiment.recipe.evaluation.train_split or any(client.test or client.dev for client in agreement.clients):
+            computations[EVALUATE] = experiment.evaluation
+        try:
+            self._programs = {purpose: Program(made) for purpose, made in computations.items()}
+            digests = {purpose: program.digest for purpose, program in self._programs.items()}
+            self._purposes = {made: purpose for purpose, made in computations.items()}
+            questions = {
+                site: protocol.Agree(
+                    run=agreement.run,
+                    agreement=agreement.for_site(site).to_json(),
+                    programs=digests,
+                    numbers=numbers.get(site),
+                )
+                for site in agreement.sites
+            }
+            self.sites.ask_every(questions)
+        except (SiteRefused, SiteLost, CompositionError) as error:
+            raise UserError(str(error)) from None
+
+    def take_again(self, agreement: Agreement, experiment: Experiment) -> None:
+        """A run that sites have agreed to before, to evaluate it; they compare its computation when they are asked.
+
+        Raises:
+          UserError: the evaluation cannot be taken apart.
+        """
+        self._agreement, self.limits = agreement, Limits.of(experiment)
+        try:
+            self._programs = {EVALUATE: Program(experiment.evaluation)}
+        except CompositionError as error:
+            raise UserError(str(error)) from None
+        self._purposes = {experiment.evaluation: EVALUATE}
+
+    def begin_round(self, number: int) -> None:
+        """The number of the round that is computed next."""
+        self._round, self._answered = number, (0, 0)
+
+    @property
+    def answered(self) -> tuple[int, int]:
+        """See `Runtime.answered`."""
+        return self._answered
+
+    def finish(self) -> None:
+        """The run is over: sites forget what they kept for it."""
+        lost = self.sites.still_lost(self._agreement.sites, self._agreement.run)
+        there = [site for site in self._agreement.sites if site not in lost]
+        answers = self.sites.ask_all(dict.fromkeys(there, protocol.Finish(run=self._agreement.run)))
+        for line in (*lost.values(), *(str(one) for one in answers.values() if isinstance(one, RuntimeProblem))):
+            self.sites.say(f"{line}; what it kept of the run stays there")
+
+    def _open(self):
+        return SitesContext(self)
+
+    def _close(self) -> None:
+        self.sites.close()
+        for program in self._programs.values():
+            program.close()
+
+    def _restart(self) -> None:
+        """The round is repeated with the same seeds; sites begin it anew."""
+
+    def _details(self) -> dict:
+        return {"sites": list(self.sites.engine.sites)}
+
+    def program(self, computation: tff.Computation) -> tuple[str, Program] | None:
+        """(purpose, program) of a computation over clients that was agreed upon."""
+        purpose = self._purposes.get(computation)
+        return None if purpose is None else (purpose, self._programs[purpose])
+
+    def call(self, purpose: str, program: Program, argument) -> object:
+        """The result of a computation over the sites' clients; see `Call`.
+
+        Of training, `not_counted` says what became of the clients that are not in it. A line says when an evaluation is
+        over fewer sites than before, or over all again.
+        """
+        ways = {"purpose": purpose, "round_num": self._round}
+        if purpose == EVALUATE:
+            call = Call(self.sites, self._agreement, self.limits, program, argument, **ways)
+            result = call.run()
+            answered, split = len(call.took_part), call.split
+            if self._evaluated.get(split, call.asked) != answered:
+                self._evaluated[split] = answered
+                self.sites.say(f"{split} over {answered} of {call.asked} sites")
+        else:
+            ways |= {"first": self._first, "least": self._least}
+            call = Call(self.sites, self._agreement, self.limits, program, argument, **ways)
+            try:
+                result = call.run()
+            finally:
+                self.not_counted = call.not_counted
+            self.took_part[self._round] = call.took_part
+        self._answered = len(call.took_part), call.asked
+        return result
+
+
+class SitesContext(InProcessContext):
+    """Computes what is at the server here, and asks sites for the rest."""
+
+    def __init__(self, runtime: SitesRuntime):
+        super().__init__(threads=1, default_num_clients=0)
+        self._runtime = runtime
+
+    def invoke(self, comp: tff.Computation, arg):
+        """See tff.framework.SyncContext.
+
+        Raises:
+          SiteRefused: a site does not do it; WorkerDied: sites were lost, and the round has to be repeated;
+            TooFewAnswers: it has to be repeated with other clients.
+        """
+        found = self._runtime.program(comp)
+        if found is not None:
+            return self._runtime.call(*found, arg)
+        if arg is not None and infer_cardinalities(arg, comp.type_signature.parameter).get(tff.CLIENTS):
+            raise SiteRefused("the sites have not agreed to this computation over their clients")
+        return super().invoke(comp, arg)
