@@ -18,9 +18,10 @@ from tests.upper_floors import consultations, text_recipe
 from tff_re.recipes.reading import Recipe, resolve, tomllib
 from tff_re.runs.run import train_run
 from tff_re.sites.data import SiteData
+from tff_re.sites.decisions import Decisions
 from tff_re.sites.keys import public_text
 from tff_re.sites.messages import unpack
-from tff_re.sites.policy import for_sites, read_site
+from tff_re.sites.policy import AllowOptions, DataOptions, Site, SiteOptions, for_sites, read_site
 from tff_re.sites.run import train_at_sites
 from tff_re.sites.site import SiteService
 from tff_re.sites.transport import InMemory
@@ -87,6 +88,12 @@ def write_site(folder: Path, name: str, corpus: dict, **tables) -> Path:
 def write_sites(folder: Path, corpora_=None, **tables) -> dict[str, Path]:
     """Name -> file of each site."""
     return {name: write_site(folder / name, name, corpus, **tables) for name, corpus in (corpora_ or corpora()).items()}
+
+
+def decisions_of(folder: Path = Path(), **allow) -> Decisions:
+    """Those of a site that allows this; `folder` has its state."""
+    data, allow = DataOptions(dataset="shipped"), AllowOptions(recipes=("any",), **allow)
+    return Decisions(Site(SiteOptions(name="celle", data=data, allow=allow, state="."), folder, None))
 
 
 class Federation:

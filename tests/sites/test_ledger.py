@@ -8,11 +8,10 @@ import pytest
 
 from computations.privacy.accounting import composed_epsilon, example_accounting
 from computations.privacy.options import PrivacyOptions
-from tests.sites.sites_for_tests import recipe_of
+from tests.sites.sites_for_tests import decisions_of, recipe_of
 from tff_re.errors import UserError
-from tff_re.sites.ledger import Ledger, TrainingData
+from tff_re.sites.ledger import TrainingData
 from tff_re.sites.messages import Refused
-from tff_re.sites.policy import AllowOptions
 
 DATA = TrainingData("texts.json", "a" * 64, "b" * 64)
 OPTIONS = PrivacyOptions(unit="example", clip=1.0, noise_multiplier=1.0)
@@ -26,36 +25,36 @@ def accounting(units=UNITS, rounds=6):
 
 
 def opened(folder, **allow):
-    return Ledger(folder, AllowOptions(recipes=("any",), privacy="example", **allow))
+    return decisions_of(folder, privacy="example", **allow)
 
 
-def run_of(ledger, name, rounds, of=None, data=DATA):
+def run_of(decisions, name, rounds, of=None, data=DATA):
+    """The ledger after so many rounds of a run."""
     of, run = of or accounting(), name * 32
-    ledger.begin(data, run, PRIVATE)
+    decisions.begin(data, run, PRIVATE)
     for number in range(1, rounds + 1):
-        ledger.charge_round(run, number, of.noise_multiplier, of.releases)
-        ledger.charge_bytes(run, 100)
+        decisions.charge_round(run, number, of.noise_multiplier, of.releases)
+        decisions.ledger.charge_bytes(run, 100)
+    return decisions.ledger
 
 
 def test_epsilon_over_runs_is_the_accountants(tmp_path):
-    ledger, of = opened(tmp_path), accounting()
-    run_of(ledger, "0", 2)
-    assert ledger.epsilon(DATA.digest) == of.epsilon(2)
-    run_of(ledger, "1", 3)
-    assert ledger.epsilon(DATA.digest) == of.epsilon(5)
+    decisions, of = opened(tmp_path), accounting()
+    assert run_of(decisions, "0", 2).epsilon(DATA.digest) == of.epsilon(2)
+    assert run_of(decisions, "1", 3).epsilon(DATA.digest) == of.epsilon(5)
     again = opened(tmp_path)
-    assert again.epsilon(DATA.digest) == of.epsilon(5)
+    assert again.ledger.epsilon(DATA.digest) == of.epsilon(5)
     again.charge_round("1" * 32, 3, 1.0, of.releases)  # the same round again
-    assert again.epsilon(DATA.digest) == of.epsilon(5)
-    (line,) = again.lines()
+    assert again.ledger.epsilon(DATA.digest) == of.epsilon(5)
+    (line,) = again.ledger.lines()
     assert "texts.json (aaaaaaaa): 2 runs, 5 rounds, 500 bytes of sums; ε = " in line and "δ = 1e-05" in line
 
 
 def test_runs_of_other_clients_on_the_same_data_are_bounded_by_the_worst_of_each(tmp_path):
-    ledger = opened(tmp_path)
-    run_of(ledger, "0", 2)
-    run_of(ledger, "1", 1, accounting({"z": 140}), TrainingData("texts.json", DATA.digest, "c" * 64))
-    both = ledger.epsilon(DATA.digest)
+    decisions = opened(tmp_path)
+    run_of(decisions, "0", 2)
+    run_of(decisions, "1", 1, accounting({"z": 140}), TrainingData("texts.json", DATA.digest, "c" * 64))
+    both = decisions.ledger.epsilon(DATA.digest)
     assert both == composed_epsilon([{(1.0, 10 / 40): 20, (1.0, 10 / 140): 14}], 1e-5)
     assert accounting().epsilon(2) < both
 
@@ -73,40 +72,45 @@ def test_different_noise_composes():
 
 def test_what_is_spent_is_refused_before_anything_is_taken_down(tmp_path):
     total = accounting().epsilon(3)
-    ledger = opened(tmp_path, epsilon_total=total)
-    run_of(ledger, "0", 2)
-    ledger.begin(DATA, "1" * 32, PRIVATE)
-    of = accounting()
-    ledger.charge_round("1" * 32, 1, 1.0, of.releases)
+    decisions, of = opened(tmp_path, epsilon_total=total), accounting()
+    run_of(decisions, "0", 2)
+    decisions.begin(DATA, "1" * 32, PRIVATE)
+    decisions.charge_round("1" * 32, 1, 1.0, of.releases)
     before = (tmp_path / "ledger.json").read_bytes()
     with pytest.raises(Refused, match=r"round 2 would make it .*allow.epsilon_total"):
-        ledger.charge_round("1" * 32, 2, 1.0, of.releases)
-    assert (tmp_path / "ledger.json").read_bytes() == before and ledger.epsilon(DATA.digest) == total
+        decisions.charge_round("1" * 32, 2, 1.0, of.releases)
+    assert (tmp_path / "ledger.json").read_bytes() == before and decisions.ledger.epsilon(DATA.digest) == total
+    strict = opened(tmp_path, epsilon_total=total / 2)
+    strict.charge_round("1" * 32, 1, 1.0, of.releases)  # it is in the ledger already
+    with pytest.raises(Refused, match=r"allow\.epsilon_total"):
+        strict.charge_round("1" * 32, 2, 1.0, of.releases)
 
 
 def test_runs_are_limited_by_data_and_other_privacy_has_no_epsilon_of_the_sites(tmp_path):
-    ledger = Ledger(tmp_path, AllowOptions(recipes=("any",), runs=2))
+    decisions = decisions_of(tmp_path, runs=2)
     client = recipe_of("fedavgs", "privacy={unit = 'client', clip = 1.0, noise_multiplier = 1.0}")
     for run, recipe in (("0", recipe_of()), ("1", client), ("0", recipe_of())):
-        ledger.begin(DATA, run * 32, recipe)
+        decisions.begin(DATA, run * 32, recipe)
     with pytest.raises(Refused, match="2 runs were begun on its data"):
-        ledger.begin(DATA, "2" * 32, PRIVATE)
-    ledger.begin(TrainingData("other.json", "d" * 64, "e" * 64), "2" * 32, PRIVATE)
+        decisions.begin(DATA, "2" * 32, PRIVATE)
+    decisions.begin(TrainingData("other.json", "d" * 64, "e" * 64), "2" * 32, PRIVATE)
     with pytest.raises(Refused, match="begun with other data"):
-        ledger.begin(TrainingData("texts.json", DATA.digest, "f" * 64), "0" * 32, recipe_of())
-    assert "2 runs without a guarantee of the site's own" in ledger.lines()[0] and "ε" not in ledger.lines()[0]
-    assert "no guarantee of the site's own" in ledger.lines(runs=True)[1]
+        decisions.begin(TrainingData("texts.json", DATA.digest, "f" * 64), "0" * 32, recipe_of())
+    assert (
+        "2 runs without a guarantee of the site's own" in decisions.ledger.lines()[0]
+        and "ε" not in decisions.ledger.lines()[0]
+    )
+    assert "no guarantee of the site's own" in decisions.ledger.lines(runs=True)[1]
 
 
 def test_delta_total_is_the_sites(tmp_path):
     strict, usual = opened(tmp_path / "strict", delta_total=1e-7), opened(tmp_path / "usual")
-    for ledger in (strict, usual):
-        run_of(ledger, "0", 2)
-    assert strict.epsilon(DATA.digest) > usual.epsilon(DATA.digest)
+    strict, usual = (run_of(decisions, "0", 2).epsilon(DATA.digest) for decisions in (strict, usual))
+    assert strict > usual
 
 
 def test_a_damaged_ledger_is_not_begun_anew(tmp_path):
     for content in (b"", b"{}", b'{"version": 2, "data": {}}', b'{"version": 1, "data": {"a": {}}}'):
         (tmp_path / "ledger.json").write_bytes(content)
         with pytest.raises(UserError, match="is damaged; put it back"):
-            opened(tmp_path)
+            opened(tmp_path).ledger.lines()

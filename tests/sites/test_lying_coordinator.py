@@ -14,15 +14,16 @@ import numpy as np
 import pytest
 
 from datasets.files import replace_file
-from tests.sites.sites_for_tests import Federation, recipe_of, write_sites
+from tests.sites.sites_for_tests import Federation, decisions_of, recipe_of, write_sites
 from tests.upper_floors import command
 from tff_re.runs.features.privacy import accounting_in
 from tff_re.sites import protocol
 from tff_re.sites.answering import _seed
+from tff_re.sites.decisions import MAX_REPEATS, MAX_WEIGHTS, SPARE_EVALUATIONS
 from tff_re.sites.ledger import FILE
 from tff_re.sites.messages import Refused, pack, unpack
-from tff_re.sites.policy import AllowOptions, for_sites, read_site
-from tff_re.sites.requests import MAX_REPEATS, MAX_WEIGHTS, SPARE_EVALUATIONS, Record, Request, check, groups
+from tff_re.sites.policy import for_sites, read_site
+from tff_re.sites.requests import Record, Request, groups
 from tff_re.sites.run import train_at_sites
 from tff_re.sites.site import SiteService
 from tff_re.sites.transport import InMemory
@@ -189,14 +190,14 @@ def test_a_recipe_of_two_rounds_is_answered_twice_and_the_ledger_has_its_epsilon
         attacked.refused("", round=number, arrays=attacked.other_weights(number))
     service, run = attacked.service, attacked.question.run
     accounting = accounting_in(service._runs[run].experiment)
-    (digest,) = service._ledger._data
-    spent = service._ledger.epsilon(digest)
+    (digest,) = service._decisions.ledger._data
+    spent = service._decisions.ledger.epsilon(digest)
     assert spent == accounting.epsilon_of(dict.fromkeys(attacked.question.clients, 2)) <= 1.0
     typed = command(capsys, "site", attacked.folder / "site.toml", "--ledger")
     assert typed.code == 0 and "texts.json" in typed.out and "1 run, 2 rounds" in typed.out
     assert f"run {run[:8]}" in typed.out and "ε = 1.00 at δ = 1e-05" in typed.out
     again = attacked.restarted()
-    assert again.service._ledger.epsilon(digest) == spent
+    assert again.service._decisions.ledger.epsilon(digest) == spent
     again.service.close()
 
 
@@ -220,7 +221,7 @@ def test_new_run_ids_do_not_give_a_new_budget(attacked, begun):
     assert "1 runs were begun on its data (allow.runs), and no more may be" in answer.refused
     site = site.restarted(epsilon_total=0.5)
     site.refused("above 0.5 (allow.epsilon_total)")
-    assert site.service._ledger.rounds_of(site.question.run) == {}
+    assert site.service._decisions.ledger.rounds_of(site.question.run) == {}
     site.service.close()
 
 
@@ -258,7 +259,7 @@ def test_evaluations_are_of_all_clients_on_the_recipes_splits_and_bounded(attack
 # The order of requests, without a site
 
 
-ALLOW = AllowOptions(recipes=("any",))
+ANY = decisions_of()
 
 
 def question(**changes):
@@ -270,43 +271,43 @@ def question(**changes):
 def test_sets_of_clients_of_one_round_are_told_apart_in_groups_only():
     """A round that is tried again with other clients (training.min_clients)."""
     recipe = recipe_of("fedavgs", "training.min_clients=1", "training.attempts=3")
-    record, allow = Record(), attrs.evolve(ALLOW, least_clients=2)
-    record.admit(question(), recipe, allow, 1)
+    record, decisions = Record(), decisions_of(least_clients=2)
+    decisions.admit(record, question(), recipe, 1)
     for clients in (("a", "b", "c"), ("a", "b", "c", "e"), ("b", "c", "d", "e", "f")):
         with pytest.raises(Refused, match="few of these would tell both sums apart"):
-            record.admit(question(clients=clients), recipe, allow, 1)
+            decisions.admit(record, question(clients=clients), recipe, 1)
     record = Record(record.to_json())
-    record.admit(question(clients=("a", "b", "e", "f")), recipe, allow, 1)
+    decisions.admit(record, question(clients=("a", "b", "e", "f")), recipe, 1)
     with pytest.raises(Refused, match="with other weights"):
-        record.admit(question(clients=("e", "f"), arrays=(np.ones(2, np.float32),)), recipe, allow, 1)
-    record.admit(question(clients=("e", "f")), recipe, allow, 1)
+        decisions.admit(record, question(clients=("e", "f"), arrays=(np.ones(2, np.float32),)), recipe, 1)
+    decisions.admit(record, question(clients=("e", "f")), recipe, 1)
     with pytest.raises(Refused, match="with other clients before; a round is answered once"):
-        record.admit(question(clients=("g", "h")), recipe, allow, 1)
+        decisions.admit(record, question(clients=("g", "h")), recipe, 1)
     assert sorted(map(sorted, groups([("a", "b"), ("b", "c"), ("a", "c")]))) == [["a"], ["b"], ["c"]]
 
 
 def test_later_stages_follow_the_first_and_are_bounded():
     recipe, record = recipe_of("fedpap"), Record()
     with pytest.raises(Refused, match="stage 1 of round 1 comes without the stages before it"):
-        record.admit(question(stage=1), recipe, ALLOW, 1)
-    first = record.admit(question(), recipe, ALLOW, 1)
+        ANY.admit(record, question(stage=1), recipe, 1)
+    first = ANY.admit(record, question(), recipe, 1)
     with pytest.raises(Refused, match="comes without the stages before it"):
-        record.admit(question(stage=1, clients=("a", "b")), recipe, ALLOW, 1)
+        ANY.admit(record, question(stage=1, clients=("a", "b")), recipe, 1)
     for number in range(MAX_REPEATS):
         asked = question(stage=1, arrays=(np.full(2, number, np.float32),))
-        assert record.admit(asked, recipe, ALLOW, 1) == record.admit(asked, recipe, ALLOW, 1) == first
+        assert ANY.admit(record, asked, recipe, 1) == ANY.admit(record, asked, recipe, 1) == first
     with pytest.raises(Refused, match="too often"):
-        record.admit(question(stage=1, arrays=(np.full(2, -1, np.float32),)), recipe, ALLOW, 1)
+        ANY.admit(record, question(stage=1, arrays=(np.full(2, -1, np.float32),)), recipe, 1)
 
 
 def test_rounds_after_the_newest_checkpoints_come_again_and_older_ones_do_not():
     recipe, record = recipe_of("fedavgs", "training.rounds=9"), Record()
     for number in range(1, 6):
-        record.admit(question(round=number), recipe, ALLOW, 1)
-    record.admit(question(round=4), recipe, ALLOW, 1)
+        ANY.admit(record, question(round=number), recipe, 1)
+    ANY.admit(record, question(round=4), recipe, 1)
     assert (record.rounds, record.newest) == (5, 5)
     with pytest.raises(Refused, match="round 3 comes after round 5"):
-        record.admit(question(round=3), recipe, ALLOW, 1)
+        ANY.admit(record, question(round=3), recipe, 1)
 
 
 def test_evaluations_of_a_run_are_bounded():
@@ -315,30 +316,31 @@ def test_evaluations_of_a_run_are_bounded():
     with pytest.raises(Refused, match=f"evaluates {limit} weights on test examples in this run"):
         for number in range(1000):
             asked = {"purpose": "evaluate", "split": "test", "round": number // MAX_WEIGHTS}
-            record.admit(question(**asked, arrays=(np.full(2, number, np.float32),)), recipe, ALLOW, 1)
+            ANY.admit(record, question(**asked, arrays=(np.full(2, number, np.float32),)), recipe, 1)
             done += 1
     assert done == limit
     with pytest.raises(Refused, match=r"1 bytes have left for this run \(allow.most_bytes_up\)"):
-        record.admit(question(), recipe, attrs.evolve(ALLOW, most_bytes_up=1), 1)
+        decisions_of(most_bytes_up=1).admit(record, question(), recipe, 1)
 
 
 def test_the_form_of_a_request_without_privacy():
     sizes, ways = {"a": (3, 1, 0), "b": (2, 0, 0), "c": (0, 1, 0)}, {"stages": 1, "keeps_states": True}
     recipe = recipe_of("moon")
 
-    def refused(line, allow=ALLOW, **changes):
+    def refused(line, decisions=ANY, **changes):
         with pytest.raises(Refused, match=line):
-            check(question(**{"clients": ("a", "b"), "versions": (0, -1), **changes}), recipe, sizes, allow, **ways)
+            asked = question(**{"clients": ("a", "b"), "versions": (0, -1), **changes})
+            decisions.form(asked, recipe, sizes, **ways)
 
-    check(question(clients=("a", "b"), versions=(0, -1)), recipe, sizes, ALLOW, **ways)
+    ANY.form(question(clients=("a", "b"), versions=(0, -1)), recipe, sizes, **ways)
     refused("no stage 1", stage=1)
     refused("not clients of this site with train examples", clients=("a", "c"))
     refused("a client's state is one of a round before", versions=(1, -1))
     refused("a client's state is one of a round before", versions=())
     evaluated = {"purpose": "evaluate", "versions": ()}
-    check(question(**evaluated, clients=("a", "b"), round=0), recipe, sizes, ALLOW, **ways)
+    ANY.form(question(**evaluated, clients=("a", "b"), round=0), recipe, sizes, **ways)
     refused("evaluates on test and train examples only", **evaluated, split="dev")
-    refused("allows no evaluation", attrs.evolve(ALLOW, evaluation=False), **evaluated)
+    refused("allows no evaluation", decisions_of(evaluation=False), **evaluated)
     refused("evaluates all of its clients together", **evaluated, clients=("a",))
 
 

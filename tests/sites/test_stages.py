@@ -54,7 +54,7 @@ def across_sites(folder, algorithm, program, examples):
     services, stores = {}, []
     for site, own in zip(SITES, examples, strict=True):
         service = SiteService(read_site(write_site(folder / site, site, corpora()["bonn"])))
-        service._ledger.begin(TrainingData("texts.json", "0" * 64, "0" * 64), RUN, RECIPE)
+        service._decisions.ledger.begin(TrainingData("texts.json", "0" * 64, "0" * 64), RUN, RECIPE)
         stores.append(RunStore(folder / site / "state", RUN))
         experiment = SimpleNamespace(
             model=SimpleNamespace(arrange=lambda examples: examples),

@@ -1,8 +1,7 @@
-"""How a site answers stages: each request is checked, counted, computed once, and kept until the next round."""
+"""How a site answers stages: each request is decided on, computed once, and kept until the next round."""
 
 from __future__ import annotations
 
-import collections
 import concurrent.futures
 import hashlib
 import struct
@@ -16,30 +15,24 @@ import tensorflow_federated as tff
 from computations.errors import CompositionError
 from computations.local_model import LABEL
 from tff_re.runs.at_sites import NO_STATE
-from tff_re.runs.features.privacy import accounting_in
 from tff_re.runs.randomness import client_seed, entropy, two_words
 from tff_re.runtime.compiled_form import Step
 from tff_re.runtime.in_process.values import Values
 from tff_re.sites import protocol
-from tff_re.sites.ledger import Ledger
+from tff_re.sites.decisions import Decisions
 from tff_re.sites.messages import Lost, Malformed, Refused
-from tff_re.sites.policy import SiteOptions
 from tff_re.sites.program import Carried, Program, SiteStage, arrays_of, member, value_of
-from tff_re.sites.requests import TRAIN, Record, Request, check
+from tff_re.sites.requests import TRAIN, Request
 from tff_re.tasks.at_sites import SPLITS
-
-REQUESTS = "requests.json"
-"""The file of a run's `Record`."""
 
 
 class StageAnswers:
     """Answers the stages of all runs of a site."""
 
-    def __init__(self, options: SiteOptions, ledger: Ledger):
-        self._ledger = ledger
-        self._allow, self._threads = options.allow, options.threads
+    def __init__(self, decisions: Decisions, threads: int):
+        self._decisions, self._threads = decisions, threads
         self._values = Values()
-        self._pool = concurrent.futures.ThreadPoolExecutor(options.threads, thread_name_prefix="tff-re-client")
+        self._pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="tff-re-client")
 
     def close(self) -> None:
         """Ends what is being computed."""
@@ -61,33 +54,16 @@ class StageAnswers:
         if question.program != program.digest:
             raise Refused("the run's computation is another one here; begin the run again")
         request = Request(question)
-        sizes = {client: _sizes(own) for client, own in run.examples.items()}
+        sizes = {client: _sizes(examples) for client, examples in run.examples.items()}
         ways = {"stages": len(program.stages), "keeps_states": bool(program.client_results())}
-        check(request, run.recipe, sizes, self._allow, **ways)
+        self._decisions.form(request, run.recipe, sizes, **ways)
         stage = program.stages[request.stage]
         values = iter(question.arrays)
         sent = {step.name: value_of(step.type_signature, values) for step in stage.sent}
         if next(values, None) is not None:
             raise Malformed("the message holds more arrays than the stage takes")
-        record = Record(run.store.read(REQUESTS))
-        size = program.bytes_of(stage, len(request.clients))[1]
-        begins, first = record.is_new_round(request), record.admit(request, run.recipe, self._allow, size)
-        if begins:
-            self._charge(run, question)
-        self._ledger.charge_bytes(question.run, size)
-        run.store.write(REQUESTS, record.to_json())
+        first = self._decisions.stage(run, request, program.bytes_of(stage, len(request.clients))[1])
         return self._answer(run, program, stage, request, first, sent)
-
-    def _charge(self, run, question: protocol.Stage) -> None:
-        """Counts a round of training that begins. Raises Refused where the recipe's budget or the site's is spent."""
-        accounting = accounting_in(run.experiment)
-        if accounting is None or accounting.unit == "client":
-            return self._ledger.charge_round(question.run, question.round, None, {})
-        taken = collections.Counter(self._ledger.rounds_of(question.run)) + collections.Counter(question.clients)
-        if accounting.budget is not None and accounting.epsilon_of(taken) > accounting.budget * (1 + 1e-9):
-            raise Refused(f"round {question.round} would spend more than the recipe's ε = {accounting.budget:g}")
-        releases = {client: accounting.releases[client] for client in question.clients}
-        return self._ledger.charge_round(question.run, question.round, accounting.noise_multiplier, releases)
 
     def _answer(self, run, program: Program, stage: SiteStage, request: Request, first: str, sent) -> list[np.ndarray]:
         if request.purpose == TRAIN:

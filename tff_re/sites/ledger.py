@@ -23,7 +23,6 @@ from datasets.catalogue import split_file
 from datasets.files import replace_file
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
-from tff_re.sites.messages import Refused
 from tff_re.sites.policy import AllowOptions, recipe_digest
 
 FILE = "ledger.json"
@@ -78,20 +77,20 @@ class Ledger:
         except (ValueError, KeyError, TypeError, AttributeError):
             raise UserError(f"{self._path}: is damaged; put it back: it says what runs have spent") from None
 
-    def begin(self, data: TrainingData, run: str, recipe: Recipe) -> None:
-        """Takes a run down; nothing where it is known.
-
-        Raises:
-          Refused: it was begun on other data, or there are as many runs on these data as are allowed.
-        """
+    def begun_on(self, run: str) -> tuple[str, str] | None:
+        """(digest of the training data, digest of the partition) of a run; None: it is not known."""
         for digest, known in self._data.items():
             if run in known["runs"]:
-                if digest != data.digest or known["runs"][run]["partition"] != data.partition:
-                    raise Refused("the run was begun with other data of this site; begin a new one")
-                return
+                return digest, known["runs"][run]["partition"]
+        return None
+
+    def runs_on(self, data: TrainingData) -> int:
+        """How many runs were begun on a file of training data."""
+        return len(self._data.get(data.digest, {"runs": ()})["runs"])
+
+    def begin(self, data: TrainingData, run: str, recipe: Recipe) -> None:
+        """Takes a new run down."""
         of_data = self._data.get(data.digest, {"file": data.name, "runs": {}})
-        if self._allow.runs is not None and len(of_data["runs"]) >= self._allow.runs:
-            raise Refused(f"{self._allow.runs} runs were begun on its data (allow.runs), and no more may be")
         entry = {
             "recipe": recipe_digest(recipe),
             "unit": recipe.privacy_unit,
@@ -99,44 +98,34 @@ class Ledger:
             "partition": data.partition,
             **{"noise_multiplier": None, "rounds": 0, "newest": 0, "bytes_up": 0, "clients": {}},
         }
-        self._write({**self._data, data.digest: {**of_data, "runs": {**of_data["runs"], run: entry}}})
+        self.write({**self._data, data.digest: {**of_data, "runs": {**of_data["runs"], run: entry}}})
 
-    def charge_round(
+    def charged(
         self, run: str, round_num: int, noise_multiplier: float | None, releases: Mapping[str, tuple[float, int]]
-    ) -> None:
-        """Takes a round of training down, before it is computed; nothing where the run's newest is that round already.
+    ) -> dict | None:
+        """The ledger with a round of training more, for `write`; None where the run's newest is that round already.
 
         Args:
           run: of `begin`.
           round_num: the round, which only grows.
           noise_multiplier: of the site's own noise; None: there is none.
           releases: client -> (share of its examples in a step, steps of the round), with noise of the site's own.
-
-        Raises:
-          Refused: all runs on these data together would spend more than is allowed; nothing is taken down.
         """
-        digest, data = self._of(run), copy.deepcopy(self._data)
-        entry = data[digest]["runs"][run]
+        data = copy.deepcopy(self._data)
+        entry = data[self._of(run)]["runs"][run]
         if round_num <= entry["newest"]:
-            return
+            return None
         entry |= {"rounds": entry["rounds"] + 1, "newest": round_num, "noise_multiplier": noise_multiplier}
         for client, (share, steps) in releases.items():
             taken = entry["clients"].get(client, (share, steps, 0))[2]
             entry["clients"][client] = [share, steps, taken + 1]
-        total = self._allow.epsilon_total
-        if total is not None and (after := self._epsilon(data[digest])) > total * (1 + 1e-9):
-            spent = rounded_up(self._epsilon(self._data[digest]))
-            raise Refused(
-                f"its data have spent ε = {spent}, and round {round_num} would make it {rounded_up(after)}, above "
-                f"{total:g} (allow.epsilon_total)"
-            )
-        self._write(data)
+        return data
 
     def charge_bytes(self, run: str, size: int) -> None:
         """Takes bytes of sums down, before they leave."""
         data = copy.deepcopy(self._data)
         data[self._of(run)]["runs"][run]["bytes_up"] += size
-        self._write(data)
+        self.write(data)
 
     def rounds_of(self, run: str) -> dict[str, int]:
         """Client -> the rounds of the run that it took part in, with noise of the site's own."""
@@ -146,6 +135,10 @@ class Ledger:
     def epsilon(self, digest: str) -> float:
         """What the runs on a file of training data have spent together, with noise of the site's own."""
         return self._epsilon(self._data[digest])
+
+    def epsilon_with(self, run: str, charged: dict | None = None) -> float:
+        """The same of a run's data, as it would be after `charged`."""
+        return self._epsilon((charged or self._data)[self._of(run)])
 
     def lines(self, *, runs: bool = False) -> list[str]:
         """What the ledger says, for the operator; with `runs` of each run, too."""
@@ -188,7 +181,8 @@ class Ledger:
     def _of(self, run: str) -> str:
         return next(digest for digest, data in self._data.items() if run in data["runs"])
 
-    def _write(self, data: dict) -> None:
+    def write(self, data: dict) -> None:
+        """Replaces what it has, whole or not at all."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(self._path, json.dumps({"version": VERSION, "data": data}).encode())
         self._data = data

@@ -235,17 +235,9 @@ class Site:
         """A coordinator's recipe with this site's files.
 
         Raises:
-          UserError: it is malformed, names a file that this site has not set, or is not accepted here.
+          UserError: it is malformed, or names a file that this site has not set.
         """
-        try:
-            table = tomllib.loads(text)
-        except ValueError:
-            raise UserError("the recipe is not valid TOML") from None
-        data, options = self.options.data, dict(self.options.set)
-        if self.digests is not None and table_digest(table) not in self.digests:
-            raise UserError(
-                f"the recipe {table_digest(table)[:16]}… is not accepted here; its operator allows it by allow.recipes"
-            )
+        table, data, options = recipe_table(text), self.options.data, dict(self.options.set)
         task = table.setdefault("task", {})
         if self.options.clients.rule == "share" and task.get("server_share"):
             raise UserError("task.server_share: shares have all samples of the data set as clients; set it to 0")
@@ -271,14 +263,6 @@ class Site:
                 )
         files = {"path": data.path, of_test: data.test_path if official else None}
         return {key: name for key, name in files.items() if name is not None}
-
-    def require_allowed(self, recipe: Recipe) -> None:
-        """Raises UserError where the recipe has not the privacy that this site asks for."""
-        needed, unit = self.options.allow.privacy, recipe.privacy_unit
-        if needed != "none" and unit is None:
-            raise UserError("the recipe has no [privacy], and this site asks for it")
-        if needed == "example" and unit != "example":
-            raise UserError("this site asks for privacy.unit = 'example', whose noise it adds itself")
 
 
 def read_site(path: Path) -> Site:
@@ -309,6 +293,14 @@ def table_digest(table: dict) -> str:
             inner = inner.get(section, {})
         inner.pop(last, None)
     return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()
+
+
+def recipe_table(text: str) -> dict:
+    """A coordinator's recipe. Raises UserError where it is no TOML."""
+    try:
+        return tomllib.loads(text)
+    except ValueError:
+        raise UserError("the recipe is not valid TOML") from None
 
 
 def for_sites(recipe: Recipe) -> str:

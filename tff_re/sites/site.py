@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-import tensorflow as tf
 
 from computations.errors import CompositionError
 from datasets.errors import DataError
@@ -19,12 +18,12 @@ from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.at_sites import SitesBuilder
 from tff_re.runs.experiment import Experiment
-from tff_re.runs.features.privacy import require_private_statistics
 from tff_re.runtime.errors import RuntimeProblem
 from tff_re.sites import protocol
 from tff_re.sites.answering import StageAnswers
 from tff_re.sites.data import SiteData
-from tff_re.sites.ledger import Ledger, training_data
+from tff_re.sites.decisions import Decisions
+from tff_re.sites.ledger import training_data
 from tff_re.sites.messages import Lost, Malformed, Refused
 from tff_re.sites.policy import Site, recipe_digest
 from tff_re.sites.program import Program
@@ -64,10 +63,10 @@ class SiteService:
         self._site, self._options = site, site.options
         self._runs: OrderedDict[str, _Run] = OrderedDict()
         self._lock = threading.Lock()
-        self._ledger = Ledger(site.state, self._options.allow)
-        for line in self._ledger.lines():
+        self._decisions = Decisions(site)
+        for line in self._decisions.ledger.lines():
             _log.info("ledger: %s", line)
-        self._stages = StageAnswers(self._options, self._ledger)
+        self._stages = StageAnswers(self._decisions, self._options.threads)
         self._kinds = {
             "hello": self._hello,
             "words": self._words,
@@ -128,15 +127,14 @@ class SiteService:
     def _hello(self, question: protocol.Hello) -> protocol.HelloAnswer:
         """The recipe comes; the sizes of the clients and the classes go, if the recipe is accepted."""
         store = RunStore(self._site.state, question.run)
-        recipe = self._accepted(question.recipe)
+        recipe = self._decisions.recipe(question.recipe)
         known = store.read("recipe.toml")
         if known is not None and known.decode() != question.recipe:
             raise Refused("the run was begun with another recipe")
         run = self._runs[question.run] = _Run(recipe, store, self._read(recipe))
         while len(self._runs) > 2:
             self._runs.popitem(last=False)
-        if not run.data.sizes:
-            raise Refused(f"no client has {self._options.clients.least_examples} training examples")
+        self._decisions.clients(run.data.sizes)
         self._enter(run, question.run)
         store.write("recipe.toml", question.recipe.encode())
         data = run.data
@@ -160,16 +158,7 @@ class SiteService:
     def _enter(self, run: _Run, name: str) -> None:
         """Takes the run down in the ledger; Refused where it is on other data than it was begun with."""
         clients = {client: held.train for client, held in run.data.clients.items()}
-        self._ledger.begin(training_data(run.recipe, clients, run.data.data_paths.data), name, run.recipe)
-
-    def _accepted(self, text: str) -> Recipe:
-        try:
-            recipe = self._site.own_recipe(text)
-            self._site.require_allowed(recipe)
-            require_private_statistics(recipe, at_sites=True)
-        except UserError as error:  # of the policy and the recipe, which the coordinator has
-            raise Refused(str(error)) from None
-        return recipe
+        self._decisions.begin(training_data(run.recipe, clients, run.data.data_paths.data), name, run.recipe)
 
     def _read(self, recipe: Recipe) -> SiteData:
         try:
@@ -206,6 +195,7 @@ class SiteService:
         found = run.data.word_counts()
         if found is None:
             return None
+        self._decisions.words(run.recipe.task.options.min_clients)
         return WordsOfSite(self._site, name, found, run.recipe.task.options.min_clients)
 
     def _facts(self, question: protocol.Facts) -> protocol.FactsAnswer:
@@ -229,22 +219,7 @@ class SiteService:
         if agreement.triples is not None:
             run.store.write("facts", question.numbers.tobytes())
         self._build(run, agreement)
-        if self._options.allow.least_clients > 1 and run.programs[TRAIN].collects:
-            raise Refused(
-                "the recipe's rule needs each client's own update, and this site's sums are over at least "
-                f"{self._options.allow.least_clients} of its clients (allow.least_clients); take another "
-                "aggregation.rule"
-            )
-        for purpose, digest in question.programs.items():
-            if purpose == EVALUATE and not self._options.allow.evaluation:
-                raise Refused(
-                    "it allows no evaluation; set evaluation.train_split = false and hold out no test examples"
-                )
-            if run.programs[purpose].digest != digest:
-                raise Refused(
-                    f"the recipe gives another computation here than at the coordinator ({purpose}); use the same "
-                    f"versions of tff-re ({__version__} here) and of TensorFlow ({tf.__version__})"
-                )
+        self._decisions.computation(run.programs, question.programs)
         run.store.write("agreement.json", question.agreement.encode())
         return protocol.AgreeAnswer(site=self._options.name, agreed=True)
 
@@ -277,7 +252,7 @@ class SiteService:
             text = store.read("recipe.toml")
             if text is None:
                 raise Lost("it does not know the run")
-            recipe = self._accepted(text.decode())
+            recipe = self._decisions.recipe(text.decode())
             run = _Run(recipe, store, self._read(recipe))
             self._enter(run, name)
             self._runs[name] = run

@@ -12,6 +12,7 @@ from datasets.errors import DataError
 from tff_re.errors import UserError
 from tff_re.recipes.reading import load as load_recipe
 from tff_re.sites.data import SiteData, SiteRule
+from tff_re.sites.decisions import Decisions
 from tff_re.sites.policy import DIGEST, Site, for_sites, recipe_digest
 
 MOST_NAMES = 12
@@ -69,7 +70,7 @@ def _recipes(site: Site) -> Iterator[str]:
 def _for_recipe(site: Site, name: str) -> Iterator[str]:
     """The data as a run of an allowed recipe has them."""
     recipe = site.own_recipe(for_sites(load_recipe(str(site.path(name)))))
-    site.require_allowed(recipe)
+    Decisions(site).require_privacy(recipe)
     data = SiteData(site, recipe)
     sizes = np.array([(train, test, dev or 0) for _, train, test, dev in data.sizes]).reshape(-1, 3)
     everyone = [len(held.train) for held in (data.clients if data.share else data.partition.clients).values()]

@@ -82,29 +82,16 @@ class WordsOfSite:
           site: its file.
           run: the run's id.
           found: the words of its clients.
-          min_clients: the recipe's.
+          min_clients: the recipe's, see `Decisions.words`.
 
         Raises:
-          Refused: fewer clients than this site asks for, or it has a secret and no key of another site.
           UserError: a file of the site's own is missing or malformed.
         """
-        least = site.options.vocabulary.least_clients
-        if min_clients < least:
-            raise Refused(
-                f"it shows words that at least {least} clients hold (vocabulary.least_clients), and task.min_clients "
-                f"is {min_clients}; raise task.min_clients"
-            )
         self._site, self._run, self._found, self._min_clients = site, run, found, min_clients
         self._secret = site.secret()
         if self._secret is None:
             return
         self._others = site.others()
-        if not self._others:
-            raise Refused(
-                "it has a secret for words (vocabulary.secret) and no key of another site to check who holds a word; "
-                "its operator lists the others' keys in [sites] (`site SITE.TOML --key` prints them there), or leaves "
-                "the secret out, to show only words that enough of its own clients hold"
-            )
         self._key = site.signing_key()
 
     def counted(self) -> protocol.WordsAnswer:

@@ -1,0 +1,306 @@
+"""How a site decides: what it refuses a coordinator, and why, from the first message of a run to the last.
+
+    recipe       allow.recipes, allow.privacy, and what the recipe's [privacy] may leave open
+    clients      clients.least_examples
+    begin        allow.runs, the same data as when the run was begun
+    words        vocabulary.least_clients, the other sites' keys
+    computation  allow.least_clients, allow.evaluation, the same computation as at the coordinator
+    stage        the form of a request, its order, allow.most_rounds, allow.most_bytes_up, the budgets of ε
+
+A lying coordinator gains by asking twice: the difference of two answers shows what both sums hide. So the first request
+for a round fixes its clients and broadcast values; the same request is answered with the same bytes, and any other is
+refused.
+
+What site.toml may say is in `policy`, what was asked for and spent before in `requests` and `ledger`. Every refusal is
+a line that goes to the coordinator, so it holds nothing of the data.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Collection, Mapping
+from functools import cached_property
+from typing import Any
+
+import tensorflow as tf
+
+from computations.privacy.options import rounded_up
+from tff_re import __version__
+from tff_re.errors import UserError
+from tff_re.recipes.reading import Recipe
+from tff_re.runs.features.privacy import accounting_in, require_private_statistics
+from tff_re.sites.ledger import Ledger, TrainingData
+from tff_re.sites.messages import Refused
+from tff_re.sites.policy import Site, recipe_table, table_digest
+from tff_re.sites.requests import EVALUATE, REQUESTS, TRAIN, Record, Request, groups
+from tff_re.tasks.at_sites import SPLITS
+
+MAX_REPEATS = 8
+"""Different requests for a later stage of a round, per attempt of the recipe: sites that leave change the sums."""
+
+MAX_WEIGHTS = 3
+"""Different weights that are evaluated on a split in a round: the round's, the chosen ones, more after a fault."""
+
+SPARE_EVALUATIONS = 8
+"""Of a split, beyond those that `evaluation.every` asks for: the last round, the chosen one, finished runs, faults."""
+
+KEPT_CHECKPOINTS = 2
+"""Rounds whose checkpoints a coordinator keeps: it goes on from one of them."""
+
+SLACK = 1 + 1e-9
+"""A budget may be exceeded by a rounding error."""
+
+
+class Decisions:
+    """What a site allows. Each method raises Refused for what it does not.
+
+    Attributes:
+      ledger: what all runs on the site's data have spent.
+    """
+
+    def __init__(self, site: Site):
+        self._site, self._allow = site, site.options.allow
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        return Ledger(self._site.state, self._allow)
+
+    # Before the first round
+
+    def recipe(self, text: str) -> Recipe:
+        """A coordinator's recipe with this site's files."""
+        try:
+            table = recipe_table(text)
+            if self._site.digests is not None and table_digest(table) not in self._site.digests:
+                raise UserError(
+                    f"the recipe {table_digest(table)[:16]}… is not accepted here; its operator allows it by "
+                    "allow.recipes"
+                )
+            recipe = self._site.own_recipe(text)
+            self.require_privacy(recipe)
+            require_private_statistics(recipe, at_sites=True)
+        except UserError as error:  # of the policy and the recipe, which the coordinator has
+            raise Refused(str(error)) from None
+        return recipe
+
+    def require_privacy(self, recipe: Recipe) -> None:
+        """Raises UserError where the recipe has not the privacy that this site asks for."""
+        needed, unit = self._allow.privacy, recipe.privacy_unit
+        if needed != "none" and unit is None:
+            raise UserError("the recipe has no [privacy], and this site asks for it")
+        if needed == "example" and unit != "example":
+            raise UserError("this site asks for privacy.unit = 'example', whose noise it adds itself")
+
+    def clients(self, sizes: Collection) -> None:
+        """Those that have enough training examples; there has to be one."""
+        if not sizes:
+            raise Refused(f"no client has {self._site.options.clients.least_examples} training examples")
+
+    def begin(self, data: TrainingData, run: str, recipe: Recipe) -> None:
+        """A run begins, or goes on after a restart; it is written to the ledger."""
+        began = self.ledger.begun_on(run)
+        if began is not None:
+            if began != (data.digest, data.partition):
+                raise Refused("the run was begun with other data of this site; begin a new one")
+            return
+        if self._allow.runs is not None and self.ledger.runs_on(data) >= self._allow.runs:
+            raise Refused(f"{self._allow.runs} runs were begun on its data (allow.runs), and no more may be")
+        self.ledger.begin(data, run, recipe)
+
+    def words(self, min_clients: int) -> None:
+        """Whether words are shown that so many clients hold (`task.min_clients` of the recipe)."""
+        least = self._site.options.vocabulary.least_clients
+        if min_clients < least:
+            raise Refused(
+                f"it shows words that at least {least} clients hold (vocabulary.least_clients), and task.min_clients "
+                f"is {min_clients}; raise task.min_clients"
+            )
+        if self._site.secret() is not None and not self._site.others():
+            raise Refused(
+                "it has a secret for words (vocabulary.secret) and no key of another site to check who holds a word; "
+                "its operator lists the others' keys in [sites] (`site SITE.TOML --key` prints them there), or leaves "
+                "the secret out, to show only words that enough of its own clients hold"
+            )
+
+    def computation(self, programs: Mapping[str, Any], digests: Mapping[str, str]) -> None:
+        """The computations of a run by their purposes, and their digests at the coordinator."""
+        if self._allow.least_clients > 1 and programs[TRAIN].collects:
+            raise Refused(
+                "the recipe's rule needs each client's own update, and this site's sums are over at least "
+                f"{self._allow.least_clients} of its clients (allow.least_clients); take another aggregation.rule"
+            )
+        for purpose, digest in digests.items():
+            if purpose == EVALUATE and not self._allow.evaluation:
+                raise Refused(
+                    "it allows no evaluation; set evaluation.train_split = false and hold out no test examples"
+                )
+            if programs[purpose].digest != digest:
+                raise Refused(
+                    f"the recipe gives another computation here than at the coordinator ({purpose}); use the same "
+                    f"versions of tff-re ({__version__} here) and of TensorFlow ({tf.__version__})"
+                )
+
+    # A stage: its form, then its place among what was asked before, then what it costs
+
+    def form(
+        self,
+        request: Request,
+        recipe: Recipe,
+        sizes: Mapping[str, tuple[int, int, int]],
+        *,
+        stages: int,
+        keeps_states: bool,
+    ) -> None:
+        """A request has the form that an honest coordinator sends.
+
+        Args:
+          request: read.
+          recipe: of the run.
+          sizes: client of this site -> its examples of `SPLITS`.
+          stages: of the computation.
+          keeps_states: whether clients keep a state between rounds.
+        """
+        first = 1 if request.purpose == TRAIN else 0  # finished runs are evaluated as round 0
+        if not first <= request.round <= recipe.training.rounds:
+            raise Refused(f"the recipe has rounds {first} to {recipe.training.rounds}, and not {request.round}")
+        if request.stage >= stages:
+            raise Refused(f"the computation has {stages} stages, and no stage {request.stage}")
+        self._check_split(request, recipe)
+        split = SPLITS.index(request.split)
+        holding = {client for client, counts in sizes.items() if counts[split]}
+        clients, least = set(request.clients), self._allow.least_clients
+        if not clients <= holding:
+            raise Refused(f"these are not clients of this site with {request.split} examples")
+        if request.purpose == EVALUATE and clients != holding:
+            raise Refused("it evaluates all of its clients together")
+        if request.purpose == TRAIN and len(clients) < least:
+            raise Refused(
+                f"its sums are over at least {least} of its clients (allow.least_clients), not {len(clients)}"
+            )
+        wanted = len(request.clients) if request.purpose == TRAIN and keeps_states else 0
+        if len(request.versions) != wanted or any(version >= request.round for version in request.versions):
+            raise Refused("a client's state is one of a round before, where clients keep states")
+
+    def _check_split(self, request: Request, recipe: Recipe) -> None:
+        if request.purpose == TRAIN:
+            possible: Collection[str] = ("train",)
+        else:
+            if not self._allow.evaluation:
+                raise Refused("it allows no evaluation")
+            of_train = recipe.evaluation.train_split and recipe.privacy_unit is None
+            there = {"test": True, "train": of_train, "dev": recipe.has_choice}
+            possible = [split for split, is_there in there.items() if is_there]
+        if request.split not in possible:
+            what = "trains" if request.purpose == TRAIN else "evaluates"
+            raise Refused(f"the recipe {what} on {' and '.join(possible)} examples only")
+
+    def stage(self, run: Any, request: Request, size: int) -> str:
+        """A request of the right form, before it is computed; it is written to the run's record and to the ledger.
+
+        Args:
+          run: the site's, with `recipe`, `store` and `experiment`.
+          request: see `form`.
+          size: bytes of the answer.
+
+        Returns:
+          the digest of the round's request for stage 0 with these clients
+        """
+        record = Record(run.store.read(REQUESTS))
+        begins, first = record.is_new_round(request), self.admit(record, request, run.recipe, size)
+        if begins:
+            self._charge(run, request)
+        self.ledger.charge_bytes(request.run, size)
+        run.store.write(REQUESTS, record.to_json())
+        return first
+
+    def admit(self, record: Record, request: Request, recipe: Recipe, size: int) -> str:
+        """As `stage`; writes into the record alone, and nothing where it refuses."""
+        limit = self._allow.most_bytes_up
+        if record.bytes_up + size > limit:
+            raise Refused(f"{limit} bytes have left for this run (allow.most_bytes_up), and no more may")
+        if request.purpose == EVALUATE:
+            first = _admit_evaluation(record, request, recipe)
+        elif request.stage == 0:
+            first = self._admit_round(record, request, recipe)
+        else:
+            first = _admit_later_stage(record, request, recipe)
+        record.bytes_up += size
+        return first
+
+    def _admit_round(self, record: Record, request: Request, recipe: Recipe) -> str:
+        known = record.trained.get(str(request.round))
+        if known is None:
+            if request.round < record.newest:
+                raise Refused(f"round {request.round} comes after round {record.newest}; rounds only grow")
+            if record.rounds >= self._allow.most_rounds:
+                raise Refused(f"it answers {self._allow.most_rounds} rounds of a run (allow.most_rounds), and no more")
+            record.begin_round(request, oldest=request.round - KEPT_CHECKPOINTS)
+            return request.digest
+        again = f"round {request.round} was asked for with other"
+        if known["arrays"] != request.arrays:
+            raise Refused(f"{again} weights before; a round is answered once")
+        if request.asked_clients not in known["sets"]:
+            sets = [*(asked["clients"] for asked in known["sets"]), request.clients]
+            if len(sets) > _attempts(recipe):
+                raise Refused(f"{again} clients before; a round is answered once")
+            if min(map(len, groups(sets))) < self._allow.least_clients:
+                raise Refused(f"{again} clients before, and few of these would tell both sums apart")
+            known["sets"].append(request.asked_clients)
+        return request.digest
+
+    def _charge(self, run: Any, request: Request) -> None:
+        """A round of training begins: the recipe's budget of ε, and the site's for all runs on its data."""
+        accounting, noise, releases = accounting_in(run.experiment), None, {}
+        if accounting is not None and accounting.unit != "client":
+            taken = collections.Counter(self.ledger.rounds_of(request.run)) + collections.Counter(request.clients)
+            if accounting.budget is not None and accounting.epsilon_of(taken) > accounting.budget * SLACK:
+                raise Refused(f"round {request.round} would spend more than the recipe's ε = {accounting.budget:g}")
+            noise = accounting.noise_multiplier
+            releases = {client: accounting.releases[client] for client in request.clients}
+        self.charge_round(request.run, request.round, noise, releases)
+
+    def charge_round(
+        self, run: str, round_num: int, noise_multiplier: float | None, releases: Mapping[str, tuple[float, int]]
+    ) -> None:
+        """Writes a round to the ledger, see `Ledger.charged`, if all runs on these data may spend as much together."""
+        charged, limit = self.ledger.charged(run, round_num, noise_multiplier, releases), self._allow.epsilon_total
+        if charged is None:
+            return
+        if limit is not None and (after := self.ledger.epsilon_with(run, charged)) > limit * SLACK:
+            spent = rounded_up(self.ledger.epsilon_with(run))
+            raise Refused(
+                f"its data have spent ε = {spent}, and round {round_num} would make it {rounded_up(after)}, above "
+                f"{limit:g} (allow.epsilon_total)"
+            )
+        self.ledger.write(charged)
+
+
+def _admit_evaluation(record: Record, request: Request, recipe: Recipe) -> str:
+    of_split = record.evaluated.get(request.split, {})
+    known = of_split.get(str(request.round), [])
+    if request.digest not in known:
+        limit = -(-recipe.training.rounds // recipe.evaluation.every) + SPARE_EVALUATIONS
+        if len(known) >= MAX_WEIGHTS:
+            raise Refused(f"it evaluates {MAX_WEIGHTS} weights on {request.split} examples in a round, and no more")
+        if sum(map(len, of_split.values())) >= limit:
+            raise Refused(f"it evaluates {limit} weights on {request.split} examples in this run, and no more")
+        record.evaluated.setdefault(request.split, {})[str(request.round)] = [*known, request.digest]
+    return request.digest
+
+
+def _admit_later_stage(record: Record, request: Request, recipe: Recipe) -> str:
+    known, name = record.trained.get(str(request.round)), f"stage {request.stage} of round {request.round}"
+    first = record.first_of(request)
+    if first is None:
+        raise Refused(f"{name} comes without the stages before it")
+    digests = known["stages"].setdefault(str(request.stage), [])
+    if request.digest not in digests:
+        if len(digests) >= MAX_REPEATS * _attempts(recipe):
+            raise Refused(f"{name} was asked for too often with other sums")
+        digests.append(request.digest)
+    return first
+
+
+def _attempts(recipe: Recipe) -> int:
+    """How many sets of clients a round may be tried with."""
+    return recipe.training.most_attempts if recipe.privacy_unit is None else 1
