@@ -26,7 +26,7 @@ from tff_re.runtime.in_process.expressions import CANCELLATION, Scope
 from tff_re.runtime.in_process.leaves import Cancellation
 from tff_re.sites.asking import Patience, Sites
 from tff_re.sites.fields import MAX_CLASSES
-from tff_re.sites.messages import unpack
+from tff_re.sites.messages import pack, unpack
 from tff_re.sites.program import Program
 from tff_re.sites.run import train_at_sites
 from tff_re.sites.set_up import _agree
@@ -41,10 +41,12 @@ QUICK = Patience(stage_seconds=5, retry_seconds=0.05)
 
 def repacked(table: object, arrays) -> bytes:
     """A message of any table, also of one that `pack` would not make."""
-    arrays = [np.asarray(array, order="C") for array in arrays]
-    forms = [[array.dtype.newbyteorder("<").str, array.shape] for array in arrays]
-    head = json.dumps([table, forms]).encode("utf-8", "surrogatepass")
-    return b"".join([len(head).to_bytes(8, "little"), head, *(array.tobytes() for array in arrays)])
+    packed = pack({}, arrays)
+    length = int.from_bytes(packed[:8], "little")
+    head = json.loads(packed[8 : 8 + length])
+    head["__metadata__"]["table"] = json.dumps(table)
+    text = json.dumps(head).encode()
+    return b"".join([len(text).to_bytes(8, "little"), text, packed[8 + length :]])
 
 
 # Set-up

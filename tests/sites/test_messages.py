@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
+import safetensors.numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
@@ -15,7 +17,7 @@ from hypothesis.extra import numpy as arrays_of
 from tff_re.errors import UserError
 from tff_re.runtime.errors import RuntimeProblem
 from tff_re.sites.messages import Malformed, pack, payload, unpack
-from tff_re.sites.transport import NoAnswer, Relay, Serving, Sockets, engine_of, listen, receive, send
+from tff_re.sites.transport import MAX_BYTES, NoAnswer, Relay, Serving, Sockets, engine_of, listen, receive, send
 
 NUMBERS = st.sampled_from([np.float32, np.float16, np.int32, np.int64, np.uint8, np.bool_])
 ARRAYS = arrays_of.arrays(NUMBERS, arrays_of.array_shapes(min_dims=0, min_side=0, max_side=3))
@@ -43,15 +45,73 @@ def test_any_bytes_are_a_message_or_malformed(noise, cut):
         assert isinstance(table, dict) and payload(arrays) <= len(message)
 
 
+@given(st.lists(ARRAYS, max_size=3))
+def test_a_message_is_a_safetensors_file(arrays):
+    message = pack({"kind": "stage", "clients": ["\ud800", "甲"]}, arrays)
+    read = safetensors.numpy.load(message)
+    assert len(read) == len(arrays)
+    for number, array in enumerate(arrays):
+        assert read[str(number)].dtype == array.dtype and read[str(number)].tobytes() == array.tobytes()
+    assert unpack(message)[0]["clients"] == ["\ud800", "甲"]
+
+
+FORM = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+TABLE = {"table": "{}"}
+
+
+def message_of(head, arrays=bytes(8)):
+    text = json.dumps(head).encode()
+    return len(text).to_bytes(8, "little") + text + arrays
+
+
 @pytest.mark.parametrize(
-    "forms", [[["|O", [1]]], [["<f4", [-1]]], [["<f4", [1 << 62]]], [["<f4"]], "x", [["<U4", [1]]]]
+    "head",
+    [
+        {"__metadata__": TABLE, "0": {**FORM, "dtype": "BF16"}},
+        {"__metadata__": TABLE, "0": {**FORM, "dtype": ["F32"]}},
+        {"__metadata__": TABLE, "0": {**FORM, "shape": [-1]}},
+        {"__metadata__": TABLE, "0": {**FORM, "shape": [1 << 62]}},
+        {"__metadata__": TABLE, "0": {**FORM, "shape": [2.0]}},
+        {"__metadata__": TABLE, "0": {**FORM, "shape": "22"}},
+        {"__metadata__": TABLE, "0": {**FORM, "shape": [1] * 33 + [2]}},
+        {"__metadata__": TABLE, "0": {**FORM, "data_offsets": [8, 16]}},
+        {"__metadata__": TABLE, "0": {**FORM, "data_offsets": [-8, 0]}},
+        {"__metadata__": TABLE, "0": {**FORM, "more": 1}},
+        {"__metadata__": TABLE, "0": {"dtype": "F32", "shape": [2]}},
+        {"__metadata__": TABLE, "0": "x"},
+        {"__metadata__": TABLE, "1": FORM},
+        {"__metadata__": TABLE},
+        {"__metadata__": {"table": "[]"}, "0": FORM},
+        {"__metadata__": {"table": "{"}, "0": FORM},
+        {"__metadata__": {"table": {}}, "0": FORM},
+        {"__metadata__": {**TABLE, "more": "1"}, "0": FORM},
+        {"0": FORM},
+        [],
+    ],
 )
-def test_arrays_that_do_not_travel(forms):
-    head = json.dumps([{}, forms]).encode()
+def test_what_is_no_message(head):
+    assert unpack(message_of({"__metadata__": TABLE, "0": FORM}))[1][0].shape == (2,)
     with pytest.raises(Malformed):
-        unpack(len(head).to_bytes(8, "little") + head + bytes(8))
-    with pytest.raises(ValueError, match="does not travel"):
-        pack({}, [np.array([None])])
+        unpack(message_of(head))
+
+
+def test_arrays_that_do_not_travel():
+    for array in (np.array([None]), np.array(["x"]), np.array([1j])):
+        with pytest.raises(ValueError, match="does not travel"):
+            pack({}, [array])
+
+
+def test_the_length_of_a_message_takes_no_memory_before_its_bytes_are_there():
+    for length, line in ((MAX_BYTES + 1, b"x" * 100), (MAX_BYTES, b"x" * 100)):
+        here, there = socket.socketpair()
+        with here, there:
+            there.sendall(length.to_bytes(8, "little") + line)
+            there.shutdown(socket.SHUT_WR)
+            tracemalloc.start()
+            with pytest.raises(EOFError):
+                receive(here)
+            assert tracemalloc.get_traced_memory()[1] < 1 << 22
+            tracemalloc.stop()
 
 
 def test_a_socket_is_this_users_and_carries_messages(tmp_path):

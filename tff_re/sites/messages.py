@@ -1,8 +1,11 @@
 """Messages between a coordinator and a site: a table of JSON and arrays, as bytes. Neither TensorFlow nor pickle.
 
-    8 bytes: length of the head, little endian | the head, JSON in UTF-8 | the arrays' bytes, one after the other
+A message has the form of a safetensors file, so that any reader of these shows what was sent or is kept:
 
-The head is [table, [[dtype, shape], …]]. Arrays are in C order and little endian. There is no limit of 2·10^9 bytes.
+    8 bytes: length of the head, little endian | the head, JSON | the arrays' bytes, one after the other
+
+The table is in the head's metadata; the arrays are called "0", "1", … in their order. They are in C order and little
+endian, and views of the message once it is read. (The safetensors package copies them, and gives no metadata of bytes.)
 """
 
 from __future__ import annotations
@@ -14,16 +17,19 @@ from typing import Any
 
 import numpy as np
 
-MOST_HEAD = 1 << 28
+MAX_HEAD = 1 << 28
 """Bytes of a head that are read."""
 
 MAX_DIMENSIONS = 32
 """Of an array, as in NumPy."""
 
-_DTYPES = frozenset(
-    np.dtype(name).newbyteorder("<").str
-    for name in (*(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), *("f2", "f4", "f8", "?"))
-)
+_DTYPES = {
+    **{f"{sign.upper()}{8 * size}": f"<{sign}{size}" for sign in "iu" for size in (1, 2, 4, 8)},
+    **{"F16": "<f2", "F32": "<f4", "F64": "<f8", "BOOL": "|b1"},
+}
+"""Safetensors' names of the types of numbers that travel, with NumPy's."""
+
+_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 
 
 class Malformed(Exception):
@@ -40,44 +46,54 @@ class Lost(Exception):
 
 def pack(table: Mapping[str, Any], arrays: Sequence[np.ndarray] = ()) -> bytes:
     """A message. Raises ValueError for an array of another kind than numbers and truth values."""
-    arrays = [np.asarray(array, order="C") for array in arrays]
-    arrays = [array.astype(array.dtype.newbyteorder("<"), copy=False) for array in arrays]
-    for array in arrays:
-        if array.dtype.str not in _DTYPES:
+    # Of ASCII: the words of a text may have halves of characters, which are no UTF-8.
+    head: dict[str, Any] = {"__metadata__": {"table": json.dumps(table, allow_nan=False)}}
+    parts, end = [], 0
+    for number, array in enumerate(arrays):
+        array = np.asarray(array, order="C")
+        array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        if array.dtype not in _NAMES:
             raise ValueError(f"an array of {array.dtype} does not travel")
-    forms = [[array.dtype.str, array.shape] for array in arrays]
-    head = json.dumps([table, forms], ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass")
-    return b"".join([len(head).to_bytes(8, "little"), head, *(array.reshape(-1).view(np.uint8) for array in arrays)])
+        begin, end = end, end + array.nbytes
+        head[str(number)] = {"dtype": _NAMES[array.dtype], "shape": array.shape, "data_offsets": [begin, end]}
+        parts.append(array.reshape(-1).view(np.uint8))
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)  # so that the first array is aligned
+    return b"".join([len(text).to_bytes(8, "little"), text, *parts])
 
 
 def unpack(message: bytes | memoryview) -> tuple[dict[str, Any], list[np.ndarray]]:
     """(table, arrays) of a message; the arrays are read-only views of it. Raises Malformed."""
     message = memoryview(message)
     length = int.from_bytes(message[:8], "little")
-    if len(message) < 8 or length > min(MOST_HEAD, len(message) - 8):
+    if len(message) < 8 or length > min(MAX_HEAD, len(message) - 8):
         raise Malformed("the message is cut off")
     try:
-        table, forms = json.loads(bytes(message[8 : 8 + length]).decode("utf-8", "surrogatepass"))
-        forms = [(dtype, list(shape)) for dtype, shape in forms]
-    except (ValueError, TypeError, RecursionError):
+        head = json.loads(bytes(message[8 : 8 + length]))
+        metadata = head.pop("__metadata__")
+        table = json.loads(metadata.pop("table"))
+        forms = [(form["dtype"], form["shape"], form["data_offsets"], len(form)) for form in head.values()]
+        arrays, numbers = message[8 + length :], [str(number) for number in range(len(forms))]
+        if type(table) is not dict or metadata or list(head) != numbers or any(size != 3 for *_, size in forms):
+            raise ValueError
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise Malformed("the head of the message is no JSON of a table and forms of arrays") from None
-    known = all(type(d) is str and d in _DTYPES and len(shape) <= MAX_DIMENSIONS for d, shape in forms)
-    if (
-        not isinstance(table, dict)
-        or not known
-        or any(type(s) is not int or s < 0 for _, shape in forms for s in shape)
-    ):
-        raise Malformed("the head of the message names no table, or arrays that do not travel")
-    arrays, place = [], 8 + length
-    for dtype, shape in forms:
-        size = math.prod(shape) * np.dtype(dtype).itemsize
-        if place + size > len(message):
-            raise Malformed("the arrays of the message are cut off")
-        arrays.append(np.frombuffer(message[place : place + size], dtype).reshape(shape))
-        place += size
-    if place != len(message):
+    found, end = [], 0
+    for dtype, shape, offsets, _ in forms:
+        if type(dtype) is not str or dtype not in _DTYPES or not _is_shape(shape):
+            raise Malformed("the head of the message names arrays that do not travel")
+        begin, end = end, end + math.prod(shape) * np.dtype(_DTYPES[dtype]).itemsize
+        if offsets != [begin, end] or end > len(arrays):
+            raise Malformed("the arrays of the message are cut off, or not one after the other")
+        found.append(np.frombuffer(arrays[begin:end], _DTYPES[dtype]).reshape(shape))
+    if end != len(arrays):
         raise Malformed("the message is longer than its head says")
-    return table, arrays
+    return table, found
+
+
+def _is_shape(shape: Any) -> bool:
+    numbers = type(shape) is list and len(shape) <= MAX_DIMENSIONS
+    return numbers and all(type(size) is int and size >= 0 for size in shape)
 
 
 def payload(arrays: Sequence[np.ndarray]) -> int:

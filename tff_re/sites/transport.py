@@ -2,6 +2,7 @@
 
 Over a socket a message is 8 bytes of its length, little endian, and the message. To a relay (an engine's server process
 that reaches the sites, such as Flower's ServerApp) a message is preceded by one with the site's name.
+`multiprocessing.connection` does not fit: it takes the memory of the whole length at once, and knows no timeout.
 
 An engine that carries messages of a bounded size sends a long one in parts, and a site puts them together. What comes,
 and what goes back, begins with 48 bytes (`HEAD`), little endian:
@@ -33,7 +34,7 @@ from pathlib import Path
 from tff_re.errors import UserError
 from tff_re.runtime.errors import RuntimeProblem
 
-MOST_BYTES = 1 << 40
+MAX_BYTES = 1 << 40
 _CHUNK = 1 << 20
 
 HEAD = struct.Struct("<8s16sQQQ")
@@ -167,7 +168,7 @@ def send(connection: socket.socket, message: bytes) -> None:
 def receive(connection: socket.socket) -> bytearray:
     """Receives a message with its length. Raises EOFError where it is cut off."""
     length = int.from_bytes(_exactly(connection, 8), "little")
-    if length > MOST_BYTES:
+    if length > MAX_BYTES:
         raise EOFError
     return _exactly(connection, length)
 
