@@ -1,0 +1,51 @@
+# ruff: noqa: F401  (the names are in __all__)
+"""The language on federated-language, which has neither TensorFlow nor an executor: both are added here.
+
+conversions.py  types of TensorFlow's values and specs, and values of types.
+tensorflow.py   computations from Python functions that build a TensorFlow graph.
+flat.py         a computation as a list of calls, which the runtimes read.
+"""
+
+from federated_language import (
+    CLIENTS,
+    SERVER,
+    Computation,
+    FederatedType,
+    FunctionType,
+    SequenceType,
+    StructType,
+    StructWithPythonType,
+    TensorType,
+    Type,
+    federated_aggregate,
+    federated_broadcast,
+    federated_computation,
+    federated_eval,
+    federated_map,
+    federated_max,
+    federated_min,
+    federated_sum,
+    federated_value,
+    federated_zip,
+    framework,
+)
+from federated_language.common_libs import structure
+from federated_language.compiler import array
+
+from computations.federated.language import tensorflow, types
+from computations.federated.language.conversions import (
+    infer_cardinalities,
+    sequence_from_elements,
+    tensor_names,
+    type_to_tf_structure,
+)
+from computations.federated.language.flat import flat_block, optimized_leaf, proto_of, unique_names
+
+__all__ = [
+    *("CLIENTS", "SERVER", "Computation", "FederatedType", "FunctionType", "SequenceType", "StructType"),
+    *("StructWithPythonType", "TensorType", "Type", "federated_aggregate", "federated_broadcast"),
+    *("federated_computation", "federated_eval", "federated_map", "federated_max", "federated_min", "federated_sum"),
+    *("federated_value", "federated_zip", "framework", "structure", "tensorflow", "types"),
+    *("array", "flat_block", "infer_cardinalities", "optimized_leaf", "proto_of", "sequence_from_elements"),
+    *("tensor_names", "type_to_tf_structure", "unique_names"),
+]
