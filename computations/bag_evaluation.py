@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.bags import attended, require_linear_classifier
 from computations.inference import forward
 from computations.local_model import LocalModel, assign_weights, features_of, tensor_type, zero_initialisers

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.errors import CompositionError
 from computations.inference import joined
 from computations.local_model import LocalModel, assign_weights, features_of, zero_initialisers

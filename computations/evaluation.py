@@ -5,8 +5,8 @@ from __future__ import annotations
 import collections
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.inference import over_batches
 from computations.local_model import LocalModel, assign_weights, split_label, zero_initialisers
 

@@ -59,8 +59,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import tensorflow_federated as tff
-
+from computations import federated as tff
 from computations.client_work import ClientWork
 from computations.errors import CompositionError
 from computations.local_model import LocalModel

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import importlib
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
-from keras.src import backend as keras_backend
 from tensorflow.python.eager import context
+
+from computations import federated as tff
 
 LABEL = "y"
 
@@ -79,6 +80,8 @@ def _isolated_seeds(seed: int):
 
     TensorFlow and Keras have no public way to read their seeds; these names are those of the pinned versions.
     """
+    keras_package = tf.keras.Model.__module__.partition(".")[0]  # keras, or tf_keras from TensorFlow 2.16 on
+    keras_backend = importlib.import_module(f"{keras_package}.src.backend")
     eager, keras_seeds = context.context(), keras_backend._SEED_GENERATOR
     python_state, numpy_state = random.getstate(), np.random.get_state()
     eager_state = {name: getattr(eager, name) for name in ("_seed", "_rng") if hasattr(eager, name)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 
-import tensorflow_federated as tff
+from computations import federated as tff
 
 
 def named_sum(name: str, value):

@@ -1,4 +1,4 @@
-"""The form of a computation that TFF's worker runs, compiled once for all who need it."""
+"""The form of a computation that runtimes run, compiled once for all who need it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ import threading
 from collections import OrderedDict
 
 import tensorflow as tf
-import tensorflow_federated as tff
-from tensorflow_federated.python.core.environments.tensorflow_backend import (
-    compiled_computation_transformations as leaves,
-)
-from tensorflow_federated.python.core.environments.tensorflow_backend import tensorflow_tree_transformations as trees
+
+from computations import federated as tff
 
 fw = tff.framework
 
@@ -21,12 +18,12 @@ fw = tff.framework
 def native_form(computation: tff.Computation) -> tff.Computation:
     """What the execution context runs and what `round_traffic` reads; a transformer's takes half a minute to make.
 
-    It is what `tff.backends.native.desugar_and_transform_to_native` makes. That optimizes the graph of a TensorFlow
-    computation anew wherever it stands, and most stand in one algorithm several times and in the next one again.
+    On TFF's stack it is what `tff.backends.native.desugar_and_transform_to_native` makes. That optimizes the graph
+    of a TensorFlow computation anew wherever it stands, and most stand in one algorithm several times and in the next
+    one again.
     """
-    block, _ = trees.replace_intrinsics_with_bodies(computation.to_building_block())
-    block, _ = fw.transform_postorder(fw.to_call_dominant(block), _prepared)
-    return fw.ConcreteComputation(computation_proto=block.proto, context_stack=fw.get_context_stack())
+    block, _ = fw.transform_postorder(tff.flat_block(computation), _prepared)
+    return fw.ConcreteComputation(computation_proto=tff.proto_of(block), context_stack=fw.get_context_stack())
 
 
 @functools.lru_cache(maxsize=64)
@@ -41,17 +38,15 @@ _lock = threading.Lock()
 
 
 def _prepared(block: fw.ComputationBuildingBlock) -> tuple[fw.ComputationBuildingBlock, bool]:
-    """A TensorFlow computation for TFF's worker: optimized, and with the id by which the worker knows it."""
+    """A TensorFlow computation with its graph optimized."""
     if not isinstance(block, fw.CompiledComputation):
         return block, False
-    key = hashlib.sha256(block.proto.SerializeToString(deterministic=True)).digest()
+    key = hashlib.sha256(tff.proto_of(block).SerializeToString(deterministic=True)).digest()
     with _lock:
         if key in _kept:
             _kept.move_to_end(key)
             return _kept[key], True
-    leaf, _ = leaves.optimize_tensorflow_graphs(block, _grappler())
-    leaf, _ = leaves.transform_tf_call_ops_to_disable_grappler(leaf)
-    leaf, _ = leaves.transform_tf_add_ids(leaf)
+    leaf = tff.optimized_leaf(block, _grappler())
     with _lock:
         _kept[key] = leaf
         if len(_kept) > _MOST:

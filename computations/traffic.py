@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.native_form import native_block
 
 

@@ -20,6 +20,8 @@ FLOORS = {
         "bags encoding_files",
     ),
     "computations": (
+        "stack",
+        "federated",
         "errors local_model named native_form randomness ranges registry",
         "bags inference privacy traffic",
         "aggregators bag_evaluation document_evaluation evaluation",
@@ -282,3 +284,28 @@ ASKS = {
 def test_the_check_finds_who_asks(code):
     tree = ast.parse(f"def f(recipe, self, run, options):\n    {code}\n    options is None")
     assert list(ASKS[code](tree)) == [3 if "\n" in code else 2]
+
+
+IMPORT_TFF = (
+    "computations/federated/",
+    "tff_re/runtime/local/",  # TFF's worker
+    "computations/learning_process.py",  # for tff.learning and tff.simulation
+)
+
+
+def of_the_language(path):
+    """Modules of TensorFlow Federated and of federated-language that a file imports, anywhere in it."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names.add(node.module)
+    return {name for name in names if name.partition(".")[0] in ("tensorflow_federated", "federated_language")}
+
+
+def test_one_package_imports_the_language_and_the_rest_takes_it_from_there():
+    files = [path for package in FLOORS for path in (ROOT / package).rglob("*.py")]
+    importing = {path.relative_to(ROOT).as_posix() for path in files if of_the_language(path)}
+    assert {name for name in importing if not name.startswith(IMPORT_TFF)} == set()
+    assert all(any(name.startswith(allowed) for name in importing) for allowed in IMPORT_TFF), "no longer needed"

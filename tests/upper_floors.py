@@ -70,8 +70,7 @@ def share_computations(monkeypatch, runtime=None, *, plots: bool = False, pictur
     """Lets commands of this process take what is built already, and an open runtime in place of one of that name that
     they would start; what they read and write is their own. The plots of every run are drawn if asked for; of other
     pictures the figure is made, and its file has one pixel, unless `pictures`."""
-    import tensorflow_federated as tff
-
+    from computations import federated as tff
     from tff_re.comparison import outcome
     from tff_re.runs import experiment, finished, results
     from tff_re.runs import run as runs

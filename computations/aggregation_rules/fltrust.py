@@ -7,8 +7,8 @@ import collections
 import attrs
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.aggregation_rules.registry import NOBODY_SEES, rule
 from computations.aggregators import mean
 from computations.aggregators.defence import sound

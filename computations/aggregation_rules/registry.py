@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import tensorflow_federated as tff
-
+from computations import federated as tff
 from computations.client_work import ClientWork
 from computations.local_model import LocalModel
 from computations.registry import Registry

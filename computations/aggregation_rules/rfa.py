@@ -7,10 +7,10 @@ from typing import Literal
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 from attrs import field
 from attrs.validators import and_, ge, le
 
+from computations import federated as tff
 from computations.aggregation_rules.registry import rule
 from computations.aggregators.attention import AttentionFactory
 from computations.aggregators.mean import mean

@@ -7,8 +7,8 @@ from typing import Literal
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.named import named_max
 
 

@@ -7,8 +7,8 @@ import collections
 from collections.abc import Callable, Mapping
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.errors import CompositionError
 from computations.traffic import type_bytes
 

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.local_model import zeros
 
 

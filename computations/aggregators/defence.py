@@ -7,8 +7,8 @@ import collections
 import attrs
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.errors import CompositionError
 from computations.named import named_sum
 from computations.ranges import POSITIVE, SHARE, require

@@ -7,8 +7,8 @@ import math
 from typing import Literal
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.aggregators.private_noise import Noise, noised_sum, norms_of, shrinking
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import collections
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.aggregators.private_noise import Noise, noised_sum, norms_of, shrinking
 
 

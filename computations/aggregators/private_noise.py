@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 import attrs
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 from attrs.validators import gt, lt, optional
 
+from computations import federated as tff
 from computations.ranges import NOT_NEGATIVE, POSITIVE
 
 NOISE_SEED = "noise_seed"

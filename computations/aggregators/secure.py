@@ -10,8 +10,8 @@ import collections
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.local_model import zeros
 from computations.ranges import POSITIVE, require
 from computations.traffic import words_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import collections
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.aggregators.collected import collected_median
 from computations.aggregators.mean import mean
 from computations.errors import CompositionError

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.aggregation_rules import AggregationOptions
 from computations.aggregators import PredictionsFactory, mean
 from computations.aggregators.collected import require_room

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import tensorflow_federated as tff
-
+from computations import federated as tff
 from computations.aggregators import AttentionFactory, Noise, PrivateAttentionFactory, PrivateMeanFactory
 from computations.aggregators.mean import LeanMeanFactory
 from computations.client_work import ClientWork

@@ -8,8 +8,8 @@ from __future__ import annotations
 import collections
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.client_work import LocalTraining, build_local_training
 from computations.client_work.objectives import CrossEntropy
 from computations.client_work.optimizers import ClientOptimizer

@@ -15,10 +15,10 @@ import collections
 import dataclasses
 from typing import Literal
 
-import tensorflow_federated as tff
 from attrs import field
 from attrs.validators import and_, ge, gt, le, optional
 
+from computations import federated as tff
 from computations.aggregators import AttentionFactory, mean
 from computations.algorithms.options import AdamOrSgdOptions
 from computations.algorithms.parts import adam_or_sgd, around

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.client_work import ClientWork
 from computations.errors import CompositionError
 from computations.federated_algorithm import FederatedAlgorithm, OwnModels, compose

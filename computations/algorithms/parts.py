@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.aggregators import AttentionFactory, mean
 from computations.algorithms.options import AdamOrSgdOptions, AttentionOptions, MeanOptions, ServerStepOptions
 from computations.client_work import ClientWork, NormalisedDifference, build_local_training

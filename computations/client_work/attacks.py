@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.client_work.work import ClientWork
 from computations.errors import CompositionError
 from computations.local_model import LABEL, PLATFORM

@@ -14,9 +14,9 @@ from typing import Literal
 
 import attrs
 import tensorflow as tf
-import tensorflow_federated as tff
 from attrs.validators import in_, optional
 
+from computations import federated as tff
 from computations.client_work.client_updates import NormalisedDifference, Predictions
 from computations.client_work.objectives import Batch, Client, Objective
 from computations.client_work.optimizers import ClientOptimizer

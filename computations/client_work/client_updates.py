@@ -8,8 +8,8 @@ from typing import Literal
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.client_work.objectives.base import Client
 from computations.inference import forward
 from computations.local_model import LABEL, LocalModel, features_of

@@ -10,8 +10,8 @@ import collections
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.aggregators.compression import Code
 from computations.client_work.local_training import SEED_TYPE
 from computations.client_work.work import ClientWork

@@ -9,8 +9,8 @@ from functools import cached_property
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.client_work.client_training import LocalTraining, train_client, unit_array
 from computations.client_work.client_updates import NormalisedDifference, Predictions
 from computations.client_work.objectives import Objective

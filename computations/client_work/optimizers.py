@@ -8,8 +8,8 @@ from typing import Protocol
 
 import attrs
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.client_work.objectives.proximal import add_proximal_gradients
 from computations.local_model import zeros
 from computations.ranges import BELOW_ONE, NOT_NEGATIVE

@@ -12,8 +12,8 @@ import math
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.bags import ABSENT, first_best, label_probabilities
 from computations.client_work.objectives import BagObjective
 from computations.errors import CompositionError

@@ -7,8 +7,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-import tensorflow_federated as tff
-
+from computations import federated as tff
 from computations.client_work.client_training import LocalTraining
 from computations.client_work.optimizers import ClientOptimizer
 from computations.errors import CompositionError

@@ -7,8 +7,8 @@ from typing import Literal
 
 import attrs
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.local_model import LocalModel, zeros
 from computations.server_updates.gradient_step import gradient_step, optimizer_finalizer
 from computations.server_updates.options import ServerOptimizerOptions

@@ -6,8 +6,8 @@ import collections
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.client_work.client_training import LocalTraining, train_client
 from computations.client_work.objectives import CrossEntropy
 from computations.client_work.optimizers import ClientOptimizer

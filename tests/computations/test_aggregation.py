@@ -6,8 +6,8 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.aggregation_rules import AggregationOptions
 from computations.aggregators import AttentionFactory, PredictionsFactory, mean
 from computations.aggregators.compression import EightBits, EncodedSumFactory, TopShare

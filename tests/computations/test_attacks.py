@@ -5,9 +5,9 @@ import functools
 
 import numpy as np
 import pytest
-import tensorflow_federated as tff
 
 from computations import algorithms
+from computations import federated as tff
 from computations.aggregation_rules.rfa import GeometricMedianFactory
 from computations.aggregators.defence import defended
 from computations.client_work import attacks

@@ -3,8 +3,8 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.aggregators import AttentionFactory
 from computations.traffic import intrinsic_calls, type_bytes
 from tests.computations import toolbox

@@ -17,9 +17,9 @@ import attrs
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_federated as tff
 
 from computations import algorithms
+from computations import federated as tff
 from computations.algorithms.arranged import privatised
 from computations.client_work import LocalTraining, build_local_training
 from computations.client_work.objectives import ControlVariates

@@ -9,9 +9,9 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_federated as tff
 
 from computations import algorithms
+from computations import federated as tff
 from computations.client_work import LocalTraining, build_local_training
 from computations.client_work.client_training import private_seeds, train_client
 from computations.client_work.objectives import (

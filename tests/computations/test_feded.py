@@ -6,9 +6,9 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_federated as tff
 
 from computations import algorithms
+from computations import federated as tff
 from computations.aggregators import PredictionsFactory
 from computations.client_work import LocalTraining, Predictions, build_local_training
 from computations.client_work.client_updates import label_type

@@ -3,8 +3,8 @@ import collections
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.aggregators import mean
 from computations.algorithms.options import LocalOptions
 from computations.client_work import LocalTraining, build_local_training

@@ -2,8 +2,8 @@ import sys
 
 import numpy as np
 import pytest
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.aggregators import mean
 from computations.traffic import round_traffic
 from tests.computations import toolbox

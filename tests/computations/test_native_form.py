@@ -24,11 +24,9 @@ def without_prefix(block):
 
 def test_a_leaf_is_optimized_once(monkeypatch):
     optimized = []
-    optimize = ours.leaves.optimize_tensorflow_graphs
+    optimize = ours.tff.optimized_leaf
     monkeypatch.setattr(ours, "_kept", type(ours._kept)())
-    monkeypatch.setattr(
-        ours.leaves, "optimize_tensorflow_graphs", lambda *arguments: optimized.append(1) or optimize(*arguments)
-    )
+    monkeypatch.setattr(ours.tff, "optimized_leaf", lambda *arguments: optimized.append(1) or optimize(*arguments))
     double = tff.tensorflow.computation(lambda x: x + x, np.float32)
 
     def times(number):

@@ -5,9 +5,9 @@ import collections
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_federated as tff
 from scipy.special import log_softmax, rel_entr, softmax
 
+from computations import federated as tff
 from computations.aggregators import MajorClassifierVectorsFactory
 from computations.client_work.objectives import (
     Batch,

@@ -8,9 +8,9 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_federated as tff
 
 from computations import algorithms
+from computations import federated as tff
 from computations.algorithms.fine_tuning import build_fine_tuning
 from computations.algorithms.own_models import head_indices, trained_alone, with_local_heads
 from computations.client_work import LocalTraining

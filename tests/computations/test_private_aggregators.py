@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.aggregators import (
     AttentionFactory,
     Noise,

@@ -7,9 +7,9 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_federated as tff
 
 from computations import algorithms
+from computations import federated as tff
 from computations.aggregation_rules.fltrust import trusted
 from computations.aggregation_rules.krum import collected_krum
 from computations.aggregation_rules.rfa import GeometricMedianFactory

@@ -9,8 +9,8 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.aggregation_rules import RULES, aggregation_options
 from computations.aggregation_rules.rfa import GeometricMedianFactory
 from computations.aggregators.collected import collected_median

@@ -3,8 +3,8 @@ import collections
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.traffic import round_traffic, type_bytes
 
 

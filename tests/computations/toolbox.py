@@ -4,8 +4,8 @@ import collections
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.local_model import LocalModel
 
 

@@ -1,9 +1,9 @@
 """A rule in one file, as a stranger would write it; no other file knows of it."""
 
 import tensorflow as tf
-import tensorflow_federated as tff
 from attrs import field
 
+from computations import federated as tff
 from computations.aggregation_rules import rule
 from computations.aggregators import mean
 from computations.ranges import POSITIVE, options_class

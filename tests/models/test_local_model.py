@@ -3,8 +3,8 @@ import random
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.local_model import LocalModel, assign_weights
 from tff_re.models import MODELS
 from tff_re.models.inputs import DenseInput, TokenInput

@@ -11,8 +11,8 @@ import attrs
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.aggregation_rules.rfa import GeometricMedianFactory
 from computations.federated_algorithm import recompose
 from computations.privacy.accounting import client_accounting

@@ -9,8 +9,8 @@ from collections import OrderedDict
 
 import numpy as np
 import pytest
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.federated_algorithm import recompose
 from computations.server_updates import gradient_step
 from tests.runs.resuming import assert_same_files, resumed_after

@@ -7,10 +7,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_federated as tff
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as of_numpy
 
+from computations import federated as tff
 from tff_re.runs.packing import blank, packed, unpacked
 
 arrays = of_numpy.arrays(

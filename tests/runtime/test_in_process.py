@@ -15,9 +15,9 @@ import weakref
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_federated as tff
 from tensorflow_federated.python.core.impl.compiler import building_block_factory
 
+from computations import federated as tff
 from tff_re.runtime import ComputationFailed, InProcessRuntime, RuntimeClosed, RuntimeProblem, open_runtime
 from tff_re.runtime.in_process import kept, leaves
 from tff_re.runtime.in_process.expressions import UnknownIntrinsic

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_federated as tff
 
 from computations import algorithms
+from computations import federated as tff
 from computations.algorithms.server_optimizer import with_server_optimizer
 from computations.server_updates import ServerOptimizerOptions
 from tests.computations import toolbox

@@ -13,8 +13,8 @@ import traceback
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from tests.runtime.conftest import supervisor_without_namespaces
 from tff_re.runtime import (
     ComputationFailed,

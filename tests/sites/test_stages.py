@@ -11,9 +11,9 @@ import attrs
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_federated as tff
 
 from computations import algorithms
+from computations import federated as tff
 from computations.errors import CompositionError
 from tests.computations import toolbox
 from tests.computations.built import AT_SERVER, NAMES, STATEFUL, begin, clients_of_round, model_of, options_of, play

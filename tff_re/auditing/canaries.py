@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 from scipy.optimize import brentq
 from scipy.special import betainc, betaincinv, betaln, log_ndtr, logsumexp
 
+from computations import federated as tff
 from computations.federated_algorithm import FederatedAlgorithm, recompose
 from computations.local_model import LocalModel
 from tff_re.auditing.advice import Advice

@@ -6,8 +6,8 @@ import collections
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.aggregators import has_noise, with_noise_seed
 from computations.federated_algorithm import FederatedAlgorithm
 from tff_re.runs.experiment import Experiment

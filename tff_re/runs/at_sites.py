@@ -6,8 +6,8 @@ import dataclasses
 import functools
 
 import numpy as np
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.evaluation import build_evaluation
 from computations.local_model import LocalModel
 from tff_re.errors import UserError

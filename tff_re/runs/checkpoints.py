@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from datasets.files import csv_text
 from tff_re.errors import UserError
 from tff_re.runs.folder import RunFolder, write_text

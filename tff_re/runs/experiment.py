@@ -8,9 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-import tensorflow_federated as tff
-
 from computations import algorithms
+from computations import federated as tff
 from computations.evaluation import build_evaluation
 from computations.federated_algorithm import FederatedAlgorithm
 from computations.local_model import LocalModel

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import numpy as np
-import tensorflow_federated as tff
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from computations import federated as tff
 from computations.registry import Choice
 from tff_re.errors import UserError
 from tff_re.models.inputs import HiddenInput, pieces_of

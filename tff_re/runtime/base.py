@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Self
 
+from computations.stack import DISTRIBUTION, PACKAGES, STACK
 from tff_re.runtime.errors import RuntimeClosed, RuntimeProblem
 
 THREADS_AN_OPERATION = "TF_NUM_INTRAOP_THREADS"
@@ -77,7 +78,7 @@ class Runtime(abc.ABC):
         if self._context is not None:
             raise RuntimeProblem("this runtime is open already")
         self._check()
-        import tensorflow_federated as tff  # seconds, so not before it is needed
+        from computations import federated as tff  # seconds, so not before it is needed
 
         # Public TFF has no look at the default below other contexts; outside of computations being built, the current
         # one is the default.
@@ -87,7 +88,7 @@ class Runtime(abc.ABC):
         return self
 
     def __exit__(self, *exception) -> None:
-        import tensorflow_federated as tff
+        from computations import federated as tff
 
         if self._context is None:
             return
@@ -133,11 +134,11 @@ class Runtime(abc.ABC):
 
     def describe(self) -> dict:
         """What a run's record and `doctor` tell about this runtime; fit for JSON."""
-        version = metadata.version("tensorflow-federated")
-        return {"runtime": self.name, "alive": self.alive, **self._details(), "tensorflow_federated": version}
+        stack = {PACKAGES[STACK]: metadata.version(DISTRIBUTION)}
+        return {"runtime": self.name, "alive": self.alive, **self._details(), **stack}
 
     def _start(self) -> None:
-        import tensorflow_federated as tff
+        from computations import federated as tff
 
         try:
             context = self._open()
@@ -173,8 +174,7 @@ class Runtime(abc.ABC):
 
 def execution_context(executor_factory):
     """The `tff.framework.SyncExecutionContext` that runs native forms by the executors of a factory."""
-    import tensorflow_federated as tff
-
+    from computations import federated as tff
     from computations.native_form import native_form
 
     return tff.framework.SyncExecutionContext(

@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import tensorflow_federated as tff
-from tensorflow_federated.python.core.impl.compiler.tree_transformations import uniquify_reference_names
+from computations import federated as tff
 
 fw = tff.framework
 
@@ -92,7 +91,7 @@ class CompiledForm:
 
 def compiled_form(function: fw.ComputationBuildingBlock) -> CompiledForm:
     """The form of a computation in its native form, a function with an argument or without."""
-    function, _ = uniquify_reference_names(function)  # so that no inner name hides an outer one
+    function = tff.unique_names(function)  # so that no inner name hides an outer one
     parameter, body = _parameter_and_body(function)
     definitions: dict[Name, fw.ComputationBuildingBlock] = {}
     if parameter is not None:

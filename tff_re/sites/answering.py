@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.errors import CompositionError
 from computations.local_model import LABEL
 from tff_re.runs.at_sites import NO_STATE

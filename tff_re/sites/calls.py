@@ -7,8 +7,8 @@ from collections import OrderedDict
 from collections.abc import Collection, Sequence
 
 import numpy as np
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from tff_re.errors import UserError
 from tff_re.runs.at_sites import NO_ANSWER, TooFewAnswers
 from tff_re.runs.features.failures import SURPLUS

@@ -11,8 +11,8 @@ import hashlib
 import json
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from tff_re.runtime.compiled_form import CompiledForm
 
 fw = tff.framework
@@ -44,7 +44,7 @@ def _block(block, names: dict, leaves: dict[bytes, str]):
     if isinstance(block, fw.Literal):
         return [kind, of_type, repr(block.value)]
     if isinstance(block, fw.CompiledComputation):
-        return [kind, of_type, _leaf(block.proto, leaves)]
+        return [kind, of_type, _leaf(tff.proto_of(block), leaves)]
     if isinstance(block, fw.Lambda):
         inner = {**names, block.parameter_name: f"inner {len(names)}"}
         return [kind, of_type, _block(block.result, inner, leaves)]

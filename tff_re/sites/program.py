@@ -17,8 +17,8 @@ from functools import cached_property
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.errors import CompositionError
 from computations.traffic import type_bytes
 from tff_re.runtime.compiled_form import Name, Step, free_names

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import tensorflow_federated as tff
 from tensorflow_federated.python.core.impl.executors.cardinalities_utils import infer_cardinalities
 
+from computations import federated as tff
 from computations.errors import CompositionError
 from tff_re.errors import UserError
 from tff_re.runs.experiment import Experiment

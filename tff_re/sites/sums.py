@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.aggregation_rules import AggregationOptions
 from computations.client_work import LocalTraining
 from tff_re.recipes.reading import Recipe

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 if TYPE_CHECKING:
-    import tensorflow_federated as tff
-
+    from computations import federated as tff
     from computations.federated_algorithm import FederatedAlgorithm
     from computations.local_model import LocalModel
 

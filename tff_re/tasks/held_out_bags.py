@@ -7,8 +7,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.bag_evaluation import arrange_bags, build_bag_scores
 from computations.federated_algorithm import FederatedAlgorithm
 from computations.local_model import LocalModel

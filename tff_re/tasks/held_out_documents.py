@@ -7,8 +7,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.document_evaluation import build_pair_scores
 from computations.federated_algorithm import FederatedAlgorithm
 from computations.local_model import LocalModel

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.local_model import LABEL, LocalModel
 
 

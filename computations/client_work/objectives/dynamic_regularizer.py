@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import attrs
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.client_work.objectives.base import Client, Objective
 from computations.local_model import LocalModel
 from computations.ranges import POSITIVE

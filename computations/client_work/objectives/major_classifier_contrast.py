@@ -7,8 +7,8 @@ from typing import Literal
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.aggregators.major_classifier_vectors import MajorClassifierVectorsFactory
 from computations.client_work.objectives.base import Batch, Client, Objective, SideChannel
 from computations.local_model import LocalModel, zero_initialisers

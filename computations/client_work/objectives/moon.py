@@ -8,8 +8,8 @@ import collections
 import attrs
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.client_work.objectives.base import Batch, Client, Objective, mean
 from computations.errors import CompositionError
 from computations.inference import BATCH, forward

@@ -24,10 +24,13 @@ from federated_language import (
     federated_map,
     federated_max,
     federated_min,
+    federated_secure_sum,
+    federated_secure_sum_bitwidth,
     federated_sum,
     federated_value,
     federated_zip,
     framework,
+    sequence_sum,
 )
 from federated_language.common_libs import structure
 from federated_language.compiler import array
@@ -45,6 +48,7 @@ __all__ = [
     *("CLIENTS", "SERVER", "Computation", "FederatedType", "FunctionType", "SequenceType", "StructType"),
     *("StructWithPythonType", "TensorType", "Type", "federated_aggregate", "federated_broadcast"),
     *("federated_computation", "federated_eval", "federated_map", "federated_max", "federated_min", "federated_sum"),
+    *("federated_secure_sum", "federated_secure_sum_bitwidth", "sequence_sum"),
     *("federated_value", "federated_zip", "framework", "structure", "tensorflow", "types"),
     *("array", "flat_block", "infer_cardinalities", "optimized_leaf", "proto_of", "sequence_from_elements"),
     *("tensor_names", "type_to_tf_structure", "unique_names"),

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from computations.algorithms.fine_tuning import HELD, build_fine_tuning
 from computations.algorithms.own_models import head_indices
 from computations.client_work import LocalTraining

@@ -8,8 +8,8 @@ import operator
 from collections.abc import Callable
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from computations import federated as tff
 from tff_re.runtime.compiled_form import free_names, reachable, selected_path
 from tff_re.runtime.errors import RuntimeProblem
 from tff_re.runtime.in_process.leaves import Leaf, import_leaf
@@ -70,7 +70,7 @@ class Expressions:
             constant = tf.constant(block.value, tf.as_dtype(block.type_signature.dtype.type))
             return lambda scope: constant
         if isinstance(block, fw.CompiledComputation):
-            key = block.proto.SerializeToString(deterministic=True)
+            key = tff.proto_of(block).SerializeToString(deterministic=True)
             leaf = self.leaves[key] = self.leaves.get(key) or import_leaf(block)
             return lambda scope: functools.partial(leaf, scope[CANCELLATION])
         if isinstance(block, fw.Intrinsic):

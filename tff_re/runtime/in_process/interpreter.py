@@ -12,9 +12,7 @@ import contextlib
 import threading
 from dataclasses import dataclass
 
-import tensorflow_federated as tff
-from tensorflow_federated.python.core.impl.executors.cardinalities_utils import infer_cardinalities
-
+from computations import federated as tff
 from tff_re.runtime.compiled_form import Step
 from tff_re.runtime.errors import RuntimeClosed, RuntimeProblem
 from tff_re.runtime.in_process.expressions import CANCELLATION, Scope
@@ -131,7 +129,7 @@ class InProcessContext(tff.framework.SyncContext):
         num_clients = self._default_num_clients
         parameter = comp.type_signature.parameter
         if arg is not None:
-            num_clients = infer_cardinalities(arg, parameter).get(tff.CLIENTS, num_clients)
+            num_clients = tff.infer_cardinalities(arg, parameter).get(tff.CLIENTS, num_clients)
         plan = self._plan(comp)
         execution = Execution(plan, arg, num_clients, self._values, self._pool, self._threads, cancelled)
         return execution.run(comp.type_signature.result)

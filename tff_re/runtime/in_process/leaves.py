@@ -13,11 +13,10 @@ import threading
 from collections.abc import Iterator
 
 import tensorflow as tf
-import tensorflow_federated as tff
 from tensorflow.python.eager import cancellation, context, execute
 from tensorflow.python.ops import script_ops
-from tensorflow_federated.python.core.impl.utils.tensorflow_utils import extract_tensor_names_from_binding
 
+from computations import federated as tff
 from tff_re.runtime.errors import ComputationFailed, RuntimeProblem
 
 _numbers = itertools.count()
@@ -204,7 +203,7 @@ def _tensor(name: str) -> str:
 
 
 def _tensor_names(binding) -> list[str]:
-    return [_tensor(name) for name in extract_tensor_names_from_binding(binding)]
+    return [_tensor(name) for name in tff.tensor_names(binding)]
 
 
 def _bound(binding, tensors: Iterator[tf.Tensor]):
@@ -216,10 +215,11 @@ def _bound(binding, tensors: Iterator[tf.Tensor]):
 
 def import_leaf(block: tff.framework.CompiledComputation) -> Leaf:
     """The leaf of a compiled computation; raises RuntimeProblem if it is not a TensorFlow one."""
-    kind = block.proto.WhichOneof("computation")
+    proto = tff.proto_of(block)
+    kind = proto.WhichOneof("computation")
     if kind != "tensorflow":
         raise RuntimeProblem(f"the runtime 'in-process' runs TensorFlow computations, not {kind}; use 'local'")
-    return Leaf(block.proto.tensorflow)
+    return Leaf(proto.tensorflow)
 
 
 @contextlib.contextmanager

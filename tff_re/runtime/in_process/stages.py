@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import tensorflow_federated as tff
-
+from computations import federated as tff
 from computations.native_form import native_block
 from tff_re.runtime.compiled_form import CompiledForm, Name, Step, compiled_form
 from tff_re.runtime.errors import ComputationFailed, RuntimeProblem

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 import tree
-from tensorflow_federated.python.core.impl.compiler import array
-from tensorflow_federated.python.core.impl.utils import tensorflow_utils
+
+from computations import federated as tff
 
 
 class Values:
@@ -47,7 +46,7 @@ class Values:
             types = tff.structure.to_elements(type_spec)
             return tff.structure.Struct([(n, self.give(v, kind)) for (n, kind), v in zip(types, value, strict=True)])
         if isinstance(type_spec, tff.SequenceType):
-            structure = tff.types.type_conversions.type_to_tf_structure(type_spec.element)
+            structure = tff.type_to_tf_structure(type_spec.element)
             return tf.data.experimental.from_variant(value, structure)
         if value.dtype == tf.string or not value.shape.rank:
             return value.numpy()
@@ -73,17 +72,17 @@ class Values:
             known is not None
             and known() is value
             and tensor.dtype == tf.as_dtype(dtype)
-            and array.is_compatible_shape(value, type_spec.shape)
+            and tff.array.is_compatible_shape(value, type_spec.shape)
         ):
             return tensor
         # The rules are those of TFF for what it sends to a worker.
         if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-            if not all(array.is_compatible_dtype(member, dtype) for member in tree.flatten(value)):
+            if not all(tff.array.is_compatible_dtype(member, dtype) for member in tree.flatten(value)):
                 raise TypeError(f"a {type(value).__name__} of other members cannot be of type {type_spec}")
             value = np.asarray(value, dtype)
-        elif not isinstance(value, typing.get_args(array.Array)):
+        elif not isinstance(value, typing.get_args(tff.array.Array)):
             raise TypeError(f"a {type(value).__name__} cannot be of type {type_spec}")
-        if not array.is_compatible_shape(value, type_spec.shape) or not array.is_compatible_dtype(value, dtype):
+        if not tff.array.is_compatible_shape(value, type_spec.shape) or not tff.array.is_compatible_dtype(value, dtype):
             shape = getattr(value, "shape", ())
             kind = getattr(value, "dtype", type(value).__name__)
             raise TypeError(f"an array of {kind}{list(shape)} cannot be of type {type_spec}")
@@ -92,7 +91,7 @@ class Values:
 
 def _take_sequence(value, type_spec: tff.SequenceType) -> tf.Tensor:
     if isinstance(value, list):
-        value = tensorflow_utils.make_data_set_from_elements(None, value, type_spec.element)
+        value = tff.sequence_from_elements(value, type_spec.element)
         return tf.data.experimental.to_variant(value)
     if not isinstance(value, tf.data.Dataset):
         raise TypeError(f"a {type(value).__name__} cannot be of type {type_spec}")
