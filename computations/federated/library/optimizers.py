@@ -37,7 +37,7 @@ def check_same_structure(weights, others, name: str) -> None:
     for weight, other in zip(tf.nest.flatten(weights), tf.nest.flatten(others), strict=True):
         if other is not None and (weight.dtype != other.dtype or not weight.shape.is_compatible_with(other.shape)):
             raise ValueError(
-                f"a weight is {weight.dtype.name}{weight.shape}, its {name} {other.dtype.name}{other.shape}"
+                f"weights of {weight.dtype.name}{weight.shape} have {name} of {other.dtype.name}{other.shape}"
             )
 
 
