@@ -39,4 +39,5 @@ def choose_stack(forced: str | None, installed: Callable[[str], bool] = _install
 
 STACK = choose_stack(os.environ.get(VARIABLE))
 DISTRIBUTION = PACKAGES[STACK].replace("_", "-")
-"""What the stack is installed as."""
+KERAS = {"tff": "keras", "language": "tf-keras"}[STACK]
+"""What the stack and the Keras that is tf.keras are installed as."""

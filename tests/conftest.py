@@ -54,10 +54,13 @@ def session_mark():
 @pytest.fixture(scope="session")
 def runtime(session_mark, tmp_path_factory):
     """The open runtime of the session; its worker is started by the first test that asks for it."""
+    from computations.stack import STACK
     from tff_re.runtime import open_runtime
 
     log = tmp_path_factory.mktemp("runtime") / "worker.log"
-    with open_runtime("local", log_path=log, max_concurrent_computation_calls=2) as opened:
+    # Only TensorFlow Federated has a worker.
+    name, threads = ("local", "max_concurrent_computation_calls") if STACK == "tff" else ("in-process", "threads")
+    with open_runtime(name, log_path=log, **{threads: 2}) as opened:
         yield opened
 
 

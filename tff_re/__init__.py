@@ -9,9 +9,9 @@ from __future__ import annotations
 import importlib
 import sys
 
-if not (3, 11) <= sys.version_info < (3, 12):
+if not (3, 11) <= sys.version_info < (3, 14):
     _needs = (
-        "tff-re needs Python 3.11, as TensorFlow Federated does, and this is Python {}.{}; install the project's own "
+        "tff-re needs Python 3.11 to 3.13, and this is Python {}.{}; install the project's own "
         "environment with `make setup`, then use .venv/bin/python".format(*sys.version_info)
     )
     if sys.argv[:1] == ["-m"]:  # `python -m tff_re.run`, while Python looks for it

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
+from computations.stack import DISTRIBUTION, KERAS
 from datasets.files import replace_file
 from tff_re.errors import UserError
 from tff_re.runtime.base import usable_cores
 
 PACKAGES = (
-    *("tensorflow", "tensorflow-federated", "keras", "tensorflow-text"),
+    *("tensorflow", DISTRIBUTION, KERAS, "tensorflow-text"),
     *("transformers", "jieba", "gensim", "numpy"),
 )
 READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
