@@ -20,12 +20,12 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 
 from benchmarks.common import in_turn, machine, ratio, spread
 from benchmarks.document_memory import BATCH, FORM, SIZES, Size, build_model, documents
 from benchmarks.encoder import CLEAR_GRADIENT, EPSILON
 from computations import algorithms
+from computations import federated as tff
 from computations.document_evaluation import build_pair_scores
 from computations.local_model import LocalModel, split_label
 from computations.randomness import step_seed

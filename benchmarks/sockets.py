@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import tensorflow_federated as tff
 
 from benchmarks import rounds as simple
 from benchmarks.common import ratio, spread
+from computations import federated as tff
 from computations.local_model import LocalModel
 from tff_re.runs.folder import environment
 from tff_re.runtime.local import worker_context
