@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tensorflow_federated.python.core.impl.executors.cardinalities_utils import infer_cardinalities
-
 from computations import federated as tff
 from computations.errors import CompositionError
 from tff_re.errors import UserError
@@ -182,6 +180,6 @@ class SitesContext(InProcessContext):
         found = self._runtime.program(comp)
         if found is not None:
             return self._runtime.call(*found, arg)
-        if arg is not None and infer_cardinalities(arg, comp.type_signature.parameter).get(tff.CLIENTS):
+        if arg is not None and tff.infer_cardinalities(arg, comp.type_signature.parameter).get(tff.CLIENTS):
             raise SiteRefused("the sites have not agreed to this computation over their clients")
         return super().invoke(comp, arg)
