@@ -99,6 +99,7 @@ def train(
         raise UserError("--sites needs --runtime sites:… or flower:…")
     from tff_re.runs.folder import RunFolder
     from tff_re.runs.run import start_of, train_run
+    from tff_re.sites.experiments import finished_builder
 
     if RunFolder(Path(out)).sites.exists():
         raise UserError(
@@ -106,7 +107,8 @@ def train(
         )
 
     from_run = None if from_run is None else Path(from_run)
-    start = start_of(RunFolder(Path(out)), from_run, where, resume=resume, last=last)
+    ways = {"resume": resume, "last": last, "builder_of": finished_builder}
+    start = start_of(RunFolder(Path(out)), from_run, where, **ways)
     ways = {"resume": resume, "start": start, "runtime": runtime}
     ways |= {"on_start": on_start, "on_round": on_round, "on_line": on_line}
     return train_run(_recipe(recipe), Path(out), data_paths=where, **ways)[1]
@@ -233,14 +235,16 @@ def export(
     """
     where = data_paths(data, trust)
     from tff_re.exporting.export_run import export_run
+    from tff_re.sites.experiments import finished_builder
 
+    ways = {"last": last, "builder_of": finished_builder}
     if adapter_only:
         from tff_re.exporting.export_adapter import export_adapter
 
         if formats != "both" or quantise or tflite:
             raise UserError("an adapter is written in one form; leave the format, quantise and tflite out")
-        return export_adapter(Path(run), None if out is None else Path(out), overwrite, where, runtime, last=last)
-    options = {"formats": formats, "quantise": quantise, "tflite": tflite, "last": last}
+        return export_adapter(Path(run), None if out is None else Path(out), overwrite, where, runtime, **ways)
+    options = {"formats": formats, "quantise": quantise, "tflite": tflite, **ways}
     return export_run(Path(run), None if out is None else Path(out), overwrite, where, runtime, **options)
 
 

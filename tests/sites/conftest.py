@@ -6,18 +6,19 @@ import pytest
 @pytest.fixture(scope="session", autouse=True)
 def _built_once():
     from tests.upper_floors import builder
-    from tff_re.runs import at_sites, experiment
+    from tff_re.runs import experiment
     from tff_re.runs import run as runs
+    from tff_re.sites import experiments
 
     shared = builder()._computations
-    given = at_sites.SitesBuilder.__init__
+    usual_init = experiments.SitesBuilder.__init__
 
     def init(self, prepared):
-        given(self, prepared)
+        usual_init(self, prepared)
         self._computations = shared
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(at_sites.SitesBuilder, "__init__", init)
+        patched.setattr(experiments.SitesBuilder, "__init__", init)
         usual = experiment.ExperimentBuilder
         patched.setattr(runs, "ExperimentBuilder", lambda data_paths: usual(data_paths, _computations=shared))
         yield

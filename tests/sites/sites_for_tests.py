@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
+import attrs
 import tomli_w
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -17,6 +18,7 @@ from datasets.partition import Partition, write_partition
 from tests.upper_floors import consultations, text_recipe
 from tff_re.recipes.reading import Recipe, resolve, tomllib
 from tff_re.runs.run import train_run
+from tff_re.sites.agreement import Agreement, Client
 from tff_re.sites.data import SiteData
 from tff_re.sites.decisions import Decisions
 from tff_re.sites.keys import public_text
@@ -88,6 +90,13 @@ def write_site(folder: Path, name: str, corpus: dict, **tables) -> Path:
 def write_sites(folder: Path, corpora_=None, **tables) -> dict[str, Path]:
     """Name -> file of each site."""
     return {name: write_site(folder / name, name, corpus, **tables) for name, corpus in (corpora_ or corpora()).items()}
+
+
+def agreement_of(run: str, clients: tuple[Client, ...]) -> Agreement:
+    """Of two classes, without a vocabulary."""
+    others = {field.name: None for field in attrs.fields(Agreement)}
+    known = {"run": run, "clients": clients, "label_names": ("a", "b"), "encoding": "", "facts": "", "server": 0}
+    return Agreement(**{**others, **known})
 
 
 def decisions_of(folder: Path = Path(), **allow) -> Decisions:

@@ -22,6 +22,7 @@ from tff_re.pages.run_page import run_page
 from tff_re.runs.folder import RunFolder
 from tff_re.runtime.errors import WorkerDied
 from tff_re.sites import store
+from tff_re.sites.agreement import read_agreement
 from tff_re.sites.asking import Patience
 from tff_re.sites.messages import pack, unpack
 from tff_re.sites.policy import read_site, recipe_digest
@@ -29,7 +30,6 @@ from tff_re.sites.run import train_at_sites
 from tff_re.sites.runtime import SitesRuntime
 from tff_re.sites.site import SiteService
 from tff_re.sites.transport import InMemory, NoAnswer, Sockets
-from tff_re.tasks.at_sites import read_agreement
 
 QUICK = Patience(stage_seconds=5, retry_seconds=0.05)
 ENOUGH = Patience(stage_seconds=5, retry_seconds=0.05, quorum=0.6)

@@ -15,8 +15,9 @@ from tests.upper_floors import Stop, assert_same_weights
 from tff_re.errors import UserError
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.run import start_of, train_run
+from tff_re.sites.agreement import read_agreement
+from tff_re.sites.experiments import finished_builder
 from tff_re.sites.messages import unpack
-from tff_re.tasks.at_sites import read_agreement
 from tff_re.tasks.data_paths import DataPaths
 
 TWO = NAMES[:2]
@@ -67,7 +68,7 @@ def test_weights_are_those_of_a_simulation_that_starts_from_the_same(two, tmp_pa
     there = train(of(files, NAMES), tmp_path / "three", recipe, from_run=folder / "two")
     simulated, partition = same_in_one_place(tmp_path / "one place", recipe, files)
     out = tmp_path / "simulated"
-    start = start_of(RunFolder(out), folder / "two", DataPaths())
+    start = start_of(RunFolder(out), folder / "two", DataPaths(), builder_of=finished_builder)
     ways = {"data_paths": DataPaths(partition=partition), "runtime": "in-process", "details": False}
     _, here = train_run(simulated, out, start=start, **ways)
     assert_same_weights(there.weights, here.weights)
@@ -78,7 +79,7 @@ def test_sites_with_classes_that_the_old_run_does_not_have(two, monkeypatch, tmp
     own = tmp_path / "two"
     shutil.copytree(folder / "two", own)
     with monkeypatch.context() as patch:
-        first = start_of(RunFolder(tmp_path / "three"), own, DataPaths())
+        first = start_of(RunFolder(tmp_path / "three"), own, DataPaths(), builder_of=finished_builder)
         fewer = dataclasses.replace(first, form={**first.form, "classes": first.form["classes"][:1]})
         patch.setattr("tff_re.sites.run.start_of", lambda *arguments, **options: fewer)
         with pytest.raises(UserError, match=r"cannot start from two: the sites hold classes that it does not have"):

@@ -24,6 +24,7 @@ from tff_re.runs.folder import RunFolder
 from tff_re.runtime.compiled_form import Step
 from tff_re.runtime.in_process.expressions import CANCELLATION, Scope
 from tff_re.runtime.in_process.leaves import Cancellation
+from tff_re.sites.agreement import agreement_from_json
 from tff_re.sites.asking import Patience, Sites
 from tff_re.sites.fields import MAX_CLASSES
 from tff_re.sites.messages import pack, unpack
@@ -32,7 +33,6 @@ from tff_re.sites.run import train_at_sites
 from tff_re.sites.set_up import _agree
 from tff_re.sites.sums import MAX_SUM, BadSums, Limits, checked
 from tff_re.sites.transport import InMemory, NoAnswer
-from tff_re.tasks.at_sites import agreement_from_json
 from tff_re.tasks.data_paths import DataPaths
 
 RUN = "7" * 32

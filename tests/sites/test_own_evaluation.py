@@ -19,12 +19,12 @@ from tests.upper_floors import assert_same_weights, command, refusal
 from tff_re import api
 from tff_re.errors import UserError
 from tff_re.recipes.reading import resolve
-from tff_re.runs.at_sites import coordinated
 from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_history
 from tff_re.sites.asking import Patience, Sites
 from tff_re.sites.messages import payload, unpack
+from tff_re.sites.prepared import coordinated
 from tff_re.sites.run import train_at_sites
 from tff_re.sites.set_up import _agree
 from tff_re.tasks.data_paths import DataPaths

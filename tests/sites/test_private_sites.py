@@ -14,10 +14,10 @@ from datasets.text.vocabulary import FIRST_WORD_ID
 from tests.sites.sites_for_tests import Federation, corpora, recipe_of, write_site, write_sites
 from tff_re.errors import UserError
 from tff_re.exporting.export_run import _privacy
-from tff_re.runs.at_sites import SitesBuilder
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_history
 from tff_re.sites.asking import Patience
+from tff_re.sites.experiments import SitesBuilder
 from tff_re.sites.messages import pack, unpack
 from tff_re.sites.policy import for_sites, read_site
 from tff_re.sites.run import train_at_sites

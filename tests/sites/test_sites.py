@@ -27,14 +27,14 @@ from tests.upper_floors import SECRET, assert_same_weights, command, consultatio
 from tff_re import api
 from tff_re.errors import UserError
 from tff_re.recipes.reading import resolve, tomllib
-from tff_re.runs.at_sites import SitesBuilder
 from tff_re.runs.evaluation import Evaluator
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_history
+from tff_re.sites.agreement import read_agreement
+from tff_re.sites.experiments import SitesBuilder
 from tff_re.sites.messages import payload, unpack
 from tff_re.sites.run import open_at_sites, train_at_sites
 from tff_re.sites.transport import Serving
-from tff_re.tasks.at_sites import read_agreement
 from tff_re.tasks.data_paths import DataPaths
 
 
@@ -212,10 +212,12 @@ def test_commands_on_a_run_across_sites(runs, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        (lambda table: table.pop("vectors_width"), "another version"),
-        (lambda table: table.update(new=1), "another version"),
-        (lambda table: table["clients"][0].pop("site"), "site"),
-        (lambda table: table.update(clients=3), "not iterable"),
+        (lambda table: table.pop("vectors_width"), "the key 'vectors_width' is missing"),
+        (lambda table: table.update(new=1), "unknown key 'new'"),
+        (lambda table: table["clients"][0].pop("site"), "the key 'clients.site' is missing"),
+        (lambda table: table["clients"][0].update(train=1.0), "'clients.train' must be a whole number"),
+        (lambda table: table["clients"][0].update(test=-1), "'test' must be from 0"),
+        (lambda table: table.update(clients=3), "'clients' must be a list"),
     ],
 )
 def test_what_was_agreed_upon_is_read_as_it_was_written_and_nothing_else(runs, tmp_path, change, what):

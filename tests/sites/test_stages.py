@@ -18,12 +18,14 @@ from computations.errors import CompositionError
 from tests.computations import toolbox
 from tests.computations.built import AT_SERVER, NAMES, STATEFUL, begin, clients_of_round, model_of, options_of, play
 from tests.computations.cases import case
-from tests.sites.sites_for_tests import corpora, recipe_of, write_site
+from tests.sites.sites_for_tests import agreement_of, corpora, recipe_of, write_site
 from tff_re.runs.randomness import client_seed
 from tff_re.runtime import ComputationFailed, open_runtime
 from tff_re.runtime.in_process import kept
+from tff_re.sites.agreement import Client
 from tff_re.sites.ledger import TrainingData
 from tff_re.sites.policy import read_site
+from tff_re.sites.prepared import Reference
 from tff_re.sites.program import Program
 from tff_re.sites.requests import TRAIN
 from tff_re.sites.runtime import SitesRuntime
@@ -31,7 +33,6 @@ from tff_re.sites.site import SiteService, _Run
 from tff_re.sites.store import RunStore
 from tff_re.sites.sums import Limits
 from tff_re.sites.transport import InMemory
-from tff_re.tasks.at_sites import Agreement, Client, Reference
 
 RUN = "0" * 32
 SITES = ("aachen", "bonn")
@@ -66,9 +67,9 @@ def across_sites(folder, algorithm, program, examples):
         run.agreement, run.__dict__["programs"] = True, {TRAIN: program}
         service._runs[RUN], services[site] = run, service.answer
     runtime = SitesRuntime(os.devnull, engine=InMemory(services))
-    clients = tuple(Client(s, s, len(own["y"]), 0) for s, own in zip(SITES, examples, strict=True))
+    clients = tuple(Client(s, s, len(own["y"]), 0, None) for s, own in zip(SITES, examples, strict=True))
     runtime.limits = Limits(algorithm.client_work.training)
-    runtime._agreement = Agreement(RUN, clients, ("a", "b"), None, None, "")
+    runtime._agreement = agreement_of(RUN, clients)
     runtime._programs, runtime._purposes = {TRAIN: program}, {algorithm.next: TRAIN}
     return runtime, stores
 

@@ -94,7 +94,7 @@ def test_its_keys_are_checked(moods, tmp_path):
 
 def test_it_cannot_be_trained_across_sites_unless_it_says_so(moods, tmp_path):
     from computations.registry import Choice
-    from tff_re.tasks.at_sites import require_task
+    from tff_re.sites.prepared import require_task
 
     with pytest.raises(UserError, match="the task 'moods' cannot be trained across sites; these can: bag_relations,"):
         require_task(Choice("moods", Options()))

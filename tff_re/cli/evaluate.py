@@ -60,8 +60,9 @@ def evaluate(run, split, file, dataset, label, last, data, trust, runtime, sites
         opened = open_at_sites(run, where, engine_of(runtime, options.names(sites)), last=last, on_line=say)
     else:
         from tff_re.runs.finished import open_run
+        from tff_re.sites.experiments import finished_builder
 
-        opened = open_run(run, where, runtime, last=last, own_models=True, at_sites=True)
+        opened = open_run(run, where, runtime, last=last, own_models=True, builder_of=finished_builder)
     _evaluate_run(run, split or "test", opened, is_of_sites(runtime))
 
 

@@ -12,18 +12,25 @@ from tff_re.exporting import places
 from tff_re.exporting.layout import LABELS_FILE
 from tff_re.models import adapter_files
 from tff_re.models.inputs import pieces_of
-from tff_re.runs.finished import may_be_written, open_run
+from tff_re.runs.finished import BuilderOf, may_be_written, open_run
 from tff_re.runs.folder import RunFolder, permissions
 from tff_re.tasks.data_paths import DataPaths
 
 
 def export_adapter(
-    path: Path, out: Path | None, overwrite: bool, data_paths: DataPaths, runtime_name: str, *, last: bool = False
+    path: Path,
+    out: Path | None,
+    overwrite: bool,
+    data_paths: DataPaths,
+    runtime_name: str,
+    *,
+    last: bool = False,
+    builder_of: BuilderOf | None = None,
 ) -> Path:
     """Writes the adapter of a run's newest checkpoint as safetensors; the folder, `adapter` in the run's by default.
 
     Where a round was chosen on dev, it is that round's, unless `last`. A recipe starts from it with
-    `model.adapter.path`.
+    `model.adapter.path`. `builder_of` is `open_run`'s.
 
     Raises:
       UserError: the run has no adapter, or the folder is taken or cannot be written.
@@ -31,7 +38,7 @@ def export_adapter(
     if out is None and not may_be_written(path):
         raise UserError(f"{path}: may not be written; give --out a folder elsewhere")
     folder = out or RunFolder(path).path / "adapter"
-    with open_run(path, data_paths, runtime_name, only_read=True, last=last, at_sites=True) as (run, _):
+    with open_run(path, data_paths, runtime_name, only_read=True, last=last, builder_of=builder_of) as (run, _):
         experiment = run.experiment
         choice, prepared = experiment.recipe.model, experiment.prepared
         adapter = getattr(choice.options, "adapter", None)

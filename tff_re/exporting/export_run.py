@@ -24,7 +24,7 @@ from tff_re.runs.experiment import Experiment
 from tff_re.runs.features.aggregation import sums_are_simulated
 from tff_re.runs.features.attack import Attack
 from tff_re.runs.features.guarantee import guarantee_of
-from tff_re.runs.finished import may_be_written, open_run
+from tff_re.runs.finished import BuilderOf, may_be_written, open_run
 from tff_re.runs.folder import RunFolder, environment, permissions
 from tff_re.runs.randomness import FILE
 from tff_re.runs.reading import read_history
@@ -50,6 +50,7 @@ def export_run(
     quantise: str | None = None,
     tflite: bool = False,
     last: bool = False,
+    builder_of: BuilderOf | None = None,
 ) -> Path:
     """Exports the newest checkpoint of a run; returns the folder, `export` in the run's own by default.
 
@@ -57,11 +58,11 @@ def export_run(
 
     A run's folder that may not be written is read through a copy; `out` has to lie elsewhere then. What is exported
     computes in float32, and is checked on the run's test examples; `formats`, `quantise` and `tflite` are
-    `export_model`'s.
+    `export_model`'s, `builder_of` is `open_run`'s.
     """
     if out is None and not may_be_written(path):
         raise UserError(f"{path}: may not be written; give --out a folder elsewhere")
-    with open_run(path, data_paths, runtime_name, only_read=True, last=last, at_sites=True) as (run, _):
+    with open_run(path, data_paths, runtime_name, only_read=True, last=last, builder_of=builder_of) as (run, _):
         recipe, prepared = run.experiment.recipe, run.experiment.prepared
         exported, options = run.experiment, in_float32(recipe.model.options)
         if options is not recipe.model.options:

@@ -20,7 +20,15 @@ from tff_re.report.drawing import colours_of
 from tff_re.report.partition_table import largest_and_smallest
 from tff_re.report.precision_recall import GRID, on_grid
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.reading import read_history, read_json, read_precision_recall, read_summary, read_table, read_text
+from tff_re.runs.reading import (
+    clients_at_sites,
+    read_history,
+    read_json,
+    read_precision_recall,
+    read_summary,
+    read_table,
+    read_text,
+)
 
 _QUALITIES = ("accuracy", "macro_f1", "micro_f1", "f1", "matthews", "auc", "max_f1", "p_at_mean")
 _MOST_ROWS, _MOST_CELLS = 24, 12_000
@@ -78,10 +86,7 @@ def sites_of(folder: RunFolder) -> dict[str, str]:
     """Site -> what it had in a run across sites, by numbers; empty for a simulation."""
     if not folder.sites.exists():
         return {}
-    try:
-        clients = [(str(c["site"]), int(c["train"])) for c in read_json(folder.sites)["clients"]]
-    except (KeyError, TypeError, ValueError):
-        raise UserError(f"{folder.sites}: is damaged; put the original back") from None
+    clients = clients_at_sites(folder)
     rounds = [str(row["sites"]).split() for row in read_table(folder.took_part, "round", "sites")]
     found = {}
     for site in dict.fromkeys(name for name, _ in clients):

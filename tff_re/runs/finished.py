@@ -8,22 +8,24 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from datasets.errors import DataError
 from tff_re.errors import UserError
-from tff_re.recipes.reading import load
-from tff_re.runs.at_sites import CoordinatorBuilder, coordinated
+from tff_re.recipes.reading import Recipe, load
 from tff_re.runs.experiment import Experiment, ExperimentBuilder
 from tff_re.runs.features.choice import Choice
 from tff_re.runs.folder import READ_ONLY, RunFolder, writing
+from tff_re.runs.reading import clients_at_sites
 from tff_re.runs.training import final_weights
 from tff_re.runs.warm_start import stored
 from tff_re.runtime import Runtime, open_runtime
-from tff_re.tasks.at_sites import read_agreement
 from tff_re.tasks.data_paths import DataPaths
+
+BuilderOf = Callable[[RunFolder, Recipe, DataPaths], ExperimentBuilder]
+"""Builds the experiment of a finished run, of its folder, its recipe and where its data are."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def open_run(
     only_read: bool = False,
     last: bool = False,
     own_models: bool = False,
-    at_sites: bool = False,
+    builder_of: BuilderOf | None = None,
 ) -> Iterator[tuple[FinishedRun, Runtime]]:
     """Reads a run's folder, with a runtime open for as long as the caller works with it.
 
@@ -62,7 +64,7 @@ def open_run(
       only_read: the caller writes nothing into the folder, so that a read-only folder is enough.
       last: the weights are those of the last round, also where a round was chosen on dev.
       own_models: whether the caller can work with a run whose clients have a model each, see `Result.weights`.
-      at_sites: the caller needs no examples, so that these may lie at sites.
+      builder_of: builds the experiment of runs whose examples may lie at sites; None: the caller needs them here.
 
     Raises:
       UserError: no run there, or none with a checkpoint; DataError: its data are missing.
@@ -72,8 +74,8 @@ def open_run(
         if only_read and not may_be_written(path):
             path = stack.enter_context(_copied(path))
         folder = RunFolder(path)
-        if folder.sites.exists() and not at_sites:
-            where = ", ".join(read_agreement(folder.sites).sites)
+        if folder.sites.exists() and builder_of is None:
+            where = ", ".join(dict.fromkeys(site for site, _ in clients_at_sites(folder)))
             raise UserError(
                 f"{folder.path}: the run's examples are at the sites {where}, and this needs them here; take a run of "
                 "the recipe that was simulated (train without --sites)"
@@ -85,9 +87,8 @@ def open_run(
             data_paths = dataclasses.replace(data_paths, words=start.words)
         opened = runtime if isinstance(runtime, Runtime) else open_runtime(runtime, log_path=folder.log)
         with folder.locked(), writing(folder.path), opened:
-            builder = ExperimentBuilder(data_paths)
-            if folder.sites.exists():
-                builder = CoordinatorBuilder(coordinated(recipe, data_paths, read_agreement(folder.sites)))
+            make = builder_of or (lambda folder, recipe, data_paths: ExperimentBuilder(data_paths))
+            builder = make(folder, recipe, data_paths)
             experiment = builder.build(recipe, trains=False)
             if start is not None:
                 experiment = start.with_notes(experiment)

@@ -53,6 +53,14 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path}: is damaged (no JSON); put it back, or continue with --resume") from None
 
 
+def clients_at_sites(folder: RunFolder) -> list[tuple[str, int]]:
+    """(site, training examples) of each client of a run across sites. Raises UserError for a damaged file."""
+    try:
+        return [(str(client["site"]), int(client["train"])) for client in read_json(folder.sites)["clients"]]
+    except (KeyError, TypeError, ValueError):
+        raise UserError(f"{folder.sites}: is damaged; put the original back") from None
+
+
 def read_table(path: Path, *columns: str) -> list[dict[str, Any]]:
     """The rows of a CSV file, with names as text and all else as numbers; empty where there is none.
 

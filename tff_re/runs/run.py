@@ -20,7 +20,7 @@ from tff_re.runs.experiment import Experiment, ExperimentBuilder, require_messag
 from tff_re.runs.features.failures import require_some_answer
 from tff_re.runs.features.guarantee import guarantee_of
 from tff_re.runs.features.privacy import require_budget
-from tff_re.runs.finished import open_run
+from tff_re.runs.finished import BuilderOf, open_run
 from tff_re.runs.folder import RunFolder, writing
 from tff_re.runs.randomness import seed_of
 from tff_re.runs.reading import read_history
@@ -146,7 +146,13 @@ def train_run(
 
 
 def start_of(
-    folder: RunFolder, from_run: Path | None, data_paths: DataPaths, *, resume: bool = False, last: bool = False
+    folder: RunFolder,
+    from_run: Path | None,
+    data_paths: DataPaths,
+    *,
+    resume: bool = False,
+    last: bool = False,
+    builder_of: BuilderOf | None = None,
 ) -> WarmStart | None:
     """What a run starts from; None: from the initial weights of its seed.
 
@@ -156,6 +162,7 @@ def start_of(
       data_paths: where its data are; of a run across sites, the coordinator's.
       resume: whether the new run continues.
       last: the old run's last weights, also where a round was chosen on dev.
+      builder_of: of the old run, see `open_run`.
 
     Raises:
       UserError: there is no such run, it is not finished, or has no model for all; or the run that is continued did not
@@ -179,7 +186,7 @@ def start_of(
     old.require_run()
     if not old.summary.exists():
         raise UserError(f"--from {from_run}: the run is not finished; continue it with train --resume")
-    with open_run(from_run, data_paths, "in-process", only_read=True, last=last, at_sites=True) as (opened, _):
+    with open_run(from_run, data_paths, "in-process", only_read=True, last=last, builder_of=builder_of) as (opened, _):
         return WarmStart.of(opened, json.loads(old.summary.read_text("utf-8")))
 
 

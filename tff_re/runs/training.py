@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import time
 from collections import OrderedDict
@@ -18,7 +17,6 @@ from computations import federated as tff
 from computations.aggregators import has_noise, with_noise_seed
 from computations.federated_algorithm import FederatedAlgorithm
 from tff_re.errors import Diverged, UserError
-from tff_re.runs.at_sites import ParticipationOfSites
 from tff_re.runs.checkpoints import Records
 from tff_re.runs.evaluation import Evaluation, Evaluator, ServerEvaluation, ServerEvaluator, arranged
 from tff_re.runs.experiment import Experiment
@@ -137,8 +135,7 @@ class Training:
         if (attack := experiment.feature(Attack)) is not None:
             self._clients = attack.client_values(self.ids, self._clients)
         self.at_sites = bool(experiment.prepared.sites)
-        kind = functools.partial(ParticipationOfSites, runtime=runtime) if self.at_sites else Participation
-        self.participation = participation(experiment, seed, self.ids, kind)
+        self.participation = participation(experiment, seed, self.ids, runtime.participation(Participation))
         self.state, self.round, self.answers, self.evaluation = OrderedDict(), 0, None, None
         self._noised, self._shown = has_noise(experiment.algorithm), None
         self.test = Evaluator(experiment, "test")

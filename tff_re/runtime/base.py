@@ -9,9 +9,10 @@ import abc
 import os
 import signal
 import threading
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from computations.stack import DISTRIBUTION, PACKAGES, STACK
 from tff_re.runtime.errors import RuntimeClosed, RuntimeProblem
@@ -113,6 +114,10 @@ class Runtime(abc.ABC):
 
     def begin_round(self, number: int) -> None:  # noqa: B027
         """Told before each round of a run; for runtimes whose clients keep their state elsewhere."""
+
+    def participation(self, usual: Callable[..., Any]) -> Callable[..., Any]:
+        """What makes the `Participation` of a run: `usual`, unless the runtime itself sees who answers."""
+        return usual
 
     @property
     def answered(self) -> tuple[int, int] | None:

@@ -14,16 +14,16 @@ import tensorflow as tf
 from computations import federated as tff
 from computations.errors import CompositionError
 from computations.local_model import LABEL
-from tff_re.runs.at_sites import NO_STATE
 from tff_re.runs.randomness import client_seed, entropy, two_words
 from tff_re.runtime.compiled_form import Step
 from tff_re.runtime.in_process.values import Values
 from tff_re.sites import protocol
+from tff_re.sites.agreement import SPLITS
 from tff_re.sites.decisions import Decisions
+from tff_re.sites.experiments import NO_STATE
 from tff_re.sites.messages import Lost, Malformed, Refused
 from tff_re.sites.program import Carried, Program, SiteStage, arrays_of, member, value_of
 from tff_re.sites.requests import TRAIN, Request
-from tff_re.tasks.at_sites import SPLITS
 
 
 class StageAnswers:

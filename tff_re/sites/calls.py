@@ -10,7 +10,6 @@ import numpy as np
 
 from computations import federated as tff
 from tff_re.errors import UserError
-from tff_re.runs.at_sites import NO_ANSWER, TooFewAnswers
 from tff_re.runs.features.failures import SURPLUS
 from tff_re.runtime.compiled_form import Step
 from tff_re.runtime.errors import WorkerDied
@@ -18,10 +17,12 @@ from tff_re.runtime.in_process.expressions import CANCELLATION, Scope
 from tff_re.runtime.in_process.leaves import Cancellation
 from tff_re.runtime.in_process.values import Values
 from tff_re.sites import protocol
+from tff_re.sites.agreement import Agreement
 from tff_re.sites.asking import SiteLost, SiteRefused, Sites
+from tff_re.sites.participation import NO_ANSWER, TooFewAnswers
+from tff_re.sites.prepared import Reference
 from tff_re.sites.program import Program, SiteStage, arrays_of, merged
 from tff_re.sites.sums import BadSums, Bounds, Limits, checked
-from tff_re.tasks.at_sites import Agreement, Reference
 
 _log = logging.getLogger("tff_re.runtime")
 

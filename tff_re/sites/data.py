@@ -18,10 +18,11 @@ from datasets.partition.by_field import field_values, grouped
 from datasets.text.vocabulary import RESERVED
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.features.choice import kept_out
+from tff_re.sites.agreement import Agreement
 from tff_re.sites.policy import ClientsOptions, Site
+from tff_re.sites.prepared import require_task
 from tff_re.sites.words import WordCounts, digests
 from tff_re.tasks import TASKS
-from tff_re.tasks.at_sites import Agreement, require_task
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.task import relabelled
 
@@ -77,7 +78,7 @@ class SiteData:
 
     @property
     def sizes(self) -> list[tuple[str, int, int, int | None]]:
-        """(client, training, test and dev examples) of the clients that take part; see `tasks.at_sites.Client`."""
+        """(client, training, test and dev examples) of the clients that take part; see `Client`."""
         found = []
         for client, held in self.clients.items():
             rows, out = self._task.rows([self._sample_of[i] for i in held.train]), self._kept_out(client)

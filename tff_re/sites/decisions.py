@@ -29,11 +29,11 @@ from tff_re import __version__
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.features.privacy import accounting_in, require_private_statistics
+from tff_re.sites.agreement import SPLITS
 from tff_re.sites.ledger import Ledger, TrainingData
 from tff_re.sites.messages import Refused
 from tff_re.sites.policy import Site, recipe_table, table_digest
 from tff_re.sites.requests import EVALUATE, REQUESTS, TRAIN, Record, Request, groups
-from tff_re.tasks.at_sites import SPLITS
 
 MAX_REPEATS = 8
 """Different requests for a later stage of a round, per attempt of the recipe: sites that leave change the sums."""

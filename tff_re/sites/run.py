@@ -18,11 +18,12 @@ from tff_re.runs.reading import read_table
 from tff_re.runs.run import start_of, train_run
 from tff_re.runs.training import Result, RoundReport
 from tff_re.runtime.errors import WorkerDied
+from tff_re.sites.agreement import read_agreement
 from tff_re.sites.asking import Patience
+from tff_re.sites.experiments import finished_builder
 from tff_re.sites.runtime import SitesRuntime
 from tff_re.sites.set_up import agree
 from tff_re.sites.transport import Engine
-from tff_re.tasks.at_sites import read_agreement
 from tff_re.tasks.data_paths import DataPaths
 
 
@@ -69,7 +70,7 @@ def train_at_sites(
     if known is not None:
         _require_sites_of(folder, known.sites, engine.sites)
     data_paths = data_paths or DataPaths()
-    start = start_of(folder, from_run, data_paths, resume=resume, last=last)
+    start = start_of(folder, from_run, data_paths, resume=resume, last=last, builder_of=finished_builder)
     with SitesRuntime(os.devnull, engine=engine, patience=patience, on_line=on_line) as runtime:
         run = None if known is None else known.run
         agreement, numbers, experiment = agree(runtime.sites, recipe, data_paths, run, start)
@@ -145,7 +146,7 @@ def open_at_sites(
         )
     patience = patience or Patience(retry_seconds=10.0)
     runtime = SitesRuntime(os.devnull, engine=engine, patience=patience, on_line=on_line)
-    with open_run(path, data_paths, runtime, last=last, at_sites=True) as (run, _):
+    with open_run(path, data_paths, runtime, last=last, builder_of=finished_builder) as (run, _):
         runtime.take_again(agreement, run.experiment)
         try:
             yield run, runtime

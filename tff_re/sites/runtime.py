@@ -6,6 +6,7 @@ computation over their clients in `calls`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from computations import federated as tff
@@ -16,14 +17,15 @@ from tff_re.runtime.base import Runtime
 from tff_re.runtime.errors import RuntimeProblem
 from tff_re.runtime.in_process.interpreter import InProcessContext
 from tff_re.sites import protocol
+from tff_re.sites.agreement import Agreement
 from tff_re.sites.asking import Patience, SiteLost, SiteRefused, Sites
 from tff_re.sites.calls import Call
+from tff_re.sites.participation import ParticipationOfSites
 from tff_re.sites.program import Program
 from tff_re.sites.requests import EVALUATE, TRAIN
 from tff_re.sites.set_up import Numbers
 from tff_re.sites.sums import Limits
 from tff_re.sites.transport import Engine
-from tff_re.tasks.at_sites import Agreement
 
 
 class SitesRuntime(Runtime):
@@ -104,6 +106,10 @@ class SitesRuntime(Runtime):
     def begin_round(self, number: int) -> None:
         """The number of the round that is computed next."""
         self._round, self._answered = number, (0, 0)
+
+    def participation(self, usual):
+        """See `Runtime.participation`."""
+        return functools.partial(ParticipationOfSites, runtime=self)
 
     @property
     def answered(self) -> tuple[int, int]:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import secrets
 from collections.abc import Sequence
 
+import attrs
 import numpy as np
 
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
-from tff_re.runs.at_sites import CoordinatorBuilder, coordinated, require_possible_at_sites
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.warm_start import WarmStart
 from tff_re.sites import protocol
+from tff_re.sites.agreement import Agreement, Client
 from tff_re.sites.asking import SiteLost, SiteRefused, Sites
+from tff_re.sites.experiments import CoordinatorBuilder, require_possible_at_sites
 from tff_re.sites.fields import DIGEST_BYTES, MAX_CLASSES
 from tff_re.sites.policy import for_sites, recipe_digest
+from tff_re.sites.prepared import AgreedEncoding, coordinated, require_task
 from tff_re.sites.words import agree_on_words, require_one_secret
 from tff_re.tasks import TASKS
-from tff_re.tasks.at_sites import Agreement, Client, encoding_of, require_task
 from tff_re.tasks.data_paths import DataPaths
 
 Numbers = dict[str, np.ndarray]
@@ -97,16 +98,15 @@ def _agree(
         words=words,
         positive_labels=None if none_positive else tuple(n for n, name in enumerate(labels) if name in positive),
         encoding="",
+        vectors_width=None,
         server=0 if at_server is None else len(at_server.samples),
         triples=len(facts) // DIGEST_BYTES if numbers else None,
         facts=hashlib.sha256(facts).hexdigest(),
         relations=relations,
         document_form=form,
     )
-    _, inputs, _, digest = encoding_of(task, recipe.seed, agreement.paths(data_paths, at_site=False))
-    vectors = getattr(inputs, "vectors", None)
-    width = None if vectors is None else vectors.shape[1]
-    return dataclasses.replace(agreement, encoding=digest, vectors_width=width), numbers
+    agreed = AgreedEncoding.of(task, recipe.seed, agreement.paths(data_paths, at_site=False))
+    return attrs.evolve(agreement, encoding=agreed.digest, vectors_width=agreed.vectors_width), numbers
 
 
 def _classes_of(start: WarmStart, labels: tuple[str, ...]) -> tuple[str, ...]:

@@ -16,22 +16,23 @@ from datasets.errors import DataError
 from tff_re import __version__
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
-from tff_re.runs.at_sites import SitesBuilder
 from tff_re.runs.experiment import Experiment
 from tff_re.runtime.errors import RuntimeProblem
 from tff_re.sites import protocol
+from tff_re.sites.agreement import Agreement, agreement_from_json
 from tff_re.sites.answering import StageAnswers
 from tff_re.sites.data import SiteData
 from tff_re.sites.decisions import Decisions
+from tff_re.sites.experiments import SitesBuilder
 from tff_re.sites.ledger import training_data
 from tff_re.sites.messages import Lost, Malformed, Refused
 from tff_re.sites.policy import Site, recipe_digest
+from tff_re.sites.prepared import AgreedEncoding, prepared
 from tff_re.sites.program import Program
 from tff_re.sites.requests import EVALUATE, TRAIN
 from tff_re.sites.store import RunStore
 from tff_re.sites.words import KEYED, LOCAL, WordsOfSite, secret_check
 from tff_re.tasks import TASKS
-from tff_re.tasks.at_sites import Agreement, agreement_from_json, encoding_of, prepared
 
 _log = logging.getLogger("tff_re.sites")
 
@@ -224,12 +225,11 @@ class SiteService:
         return protocol.AgreeAnswer(site=self._options.name, agreed=True)
 
     def _build(self, run: _Run, agreement: Agreement) -> None:
-        found = encoding_of(run.recipe.task, run.recipe.seed, agreement.paths(run.data.data_paths, at_site=True))
+        recipe, task = run.recipe, TASKS[run.recipe.task.name]
+        agreed = AgreedEncoding.of(recipe.task, recipe.seed, agreement.paths(run.data.data_paths, at_site=True))
         run.agreement, numbers = agreement, self._numbers(run, agreement)
-        run.examples = run.data.examples(agreement, *found[:2], numbers)
-        run.experiment = SitesBuilder(prepared(TASKS[run.recipe.task.name], agreement, found, run.examples)).build(
-            run.recipe
-        )
+        run.examples = run.data.examples(agreement, agreed.encoding, agreed.inputs, numbers)
+        run.experiment = SitesBuilder(prepared(task, agreement, agreed, run.examples)).build(recipe)
         run.__dict__.pop("programs", None)
 
     def _numbers(self, run: _Run, agreement: Agreement) -> np.ndarray | None:

@@ -225,7 +225,7 @@ class BagRelations(Task):
         examples, report = encode_bag_clients(corpora[0], partition, encoding)
         return examples, report.notes()
 
-    def at_server(self, options: Options, agreement, encoding, inputs, data_paths: DataPaths) -> AtServer:
+    def at_server(self, options: Options, names, encoding, inputs, data_paths: DataPaths) -> AtServer:
         """The bags of dev and test.
 
         Raises:
@@ -241,7 +241,7 @@ class BagRelations(Task):
             bags = _with_dev(options, test)
         else:
             bags = {DEV: _load(options, data_paths, options.dev_split, None, options.test_knowledge_base), TEST: test}
-        held_out, named, of_texts = _held_out(bags, encoding, agreement.label_names)
+        held_out, named, of_texts = _held_out(bags, encoding, names)
         return AtServer(held_out=held_out, notes=tuple(dict.fromkeys((*named, *of_texts))))
 
     def at_site(self, options: Options) -> Options:

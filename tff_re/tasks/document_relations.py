@@ -126,7 +126,7 @@ class DocumentRelations(Task):
     ) -> tuple[FederatedExamples, tuple]:
         return encode_document_clients(corpora, partition, encoding)[0], ()
 
-    def at_server(self, options: Options, agreement, encoding, inputs, data_paths: DataPaths) -> AtServer:
+    def at_server(self, options: Options, names, encoding, inputs, data_paths: DataPaths) -> AtServer:
         """The documents of dev and test.
 
         Raises:
@@ -137,7 +137,7 @@ class DocumentRelations(Task):
         held_out = _held_out(options, data_paths)
         made = {}
         for (split, corpus), part in zip(held_out.items(), encoding.encode_together(held_out.values()), strict=True):
-            if corpus.relation_names != agreement.relations:
+            if corpus.relation_names != tuple(names):
                 raise UserError(f"the documents of {split} have other relations than the sites'; read them alike")
             part = dataclasses.replace(part, arrays=widened(part.arrays, inputs, encoding))
             made[split] = hold_out(split, corpus, part)

@@ -20,7 +20,6 @@ from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.held_out import HeldOut
 
 if TYPE_CHECKING:
-    from tff_re.tasks.at_sites import Agreement
     from tff_re.tasks.base import Prepared
     from tff_re.tasks.metrics import ClassMeasures, PairMeasures
 
@@ -153,9 +152,17 @@ class Task:
         return None
 
     def at_server(
-        self, options: Any, agreement: Agreement, encoding: Any, inputs: Any, data_paths: DataPaths
+        self, options: Any, names: Sequence[str], encoding: Any, inputs: Any, data_paths: DataPaths
     ) -> AtServer:
-        """What the coordinator holds, encoded as agreed. Raises UserError, DataError: its files do not fit."""
+        """What the coordinator holds, encoded as agreed.
+
+        Args:
+          names: what all agreed that the model's outputs are of: the classes, or see `pair_relations`.
+          encoding, inputs: of `agreed`.
+
+        Raises:
+          UserError, DataError: its files do not fit.
+        """
         return AtServer()
 
 
@@ -184,14 +191,14 @@ class LabelledServerTask(Task):
         return self.training_corpus(options, data_paths)
 
     def at_server(
-        self, options: Any, agreement: Agreement, encoding: Any, inputs: Any, data_paths: DataPaths
+        self, options: Any, names: Sequence[str], encoding: Any, inputs: Any, data_paths: DataPaths
     ) -> AtServer:
         corpus = self.server_corpus(options, data_paths)
         if corpus is None:
             return AtServer()
         partition = Partition("all", {}, 0, {SERVER: ClientSamples(tuple(s.sample_id for s in corpus.samples), ())})
         examples = self.encoded(options, (corpus,), partition, encoding)[0].clients[0].train
-        return AtServer(relabelled(examples, corpus.label_names, agreement.label_names), notes=corpus.notes)
+        return AtServer(relabelled(examples, corpus.label_names, names), notes=corpus.notes)
 
 
 def relabelled(examples: Examples, label_names: Sequence[str], agreed: Sequence[str]) -> Examples:

@@ -1,0 +1,112 @@
+"""What all parties of a run across sites know before its first round."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import attrs
+from attrs.validators import optional
+
+from tff_re.errors import UserError
+from tff_re.sites.fields import MAX_EXAMPLES, number
+from tff_re.sites.messages import Malformed
+from tff_re.sites.structuring import structured
+from tff_re.tasks.data_paths import DataPaths
+
+SPLITS = ("train", "test", "dev")
+"""Of a client's examples, in their order everywhere."""
+
+
+@attrs.frozen
+class Client:
+    """A client of the federation: its id, the site that holds it, how many examples it has.
+
+    `dev`: of those that it keeps out of its training examples to choose on; None: no client keeps any.
+    """
+
+    client_id: str
+    site: str
+    train: int = attrs.field(validator=number(0, MAX_EXAMPLES))
+    test: int = attrs.field(validator=number(0, MAX_EXAMPLES))
+    dev: int | None = attrs.field(validator=optional(number(0, MAX_EXAMPLES)))
+
+
+@attrs.frozen(kw_only=True)
+class Agreement:
+    """What all parties of a run know; made by the coordinator of what sites sent, accepted by each site.
+
+    Attributes:
+      run: the run's id, 32 hexadecimal digits.
+      clients: of all sites, in their order.
+      label_names: the union of the sites' classes, in their order.
+      words: the vocabulary, each held by at least `min_clients` clients; None where a tokenizer is given.
+      positive_labels: see `Prepared`.
+      encoding: digest of what turns texts into arrays; the same at all parties.
+      server: how many labelled examples the coordinator holds (FedED's D_v).
+      vectors_width: of the word vectors that the coordinator read; None: the model learns its own.
+      triples: how many different facts the sites' bags have, pairs without one included; None where there are no bags.
+      facts: digest of what these facts are, which tells nobody without the sites' secret what they are.
+      relations: that a pair in a document may have; None where the examples are no documents.
+      document_form: the sizes of the largest documents, see `Task.largest`.
+    """
+
+    run: str
+    clients: tuple[Client, ...]
+    label_names: tuple[str, ...]
+    words: tuple[str, ...] | None = attrs.field(repr=False)
+    positive_labels: tuple[int, ...] | None
+    encoding: str
+    server: int
+    vectors_width: int | None
+    triples: int | None
+    facts: str
+    relations: tuple[str, ...] | None
+    document_form: tuple[int, ...] | None
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Their names, in the order in which their sums are added."""
+        return tuple(dict.fromkeys(client.site for client in self.clients))
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """See `Prepared.output_names`."""
+        return self.label_names if self.relations is None else self.relations
+
+    def to_json(self) -> str:
+        """For `agreement_from_json`."""
+        return json.dumps(attrs.asdict(self), ensure_ascii=False)
+
+    def for_site(self, site: str) -> Agreement:
+        """The same without the ids and sites of the clients of others; their sizes enter the privacy accounting."""
+        clients = tuple(
+            c if c.site == site else attrs.evolve(c, client_id=f"other {n}", site="")
+            for n, c in enumerate(self.clients)
+        )
+        return attrs.evolve(self, clients=clients)
+
+    def paths(self, data_paths: DataPaths, *, at_site: bool) -> DataPaths:
+        """A party's, with what was agreed upon in place of what texts of its own would give."""
+        width = self.vectors_width if at_site else None
+        return dataclasses.replace(data_paths, words=self.words, vectors_width=width, document_form=self.document_form)
+
+
+def agreement_from_json(text: str | bytes) -> Agreement:
+    """Raises Malformed, with a line that names the key, where the text is no agreement."""
+    try:
+        table = json.loads(text)
+    except (ValueError, RecursionError):
+        raise Malformed("the agreement is no JSON") from None
+    if type(table) is not dict:
+        raise Malformed("the agreement is no table")
+    return structured(Agreement, table, [])
+
+
+def read_agreement(path: Path) -> Agreement:
+    """What the sites of a run agreed upon. Raises UserError where its file is damaged."""
+    try:
+        return agreement_from_json(path.read_bytes())
+    except Malformed as error:
+        raise UserError(f"{path}: is damaged, or of another version ({error}); put the original back") from None
