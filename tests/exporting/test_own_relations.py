@@ -141,7 +141,7 @@ def test_privacy_of_groups_hides_a_persons_records_together(tmp_path):
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        ({"dataset": "pgr"}, "'task.negative_label' is for dataset = 'relations'"),
+        ({"dataset": "pgr"}, "'task.negative_label' needs dataset = 'relations'"),
         ({"class_names": ["none", "none"]}, "'task.class_names' names a class twice"),
         ({"class_names": ["binds"]}, "'task.negative_label' is none of class_names"),
     ],

@@ -66,19 +66,14 @@ class Options(RelationTextOptions):
 
     def __attrs_post_init__(self):
         super().__attrs_post_init__()
-        refuse_unread(self, {"test_path": ("test", ("official",))})
+        refuse_unread(self, {"test_path": ("test", ("official",)), "test_subset": ("test", ("documents", "official"))})
         if not find_data_set(self.dataset).relations:
             raise ValueError(f"dataset '{self.dataset}' holds no pairs of mentions; use its own task")
-        if self.dataset != neutral.NAME:
-            for key in ("class_names", "negative_label"):
-                if getattr(self, key) is not None:
-                    raise ValueError(f"{key} is for dataset = '{neutral.NAME}'; leave it out")
+        refuse_unread(self, dict.fromkeys(("class_names", "negative_label"), ("dataset", (neutral.NAME,))))
         if self.dataset == neutral.NAME:
             self._check_own_files()
         if self.subset is not None and self.balanced_subset is not None:
             raise ValueError("subset and balanced_subset exclude each other; set one of them")
-        if self.test_subset is not None and self.test == "hold_out":
-            raise ValueError("test_subset needs test = 'documents' or 'official'")
 
     def _check_own_files(self):
         if self.class_names is None:
