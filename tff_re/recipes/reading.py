@@ -188,7 +188,8 @@ def load(name_or_path: str, overrides: tuple[str, ...] = (), seed: int | None = 
     `seed` replaces the recipe's.
     """
     path = locate(name_or_path)
-    return resolve(read_toml(path), str(path), overrides, seed)
+    table = read_toml(path)
+    return resolve(table, str(path), overrides, seed)
 
 
 def resolve(table: dict, source: str, overrides: tuple[str, ...] = (), seed: int | None = None) -> Recipe:
@@ -217,19 +218,8 @@ def resolve(table: dict, source: str, overrides: tuple[str, ...] = (), seed: int
         raise UserError(f"{source}: [published] must be a table of numbers")
     require_known(published, f"{source}: [published]")
     tables = read_tables(table, source)
-    _require_learning(tables["algorithm"], source)
     published = {metric: float(value) for metric, value in published.items()}
     return Recipe(name, source, description, seed_value, published=published, **tables)
-
-
-def _require_learning(algorithm: Choice, source: str) -> None:
-    from computations.algorithms.options import check_learns
-
-    try:
-        check_learns(algorithm.options)
-    except ValueError as error:
-        key, _, rest = str(error).partition(" ")
-        raise UserError(f"{source}: 'algorithm.{key}' {rest}") from None
 
 
 def has_control_character(text: str) -> bool:

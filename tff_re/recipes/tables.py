@@ -158,6 +158,7 @@ def read_tables(given: Mapping[str, Any], source: str) -> dict[str, Any]:
         tables[name] = None
         if not left_out or table.if_left_out is not None:
             tables[name] = table.read(table.if_left_out if left_out else given[name], name, source)
+    _require_learning(tables["algorithm"], source)
     return tables
 
 
@@ -175,3 +176,13 @@ def _check(table: Table, given: Any, section: str, source: str) -> None:
         if table.chooses and hint.startswith("valid"):
             hint = f"no {section.removeprefix('client_')} has it"
         raise UserError(f"{source}: unknown key '{section}.{key}'; {hint}")
+
+
+def _require_learning(algorithm: Choice, source: str) -> None:
+    from computations.algorithms.options import check_learns
+
+    try:
+        check_learns(algorithm.options)
+    except ValueError as error:
+        key, _, rest = str(error).partition(" ")
+        raise UserError(f"{source}: 'algorithm.{key}' {rest}") from None

@@ -17,7 +17,6 @@ from tff_re.runs.building import expected_clients
 from tff_re.runs.checkpoints import latest_round
 from tff_re.runs.evaluation import arranged
 from tff_re.runs.experiment import Experiment, ExperimentBuilder, require_messages
-from tff_re.runs.features.failures import require_some_answer
 from tff_re.runs.features.guarantee import guarantee_of
 from tff_re.runs.features.privacy import require_budget
 from tff_re.runs.finished import BuilderOf, open_run
@@ -103,7 +102,7 @@ def train_run(
     _require_temporary_folder()
     with writing(folder.path):
         # Before the folder is touched: a recipe that cannot run leaves nothing behind.
-        seed = seed_of(recipe)
+        text, seed = recipe.to_toml(), seed_of(recipe)
         clients = expected_clients(recipe)
         if isinstance(runtime, str):
             require_runtime(runtime, clients=clients)
@@ -115,7 +114,7 @@ def train_run(
         if not folder.recipe.exists():
             ids, _ = arranged(experiment, "train")
             require_budget(experiment, folder, participation(experiment, seed, ids).asked)
-        folder.begin(recipe.to_toml(), resume=resume, start=None if start is None else start.files())
+        folder.begin(text, resume=resume, start=None if start is None else start.files())
         with folder.locked(), logging_to(folder.log), contextlib.ExitStack() as stack:
             if isinstance(runtime, str):
                 runtime = stack.enter_context(open_runtime(runtime, log_path=folder.log, clients=clients))
@@ -136,7 +135,6 @@ def train_run(
             if result.stopped is not None:
                 _log.info(result.stopped)
             history = read_history(folder)
-            require_some_answer(recipe, history)
             if (private := guarantee_of(experiment, history, start)) is not None:
                 result = dataclasses.replace(result, privacy={**private, "stopped": result.stopped})
             write_results(experiment, folder, result, history)

@@ -23,7 +23,7 @@ from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.features.base import Feature
 from tff_re.runs.randomness import entropy
-from tff_re.runs.reading import read_answers
+from tff_re.runs.reading import read_answers, read_history
 from tff_re.runtime import ComputationFailed, WorkerDied
 from tff_re.runtime.compiled_form import compiled_form
 
@@ -296,6 +296,16 @@ class Failures(Feature):
         """See `Feature`."""
         self._folder = training.folder
 
+    def finish(self, training, result):
+        """Raises UserError where [failures] let no answer count."""
+        history = read_history(self._folder)
+        if self.options is not None and history and all(row.get("clients/counted", 1.0) == 0 for row in history):
+            raise UserError(
+                f"{self.recipe.source}: no client's answer counted in any of {len(history)} rounds, so nothing was "
+                "trained; lower [failures], or raise training.clients_per_round"
+            )
+        return result
+
     def columns(self, clients):
         """See `Feature`."""
         asked = by_client(read_answers(self._folder))
@@ -322,15 +332,6 @@ def _require_countable(recipe: Recipe) -> None:
         raise UserError(
             f"{recipe.source}: failures.between_stages does not go with [privacy] of clients: what the stages before "
             "the loss released is not counted; leave it out"
-        )
-
-
-def require_some_answer(recipe: Recipe, history: Sequence[Mapping[str, float]]) -> None:
-    """Raises UserError for a finished run with [failures] in which no answer counted."""
-    if recipe.failures is not None and history and all(row.get("clients/counted", 1.0) == 0 for row in history):
-        raise UserError(
-            f"{recipe.source}: no client's answer counted in any of {len(history)} rounds, so nothing was trained; "
-            "lower [failures], or raise training.clients_per_round"
         )
 
 
