@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tff_re.comparison.suite import Suite
     from tff_re.exporting.predictors import Score
     from tff_re.runs.experiment import Experiment
+    from tff_re.runs.setup import Setup
     from tff_re.runs.training import Result, RoundReport
     from tff_re.sites.asking import Patience
     from tff_re.tasks.data_paths import DataPaths
@@ -85,33 +86,30 @@ def train(
     Raises:
       UserError, DataError: see `build`; or the folder holds something else.
     """
-    where = data_paths(data, trust, partition)
-    if is_of_sites(runtime):
-        from tff_re.sites.run import train_at_sites
-        from tff_re.sites.transport import engine_of
-
-        if partition is not None:
-            raise UserError("--partition: the partition of a run across sites is what they hold; leave it out")
-        ways = {"resume": resume, "on_start": on_start, "on_round": on_round, "on_line": on_line, "patience": patience}
-        ways |= {"from_run": None if from_run is None else Path(from_run), "last": last}
-        return train_at_sites(_recipe(recipe), Path(out), engine_of(runtime, sites), data_paths=where, **ways)[1]
-    if sites:
-        raise UserError("--sites needs --runtime sites:… or flower:…")
     from tff_re.runs.folder import RunFolder
-    from tff_re.runs.run import start_of, train_run
+    from tff_re.runs.run import run_in, start_of
     from tff_re.sites.experiments import finished_builder
 
-    if RunFolder(Path(out)).sites.exists():
-        raise UserError(
-            f"{out}: holds a run across sites; go on with --runtime flower:SOCKET --sites …, or give another --out"
-        )
-
+    setup, folder, where = _setup(runtime, sites, patience, on_line), RunFolder(out), data_paths(data, trust, partition)
+    setup.check(folder, where, resume=resume)
     from_run = None if from_run is None else Path(from_run)
-    ways = {"resume": resume, "last": last, "builder_of": finished_builder}
-    start = start_of(RunFolder(Path(out)), from_run, where, **ways)
-    ways = {"resume": resume, "start": start, "runtime": runtime}
-    ways |= {"on_start": on_start, "on_round": on_round, "on_line": on_line}
-    return train_run(_recipe(recipe), Path(out), data_paths=where, **ways)[1]
+    start = start_of(folder, from_run, where, resume=resume, last=last, builder_of=finished_builder)
+    ways = {"on_start": on_start, "on_round": on_round, "on_line": on_line, "resume": resume, "start": start}
+    return run_in(setup, _recipe(recipe), folder.path, data_paths=where, **ways)[1]
+
+
+def _setup(runtime: str, sites: Sequence[str], patience: Patience | None, on_line: Callable[[str], None]) -> Setup:
+    """Where a run is computed: a simulation, or across sites."""
+    if is_of_sites(runtime):
+        from tff_re.sites.run import AcrossSites
+        from tff_re.sites.transport import engine_of
+
+        return AcrossSites(engine_of(runtime, sites), patience, on_line)
+    if sites:
+        raise UserError("--sites needs --runtime sites:… or flower:…")
+    from tff_re.runs.setup import Simulation
+
+    return Simulation(runtime)
 
 
 def compare(

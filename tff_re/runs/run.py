@@ -9,14 +9,14 @@ import logging
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from datasets.partition import read_partition, write_partition
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
-from tff_re.runs.building import expected_clients
 from tff_re.runs.checkpoints import latest_round
 from tff_re.runs.evaluation import arranged
-from tff_re.runs.experiment import Experiment, ExperimentBuilder, require_messages
+from tff_re.runs.experiment import Experiment, ExperimentBuilder
 from tff_re.runs.features.guarantee import guarantee_of
 from tff_re.runs.features.privacy import require_budget
 from tff_re.runs.finished import BuilderOf, open_run
@@ -25,9 +25,10 @@ from tff_re.runs.randomness import seed_of
 from tff_re.runs.reading import read_history
 from tff_re.runs.record import notice
 from tff_re.runs.results import write_details, write_results
+from tff_re.runs.setup import Setup, Simulation
 from tff_re.runs.training import Result, RoundReport, participation, train
 from tff_re.runs.warm_start import WarmStart, stored
-from tff_re.runtime import Runtime, open_runtime, require_runtime
+from tff_re.runtime import Runtime
 from tff_re.tasks.data_paths import DataPaths
 
 _log = logging.getLogger("tff_re")
@@ -64,10 +65,22 @@ def train_run(
     out: Path,
     *,
     builder: ExperimentBuilder | None = None,
+    runtime: str | Runtime = "local",
+    **options: Any,
+) -> tuple[Experiment, Result]:
+    """Trains a recipe into a folder, as a simulation in this process; `builder` and `runtime` as of `Simulation`,
+    `options` as of `run_in`."""
+    return run_in(Simulation(runtime, builder), recipe, out, **options)
+
+
+def run_in(
+    setup: Setup,
+    recipe: Recipe,
+    out: Path,
+    *,
     data_paths: DataPaths | None = None,
     resume: bool = False,
     start: WarmStart | None = None,
-    runtime: str | Runtime = "local",
     on_start: Callable[[Experiment], None] = lambda experiment: None,
     on_round: Callable[[RoundReport], None] = lambda report: None,
     on_line: Callable[[str], None] = lambda line: None,
@@ -76,13 +89,12 @@ def train_run(
     """Trains a recipe into a folder.
 
     Args:
+      setup: gives the experiment and the runtime.
       recipe: resolved.
       out: the run's folder; new, or with `resume` a folder of the same recipe.
-      builder: builds the experiment; give the same one to several runs and what they share is built once.
-      data_paths: where the data are, if no builder is given.
+      data_paths: where the data are.
       resume: continue a run that was interrupted. The numbers are those of an uninterrupted run.
       start: what the run starts from, see `start_of`; a run that is continued has it in its folder.
-      runtime: a runtime's name, or one that is open.
       on_start: called with the experiment before the first round.
       on_round: called after every round.
       on_line: called with a line for the user, such as which round a run is resumed after.
@@ -92,22 +104,13 @@ def train_run(
       UserError, DataError: the recipe cannot run, the data are missing or malformed, or the folder is in use.
     """
     folder = RunFolder(out)
-    data_paths = data_paths or DataPaths()
-    if resume and data_paths.partition is None and folder.partition.exists():
-        data_paths = dataclasses.replace(data_paths, partition=folder.partition)
     if start is None and resume:
         start = stored(folder)
-    if start is not None:
-        data_paths = dataclasses.replace(data_paths, words=start.words)
     _require_temporary_folder()
-    with writing(folder.path):
+    with contextlib.closing(setup), writing(folder.path):
         # Before the folder is touched: a recipe that cannot run leaves nothing behind.
         text, seed = recipe.to_toml(), seed_of(recipe)
-        clients = expected_clients(recipe)
-        if isinstance(runtime, str):
-            require_runtime(runtime, clients=clients)
-        experiment = (builder or ExperimentBuilder(data_paths)).build(recipe)
-        require_messages(experiment, runtime if isinstance(runtime, str) else getattr(runtime, "name", ""))
+        experiment = setup.build(recipe, folder, data_paths or DataPaths(), start, resume=resume)
         if start is not None:
             start.require_fitting(experiment)
             experiment = start.with_notes(experiment)
@@ -116,22 +119,18 @@ def train_run(
             require_budget(experiment, folder, participation(experiment, seed, ids).asked)
         folder.begin(text, resume=resume, start=None if start is None else start.files())
         with folder.locked(), logging_to(folder.log), contextlib.ExitStack() as stack:
-            if isinstance(runtime, str):
-                runtime = stack.enter_context(open_runtime(runtime, log_path=folder.log, clients=clients))
+            runtime = setup.open(folder, stack)
             _keep_partition(experiment, folder)
-            if resume:
-                line = _resumed(latest_round(folder), recipe.training.rounds)
-                _log.info(line)
-                on_line(line)
-            elif start is not None:
-                on_line(start.line)
-            for note in experiment.notes:
-                _log.info(note)
-            for line in experiment.warnings:
-                notice(line)
+            _say(experiment, start, _resumed(latest_round(folder), recipe.training.rounds) if resume else None, on_line)
+            setup.begun(folder)
             on_start(experiment)
+
+            def after_round(report: RoundReport) -> None:
+                setup.after_round(folder, report)
+                on_round(report)
+
             weights = None if start is None else start.weights
-            result = train(experiment, folder, runtime, seed=seed, start_weights=weights, on_round=on_round)
+            result = train(experiment, folder, runtime, seed=seed, start_weights=weights, on_round=after_round)
             if result.stopped is not None:
                 _log.info(result.stopped)
             history = read_history(folder)
@@ -140,7 +139,21 @@ def train_run(
             write_results(experiment, folder, result, history)
             if details:
                 write_details(experiment, folder, result, history)
+        setup.finish()
     return experiment, result
+
+
+def _say(experiment: Experiment, start: WarmStart | None, resumed: str | None, on_line: Callable[[str], None]) -> None:
+    """Tells the user and the log how the run begins, and of what in its recipe does nothing."""
+    if resumed is not None:
+        _log.info(resumed)
+        on_line(resumed)
+    elif start is not None:
+        on_line(start.line)
+    for note in experiment.notes:
+        _log.info(note)
+    for line in experiment.warnings:
+        notice(line)
 
 
 def start_of(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from datasets.files import csv_text
 from tff_re.errors import UserError
@@ -15,10 +15,11 @@ from tff_re.runs.experiment import Experiment
 from tff_re.runs.finished import FinishedRun, open_run
 from tff_re.runs.folder import RunFolder, write_text
 from tff_re.runs.reading import read_table
-from tff_re.runs.run import start_of, train_run
-from tff_re.runs.training import Result, RoundReport
+from tff_re.runs.run import run_in, start_of
+from tff_re.runs.setup import Setup
+from tff_re.runs.training import Result
 from tff_re.runtime.errors import WorkerDied
-from tff_re.sites.agreement import read_agreement
+from tff_re.sites.agreement import Agreement, read_agreement
 from tff_re.sites.asking import Patience
 from tff_re.sites.experiments import finished_builder
 from tff_re.sites.runtime import SitesRuntime
@@ -27,14 +28,74 @@ from tff_re.sites.transport import Engine
 from tff_re.tasks.data_paths import DataPaths
 
 
-@dataclasses.dataclass(frozen=True)
-class _Built:
-    """A builder of one experiment, which is there."""
+def _silent(line: str) -> None:
+    """Says nothing."""
 
-    experiment: Experiment
 
-    def build(self, recipe: Recipe) -> Experiment:
-        return self.experiment
+class AcrossSites(Setup):
+    """The data are at sites, which compute their clients; also writes sites.json and took_part.csv.
+
+    Args:
+      engine: reaches the sites; their sums are added in its order.
+      patience: how long sites are waited for.
+      on_line: called with a line for the user: which sites are waited for, lost or back.
+    """
+
+    def __init__(self, engine: Engine, patience: Patience | None = None, on_line: Callable[[str], None] = _silent):
+        self._sites = engine.sites
+        self._runtime = SitesRuntime(os.devnull, engine=engine, patience=patience, on_line=on_line)
+        self._opened = contextlib.ExitStack()
+        self._known: Agreement | None = None
+
+    def check(self, folder, data_paths, *, resume):
+        """See `Setup`."""
+        if data_paths.partition is not None:
+            raise UserError("--partition: the partition of a run across sites is what they hold; leave it out")
+        if resume and folder.sites.exists():
+            self._known = read_agreement(folder.sites)
+            _require_sites_of(folder, self._known.sites, self._sites)
+
+    def build(self, recipe, folder, data_paths, start, *, resume):
+        """See `Setup`.
+
+        Raises:
+          UserError: a site refuses the recipe or is not there, what they hold does not fit together, or, with `resume`,
+            is not what the run was begun with.
+        """
+        runtime = self._opened.enter_context(self._runtime)
+        run = None if self._known is None else self._known.run
+        self._agreement, numbers, experiment = agree(runtime.sites, recipe, data_paths, run, start)
+        if self._known is not None and self._agreement != self._known:
+            raise UserError(
+                f"{folder.path}: the sites' clients, classes or words are not those that the run was begun with; bring "
+                "the sites' data back, or train into another --out"
+            )
+        runtime.take(self._agreement, numbers, experiment)
+        return experiment
+
+    def open(self, folder, stack):
+        """See `Setup`."""
+        return self._runtime
+
+    def begun(self, folder):
+        """See `Setup`."""
+        table = read_table(folder.took_part, "round", "sites")
+        self._rounds = {int(row["round"]): row["sites"].split() for row in table}
+        write_text(folder.sites, self._agreement.to_json() + "\n")
+
+    def after_round(self, folder, report):
+        """See `Setup`."""
+        self._rounds[report.round] = self._runtime.took_part.get(report.round, [])
+        rows = [[number, " ".join(sites)] for number, sites in sorted(self._rounds.items()) if number <= report.round]
+        write_text(folder.took_part, csv_text([["round", "sites"], *rows]))
+
+    def finish(self):
+        """See `Setup`."""
+        self._runtime.finish()
+
+    def close(self):
+        """See `Setup`."""
+        self._opened.close()
 
 
 def train_at_sites(
@@ -47,62 +108,26 @@ def train_at_sites(
     resume: bool = False,
     from_run: Path | None = None,
     last: bool = False,
-    on_start: Callable[[Experiment], None] = lambda experiment: None,
-    on_round: Callable[[RoundReport], None] = lambda report: None,
-    on_line: Callable[[str], None] = lambda line: None,
-    details: bool = True,
+    on_line: Callable[[str], None] = _silent,
+    **options: Any,
 ) -> tuple[Experiment, Result]:
-    """Trains a recipe into a folder, as `train_run`; also writes sites.json and took_part.csv.
+    """Trains a recipe into a folder across sites.
 
     Args:
-      engine: reaches the sites; their sums are added in its order.
+      engine, patience, on_line: see `AcrossSites`.
       data_paths: of the coordinator; no examples of clients are read.
-      patience: how long sites are waited for.
       from_run, last: see `start_of`. The new run has the old run's vocabulary, for which no site sends words.
-      on_line: called with a line for the user: which sites are waited for, lost or back.
+      options: as of `run_in`.
 
     Raises:
-      UserError: a site refuses the recipe or is not there, what they hold does not fit together, or, with `resume`, is
-        not what the run was begun with.
+      UserError: see `AcrossSites.build`.
     """
-    folder = RunFolder(out)
-    known = read_agreement(folder.sites) if resume and folder.sites.exists() else None
-    if known is not None:
-        _require_sites_of(folder, known.sites, engine.sites)
-    data_paths = data_paths or DataPaths()
+    folder, data_paths = RunFolder(out), data_paths or DataPaths()
+    setup = AcrossSites(engine, patience, on_line)
+    setup.check(folder, data_paths, resume=resume)
     start = start_of(folder, from_run, data_paths, resume=resume, last=last, builder_of=finished_builder)
-    with SitesRuntime(os.devnull, engine=engine, patience=patience, on_line=on_line) as runtime:
-        run = None if known is None else known.run
-        agreement, numbers, experiment = agree(runtime.sites, recipe, data_paths, run, start)
-        if known is not None and agreement != known:
-            raise UserError(
-                f"{folder.path}: the sites' clients, classes or words are not those that the run was begun with; bring "
-                "the sites' data back, or train into another --out"
-            )
-        runtime.take(agreement, numbers, experiment)
-        rounds = {int(row["round"]): row["sites"].split() for row in read_table(folder.took_part, "round", "sites")}
-
-        def begun(experiment):
-            write_text(folder.sites, agreement.to_json() + "\n")
-            on_start(experiment)
-
-        def after(report):
-            rounds[report.round] = runtime.took_part.get(report.round, [])
-            rows = [[number, " ".join(sites)] for number, sites in sorted(rounds.items()) if number <= report.round]
-            write_text(folder.took_part, csv_text([["round", "sites"], *rows]))
-            on_round(report)
-
-        ways = {
-            "resume": resume,
-            "start": start,
-            "on_start": begun,
-            "on_round": after,
-            "on_line": on_line,
-            "details": details,
-        }
-        outcome = train_run(recipe, out, builder=_Built(experiment), runtime=runtime, **ways)
-        runtime.finish()
-    return outcome
+    options |= {"data_paths": data_paths, "resume": resume, "start": start, "on_line": on_line}
+    return run_in(setup, recipe, out, **options)
 
 
 def _require_sites_of(folder: RunFolder, sites: Sequence[str], named: Sequence[str]) -> None:
