@@ -72,12 +72,11 @@ def share_computations(monkeypatch, runtime=None, *, plots: bool = False, pictur
     pictures the figure is made, and its file has one pixel, unless `pictures`."""
     from computations import federated as tff
     from tff_re.comparison import outcome
-    from tff_re.runs import experiment, finished, results
-    from tff_re.runs import run as runs
+    from tff_re.runs import experiment, finished, results, setup
     from tff_re.runtime import open_runtime
 
     shared = builder()
-    for module in (experiment, finished, runs):
+    for module in (experiment, finished, setup):
         monkeypatch.setattr(
             module, "ExperimentBuilder", lambda data_paths: type(shared)(data_paths, _computations=shared._computations)
         )
@@ -102,7 +101,7 @@ def share_computations(monkeypatch, runtime=None, *, plots: bool = False, pictur
         finally:
             tff.framework.set_default_context(previous)
 
-    for module in (runs, finished, outcome):
+    for module in (setup, finished, outcome):
         monkeypatch.setattr(module, "open_runtime", opened)
 
 

@@ -340,7 +340,7 @@ def test_a_worker_that_dies_again_and_again_on_the_command_line(capsys, monkeypa
         os.kill(runtime.worker.pid, signal.SIGKILL)
         return context
 
-    monkeypatch.setattr("tff_re.runs.run.open_runtime", open_runtime)  # one of its own
+    monkeypatch.setattr("tff_re.runs.setup.open_runtime", open_runtime)  # one of its own
     monkeypatch.setattr(LocalRuntime, "_open", open_and_die)
     monkeypatch.setattr(training, "RESTARTS_IN_A_ROW", 1)
     out = tmp_path / "run"

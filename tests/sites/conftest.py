@@ -6,8 +6,7 @@ import pytest
 @pytest.fixture(scope="session", autouse=True)
 def _built_once():
     from tests.upper_floors import builder
-    from tff_re.runs import experiment
-    from tff_re.runs import run as runs
+    from tff_re.runs import experiment, setup
     from tff_re.sites import experiments
 
     shared = builder()._computations
@@ -20,5 +19,5 @@ def _built_once():
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(experiments.SitesBuilder, "__init__", init)
         usual = experiment.ExperimentBuilder
-        patched.setattr(runs, "ExperimentBuilder", lambda data_paths: usual(data_paths, _computations=shared))
+        patched.setattr(setup, "ExperimentBuilder", lambda data_paths: usual(data_paths, _computations=shared))
         yield
