@@ -32,9 +32,9 @@ def build_pair_scores(model: LocalModel) -> tff.Computation:
             keras_model = model.build()
 
         def probabilities(batch):
-            found = tf.sigmoid(tf.cast(keras_model(batch, training=False)["logits"], tf.float32))
+            scores = tf.sigmoid(tf.cast(keras_model(batch, training=False)["logits"], tf.float32))
             pairs = tf.cast(tf.where(batch[model.rows] >= 0), tf.int32)
-            return tf.scatter_nd(pairs, found, [tf.shape(batch[model.rows])[0], *shape])
+            return tf.scatter_nd(pairs, scores, [tf.shape(batch[model.rows])[0], *shape])
 
         @tf.function(autograph=False)
         def run():

@@ -26,13 +26,13 @@ def over_batches(
     """
     count = tf.shape(next(iter(examples.values())))[0]
 
-    def one(number, done):
+    def body(number, done):
         rows = tf.range(number * batch_size, tf.minimum((number + 1) * batch_size, count))
         rows = rows if order is None else tf.gather(order, rows)
         return number + 1, step(number, {name: tf.gather(value, rows) for name, value in examples.items()}, done)
 
     # One batch's activations at a time.
-    running = tf.while_loop(lambda i, _: i * batch_size < count, one, (tf.constant(0), start), parallel_iterations=1)
+    running = tf.while_loop(lambda i, _: i * batch_size < count, body, (tf.constant(0), start), parallel_iterations=1)
     return running[1]
 
 

@@ -25,11 +25,11 @@ def as_learning_process(algorithm: FederatedAlgorithm, initial_weights) -> tff.l
     Raises:
       CompositionError: for an algorithm with client state or examples at the server.
     """
-    found = {
+    extras = {
         "its clients keep state between rounds": algorithm.client_work.client_state_type,
         "its server holds examples": algorithm.server_type,
     }
-    refused = [what for what, type_spec in found.items() if type_spec is not None]
+    refused = [what for what, type_spec in extras.items() if type_spec is not None]
     if refused:
         raise CompositionError(
             f"learning process: takes the server's state and the clients' data alone, and of this algorithm "

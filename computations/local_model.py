@@ -200,8 +200,8 @@ class LocalModel:
             return self.sizes.widths
         with tf.Graph().as_default(), zero_initialisers():
             features = features_of(dict(self._ordered()))
-            one = {name: tf.zeros([dim or 1 for dim in spec.shape], spec.dtype) for name, spec in features.items()}
-            return {name: value.shape[-1] for name, value in self.build()(one, training=False).items()}
+            single = {name: tf.zeros([dim or 1 for dim in spec.shape], spec.dtype) for name, spec in features.items()}
+            return {name: value.shape[-1] for name, value in self.build()(single, training=False).items()}
 
     @property
     def weight_names(self) -> list[str]:

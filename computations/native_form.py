@@ -33,7 +33,7 @@ def native_block(computation: tff.Computation) -> fw.ComputationBuildingBlock:
 
 
 _MOST = 1024  # leaves that are kept
-_kept: OrderedDict[bytes, fw.CompiledComputation] = OrderedDict()
+_cache: OrderedDict[bytes, fw.CompiledComputation] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -43,14 +43,14 @@ def _prepared(block: fw.ComputationBuildingBlock) -> tuple[fw.ComputationBuildin
         return block, False
     key = hashlib.sha256(tff.proto_of(block).SerializeToString(deterministic=True)).digest()
     with _lock:
-        if key in _kept:
-            _kept.move_to_end(key)
-            return _kept[key], True
+        if key in _cache:
+            _cache.move_to_end(key)
+            return _cache[key], True
     leaf = tff.optimized_leaf(block, _grappler())
     with _lock:
-        _kept[key] = leaf
-        if len(_kept) > _MOST:
-            _kept.popitem(last=False)
+        _cache[key] = leaf
+        if len(_cache) > _MOST:
+            _cache.popitem(last=False)
     return leaf, True
 
 

@@ -87,15 +87,15 @@ def uploads(computation: tff.Computation) -> list[tff.Type]:
     Raises:
       ValueError: values of clients reach the server in another way than by sums, maxima and aggregates.
     """
-    found = []
+    sent_types = []
     for call in intrinsic_calls(computation):
         if call.function.uri in _UPLOADS:
-            found.append(_sent(call))
+            sent_types.append(_sent(call))
         elif _places(call.argument.type_signature) - _places(call.type_signature) and tff.SERVER in _places(
             call.type_signature
         ):
             raise ValueError(f"{call.function.uri} takes values of clients to the server in a way that is not known")
-    return found
+    return sent_types
 
 
 def _sent(call) -> tff.Type:

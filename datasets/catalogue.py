@@ -119,18 +119,18 @@ def load(
       DataError: an unknown name, label or split, a data set of another kind, an option that its reader does not take, a
         file that is not there (the message names it), or a malformed one.
     """
-    found = find_data_set(name)
-    if found.kind != kind:
-        remedy = f'use it with task.name = "{KINDS[found.kind][1]}"'
+    data_set = find_data_set(name)
+    if data_set.kind != kind:
+        remedy = f'use it with task.name = "{KINDS[data_set.kind][1]}"'
         raise DataError(f"holds no {KINDS[kind][0]}", record=f"data set {name}", remedy=remedy)
     if "label" in options:
-        options["label"] = label_choice(found, options["label"])
-    given = {option: value for option, value in options.items() if value is not None}
-    for option in given:
-        if option not in found.options:
+        options["label"] = label_choice(data_set, options["label"])
+    chosen = {option: value for option, value in options.items() if value is not None}
+    for option in chosen:
+        if option not in data_set.options:
             raise DataError(f"has no use for {option}", record=f"data set {name}", remedy=f"leave {option} out")
     file = split_file(name, split, data_dir) if path is None else path
-    return found.read(Path(file), name=name, split=split, **given)
+    return data_set.read(Path(file), name=name, split=split, **chosen)
 
 
 def label_choice(data_set: DataSet, label: str | None) -> str:
@@ -147,23 +147,23 @@ def label_choice(data_set: DataSet, label: str | None) -> str:
 
 def split_file(name: str, split: str, data_dir: PathLike | None = None) -> Path:
     """The file of a split. Raises DataError, which names the file expected, if it is not there."""
-    found = find_data_set(name)
-    if not found.files:
-        remedy = "it is generated" if found.kind == "vectors" else "name yours by task.path or --file"
+    data_set = find_data_set(name)
+    if not data_set.files:
+        remedy = "it is generated" if data_set.kind == "vectors" else "name yours by task.path or --file"
         raise DataError("has no files of its own", record=f"data set {name}", remedy=remedy)
-    if split not in found.files:
+    if split not in data_set.files:
         raise DataError(
             f"has no such split ({named('split', split)})",
             record=f"data set {name}",
-            remedy=f"use one of {', '.join(found.files)}",
+            remedy=f"use one of {', '.join(data_set.files)}",
         )
-    return locate(name, found.files[split], data_dir)
+    return locate(name, data_set.files[split], data_dir)
 
 
 def files_there(name: str, data_dir: PathLike | None = None) -> dict[str, bool]:
     """The files of a data set, as the catalogue names them, and whether they are there."""
-    found = find_data_set(name)
-    files = list(found.files.values()) + ([found.vocabulary] if found.vocabulary else [])
+    data_set = find_data_set(name)
+    files = list(data_set.files.values()) + ([data_set.vocabulary] if data_set.vocabulary else [])
     root = _root(name, data_dir)
     return {file: bool(root and with_or_without_gz(root / file)) for file in files}
 
@@ -178,15 +178,15 @@ def _root(name: str, data_dir: PathLike | None) -> Path | None:
 
 def locate(name: str, file: str, data_dir: PathLike | None) -> Path:
     """A file of a data set, with or without ``.gz``. Raises DataError, which names it, if it is not there."""
-    root, found = _root(name, data_dir), find_data_set(name)
+    root, data_set = _root(name, data_dir), find_data_set(name)
     remedy = f"--data DIR or the environment variable {ENVIRONMENT_VARIABLE}"
     if root is None:
         reason = f"needs the file {file} in a data folder, and none is given"
         raise DataError(reason, record=f"data set {name}", remedy=f"name the folder by {remedy}")
     if path := with_or_without_gz(root / file):
         return path
-    remedy = f"put it there ({found.available_from}), or name another folder by {remedy}"
-    others = [split for split, other in found.files.items() if with_or_without_gz(root / other)]
-    if others and file != found.vocabulary:
+    remedy = f"put it there ({data_set.available_from}), or name another folder by {remedy}"
+    others = [split for split, other in data_set.files.items() if with_or_without_gz(root / other)]
+    if others and file != data_set.vocabulary:
         remedy = f"the split {' or '.join(others)} is there; or {remedy}"
     raise DataError("no such file (nor with .gz)", path=root / file, remedy=remedy)

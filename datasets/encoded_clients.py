@@ -9,7 +9,7 @@ import numpy as np
 
 from datasets.dialogues.records import TextCorpus
 from datasets.errors import DataError
-from datasets.federated import FederatedExamples, given_out
+from datasets.federated import FederatedExamples, distribute
 from datasets.partition import Partition
 from datasets.relations.records import RelationCorpus
 from datasets.text.encoding import TextEncoding
@@ -47,7 +47,7 @@ def encode_partition(
     corpora = (corpora,) if isinstance(corpora, TextCorpus) else tuple(corpora)
     samples = _samples(corpora, partition)
     arrays = {"tokens": encoding.encode([sample.text for sample in samples]), "y": _labels(samples)}
-    return given_out(partition, samples, arrays, corpora[0].label_names)
+    return distribute(partition, samples, arrays, corpora[0].label_names)
 
 
 def encode_relations(
@@ -77,7 +77,7 @@ def _by_length(partition: Partition, samples: Sequence, encoding, label_names):
     whole_texts = isinstance(encoding, PieceEncoding)
     encoded = encoding.encode([sample.text for sample in samples] if whole_texts else samples)
     lengths, arrays = encoded.arrays["attention_mask"].sum(axis=1), {**encoded.arrays, "y": _labels(samples)}
-    return given_out(partition, samples, arrays, label_names, lengths), encoded.report
+    return distribute(partition, samples, arrays, label_names, lengths), encoded.report
 
 
 def _samples(corpora: Sequence[TextCorpus | RelationCorpus], partition: Partition) -> list:

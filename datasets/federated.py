@@ -50,11 +50,11 @@ class FederatedExamples:
     def __post_init__(self):
         if not self.clients:
             raise DataError("there are no clients", remedy="give at least one client examples")
-        form, seen = None, set()
+        expected_spec, seen = None, set()
         if self.server is not None:
             if not _check(self.server, len(self.label_names), "the server"):
                 raise DataError("has no examples", record="the server", remedy="give it some, or None")
-            form = {key: (array.dtype, array.shape[1:]) for key, array in self.server.items()}
+            expected_spec = {key: (array.dtype, array.shape[1:]) for key, array in self.server.items()}
         for position, client in enumerate(self.clients, 1):
             record = named("client", client.client_id, position)
             if client.client_id in seen:
@@ -64,9 +64,9 @@ class FederatedExamples:
             for split in SPLITS if client.dev is None else (*SPLITS, "dev"):
                 examples = getattr(client, split)
                 sizes += _check(examples, len(self.label_names), f"{record}, {split}")
-                this = {key: (array.dtype, array.shape[1:]) for key, array in examples.items()}
-                form = this if form is None else form
-                if this != form:
+                spec = {key: (array.dtype, array.shape[1:]) for key, array in examples.items()}
+                expected_spec = spec if expected_spec is None else expected_spec
+                if spec != expected_spec:
                     raise DataError(
                         "its arrays differ from the others' in name, dtype or shape",
                         record=f"{record}, {split}",
@@ -86,7 +86,7 @@ class FederatedExamples:
         return sum(len(examples["y"]) for examples in held if examples is not None)
 
 
-def given_out(
+def distribute(
     partition: Any, samples: Sequence[Any], arrays: Examples, label_names: tuple[str, ...], order_test_by=None
 ) -> FederatedExamples:
     """The rows of arrays [n, ...] at the clients (and the server) that a `datasets.partition.Partition` names.

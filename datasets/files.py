@@ -160,8 +160,8 @@ def csv_text(rows: Iterable[Iterable[Any]]) -> str:
     the row for a reader.
     """
     lines: list[str] = []
-    shown = SimpleNamespace(write=lambda row: lines.append(row.removesuffix("\r\n") + "\n"))
-    csv.writer(shown, lineterminator="\r\n").writerows(rows)
+    sink = SimpleNamespace(write=lambda row: lines.append(row.removesuffix("\r\n") + "\n"))
+    csv.writer(sink, lineterminator="\r\n").writerows(rows)
     return "".join(lines)
 
 
@@ -221,10 +221,10 @@ def _no_constant(name: str):
 
 def with_or_without_gz(path: PathLike) -> Path | None:
     """The file, or that with ``.gz`` behind its name; None if neither is there."""
-    return next((found for found in (Path(path), Path(f"{path}.gz")) if found.exists()), None)
+    return next((file for file in (Path(path), Path(f"{path}.gz")) if file.exists()), None)
 
 
-def beside(path: PathLike, *names: str) -> Path:
+def sibling_file(path: PathLike, *names: str) -> Path:
     """The first of these files in the folder of `path` that is there, with or without ``.gz``; else the first."""
     paths = [Path(path).with_name(name) for name in names]
     return next(filter(None, map(with_or_without_gz, paths)), paths[0])

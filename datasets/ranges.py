@@ -34,9 +34,11 @@ def whole_number(least: int) -> Range:
     return Range(f"a whole number of at least {least}", (instance_of(int), _NO_BOOL, ge(least)))
 
 
-def in_range(least: float, most: float) -> Range:
-    """A number in [least, most]."""
-    return Range(f"a number from {least} to {most}", (instance_of((int, float)), _NO_BOOL, ge(least), le(most)))
+def in_range(minimum: float, maximum: float) -> Range:
+    """A number in [minimum, maximum]."""
+    return Range(
+        f"a number from {minimum} to {maximum}", (instance_of((int, float)), _NO_BOOL, ge(minimum), le(maximum))
+    )
 
 
 def one_of(choices: Iterable[str]) -> Range:

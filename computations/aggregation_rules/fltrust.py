@@ -93,7 +93,7 @@ def trusted(work: ClientWork, model: LocalModel) -> ClientWork:
     notes=("examples of the server's own decide which updates count",),
     server_examples=True,
     not_secure=NOBODY_SEES,
-    not_around={
+    excludes={
         NormalisedMeanFactory: "scales every update to one length, which undoes FedNova's division by numbers of "
         "steps; set algorithm.name = 'fedavg'"
     },

@@ -174,12 +174,12 @@ class AggregationOptions:
 _COUNTED = "bytes up count what is sent; what travels beside the updates is not compressed"
 
 
-def _keys(one: Rule) -> list[str]:
+def _keys(rule: Rule) -> list[str]:
     """Keys that a rule adds to the table."""
-    return [] if one.options is None else list(attrs.fields_dict(one.options))
+    return [] if rule.options is None else list(attrs.fields_dict(rule.options))
 
 
-def _bound(number: float | None, quantile: float | None, of: str) -> str:
+def _bound(number: float | None, quantile: float | None, what: str) -> str:
     if quantile is None:
         return f"{number:g}"
-    return f"the {quantile:g} quantile of the clients' {of}, estimated over the rounds"
+    return f"the {quantile:g} quantile of the clients' {what}, estimated over the rounds"

@@ -32,7 +32,7 @@ class Rule:
         updates have to fit into its memory.
       server_examples: whether it needs labelled examples at the server.
       not_secure: why it does not go with secure sums; None: it does, if its aggregator has `with_sums`.
-      not_around: class of an algorithm's aggregator -> why the rule does not go with it, with a remedy.
+      excludes: class of an algorithm's aggregator -> why the rule does not go with it, with a remedy.
       largest_factor: (options) -> by how much it multiplies a client's weight at most.
       require_round: (options, expected clients of a round); raises CompositionError where it cannot work on so few.
       change_work: (client work, model) -> the client work that the rule needs.
@@ -46,7 +46,7 @@ class Rule:
     collects: bool = False
     server_examples: bool = False
     not_secure: str | None = None
-    not_around: Mapping[type, str] = field(default_factory=dict)
+    excludes: Mapping[type, str] = field(default_factory=dict)
     largest_factor: Callable[[Any], float] = lambda options: 1.0
     require_round: Callable[[Any, float], None] = lambda options, expected: None
     change_work: Callable[[ClientWork, LocalModel], ClientWork] = lambda work, model: work

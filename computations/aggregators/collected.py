@@ -61,8 +61,8 @@ class CollectedFactory(tff.aggregators.WeightedAggregationFactory):
             return tf.cond(client["counts"], longer, lambda: [tf.identity(r) for r in rows])
 
         @tff.tensorflow.computation(many_type, many_type)
-        def merge(one, other):
-            return [tf.concat(pair, axis=0) for pair in zip(one, other, strict=True)]
+        def merge(left, right):
+            return [tf.concat(pair, axis=0) for pair in zip(left, right, strict=True)]
 
         @tff.tensorflow.computation(many_type)
         def apply(rows):

@@ -118,11 +118,11 @@ class EncodedSumFactory(tff.aggregators.UnweightedAggregationFactory):
 
         @tff.tensorflow.computation(sums_type, encode.type_signature.result)
         def accumulate(sums, sent):
-            return [total + code.decode(one, total.shape) for total, one in zip(sums, sent, strict=True)]
+            return [total + code.decode(tensor, total.shape) for total, tensor in zip(sums, sent, strict=True)]
 
         @tff.tensorflow.computation(sums_type, sums_type)
-        def merge(one, other):
-            return [a + b for a, b in zip(one, other, strict=True)]
+        def merge(left, right):
+            return [a + b for a, b in zip(left, right, strict=True)]
 
         @tff.tensorflow.computation(sums_type)
         def report(sums):

@@ -97,9 +97,9 @@ class _DefendedFactory(tff.aggregators.WeightedAggregationFactory):
         @tff.tensorflow.computation(value_type, weight_type)
         def screen(value, weight):
             passes = sound(value, weight)
-            kept = tf.nest.map_structure(lambda t: tf.where(passes, t, tf.zeros_like(t)), value)
+            safe = tf.nest.map_structure(lambda t: tf.where(passes, t, tf.zeros_like(t)), value)
             counted = tf.cast(weight > 0, weight.dtype) if uniform else weight
-            return kept, tf.where(passes, counted, tf.zeros_like(weight)), 1.0 - tf.cast(passes, tf.float32)
+            return safe, tf.where(passes, counted, tf.zeros_like(weight)), 1.0 - tf.cast(passes, tf.float32)
 
         names = self._names()
 

@@ -50,7 +50,7 @@ class LeanMeanFactory(tff.aggregators.WeightedAggregationFactory):
 
 
 @functools.lru_cache(maxsize=64)  # most algorithms of a comparison have the same one
-def _lean_mean(value_type: tff.Type, weight_type: tff.Type, most_bytes: int) -> tff.templates.AggregationProcess:
+def _lean_mean(value_type: tff.Type, weight_type: tff.Type, max_bytes: int) -> tff.templates.AggregationProcess:
     plain = tff.aggregators.MeanFactory(no_nan_division=True).create(value_type, weight_type)
     skeletons = []
 
@@ -59,7 +59,7 @@ def _lean_mean(value_type: tff.Type, weight_type: tff.Type, most_bytes: int) -> 
         skeletons.append(tf.nest.map_structure(lambda _: 0, value))
         return tf.nest.flatten(value)
 
-    groups = _groups(list(flatten.type_signature.result), most_bytes)
+    groups = _groups(list(flatten.type_signature.result), max_bytes)
 
     def picked(value, group):
         """The tensors of a group at the clients; those of all, as they are."""
@@ -90,12 +90,12 @@ def _lean_mean(value_type: tff.Type, weight_type: tff.Type, most_bytes: int) -> 
     return tff.templates.AggregationProcess(plain.initialize, next_fn)
 
 
-def _groups(types: list[tff.TensorType], most_bytes: int) -> list[list[int]]:
-    """Indices of tensors, neighbours together as long as their bytes are at most `most_bytes`."""
-    groups, filled = [], most_bytes
+def _groups(types: list[tff.TensorType], max_bytes: int) -> list[list[int]]:
+    """Indices of tensors, neighbours together as long as their bytes are at most `max_bytes`."""
+    groups, filled = [], max_bytes
     for index, type_spec in enumerate(types):
         size = type_bytes(type_spec)
-        if filled + size > most_bytes:
+        if filled + size > max_bytes:
             groups.append([])
             filled = 0
         groups[-1].append(index)
@@ -128,8 +128,8 @@ def _mean_of_group(value, weight):
         return collections.OrderedDict(sums=sums, weight=total["weight"] + weight)
 
     @tff.tensorflow.computation(sums_type, sums_type)
-    def merge(one, other):
-        return tf.nest.map_structure(tf.add, one, other)
+    def merge(left, right):
+        return tf.nest.map_structure(tf.add, left, right)
 
     @tff.tensorflow.computation(sums_type)
     def report(total):

@@ -132,8 +132,8 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
             return collections.OrderedDict(sums=total["sums"] + weight * wide, weight=total["weight"] + weight)
 
         @tff.tensorflow.computation(total_type, total_type)
-        def merge(one, other):
-            return tf.nest.map_structure(tf.add, one, other)
+        def merge(left, right):
+            return tf.nest.map_structure(tf.add, left, right)
 
         @tff.tensorflow.computation(total_type)
         def report(total):

@@ -62,12 +62,12 @@ def with_noise_seed(state, seed):
 def has_noise(algorithm) -> bool:
     """Whether the state of a FederatedAlgorithm has a place for the seed of noise, which must be set in every round."""
 
-    def found(part):
+    def holds_seed(part):
         if not isinstance(part, tff.StructType):
             return False
-        return any(name == NOISE_SEED or found(member) for name, member in tff.structure.to_elements(part))
+        return any(name == NOISE_SEED or holds_seed(member) for name, member in tff.structure.to_elements(part))
 
-    return found(algorithm.initialize.type_signature.result.member)
+    return holds_seed(algorithm.initialize.type_signature.result.member)
 
 
 @attrs.frozen(kw_only=True)
@@ -138,7 +138,7 @@ class Noise:
         seed, known = _seed_of(state)
         stddev, number = known * self.multiplier_of_values * sensitivity, state["round"]
         draw = _of_tree if self.tree else _of_round
-        streams = (tf.random.experimental.stateless_fold_in(seed, place) for place in range(len(sums)))
+        streams = (tf.random.experimental.stateless_fold_in(seed, index) for index in range(len(sums)))
         return [
             s + tf.cast(stddev * draw(s.shape, stream, number), s.dtype)
             for s, stream in zip(sums, streams, strict=True)

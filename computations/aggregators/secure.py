@@ -70,8 +70,8 @@ class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):
         def zero():
             return [zeros(t.shape, t.dtype) for t in sums_type]
 
-        def add(one, other):
-            return [tf.math.floormod(a + b, modulus) for a, b in zip(one, other, strict=True)]
+        def add(left, right):
+            return [tf.math.floormod(a + b, modulus) for a, b in zip(left, right, strict=True)]
 
         accumulate = tff.tensorflow.computation(lambda sums, sent: add(sums, sent[words]), sums_type, sent_type)
         merge = tff.tensorflow.computation(add, sums_type, sums_type)

@@ -76,7 +76,7 @@ def _require_rule_fits(algorithm: FederatedAlgorithm, options: AggregationOption
             f"aggregation.rule = {rule.name!r}: the server's examples serve another purpose in this algorithm already; "
             "take another rule"
         )
-    if reason := rule.not_around.get(type(aggregator)):
+    if reason := rule.excludes.get(type(aggregator)):
         raise CompositionError(f"aggregation.rule = {rule.name!r} {reason}")
 
 
@@ -184,14 +184,14 @@ def _code(options: AggregationOptions) -> Code:
 
 
 def _modulus_bits(options: AggregationOptions, clients: int) -> int:
-    needed, given = modulus_bits_for(options.secure_bits, clients), options.secure_modulus_bits
-    if given is not None and given < needed:
+    needed, chosen = modulus_bits_for(options.secure_bits, clients), options.secure_modulus_bits
+    if chosen is not None and chosen < needed:
         raise CompositionError(
-            f"aggregation.secure_modulus_bits is {given}, but the sum of {clients} clients' numbers of "
+            f"aggregation.secure_modulus_bits is {chosen}, but the sum of {clients} clients' numbers of "
             f"{options.secure_bits} bits needs {needed}, or it would wrap around; raise it, leave it out, or lower "
             "aggregation.secure_bits"
         )
-    return given or needed
+    return chosen or needed
 
 
 class _ScaledWeights(Factory):

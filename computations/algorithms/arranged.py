@@ -55,14 +55,14 @@ def require_only_updates(algorithm: FederatedAlgorithm, privacy: PrivacyOptions)
         `privacy.training_metrics`.
     """
     work = algorithm.client_work
-    beside = [
+    unprotected = [
         *work.side_outputs,
         *(["statistics of the training"] if work.has_metrics and not privacy.training_metrics else []),
     ]
-    if beside:
+    if unprotected:
         raise CompositionError(
-            f"privacy.unit = {privacy.unit!r} covers the clients' updates, and {', '.join(beside)} would leave without "
-            "noise"
+            f"privacy.unit = {privacy.unit!r} covers the clients' updates, and {', '.join(unprotected)} would leave "
+            "without noise"
         )
 
 
@@ -110,8 +110,8 @@ def _private(aggregator, noise: Noise, privacy: PrivacyOptions) -> tff.aggregato
 def _without_metrics(work: ClientWork) -> ClientWork:
     """The same work, of whose metrics nothing leaves the clients."""
 
-    def around(_, run):
+    def change(_, run):
         run()
         return {"metrics": tff.federated_value((), tff.SERVER)}
 
-    return work.wrapped(around)
+    return work.wrapped(change)

@@ -10,7 +10,7 @@ from attrs import field
 
 from computations.aggregators.weighed_means import NormalisedMeanFactory
 from computations.algorithms.options import AdamOrSgdOptions
-from computations.algorithms.parts import around
+from computations.algorithms.parts import with_aggregator
 from computations.algorithms.registry import algorithm
 from computations.client_work import NormalisedDifference
 from computations.client_work.optimizers import SGD, SelfAdam, accumulated
@@ -45,4 +45,6 @@ def fednova(model, options):
     else:
         optimizer = SGD(options.learning_rate, options.local_momentum)
     update = NormalisedDifference(functools.partial(accumulated, optimizer))
-    return around(model, options, optimizer, None, NormalisedMeanFactory(), options.weighting, client_update=update)
+    return with_aggregator(
+        model, options, optimizer, None, NormalisedMeanFactory(), options.weighting, client_update=update
+    )

@@ -69,15 +69,17 @@ def build_fine_tuning(
         tff.FederatedType(held_type, tff.CLIENTS),
     )
     def fine_tuning(weights, clients, held):
-        given = tff.federated_broadcast(weights)
-        output = work.next(state=work.initialize(weights), weights=given, clients=clients)
-        tuned = tff.federated_map(step, (given, output["update"]))
+        broadcast = tff.federated_broadcast(weights)
+        output = work.next(state=work.initialize(weights), weights=broadcast, clients=clients)
+        tuned = tff.federated_map(step, (broadcast, output["update"]))
 
-        def counted(own):
-            found = [(n, tff.federated_map(evaluate, (own, tff.federated_map(parts[n], held)))) for n in HELD]
-            return tff.federated_zip(collections.OrderedDict(found))
+        def counted(client_weights):
+            counts = [
+                (n, tff.federated_map(evaluate, (client_weights, tff.federated_map(parts[n], held)))) for n in HELD
+            ]
+            return tff.federated_zip(collections.OrderedDict(counts))
 
-        return tff.federated_zip(collections.OrderedDict(before=counted(given), after=counted(tuned)))
+        return tff.federated_zip(collections.OrderedDict(before=counted(broadcast), after=counted(tuned)))
 
     return fine_tuning
 

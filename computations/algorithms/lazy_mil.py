@@ -21,7 +21,7 @@ from attrs.validators import and_, ge, gt, le, optional
 from computations import federated as tff
 from computations.aggregators import AttentionFactory, mean
 from computations.algorithms.options import AdamOrSgdOptions
-from computations.algorithms.parts import adam_or_sgd, around
+from computations.algorithms.parts import adam_or_sgd, with_aggregator
 from computations.algorithms.registry import algorithm
 from computations.bags import require_linear_classifier
 from computations.client_work import ClientWork
@@ -187,17 +187,17 @@ def _on_shared(work: ClientWork, share: tff.Computation) -> ClientWork:
         name = "clients/non_finite"
         return collections.OrderedDict(trained, **{**selected, name: trained[name] + selected[name]})
 
-    def around(inputs, run):
+    def change(inputs, run):
         clients = inputs["clients"]
         shared = share(inputs["weights"], clients["examples"])
         output = run(clients=tff.federated_map(as_clients, (shared["examples"], clients["seed"])))
         return {"metrics": tff.federated_map(join, (output["metrics"], shared["metrics"]))}
 
-    return work.wrapped(around, side_outputs={"examples": _COPIED})
+    return work.wrapped(change, side_outputs={"examples": _COPIED})
 
 
 def _composed(model: LocalModel, options: BagOptions, objective: Objective, **rest) -> FederatedAlgorithm:
     attends = options.aggregation == "attention"
     aggregator = AttentionFactory(options.granularity) if attends else mean()
     weighting = "uniform" if attends else options.weighting
-    return around(model, options, adam_or_sgd(options), objective, aggregator, weighting, **rest)
+    return with_aggregator(model, options, adam_or_sgd(options), objective, aggregator, weighting, **rest)

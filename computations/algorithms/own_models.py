@@ -53,7 +53,7 @@ def trained_alone(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
         return {"client_state": tff.federated_map(step, (weights, run(weights=weights)["update"]))}
 
     blank = functools.lru_cache(maxsize=1)(model.initial_weights)
-    own_work = work.wrapped(
+    local_work = work.wrapped(
         change,
         collections.OrderedDict(inputs_type, state=work.inputs["state"]),
         client_state_type=weights_type,
@@ -63,7 +63,7 @@ def trained_alone(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
     @tff.federated_computation(tff.types.to_type(inputs_type))
     def one_round(inputs):
         state = inputs["state"]
-        output = own_work.next(
+        output = local_work.next(
             state=state["client_work"], clients=inputs["clients"], client_state=inputs["client_state"]
         )
         parts = collections.OrderedDict(weights=state["weights"], client_work=output["state"])
@@ -73,7 +73,7 @@ def trained_alone(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
             metrics=tff.federated_zip(collections.OrderedDict(work=output["metrics"])),
         )
 
-    parts = dataclasses.replace(algorithm.parts, client_work=own_work)
+    parts = dataclasses.replace(algorithm.parts, client_work=local_work)
     own_models = OwnModels(sent=lambda weights: weights, of_client=lambda weights, state: state)
     return dataclasses.replace(algorithm, initialize=initialize, next=one_round, parts=parts, own_models=own_models)
 
@@ -91,7 +91,7 @@ def with_local_heads(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
     """
     model = algorithm.model
     require_plain(algorithm.client_work, "a head of the client's own")
-    split = _Split.of(model)
+    split = _Split.from_model(model)
     if not split.body:
         raise CompositionError("a head of the client's own: the model is its classifier alone, so nothing is shared")
     sizes = model.sizes
@@ -124,7 +124,7 @@ class _Split:
     update_type: tff.Type
 
     @classmethod
-    def of(cls, model: LocalModel) -> _Split:
+    def from_model(cls, model: LocalModel) -> _Split:
         head, whole = head_indices(model), model.weights_type
         body = [index for index in range(len(model.weight_names)) if index not in head]
         update = _at(list(whole.trainable), body)

@@ -36,7 +36,7 @@ def with_mean(
     model: LocalModel, options: MeanOptions, optimizer: ClientOptimizer, objective: Objective | None = None
 ) -> FederatedAlgorithm:
     """Local training, the mean over clients, a step of the server."""
-    return around(model, options, optimizer, objective, mean(), options.weighting)
+    return with_aggregator(model, options, optimizer, objective, mean(), options.weighting)
 
 
 def with_attention(
@@ -45,10 +45,10 @@ def with_attention(
     """Local training, attention over clients, a step of the server (FLCMC, Eqs. 10-14)."""
     aggregator = AttentionFactory(options.granularity)
     noise = {"noise_scale": options.noise_scale, "noise_seed": options.noise_seed}
-    return around(model, options, optimizer, objective, aggregator, "uniform", **noise)
+    return with_aggregator(model, options, optimizer, objective, aggregator, "uniform", **noise)
 
 
-def around(
+def with_aggregator(
     model: LocalModel,
     options: ServerStepOptions,
     optimizer: ClientOptimizer,

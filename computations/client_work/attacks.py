@@ -76,19 +76,19 @@ def attacked(work: ClientWork, kind: str, factor: float = 1.0) -> ClientWork:
         examples = collections.OrderedDict(client["examples"])
         if kind == CLAIM_ALL:
             # Read by `selection.build_cross_platform_selection`.
-            own = examples[PLATFORM]
-            examples[PLATFORM] = tf.where(client["attacks"], -1 - own, own)
+            platform = examples[PLATFORM]
+            examples[PLATFORM] = tf.where(client["attacks"], -1 - platform, platform)
         return collections.OrderedDict(examples=examples, seed=client["seed"])
 
     inputs_type = collections.OrderedDict(work.inputs, clients=tff.FederatedType(clients_type, tff.CLIENTS))
     change = None if kind == CLAIM_ALL else _change(kind, factor, work.update_type, clients_type)
 
-    def around(inputs, run):
+    def changes(inputs, run):
         clients = inputs["clients"]
         output = run(clients=tff.federated_map(as_honest, clients))
         return {} if change is None else {"update": change(output["update"], output["weight"], clients)}
 
-    return work.wrapped(around, inputs_type)
+    return work.wrapped(changes, inputs_type)
 
 
 def _change(kind: str, factor: float, update_type: tff.Type, clients_type: tff.Type):
@@ -105,7 +105,7 @@ def _change(kind: str, factor: float, update_type: tff.Type, clients_type: tff.T
             length = tf.linalg.global_norm([tf.cast(t, tf.float32) for t in flat])
             deviation = factor * length / tf.sqrt(tf.cast(size, tf.float32))
             seed = tf.random.experimental.stateless_fold_in(client["seed"], _NOISE)
-            seeds = [tf.random.experimental.stateless_fold_in(seed, place) for place in range(len(flat))]
+            seeds = [tf.random.experimental.stateless_fold_in(seed, index) for index in range(len(flat))]
             noise = (tf.random.stateless_normal(tf.shape(t), s) for t, s in zip(flat, seeds, strict=True))
             return [tf.cast(deviation * n, t.dtype) for n, t in zip(noise, flat, strict=True)]
         sign = -1.0 if kind == "sign_flip" else 1.0
@@ -137,9 +137,9 @@ def _little_is_enough(factor: float, update_type: tff.Type, clients_type: tff.Ty
         )
 
     @tff.tensorflow.computation(update_type, known_type, update_type)
-    def deviation(update, own, mean):
+    def deviation(update, stats, mean):
         squares = tf.nest.map_structure(lambda t, m: tf.square(t - m), update, mean)
-        return collections.OrderedDict(sums=only(own["number"] > 0, squares), number=own["number"])
+        return collections.OrderedDict(sums=only(stats["number"] > 0, squares), number=stats["number"])
 
     @tff.tensorflow.computation(update_type, update_type)
     def crafted(mean, variance):
@@ -150,9 +150,9 @@ def _little_is_enough(factor: float, update_type: tff.Type, clients_type: tff.Ty
         return tf.nest.map_structure(lambda t, b: tf.where(client["attacks"], b, t), update, bad)
 
     def change(update, weight, clients):
-        own = tff.federated_map(known, (update, weight, clients))
-        mean = tff.federated_map(average, tff.federated_sum(own))
-        spread = tff.federated_map(deviation, (update, own, tff.federated_broadcast(mean)))
+        stats = tff.federated_map(known, (update, weight, clients))
+        mean = tff.federated_map(average, tff.federated_sum(stats))
+        spread = tff.federated_map(deviation, (update, stats, tff.federated_broadcast(mean)))
         variance = tff.federated_map(average, tff.federated_sum(spread))
         bad = tff.federated_broadcast(tff.federated_map(crafted, (mean, variance)))
         return tff.federated_map(send, (update, bad, clients))
@@ -201,14 +201,14 @@ class Trigger:
     Attributes:
       feature: name of the array [n, L].
       values: what is written there: word or piece ids, or numbers of a vector.
-      place: where the first of them stands, 0 for the first word; 1 for pieces, behind the sentence's own mark.
+      position: where the first of them stands, 0 for the first word; 1 for pieces, behind the sentence's own mark.
       target: the class that it stands for.
     """
 
     feature: str
     values: Sequence[float]
     target: int
-    place: int = 0
+    position: int = 0
 
     def written(self, examples: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The examples with the trigger in every row, in place of what stood there.
@@ -219,12 +219,12 @@ class Trigger:
         if self.feature not in examples:
             raise ValueError(f"the trigger's feature {self.feature!r} is none of {sorted(examples)}")
         array = np.array(examples[self.feature])
-        end = self.place + len(self.values)
-        if array.ndim != 2 or not 0 <= self.place < end <= array.shape[1]:
+        end = self.position + len(self.values)
+        if array.ndim != 2 or not 0 <= self.position < end <= array.shape[1]:
             raise ValueError(
-                f"the trigger's places {self.place} to {end - 1} are not in {self.feature!r}, {array.shape}"
+                f"the trigger's places {self.position} to {end - 1} are not in {self.feature!r}, {array.shape}"
             )
-        array[:, self.place : end] = self.values
+        array[:, self.position : end] = self.values
         return {**examples, self.feature: array}
 
 

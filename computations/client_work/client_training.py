@@ -115,7 +115,7 @@ def train_client(
             result["client_state"] = objective.next_client_state(client, prepared, steps, *extra)
         if client_update is not None:
             examples = arguments.get("server_examples", ())
-            result["update"], result["factor"] = client_update.of(client, examples, steps)
+            result["update"], result["factor"] = client_update.compute(client, examples, steps)
         return result, steps, loss_sum, seen
 
     outcome, steps, loss_sum, seen = run()
@@ -200,12 +200,12 @@ class _Steps:
         steps = self.training.local_steps or self.training.local_epochs * steps_per_epoch
         steps = tf.where(num_units > 0, steps, 0)
         if self.training.example_privacy is None:
-            one = self._shuffled(steps, steps_per_epoch, prepared)
+            body = self._shuffled(steps, steps_per_epoch, prepared)
         else:
-            one = self._sampled(steps, prepared)
+            body = self._sampled(steps, prepared)
         remembered = self.objective.remembered(self.client) if self.objective.remembers else ()
         start = tf.constant(0), tf.constant(0.0), tf.constant(0.0), remembered
-        ended = tf.while_loop(lambda index, *_: index < steps, one, start, maximum_iterations=steps)
+        ended = tf.while_loop(lambda index, *_: index < steps, body, start, maximum_iterations=steps)
         return steps, *ended[1:]
 
     def _shuffled(self, steps, steps_per_epoch, prepared):
@@ -226,16 +226,16 @@ class _Steps:
                 remembered = self.objective.remember(self.client, remembered, batch)
             return loss, remembered
 
-        def one(index, loss_sum, seen, remembered):
+        def body(index, loss_sum, seen, remembered):
             start = (index % steps_per_epoch) * batch
             drawn = order[index // steps_per_epoch, start : start + batch]
             rows, bags = self.units.batch(drawn)
-            own_seed = tf.random.experimental.stateless_fold_in(seed, index + 1)
-            loss, remembered = step(rows, bags, own_seed, prepared, remembered)
+            step_seed = tf.random.experimental.stateless_fold_in(seed, index + 1)
+            loss, remembered = step(rows, bags, step_seed, prepared, remembered)
             size = tf.cast(tf.size(drawn), tf.float32)
             return index + 1, loss_sum + loss * size, seen + size, remembered
 
-        return one
+        return body
 
     def _sampled(self, steps, prepared):
         """The loop's body over Poisson samples of the units, with noise on the sum of their clipped gradients."""
@@ -262,13 +262,13 @@ class _Steps:
             self._descend(noised_mean(sums, privacy, noise_seed, expected), prepared)
             return loss_sum, number
 
-        def one(index, loss_sum, seen, remembered):
+        def body(index, loss_sum, seen, remembered):
             drawn = tf.where(tf.random.stateless_uniform([num_units], of_samples[index]) < share)[:, 0]
             seed = tf.random.experimental.stateless_fold_in(self.client.seed, index + 1)
             loss, number = step(tf.cast(drawn, tf.int32), seed, of_noise[index], expected, prepared)
             return index + 1, loss_sum + loss, seen + number, remembered
 
-        return one
+        return body
 
     def _loss(self, rows, bags, seed, prepared) -> tuple[tf.Tensor, Batch]:
         examples = {name: tf.gather(array, rows) for name, array in self.client.examples.items()}

@@ -27,19 +27,19 @@ class Predictions:
     def __init__(
         self,
         num_examples: int,
-        form: Literal["float32", "float16", "label"] = "float32",
+        encoding: Literal["float32", "float16", "label"] = "float32",
         weighting: Literal["uniform", "examples", "agreement"] = "uniform",
         agreement_temperature: float = 1.0,
         probabilities: bool = False,
     ):
         """Args:
         num_examples: N, how many the server holds.
-        form: of a prediction: logits in 32 or 16 bits, or the most likely class alone.
+        encoding: of a prediction: logits in 32 or 16 bits, or the most likely class alone.
         weighting: see above; `uniform` and `examples` are set in `LocalTraining`.
         agreement_temperature: above zero.
         probabilities: in place of logits; not of labels.
         """
-        self.num_examples, self.form = num_examples, form
+        self.num_examples, self.encoding = num_examples, encoding
         self.agrees = weighting == "agreement"
         self.agreement_temperature = agreement_temperature
         self.probabilities = probabilities
@@ -58,18 +58,18 @@ class Predictions:
         names = {*features_of(examples), *([LABEL] if self.agrees else [])}
         return collections.OrderedDict((n, v) for n, v in examples.items() if n in names)
 
-    def of(self, client: Client, given, steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def compute(self, client: Client, examples, steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """(update, factor on the client's weight) of a client trained for `steps`; called in the graph of that."""
         classes = client.local_model.num_classes
-        logits = tf.ensure_shape(forward(client.model, given, "logits", classes), [self.num_examples, classes])
+        logits = tf.ensure_shape(forward(client.model, examples, "logits", classes), [self.num_examples, classes])
         factor = tf.constant(1.0)
         if self.agrees:
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(given[LABEL], logits)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(examples[LABEL], logits)
             factor = tf.exp(-tf.reduce_mean(losses) / self.agreement_temperature)
-        if self.form == "label":
+        if self.encoding == "label":
             return tf.cast(tf.argmax(logits, axis=-1), label_type(classes)), factor
         sent = tf.nn.softmax(logits) if self.probabilities else logits
-        return tf.cast(sent, tf.dtypes.as_dtype(self.form)), factor
+        return tf.cast(sent, tf.dtypes.as_dtype(self.encoding)), factor
 
 
 class NormalisedDifference:
@@ -84,7 +84,7 @@ class NormalisedDifference:
     def server_type(self, local_model: LocalModel) -> None:
         """Nothing of the server's is needed."""
 
-    def of(self, client: Client, given, steps: tf.Tensor):
+    def compute(self, client: Client, examples, steps: tf.Tensor):
         """As that of `Predictions`."""
         size = self.size_of(tf.cast(steps, tf.float32))
         pairs = zip(client.global_weights, client.model.trainable_variables, strict=True)

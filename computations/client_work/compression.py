@@ -28,30 +28,30 @@ def with_lossy_updates(work: ClientWork, code: Code) -> ClientWork:
 
     @tff.tensorflow.computation(work.update_type, SEED_TYPE)
     def lossy(update, seed):
-        own = tf.random.experimental.stateless_fold_in(seed, _FOLD)
+        client_seed = tf.random.experimental.stateless_fold_in(seed, _FOLD)
         tensors = [
-            code.lossy(tensor, tf.random.experimental.stateless_fold_in(own, place))
-            for place, tensor in enumerate(tf.nest.flatten(update))
+            code.lossy(tensor, tf.random.experimental.stateless_fold_in(client_seed, index))
+            for index, tensor in enumerate(tf.nest.flatten(update))
         ]
         return tf.nest.pack_sequence_as(update, tensors)
 
-    def around(inputs, run):
+    def change(inputs, run):
         return {"update": tff.federated_map(lossy, (run()["update"], inputs["clients"]["seed"]))}
 
-    return work.wrapped(around)
+    return work.wrapped(change)
 
 
 def with_error_feedback(work: ClientWork, code: Code) -> ClientWork:
     """The same work; what the code leaves out of an update is kept and added to the client's next (Stich et al. 2018,
     Algorithm 1; here the update of a whole round is what is compressed).
 
-    The client state gets an entry `residual` beside those that the work has itself (`own`, where that is a list). A
-    client that does not count sends nothing and keeps its residual.
+    The client state gets an entry `residual` next to the work's own entries (`own`, if its state is a list). A client
+    that does not count sends nothing and keeps its residual.
     """
-    own_type, update_type = work.client_state_type, work.update_type
+    work_state_type, update_type = work.client_state_type, work.update_type
     flatten = tff.tensorflow.computation(lambda value: tf.nest.flatten(value), update_type)
     residual_type = flatten.type_signature.result
-    entries = collections.OrderedDict([] if own_type is None else _entries(own_type))
+    entries = collections.OrderedDict([] if work_state_type is None else _entries(work_state_type))
     state_type = tff.types.to_type(collections.OrderedDict(entries, **{RESIDUAL: residual_type}))
     named = list(entries) != ["own"]
 
@@ -61,18 +61,20 @@ def with_error_feedback(work: ClientWork, code: Code) -> ClientWork:
         held = [code.lossy(tensor) for tensor in wanted]
         counts = weight > 0
         sent = [tf.where(counts, h, tf.zeros_like(h)) for h in held]
-        kept = [tf.where(counts, w - h, r) for w, h, r in zip(wanted, held, residual, strict=True)]
-        return collections.OrderedDict(update=tf.nest.pack_sequence_as(update, sent), residual=kept)
+        left_out = [tf.where(counts, w - h, r) for w, h, r in zip(wanted, held, residual, strict=True)]
+        return collections.OrderedDict(update=tf.nest.pack_sequence_as(update, sent), residual=left_out)
 
     @tff.tensorflow.computation(state_type)
-    def own_of(state):
+    def work_state_of(state):
         return collections.OrderedDict((name, state[name]) for name in entries) if named else state["own"]
 
-    def joined(own, residual):
-        values = collections.OrderedDict([] if own is None else own.items() if named else [("own", own)])
+    def joined(work_state, residual):
+        values = collections.OrderedDict(
+            [] if work_state is None else work_state.items() if named else [("own", work_state)]
+        )
         return collections.OrderedDict(values, **{RESIDUAL: residual})
 
-    join = own_type and tff.tensorflow.computation(joined, own_type, residual_type)
+    join = work_state_type and tff.tensorflow.computation(joined, work_state_type, residual_type)
     alone = tff.tensorflow.computation(lambda residual: joined(None, residual), residual_type)
     inputs_type = collections.OrderedDict()
     for name, type_spec in work.inputs.items():
@@ -81,22 +83,26 @@ def with_error_feedback(work: ClientWork, code: Code) -> ClientWork:
         if name == "clients":
             inputs_type["client_state"] = tff.FederatedType(state_type, tff.CLIENTS)
 
-    def around(inputs, run):
-        own = {} if own_type is None else {"client_state": tff.federated_map(own_of, inputs["client_state"])}
-        output = run(**own)
+    def change(inputs, run):
+        arguments = (
+            {}
+            if work_state_type is None
+            else {"client_state": tff.federated_map(work_state_of, inputs["client_state"])}
+        )
+        output = run(**arguments)
         residual = inputs["client_state"][RESIDUAL]
         sent = tff.federated_map(send, (output["update"], output["weight"], residual))
-        if own_type is None:
+        if work_state_type is None:
             state = tff.federated_map(alone, sent["residual"])
         else:
             state = tff.federated_map(join, (output["client_state"], sent["residual"]))
         return {"update": sent["update"], "client_state": state}
 
     def initial_client_state(examples, *seed):
-        own = None if own_type is None else work.initial_client_state(examples, *seed)
-        return joined(own, [np.zeros(t.shape, t.dtype) for t in residual_type])
+        work_state = None if work_state_type is None else work.initial_client_state(examples, *seed)
+        return joined(work_state, [np.zeros(t.shape, t.dtype) for t in residual_type])
 
-    return work.wrapped(around, inputs_type, client_state_type=state_type, initial_client_state=initial_client_state)
+    return work.wrapped(change, inputs_type, client_state_type=state_type, initial_client_state=initial_client_state)
 
 
 def _entries(state_type: tff.Type) -> list[tuple[str, tff.Type]]:

@@ -60,10 +60,10 @@ def build_local_training(
     """
     if training.example_privacy is not None:
         _require_protected(model, objective, training.example_privacy, selection)
-    kept_type = objective.client_state_type(model)
-    if own_models and (kept_type is not None or objective.side_channel is not None):
+    objective_state_type = objective.client_state_type(model)
+    if own_models and (objective_state_type is not None or objective.side_channel is not None):
         raise ValueError(f"{type(objective).__name__} keeps client state or values at the server, own models do not")
-    client_state_type = model.weights_type if own_models else kept_type
+    client_state_type = model.weights_type if own_models else objective_state_type
     work = _LocalWork(model, objective, optimizer, training, client_update, own_models, selection, client_state_type)
     blank = functools.lru_cache(maxsize=1)(model.initial_weights)
 
@@ -259,7 +259,7 @@ class _LocalWork:
             return metrics
         both = metrics, selected["metrics"]
         types = [part.type_signature.member for part in both]
-        join = tff.tensorflow.computation(lambda one, other: collections.OrderedDict(one, **other), *types)
+        join = tff.tensorflow.computation(lambda left, right: collections.OrderedDict(left, **right), *types)
         return tff.federated_map(join, both)
 
 

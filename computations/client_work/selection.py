@@ -169,7 +169,7 @@ def _bounded(combine, value_type: tff.TensorType, neutral, cut):
             lambda total, vector: named(combine(total[name], cut(vector))), named_type, value_type
         )
         merge = tff.tensorflow.computation(
-            lambda one, other: named(combine(one[name], other[name])), named_type, named_type
+            lambda left, right: named(combine(left[name], right[name])), named_type, named_type
         )
         report = tff.tensorflow.computation(lambda total: total[name], named_type)
         return tff.federated_aggregate(value, zero(), take, merge, report)

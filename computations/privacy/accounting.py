@@ -121,7 +121,7 @@ def client_accounting(
     per_round: int,
     rounds: int,
     sampling: Literal["fixed", "poisson"] = "fixed",
-    most_participations: int | None = None,
+    max_participations: int | None = None,
 ) -> Accounting:
     """Of `unit = "client"`, with independent noise or with tree aggregation.
 
@@ -141,11 +141,11 @@ def client_accounting(
         raise ValueError(f"per_round must lie in [1, {num_clients}], the number of clients; got {per_round}")
     share, relation = per_round / num_clients, ZERO_OUT
     if options.mechanism == "tree":
-        most = rounds if most_participations is None else most_participations
-        accountant, drawn = "exact", f"tree aggregation with at most {most} rounds of one client"
+        participations = rounds if max_participations is None else max_participations
+        accountant, drawn = "exact", f"tree aggregation with at most {participations} rounds of one client"
 
         def spent(z, count):
-            return _gaussian(tree_multiplier(z, count, most), options.delta)
+            return _gaussian(tree_multiplier(z, count, participations), options.delta)
 
     elif sampling == "poisson":
         relation, accountant = ADD_OR_REMOVE, "PLD"
@@ -224,8 +224,8 @@ def example_accounting(
         worst = max(pairs, key=lambda pair: _poisson_renyi(1.0, *pair, delta))
         while True:  # ends: each pair at most once, for the noise only grows
             z = _calibrate(lambda z, worst=worst: _poisson(z, *worst, delta), target, delta)
-            most, worst = _largest(z, pairs, delta)
-            if most <= target:
+            epsilon, worst = _largest(z, pairs, delta)
+            if epsilon <= target:
                 return z
 
     z = _noise_multiplier(options, calibrated)
@@ -253,14 +253,16 @@ def composed_epsilon(of_clients: Iterable[Mapping[tuple[float, float], int]], de
       of_clients: of each client (noise multiplier, share of its units in a step) -> steps of all runs together.
       delta: of (epsilon, delta).
     """
-    composed = {frozenset((*kind, count) for kind, count in own.items() if count > 0) for own in of_clients}
-    bounds = sorted(((_composed_renyi(own, delta), own) for own in composed if own), key=lambda pair: -pair[0])
-    most = 0.0
-    for bound, own in bounds:
-        if bound <= most:
+    composed = {frozenset((*kind, count) for kind, count in counts.items() if count > 0) for counts in of_clients}
+    bounds = sorted(
+        ((_composed_renyi(releases, delta), releases) for releases in composed if releases), key=lambda pair: -pair[0]
+    )
+    epsilon = 0.0
+    for bound, releases in bounds:
+        if bound <= epsilon:
             break
-        most = max(most, _composed(own, delta))
-    return most
+        epsilon = max(epsilon, _composed(releases, delta))
+    return epsilon
 
 
 def tree_multiplier(noise_multiplier: float, rounds: int, participations: int) -> float:
@@ -270,8 +272,8 @@ def tree_multiplier(noise_multiplier: float, rounds: int, participations: int) -
     A node of level l sums 2^l rounds. A client of r rounds adds at most c_i clips to node i of a level, c_i <= 2^l and
     sum_i c_i = r, so the squares add up to at most r min(r, 2^l), and to the height of the tree for r = 1.
     """
-    most = min(participations, rounds)
-    squares = sum(most * min(most, 2**level) for level in range(rounds.bit_length()))
+    capped = min(participations, rounds)
+    squares = sum(capped * min(capped, 2**level) for level in range(rounds.bit_length()))
     return noise_multiplier / math.sqrt(squares)
 
 
@@ -401,19 +403,19 @@ def _composed(releases: frozenset[tuple[float, float, int]], delta: float) -> fl
         return bound
     grid = min(_grid(z, share) for z, share, _ in releases)
     losses = [_sampled(z, share, grid).self_compose(count) for z, share, count in sorted(releases)]
-    whole = functools.reduce(lambda one, other: one.compose(other), losses)
+    whole = functools.reduce(lambda left, right: left.compose(right), losses)
     return min(bound, whole.get_epsilon_for_delta(delta))
 
 
 @functools.lru_cache(maxsize=4096)
 def _largest(z: float, releases: frozenset[tuple[float, int]], delta: float) -> tuple[float, tuple | None]:
     """The largest epsilon of (share, count) pairs, and the pair; Renyi's bounds say whose exact one is not needed."""
-    most, worst = 0.0, None
+    largest, worst = 0.0, None
     for bound, pair in sorted(((_poisson_renyi(z, *pair, delta), pair) for pair in releases), reverse=True):
-        if bound <= most:
+        if bound <= largest:
             break
-        most, worst = max((most, worst), (_poisson(z, *pair, delta), pair), key=lambda found: found[0])
-    return most, worst
+        largest, worst = max((largest, worst), (_poisson(z, *pair, delta), pair), key=lambda item: item[0])
+    return largest, worst
 
 
 @functools.lru_cache(maxsize=64)

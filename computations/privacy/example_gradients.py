@@ -84,10 +84,10 @@ def sum_side_by_side(
     padded = tf.cond(size > 0, lambda: units, lambda: tf.zeros([1], tf.int32))
     counted = tf.range(tf.size(padded)) < size
 
-    def of_one(place, pfor_config):
+    def of_one(index, pfor_config):
         token = _parallel.set(pfor_config)
         try:
-            value, gradients = _gradients(loss, tf.gather(padded, place), variables)
+            value, gradients = _gradients(loss, tf.gather(padded, index), variables)
         finally:
             _parallel.reset(token)
         return value, [(g.values, g.indices) if isinstance(g, tf.IndexedSlices) else g for g in gradients]
@@ -119,8 +119,8 @@ def sum_one_by_one(
 ) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
     """As `sum_side_by_side`, a unit after the other: for units of several shapes and gradients that are large."""
 
-    def add(place, sums, total, number):
-        value, gradients = _gradients(loss, units[place], variables)
+    def add(index, sums, total, number):
+        value, gradients = _gradients(loss, units[index], variables)
         gradients = [_summed_rows(g) if isinstance(g, tf.IndexedSlices) else g for g in gradients]
         squares = tf.add_n(
             [tf.reduce_sum(tf.square(g.values if isinstance(g, tf.IndexedSlices) else g)) for g in gradients]
@@ -129,12 +129,12 @@ def sum_one_by_one(
         sums = tf.cond(
             counts, lambda: [_plus(s, g, factor) for s, g in zip(sums, gradients, strict=True)], lambda: sums
         )
-        return place + 1, sums, total + tf.where(counts, value, 0.0), number + tf.cast(counts, tf.float32)
+        return index + 1, sums, total + tf.where(counts, value, 0.0), number + tf.cast(counts, tf.float32)
 
     nothing = [tf.zeros(v.shape) for v in variables]
     size = tf.size(units)
     _, sums, total, number = tf.while_loop(
-        lambda place, *_: place < size, add, (0, nothing, 0.0, 0.0), parallel_iterations=1
+        lambda index, *_: index < size, add, (0, nothing, 0.0, 0.0), parallel_iterations=1
     )
     return sums, total, number
 
@@ -158,7 +158,9 @@ def noised_mean(
     deviation = privacy.noise_multiplier * privacy.clip
     if deviation:
         seeds = tf.unstack(tf.random.experimental.stateless_split(seed, len(sums)))
-        sums = [s + deviation * tf.random.stateless_normal(s.shape, own) for s, own in zip(sums, seeds, strict=True)]
+        sums = [
+            s + deviation * tf.random.stateless_normal(s.shape, stream) for s, stream in zip(sums, seeds, strict=True)
+        ]
     return [s / expected for s in sums]
 
 

@@ -104,18 +104,18 @@ def align(
                     continue
                 head, tail = ((start - first, end - first) for start, end in spans)
                 sentence_id = f"{name}-{split}-{document.document_id}/{next(number)}"
-                place = document.document_id, document.text[first:last], head, tail
+                location = document.document_id, document.text[first:last], head, tail
                 relations, types = known.get(pair, (NEGATIVE,)), (head_kind.lower(), tail_kind.lower())
                 label = names.index(relations[0])
-                sentences.append(BagSentence(sentence_id, *place, *types, *pair, relations, label))
+                sentences.append(BagSentence(sentence_id, *location, *types, *pair, relations, label))
     unrelated = list(dict.fromkeys(sentence.pair for sentence in sentences if sentence.label == 0))
-    kept = max(1, round(na_rate * len(unrelated)))
+    num_kept = max(1, round(na_rate * len(unrelated)))
     order = generator(seed, "unrelated pairs", name).permutation(len(unrelated))
-    dropped = {unrelated[index] for index in order[kept:]}
+    dropped = {unrelated[index] for index in order[num_kept:]}
     sentences = [sentence for sentence in sentences if sentence.pair not in dropped]
     mentioned = {sentence.pair for sentence in sentences}
-    found = sum((fact.head_id, fact.tail_id) in mentioned for fact in stated)
-    if facts is not None and not found:
+    num_mentioned = sum((fact.head_id, fact.tail_id) in mentioned for fact in stated)
+    if facts is not None and not num_mentioned:
         raise DataError(
             f"no sentence mentions the pair of any of the {len(stated)} facts",
             record=f"corpus {name}",
@@ -123,7 +123,7 @@ def align(
         )
     notes = (
         f"{len(documents)} documents give {len(sentences)} sentences of {len(mentioned)} pairs",
-        f"{found} of {len(stated)} facts have a sentence, {len(stated) - found} have none",
+        f"{num_mentioned} of {len(stated)} facts have a sentence, {len(stated) - num_mentioned} have none",
         f"{len(unrelated) - len(dropped)} of {len(unrelated)} pairs without a fact are kept as {NEGATIVE}",
         *notes_of(counts),
     )
@@ -131,7 +131,7 @@ def align(
 
 
 def _relations_of(facts: Iterable[Fact], names: Sequence[str]) -> dict[Pair, tuple[str, ...]]:
-    found: dict[Pair, list[str]] = {}
+    relations_of: dict[Pair, list[str]] = {}
     for position, fact in enumerate(facts, 1):
         if fact.relation not in names[1:]:
             what = "the negative" if fact.relation in names else "none of the corpus's"
@@ -140,8 +140,8 @@ def _relations_of(facts: Iterable[Fact], names: Sequence[str]) -> dict[Pair, tup
                 record=f"fact number {position}",
                 remedy="name it in relation_names, or leave the fact out",
             )
-        found.setdefault((fact.head_id, fact.tail_id), []).append(fact.relation)
-    return {pair: tuple(sorted(relations, key=names.index)) for pair, relations in found.items()}
+        relations_of.setdefault((fact.head_id, fact.tail_id), []).append(fact.relation)
+    return {pair: tuple(sorted(relations, key=names.index)) for pair, relations in relations_of.items()}
 
 
 def _sentences(
@@ -156,10 +156,10 @@ def _sentences(
         for span, mention in spans:
             if first <= span[0] and span[1] <= last:
                 placed += 1
-                for kind, found in ((head_kind, heads), (tail_kind, tails)):
+                for kind, spans_of in ((head_kind, heads), (tail_kind, tails)):
                     if mention.kind == kind:
                         for entity_id in mention.entity_ids:
-                            found.setdefault(entity_id, []).append(span)
+                            spans_of.setdefault(entity_id, []).append(span)
         yield (first, last), heads, tails
     counts["mentions lie in no single sentence, or are blank"] += len(document.mentions) - placed
 

@@ -21,7 +21,7 @@ from typing import Any
 from datasets.bags.records import NEGATIVE, BagCorpus, BagSentence, Pair
 from datasets.catalogue import data_set
 from datasets.errors import DataError
-from datasets.files import PathLike, beside, read_byte_lines, read_json, read_json_lines
+from datasets.files import PathLike, read_byte_lines, read_json, read_json_lines, sibling_file
 from datasets.json_values import Fail, field, identifier, require
 from datasets.relations.reading import notes_of
 from datasets.relations.records import UNKNOWN_TYPE, Span
@@ -95,7 +95,7 @@ def read(
         raise DataError("unknown way with misplaced entities", remedy=f"use {' or '.join(MISPLACED)}")
     relation_names = (NEGATIVE,)
     if labelled:
-        relation_names = _read_relation_names(beside(path, f"{name}_rel2id.json") if rel2id is None else rel2id)
+        relation_names = _read_relation_names(sibling_file(path, f"{name}_rel2id.json") if rel2id is None else rel2id)
     labels_of: dict[Pair, set[int]] = {}
     lines: dict[tuple[Pair, str, Span, Span], int] = {}  # of each sentence, in the order of the file
     counts = Counter()
@@ -126,8 +126,8 @@ def read(
             labels.remove(0)
     relations_of = {pair: tuple(relation_names[label] for label in sorted(labels_of[pair])) for pair in labels_of}
     sentences = [
-        BagSentence(*[f"{name}-{split}-{line}"] * 2, *place, *types, *pair, relations_of[pair], min(labels_of[pair]))
-        for (pair, *place), line in lines.items()
+        BagSentence(*[f"{name}-{split}-{line}"] * 2, *spans, *types, *pair, relations_of[pair], min(labels_of[pair]))
+        for (pair, *spans), line in lines.items()
     ]
     return BagCorpus(name, tuple(sentences), relation_names, notes=notes_of(counts))
 

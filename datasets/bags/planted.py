@@ -79,9 +79,11 @@ class PlantedOptions:
     def __attrs_post_init__(self):
         if not self.related:
             raise DataError("no pair is related", remedy="lower unrelated_share")
-        most = self.num_bags + self.related * (self.num_relations - 1)
-        if not self.num_bags <= self.triples <= most:
-            raise DataError(f"num_triples is not from {self.num_bags} to {most}", remedy="change it, or num_relations")
+        max_triples = self.num_bags + self.related * (self.num_relations - 1)
+        if not self.num_bags <= self.triples <= max_triples:
+            raise DataError(
+                f"num_triples is not from {self.num_bags} to {max_triples}", remedy="change it, or num_relations"
+            )
         if self.sentences < self.num_bags:
             raise DataError("num_sentences is smaller than num_bags", remedy="give every bag a sentence")
         if self.single == self.num_bags and self.sentences > self.num_bags:
@@ -223,19 +225,19 @@ def _relations(options: PlantedOptions, rng: np.random.Generator) -> tuple[np.nd
 def _stated(options, rng, sizes, order_of, several) -> tuple[np.ndarray, np.ndarray]:
     """The label that each sentence states, and its bag, bag by bag."""
     bag = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-    place = np.arange(len(bag)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    own, total = several[bag], options.num_relations
-    which = np.where(place < own, place, (rng.random(len(bag)) * own).astype(np.int64))
+    position = np.arange(len(bag)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    num_stated, total = several[bag], options.num_relations
+    which = np.where(position < num_stated, position, (rng.random(len(bag)) * num_stated).astype(np.int64))
     true = rng.random(len(bag)) >= options.noise_rate
     if options.at_least_one:
-        true |= place < own
+        true |= position < num_stated
     else:
-        which = (rng.random(len(bag)) * own).astype(np.int64)
-    another = own + (rng.random(len(bag)) * (total - own)).astype(np.int64)
-    states_another = (rng.random(len(bag)) < options.other_share) & (own < total)
+        which = (rng.random(len(bag)) * num_stated).astype(np.int64)
+    another = num_stated + (rng.random(len(bag)) * (total - num_stated)).astype(np.int64)
+    states_another = (rng.random(len(bag)) < options.other_share) & (num_stated < total)
     noisy = np.where(states_another, order_of[bag, np.minimum(another, total - 1)], 0)
     expressed = np.where(true, order_of[bag, which], noisy)
-    return np.where(own > 0, expressed, 0).astype(np.int32), bag
+    return np.where(num_stated > 0, expressed, 0).astype(np.int32), bag
 
 
 def _grammar(options: PlantedOptions) -> tuple[list[str], np.ndarray]:
@@ -244,12 +246,12 @@ def _grammar(options: PlantedOptions) -> tuple[list[str], np.ndarray]:
     A relation has `cues` cues, which are repeated; its absence has as many different ones as all relations together.
     The seed has no part in it.
     """
-    per_relation, most = options.cues, options.cues * options.num_relations
-    distinct = [most] + [per_relation] * options.num_relations
-    cues = np.zeros((len(distinct), most, 3), np.int32)
+    per_relation, max_cues = options.cues, options.cues * options.num_relations
+    distinct = [max_cues] + [per_relation] * options.num_relations
+    cues = np.zeros((len(distinct), max_cues, 3), np.int32)
     for label, pairs in enumerate(np.split(_cue_words(options), np.cumsum(distinct)[:-1])):
         made = np.column_stack([FILLERS + pairs, (label + np.arange(len(pairs))) % 3])
-        cues[label] = np.tile(made, (most // len(pairs), 1))
+        cues[label] = np.tile(made, (max_cues // len(pairs), 1))
     words = [_word(2, number) for number in range(FILLERS)]
     return words + [_word(3, number) for number in range(options.cue_words)], cues
 
@@ -273,13 +275,13 @@ def _layout(rng, stated, entities, cues) -> tuple[np.ndarray, np.ndarray]:
     cue = cues[stated, rng.integers(cues.shape[1], size=count)]
     step = LONGEST_GAP + 3
     slots = np.full((count, 3 * step - 1), -1, np.int32)
-    for place in range(3):
-        start = place * step
-        length = rng.integers(1 if place == 1 else 0, LONGEST_GAP + 1, size=count)
+    for gap in range(3):
+        start = gap * step
+        length = rng.integers(1 if gap == 1 else 0, LONGEST_GAP + 1, size=count)
         filled = np.arange(LONGEST_GAP) < length[:, None]
         fillers = FILLERS * rng.random((count, LONGEST_GAP)) ** 2  # the first words are the commonest
         slots[:, start : start + LONGEST_GAP] = np.where(filled, fillers.astype(np.int32), -1)
-        here = cue[:, 2] == place
+        here = cue[:, 2] == gap
         slots[here, start + LONGEST_GAP : start + LONGEST_GAP + 2] = cue[here, :2]
     places = np.array([step - 1, 2 * step - 1])
     places = np.where(rng.random((count, 1)) < 0.5, places[::-1], places)
@@ -292,4 +294,4 @@ def _word(syllables: int, number: int) -> str:
     base = len(_SYLLABLES)
     # The factor is a prime that does not divide the base: neighbours look different.
     number = (number * 39_916_801 + 1) % base**syllables
-    return "".join(_SYLLABLES[number // base**place % base] for place in range(syllables))
+    return "".join(_SYLLABLES[number // base**digit % base] for digit in range(syllables))

@@ -132,10 +132,10 @@ class BagCorpus(LabelledCorpus):
     @functools.cached_property
     def bags(self) -> dict[Pair, tuple[int, ...]]:
         """Each pair, in the order of first occurrence, and the indices of its sentences, increasing."""
-        found: dict[Pair, list[int]] = {}
+        indices_of: dict[Pair, list[int]] = {}
         for index, sentence in enumerate(self.sentences):
-            found.setdefault(sentence.pair, []).append(index)
-        return {pair: tuple(indices) for pair, indices in found.items()}
+            indices_of.setdefault(sentence.pair, []).append(index)
+        return {pair: tuple(indices) for pair, indices in indices_of.items()}
 
     @functools.cached_property
     def pairs(self) -> tuple[Pair, ...]:

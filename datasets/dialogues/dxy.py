@@ -53,8 +53,8 @@ def read_consultations(path: PathLike, *, split: str = "train") -> tuple[Consult
         records, a key is missing, of the wrong type or empty, or a record is a duplicate.
     """
     result, seen = [], {}
-    for place, value in _records(path, split):
-        fail = functools.partial(DataError, path=path, **place)
+    for location, value in _records(path, split):
+        fail = functools.partial(DataError, path=path, **location)
         require(value, dict, "it", fail)
         consult_id = identifier(value, "consult_id", fail)
         fail = functools.partial(fail, record=named("consultation", consult_id))
@@ -65,11 +65,11 @@ def read_consultations(path: PathLike, *, split: str = "train") -> tuple[Consult
         if not report:
             raise fail('"self_repo" is empty', remedy="remove the consultation or give it a report")
         earlier = seen.setdefault(consult_id, [])
-        for other_place, other in earlier:
+        for other_location, other in earlier:
             if other == value:
-                where = other_place.get("record") or f"line {other_place['line']}"
+                where = other_location.get("record") or f"line {other_location['line']}"
                 raise fail(f"is the same record as {where}", remedy="remove one of them")
-        earlier.append((place, value))
+        earlier.append((location, value))
         result.append(Consultation(consult_id, disease, report))
     if not result:
         raise DataError("has no consultations", path=path, remedy="give it at least one line")
@@ -128,17 +128,24 @@ def self_reports(
     """
     names = tuple(sorted({c.disease for c in consultations}) if label_names is None else label_names)
     samples, count = [], Counter()
-    for one in consultations:
-        count[one.consult_id] += 1
-        if one.disease not in names:
+    for consultation in consultations:
+        count[consultation.consult_id] += 1
+        if consultation.disease not in names:
             raise DataError(
                 "its disease is none of the training split's classes",
                 path=path,
-                record=named("consultation", one.consult_id),
+                record=named("consultation", consultation.consult_id),
                 remedy="train on data with this disease, or remove the consultation",
             )
-        sample_id, fields = f"{one.consult_id}/{count[one.consult_id]}", {"disease": one.disease}
-        samples.append(LabelledText(sample_id, one.consult_id, one.self_report, names.index(one.disease), fields))
+        sample_id, fields = (
+            f"{consultation.consult_id}/{count[consultation.consult_id]}",
+            {"disease": consultation.disease},
+        )
+        samples.append(
+            LabelledText(
+                sample_id, consultation.consult_id, consultation.self_report, names.index(consultation.disease), fields
+            )
+        )
     repeated = sum(n > 1 for n in count.values())
     notes = (f"{repeated} consultations occur more than once in the file",) if repeated else ()
     return TextCorpus(name, tuple(samples), names, notes)

@@ -68,7 +68,7 @@ def read_dialogues(path: PathLike) -> tuple[Dialogue, ...]:
 def _labelled(dialogue: Any) -> bool:
     """Whether a sentence has a key for labels, or the dialogue is not of the form, which is told where it is read."""
     sentences = dialogue.get("dialogue") if isinstance(dialogue, dict) else None
-    if not isinstance(sentences, list) or not sentences or not all(isinstance(one, dict) for one in sentences):
+    if not isinstance(sentences, list) or not sentences or not all(isinstance(item, dict) for item in sentences):
         return True
     return any(key in sentence for sentence in sentences for key in _LABEL_KEYS)
 

@@ -32,9 +32,9 @@ def symptom_vocabulary(name: str, data_dir: PathLike | None = None, path: PathLi
     Raises:
       DataError: an unknown name, or a file that is not there or malformed.
     """
-    found = find_data_set(name)
+    data_set = find_data_set(name)
     if path is None:
-        if found.vocabulary is None:
+        if data_set.vocabulary is None:
             return ()
-        path = locate(name, found.vocabulary, data_dir)
+        path = locate(name, data_set.vocabulary, data_dir)
     return read_symptom_vocabulary(path)

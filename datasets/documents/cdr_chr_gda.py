@@ -13,12 +13,12 @@ from datasets.files import PathLike
 from datasets.relations.reading import notes_of
 
 
-def _read(path: PathLike, rule: PairRule, *, tree_numbers=None, notes=(), name: str, split: str, **form: str):
-    """The documents with their candidate pairs; `form` are options of `read_pubtator`, the others as there and in
+def _read(path: PathLike, rule: PairRule, *, tree_numbers=None, notes=(), name: str, split: str, **options: str):
+    """The documents with their candidate pairs; `options` are those of `read_pubtator`, the others as there and in
     `document_corpus`."""
     tally: Counter[str] = Counter()
     kinds = (rule.head_kind, rule.tail_kind)
-    documents = read_pubtator(path, kinds=dict.fromkeys(kinds), relations=rule.relation_names, tally=tally, **form)
+    documents = read_pubtator(path, kinds=dict.fromkeys(kinds), relations=rule.relation_names, tally=tally, **options)
     counts = (*notes_of(tally), *notes)
     return document_corpus(documents, rule, name=name, split=split, tree_numbers=tree_numbers, notes=counts)
 

@@ -11,7 +11,7 @@ from datasets.documents.corpus import LABEL_NAMES, DocumentCorpus
 from datasets.documents.encoding import DocumentEncoding, EncodedDocuments
 from datasets.documents.scoring import GoldFacts, gold_facts
 from datasets.errors import DataError
-from datasets.federated import FederatedExamples, given_out
+from datasets.federated import FederatedExamples, distribute
 from datasets.partition import Partition
 
 
@@ -56,7 +56,7 @@ def encode_document_clients(
         name: np.concatenate([part.arrays[name] for part in encoded[: len(corpora)]]) for name in encoded[0].arrays
     }
     samples, lengths = [sample for corpus in corpora for sample in corpus.samples], arrays["attention_mask"].sum(axis=1)
-    federated = given_out(partition, samples, arrays, LABEL_NAMES, lengths)
+    federated = distribute(partition, samples, arrays, LABEL_NAMES, lengths)
     pairs = zip(held_out.items(), encoded[len(corpora) :], strict=True)
     return federated, {name: hold_out(name, corpus, part) for (name, corpus), part in pairs}
 

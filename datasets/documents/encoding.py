@@ -126,7 +126,7 @@ class DocumentEncoding:
         """Each corpus's documents, all with the same widths: the maxima over the corpora. Raises DataError."""
         made = [(corpus, corpus.samples, self._rows(corpus.samples)) for corpus in corpora]
         widths = Widths(*map(max, zip(*(astuple(_widths(samples, rows)) for _, samples, rows in made), strict=True)))
-        return tuple(self._arrays(*one, widths) for one in made)
+        return tuple(self._arrays(*parts, widths) for parts in made)
 
     def _rows(self, samples: Sequence[DocumentSample]) -> list[_Row]:
         cuts = [_boundaries(sample) for sample in samples]
@@ -141,17 +141,17 @@ class DocumentEncoding:
             for sample, places in zip(samples, cuts, strict=True)
         ]
 
-    def _document(self, sample: DocumentSample, places: Sequence[int], stretches: Sequence[Sequence[int]]) -> _Row:
+    def _document(self, sample: DocumentSample, cuts: Sequence[int], stretches: Sequence[Sequence[int]]) -> _Row:
         """A document whose text is cut at these places, from the pieces of the stretches between them."""
         marker = self.tokenizer.convert_tokens_to_ids(self.marker)
         mentions = [(entity, m) for entity, e in enumerate(sample.entities) for m in e.mentions]
         starts, ends = {m.start for _, m in mentions}, {m.end for _, m in mentions}
         ids, marked = [self.tokenizer.cls_token_id], {}
-        for place, stretch in zip(places, [*stretches, ()], strict=True):
-            if place in ends:
+        for cut, stretch in zip(cuts, [*stretches, ()], strict=True):
+            if cut in ends:
                 ids.append(marker)
-            if place in starts:
-                marked[place] = len(ids)
+            if cut in starts:
+                marked[cut] = len(ids)
                 ids.append(marker)
             ids.extend(stretch)
         ids.append(self.tokenizer.sep_token_id)
@@ -187,7 +187,7 @@ class DocumentEncoding:
 
 def _boundaries(sample: DocumentSample) -> list[int]:
     """Where the text is cut: its ends and those of the entities' mentions, increasing, each once."""
-    inner = {place for entity in sample.entities for m in entity.mentions for place in (m.start, m.end)}
+    inner = {offset for entity in sample.entities for m in entity.mentions for offset in (m.start, m.end)}
     return sorted({0, len(sample.document.text), *inner})
 
 

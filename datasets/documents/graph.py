@@ -52,9 +52,9 @@ def adjacency(
       graph: ``released_code`` or ``edge_oriented``.
     """
     owner = np.array([e for e, mentions in enumerate(entities) for _ in mentions], np.int64)
-    place = np.array([sentence_index(m, sentences) for mentions in entities for m in mentions], np.int64)
+    sentence_of = np.array([sentence_index(m, sentences) for mentions in entities for m in mentions], np.int64)
     belongs = owner[None, :] == np.arange(len(entities))[:, None]  # [entities, mentions]
-    within = place[:, None] == np.arange(len(sentences))[None, :]  # [mentions, sentences]
+    within = sentence_of[:, None] == np.arange(len(sentences))[None, :]  # [mentions, sentences]
     named_in = belongs.astype(int) @ within.astype(int) > 0  # [entities, sentences]
     between_entities = np.zeros((len(entities),) * 2, bool)
     distance = np.abs(np.subtract.outer(np.arange(len(sentences)), np.arange(len(sentences))))
@@ -67,7 +67,7 @@ def adjacency(
     result = np.block(
         [
             [between_entities, belongs, named_in],
-            [belongs.T, place[:, None] == place[None, :], within],
+            [belongs.T, sentence_of[:, None] == sentence_of[None, :], within],
             [named_in.T, within.T, between_sentences],
         ]
     )

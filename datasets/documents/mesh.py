@@ -33,14 +33,14 @@ def read_mesh_tree(path: PathLike) -> dict[str, tuple[str, ...]]:
     """
     lines = list(read_lines(path))
     records = next((content for _, content in lines if content.strip()), "") == "*NEWRECORD"
-    found = _records(lines, path) if records else _table(lines, path)
-    if not found:
+    numbers_of = _records(lines, path) if records else _table(lines, path)
+    if not numbers_of:
         raise DataError("has no descriptor with a tree number", path=path, remedy=_REMEDY)
-    return {descriptor: tuple(dict.fromkeys(numbers)) for descriptor, numbers in found.items()}
+    return {descriptor: tuple(dict.fromkeys(numbers)) for descriptor, numbers in numbers_of.items()}
 
 
 def _table(lines: Sequence[tuple[int, str]], path: PathLike) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    numbers_of: dict[str, list[str]] = {}
     for line, content in lines:
         if not content.strip():
             continue
@@ -48,14 +48,14 @@ def _table(lines: Sequence[tuple[int, str]], path: PathLike) -> dict[str, list[s
         descriptors = [cell for cell in cells if _DESCRIPTOR.fullmatch(cell)]
         numbers = [cell for cell in cells if _TREE_NUMBER.fullmatch(cell)]
         if len(descriptors) == len(numbers) == 1:
-            found.setdefault(descriptors[0], []).append(numbers[0])
+            numbers_of.setdefault(descriptors[0], []).append(numbers[0])
         elif line > 1 or descriptors or numbers:
             raise DataError("is not a descriptor and a tree number", path=path, line=line, remedy=_REMEDY)
-    return found
+    return numbers_of
 
 
 def _records(lines: Sequence[tuple[int, str]], path: PathLike) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    numbers_of: dict[str, list[str]] = {}
     numbers: list[str] = []
     descriptor, begun = None, 0
     for line, content in [*lines, (len(lines) + 1, "*NEWRECORD")]:
@@ -66,7 +66,7 @@ def _records(lines: Sequence[tuple[int, str]], path: PathLike) -> dict[str, list
             if begun and descriptor is None:
                 raise fail("the record has no identifier (UI)", line=begun)
             if descriptor is not None and numbers:
-                found[descriptor] = numbers
+                numbers_of[descriptor] = numbers
             descriptor, numbers, begun = None, [], line
         elif key == "MN":
             if not _TREE_NUMBER.fullmatch(value):
@@ -76,7 +76,7 @@ def _records(lines: Sequence[tuple[int, str]], path: PathLike) -> dict[str, list
             if not _DESCRIPTOR.fullmatch(value) or descriptor is not None:
                 raise fail("is not the record's descriptor")
             descriptor = value
-    return found
+    return numbers_of
 
 
 def is_hypernym(above: Sequence[str], below: Sequence[str]) -> bool:

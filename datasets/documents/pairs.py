@@ -69,9 +69,11 @@ def document_corpus(
         entities = _entities(document)
         pairs = _pairs(document, entities, rule, counts)
         if tree_numbers is not None:
-            kept = _without_hypernyms(pairs, [entity.entity_id for entity in entities], tree_numbers)
-            counts["negative pairs left out as hypernyms of a positive pair (MeSH tree)"] += len(pairs) - len(kept)
-            pairs = kept
+            candidates = _without_hypernyms(pairs, [entity.entity_id for entity in entities], tree_numbers)
+            counts["negative pairs left out as hypernyms of a positive pair (MeSH tree)"] += len(pairs) - len(
+                candidates
+            )
+            pairs = candidates
         counts["documents without a candidate pair"] += not pairs
         samples.append(DocumentSample(f"{name}-{split}-{document.document_id}", document, entities, tuple(pairs)))
     filtering = () if tree_numbers is None else (f"hypernym filtering with {len(tree_numbers)} descriptors of MeSH",)
@@ -100,7 +102,7 @@ def _pairs(
         stated.setdefault((fact.head_id, fact.tail_id), set()).add(rule.relation_names.index(fact.relation))
     sentences = sentences_of(document)
     places = [{sentence_index(mention, sentences) for mention in entity.mentions} for entity in entities]
-    pairs, found = [], set()
+    pairs, candidates = [], set()
     for i, head in enumerate(entities):
         for j, tail in enumerate(entities):
             key = (head.entity_id, tail.entity_id)
@@ -109,11 +111,11 @@ def _pairs(
             one_way = rule.unrelated == "once" and rule.head_kind == rule.tail_kind
             if one_way and key not in stated and (key[::-1] in stated or j < i):
                 continue
-            found.add(key)
+            candidates.add(key)
             pairs.append(DocumentPair(i, j, tuple(sorted(stated.get(key, ()))), bool(places[i] & places[j])))
     counts["relations of an entity with itself left out"] += sum(head == tail for head, tail in stated)
     counts["relations of entities that are no candidates, which count as missed"] += sum(
-        key[0] != key[1] and key not in found for key in stated
+        key[0] != key[1] and key not in candidates for key in stated
     )
     return pairs
 
@@ -121,8 +123,8 @@ def _pairs(
 def _without_hypernyms(
     pairs: Sequence[DocumentPair], ids: Sequence[str], tree_numbers: Mapping[str, Sequence[str]]
 ) -> list[DocumentPair]:
-    def above(one: int, other: int) -> bool:
-        return is_hypernym(tree_numbers.get(ids[one], ()), tree_numbers.get(ids[other], ()))
+    def above(entity: int, other: int) -> bool:
+        return is_hypernym(tree_numbers.get(ids[entity], ()), tree_numbers.get(ids[other], ()))
 
     def above_a_positive(pair: DocumentPair) -> bool:
         return any(

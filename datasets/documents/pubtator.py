@@ -82,7 +82,7 @@ def read_pubtator(
         mentions, stated = _annotated(block, document_id, text, path, split, joined, kinds, relations, tally)
         mentions, name_of = _entities(mentions, stated, joined, tally)
         named_sides = ((name_of[h[0]], relation, name_of[t[0]]) for (relation, *_), (h, t) in stated.items())
-        facts = tuple(Fact(*one) for one in dict.fromkeys(named_sides))
+        facts = tuple(Fact(*names) for names in dict.fromkeys(named_sides))
         mentioned = {entity_id for ids in mentions.values() for entity_id in ids}
         tally["relations name an entity that the document does not mention"] += sum(
             fact.head_id not in mentioned or fact.tail_id not in mentioned for fact in facts

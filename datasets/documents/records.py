@@ -65,8 +65,8 @@ class Document:
 
     def entities(self) -> dict[str, tuple[EntityMention, ...]]:
         """Identifier to its mentions, in the order of the first ones; a composite mention stands under all its ids."""
-        found: dict[str, list[EntityMention]] = {}
+        mentions_of: dict[str, list[EntityMention]] = {}
         for mention in self.mentions:
             for entity_id in mention.entity_ids:
-                found.setdefault(entity_id, []).append(mention)
-        return {entity_id: tuple(mentions) for entity_id, mentions in found.items()}
+                mentions_of.setdefault(entity_id, []).append(mention)
+        return {entity_id: tuple(mentions) for entity_id, mentions in mentions_of.items()}

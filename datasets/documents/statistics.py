@@ -78,6 +78,6 @@ def _row(client: str, samples: Sequence[DocumentSample], values: np.ndarray) -> 
         len(pairs),
         positive,
         positive / len(pairs) if pairs else 0.0,
-        *(float(of(values)) if len(values) else 0.0 for of in (np.mean, np.min, np.max)),
+        *(float(statistic(values)) if len(values) else 0.0 for statistic in (np.mean, np.min, np.max)),
     )
     return dict(zip(ROW, row, strict=True))

@@ -96,10 +96,10 @@ class Partition:
         """Raises DataError, which names a sample, unless it gives out all samples of these corpora, and no others."""
         known = dict.fromkeys(sample.sample_id for corpus in corpora for sample in corpus.samples)
         at_clients = (i for client in self.clients.values() for i in client.train + client.test)
-        given = dict.fromkeys((*self.server, *at_clients))
+        assigned = dict.fromkeys((*self.server, *at_clients))
         for wrong, reason in (
-            ([i for i in given if i not in known], "is not in the corpus"),
-            ([i for i in known if i not in given], "is held by no client"),
+            ([i for i in assigned if i not in known], "is not in the corpus"),
+            ([i for i in known if i not in assigned], "is held by no client"),
         ):
             if wrong:
                 raise DataError(

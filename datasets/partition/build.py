@@ -66,21 +66,21 @@ def build_partition(
                 tuple(shared[i].sample_id for i in assigned.get(client, ())),
                 tuple(dev_corpus.samples[i].sample_id for i in dev_assigned.get(client, ())),
             )
-    kept = {client: samples for client, samples in clients.items() if samples.train or samples.test}
+    nonempty = {client: samples for client, samples in clients.items() if samples.train or samples.test}
     notes = []
-    if len(kept) < len(clients):
-        notes.append(f"{len(clients) - len(kept)} of {len(clients)} clients got no sample and are left out")
-    untrained = sum(not samples.train for samples in kept.values())
+    if len(nonempty) < len(clients):
+        notes.append(f"{len(clients) - len(nonempty)} of {len(clients)} clients got no sample and are left out")
+    untrained = sum(not samples.train for samples in nonempty.values())
     if untrained:
         notes.append(f"{untrained} clients have test samples alone")
-    untested = sum(not samples.test for samples in kept.values())
+    untested = sum(not samples.test for samples in nonempty.values())
     if untested and test_share != 0:  # with a share of 0 none was asked for
         notes.append(f"{untested} clients have no test samples")
     options = {**attrs.asdict(partitioner), **split}
     if server:
         options |= {"server_share": server_share, "server_stratified": server_stratified}
         notes.append(f"the server holds {len(server)} of {len(corpus.samples)} training samples, which no client has")
-    return Partition(partitioner.name, options, int(seed), kept, tuple(notes), server)
+    return Partition(partitioner.name, options, int(seed), nonempty, tuple(notes), server)
 
 
 def _require_same_task(corpus: TextCorpus, dev_corpus: TextCorpus) -> None:

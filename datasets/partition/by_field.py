@@ -39,10 +39,10 @@ class ByField(Partitioner):
 
 def grouped(values: Sequence[Hashable]) -> dict[Hashable, list[int]]:
     """Value to where it stands."""
-    found: dict[Hashable, list[int]] = {}
+    indices_of: dict[Hashable, list[int]] = {}
     for index, value in enumerate(values):
-        found.setdefault(value, []).append(index)
-    return found
+        indices_of.setdefault(value, []).append(index)
+    return indices_of
 
 
 def field_values(samples: Sequence[Sample], field: str) -> list[str]:

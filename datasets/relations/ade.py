@@ -21,7 +21,7 @@ from pathlib import Path
 
 from datasets.catalogue import data_set
 from datasets.errors import DataError
-from datasets.files import PathLike, beside
+from datasets.files import PathLike, sibling_file
 from datasets.json_values import Fail
 from datasets.relations.reading import CorpusBuilder, columns, lines_to_check, occurrences, trimmed, whole_number
 from datasets.relations.records import NO_RELATION, RelationCorpus, Span
@@ -74,13 +74,13 @@ def read(path: PathLike, *, name: str = "ade", label: str = "with_negatives", sp
     if Path(path).name.startswith("DRUG-DOSE"):
         raise DataError("has drugs and doses, no adverse effects", path=path, remedy="give DRUG-AE.rel")
     negatives = label != "positives"
-    found = CorpusBuilder(path, name, RELATIONS if negatives else RELATIONS[1:])
+    builder = CorpusBuilder(path, name, RELATIONS if negatives else RELATIONS[1:])
     groups: dict[tuple[str, str], list[_Pair]] = {}
     for fail, line in lines_to_check(path):
-        text, pair = _pair(line, fail, found.counts)
+        text, pair = _pair(line, fail, builder.counts)
         groups.setdefault(text, []).append(pair)
     for (document, sentence), pairs in groups.items():
-        for start, listed in _placed(pairs, found.counts).items():
+        for start, listed in _placed(pairs, builder.counts).items():
             candidates = listed
             if negatives:
                 drugs, effects = (dict.fromkeys(spans) for spans in zip(*listed, strict=True))
@@ -88,35 +88,35 @@ def read(path: PathLike, *, name: str = "ade", label: str = "with_negatives", sp
             for pair in candidates:
                 spans = ((a - start, b - start) for a, b in pair)
                 relation = RELATIONS[pair in listed]
-                found.add(found.next_id(f"{name}-{document}"), document, sentence, *spans, *TYPES, relation)
-                found.counts["pairs that their sentence does not list are negatives"] += relation == NO_RELATION
-    if label == "with_negative_sentences" and found.mentions:
-        _add_named_pairs(found, beside(path, "ADE-NEG.txt"), name)
-    return found.build()
+                builder.add(builder.next_id(f"{name}-{document}"), document, sentence, *spans, *TYPES, relation)
+                builder.counts["pairs that their sentence does not list are negatives"] += relation == NO_RELATION
+    if label == "with_negative_sentences" and builder.mentions:
+        _add_named_pairs(builder, sibling_file(path, "ADE-NEG.txt"), name)
+    return builder.build()
 
 
-def _add_named_pairs(found: CorpusBuilder, path: PathLike, name: str) -> None:
+def _add_named_pairs(builder: CorpusBuilder, path: PathLike, name: str) -> None:
     """Adds pairs of a drug and an effect in sentences without an adverse effect, each name at its first place."""
     kinds: dict[tuple[str, ...], set[str]] = {}
-    for mention in found.mentions:
+    for mention in builder.mentions:
         for kind, text in zip(TYPES, (mention.head_text, mention.tail_text), strict=True):
             if len(text) >= _SHORTEST_NAME:
                 kinds.setdefault(tuple(word.casefold() for word in _WORD.findall(text)), set()).add(kind)
     names = {words: kind for words, (kind, *more) in kinds.items() if not more}  # what may be both is neither
-    before = len(found.mentions)
+    before = len(builder.mentions)
     for document, sentence in dict.fromkeys(_negative_sentences(path)):
         drugs, effects = _names_in(sentence, names)
         for head in drugs:
             for tail in effects:
-                found.add(found.next_id(f"{name}-{document}"), document, sentence, head, tail, *TYPES, NO_RELATION)
-    added = len(found.mentions) - before
+                builder.add(builder.next_id(f"{name}-{document}"), document, sentence, head, tail, *TYPES, NO_RELATION)
+    added = len(builder.mentions) - before
     if not added:
         raise DataError(
             "has no sentence with an annotated drug and an annotated effect",
             path=path,
             remedy="use another label choice of the data set",
         )
-    found.counts["pairs of annotated names in sentences without an adverse effect are negatives"] = added
+    builder.counts["pairs of annotated names in sentences without an adverse effect are negatives"] = added
 
 
 def _names_in(sentence: str, names: dict[tuple[str, ...], str]) -> list[list[Span]]:
@@ -157,7 +157,7 @@ def _pair(line: str, fail: Fail, counts: Counter) -> tuple[tuple[str, str], _Pai
                        for value, end in zip(at, ("start", "end"), strict=True))  # fmt: skip
         if not mention.strip() or last - first != len(mention):
             raise fail(f"the {what}'s offsets do not fit its length", remedy="repair the offsets")
-        starts.append({first - place for place in occurrences(mention, sentence)})
+        starts.append({first - occurrence for occurrence in occurrences(mention, sentence)})
         start, end = trimmed(mention, (0, len(mention)))
         counts["mentions with blanks at their ends, which are left out of them"] += end - start < len(mention)
         spans.append((first + start, first + end))

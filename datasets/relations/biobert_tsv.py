@@ -50,7 +50,7 @@ def read(
       DataError: lines that differ in their number of columns, a placeholder that is missing or repeated, an unknown
         label, or a duplicate index.
     """
-    found = CorpusBuilder(path, name, dict.fromkeys(relations.values()))
+    builder = CorpusBuilder(path, name, dict.fromkeys(relations.values()))
     documents: dict[str, str] = {}
     indices: set[str] = set()
     known: set[tuple[str, str]] = set()
@@ -67,19 +67,19 @@ def read(
         spans = [_placeholder(sentence, kind, fail) for kind in (head, tail)]
         relation = relations[one_of(value, relations, "label", fail, column=width)]
         document = documents.setdefault(sentence, f"{name}-{split}-{len(documents) + 1:05d}")
-        found.counts["duplicate lines are kept"] += (sentence, relation) in known
+        builder.counts["duplicate lines are kept"] += (sentence, relation) in known
         known.add((sentence, relation))
-        found.add(found.next_id(document), document, sentence, *spans, head.lower(), tail.lower(), relation)
-    found.counts["sentences have several labels"] = len(known) - len(documents)
-    return found.build()
+        builder.add(builder.next_id(document), document, sentence, *spans, head.lower(), tail.lower(), relation)
+    builder.counts["sentences have several labels"] = len(known) - len(documents)
+    return builder.build()
 
 
 def _placeholder(sentence: str, kind: str, fail: Fail) -> Span:
     mark = f"@{kind}$"
-    found = occurrences(mark, sentence)
-    if len(found) != 1:
-        raise fail(f"{mark} occurs {len(found)} times in the sentence", remedy="mark each mention once")
-    return found[0], found[0] + len(mark)
+    spans = occurrences(mark, sentence)
+    if len(spans) != 1:
+        raise fail(f"{mark} occurs {len(spans)} times in the sentence", remedy="mark each mention once")
+    return spans[0], spans[0] + len(mark)
 
 
 for _name, _title, _citation in (

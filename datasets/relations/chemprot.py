@@ -67,7 +67,7 @@ def read(path: PathLike, *, name: str = "chemprot", label: str = "groups", split
       DataError: a line is not an object with strings `text` and `label`, marks are missing, repeated or never closed,
         a mention is empty or has blanks at its ends, or the label is unknown.
     """
-    found = CorpusBuilder(path, name, class_names(label))
+    builder = CorpusBuilder(path, name, class_names(label))
     sentences: dict[str, str] = {}
     relations: dict[tuple[str, Span, Span], set[str]] = {}
     for line, value in read_json_lines(path):
@@ -76,13 +76,13 @@ def read(path: PathLike, *, name: str = "chemprot", label: str = "groups", split
         text, head, tail = _unmarked(field(value, "text", str, fail), fail)
         relation = one_of(field(value, "label", str, fail), GROUP_OF, '"label"', fail)
         before = relations.setdefault((text, head, tail), set())
-        found.counts["duplicate lines are kept"] += relation in before
+        builder.counts["duplicate lines are kept"] += relation in before
         before.add(relation)
         relation = GROUP_OF[relation] if label == "groups" else relation
         document = sentences.setdefault(text, f"{name}-{split}-{len(sentences) + 1:05d}")
-        found.add(found.next_id(document), document, text, head, tail, MENTION_TYPE, MENTION_TYPE, relation)
-    found.counts["pairs have several relations"] = sum(len(several) > 1 for several in relations.values())
-    return found.build("the marks follow the order in the sentence: which mention is the chemical is not told")
+        builder.add(builder.next_id(document), document, text, head, tail, MENTION_TYPE, MENTION_TYPE, relation)
+    builder.counts["pairs have several relations"] = sum(len(several) > 1 for several in relations.values())
+    return builder.build("the marks follow the order in the sentence: which mention is the chemical is not told")
 
 
 def _unmarked(text: str, fail: Fail) -> tuple[str, Span, Span]:

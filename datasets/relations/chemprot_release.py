@@ -16,7 +16,7 @@ from pathlib import Path
 
 from datasets.catalogue import data_set
 from datasets.errors import DataError, named
-from datasets.files import PathLike, beside
+from datasets.files import PathLike, sibling_file
 from datasets.json_values import Fail
 from datasets.relations.chemprot import CITATION, CLASSES, GROUP_OF, GROUPS, class_names
 from datasets.relations.reading import CorpusBuilder, columns, lines_to_check, one_of, span
@@ -73,30 +73,30 @@ def read(path: PathLike, *, name: str = "chemprot", label: str = "groups", split
         offsets, a duplicate document or entity, or a file whose last line has no end.
     """
     classes, negatives = label.removesuffix(_WITH_NEGATIVES), label.endswith(_WITH_NEGATIVES)
-    found = CorpusBuilder(path, name, ((NO_RELATION,) if negatives else ()) + class_names(classes))
-    documents = _read_documents(_beside(path, "abstracts"), _beside(path, "entities"))
-    listed = _relations(path, documents, classes, found.counts)
+    builder = CorpusBuilder(path, name, ((NO_RELATION,) if negatives else ()) + class_names(classes))
+    documents = _read_documents(_release_file(path, "abstracts"), _release_file(path, "entities"))
+    listed = _relations(path, documents, classes, builder.counts)
     for document in documents.values():
         pairs: dict[tuple[str, str], list[str]] = {}
         for pair, relation in listed.get(document.document_id, ()):
-            found.counts["relations of groups that are not evaluated left out"] += relation is None
+            builder.counts["relations of groups that are not evaluated left out"] += relation is None
             if relation is not None:
                 pairs.setdefault(pair, []).append(relation)
         together = _in_one_sentence(document)
-        found.counts["related pairs in two sentences left out"] += sum(
+        builder.counts["related pairs in two sentences left out"] += sum(
             len(relations) for pair, relations in pairs.items() if pair not in together
         )
-        found.counts["pairs have several relations"] += sum(len(pairs[p]) > 1 for p in pairs if p in together)
+        builder.counts["pairs have several relations"] += sum(len(pairs[p]) > 1 for p in pairs if p in together)
         for pair, (start, end) in together.items():
             types, spans = zip(*(document.mentions[mention] for mention in pair), strict=True)
             spans = [(first - start, last - start) for first, last in spans]
             for relation in pairs.get(pair, [NO_RELATION] if negatives else []):
-                mention_id = found.next_id(f"{name}-{split}-{document.document_id}")
-                found.add(mention_id, document.document_id, document.text[start:end], *spans, *types, relation)
-    return found.build()
+                mention_id = builder.next_id(f"{name}-{split}-{document.document_id}")
+                builder.add(mention_id, document.document_id, document.text[start:end], *spans, *types, relation)
+    return builder.build()
 
 
-def _beside(relations: PathLike, kind: str) -> Path:
+def _release_file(relations: PathLike, kind: str) -> Path:
     """The release's file of that kind beside its file of relations, with or without ``.gz``."""
     match = _RELEASE.fullmatch(Path(relations).name)
     if match is None:
@@ -108,7 +108,7 @@ def _beside(relations: PathLike, kind: str) -> Path:
         )
     # The test split's tables end in _gs, its gold standard does not.
     marks = ("_gs", "") if match[2] == "relations_gs" else ("", "_gs")
-    return beside(relations, *(f"{match[1]}_{kind}{mark}.tsv" for mark in marks))
+    return sibling_file(relations, *(f"{match[1]}_{kind}{mark}.tsv" for mark in marks))
 
 
 def _read_documents(abstracts: PathLike, entities: PathLike) -> dict[str, _Document]:
@@ -163,8 +163,8 @@ def _relations(
                 "has the group and no relation", remedy='use the classes "groups" with a gold standard of four columns'
             )
         pair = tuple(
-            _argument(value, form, number, kind, document, fail)
-            for number, (value, form, kind) in enumerate(
+            _argument(value, pattern, number, kind, document, fail)
+            for number, (value, pattern, kind) in enumerate(
                 zip(row[-2:], _ARGUMENTS, ("chemical", "gene"), strict=True), 1
             )
         )
@@ -179,8 +179,8 @@ def _relations(
     return result
 
 
-def _argument(value: str, form: re.Pattern, number: int, kind: str, document: _Document, fail: Fail) -> str:
-    match = form.fullmatch(value.strip())
+def _argument(value: str, pattern: re.Pattern, number: int, kind: str, document: _Document, fail: Fail) -> str:
+    match = pattern.fullmatch(value.strip())
     if match is None or match[1] not in document.mentions:
         raise fail(f"argument {number} is no entity of its document", remedy=f"write Arg{number}: and the entity's id")
     if document.mentions[match[1]][0] != kind:

@@ -68,7 +68,7 @@ def read(path: PathLike, *, name: str = "i2b2_2010", label: str = "positives", s
         record, concept or relation twice.
     """
     negatives = label == "with_negatives"
-    found = CorpusBuilder(path, name, ((NO_RELATION,) if negatives else ()) + tuple(RELATIONS))
+    builder = CorpusBuilder(path, name, ((NO_RELATION,) if negatives else ()) + tuple(RELATIONS))
     seen = set()
     for file, folder in _texts(Path(path)):
         record = file.stem
@@ -77,15 +77,15 @@ def read(path: PathLike, *, name: str = "i2b2_2010", label: str = "positives", s
         seen.add(record)
         lines = [line for _, line in read_lines(file)]
         words = [[match.span() for match in re.finditer(r"\S+", line)] for line in lines]
-        concepts = _concepts(_concept_folder(folder) / f"{record}.con", lines, words, found.counts)
-        pairs = _relations(folder / "rel" / f"{record}.rel", lines, words, concepts, found.counts)
-        found.counts["pairs have several relations"] += sum(len(relations) > 1 for relations in pairs.values())
+        concepts = _concepts(_concept_folder(folder) / f"{record}.con", lines, words, builder.counts)
+        pairs = _relations(folder / "rel" / f"{record}.rel", lines, words, concepts, builder.counts)
+        builder.counts["pairs have several relations"] += sum(len(relations) > 1 for relations in pairs.values())
         for pair, relations in (pairs | (_unlisted(concepts, pairs) if negatives else {})).items():
-            spans, types = [_span(place, words) for place in pair], [concepts[place] for place in pair]
+            spans, types = [_span(position, words) for position in pair], [concepts[position] for position in pair]
             for relation in relations:
-                mention_id = found.next_id(f"{name}-{split}-{record}")
-                found.add(mention_id, record, lines[pair[0][0] - 1], *spans, *types, relation)
-    return found.build()
+                mention_id = builder.next_id(f"{name}-{split}-{record}")
+                builder.add(mention_id, record, lines[pair[0][0] - 1], *spans, *types, relation)
+    return builder.build()
 
 
 def _texts(folder: Path) -> Iterable[tuple[Path, Path]]:
@@ -94,8 +94,8 @@ def _texts(folder: Path) -> Iterable[tuple[Path, Path]]:
     hospitals = [folder] if (folder / "txt").is_dir() else [path for path in inner if (path / "txt").is_dir()]
     folders = [(path / "txt", path) for path in hospitals]
     if not folders:
-        beside = folder.parent / "test_data"
-        folders = [(beside if (folder / "concepts").is_dir() and beside.is_dir() else folder / "txt", folder)]
+        test_texts = folder.parent / "test_data"
+        folders = [(test_texts if (folder / "concepts").is_dir() and test_texts.is_dir() else folder / "txt", folder)]
     for texts, others in folders:
         files = sorted(texts.glob("*.txt"))
         if not files:
@@ -115,13 +115,13 @@ def _concepts(path: Path, lines: list[str], words: list[list[Span]], counts: Cou
         if match is None:
             raise fail("is not a concept", remedy='write c="words" line:word line:word||t="type"')
         kind = one_of(match[6], TYPES, "type", fail)
-        place = _place(match.groups()[:5], lines, words, fail)
-        if place is None:
+        position = _position(match.groups()[:5], lines, words, fail)
+        if position is None:
             counts["concepts over the end of a line left out"] += 1
             continue
-        if place in result:
+        if position in result:
             raise fail("duplicate concept", remedy="remove one of them")
-        result[place] = kind
+        result[position] = kind
     return result
 
 
@@ -134,12 +134,12 @@ def _relations(
         if match is None:
             raise fail("is not a relation", remedy='write c="words" place place||r="name"||c="words" place place')
         relation = one_of(match[6], RELATIONS, "relation", fail)
-        pair = (_place(match.groups()[:5], lines, words, fail), _place(match.groups()[6:], lines, words, fail))
+        pair = (_position(match.groups()[:5], lines, words, fail), _position(match.groups()[6:], lines, words, fail))
         if None in pair or pair[0][0] != pair[1][0]:
             counts["relations that are not within a line left out"] += 1
             continue
-        for number, (place, kind) in enumerate(zip(pair, RELATIONS[relation], strict=True), 1):
-            if concepts.get(place) != kind:
+        for number, (position, kind) in enumerate(zip(pair, RELATIONS[relation], strict=True), 1):
+            if concepts.get(position) != kind:
                 raise fail(f"argument {number} is no {kind} of the concepts", remedy="complete the .con file")
         listed = result.setdefault(pair, [])
         if relation in listed:
@@ -148,7 +148,7 @@ def _relations(
     return result
 
 
-def _place(groups: tuple[str, ...], lines: list[str], words: list[list[Span]], fail: Fail) -> _Place | None:
+def _position(groups: tuple[str, ...], lines: list[str], words: list[list[Span]], fail: Fail) -> _Place | None:
     """Where a concept stands; None if it goes over the end of a line."""
     surface, (line, first, last_line, last) = groups[0], map(int, groups[1:])
     for at, word in ((line, first), (last_line, last)):
@@ -158,27 +158,27 @@ def _place(groups: tuple[str, ...], lines: list[str], words: list[list[Span]], f
         raise fail("a concept ends before it starts", remedy="give the first word's place, then the last's")
     if line != last_line:
         return None
-    place = (line, first, last)
-    start, end = _span(place, words)
+    position = (line, first, last)
+    start, end = _span(position, words)
     if lines[line - 1][start:end].casefold().split() != surface.casefold().split():
         raise fail("the words are not those at the place", remedy="repair the words or the place")
-    return place
+    return position
 
 
-def _span(place: _Place, words: list[list[Span]]) -> Span:
-    line, first, last = place
+def _span(position: _Place, words: list[list[Span]]) -> Span:
+    line, first, last = position
     return words[line - 1][first][0], words[line - 1][last][1]
 
 
 def _unlisted(concepts: dict[_Place, str], pairs: Iterable[tuple[_Place, _Place]]) -> dict:
     joined = {frozenset(pair) for pair in pairs}
     result = {}
-    for one, other in itertools.combinations(sorted(concepts), 2):
-        if one[0] != other[0] or frozenset((one, other)) in joined:
+    for first, other in itertools.combinations(sorted(concepts), 2):
+        if first[0] != other[0] or frozenset((first, other)) in joined:
             continue
-        kinds = (concepts[one], concepts[other])
+        kinds = (concepts[first], concepts[other])
         if kinds in RELATIONS.values():
-            result[one, other] = [NO_RELATION]
+            result[first, other] = [NO_RELATION]
         elif kinds[::-1] in RELATIONS.values():
-            result[other, one] = [NO_RELATION]
+            result[other, first] = [NO_RELATION]
     return result

@@ -76,10 +76,10 @@ def read(
         missing or none of `class_names`, a negative label that no record has (with `class_names`: that is none of
         them), or no record.
     """
-    given, seen, ids, counts = None if class_names is None else tuple(class_names), set(), set(), Counter()
-    found: list[RelationMention] = []
+    class_order, seen, ids, counts = None if class_names is None else tuple(class_names), set(), set(), Counter()
+    mentions: list[RelationMention] = []
     for fail, record in _records(path):
-        relation = _label(record, given, fail) if labelled else UNLABELLED
+        relation = _label(record, class_order, fail) if labelled else UNLABELLED
         mention = _mention(record, split, relation, fail)
         if mention.mention_id in ids:
             raise fail(f"duplicate id ({named('id', record['id'])})", remedy="give every record an id of its own")
@@ -87,24 +87,29 @@ def read(
         pair = (mention.document_id, mention.text, mention.head, mention.tail)
         counts["records repeat an earlier one's document, text and mentions"] += pair in seen
         seen.add(pair)
-        found.append(mention)
-    if not found:
+        mentions.append(mention)
+    if not mentions:
         raise DataError("holds no record", path=path, remedy="give it at least one")
     names, negative = (UNLABELLED,), None
     if labelled:
-        names, negative = _classes(path, given, {mention.relation for mention in found}, negative_label), negative_label
+        names, negative = (
+            _classes(path, class_order, {mention.relation for mention in mentions}, negative_label),
+            negative_label,
+        )
     label_of = {relation: number for number, relation in enumerate(names)}
-    mentions = tuple(dataclasses.replace(mention, label=label_of[mention.relation]) for mention in found)
-    return RelationCorpus(name, mentions, names, negative, notes_of(counts))
+    labelled_mentions = tuple(dataclasses.replace(mention, label=label_of[mention.relation]) for mention in mentions)
+    return RelationCorpus(name, labelled_mentions, names, negative, notes_of(counts))
 
 
-def _classes(path: PathLike, given, found: set[str], negative: str | None) -> tuple[str, ...]:
-    names = tuple(sorted(found)) if given is None else given
+def _classes(path: PathLike, class_order, labels: set[str], negative: str | None) -> tuple[str, ...]:
+    names = tuple(sorted(labels)) if class_order is None else class_order
     if negative is None:
         return names
     if negative not in names:
-        where = "a label of no record" if given is None else "none of class_names"
-        remedy = f"use one of {', '.join(names)}" + (", or list all classes in class_names" if given is None else "")
+        where = "a label of no record" if class_order is None else "none of class_names"
+        remedy = f"use one of {', '.join(names)}" + (
+            ", or list all classes in class_names" if class_order is None else ""
+        )
         raise DataError(f"negative_label is {where}", path=path, remedy=remedy)
     return (negative, *(relation for relation in names if relation != negative))
 
@@ -204,16 +209,16 @@ def _label(record: Mapping[str, Any], known: tuple[str, ...] | None, fail: Fail)
 
 def _mention(record: Mapping[str, Any], split: str, relation: str, fail: Fail) -> RelationMention:
     """The pair of a record, with the label 0. Raises `fail`'s error."""
-    own = identifier(record, "id", fail)
+    record_id = identifier(record, "id", fail)
     text = field(record, "text", str, fail)
     if not text.strip():
         raise fail("has an empty text", remedy="give the text that holds the mentions")
     head, tail = (_span(record[side], side, len(text), fail) for side in _SPANS)
     if head[0] < tail[1] and tail[0] < head[1]:
         raise fail("its head and tail share characters", remedy="give two mentions that do not overlap")
-    document = own if record.get("document") is None else identifier(record, "document", fail)
+    document = record_id if record.get("document") is None else identifier(record, "document", fail)
     types = [_type(record, side, fail) for side in _SPANS]
-    return RelationMention(f"{split}-{own}", document, text, head, tail, *types, relation, 0, _more(record, fail))
+    return RelationMention(f"{split}-{record_id}", document, text, head, tail, *types, relation, 0, _more(record, fail))
 
 
 def _span(value: Sequence[int], side: str, length: int, fail: Fail) -> Span:
@@ -227,15 +232,15 @@ def _span(value: Sequence[int], side: str, length: int, fail: Fail) -> Span:
 
 
 def _type(record: Mapping[str, Any], side: str, fail: Fail) -> str:
-    found = optional_string(record, f"{side}_type", fail) or UNKNOWN_TYPE
-    if not found.strip():
+    kind = optional_string(record, f"{side}_type", fail) or UNKNOWN_TYPE
+    if not kind.strip():
         raise fail(f'"{side}_type" is blank', remedy="give the type a name, or leave it out")
-    return found
+    return kind
 
 
 def _more(record: Mapping[str, Any], fail: Fail) -> dict[str, str]:
     """`group` and the further fields, as strings."""
-    found = {}
+    fields = {}
     for position, (key, value) in enumerate(record.items(), 1):
         if key in _KNOWN or value is None:
             continue
@@ -244,5 +249,5 @@ def _more(record: Mapping[str, Any], fail: Fail) -> dict[str, str]:
             raise fail("has a field named relation", remedy='"label" is the relation; rename the other')
         if not isinstance(value, str | int | float):
             raise fail(f"{where} is neither a string nor a number", remedy="give a single value")
-        found[key] = str(value)
-    return found
+        fields[key] = str(value)
+    return fields

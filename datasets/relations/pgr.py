@@ -56,7 +56,7 @@ def read(path: PathLike, *, name: str = "pgr", label: str = "relation", split: s
         neither True nor False (so spelled, or in capitals), an unknown confirmation, the same pair as True and False,
         or too many mentions that are not at their offsets.
     """
-    confirmed, found, misplaced = label == "confirmed", CorpusBuilder(path, name, RELATIONS), []
+    confirmed, builder, misplaced = label == "confirmed", CorpusBuilder(path, name, RELATIONS), []
     seen: dict[tuple, int] = {}
     lines = lines_to_check(path)
     header_fail, first = next(lines, (None, ""))
@@ -87,20 +87,20 @@ def read(path: PathLike, *, name: str = "pgr", label: str = "relation", split: s
             continue
         if seen.setdefault((document, sentence, head, tail), label) != label:
             raise fail("the same pair is given as True and as False", remedy="remove one of them")
-        mention_id = found.next_id(f"{name}-{split}-{document}")
+        mention_id = builder.next_id(f"{name}-{split}-{document}")
         if correct or not confirmed:
-            found.add(mention_id, document, sentence, head, tail, "gene", "phenotype", RELATIONS[label])
+            builder.add(mention_id, document, sentence, head, tail, "gene", "phenotype", RELATIONS[label])
         else:
             unconfirmed += 1
-    placed = len(found.mentions) + unconfirmed
+    placed = len(builder.mentions) + unconfirmed
     if len(misplaced) > MISPLACED_SHARE * (placed + len(misplaced)):
         raise misplaced[0]
     where = ", ".join(str(error.line) for error in misplaced)
-    found.counts.update(
+    builder.counts.update(
         {
             f"lines left out, a mention is not at its offsets (lines {where})": len(misplaced),
             "duplicate lines are kept": placed - len(seen),
             "lines left out, the curators do not call them correct": unconfirmed,
         }
     )
-    return found.build(*(["no column CONFIRMATION: all lines are kept"] if confirmed and not more else []))
+    return builder.build(*(["no column CONFIRMATION: all lines are kept"] if confirmed and not more else []))

@@ -83,8 +83,8 @@ def one_of(value: str, known: Iterable[str], what: str, fail: Fail, *, column: i
     """
     known = tuple(known)
     if value not in known:
-        place = "" if column is None else f" in column {column}"
-        raise fail(f"unknown {what}{place}", remedy=f"use one of {', '.join(known)}")
+        where = "" if column is None else f" in column {column}"
+        raise fail(f"unknown {what}{where}", remedy=f"use one of {', '.join(known)}")
     return value
 
 

@@ -51,8 +51,8 @@ def subset(corpus: RelationCorpus, size: int, *, seed: int) -> RelationCorpus:
         return corpus
     groups = _by_label(corpus)
     counts = by_largest_remainder(size, [len(group) for group in groups])
-    kept = _draw(corpus, groups, counts, seed)
-    return _part(corpus, kept, f"a subset of {len(kept)} of {len(corpus.mentions)} samples, classes in proportion")
+    chosen = _draw(corpus, groups, counts, seed)
+    return _part(corpus, chosen, f"a subset of {len(chosen)} of {len(corpus.mentions)} samples, classes in proportion")
 
 
 def balanced_subset(corpus: RelationCorpus, per_class: int, *, seed: int) -> RelationCorpus:
@@ -63,9 +63,9 @@ def balanced_subset(corpus: RelationCorpus, per_class: int, *, seed: int) -> Rel
     """
     _require(per_class)
     groups = _by_label(corpus)
-    kept = _draw(corpus, groups, [min(per_class, len(group)) for group in groups], seed)
+    chosen = _draw(corpus, groups, [min(per_class, len(group)) for group in groups], seed)
     return _part(
-        corpus, kept, f"a subset of {len(kept)} of {len(corpus.mentions)} samples, {per_class} a class at most"
+        corpus, chosen, f"a subset of {len(chosen)} of {len(corpus.mentions)} samples, {per_class} a class at most"
     )
 
 

@@ -60,7 +60,7 @@ def read(
       DataError: a block that is not of the form, a duplicate number, marks that are missing, repeated or never
         closed, an empty mention, an unknown label, or a file with sentences alone or labels alone.
     """
-    found = CorpusBuilder(path, name, DIRECTED if label == "directed" else (NEGATIVE, *RELATIONS), NEGATIVE)
+    builder = CorpusBuilder(path, name, DIRECTED if label == "directed" else (NEGATIVE, *RELATIONS), NEGATIVE)
     seen: dict[str, int] = {}
     lines = list(lines_to_check(path))
     while lines and not lines[-1][1]:
@@ -84,17 +84,17 @@ def read(
         if len(block) == 4 and block[3]:
             raise at[3]("is not empty", remedy="separate the blocks by an empty line")
         relation = relation if label == "directed" else relation.partition("(")[0]
-        found.add(*(f"{name}-{split}-{number}",) * 2, text, head, tail, UNKNOWN_TYPE, UNKNOWN_TYPE, relation)
-    return found.build()
+        builder.add(*(f"{name}-{split}-{number}",) * 2, text, head, tail, UNKNOWN_TYPE, UNKNOWN_TYPE, relation)
+    return builder.build()
 
 
 def _require_both(first: Sequence[str], path: PathLike) -> None:
     """Refuses the task's files that have sentences or labels alone, which their first two lines show."""
-    for form, problem in (
+    for pattern, problem in (
         (_SENTENCE, "has sentences and no labels, as the task's TEST_FILE.txt"),
         (_KEY, "has labels and no sentences, as the task's TEST_FILE_KEY.TXT"),
     ):
-        if len(first) == 2 and all(map(form.fullmatch, first)):
+        if len(first) == 2 and all(map(pattern.fullmatch, first)):
             raise DataError(problem, path=path, remedy="give TEST_FILE_FULL.TXT, which has both")
 
 

@@ -91,11 +91,11 @@ class PieceEncoding:
         ids = np.full(shape, self.tokenizer.pad_token_id, np.int32)
         mask = np.zeros(shape, np.int32)
         cut = pieces = unknown = 0
-        for row, own in enumerate(tokenized(self.tokenizer, texts)):
-            kept = own[: self.max_length - 2]
-            ids[row, : len(kept) + 2] = [self.tokenizer.cls_token_id, *kept, self.tokenizer.sep_token_id]
-            mask[row, : len(kept) + 2] = 1
-            cut += len(kept) < len(own)
-            pieces += len(own)
-            unknown += own.count(self.tokenizer.unk_token_id)
+        for row, text_pieces in enumerate(tokenized(self.tokenizer, texts)):
+            piece_ids = text_pieces[: self.max_length - 2]
+            ids[row, : len(piece_ids) + 2] = [self.tokenizer.cls_token_id, *piece_ids, self.tokenizer.sep_token_id]
+            mask[row, : len(piece_ids) + 2] = 1
+            cut += len(piece_ids) < len(text_pieces)
+            pieces += len(text_pieces)
+            unknown += text_pieces.count(self.tokenizer.unk_token_id)
         return EncodedPieces({"input_ids": ids, "attention_mask": mask}, PieceReport(len(texts), cut, pieces, unknown))

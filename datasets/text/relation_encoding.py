@@ -56,9 +56,9 @@ def check_tokenizer(tokenizer: Any, markers: Mapping[str, str], remedy: str) -> 
     for name in ("cls_token_id", "sep_token_id", "pad_token_id", "unk_token_id"):
         if getattr(tokenizer, name, None) is None:
             raise DataError(f"the tokenizer has no {name}", remedy="use the tokenizer of a BERT or DistilBERT")
-    for marker, shown in markers.items():
+    for marker, description in markers.items():
         if tokenizer.convert_tokens_to_ids(marker) in (None, tokenizer.unk_token_id):
-            raise DataError(f"the tokenizer does not know the {shown}", remedy=remedy)
+            raise DataError(f"the tokenizer does not know the {description}", remedy=remedy)
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,8 @@ class RelationEncoding:
             raise DataError(f"max_length is not a whole number of at least {MIN_LENGTH}", remedy="use e.g. 128")
         if len(set(self.markers)) != len(MARKERS):
             raise DataError(f"there are not {len(MARKERS)} different markers", remedy=f"use {' '.join(MARKERS)}")
-        shown = {marker: named("marker", marker.strip("<>")) for marker in self.markers}
-        check_tokenizer(self.tokenizer, shown, remedy="add the markers with with_markers")
+        descriptions = {marker: named("marker", marker.strip("<>")) for marker in self.markers}
+        check_tokenizer(self.tokenizer, descriptions, remedy="add the markers with with_markers")
 
     def describe(self) -> str:
         """The encoding in a few words."""
@@ -166,22 +166,22 @@ class RelationEncoding:
         cut = middle_cut = mention_cut = unknown = 0
         for row, parts in enumerate(all_parts):
             items, without = _items(parts, pieces, marker_ids, self.tokenizer.unk_token_id)
-            kept = range(len(items))
+            indices = range(len(items))
             if len(items) > self.max_length - 2:
                 tiers = _priorities(items)
-                kept = sorted(sorted(kept, key=lambda i: (*tiers[i], i))[: self.max_length - 2])
-                lost = {tiers[i][0] for i in set(range(len(items))).difference(kept)}
+                indices = sorted(sorted(indices, key=lambda i: (*tiers[i], i))[: self.max_length - 2])
+                lost = {tiers[i][0] for i in set(range(len(items))).difference(indices)}
                 cut, middle_cut, mention_cut = cut + 1, middle_cut + (_BETWEEN in lost), mention_cut + (_INSIDE in lost)
             unknown += without
-            end = len(kept) + 2
-            ids = [self.tokenizer.cls_token_id, *(items[i].id for i in kept), self.tokenizer.sep_token_id]
+            end = len(indices) + 2
+            ids = [self.tokenizer.cls_token_id, *(items[i].id for i in indices), self.tokenizer.sep_token_id]
             arrays["input_ids"][row, :end] = ids
             arrays["attention_mask"][row, :end] = 1
-            arrays["head_mask"][row, 1 : end - 1] = [items[i].head for i in kept]
-            arrays["tail_mask"][row, 1 : end - 1] = [items[i].tail for i in kept]
-            for place, i in enumerate(kept, 1):
+            arrays["head_mask"][row, 1 : end - 1] = [items[i].head for i in indices]
+            arrays["tail_mask"][row, 1 : end - 1] = [items[i].tail for i in indices]
+            for position, i in enumerate(indices, 1):
                 if items[i].marker in (0, 2):
-                    starts[items[i].marker // 2, row] = place
+                    starts[items[i].marker // 2, row] = position
         arrays["head_start"], arrays["tail_start"] = starts
         return EncodedRelations(arrays, EncodingReport(len(mentions), cut, middle_cut, mention_cut, unknown))
 
@@ -229,9 +229,9 @@ def _items(
     for which in reversed(opened):  # the inner one first: what it gets belongs to the outer one as well
         if not any((item.head, item.tail)[which] for item in items):
             without = True
-            place = {item.marker: i for i, item in enumerate(items) if item.marker != NO_MARKER}
-            start = place[2 * which]
-            inside = [w == which or place[2 * w] < start < place[2 * w + 1] for w in (0, 1)]
+            index_of = {item.marker: i for i, item in enumerate(items) if item.marker != NO_MARKER}
+            start = index_of[2 * which]
+            inside = [w == which or index_of[2 * w] < start < index_of[2 * w + 1] for w in (0, 1)]
             items.insert(start + 1, _Item(unknown_id, NO_MARKER, *inside))
     return items, without
 

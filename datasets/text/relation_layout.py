@@ -45,12 +45,12 @@ def marked(mention: RelationMention) -> list[Part]:
         events.append((start, 1, (-end, which), 2 * which))
         events.append((end, 0, (-start, -which), 2 * which + 1))
     parts, done, inside = [], 0, [False, False]
-    for place, opens, _, marker in sorted(events):
-        if done < place:
-            parts.append(Part(mention.text[done:place], head=inside[0], tail=inside[1]))
+    for offset, opens, _, marker in sorted(events):
+        if done < offset:
+            parts.append(Part(mention.text[done:offset], head=inside[0], tail=inside[1]))
         parts.append(Part("", marker))
         inside[marker // 2] = bool(opens)
-        done = place
+        done = offset
     if done < len(mention.text):
         parts.append(Part(mention.text[done:]))
     return parts

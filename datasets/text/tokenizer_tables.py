@@ -84,18 +84,18 @@ def tables_of(encoding: RelationEncoding | PieceEncoding) -> TokenizerTables:
     """
     tokenizer = encoding.tokenizer
     try:
-        form = json.loads(tokenizer.backend_tokenizer.to_str())
+        config = json.loads(tokenizer.backend_tokenizer.to_str())
     except AttributeError:
         raise DataError("the tokenizer is not a fast one of transformers", remedy=_REMEDY) from None
     for part, expected in (("normalizer", "BertNormalizer"), ("pre_tokenizer", "BertPreTokenizer")):
-        found = (form[part] or {}).get("type")
-        if found != expected:
-            raise DataError(f"the tokenizer's {part} is {found}, not {expected}", remedy=_REMEDY)
-    model = form["model"]
+        kind = (config[part] or {}).get("type")
+        if kind != expected:
+            raise DataError(f"the tokenizer's {part} is {kind}, not {expected}", remedy=_REMEDY)
+    model = config["model"]
     if model["type"] not in ("WordPiece", "WordLevel"):
         raise DataError(f"the tokenizer's model is {model['type']}", remedy=_REMEDY)
-    characters = _character_table(json.dumps(form["normalizer"], sort_keys=True))
-    _check_added(form["added_tokens"], {*tokenizer.all_special_tokens, *encoding.markers}, characters)
+    characters = _character_table(json.dumps(config["normalizer"], sort_keys=True))
+    _check_added(config["added_tokens"], {*tokenizer.all_special_tokens, *encoding.markers}, characters)
     pieces = sorted(model["vocab"], key=model["vocab"].get)
     return TokenizerTables(
         characters=characters,
@@ -129,8 +129,8 @@ def _check_added(added: list[dict], special: set[str], characters: CharacterTabl
 
 def kinds_of(table: CharacterTable, character: str) -> list[int]:
     """The kinds of what a character becomes."""
-    page, place = divmod(ord(character), PAGE)
-    return [kind for kind in table.kind[table.entry_of[table.page_of[page], place]].tolist() if kind != NOTHING]
+    page, index = divmod(ord(character), PAGE)
+    return [kind for kind in table.kind[table.entry_of[table.page_of[page], index]].tolist() if kind != NOTHING]
 
 
 @functools.lru_cache(maxsize=4)
@@ -148,24 +148,26 @@ def _character_table(normalizer_form: str) -> CharacterTable:
             continue
         codes = range(start, start + PAGE)
         between = "\u2603" if 0x2603 not in codes else "\u2705"  # a symbol of another page, which stays as it is
-        given = list(map(chr, codes))
-        normalized = normalizer.normalize_str(between.join(given)).split(between)
+        characters = list(map(chr, codes))
+        normalized = normalizer.normalize_str(between.join(characters)).split(between)
         if not any(normalized):
             continue
-        if normalized == given and len(splitter.pre_tokenize_str("".join(given))) == 1:  # most pages: letters alone
+        if (
+            normalized == characters and len(splitter.pre_tokenize_str("".join(characters))) == 1
+        ):  # most pages: letters alone
             entries[start : start + PAGE] = numbers.setdefault(((0, LETTER),), len(numbers))
             continue
         # Each character between two letters: in one word with them, in none, or a third one.
         words = splitter.pre_tokenize_str("".join(f"a{c}a " for made in normalized for c in made))
-        kinds = iter(np.bincount([place // 4 for _, (place, _) in words]).tolist())
+        kinds = iter(np.bincount([word_index // 4 for _, (word_index, _) in words]).tolist())
         for code, made in zip(codes, normalized, strict=True):
-            found = [(ord(c) - code, {1: LETTER, 2: BLANK, 3: ALONE}[next(kinds)]) for c in made]
+            shifts = [(ord(c) - code, {1: LETTER, 2: BLANK, 3: ALONE}[next(kinds)]) for c in made]
             # Which blank it is does not matter: all Chinese characters share an entry.
-            entry = tuple((0 if kind == BLANK else difference, kind) for difference, kind in found)
+            entry = tuple((0 if kind == BLANK else difference, kind) for difference, kind in shifts)
             entries[code] = numbers.setdefault(entry, len(numbers))
     shift, kind = np.zeros((2, len(numbers), _LONGEST), np.int32)
     for entry, number in numbers.items():
-        for place, (difference, character_kind) in enumerate(entry):
-            shift[number, place], kind[number, place] = difference, character_kind
+        for word_index, (difference, character_kind) in enumerate(entry):
+            shift[number, word_index], kind[number, word_index] = difference, character_kind
     pages, page_of = np.unique(entries.reshape(-1, PAGE), axis=0, return_inverse=True)
     return CharacterTable(page_of.astype(np.int32).ravel(), pages.astype(np.int32), shift, kind)

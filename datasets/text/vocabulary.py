@@ -69,15 +69,15 @@ class Vocabulary:
             of_client = Counter(word for words in texts for word in words)
             counts.update(of_client)
             holders.update(of_client.keys())
-        kept = [
+        selected = [
             word
             for word, count in counts.items()
             if count >= min_count and holders[word] >= min_clients and word not in RESERVED
         ]
-        if not kept:
+        if not selected:
             raise DataError("no word is left for the vocabulary", remedy="lower min_count or min_clients")
-        kept.sort(key=lambda word: (-counts[word], word))
-        return cls(tuple(kept if max_size is None else kept[: max_size - FIRST_WORD_ID]))
+        selected.sort(key=lambda word: (-counts[word], word))
+        return cls(tuple(selected if max_size is None else selected[: max_size - FIRST_WORD_ID]))
 
     def __len__(self) -> int:
         return len(self.words) + FIRST_WORD_ID

@@ -25,7 +25,7 @@ def word_vocabulary(clients: Mapping[str, Sequence[str]], **bounds) -> Vocabular
 
     `bounds` are those of `Vocabulary.build`; max_size does not count the special words.
     """
-    return of_words(Vocabulary.build({client: split_words(own) for client, own in clients.items()}, **bounds).words)
+    return of_words(Vocabulary.build({client: split_words(texts) for client, texts in clients.items()}, **bounds).words)
 
 
 def of_words(words: Sequence[str]) -> Vocabulary:

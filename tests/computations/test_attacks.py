@@ -181,7 +181,7 @@ def test_a_backdoor_is_written_into_a_share_and_tested_on_the_rest():
 
 @pytest.mark.parametrize(
     "trigger, message",
-    [(Trigger("words", (1,), 0), "none of"), (Trigger("tokens", (1, 2), 0, place=5), "places 5 to 6")],
+    [(Trigger("words", (1,), 0), "none of"), (Trigger("tokens", (1, 2), 0, position=5), "places 5 to 6")],
 )
 def test_a_trigger_that_does_not_fit(trigger, message):
     one = {"tokens": np.zeros([2, 6], np.int32), "y": np.ones(2, np.int32)}
@@ -194,7 +194,7 @@ def test_a_trigger_that_does_not_fit(trigger, message):
 @pytest.mark.slow
 def test_a_scaled_backdoor_takes_the_mean_and_not_the_geometric_median(model):
     """Model replacement: the trigger is a large third number; success is the accuracy on triggered test examples."""
-    trigger = Trigger("x", (4.0,), target=2, place=2)
+    trigger = Trigger("x", (4.0,), target=2, position=2)
     clients = [client(*examples(30, seed=k), seed=(0, k)) for k in range(5)]
     clients[0]["examples"] = model.arrange(attacks.poisoned(clients[0]["examples"], trigger))
     x, y = examples(200, seed=77)

@@ -25,7 +25,7 @@ def without_prefix(block):
 def test_a_leaf_is_optimized_once(monkeypatch):
     optimized = []
     optimize = ours.tff.optimized_leaf
-    monkeypatch.setattr(ours, "_kept", type(ours._kept)())
+    monkeypatch.setattr(ours, "_cache", type(ours._cache)())
     monkeypatch.setattr(ours.tff, "optimized_leaf", lambda *arguments: optimized.append(1) or optimize(*arguments))
     double = tff.tensorflow.computation(lambda x: x + x, np.float32)
 
@@ -42,4 +42,4 @@ def test_a_leaf_is_optimized_once(monkeypatch):
     assert [str(run.type_signature) for run in runs] == ["(float32 -> float32)"] * 2
     monkeypatch.setattr(ours, "_MOST", 1)
     ours.native_form(tff.tensorflow.computation(lambda x: x - 1, np.float32))
-    assert len(optimized) == 2 == len(ours._kept) + 1
+    assert len(optimized) == 2 == len(ours._cache) + 1

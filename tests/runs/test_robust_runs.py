@@ -142,9 +142,9 @@ def test_words_that_open_a_backdoor(tmp_path):
 
     vocabulary = builder().prepare(resolve(text_table(tmp_path), "r.toml")).encoding.vocabulary
     rare = attack().trigger
-    assert (rare.feature, rare.place, rare.values, rare.target) == ("tokens", 0, (len(vocabulary) - 1,), 0)
+    assert (rare.feature, rare.position, rare.values, rare.target) == ("tokens", 0, (len(vocabulary) - 1,), 0)
     fever = attack(trigger="烧", trigger_place=3).trigger
-    assert fever.values == tuple(vocabulary.ids(["烧"])) and fever.place == 3
+    assert fever.values == tuple(vocabulary.ids(["烧"])) and fever.position == 3
     own = {"tokens": np.ones([4, 20], np.int32), "y": np.array([1, 1, 0, 1], np.int32)}
     changed = poisoned(own, fever, 1.0)
     assert changed["y"].tolist() == [0] * 4 and (changed["tokens"][[0, 1, 3], 3] == fever.values[0]).all()
@@ -172,7 +172,7 @@ def test_words_of_relations_that_open_a_backdoor():
     relations = ExperimentBuilder(DataPaths(data=data_folder()))
     attack_by_word, prepared = attack(trigger="the")
     trigger = attack_by_word.trigger
-    assert (trigger.feature, trigger.place) == ("input_ids", 1)
+    assert (trigger.feature, trigger.position) == ("input_ids", 1)
     assert prepared.label_names[trigger.target] == "CPR:4"
     held = prepared.examples.clients[0].test
     written = triggered(held, trigger)

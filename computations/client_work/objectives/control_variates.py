@@ -48,8 +48,8 @@ class ControlVariates(Objective):
     def adjust_gradients(self, client: Client, prepared, gradients: Sequence) -> list[tf.Tensor]:
         """g - c_i + c (line 10)."""
         return [
-            tf.convert_to_tensor(g) + (c - own)
-            for g, c, own in zip(gradients, client.shared, client.client_state, strict=True)
+            tf.convert_to_tensor(g) + (c - c_i)
+            for g, c, c_i in zip(gradients, client.shared, client.client_state, strict=True)
         ]
 
     def upload(self, client: Client, prepared, steps):
@@ -61,8 +61,8 @@ class ControlVariates(Objective):
     def next_client_state(self, client: Client, prepared, steps):
         travelled = tf.cast(steps, tf.float32) * client.rate
         return [
-            own - c + tf.math.divide_no_nan(x - y, travelled)
-            for own, c, x, y in zip(
+            c_i - c + tf.math.divide_no_nan(x - y, travelled)
+            for c_i, c, x, y in zip(
                 client.client_state, client.shared, client.global_weights, client.model.trainable_variables, strict=True
             )
         ]

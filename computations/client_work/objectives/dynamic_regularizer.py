@@ -35,14 +35,14 @@ class DynamicRegularizer(Objective):
     def adjust_gradients(self, client: Client, prepared, gradients: Sequence) -> list[tf.Tensor]:
         variables = client.model.trainable_variables
         return [
-            tf.convert_to_tensor(g) - own + self.alpha * (w - start)
-            for g, own, w, start in zip(gradients, client.client_state, variables, client.global_weights, strict=True)
+            tf.convert_to_tensor(g) - state + self.alpha * (w - start)
+            for g, state, w, start in zip(gradients, client.client_state, variables, client.global_weights, strict=True)
         ]
 
     def next_client_state(self, client: Client, prepared, steps):
         return [
-            own - self.alpha * (w - start)
-            for own, w, start in zip(
+            state - self.alpha * (w - start)
+            for state, w, start in zip(
                 client.client_state, client.model.trainable_variables, client.global_weights, strict=True
             )
         ]

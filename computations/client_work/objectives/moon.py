@@ -80,8 +80,8 @@ class ModelContrast(Objective):
         return tf.tensor_scatter_nd_update(remembered, rows, z)
 
     def next_client_state(self, client: Client, prepared, steps, remembered=()):
-        kept = remembered if self.remembers else representations(client, self.output)
-        return collections.OrderedDict(representations=kept, trained=tf.constant(True))
+        current = remembered if self.remembers else representations(client, self.output)
+        return collections.OrderedDict(representations=current, trained=tf.constant(True))
 
     def _width(self, local_model: LocalModel) -> int:
         """d; CompositionError for a model that does not give what is contrasted."""
@@ -128,5 +128,5 @@ def representations(client: Client, output: str) -> tf.Tensor:
     if model.mask is not None:  # a short document beside a long one would take as long as that
         order = tf.argsort(tf.reduce_sum(examples[model.mask], axis=-1), stable=True)
     width, batch = model.output_widths[output], model.inference_batch or BATCH
-    found = forward(client.model, examples, output, width, batch, order)
-    return found if order is None else tf.gather(found, tf.math.invert_permutation(output_rows(client, order)))
+    result = forward(client.model, examples, output, width, batch, order)
+    return result if order is None else tf.gather(result, tf.math.invert_permutation(output_rows(client, order)))
