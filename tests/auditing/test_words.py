@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tff_re.auditing.words import everywhere, presence, told_labels, told_words
+from tff_re.auditing.words import everywhere, presence, revealed_labels, revealed_words
 
 IDS = np.array([[2, 3, 1, 0], [2, 4, 0, 0], [2, 5, 3, 0]])
 """Three examples of four places; 2 stands in all of them."""
@@ -22,7 +22,7 @@ def test_rows_that_changed_are_words(first):
     """Words 3 and 4; rows 2 (everywhere), 3 and 6 changed: one of two words, one of two rows."""
     change = np.zeros([8 - first, 3])
     change[[2 - first, 3 - first, 6 - first], 1] = 1e-6
-    told = told_words(change, presence(IDS[:2], 8), everywhere(IDS, 8, known_words=True), first)
+    told = revealed_words(change, presence(IDS[:2], 8), everywhere(IDS, 8, known_words=True), first)
     assert (told.words, told.changed, told.right) == (2, 2, 1)
     assert told.precision == 0.5 and told.recall == 0.5
 
@@ -30,7 +30,7 @@ def test_rows_that_changed_are_words(first):
 def test_a_trained_matrix_names_its_words_alone():
     change = np.zeros([8, 3])
     change[np.unique(IDS[:2])] = np.random.default_rng(0).normal(size=[5, 3])
-    told = told_words(change, presence(IDS[:2], 8), everywhere(IDS, 8, known_words=True))
+    told = revealed_words(change, presence(IDS[:2], 8), everywhere(IDS, 8, known_words=True))
     assert told.precision == told.recall == told.ranking == 1.0
 
 
@@ -40,19 +40,19 @@ def test_noise_on_all_rows_leaves_the_ranking():
     present = draw.random(2000) < 0.3
     nothing = np.zeros(2000, bool)
     change = draw.normal(size=[2000, 4])
-    blind = told_words(change, present, nothing)
+    blind = revealed_words(change, present, nothing)
     assert blind.changed == 2000 and blind.precision == pytest.approx(present.mean()) and blind.recall == 1
     assert abs(blind.ranking - 0.5) < 0.04
     change[present] *= 3
-    assert told_words(change, present, nothing).ranking > 0.9
-    assert np.isnan(told_words(change, nothing, nothing).ranking)
+    assert revealed_words(change, present, nothing).ranking > 0.9
+    assert np.isnan(revealed_words(change, nothing, nothing).ranking)
 
 
 def test_the_bias_rises_for_the_most_frequent_label():
     """An update is global minus local: the bias of label 2, of which there are most, rose by 0.4."""
-    told = told_labels(np.array([0.3, 0.1, -0.4]), np.array([1, 3, 9]))
+    told = revealed_labels(np.array([0.3, 0.1, -0.4]), np.array([1, 3, 9]))
     assert told.hit and told.correlation == pytest.approx(1.0)
-    told = told_labels(np.array([-0.3, 0.1, 0.4]), np.array([1, 3, 9]))
+    told = revealed_labels(np.array([-0.3, 0.1, 0.4]), np.array([1, 3, 9]))
     assert not told.hit and told.correlation == pytest.approx(-1.0)
-    told = told_labels(np.array([-0.3, 0.1]), np.array([4, 4]))
+    told = revealed_labels(np.array([-0.3, 0.1]), np.array([4, 4]))
     assert told.hit and np.isnan(told.correlation)

@@ -68,16 +68,16 @@ class Needles:
 
 def windows_of(texts: Iterable[str], stride: int = 1) -> dict[int, frozenset[str]]:
     """Length -> pieces of the texts, one at every `stride`-th character, blanks single; see the constants above."""
-    found: dict[int, set[str]] = defaultdict(set)
+    pieces_of: dict[int, set[str]] = defaultdict(set)
     for text in texts:
         text = " ".join(text.split())
         length = CHINESE_CHARACTERS if 3 * len(_CHINESE.findall(text)) >= len(text) else OTHER_CHARACTERS
         if len(text) < length:
             if len(text) >= length // 2:
-                found[len(text)].add(text)
+                pieces_of[len(text)].add(text)
             continue
-        found[length].update(text[i : i + length] for i in range(0, len(text) - length + 1, stride))
-    return {length: frozenset(pieces) for length, pieces in found.items()}
+        pieces_of[length].update(text[i : i + length] for i in range(0, len(text) - length + 1, stride))
+    return {length: frozenset(pieces) for length, pieces in pieces_of.items()}
 
 
 def count_in(text: str, needles: Needles) -> tuple[dict[str, int], dict[str, int]]:
@@ -160,7 +160,7 @@ class Held:
 
 def search(folder: Path, needles: Needles, *, leave_out: Path | None = None) -> tuple[list[Held], int, list[str]]:
     """(what was found, the number of files searched, files that could not be read), by path."""
-    found, unread, number = [], [], 0
+    held, unread, number = [], [], 0
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         if leave_out is not None and leave_out in path.parents:
             continue
@@ -174,13 +174,13 @@ def search(folder: Path, needles: Needles, *, leave_out: Path | None = None) -> 
         occurrences, different = Counter(), Counter()
         try:
             for text in texts_in(data):
-                own, other = count_in(text, needles)
-                occurrences.update(own)
+                counts, other = count_in(text, needles)
+                occurrences.update(counts)
                 different.update(other)
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):  # damaged, or encrypted
             unread.append(name)
-        found += [Held(name, kind, occurrences[kind], different[kind]) for kind in KINDS if occurrences[kind]]
-    return found, number, unread
+        held += [Held(name, kind, occurrences[kind], different[kind]) for kind in KINDS if occurrences[kind]]
+    return held, number, unread
 
 
 def needles_of(run: FinishedRun) -> tuple[Needles | None, Counter, int]:
@@ -201,10 +201,10 @@ def needles_of(run: FinishedRun) -> tuple[Needles | None, Counter, int]:
     names = [*prepared.label_names, *prepared.output_names, *prepared.partition.clients]
     known = "\n".join([*names, run.folder.recipe.read_text("utf-8")])
     for samples in prepared.partition.clients.values():
-        own = [sample_of[i] for i in samples.train]
-        of_client = [_text(sample) for sample in own]
+        train_samples = [sample_of[i] for i in samples.train]
+        of_client = [_text(sample) for sample in train_samples]
         texts += of_client
-        documents |= {str(sample.document_id) for sample in own}
+        documents |= {str(sample.document_id) for sample in train_samples}
         holders.update(set(_pieces(prepared.encoding, of_client)))
     rare = {
         w for w, n in holders.items() if n < limit and w not in known and len(w) >= (2 if _CHINESE.search(w) else 5)
@@ -257,7 +257,7 @@ def audit_artefacts(run: FinishedRun, folder: Path, out: Path, say: Callable[[st
     if needles is None:
         section.not_applicable = "the run read no texts"
         return section
-    found, number, unread = search(folder, needles, leave_out=out)
+    held, number, unread = search(folder, needles, leave_out=out)
     pieces = sum(map(len, needles.windows.values()))
     section.tried.append(
         f"All {number} files in the folder (logs, checkpoints, exports, TensorBoard, CSV, JSON, models; zip and gzip "
@@ -266,12 +266,12 @@ def audit_artefacts(run: FinishedRun, folder: Path, out: Path, say: Callable[[st
         f"clients hold, and for the ids of examples, documents and clients. Nothing that was found stands here, only "
         "its file, kind and number."
     )
-    rows = [[one.file, one.kind, f"{one.occurrences:,}", f"{one.different:,}"] for one in found]
+    rows = [[item.file, item.kind, f"{item.occurrences:,}", f"{item.different:,}"] for item in held]
     if rows:
         section.tables.append(("Found in files", ("file", "kind", "occurrences", "different ones"), rows))
     section.files["artefacts.csv"] = [
         ["file", "kind", "occurrences", "different"],
-        *([one.file, one.kind, one.occurrences, one.different] for one in found),
+        *([item.file, item.kind, item.occurrences, item.different] for item in held),
     ]
     covers = {
         "raw text": "no patients' text may be there: remove the file, and find out who wrote it",
@@ -280,7 +280,7 @@ def audit_artefacts(run: FinishedRun, folder: Path, out: Path, say: Callable[[st
         "id of a document": "keep the file at home; ids that say nothing outside",
         "id of a client": "keep the file at home; names of clients that say nothing outside",
     }
-    totals = {kind: sum(one.occurrences for one in found if one.kind == kind) for kind in KINDS}
+    totals = {kind: sum(item.occurrences for item in held if item.kind == kind) for kind in KINDS}
     for kind in KINDS:
         section.findings.append(Finding(f"files: {kind}, occurrences", totals[kind], None, None, covers[kind], False))
     section.numbers = {
@@ -288,18 +288,18 @@ def audit_artefacts(run: FinishedRun, folder: Path, out: Path, say: Callable[[st
         "unread": unread,
         "min_clients": limit,
         "occurrences": totals,
-        "found": [vars(one) for one in found],
+        "found": [vars(item) for item in held],
     }
     if totals["raw text"]:
-        places = len({one.file for one in found if one.kind == "raw text"})
-        section.found.append(f"RAW TEXT of training examples stands in {places} files.")
+        places = len({item.file for item in held if item.kind == "raw text"})
+        section.results.append(f"RAW TEXT of training examples stands in {places} files.")
         section.means.append("Treat these files as patients' data.")
     else:
-        section.found.append("No raw text of a training example was found.")
-    with_ids = sorted({one.file for one in found if one.kind.startswith("id of")})
+        section.results.append("No raw text of a training example was found.")
+    with_ids = sorted({item.file for item in held if item.kind.startswith("id of")})
     if with_ids:
-        shown = ", ".join(with_ids[:5]) + (f" and {len(with_ids) - 5} more" if len(with_ids) > 5 else "")
-        section.found.append(f"Ids stand in {shown}.")
+        listed = ", ".join(with_ids[:5]) + (f" and {len(with_ids) - 5} more" if len(with_ids) > 5 else "")
+        section.results.append(f"Ids stand in {listed}.")
         section.means.append(
             "partition.json says by ids which client holds which example: whoever has the corpus can join the two. It "
             "is needed to resume and to audit the run, and is no file to give away."
@@ -332,10 +332,10 @@ def _lists(section: Section, folder: Path, holders: Counter, limit: int) -> None
                 False,
             )
         )
-        section.found.append(
+        section.results.append(
             f"{file} gives away a list of {len(words):,} words of the clients' texts. {below} of them are held by "
             f"fewer than the run's {limit} clients (task.min_clients), {few} by fewer than {max(limit, RAREST)}."
         )
     section.numbers["word_lists"] = numbers
     if not numbers:
-        section.found.append("No export with a word list lies in the folder.")
+        section.results.append("No export with a word list lies in the folder.")

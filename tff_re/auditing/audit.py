@@ -124,9 +124,9 @@ def _require_something(parts: Sequence[str], canaries: int) -> None:
 
 def _left_out(parts: Sequence[str], canaries: int, shadows: int) -> list[str]:
     """What the options leave out of the parts that were asked for."""
-    found = ["canary clients (--canaries 0), so nothing of ε"] if "canaries" in parts and not canaries else []
+    omitted = ["canary clients (--canaries 0), so nothing of ε"] if "canaries" in parts and not canaries else []
     without = "shadow models (--shadows 0), so membership is judged by the loss only"
-    return found + ([without] if "membership" in parts and not shadows else [])
+    return omitted + ([without] if "membership" in parts and not shadows else [])
 
 
 def _run_of(path: Path) -> Path:

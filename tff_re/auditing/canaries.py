@@ -69,8 +69,8 @@ def epsilon_of_normals(mean0: float, std0: float, mean1: float, std1: float, del
         return p1 + np.log1p(-np.exp(gap)) if gap < 0 else -np.inf
 
     def both(epsilon):
-        one = log_delta(mean0, std0, mean1, std1, epsilon)
-        return max(one, log_delta(mean1, std1, mean0, std0, epsilon)) - np.log(delta)
+        forward = log_delta(mean0, std0, mean1, std1, epsilon)
+        return max(forward, log_delta(mean1, std1, mean0, std0, epsilon)) - np.log(delta)
 
     if both(0.0) <= 0:
         return 0.0
@@ -161,14 +161,16 @@ def estimate(
 ) -> Estimate:
     """Of the canaries' statistics [k >= 2]; `null` is (mean, standard deviation) of those that nobody sent."""
 
-    def of(values):
+    def epsilon(values):
         return epsilon_of_normals(*null, values.mean(), max(values.std(ddof=1), 1e-12), delta)
 
     draw = np.random.default_rng([seed, 6])
-    drawn = [of(draw.choice(observed, len(observed))) for _ in range(RESAMPLES)]
+    drawn = [epsilon(draw.choice(observed, len(observed))) for _ in range(RESAMPLES)]
     outside = 50 * (1 - CONFIDENCE)
     low, high = np.percentile(drawn, [outside, 100 - outside])
-    return Estimate(of(observed), (float(low), float(high)), epsilon_lower_bound(observed, log_false_positive, delta))
+    return Estimate(
+        epsilon(observed), (float(low), float(high)), epsilon_lower_bound(observed, log_false_positive, delta)
+    )
 
 
 # Canary clients
@@ -177,8 +179,8 @@ def estimate(
 def direction(model: LocalModel, seed) -> list[tf.Tensor]:
     """A random direction of length one over all trained weights, from a seed int32 [2] alone; in graphs and eagerly."""
     tensors = [
-        tf.random.stateless_normal(kind.shape, tf.random.experimental.stateless_fold_in(seed, place))
-        for place, kind in enumerate(model.weights_type.trainable)
+        tf.random.stateless_normal(kind.shape, tf.random.experimental.stateless_fold_in(seed, index))
+        for index, kind in enumerate(model.weights_type.trainable)
     ]
     length = tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(tensor)) for tensor in tensors]))
     return [tensor / length for tensor in tensors]
@@ -203,7 +205,7 @@ def with_canaries(algorithm: FederatedAlgorithm, length: float, weight: float) -
     )
 
     @tff.tensorflow.computation(sent_type)
-    def in_place(sent):
+    def replaced(sent):
         def canary():
             return [length * tensor for tensor in direction(model, sent["seed"])]
 
@@ -217,15 +219,15 @@ def with_canaries(algorithm: FederatedAlgorithm, length: float, weight: float) -
 
     inputs_type = collections.OrderedDict(work.inputs, clients=tff.FederatedType(marked, tff.CLIENTS))
 
-    def around(inputs, run):
+    def change(inputs, run):
         clients = inputs["clients"]
         output = run(clients=tff.federated_map(plain, clients))
-        beside = {"seed": clients["seed"], "canary": clients["canary"]}
-        zipped = collections.OrderedDict(update=output["update"], weight=output["weight"], **beside)
-        sent = tff.federated_map(in_place, tff.federated_zip(zipped))
+        flags = {"seed": clients["seed"], "canary": clients["canary"]}
+        zipped = collections.OrderedDict(update=output["update"], weight=output["weight"], **flags)
+        sent = tff.federated_map(replaced, tff.federated_zip(zipped))
         return {"update": sent["update"], "weight": sent["weight"]}
 
-    return recompose(algorithm, client_work=work.wrapped(around, inputs_type))
+    return recompose(algorithm, client_work=work.wrapped(change, inputs_type))
 
 
 @dataclass(frozen=True)
@@ -290,28 +292,28 @@ def train_with_canaries(
     nothing = type(examples[0])((name, value[:0]) for name, value in examples[0].items())
     state = first_client_state(experiment, nothing, seed)
 
-    def given(round_num, clients, states):
+    def add_canaries(round_num, clients, states):
         chosen = np.flatnonzero(taking_part[round_num - 1])
         marked = [collections.OrderedDict(client, canary=np.bool_(False)) for client in clients]
         marked += [collections.OrderedDict(examples=nothing, seed=seeds[i], canary=np.bool_(True)) for i in chosen]
         return marked, [*states, *(list(state) * len(chosen))]
 
     dimension = sum(int(np.prod(t.shape)) for t in model.weights_type.trainable)
-    kept = rounds * dimension <= MOST_NUMBERS
+    every_round = rounds * dimension <= MOST_NUMBERS
     changes, ends = [], []
 
     def on_round(round_num, weights):
         if 10 * round_num // rounds > 10 * (round_num - 1) // rounds:  # some ten times
             say(f"training with canaries, round {round_num} of {rounds}")
         flat = np.concatenate([np.ravel(value) for value in weights.trainable]).astype(np.float32)
-        if kept and ends:
+        if every_round and ends:
             changes.append(ends[-1] - flat)  # updates are global minus local
         if len(ends) > 1:
             ends.pop()
         ends.append(flat)
 
     algorithm = with_canaries(experiment.algorithm, length, weight)
-    weights = train_again(experiment, algorithm, ids, examples, seed, given=given, on_round=on_round)
+    weights = train_again(experiment, algorithm, ids, examples, seed, change_round=add_canaries, on_round=on_round)
     if not is_finite(weights):
         raise UserError(
             f"{experiment.recipe.source}: the weights went NaN or infinite in the training with canaries; give another "
@@ -322,8 +324,8 @@ def train_with_canaries(
     whole = ends[0] - ends[-1]
     say("cosines with the canaries' directions")
 
-    def cosines(of):
-        return _cosines(model, of, whole, np.stack(changes) if kept else None)
+    def cosines(chosen):
+        return _cosines(model, chosen, whole, np.stack(changes) if every_round else None)
 
     return Tried(cosines(seeds[sent]), cosines(seeds[count : count + unobserved]), dimension, rounds)
 
@@ -332,9 +334,9 @@ def _cosines(model: LocalModel, seeds: np.ndarray, whole: np.ndarray, changes: n
     drawn = tf.function(lambda seed: tf.concat([tf.reshape(t, [-1]) for t in direction(model, seed)], 0))
     vectors = whole[None] if changes is None else np.concatenate([whole[None], changes])
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
-    found = np.stack([vectors @ drawn(tf.constant(seed)).numpy() for seed in seeds], axis=1)
-    found = np.divide(found, lengths[:, None], out=np.zeros_like(found, np.float64), where=lengths[:, None] > 0)
-    return Cosines(found[0], None if changes is None else found[1:])
+    cosines = np.stack([vectors @ drawn(tf.constant(seed)).numpy() for seed in seeds], axis=1)
+    cosines = np.divide(cosines, lengths[:, None], out=np.zeros_like(cosines, np.float64), where=lengths[:, None] > 0)
+    return Cosines(cosines[0], None if changes is None else cosines[1:])
 
 
 def _usual_length(run: FinishedRun, seed: int) -> float:
@@ -370,9 +372,9 @@ def audit_canaries(run: FinishedRun, seed: int, count: int, out: Path, say: Call
     delta = claim.delta or 0.1 / len(ids)
     say("lengths of the clients' updates")
     length = float(privacy.clip) if of_clients else _usual_length(run, seed)
-    weight = 1.0 if of_clients or _uniform(experiment) else float(np.median([len(own["y"]) for own in examples]))
+    weight = 1.0 if of_clients or _uniform(experiment) else float(np.median([len(arrays["y"]) for arrays in examples]))
     tried = train_with_canaries(run, count, seed, length, weight, say)
-    found = _estimates(tried, delta, seed)
+    estimates = _estimates(tried, delta, seed)
     section.tried.append(
         f"The run was trained once more with {count} canary clients beside the {len(ids)} real ones, each taking "
         f"part in a round with the clients' own rate ({experiment.clients_per_round} of {len(ids)}). A canary sends a "
@@ -383,22 +385,28 @@ def audit_canaries(run: FinishedRun, seed: int, count: int, out: Path, say: Call
         "that nobody sent."
     )
     table, csv = [], [["adversary", "kind", "cosine"]]
-    for who, (one, observed, unobserved) in found.items():
-        low, high = one.interval
-        table.append([who, _shown(one.lower), f"{_shown(one.epsilon)} ({_shown(low)} to {_shown(high)})"])
+    for who, (result, observed, unobserved) in estimates.items():
+        low, high = result.interval
+        table.append(
+            [
+                who,
+                _text(result.lower),
+                f"{_text(result.epsilon)} ({_text(low)} to {_text(high)})",
+            ]
+        )
         csv += [[who, kind, float(v)] for kind, values in (("canary", observed), ("none", unobserved)) for v in values]
-        section.numbers[who] = {"lower_bound": one.lower, "estimate": one.epsilon, "interval": one.interval}
+        section.numbers[who] = {"lower_bound": result.lower, "estimate": result.epsilon, "interval": result.interval}
         section.findings.append(
             Finding(
                 f"ε of a client against {who}: at least",
-                min(one.lower, LARGEST_SHOWN),
-                (min(one.lower, LARGEST_SHOWN), claim.epsilon if _comparable(claim) else float("inf")),
+                min(result.lower, LARGEST_SHOWN),
+                (min(result.lower, LARGEST_SHOWN), claim.epsilon if _comparable(claim) else float("inf")),
                 None,
                 Advice(privacy).noise_on_sum,
                 False,
             )
         )
-    best = max(one.lower for one, _, _ in found.values())
+    best = max(result.lower for result, _, _ in estimates.values())
     section.numbers |= {
         "canaries": count,
         "taking_part": len(tried.observed.final),
@@ -412,9 +420,9 @@ def audit_canaries(run: FinishedRun, seed: int, count: int, out: Path, say: Call
     heading = ("who looks", "ε is at least (95 %)", "estimate of ε (normal distributions)")
     section.tables.append((f"Lower bounds and estimates of ε at δ = {delta:.2g}", heading, table))
     section.files["canaries.csv"] = csv
-    canaries_png(out / "canaries.png", {who: values for who, (_, *values) in found.items()})
+    canaries_png(out / "canaries.png", {who: values for who, (_, *values) in estimates.items()})
     section.pictures.append((out / "canaries.png", "Cosines with the canaries' directions and with others"))
-    section.found.append(_against_claim(claim, best))
+    section.results.append(_against_claim(claim, best))
     section.means += _meaning(best, claim)
     section.not_tried += [
         "Canaries that are the worst for a certain mechanism or model; random directions give less than the true ε.",
@@ -422,7 +430,7 @@ def audit_canaries(run: FinishedRun, seed: int, count: int, out: Path, say: Call
         "Many runs: cosines of canaries in one run are taken as independent, which they nearly are where the model has "
         "many more weights than there are canaries.",
     ]
-    if len(found) == 1:
+    if len(estimates) == 1:
         section.not_tried.append("Somebody who sees every round: the changes of all rounds do not fit into memory.")
     return section
 
@@ -438,7 +446,7 @@ def _estimates(tried: Tried, delta: float, seed: int) -> dict[str, tuple[Estimat
     final = estimate(
         tried.observed.final, (0.0, tried.dimension**-0.5), lambda t: log_tail(t, tried.dimension), delta, seed
     )
-    found = {"the final model": (final, tried.observed.final, tried.unobserved.final)}
+    estimates = {"the final model": (final, tried.observed.final, tried.unobserved.final)}
     if tried.observed.rounds is not None:
         seen, not_seen = tried.observed.largest, tried.unobserved.largest
 
@@ -447,8 +455,8 @@ def _estimates(tried: Tried, delta: float, seed: int) -> dict[str, tuple[Estimat
             return np.minimum(np.log(tried.rounds) + log_tail(thresholds, tried.dimension), 0.0)
 
         null = float(not_seen.mean()), float(not_seen.std(ddof=1))
-        found["every round's model"] = (estimate(seen, null, of_any_round, delta, seed), seen, not_seen)
-    return found
+        estimates["every round's model"] = (estimate(seen, null, of_any_round, delta, seed), seen, not_seen)
+    return estimates
 
 
 def _comparable(claim: Claim) -> bool:
@@ -457,22 +465,22 @@ def _comparable(claim: Claim) -> bool:
 
 def _against_claim(claim: Claim, lower: float) -> str:
     if claim.epsilon is None:
-        return f"The run claims no ε. A client's ε is at least {_shown(lower)}, as measured."
+        return f"The run claims no ε. A client's ε is at least {_text(lower)}, as measured."
     if not _comparable(claim):
         return (
             f"The run claims ε = {claim.epsilon:.2f} for one {claim.unit} of a client. A canary is a whole client, "
             f"which the claim does not cover, so that the two cannot be compared; a client's ε is at least "
-            f"{_shown(lower)}."
+            f"{_text(lower)}."
         )
     claimed = f"The run claims ε = {claim.epsilon:.2f} for a client."
     if lower <= claim.epsilon:
         return (
-            f"{claimed} The lower bound, {_shown(lower)}, lies below it: the measurement does not contradict the claim."
+            f"{claimed} The lower bound, {_text(lower)}, lies below it: the measurement does not contradict the claim."
         )
-    return f"{claimed} THE LOWER BOUND, {_shown(lower)}, LIES ABOVE IT: THE CLAIM IS WRONG, or the run was not made so."
+    return f"{claimed} THE LOWER BOUND, {_text(lower)}, LIES ABOVE IT: THE CLAIM IS WRONG, or the run was not made so."
 
 
-def _shown(epsilon: float) -> str:
+def _text(epsilon: float) -> str:
     return f"{epsilon:.2f}" if epsilon <= LARGEST_SHOWN else f"more than {LARGEST_SHOWN}"
 
 

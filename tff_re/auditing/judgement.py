@@ -42,30 +42,30 @@ def _of_update(numbers: Mapping[str, Any]) -> tuple[str | None, list[str]]:
     words = numbers.get("words") or {}
     if "finished model" not in words:
         return None, [f"an update has no row for each word: {words.get('not_applicable', 'not looked at')}."]
-    one = words["finished model"]
+    final = words["finished model"]
     if words.get("noised"):
-        ranking = one["ranking_auc"]
+        ranking = final["ranking_auc"]
         sentence = (
             f"noise changes every row of the word vectors, so the rows that changed name no words; ranked by their "
             f"change, words of the client stand before others with an AUC of {ranking:.2f} (0.5 is a guess)."
         )
         revealed = "which words a client probably uses, to whoever sees its update" if ranking > _RANKING else None
         return revealed, [sentence]
-    named = one["precision"] > _PRECISION and one["recall"] > _RECALL
+    named = final["precision"] > _PRECISION and final["recall"] > _RECALL
     sentence = (
-        f"one client's update names {one['recall']:.0%} of its words, and {one['precision']:.0%} of the words that it "
-        "names are the client's."
+        f"one client's update names {final['recall']:.0%} of its words, and {final['precision']:.0%} of the words that "
+        "it names are the client's."
     )
     return "the words of a client's texts, to whoever sees its update" if named else None, [sentence]
 
 
 def _of_membership(numbers: Mapping[str, Any]) -> tuple[str | None, list[str]]:
-    attacks = {name: own for name, own in numbers.items() if isinstance(own, Mapping)}
+    attacks = {name: measured for name, measured in numbers.items() if isinstance(measured, Mapping)}
     best = max(attacks, key=lambda name: attacks[name]["auc_interval"][0])
     low, high = attacks[best]["auc_interval"]
-    told = "no better than a guess" if low <= 0.5 else "a little better than a guess" if low < _MEMBERS else "clearly"
+    degree = "no better than a guess" if low <= 0.5 else "a little better than a guess" if low < _MEMBERS else "clearly"
     sentence = (
-        f"the model tells training examples from others {told} (AUC {attacks[best]['auc']:.2f}, {low:.2f} to "
+        f"the model tells training examples from others {degree} (AUC {attacks[best]['auc']:.2f}, {low:.2f} to "
         f"{high:.2f}; 0.5 is a guess)."
     )
     revealed = "which examples were trained on, to whoever has the model" if low >= _MEMBERS else None
@@ -73,26 +73,30 @@ def _of_membership(numbers: Mapping[str, Any]) -> tuple[str | None, list[str]]:
 
 
 def _of_canaries(numbers: Mapping[str, Any]) -> tuple[str | None, list[str]]:
-    lower = max(own["lower_bound"] for own in numbers.values() if isinstance(own, Mapping) and "lower_bound" in own)
+    lower = max(
+        measured["lower_bound"]
+        for measured in numbers.values()
+        if isinstance(measured, Mapping) and "lower_bound" in measured
+    )
     claim, below = numbers["claim"], numbers["below_the_claim"]
-    shown = f"{lower:.2f}" if lower <= 50 else "more than 50"
+    bound = f"{lower:.2f}" if lower <= 50 else "more than 50"
     if claim["epsilon"] is None:
-        beside = "the run claims no bound"
+        claimed = "the run claims no bound"
     elif below is None:
-        beside = f"the run's claim, ε = {claim['epsilon']:.2f}, is for one {claim['unit']} and cannot be compared"
+        claimed = f"the run's claim, ε = {claim['epsilon']:.2f}, is for one {claim['unit']} and cannot be compared"
     else:
-        beside = f"the run claims at most {claim['epsilon']:.2f}" + ("" if below else ": THE CLAIM IS WRONG")
+        claimed = f"the run claims at most {claim['epsilon']:.2f}" + ("" if below else ": THE CLAIM IS WRONG")
     revealed = "that a client took part, to whoever has the model" if lower > _CLIENT else None
-    return revealed, [f"the model's ε for one client is at least {shown}; {beside}."]
+    return revealed, [f"the model's ε for one client is at least {bound}; {claimed}."]
 
 
 def _of_artefacts(numbers: Mapping[str, Any]) -> tuple[str | None, list[str]]:
     totals = numbers["occurrences"]
-    with_ids = {one["file"] for one in numbers["found"] if one["kind"].startswith("id of")}
+    with_ids = {item["file"] for item in numbers["found"] if item["kind"].startswith("id of")}
     ids = f"; ids stand in {len(with_ids)} files" if with_ids else ""
     if not totals["raw text"]:
         return None, [f"no text of a training example stands in the {numbers['files']} files of the run{ids}."]
-    places = len({one["file"] for one in numbers["found"] if one["kind"] == "raw text"})
+    places = len({item["file"] for item in numbers["found"] if item["kind"] == "raw text"})
     return "texts of training examples, to whoever has its files", [f"RAW TEXT STANDS IN {places} FILES{ids}."]
 
 

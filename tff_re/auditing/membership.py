@@ -92,10 +92,10 @@ def outputs_of(model: LocalModel, weights, examples) -> tuple[np.ndarray, np.nda
         logits = np.asarray(outputs["logits"], np.float64)
         labels = np.asarray(batch[LABEL])
         rows = np.arange(len(labels))
-        own = logits[rows, labels]
+        of_label = logits[rows, labels]
         logits[rows, labels] = -np.inf
-        most = logits.max(axis=1)
-        confidences.append(own - most - np.log(np.exp(logits - most[:, None]).sum(axis=1)))
+        highest = logits.max(axis=1)
+        confidences.append(of_label - highest - np.log(np.exp(logits - highest[:, None]).sum(axis=1)))
     return np.concatenate(losses), np.concatenate(confidences)
 
 
@@ -109,10 +109,10 @@ def likelihood_ratios(confidences: np.ndarray, shadows: np.ndarray, inside: np.n
     """
     ratios = np.zeros(len(confidences))
     for member, sign in ((True, 1), (False, -1)):
-        of = inside == member
-        mean = np.sum(shadows * of, axis=0) / of.sum(axis=0)
-        freedom = of.sum() - of.shape[1]
-        variance = np.sum(((shadows - mean) * of) ** 2) / max(freedom, 1)
+        mask = inside == member
+        mean = np.sum(shadows * mask, axis=0) / mask.sum(axis=0)
+        freedom = mask.sum() - mask.shape[1]
+        variance = np.sum(((shadows - mean) * mask) ** 2) / max(freedom, 1)
         variance = max(variance, 1e-12)
         ratios -= sign * ((confidences - mean) ** 2 / variance + np.log(variance)) / 2  # the normal density's
     return ratios
@@ -134,7 +134,7 @@ def audit_membership(run: FinishedRun, seed: int, shadows: int, out: Path, say: 
     members, others = (model.arrange(federated.pooled(split)) for split in ("train", "test"))
     n, m = len(members[LABEL]), len(others[LABEL])
     say("losses of training and test examples")
-    of_members, of_others = (outputs_of(model, run.weights, own) for own in (members, others))
+    of_members, of_others = (outputs_of(model, run.weights, arrays) for arrays in (members, others))
     attacks = {"loss threshold": judge(-of_members[0], -of_others[0], seed)}
     section.tried.append(
         f"{n:,} training examples (members) and {m:,} test examples (others) of all clients were put together, which "
@@ -175,7 +175,7 @@ def audit_membership(run: FinishedRun, seed: int, shadows: int, out: Path, say: 
         section.numbers[name] = {
             "auc": attack.auc,
             "auc_interval": attack.auc_interval,
-            "true_positive_rate_at": {str(rate): found for rate, found in attack.rates.items()},
+            "true_positive_rate_at": {str(rate): true_rate for rate, true_rate in attack.rates.items()},
         }
         csv += [[name, float(x), float(y)] for x, y in zip(*attack.curve, strict=True)]
     section.numbers |= {"members": n, "others": m, "shadows": shadows if reason is None else 0}
@@ -186,12 +186,12 @@ def audit_membership(run: FinishedRun, seed: int, shadows: int, out: Path, say: 
     section.tables.append(("Membership", heading, table))
     best = max(attacks, key=lambda name: attacks[name].auc_interval[0])
     low = attacks[best].auc_interval[0]
-    section.found.append(
+    section.results.append(
         f"The better attack ({best}) tells members from others with an AUC of {attacks[best].auc:.3f}, where 0.5 is a "
         "guess and 1 is certainty."
     )
     if m < 1 / FALSE_POSITIVE_RATES[0]:
-        section.found.append(
+        section.results.append(
             f"With {m:,} others no rate of false alarms below {1 / m:.1%} can be measured: where the table asks for "
             "less, not a single other passes."
         )
@@ -235,10 +235,10 @@ def _shadow_attack(
     for number in range(shadows):
         say(f"shadow model {number + 1} of {shadows}")
         ids, examples = [], []
-        for place, client in enumerate(clients):
+        for index, client in enumerate(clients):
             rows = [
                 start + np.flatnonzero(inside[number, start : start + sizes[at]])
-                for at in (place, place + len(clients))
+                for at in (index, index + len(clients))
                 for start in [starts[at]]
             ]
             rows = np.concatenate(rows)
@@ -246,8 +246,8 @@ def _shadow_attack(
                 ids.append(client.client_id)
                 examples.append(collected(everything, rows))
         # A client may be left without examples.
-        own = dataclasses.replace(experiment, clients_per_round=min(experiment.clients_per_round, len(ids)))
-        weights = train_again(own, experiment.algorithm, ids, examples, seed + number + 1)
+        shadow = dataclasses.replace(experiment, clients_per_round=min(experiment.clients_per_round, len(ids)))
+        weights = train_again(shadow, experiment.algorithm, ids, examples, seed + number + 1)
         if not is_finite(weights):
             raise UserError(
                 f"{experiment.recipe.source}: the weights of shadow model {number + 1} went NaN or infinite; give "

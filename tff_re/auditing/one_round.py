@@ -37,9 +37,9 @@ def build_update(algorithm: FederatedAlgorithm) -> tff.Computation:
 
     @tff.federated_computation(tff.types.to_type(inputs_type))
     def update(inputs):
-        weights, given = inputs["weights"], {name: inputs[name] for name in taken}
+        weights, arguments = inputs["weights"], {name: inputs[name] for name in taken}
         state = work.initialize(weights)
-        return work.next(state=state, weights=tff.federated_broadcast(weights), **given)["update"]
+        return work.next(state=state, weights=tff.federated_broadcast(weights), **arguments)["update"]
 
     return update
 
@@ -55,7 +55,7 @@ def change_of_round(
     state = _seeded(algorithm, algorithm.set_model_weights(algorithm.initialize(initial), weights), seed)
     output = algorithm.next(state, clients, *([states] if states else []))
     new = output["state"]["weights"].trainable
-    return [np.asarray(old) - np.asarray(own) for old, own in zip(weights.trainable, new, strict=True)]
+    return [np.asarray(old) - np.asarray(updated) for old, updated in zip(weights.trainable, new, strict=True)]
 
 
 def round_clients(
@@ -80,7 +80,7 @@ def train_again(
     examples: Sequence,
     seed: int,
     *,
-    given: Callable[[int, list, list], tuple[list, list]] = lambda round_num, clients, states: (clients, states),
+    change_round: Callable[[int, list, list], tuple[list, list]] = lambda round_num, clients, states: (clients, states),
     on_round: Callable[[int, object], None] = lambda round_num, weights: None,
 ):
     """The rounds of a run once more, without evaluation and without files.
@@ -90,26 +90,26 @@ def train_again(
       algorithm: the run's, or one made of it.
       ids, examples: of the clients that have some.
       seed: of the initial weights, the sampling, batches, dropout and noise.
-      given: (round, clients' values, client states) -> what the algorithm is called with.
+      change_round: (round, clients' values, client states) -> what the algorithm is called with.
       on_round: called with the weights after every round; with those before the first one as round 0.
 
     Returns:
       ModelWeights after the last round.
     """
     state = algorithm.initialize(experiment.model.initial_weights(seed))
-    memory = [first_client_state(experiment, own, seed) for own in examples]
+    memory = [first_client_state(experiment, arrays, seed) for arrays in examples]
     on_round(0, state["weights"])
     for round_num in range(1, experiment.recipe.training.rounds + 1):
         chosen, clients = round_clients(experiment, ids, examples, round_num, seed)
-        clients, states = given(round_num, clients, [kept for i in chosen for kept in memory[i]])
+        clients, states = change_round(round_num, clients, [entry for i in chosen for entry in memory[i]])
         if not clients and not has_noise(algorithm):  # as in training
             on_round(round_num, state["weights"])
             continue
         output = algorithm.next(_seeded(algorithm, state, seed), clients, *([states] if memory[0] else []))
         state = output["state"]
         if memory[0]:
-            for place, i in enumerate(chosen):
-                memory[i] = (output["client_state"][place],)
+            for position, i in enumerate(chosen):
+                memory[i] = (output["client_state"][position],)
         on_round(round_num, state["weights"])
     return state["weights"]
 

@@ -10,12 +10,12 @@ import numpy as np
 from tff_re.report.drawing import (
     COLOURS,
     GREY,
+    display_names,
     hide_spines,
     line_axes,
     name_ticks,
     new_figure,
     save_png,
-    shown_names,
     side_legend,
 )
 
@@ -25,7 +25,7 @@ def words_png(path: Path, clients: Sequence[str], precision: Sequence[float], re
     count = len(clients)
     figure = new_figure(max(4.2, 0.7 * count + 1.8), 3.6)
     axes = figure.add_subplot()
-    names, font = shown_names(list(clients), "client")
+    names, font = display_names(list(clients), "client")
     places = np.arange(count) + 0.5
     kinds = (("of the words read, are the client's", precision), ("of the client's words, are read", recall))
     for number, (name, values) in enumerate(kinds):

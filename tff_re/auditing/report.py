@@ -33,7 +33,7 @@ def summary_rows(sections: Mapping[str, Section]) -> list[list[str]]:
     for name, section in sections.items():
         if section.not_applicable is not None:
             rows.append([name, f"not applicable: {section.not_applicable}", "–", "–", "–", "–"])
-        rows += [[name, *finding.shown()] for finding in section.findings]
+        rows += [[name, *finding.cells()] for finding in section.findings]
     return rows
 
 
@@ -63,7 +63,7 @@ def _markdown(section: Section) -> list[str]:
     if section.not_applicable is not None:
         return [*lines, f"Not applicable: {section.not_applicable}.", ""]
     lines += ["### What was tried", "", *section.tried, "", "### What was found", ""]
-    for sentence in section.found:
+    for sentence in section.results:
         lines += [sentence, ""]
     for title, header, rows in section.tables:
         lines += [f"**{title}**", "", *_table(header, rows), ""]
@@ -90,9 +90,9 @@ def _numbers(section: Section) -> dict[str, Any]:
 def _finite(value: Any) -> Any:
     """JSON has no NaN and no infinity: null in their place."""
     if isinstance(value, Mapping):
-        return {str(key): _finite(own) for key, own in value.items()}
+        return {str(key): _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(own) for own in value]
+        return [_finite(item) for item in value]
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return value
     number = value.item() if hasattr(value, "item") else value

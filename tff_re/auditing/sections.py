@@ -34,7 +34,7 @@ class Finding:
     cover: str
     percent: bool = True
 
-    def shown(self) -> list[str]:
+    def cells(self) -> list[str]:
         """The cells of its row."""
 
         def text(value: float | None) -> str:
@@ -54,7 +54,7 @@ class Section:
 
     Attributes:
       title: of the part.
-      tried, found, means, not_tried: sentences.
+      tried, results, means, not_tried: sentences.
       tables: (title, header, rows) of text, shown under what was found.
       findings: rows of the summary.
       pictures: (file, what it shows).
@@ -65,7 +65,7 @@ class Section:
 
     title: str
     tried: list[str] = field(default_factory=list)
-    found: list[str] = field(default_factory=list)
+    results: list[str] = field(default_factory=list)
     means: list[str] = field(default_factory=list)
     not_tried: list[str] = field(default_factory=list)
     tables: list[tuple[str, Sequence[str], list[Sequence[str]]]] = field(default_factory=list)
@@ -80,8 +80,8 @@ def exact_interval(hits: int, trials: int) -> tuple[float, float]:
     """Clopper and Pearson's interval of a share, (0, 1) where nothing was tried."""
     if not trials:
         return 0.0, 1.0
-    found = binomtest(hits, trials).proportion_ci(CONFIDENCE, method="exact")
-    return float(found.low), float(found.high)
+    interval = binomtest(hits, trials).proportion_ci(CONFIDENCE, method="exact")
+    return float(interval.low), float(interval.high)
 
 
 def share(hits: float, trials: float) -> float:

@@ -116,16 +116,16 @@ def check(gradients: list[np.ndarray], present: list[set[tuple[int, int]]], vect
     """
     bases = [column_space(gradient) for gradient in gradients]
     right, wrong, tried = (np.zeros(len(bases), np.int64) for _ in range(3))
-    places = [max((place for place, _ in pairs), default=-1) + 1 for pairs in present]
-    for place in range(max(places, default=0)):
-        candidates = vectors(place).astype(np.float64)
+    num_positions = [max((position for position, _ in pairs), default=-1) + 1 for pairs in present]
+    for position in range(max(num_positions, default=0)):
+        candidates = vectors(position).astype(np.float64)
         for number, (basis, pairs) in enumerate(zip(bases, present, strict=True)):
-            if place >= places[number]:
+            if position >= num_positions[number]:
                 continue
-            found = set(np.flatnonzero(in_span(basis, candidates)))
-            there = {piece for at, piece in pairs if at == place}
-            right[number] += len(found & there)
-            wrong[number] += len(found - there)
+            accepted = set(np.flatnonzero(in_span(basis, candidates)))
+            there = {piece for at, piece in pairs if at == position}
+            right[number] += len(accepted & there)
+            wrong[number] += len(accepted - there)
             tried[number] += len(candidates)
     return [
         Spanned(len(pairs), int(right[n]), int(wrong[n]), int(tried[n]), basis.shape[1], basis.shape[0])
@@ -143,9 +143,9 @@ def embeddings_of(keras: tf.keras.Model, size: int) -> Callable[[int], np.ndarra
     """place -> float [size, d], what an encoder's first layer reads for each piece there."""
     layer = keras.get_layer("encoder").main.embeddings
     ids = tf.range(size)[:, tf.newaxis]
-    return lambda place: layer(input_ids=ids, position_ids=tf.constant([[place]]), training=False).numpy()[:, 0]
+    return lambda position: layer(input_ids=ids, position_ids=tf.constant([[position]]), training=False).numpy()[:, 0]
 
 
 def batches(examples, rows: Iterator[np.ndarray]) -> list[dict[str, np.ndarray]]:
     """The examples of each array of rows."""
-    return [{name: np.asarray(value)[own] for name, value in examples.items()} for own in rows]
+    return [{name: np.asarray(value)[indices] for name, value in examples.items()} for indices in rows]

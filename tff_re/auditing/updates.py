@@ -14,14 +14,14 @@ from tff_re.auditing.one_round import build_update, change_of_round, first_clien
 from tff_re.auditing.pictures import words_png
 from tff_re.auditing.sections import Finding, Section, exact_interval, share
 from tff_re.auditing.words import (
-    Told,
+    RevealedWords,
     WordRows,
     everywhere,
     find_word_rows,
     label_counts,
     presence,
-    told_labels,
-    told_words,
+    revealed_labels,
+    revealed_words,
     words_of,
 )
 from tff_re.models.inputs import TokenInput
@@ -48,7 +48,7 @@ def audit_updates(run: FinishedRun, seed: int, out: Path, say: Callable[[str], N
     last = experiment.recipe.training.rounds
     chosen, clients = round_clients(experiment, ids, examples, last, seed)
     looked_at = list(range(len(chosen)))[:MOST_CLIENTS]
-    names = [ids[chosen[place]] for place in looked_at]
+    names = [ids[chosen[index]] for index in looked_at]
     section.tried.append(
         f"{len(looked_at)} of the {len(chosen)} clients of round {last} trained locally, each on its own, as the run's "
         f"algorithm ({experiment.recipe.algorithm.name}) has it: once from the first round's weights and once from the "
@@ -57,28 +57,28 @@ def audit_updates(run: FinishedRun, seed: int, out: Path, say: Callable[[str], N
     )
     starts = {"first round": experiment.model.initial_weights(seed), "finished model": run.weights}
     update_of = build_update(experiment.algorithm)
-    found: dict[str, list] = {}
+    updates: dict[str, list] = {}
     for when, weights in starts.items():
-        found[when] = []
-        for place in looked_at:
-            say(f"local training of client {ids[chosen[place]]}, {when}")
-            states = [[state] for state in first_client_state(experiment, examples[chosen[place]], seed)]
-            (update,) = update_of(weights, [clients[place]], *states)
-            found[when].append([np.asarray(tensor) for tensor in update])
-    own = [examples[chosen[place]] for place in looked_at]
+        updates[when] = []
+        for index in looked_at:
+            say(f"local training of client {ids[chosen[index]]}, {when}")
+            states = [[state] for state in first_client_state(experiment, examples[chosen[index]], seed)]
+            (update,) = update_of(weights, [clients[index]], *states)
+            updates[when].append([np.asarray(tensor) for tensor in update])
+    client_examples = [examples[chosen[index]] for index in looked_at]
     states = [state for i in chosen for state in first_client_state(experiment, examples[i], seed)]
     say(f"a round of {len(chosen)} clients")
     together = change_of_round(experiment.algorithm, run.weights, starts["first round"], clients, states, seed)
     rows = find_word_rows(experiment.model, experiment.prepared, experiment.recipe)
     if isinstance(rows, str):
-        section.found.append(f"Words: not applicable: {rows}. No matrix that is sent has a row for each word.")
+        section.results.append(f"Words: not applicable: {rows}. No matrix that is sent has a row for each word.")
         section.numbers["words"] = {"not_applicable": rows}
     else:
         in_round = [examples[i] for i in chosen]
-        _words(section, run, rows, names, own, found, in_round, together, out)
+        _words(section, run, rows, names, client_examples, updates, in_round, together, out)
     _word_vectors_by_default(section, experiment.recipe.model.name)
-    _labels(section, run, names, own, found)
-    _spans(section, run, seed, own, found["finished model"], say)
+    _labels(section, run, names, client_examples, updates)
+    _spans(section, run, seed, client_examples, updates["finished model"], say)
     section.not_tried += [
         "Reading the order of the words or whole sentences from an update by optimisation (LAMP, TAG).",
         "What travels beside the weights: control variates, class vectors, scores of sentences, per-client evaluation.",
@@ -95,8 +95,8 @@ def _words(
     run: FinishedRun,
     rows: WordRows,
     names: list[str],
-    own: list,
-    found,
+    client_examples: list,
+    updates_of,
     in_round: list,
     together,
     out,
@@ -104,42 +104,47 @@ def _words(
     experiment, advice = run.experiment, Advice(run.experiment.recipe.privacy)
     inputs = experiment.prepared.inputs
     _, everybody = arranged(experiment, "train")
-    all_ids = np.concatenate([words_of(inputs, one) for one in everybody])
+    all_ids = np.concatenate([words_of(inputs, examples) for examples in everybody])
     left_out = everywhere(all_ids, rows.size, isinstance(inputs, TokenInput))
-    present = [presence(words_of(inputs, one), rows.size) for one in own]
+    present = [presence(words_of(inputs, examples), rows.size) for examples in client_examples]
     table, csv = [], [["client", "weights", "words", "rows_changed", "precision", "recall", "ranking_auc"]]
     numbers: dict[str, object] = {"weight": rows.name, "why": rows.why}
-    for when, updates in found.items():
-        told = [
-            told_words(update[rows.place], there, left_out, rows.first)
+    for when, updates in updates_of.items():
+        revealed = [
+            revealed_words(update[rows.index], there, left_out, rows.first)
             for update, there in zip(updates, present, strict=True)
         ]
         csv += [
             [name, when, t.words, t.changed, t.precision, t.recall, t.ranking]
-            for name, t in zip(names, told, strict=True)
+            for name, t in zip(names, revealed, strict=True)
         ]
-        precision, recall = _pooled(told)
-        ranking = _mean_of_known([t.ranking for t in told])
-        numbers[when] = {**precision, **recall, "ranking_auc": ranking, "clients": len(told)}
+        precision, recall = _pooled(revealed)
+        ranking = _mean_of_known([t.ranking for t in revealed])
+        numbers[when] = {**precision, **recall, "ranking_auc": ranking, "clients": len(revealed)}
         table.append([when, *_cells(precision, recall), _ranked(ranking)])
         if when == "finished model":
-            words_png(out / "words.png", names, [t.precision for t in told], [t.recall for t in told])
-            chance = share(sum(t.words for t in told), len(told) * int((~left_out).sum()))
+            words_png(out / "words.png", names, [t.precision for t in revealed], [t.recall for t in revealed])
+            chance = share(sum(t.words for t in revealed), len(revealed) * int((~left_out).sum()))
             cover = advice.word_rows
-            numbers["noised"] = noised = _all_changed(told, int((~left_out).sum()))
+            numbers["noised"] = noised = _all_changed(revealed, int((~left_out).sum()))
             section.findings += (
                 [Finding(f"{_RANKED} one client's update", _known(ranking), None, 0.5, cover, False)]
                 if noised
                 else [
-                    Finding("words read from one client's update that are its words", *_of(precision), chance, cover),
-                    Finding("a client's words that its update names", *_of(recall), None, cover),
+                    Finding(
+                        "words read from one client's update that are its words",
+                        *_with_interval(precision),
+                        chance,
+                        cover,
+                    ),
+                    Finding("a client's words that its update names", *_with_interval(recall), None, cover),
                 ]
             )
             section.means.append(_meaning(ranking, precision["precision"], recall["recall"]))
     # The union of all of the round's clients, and how well it says what one of them holds.
-    of_round = [presence(words_of(inputs, one), rows.size) for one in in_round]
+    of_round = [presence(words_of(inputs, examples), rows.size) for examples in in_round]
     union = np.any(of_round, axis=0)
-    summed = told_words(together[rows.place], union, left_out, rows.first)
+    summed = revealed_words(together[rows.index], union, left_out, rows.first)
     precision, recall = _pooled([summed])
     numbers["sum of the round"] = {**precision, **recall, "ranking_auc": summed.ranking, "clients": len(in_round)}
     table.append([f"sum of {len(in_round)} clients", *_cells(precision, recall), _ranked(summed.ranking)])
@@ -148,7 +153,7 @@ def _words(
     section.findings.append(
         Finding(f"{_RANKED} the sum of {many} clients", _known(summed.ranking), None, 0.5, cover, False)
         if numbers["noised"] or _all_changed([summed], int((~left_out).sum()))
-        else Finding(f"words of any of {many} clients that their sum names", *_of(recall), None, cover)
+        else Finding(f"words of any of {many} clients that their sum names", *_with_interval(recall), None, cover)
     )
     section.tables.append(
         (
@@ -162,47 +167,47 @@ def _words(
     )
     section.files["words.csv"] = csv
     section.numbers["words"] = numbers
-    section.found.append(
+    section.results.append(
         f"Words: the weight {rows.name} has a row for each word, and is trained because {rows.why}. A row that changes "
         "gives its word away. The last column of the table ranks the rows by the size of their change: 1 names the "
         "words without an error, 0.5 is a guess; it stays meaningful where noise changes all rows."
     )
-    section.found.append(
+    section.results.append(
         f"The sum over the round's clients still says which words occur; it does not say at whom: of the words of all "
         f"{len(in_round)} clients, one client holds {np.mean(one_of_all):.0%} on average."
     )
 
 
-def _all_changed(told: list[Told], rows: int) -> bool:
+def _all_changed(revealed: list[RevealedWords], rows: int) -> bool:
     """Whether every row changed in all updates, the client's words and others: noise, under which the rows that
     changed are no list of words."""
-    return all(one.changed == rows > one.words for one in told)
+    return all(r.changed == rows > r.words for r in revealed)
 
 
 def _known(value: float) -> float | None:
     return None if np.isnan(value) else value
 
 
-def _pooled(told: list[Told]) -> tuple[dict, dict]:
+def _pooled(revealed: list[RevealedWords]) -> tuple[dict, dict]:
     """Precision and recall over all clients' words, each with its interval."""
-    right, changed, words = (sum(getattr(t, name) for t in told) for name in ("right", "changed", "words"))
+    right, changed, words = (sum(getattr(t, name) for t in revealed) for name in ("right", "changed", "words"))
     return (
         {"precision": share(right, changed), "precision_interval": exact_interval(right, changed)},
         {"recall": share(right, words), "recall_interval": exact_interval(right, words)},
     )
 
 
-def _of(measured: dict) -> tuple[float, tuple[float, float]]:
+def _with_interval(measured: dict) -> tuple[float, tuple[float, float]]:
     value, interval = measured.values()
     return value, interval
 
 
 def _cells(*measured: dict) -> list[str]:
-    shown = []
-    for one in measured:
-        value, (low, high) = _of(one)
-        shown.append(f"{value:.1%} ({low:.1%} to {high:.1%})")
-    return shown
+    cells = []
+    for item in measured:
+        value, (low, high) = _with_interval(item)
+        cells.append(f"{value:.1%} ({low:.1%} to {high:.1%})")
+    return cells
 
 
 def _mean_of_known(values: list[float]) -> float:
@@ -250,7 +255,7 @@ def _word_vectors_by_default(section: Section, model: str) -> None:
 # Labels
 
 
-def _labels(section: Section, run: FinishedRun, names: list[str], own: list, found) -> None:
+def _labels(section: Section, run: FinishedRun, names: list[str], client_examples: list, updates_of) -> None:
     model, prepared = run.experiment.model, run.experiment.prepared
     advice = Advice(run.experiment.recipe.privacy)
     bias = f"{model.classifier}/bias"
@@ -260,29 +265,29 @@ def _labels(section: Section, run: FinishedRun, names: list[str], own: list, fou
     elif bias not in model.weight_names:
         reason = "the classifier has no bias (its weights' change may tell labels too; that was not tried)"
     if reason is not None:
-        section.found.append(f"Label counts: not applicable: {reason}.")
+        section.results.append(f"Label counts: not applicable: {reason}.")
         section.numbers["labels"] = {"not_applicable": reason}
         return
-    place, classes = model.weight_names.index(bias), model.num_classes
-    counts = [label_counts(one, classes) for one in own]
+    index, classes = model.weight_names.index(bias), model.num_classes
+    counts = [label_counts(examples, classes) for examples in client_examples]
     # Somebody without the updates guesses the label that is most frequent over all.
     _, everybody = arranged(run.experiment, "train")
-    most = int(np.argmax(np.sum([label_counts(one, classes) for one in everybody], axis=0)))
-    guess = share(sum(count[most] == count.max() for count in counts), len(counts))
+    majority = int(np.argmax(np.sum([label_counts(examples, classes) for examples in everybody], axis=0)))
+    guess = share(sum(count[majority] == count.max() for count in counts), len(counts))
     table, csv = [], [["client", "weights", "correlation", "majority_label_guessed"]]
     numbers: dict[str, object] = {"guess": guess, "labels": len(prepared.label_names)}
-    for when, updates in found.items():
-        told = [told_labels(update[place], count) for update, count in zip(updates, counts, strict=True)]
-        csv += [[name, when, t.correlation, int(t.hit)] for name, t in zip(names, told, strict=True)]
-        hits = sum(t.hit for t in told)
-        mean = _mean_of_known([t.correlation for t in told])
-        interval = exact_interval(hits, len(told))
-        numbers[when] = {"hit_rate": share(hits, len(told)), "interval": interval, "correlation": mean}
+    for when, updates in updates_of.items():
+        revealed = [revealed_labels(update[index], count) for update, count in zip(updates, counts, strict=True)]
+        csv += [[name, when, t.correlation, int(t.hit)] for name, t in zip(names, revealed, strict=True)]
+        hits = sum(t.hit for t in revealed)
+        mean = _mean_of_known([t.correlation for t in revealed])
+        interval = exact_interval(hits, len(revealed))
+        numbers[when] = {"hit_rate": share(hits, len(revealed)), "interval": interval, "correlation": mean}
         low, high = interval
-        shown = "–" if np.isnan(mean) else f"{mean:+.2f}"
-        table.append([when, f"{share(hits, len(told)):.0%} ({low:.0%} to {high:.0%})", f"{guess:.0%}", shown])
-    first, last = (numbers[when]["hit_rate"] for when in found)
-    worst = max(found, key=lambda when: numbers[when]["hit_rate"])
+        cell = "–" if np.isnan(mean) else f"{mean:+.2f}"
+        table.append([when, f"{share(hits, len(revealed)):.0%} ({low:.0%} to {high:.0%})", f"{guess:.0%}", cell])
+    first, last = (numbers[when]["hit_rate"] for when in updates_of)
+    worst = max(updates_of, key=lambda when: numbers[when]["hit_rate"])
     section.findings.append(
         Finding(
             f"clients whose most frequent label the classifier's bias gives away ({worst})",
@@ -302,7 +307,7 @@ def _labels(section: Section, run: FinishedRun, names: list[str], own: list, fou
     section.files["labels.csv"] = csv
     section.numbers["labels"] = numbers
     best, low = max(first, last), numbers[worst]["interval"][0]
-    section.found.append(
+    section.results.append(
         f"Labels: the bias of the classifier rises most for a label that the client has most of at {best:.0%} of the "
         f"clients; who names the label that is most frequent over all clients is right at {guess:.0%}."
     )
@@ -320,15 +325,17 @@ def _labels(section: Section, run: FinishedRun, names: list[str], own: list, fou
 # Sentences
 
 
-def _spans(section: Section, run: FinishedRun, seed: int, own: list, updates: list, say: Callable[[str], None]) -> None:
+def _spans(
+    section: Section, run: FinishedRun, seed: int, client_examples: list, updates: list, say: Callable[[str], None]
+) -> None:
     experiment, advice = run.experiment, Advice(run.experiment.recipe.privacy)
     model, inputs = experiment.model, experiment.prepared.inputs
     if (reason := span.not_applicable(inputs, model)) is not None:
-        section.found.append(f"Span check of the encoder's first query projection: not applicable: {reason}.")
+        section.results.append(f"Span check of the encoder's first query projection: not applicable: {reason}.")
         section.numbers["span"] = {"not_applicable": reason}
         return
     say("the span check of the encoder")
-    examples, draw = own[0], np.random.default_rng([seed, 3])
+    examples, draw = client_examples[0], np.random.default_rng([seed, 3])
     count = len(examples["y"])
     singles = [np.array([row]) for row in draw.choice(count, size=min(SENTENCES, count), replace=False)]
     size = experiment.recipe.algorithm.options.batch_size
@@ -346,13 +353,13 @@ def _spans(section: Section, run: FinishedRun, seed: int, own: list, updates: li
         f"all local training of a client with {count} sentences": results[-1:],
     }
     table, numbers = [], collections.OrderedDict()
-    for what, told in groups.items():
+    for what, spanned_batches in groups.items():
         pieces, right, wrong, tried = (
-            sum(getattr(one, name) for one in told) for name in ("pieces", "right", "wrong", "tried")
+            sum(getattr(spanned, name) for spanned in spanned_batches) for name in ("pieces", "right", "wrong", "tried")
         )
         low, high = exact_interval(right, pieces)
         false = share(wrong, tried - pieces)
-        rank, width = max(one.rank for one in told), told[0].width
+        rank, width = max(spanned.rank for spanned in spanned_batches), spanned_batches[0].width
         numbers[what] = {
             "found": share(right, pieces),
             "interval": (low, high),
@@ -360,8 +367,8 @@ def _spans(section: Section, run: FinishedRun, seed: int, own: list, updates: li
             "rank": rank,
             "width": width,
         }
-        shown = f"{share(right, pieces):.1%} ({low:.1%} to {high:.1%})"
-        table.append([what, shown, f"{false:.3%}", f"{rank} of {width}"])
+        cell = f"{share(right, pieces):.1%} ({low:.1%} to {high:.1%})"
+        table.append([what, cell, f"{false:.3%}", f"{rank} of {width}"])
         section.findings.append(
             Finding(
                 f"pieces of sentences at their places that {what} tells (wrong ones: {false:.2%})",
@@ -380,14 +387,14 @@ def _spans(section: Section, run: FinishedRun, seed: int, own: list, updates: li
         )
     )
     section.numbers["span"] = numbers
-    section.found.append(
+    section.results.append(
         "Sentences: the gradient of the encoder's first query projection was tested against every word piece at every "
         "place. Where pieces are found and few others pass, the sentence can be put together again, word by word."
     )
-    one = numbers["a gradient of one sentence"]
+    single = numbers["a gradient of one sentence"]
     section.means.append(
         "Who sees the gradient of a single sentence reads most of that sentence. What a client sends is the sum of "
         "many steps; the last row says how much of the danger is left there."
-        if one["found"] > 0.5 and one["false_positives"] < 0.05
+        if single["found"] > 0.5 and single["false_positives"] < 0.05
         else "The check did not put sentences together here."
     )

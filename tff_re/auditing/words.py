@@ -25,14 +25,14 @@ class WordRows:
     """The trained matrix that has a row for each word.
 
     Attributes:
-      place: its index among the trainable weights.
+      index: its index among the trainable weights.
       name: of the weight.
       first: the word id of its first row.
       size: word ids lie in [0, size).
       why: how the recipe comes to train it, with the key that says so.
     """
 
-    place: int
+    index: int
     name: str
     first: int
     size: int
@@ -49,13 +49,13 @@ def find_word_rows(model: LocalModel, prepared: Prepared, recipe: Recipe) -> Wor
     if getattr(inputs, "fixed", None) is not None:
         return "an adapter is trained, and the embeddings of words stay as they are"
     size = inputs.vocabulary_size
-    for place, (name, kind) in enumerate(zip(model.weight_names, model.weights_type.trainable, strict=True)):
+    for index, (name, kind) in enumerate(zip(model.weight_names, model.weights_type.trainable, strict=True)):
         rows = kind.shape[0] if len(kind.shape) == 2 else 0
         if getattr(options, "features", None) == "word_presence" and rows == size - 1:
-            return WordRows(place, name, 1, size, "the classifier has a weight a word (model.features = word_presence)")
+            return WordRows(index, name, 1, size, "the classifier has a weight a word (model.features = word_presence)")
         # The embeddings of positions have few rows; an encoder's matrix of words may be padded to a round number.
         if "embedding" in name and "position" not in name and size <= rows <= 1.2 * size + 128:
-            return WordRows(place, name, 0, size, _why(inputs, options))
+            return WordRows(index, name, 0, size, _why(inputs, options))
     return "its word vectors were given, and they stay as they are"
 
 
@@ -92,13 +92,13 @@ def everywhere(ids: np.ndarray, size: int, known_words: bool) -> np.ndarray:
 
 def presence(ids: np.ndarray, size: int) -> np.ndarray:
     """bool [size]: which ids stand in the examples."""
-    found = np.zeros(size, bool)
-    found[np.unique(ids)] = True
-    return found
+    present = np.zeros(size, bool)
+    present[np.unique(ids)] = True
+    return present
 
 
 @dataclass(frozen=True)
-class Told:
+class RevealedWords:
     """What the rows of an update tell of a set of words.
 
     Attributes:
@@ -123,7 +123,7 @@ class Told:
         return self.right / self.words if self.words else 0.0
 
 
-def told_words(change: np.ndarray, present: np.ndarray, left_out: np.ndarray, first: int = 0) -> Told:
+def revealed_words(change: np.ndarray, present: np.ndarray, left_out: np.ndarray, first: int = 0) -> RevealedWords:
     """Takes every row that changed for a word of the client.
 
     Args:
@@ -138,11 +138,11 @@ def told_words(change: np.ndarray, present: np.ndarray, left_out: np.ndarray, fi
     counts = ~left_out
     changed, present, sizes = (sizes > 0)[counts], present[counts], sizes[counts]
     ranking = float(roc_auc_score(present, sizes)) if 0 < present.sum() < len(present) else float("nan")
-    return Told(int(present.sum()), int(changed.sum()), int((changed & present).sum()), ranking)
+    return RevealedWords(int(present.sum()), int(changed.sum()), int((changed & present).sum()), ranking)
 
 
 @dataclass(frozen=True)
-class ToldLabels:
+class RevealedLabels:
     """What the change of a classifier's bias tells of a client's labels.
 
     Attributes:
@@ -155,15 +155,15 @@ class ToldLabels:
     hit: bool
 
 
-def told_labels(bias_change: np.ndarray, counts: np.ndarray) -> ToldLabels:
+def revealed_labels(bias_change: np.ndarray, counts: np.ndarray) -> RevealedLabels:
     """Args:
     bias_change: float [C], global minus local, as an update has it.
     counts: int [C], the client's examples of each label.
     """
     rise = -bias_change
-    alike = np.ptp(counts) == 0 or np.ptp(rise) == 0
-    return ToldLabels(
-        correlation=float("nan") if alike else float(spearmanr(rise, counts)[0]),
+    constant = np.ptp(counts) == 0 or np.ptp(rise) == 0
+    return RevealedLabels(
+        correlation=float("nan") if constant else float(spearmanr(rise, counts)[0]),
         hit=bool(counts[np.argmax(rise)] == counts.max()),
     )
 

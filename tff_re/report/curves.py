@@ -17,6 +17,7 @@ from tff_re.report.drawing import (
     DASHES,
     GREY,
     colours_of,
+    display_names,
     hide_spines,
     integer_locator,
     line_axes,
@@ -24,7 +25,6 @@ from tff_re.report.drawing import (
     marker,
     new_figure,
     save_png,
-    shown_names,
     side_legend,
 )
 
@@ -50,7 +50,7 @@ def curves(
       xlabel: What the x are.
       controls: Algorithms drawn dashed and without markers.
     """
-    names, font = shown_names(list(series), "algorithm")
+    names, font = display_names(list(series), "algorithm")
     figure, axes = line_axes(title, xlabel, ylabel, len(series))
     any_band, few = False, len(series) <= len(COLOURS)
     for number, (key, values) in enumerate(series.items()):
@@ -95,7 +95,7 @@ def over_values(
       ylabel: The metric.
       title: Above the picture.
     """
-    names, font = shown_names(list(lines), "line")
+    names, font = display_names(list(lines), "line")
     figure, axes = line_axes(title, xlabel, ylabel)
     values = list(dict.fromkeys(point[0] for points in lines.values() for point in points))
     for number, points in enumerate(lines.values()):

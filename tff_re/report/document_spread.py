@@ -14,13 +14,13 @@ from rich.text import Text
 from datasets.files import csv_text, write_atomically
 from tff_re.report.drawing import (
     COLOURS,
+    display_names,
     hide_spines,
     integer_locator,
     name_ticks,
     new_figure,
     require_shape,
     save_png,
-    shown_names,
     side_legend,
 )
 from tff_re.report.partition_table import largest_and_smallest
@@ -87,7 +87,7 @@ def documents_png(path: str | os.PathLike, rows: Sequence[Mapping[str, Any]]) ->
         "share of positive pairs": columns["positive_share"],
         "structural entropy": columns["entropy"],
     }
-    names, font = shown_names([str(row["client"]) for row in rows], "client")
+    names, font = display_names([str(row["client"]) for row in rows], "client")
     figure = new_figure(min(max(1.05 * len(rows), 7.2), 13), 5.0)
     place = np.arange(len(rows)) + 0.5
     for number, (title, values) in enumerate(panels.items()):
@@ -125,7 +125,7 @@ def entropy_png(
     axes = figure.add_subplot()
     many = len(clients) > len(COLOURS)
     layers = histogram.sum(axis=0, keepdims=True) if many else histogram
-    names, font = shown_names([str(client) for client in clients], "client")
+    names, font = display_names([str(client) for client in clients], "client")
     below = np.zeros(layers.shape[1])
     for colour, layer in zip(COLOURS, layers, strict=False):
         axes.bar(edges[:-1], layer, np.diff(edges), below, align="edge", color=colour, edgecolor="white", linewidth=0.6)

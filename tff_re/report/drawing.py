@@ -121,7 +121,7 @@ class ClassNames:
         return [*files, self._legend]
 
 
-def shown_names(names: list[str], kind: str) -> tuple[list[str], list[str] | None]:
+def display_names(names: list[str], kind: str) -> tuple[list[str], list[str] | None]:
     """(names, fonts that show them), or where no font does numbers after `kind`, and None."""
     font = families_for(names)
     return (names, font) if font else ([f"{kind} {number}" for number in range(1, len(names) + 1)], None)

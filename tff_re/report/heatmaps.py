@@ -14,6 +14,7 @@ from tff_re.report.drawing import (
     MAX_TICKS,
     ClassNames,
     annotate_counts,
+    display_names,
     heatmap,
     hide_spines,
     integer_locator,
@@ -22,7 +23,6 @@ from tff_re.report.drawing import (
     plain_log_ticks,
     require_shape,
     sequential,
-    shown_names,
 )
 
 
@@ -44,7 +44,7 @@ def partition_heatmap(
     counts, clients, classes = np.asarray(counts), len(client_ids), len(label_names)
     require_shape("counts", counts, clients, classes)
     labels = ClassNames(path, label_names)
-    ids, id_font = shown_names([str(c) for c in client_ids], "client")
+    ids, id_font = display_names([str(c) for c in client_ids], "client")
     width, height = min(max(0.34 * clients, 3.2), 11), min(max(0.30 * classes, 1.2), 14)
     figure = new_figure(width + 2.5, height + 2.2)
     grid = figure.add_gridspec(2, 2, height_ratios=[0.9, height], width_ratios=[width, 0.16], hspace=0.02, wspace=0.02)

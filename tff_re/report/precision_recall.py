@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from datasets.files import csv_text, write_atomically
-from tff_re.report.drawing import BAND, COLOURS, line_axes, save_png, shown_names, side_legend
+from tff_re.report.drawing import BAND, COLOURS, display_names, line_axes, save_png, side_legend
 
 Points = np.ndarray
 """float64 [n, 3]: recall, precision, least score; from the most certain prediction down."""
@@ -47,7 +47,7 @@ def precision_recall_png(
     Raises:
       DataError: the file cannot be written; an older one is still whole then.
     """
-    names, font = shown_names(list(series), "algorithm")
+    names, font = display_names(list(series), "algorithm")
     figure, axes = line_axes(title, "recall", "precision")
     several = any(len(seeds) > 1 for seeds in series.values())
     for number, seeds in enumerate(series.values()):

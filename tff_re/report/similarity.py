@@ -17,6 +17,7 @@ from tff_re.report.drawing import (
     ClassNames,
     annotate,
     annotate_counts,
+    display_names,
     heatmap,
     hide_spines,
     integer_locator,
@@ -24,7 +25,6 @@ from tff_re.report.drawing import (
     new_figure,
     require_shape,
     sequential,
-    shown_names,
 )
 
 _CELL_WIDTH, _CELL_HEIGHT = 0.42, 0.22  # inches that a number in a cell needs
@@ -66,7 +66,7 @@ def similarity_figure(
         raise ValueError("there is no similarity to draw")
     from matplotlib.colors import LogNorm, Normalize
 
-    labels, (ids, id_font) = ClassNames(path, label_names), shown_names([str(c) for c in clients], "client")
+    labels, (ids, id_font) = ClassNames(path, label_names), display_names([str(c) for c in clients], "client")
     numbered = all(size <= most for size, most in zip(shape, _MOST_NUMBERED, strict=True))
     width, height = min(max(_CELL_WIDTH * shape[1], 1.9), 10), min(max(_CELL_HEIGHT * shape[0], 1.5), 14)
     panels = 1 + len(similarities)
