@@ -131,7 +131,7 @@ def client_accounting(
       per_round: K; with Poisson sampling the expected number, drawn with probability K / N each.
       rounds: of the whole run.
       sampling: `fixed`: K clients without replacement; `poisson`.
-      most_participations: `tree` alone: in how many rounds one client takes part at most; `rounds` if None.
+      max_participations: `tree` alone: in how many rounds one client takes part at most; `rounds` if None.
 
     Raises:
       ValueError: without epsilon and noise_multiplier, for impossible numbers of clients, and for an epsilon that no

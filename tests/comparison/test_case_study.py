@@ -127,8 +127,8 @@ def made(count: int, **shares) -> Case:
 
 def test_the_sentences_that_are_trained_on_most():
     case = made(5, a=[1, 0, 0, 1, 0], b=[0.1, 0.2, 0.3, 1, 0.4])
-    assert [one.sentence_id for one in case.most_trained(3)] == ["s0", "s3", "s4"]
-    assert [one.sentence_id for one in case.most_trained(9)] == ["s0", "s1", "s2", "s3", "s4"]
+    assert [one.sentence_id for one in case.top_trained(3)] == ["s0", "s3", "s4"]
+    assert [one.sentence_id for one in case.top_trained(9)] == ["s0", "s1", "s2", "s3", "s4"]
     assert HIDDEN not in repr(case) and HIDDEN not in repr(case.sentences[0])
 
 

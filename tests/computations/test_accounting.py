@@ -22,7 +22,7 @@ def _in_the_session_worker():
 
 def clients(number, drawn, rounds, z=None, sampling="fixed", **options):
     options = {"delta": number**-1.1, **options}
-    rest = {key: options.pop(key) for key in ("most_participations",) if key in options}
+    rest = {key: options.pop(key) for key in ("max_participations",) if key in options}
     return client_accounting(
         PrivacyOptions(noise_multiplier=z, **options),
         num_clients=number,
@@ -165,14 +165,14 @@ def test_one_round_of_each_client_is_the_librarys_tree():
         ours = dp_accounting.GaussianDpEvent(tree_multiplier(3.0, rounds, 1))
         same = rdp.RdpAccountant(neighboring_relation=relation).compose(ours)
         np.testing.assert_allclose(theirs.rdp, same.rdp)
-        counted = clients(1000, 10, 100, 3.0, mechanism="tree", delta=delta, most_participations=1)
+        counted = clients(1000, 10, 100, 3.0, mechanism="tree", delta=delta, max_participations=1)
         assert 0.8 * theirs.get_epsilon(delta) < counted.epsilon(rounds) <= theirs.get_epsilon(delta)
 
 
 def test_without_a_limit_a_tree_may_have_a_client_in_every_round():
     tree, plain = (clients(100, 10, 64, 8.0, mechanism=kind) for kind in ("tree", "gaussian"))
     assert tree.epsilon(64) > plain.epsilon(64)
-    assert clients(100, 10, 64, 8.0, mechanism="tree", most_participations=1).epsilon(64) < plain.epsilon(64)
+    assert clients(100, 10, 64, 8.0, mechanism="tree", max_participations=1).epsilon(64) < plain.epsilon(64)
 
 
 # Examples

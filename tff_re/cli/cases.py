@@ -50,7 +50,7 @@ def cases(runs, facts, pair, sentences, show_text, out, data, trust, runtime):
 
     found = study(runs, data_paths, runtime, facts=facts, pair=pair)
     for case in found:
-        console.print(_case_table(case, case.most_trained(sentences), show_text))
+        console.print(_case_table(case, case.top_trained(sentences), show_text))
     if out is not None:
         with writing(out.parent):
             case_csv(out, found)

@@ -61,15 +61,15 @@ class Case:
     relation: str
     sentences: tuple[CaseSentence, ...] = field(repr=False)
 
-    def most_trained(self, count: int) -> list[CaseSentence]:
+    def top_trained(self, count: int) -> list[CaseSentence]:
         """The `count` sentences that the methods train on most, in the order of the platforms."""
 
-        def weight(place: int) -> tuple[float, float, int]:
-            values = self.sentences[place].shares.values()
-            return -sum(value == 1 for value in values), -sum(values), place
+        def weight(index: int) -> tuple[float, float, int]:
+            values = self.sentences[index].shares.values()
+            return -sum(value == 1 for value in values), -sum(values), index
 
-        places = sorted(range(len(self.sentences)), key=weight)[:count]
-        return [self.sentences[place] for place in sorted(places)]
+        indices = sorted(range(len(self.sentences)), key=weight)[:count]
+        return [self.sentences[index] for index in sorted(indices)]
 
 
 def study(
@@ -107,9 +107,16 @@ def case_csv(path: Path, cases: Sequence[Case]) -> None:
     runs = list(cases[0].sentences[0].shares) if cases else []
     rows = [["head", "relation", "tail", "sentence", "document", "platform", "states", *runs]]
     for case in cases:
-        for one in case.sentences:
-            ids = [case.pair[0], case.relation, case.pair[1], one.sentence_id, one.document_id, one.platform]
-            rows.append([*ids, None if one.states is None else int(one.states), *one.shares.values()])
+        for sentence in case.sentences:
+            ids = [
+                case.pair[0],
+                case.relation,
+                case.pair[1],
+                sentence.sentence_id,
+                sentence.document_id,
+                sentence.platform,
+            ]
+            rows.append([*ids, None if sentence.states is None else int(sentence.states), *sentence.shares.values()])
     write_atomically(path, csv_text(rows).encode("utf-8"))
 
 
@@ -118,7 +125,7 @@ def _facts(run: FinishedRun, count: int, pair: Pair | None) -> list[tuple[Case, 
     prepared = run.experiment.prepared
     corpus: BagCorpus = prepared.corpora[0]
     sentence_of = {sentence.sentence_id: sentence for sentence in corpus.sentences}
-    found: dict[tuple[Pair, str], list[tuple[CaseSentence, int]]] = {}
+    sentences_of: dict[tuple[Pair, str], list[tuple[CaseSentence, int]]] = {}
     if getattr(run.experiment.recipe.task.options, "train_on", "all") != "all":
         part = "trained on a part of its rows (task.train_on)"
         raise UserError(f"{run.folder.path}: {part}; give a run with all of them")
@@ -126,7 +133,7 @@ def _facts(run: FinishedRun, count: int, pair: Pair | None) -> list[tuple[Case, 
         rows = [(sentence_of[i], relation) for i in samples.train for relation in sentence_of[i].relations]
         for row, (sentence, relation) in enumerate(rows):
             if relation != corpus.negative:
-                one = CaseSentence(
+                item = CaseSentence(
                     sentence_id=sentence.sentence_id,
                     document_id=sentence.document_id,
                     platform=platform,
@@ -135,17 +142,20 @@ def _facts(run: FinishedRun, count: int, pair: Pair | None) -> list[tuple[Case, 
                     tail=sentence.tail,
                     states=None if prepared.truth is None else bool(prepared.truth[client][row] == 1),
                 )
-                found.setdefault((sentence.pair, relation), []).append((one, row))
+                sentences_of.setdefault((sentence.pair, relation), []).append((item, row))
     if pair is not None:
-        facts = [key for key in found if key[0] == pair]
+        facts = [key for key in sentences_of if key[0] == pair]
         if not facts:
             raise UserError(f"no training sentence states a fact of {pair[0]} and {pair[1]}; give another --pair")
     else:
-        spread = [key for key, rows in found.items() if len({one.platform for one, _ in rows}) > 1]
-        facts = sorted(spread, key=lambda key: (-len(found[key]), key))[:count]
+        spread = [key for key, rows in sentences_of.items() if len({item.platform for item, _ in rows}) > 1]
+        facts = sorted(spread, key=lambda key: (-len(sentences_of[key]), key))[:count]
         if not facts:
             raise UserError("no fact has sentences on two platforms")
-    return [(Case(*key, tuple(one for one, _ in found[key])), [row for _, row in found[key]]) for key in facts]
+    return [
+        (Case(*key, tuple(item for item, _ in sentences_of[key])), [row for _, row in sentences_of[key]])
+        for key in facts
+    ]
 
 
 def _shares(run: FinishedRun) -> dict[str, np.ndarray]:

@@ -23,7 +23,9 @@ def megabytes_by_round(history: History, each: float) -> dict[float, float] | No
     if None in clients:
         return None
     left_out = [row.get("clients/non_finite", 0.0) for row in history]  # which have sent all the same
-    return _up_to(history, [each / 1e6 * (one + other) for one, other in zip(clients, left_out, strict=True)])
+    return _up_to(
+        history, [each / 1e6 * (counted + refused) for counted, refused in zip(clients, left_out, strict=True)]
+    )
 
 
 def _up_to(history: History, values: list[float | None]) -> dict[float, float] | None:

@@ -45,13 +45,13 @@ class Estimate:
     def before(self) -> str:
         """What is ahead, in a line, before the first run starts."""
         runs = len(self._runs) + self._sweep
-        of = f"{self._of}, and {self._sweep} of the sweep before" if self._sweep else self._of
+        runs_of = f"{self._of}, and {self._sweep} of the sweep before" if self._sweep else self._of
         finished = runs - len(self._left) - self._sweep_left
         done = f"; {finished} finished" if finished else ""
         ahead = self._time_left() or "the first run will tell how long they take"
         if not self._left and not self._sweep_left:
             ahead = "nothing is left to run"
-        return f"cost: {runs} runs ({of}){done}; {ahead}"
+        return f"cost: {runs} runs ({runs_of}){done}; {ahead}"
 
     def start(self, name: str, rounds: int) -> str | None:
         """A run starts, and the one before has ended; a line on what is left, where that is known.

@@ -17,7 +17,7 @@ import numpy as np
 from datasets.partition import LabelCounts
 from tff_re.comparison.costs import steps_by_round
 from tff_re.comparison.suite import Suite, require_metrics_of, run_folder, sweep_folder
-from tff_re.comparison.sweep import Setting, Tuned, as_overrides, shown, tune
+from tff_re.comparison.sweep import Setting, Tuned, as_overrides, describe, tune
 from tff_re.errors import Diverged, UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.report.precision_recall import Points
@@ -89,8 +89,8 @@ class Outcome:
         finite one. Where the run chose by it, with what the chosen weights have on test."""
         rows = [row for row in self.history if math.isfinite(row.get(criterion, math.nan))]
         best = (min if criterion.endswith("loss") else max)(rows, key=lambda row: row[criterion], default={})
-        own = self.chosen if self.chosen.get("by") == criterion else {}
-        return best | {name: value for name, value in own.items() if name.startswith("test/")}
+        chosen = self.chosen if self.chosen.get("by") == criterion else {}
+        return best | {name: value for name, value in chosen.items() if name.startswith("test/")}
 
     def rounds_to(self, metric: str, target: float) -> int | None:
         """The first evaluated round in which a metric is at least the target (a loss: at most); None: in none."""
@@ -119,13 +119,13 @@ def compare(
     expected = [expected_clients(entry.recipe_for(suite.seeds[0])) for entry in suite.entries]
     clients = max((number for number in expected if number is not None), default=None)
     require_runtime(runtime_name, clients=clients)
-    alike = suite.alike()
+    same_task = suite.same_task()
 
     def check(experiment) -> None:
-        if alike:
+        if same_task:
             require_metrics_of(suite, metric_names(experiment), experiment.recipe.name)
 
-    if not resume and alike:
+    if not resume and same_task:
         check(builder.build(suite.entries[0].recipe_for(suite.seeds[0])))
     if not resume and suite.tuning is not None:
         first = builder.build(suite.entries[0].recipe_for(suite.tuning.seeds[0]))
@@ -143,7 +143,7 @@ def compare(
                 ways = {"builder": builder, "runtime": runtime, "on_start": on_built, "on_round": on_round}
                 train_run(recipe, folder.path, **ways, **again)
                 return _outcome(recipe, folder, read_history(folder), builder)
-            if alike and on_built is check:
+            if same_task and on_built is check:
                 names = {name for row in outcome.history for name in row}
                 require_metrics_of(suite, names, f"{recipe.name}, seed {recipe.seed}")
             return outcome
@@ -156,16 +156,16 @@ def compare(
                 recipe = entries[name].recipe_for(seed, as_overrides(setting))
                 folder = RunFolder(sweep_folder(out, name, number, seed))
                 return _unless_diverged(
-                    recipe, folder, lambda: run(f"{name}, {shown(setting)}", recipe, folder, lambda _: None)
+                    recipe, folder, lambda: run(f"{name}, {describe(setting)}", recipe, folder, lambda _: None)
                 )
 
             make_private_folder(out / "sweep")
             tuned = tune(suite.tuning, attempt, out)
         for seed, entry in itertools.product(suite.seeds, suite.entries):
-            own = tuned.get(entry.name)
-            recipe = entry.recipe_for(seed, () if own is None else as_overrides(own.setting))
+            best = tuned.get(entry.name)
+            recipe = entry.recipe_for(seed, () if best is None else as_overrides(best.setting))
             outcome = run(entry.name, recipe, RunFolder(run_folder(out, entry.name, seed)), check)
-            outcomes[entry.name][seed] = dataclasses.replace(outcome, tuned=own)
+            outcomes[entry.name][seed] = dataclasses.replace(outcome, tuned=best)
     return outcomes
 
 
@@ -185,9 +185,9 @@ def _outcome(recipe: Recipe, folder: RunFolder, history: list[dict[str, float]],
     """The outcome of a finished run, whose files are as they were."""
     summary = json.loads(folder.summary.read_text("utf-8"))
     down, up = (summary[f"bytes_{way}_per_client_and_round"] for way in ("down", "up"))
-    told = {name: summary.get(name, {}) for name in ("privacy", "chosen")} | {"stopped": summary.get("stopped")}
+    fields = {name: summary.get(name, {}) for name in ("privacy", "chosen")} | {"stopped": summary.get("stopped")}
     personalised = summary.get("personalised", {}).items()
-    told["of_run"] = {name: value for name, value in personalised if name.startswith("personal")}
+    fields["of_run"] = {name: value for name, value in personalised if name.startswith("personal")}
     # The first round of a process also compiles, so that the mean would not do.
     seconds = statistics.median(row["seconds/training"] for row in read_table(folder.timings, "seconds/training"))
     class_f1 = {row["class"]: row["f1"] for row in read_table(folder.classes, "class", "f1")}
@@ -195,7 +195,7 @@ def _outcome(recipe: Recipe, folder: RunFolder, history: list[dict[str, float]],
     if folder.client_states.exists():
         prepared = builder.prepare(recipe)
         more |= {"counts": prepared.counts, "similarities": recorded_similarities(prepared, folder)}
-    return Outcome(history, seconds, down, up, references=summary["references"], **told, **more)
+    return Outcome(history, seconds, down, up, references=summary["references"], **fields, **more)
 
 
 def _finished(recipe: Recipe, folder: RunFolder, builder: ExperimentBuilder) -> Outcome | None:

@@ -51,7 +51,7 @@ class Report:
 def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Path) -> Report:
     """comparison.md, comparison.json for pages, and for each of the suite's tables a CSV table, curves, those of
     precision over recall where the task ranks, and FedCMC's Figure 1 of the first entry that recorded similarities."""
-    tables, files, text, kept, markdown = [], [], [], [], [f"# {suite.title}", ""]
+    tables, files, text, table_records, markdown = [], [], [], [], [f"# {suite.title}", ""]
     if suite.text:
         markdown += [suite.text, ""]
     markdown += [f"`{suite.command}`, seeds {', '.join(map(str, suite.seeds))}.", ""]
@@ -70,7 +70,7 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
         said = [line for claim in _claims(suite, entries) if (line := _judged_claim(claim, rows, entries))]
         text += [f"{group}: {line}" if group else line for line in said]
         drawn = curves_of(suite, entries, outcomes)
-        kept.append(_for_pages(suite, group, entries, rows, baseline, said, drawn, outcomes))
+        table_records.append(_for_pages(suite, group, entries, rows, baseline, said, drawn, outcomes))
         if said:
             markdown += ["Published gains:", "", *(f"- {line}" for line in said), ""]
         if suite.classes:
@@ -82,8 +82,8 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
         for metric in suite.metrics:
             for axis, series in drawn.get(metric, {}).items():
                 picture = out / f"{stem}-{metric.replace('/', '-')}{AXES[axis].suffix}.png"
-                shown = {"xlabel": AXES[axis].label, "controls": controls}
-                files += curves(picture, series, metric, group or suite.title, **shown)
+                options = {"xlabel": AXES[axis].label, "controls": controls}
+                files += curves(picture, series, metric, group or suite.title, **options)
                 markdown += [f"![{metric} over {AXES[axis].words}]({picture.name})", ""]
             if suite.over and (lines := _lines(rows, entries, metric)):
                 picture = out / f"{stem}-{metric.replace('/', '-')}-over.png"
@@ -99,8 +99,10 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
             seed, outcome = next(iter(outcomes[entry.name].items()))
             if outcome.similarities:
                 picture = out / f"similarity-{slug(entry.name)}.png"
-                found = outcome.counts
-                files += similarity_figure(picture, found.train, found.clients, found.label_names, outcome.similarities)
+                counts = outcome.counts
+                files += similarity_figure(
+                    picture, counts.train, counts.clients, counts.label_names, outcome.similarities
+                )
                 markdown += [_similarity_sentence(entry.name, seed, outcome), ""]
                 markdown += [f"![Labels and local average similarities by client]({picture.name})", ""]
                 break
@@ -112,7 +114,7 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
     write_atomically(out / "comparison.md", "\n".join(markdown).encode("utf-8"))
     record = {
         **{"format": FORMAT, "title": suite.title, "text": suite.text, "command": suite.command},
-        **{"seeds": list(suite.seeds), "chosen_by": suite.choose_by, "gains": explained, "tables": kept},
+        **{"seeds": list(suite.seeds), "chosen_by": suite.choose_by, "gains": explained, "tables": table_records},
     }
     write_atomically(out / RECORD, json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8"))
     return Report(tables, text, [out / "comparison.md", *files, out / RECORD])
@@ -132,8 +134,8 @@ def _for_pages(
     ranked = {}
     for entry in entries:
         points = [outcome.precision_recall for outcome in outcomes[entry.name].values()]
-        if all(one is not None for one in points):
-            on = np.array([on_grid(one) for one in points])
+        if all(points_of_seed is not None for points_of_seed in points):
+            on = np.array([on_grid(points_of_seed) for points_of_seed in points])
             steps = zip(GRID, on.mean(0), on.min(0), on.max(0), strict=True)
             ranked[entry.title] = [list(map(float, point)) for point in steps if np.isfinite(point).all()]
     return {
@@ -215,7 +217,7 @@ def _lines(rows: list[ComparisonRow], entries: list[Entry], metric: str) -> dict
 def _guarantee(privacies: list[dict[str, Any]]) -> Guarantee | None:
     if not all(privacies):
         return None
-    spent = [math.inf if own["epsilon"] is None else own["epsilon"] for own in privacies]
+    spent = [math.inf if privacy["epsilon"] is None else privacy["epsilon"] for privacy in privacies]
     return Guarantee(max(spent), privacies[0]["delta"], privacies[0]["unit"])
 
 
@@ -227,21 +229,21 @@ def _kind(metric: str) -> dict[str, bool]:
 def _reference_rows(suite: Suite, entries: list[Entry], outcomes: dict[str, dict[int, Outcome]]) -> list[ComparisonRow]:
     """Rows of what a table's data give without training: one for each title, or for each entry where entries on
     different data share a title."""
-    found: dict[str, dict[str, dict[str, dict[int, float]]]] = {}  # title -> entry -> metric -> seed -> value
+    by_title: dict[str, dict[str, dict[str, dict[int, float]]]] = {}  # title -> entry -> metric -> seed -> value
     for entry in entries:
         for seed, outcome in outcomes[entry.name].items():
             for title, values in outcome.references.items():
-                of_entry = found.setdefault(title, {}).setdefault(entry.title, {})
+                of_entry = by_title.setdefault(title, {}).setdefault(entry.title, {})
                 for name in suite.metrics:
                     if name in values:
                         of_entry.setdefault(name, {})[seed] = values[name]
     rows = []
-    for title, by_entry in found.items():
+    for title, by_entry in by_title.items():
         first, *others = by_entry.values()
-        alike = all(other == first for other in others)
-        shown = {title: first} if alike else {f"{title}, {entry}": values for entry, values in by_entry.items()}
+        equal = all(other == first for other in others)
+        by_name = {title: first} if equal else {f"{title}, {entry}": values for entry, values in by_entry.items()}
         chosen = suite.choose_by is not None
-        for name, values in shown.items():
+        for name, values in by_name.items():
             metrics = {m: MetricSummary(by_seed, by_seed, chosen=chosen, **_kind(m)) for m, by_seed in values.items()}
             if metrics:
                 rows.append(ComparisonRow(name, metrics, reference=True))
@@ -250,10 +252,12 @@ def _reference_rows(suite: Suite, entries: list[Entry], outcomes: dict[str, dict
 
 def _similarity_sentence(name: str, seed: int, outcome: Outcome) -> str:
     """Both rank correlations of the recorded rounds, and what FedCMC expects of them."""
-    found = {r: rank_correlations(outcome.counts.train, matrix) for r, matrix in sorted(outcome.similarities.items())}
+    correlations_of = {
+        r: rank_correlations(outcome.counts.train, matrix) for r, matrix in sorted(outcome.similarities.items())
+    }
 
     def by_round(direction: str) -> str:
-        values = [(r, getattr(correlations, direction)) for r, correlations in found.items()]
+        values = [(r, getattr(correlations, direction)) for r, correlations in correlations_of.items()]
         return " and ".join(f"{'–' if math.isnan(v) else f'{v:+.2f}'} in round {r}" for r, v in values)
 
     return (
@@ -298,13 +302,13 @@ def curves_of(
     """Metric -> axis -> entry's title -> its curve: all metrics over the rounds, the first one over all axes. What no
     entry of a table measures has no curve; an entry whose runs do not say what they sent or did is over the rounds
     alone."""
-    found: dict[str, dict[str, dict[str, Curve]]] = {}
+    curves_by_metric: dict[str, dict[str, dict[str, Curve]]] = {}
     for metric in suite.metrics:
         for axis in AXES if metric == suite.metrics[0] else ("rounds",):
             series = {e.title: _points(outcomes[e.name], metric, not e.control, axis) for e in entries}
             if any(series.values()):
-                found.setdefault(metric, {})[axis] = series
-    return found
+                curves_by_metric.setdefault(metric, {})[axis] = series
+    return curves_by_metric
 
 
 def _points(outcomes: dict[int, Outcome], metric: str, band: bool, axis: str) -> Curve:
@@ -312,15 +316,15 @@ def _points(outcomes: dict[int, Outcome], metric: str, band: bool, axis: str) ->
     that came to different x in a round, such as steps, are drawn at their mean."""
     by_round: dict[float, list[tuple[float, float]]] = {}
     for outcome in outcomes.values():
-        places = AXES[axis].values(outcome)
-        if places is None:
+        x_of = AXES[axis].values(outcome)
+        if x_of is None:
             return []
         for row in outcome.history:
             if metric in row:
-                by_round.setdefault(row["round"], []).append((places[row["round"]], row[metric]))
+                by_round.setdefault(row["round"], []).append((x_of[row["round"]], row[metric]))
     points = []
     for _, pairs in sorted(by_round.items()):
-        x = statistics.fmean(place for place, _ in pairs)
+        x = statistics.fmean(x for x, _ in pairs)
         finite = [value for _, value in pairs if math.isfinite(value)]
         if finite:
             mean = statistics.fmean(finite)
@@ -333,33 +337,33 @@ def _claims(suite: Suite, entries: list[Entry]) -> list[ClaimOptions]:
     entry's."""
     names = {entry.name for entry in entries}
     first, *others = entries
-    found = [
+    implied = [
         ClaimOptions(method=e.name, baseline=first.name, metric=metric, published=value - first.published[metric])
         for metric in suite.metrics
         for e in others
         if not e.control and (value := e.published.get(metric)) is not None and metric in first.published
     ]
     listed = {(claim.method, claim.baseline, claim.metric) for claim in suite.claim}
-    found = [claim for claim in found if (claim.method, claim.baseline, claim.metric) not in listed]
-    return [claim for claim in (*suite.claim, *found) if claim.method in names and claim.published != 0]
+    implied = [claim for claim in implied if (claim.method, claim.baseline, claim.metric) not in listed]
+    return [claim for claim in (*suite.claim, *implied) if claim.method in names and claim.published != 0]
 
 
 def _judged_claim(claim: ClaimOptions, rows: list[ComparisonRow], entries: list[Entry]) -> str | None:
     """Whether a published gain shows, in a sentence; None where the two have no such metric."""
-    of = dict(zip((entry.name for entry in entries), rows, strict=False))
-    ours, base = (of[name].metrics.get(claim.metric) for name in (claim.method, claim.baseline))
+    row_of = dict(zip((entry.name for entry in entries), rows, strict=False))
+    ours, base = (row_of[name].metrics.get(claim.metric) for name in (claim.method, claim.baseline))
     if ours is None or base is None:
         return None
     factor, digits = scale(ours)
     values = {"best": first_values(rows, claim.metric), "final": "final"}
     said = []
-    for which, shown in values.items():
-        if (found := ours.difference(base, which)) is None:
+    for which, which_value in values.items():
+        if (difference := ours.difference(base, which)) is None:
             return None
         interval = ""
-        if found.low is not None:
-            interval = f" ({found.low * factor:+.{digits}f} to {found.high * factor:+.{digits}f})"
-        judged = against_published(found.low, found.high, claim.published, found.n)
-        said.append(f"{shown} {found.mean * factor:+.{digits}f}{interval}: {judged}")
-    pair = f"{of[claim.method].algorithm} − {of[claim.baseline].algorithm}"
+        if difference.low is not None:
+            interval = f" ({difference.low * factor:+.{digits}f} to {difference.high * factor:+.{digits}f})"
+        judged = against_published(difference.low, difference.high, claim.published, difference.n)
+        said.append(f"{which_value} {difference.mean * factor:+.{digits}f}{interval}: {judged}")
+    pair = f"{row_of[claim.method].algorithm} − {row_of[claim.baseline].algorithm}"
     return f"{pair}, {claim.metric}, published {claim.published * factor:+.{digits}f}; {'; '.join(said)}."

@@ -53,20 +53,20 @@ def paired_difference(a: Sequence[float], b: Sequence[float]) -> Difference:
     """The differences a[i] - b[i] over seeds, at least one. A tie is no win."""
     differences = [float(x) - float(y) for x, y in zip(a, b, strict=True)]
     mean, std = mean_std(differences)
-    found = Difference(mean, std, sum(d > 0 for d in differences), n := len(differences))
+    difference = Difference(mean, std, sum(d > 0 for d in differences), n := len(differences))
     if std is None or not math.isfinite(std):
-        return found
+        return difference
     if std <= 1e-9 * abs(mean) or std == 0:  # alike but for rounding
-        return found._replace(p=1.0 if mean == 0 else min(1.0, 2.0 ** (1 - n)))
+        return difference._replace(p=1.0 if mean == 0 else min(1.0, 2.0 ** (1 - n)))
     from scipy.stats import t
 
     low, high = t_interval(differences)
     p = 2 * float(t.sf(abs(mean) / (std / n**0.5), n - 1))
-    found = found._replace(low=low, high=high, detectable=detectable(std, n), p=p)
+    difference = difference._replace(low=low, high=high, detectable=detectable(std, n), p=p)
     if n < BOOTSTRAP_FROM:
-        return found
+        return difference
     low, high = bootstrap_interval(tuple(differences))
-    return found._replace(bootstrap_low=low, bootstrap_high=high)
+    return difference._replace(bootstrap_low=low, bootstrap_high=high)
 
 
 def mean_std(values: Sequence[float]) -> tuple[float, float | None]:
@@ -98,8 +98,8 @@ def bootstrap_interval(values: tuple[float, ...], level: float = LEVEL, seed: in
     from numpy import mean
     from scipy.stats import bootstrap
 
-    found = bootstrap((values,), mean, confidence_level=level, random_state=seed, vectorized=True)
-    return tuple(map(float, found.confidence_interval))
+    result = bootstrap((values,), mean, confidence_level=level, random_state=seed, vectorized=True)
+    return tuple(map(float, result.confidence_interval))
 
 
 def detectable(std: float, n: int) -> float:

@@ -56,11 +56,11 @@ def _algorithms(path: Path) -> set[str]:
     """The algorithms of a recipe's or suite's file, of its entries that name one and of the recipes that it starts
     from."""
     table = read_toml(path)
-    found = {_algorithm(table), *map(_algorithm, table.get("entry", []))}
+    names = {_algorithm(table), *map(_algorithm, table.get("entry", []))}
     for part in (table, *table.get("entry", [])):
         if part.get("recipe") in shipped() and "algorithm" not in part:
-            found.add(_algorithm(read_toml(shipped()[part["recipe"]])))
-    return found - {None}
+            names.add(_algorithm(read_toml(shipped()[part["recipe"]])))
+    return names - {None}
 
 
 def _algorithm(table: Mapping) -> str | None:
@@ -68,6 +68,6 @@ def _algorithm(table: Mapping) -> str | None:
 
 
 def _listed(names: list[str]) -> str:
-    shown, more = names[:_MOST_NAMED], len(names) - _MOST_NAMED
-    first = f"{', '.join(shown[:-1])} or {shown[-1]}" if len(shown) > 1 else shown[0]
-    return first + (f" (and {more} more)" if more > 0 else "")
+    first, more = names[:_MOST_NAMED], len(names) - _MOST_NAMED
+    text = f"{', '.join(first[:-1])} or {first[-1]}" if len(first) > 1 else first[0]
+    return text + (f" (and {more} more)" if more > 0 else "")

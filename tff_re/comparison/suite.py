@@ -158,7 +158,7 @@ class Suite(SuiteOptions):
             groups.setdefault(entry.group, []).append(entry)
         return groups
 
-    def alike(self) -> bool:
+    def same_task(self) -> bool:
         """Whether all entries have the same task and evaluation, and so the same metrics."""
         recipes = [entry.recipe_for(self.seeds[0]) for entry in self.entries]
         return all((r.task, r.evaluation) == (recipes[0].task, recipes[0].evaluation) for r in recipes)
@@ -182,9 +182,9 @@ def load_suite(
     if not options.entry:
         raise UserError(f"{path}: has no [[entry]]")
     names = [entry.name for entry in options.entry]
-    for shown in (options.title, *names, *(text for entry in options.entry for text in (entry.group, entry.tried))):
-        if reading.has_control_character(shown):
-            raise UserError(f"{path}: {shown[:40]!r} holds a control character; leave it out")
+    for text in (options.title, *names, *(text for entry in options.entry for text in (entry.group, entry.tried))):
+        if reading.has_control_character(text):
+            raise UserError(f"{path}: {text[:40]!r} holds a control character; leave it out")
     if problem := _separator_problem(options.title):
         raise UserError(f"{path}: 'title' is a name, not a path: {problem}")
     for group in {entry.group for entry in options.entry}:
@@ -205,11 +205,11 @@ def load_suite(
     for entry in entries:
         entry.recipe_for(options.seeds[0])  # a bad entry is refused before anything runs
     command = _command(f"--suite {name_or_path}", overrides, seeds, sweep)
-    own = {"seeds": seeds or options.seeds, "choose_by": options.choose_by or _chosen_by(entries, options.seeds[0])}
+    chosen = {"seeds": seeds or options.seeds, "choose_by": options.choose_by or _chosen_by(entries, options.seeds[0])}
     of_entries = {entry.name: None if sweep else entry.sweep for entry in options.entry}
-    tuning = read_sweep(sweep or options.sweep, of_entries, **own, overrides=overrides, source=str(path))
+    tuning = read_sweep(sweep or options.sweep, of_entries, **chosen, overrides=overrides, source=str(path))
     _try_settings(entries, tuning)
-    return Suite(**{**vars(options), **own}, command=command, entries=entries, tuning=tuning)
+    return Suite(**{**vars(options), **chosen}, command=command, entries=entries, tuning=tuning)
 
 
 def _try_settings(entries: tuple[Entry, ...], tuning: Sweep | None) -> None:
@@ -234,14 +234,14 @@ def _require_claims(options: SuiteOptions, source: str) -> None:
     """Raises UserError for a claim that no table of the suite can answer."""
     group = {entry.name: entry.group for entry in options.entry}
     for claim in options.claim:
-        of = f"{source}: claim '{claim.method}' against '{claim.baseline}'"
+        where = f"{source}: claim '{claim.method}' against '{claim.baseline}'"
         if claim.metric not in options.metrics:
-            raise UserError(f"{of}: metric must be one of the suite's; {nearest(claim.metric, options.metrics)}")
+            raise UserError(f"{where}: metric must be one of the suite's; {nearest(claim.metric, options.metrics)}")
         if claim.method == claim.baseline or group[claim.method] != group[claim.baseline]:
-            raise UserError(f"{of}: must be two entries of one group")
+            raise UserError(f"{where}: must be two entries of one group")
         if claim.published == 0 or (abs(claim.published) > 1 and not claim.metric.endswith("loss")):
             raise UserError(
-                f"{of}: published must be a difference in the metric's own unit, e.g. 0.047 for 4.7 points; got "
+                f"{where}: published must be a difference in the metric's own unit, e.g. 0.047 for 4.7 points; got "
                 f"{claim.published:g}"
             )
 
@@ -298,12 +298,12 @@ def suite_of_recipes(
         for n, r in zip(names, recipes, strict=True)
     )
     command = _command(" ".join(names), overrides, seeds, sweep)
-    own = {"seeds": seeds or (first.seed,), "choose_by": _chosen_by(entries, first.seed)}
+    chosen = {"seeds": seeds or (first.seed,), "choose_by": _chosen_by(entries, first.seed)}
     measured = {} if first.evaluation.train_split else {"metrics": ("test/accuracy", "test/loss")}
     of_entries = dict.fromkeys(entry.name for entry in entries)
-    tuning = read_sweep(sweep or {}, of_entries, **own, overrides=overrides, source="--sweep")
+    tuning = read_sweep(sweep or {}, of_entries, **chosen, overrides=overrides, source="--sweep")
     _try_settings(entries, tuning)
-    return Suite(title="Comparison", command=command, entries=entries, tuning=tuning, **own, **measured)
+    return Suite(title="Comparison", command=command, entries=entries, tuning=tuning, **chosen, **measured)
 
 
 def _require_folders_apart(names: list[str], source: str) -> None:
@@ -342,7 +342,7 @@ def _suite_entry(options: SuiteOptions, entry: EntryOptions, source: str, overri
     if base is None:
         raise UserError(f"{source}: entry '{entry.name}' has no recipe, and neither has the suite")
     path = reading.locate(base)
-    given = tuple(override for override in overrides if override.partition("=")[0].strip() not in entry.unread)
+    applied = tuple(override for override in overrides if override.partition("=")[0].strip() not in entry.unread)
 
     def recipe_for(seed: int, more: tuple[str, ...] = ()) -> Recipe:
         table = read_toml(path)
@@ -352,10 +352,10 @@ def _suite_entry(options: SuiteOptions, entry: EntryOptions, source: str, overri
             table["algorithm"] = dict(entry.algorithm)
         for override in (*options.set, *entry.set, *more):
             reading.apply_override(table, override)
-        return reading.resolve(table, f"{source}, entry '{entry.name}'", given, seed)
+        return reading.resolve(table, f"{source}, entry '{entry.name}'", applied, seed)
 
-    shown = {name: getattr(entry, name) for name in ("group", "control", "tried", "line", "at")}
-    return Entry(entry.name, recipe_for, published=dict(entry.published), **shown)
+    copied = {name: getattr(entry, name) for name in ("group", "control", "tried", "line", "at")}
+    return Entry(entry.name, recipe_for, published=dict(entry.published), **copied)
 
 
 def run_folder(out: Path, entry: str, seed: int) -> Path:

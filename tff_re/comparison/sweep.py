@@ -73,7 +73,7 @@ class Tuned:
 
 def read_sweep(
     table: Mapping[str, Any],
-    own: Mapping[str, Mapping[str, Any] | None],
+    axes_by_entry: Mapping[str, Mapping[str, Any] | None],
     *,
     seeds: Sequence[int],
     choose_by: str | None,
@@ -86,7 +86,7 @@ def read_sweep(
       table: [sweep]: `seeds` of tuning; `choose_by`, the suite's by default; either lists under recipe keys in quotes,
         of which all combinations are tried, or `settings`, a list of tables of recipe keys; `budget`, so many of the
         settings for each entry, drawn at random.
-      own: entry -> its own axes or `settings` in place of the suite's.
+      axes_by_entry: entry -> its own axes or `settings` in place of the suite's.
       seeds: the suite's.
       choose_by: the suite's.
       overrides: of the command line, none of which may set what is swept.
@@ -96,7 +96,7 @@ def read_sweep(
       UserError: a key or value that cannot be, or entries with different numbers of settings.
     """
     if not table:
-        if wrong := next((name for name, axes in own.items() if axes), None):
+        if wrong := next((name for name, axes in axes_by_entry.items() if axes), None):
             raise UserError(f"{source}: entry '{wrong}' has a sweep, and the suite has no [sweep] with its seeds")
         return None
     tuning = tuple(table.get("seeds", ()))
@@ -116,20 +116,20 @@ def read_sweep(
         raise UserError(f"{source}: 'sweep.budget' must be a whole number of at least 1, got {budget!r}")
     axes = {key: value for key, value in table.items() if key not in ("seeds", "choose_by", "budget")}
     settings = {}
-    for number, (name, given) in enumerate(own.items()):
-        of = f"{source}: [sweep]" if given is None else f"{source}: entry '{name}': sweep"
-        found = _settings(axes if given is None else given, of, overrides)
+    for number, (name, entry_axes) in enumerate(axes_by_entry.items()):
+        where = f"{source}: [sweep]" if entry_axes is None else f"{source}: entry '{name}': sweep"
+        combinations = _settings(axes if entry_axes is None else entry_axes, where, overrides)
         if budget is not None:
-            if len(found) < budget:
-                raise UserError(f"{of}: has {len(found)} settings, fewer than sweep.budget = {budget}")
-            drawn = np.random.default_rng([tuning[0], number]).choice(len(found), budget, replace=False)
-            found = tuple(found[place] for place in sorted(drawn))
-        settings[name] = found
-    sizes = {len(found): name for name, found in settings.items()}
+            if len(combinations) < budget:
+                raise UserError(f"{where}: has {len(combinations)} settings, fewer than sweep.budget = {budget}")
+            drawn = np.random.default_rng([tuning[0], number]).choice(len(combinations), budget, replace=False)
+            combinations = tuple(combinations[index] for index in sorted(drawn))
+        settings[name] = combinations
+    sizes = {len(combinations): name for name, combinations in settings.items()}
     if len(sizes) > 1:
-        (few, least), (many, most) = min(sizes.items()), max(sizes.items())
+        (few, smallest), (many, largest) = min(sizes.items()), max(sizes.items())
         raise UserError(
-            f"{source}: entry '{most}' would be tuned over {many} settings and '{least}' over {few}; give all as many, "
+            f"{source}: entry '{largest}' would be tuned over {many} settings and '{smallest}' over {few}; give all as many, "
             "or set sweep.budget"
         )
     return Sweep(tuning, by, settings)
@@ -139,42 +139,42 @@ def _is_seed(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < SEEDS
 
 
-def _settings(axes: Mapping[str, Any], of: str, overrides: Sequence[str]) -> tuple[Setting, ...]:
+def _settings(axes: Mapping[str, Any], where: str, overrides: Sequence[str]) -> tuple[Setting, ...]:
     """All combinations of the axes' values, or the list under `settings`."""
-    given = axes.get("settings")
-    if given is not None and (len(axes) > 1 or not isinstance(given, list) or not given):
-        raise UserError(f"{of}: 'settings' must be a list of tables of recipe keys, and stand alone")
-    if given is not None:
-        _require_few(len(given), of)
+    listed = axes.get("settings")
+    if listed is not None and (len(axes) > 1 or not isinstance(listed, list) or not listed):
+        raise UserError(f"{where}: 'settings' must be a list of tables of recipe keys, and stand alone")
+    if listed is not None:
+        _require_few(len(listed), where)
     else:
-        _require_few(math.prod(len(values) for values in axes.values() if isinstance(values, list)), of)
+        _require_few(math.prod(len(values) for values in axes.values() if isinstance(values, list)), where)
         for key, values in axes.items():
             if not isinstance(values, list) or not values or any(values.count(value) > 1 for value in values):
-                raise UserError(f"{of}: '{key}' must be a list of different values in brackets, got {values!r}")
+                raise UserError(f"{where}: '{key}' must be a list of different values in brackets, got {values!r}")
         if not axes:
-            raise UserError(f'{of}: names no key; give e.g. "algorithm.learning_rate" = [1e-4, 1e-3]')
-    if given is None:
-        found = tuple(dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
+            raise UserError(f'{where}: names no key; give e.g. "algorithm.learning_rate" = [1e-4, 1e-3]')
+    if listed is None:
+        combinations = tuple(dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
     else:
-        found = tuple(given)
-    for key in dict.fromkeys(key for setting in found for key in _keys(setting, of)):
+        combinations = tuple(listed)
+    for key in dict.fromkeys(key for setting in combinations for key in _keys(setting, where)):
         if key.partition(".")[0] not in TUNABLE or "." not in key:
-            raise UserError(f"{of}: '{key}' cannot be swept; keys of these tables can: {', '.join(TUNABLE)}")
+            raise UserError(f"{where}: '{key}' cannot be swept; keys of these tables can: {', '.join(TUNABLE)}")
         for override in overrides:
             fixed = override.partition("=")[0].strip()
             if key == fixed or key.startswith(f"{fixed}.") or fixed.startswith(f"{key}."):
-                raise UserError(f"--set {fixed}: {of} tries values of '{key}'; leave one of the two out")
-    return found
+                raise UserError(f"--set {fixed}: {where} tries values of '{key}'; leave one of the two out")
+    return combinations
 
 
-def _require_few(number: int, of: str) -> None:
+def _require_few(number: int, where: str) -> None:
     if number > MOST_SETTINGS:
-        raise UserError(f"{of}: has {number} settings, and at most {MOST_SETTINGS} are tried; give fewer values")
+        raise UserError(f"{where}: has {number} settings, and at most {MOST_SETTINGS} are tried; give fewer values")
 
 
-def _keys(setting: Any, of: str) -> list[str]:
+def _keys(setting: Any, where: str) -> list[str]:
     if not isinstance(setting, dict) or not setting:
-        raise UserError(f"{of}: 'settings' must be a list of tables of recipe keys, got {setting!r} in it")
+        raise UserError(f"{where}: 'settings' must be a list of tables of recipe keys, got {setting!r} in it")
     return list(setting)
 
 
@@ -183,7 +183,7 @@ def as_overrides(setting: Setting) -> tuple[str, ...]:
     return tuple(f"{key}={json.dumps(value)}" for key, value in setting.items())
 
 
-def shown(setting: Setting) -> str:
+def describe(setting: Setting) -> str:
     """A setting in a few words."""
     return ", ".join(f"{key} = {json.dumps(value)}" for key, value in setting.items())
 
@@ -219,7 +219,7 @@ def tune(sweep: Sweep, run: Callable[[str, int, Setting, int], Outcome | None], 
         equals = scores.count(scores[best]) - 1
         chosen[entry] = Tuned(settings[best], len(settings), _edges(settings[best], settings), equals)
     rows = [
-        [entry, number, shown(setting), *values[entry, number], int(setting is chosen[entry].setting)]
+        [entry, number, describe(setting), *values[entry, number], int(setting is chosen[entry].setting)]
         for entry, settings in sweep.settings.items()
         for number, setting in enumerate(settings)
     ]
@@ -230,18 +230,18 @@ def tune(sweep: Sweep, run: Callable[[str, int, Setting, int], Outcome | None], 
 
 def _edges(best: Setting, settings: Sequence[Setting]) -> tuple[str, ...]:
     """Keys of numbers of which the best setting has the least or the greatest of several."""
-    found = []
+    edges = []
     for key, value in best.items():
         tried = {setting[key] for setting in settings if isinstance(setting.get(key), int | float)}
         if len(tried) > 2 and value in (min(tried), max(tried)):
-            found.append(key)
-    return tuple(found)
+            edges.append(key)
+    return tuple(edges)
 
 
 def add_to_report(report: Report, sweep: Sweep, outcomes: Mapping[str, Mapping[int, Outcome]], out: Path) -> None:
     """Says in the report and in comparison.md what was chosen, and of how many settings."""
-    found = sentences(sweep, outcomes)
-    report.text.extend(found)
+    said = sentences(sweep, outcomes)
+    report.text.extend(said)
     report.files.append(out / FILE)
     seeds = ", ".join(map(str, sweep.seeds))
     lines = [
@@ -251,7 +251,7 @@ def add_to_report(report: Report, sweep: Sweep, outcomes: Mapping[str, Mapping[i
         f"Chosen on seeds {seeds}, which the tables do not have. All that was tried: [{FILE}]({FILE}).",
     ]
     path = out / "comparison.md"
-    text = "\n".join([*lines, "", *(f"- {line}" for line in found), ""])
+    text = "\n".join([*lines, "", *(f"- {line}" for line in said), ""])
     write_atomically(path, path.read_bytes() + text.encode("utf-8"))
 
 
@@ -260,7 +260,7 @@ def sentences(sweep: Sweep, outcomes: Mapping[str, Mapping[int, Outcome]]) -> li
     lines = []
     for entry, by_seed in outcomes.items():
         tuned = next(iter(by_seed.values())).tuned
-        line = f"{entry}: {shown(tuned.setting)}, the best of {tuned.tried} settings by {sweep.choose_by}"
+        line = f"{entry}: {describe(tuned.setting)}, the best of {tuned.tried} settings by {sweep.choose_by}"
         if tuned.edges:
             line += f"; {', '.join(tuned.edges)} lies at the edge of what was tried"
         if tuned.equals:

@@ -205,12 +205,12 @@ def _numbers(metric: MetricSummary | None, judged: Mapping[str, Judged | None]) 
     if metric is None:
         return numbers
     numbers["seeds"], numbers["published"] = len(metric.best), metric.published
-    for which, found in judged.items():
+    for which, judgement in judged.items():
         numbers[f"{which}_mean"], numbers[f"{which}_std"] = mean_std(list(getattr(metric, which).values()))
         numbers[f"{which}_median"] = statistics.median(getattr(metric, which).values())
-        if found is not None:
-            difference, *told = found
-            values = (*difference, *told)
+        if judgement is not None:
+            difference, *rest = judgement
+            values = (*difference, *rest)
             numbers |= {f"{which}_difference_{key}": value for key, value in zip(keys, values, strict=True)}
     return numbers
 
@@ -286,7 +286,7 @@ def _metric_columns(name: str, rows: Sequence[ComparisonRow]) -> list[_Column]:
 
 
 def _difference_columns(name: str, rows: Sequence[ComparisonRow], baseline: str | None) -> list[_Column]:
-    which, shown = compared_values(rows, name)
+    which, words = compared_values(rows, name)
     judged = judge(rows, baseline, name, which)
     if not any(judged):
         return []
@@ -299,24 +299,22 @@ def _difference_columns(name: str, rows: Sequence[ComparisonRow], baseline: str 
         return MISSING if low is None else f"{number(low, '+')} to {number(high, '+')}"
 
     def column(title: str, text: Callable[[Judged], str]) -> _Column:
-        return _Column(title, [MISSING if one is None else text(one) for one in judged])
+        return _Column(title, [MISSING if j is None else text(j) for j in judged])
 
     columns = [
         column(
-            f"{name} {shown} − {baseline}",
-            lambda one: f"{number(one.difference.mean, '+')} ({one.difference.wins}/{one.difference.n})",
+            f"{name} {words} − {baseline}",
+            lambda j: f"{number(j.difference.mean, '+')} ({j.difference.wins}/{j.difference.n})",
         ),
-        column(f"{_LEVEL} interval", lambda one: interval(one.difference.low, one.difference.high)),
+        column(f"{_LEVEL} interval", lambda j: interval(j.difference.low, j.difference.high)),
     ]
-    if any(one is not None and one.difference.bootstrap_low is not None for one in judged):
-        columns.append(
-            column("bootstrap", lambda one: interval(one.difference.bootstrap_low, one.difference.bootstrap_high))
-        )
+    if any(j is not None and j.difference.bootstrap_low is not None for j in judged):
+        columns.append(column("bootstrap", lambda j: interval(j.difference.bootstrap_low, j.difference.bootstrap_high)))
     return [
         *columns,
-        column("could show", lambda one: number(one.difference.detectable)),
-        column("p, Holm", lambda one: _p_value(one.p_holm)),
-        column("verdict", lambda one: one.verdict or MISSING),
+        column("could show", lambda j: number(j.difference.detectable)),
+        column("p, Holm", lambda j: _p_value(j.p_holm)),
+        column("verdict", lambda j: j.verdict or MISSING),
     ]
 
 
@@ -355,10 +353,10 @@ def class_csv(path: str | os.PathLike, by_class: Mapping[str, Sequence[Mapping[s
 
 def _class_rows(by_class) -> list[list]:
     def mean(seeds, label):
-        values = [one[label] for one in seeds if math.isfinite(one.get(label, math.nan))]
+        values = [f1_of[label] for f1_of in seeds if math.isfinite(f1_of.get(label, math.nan))]
         return statistics.fmean(values) if values else None
 
-    labels = dict.fromkeys(label for seeds in by_class.values() for one in seeds for label in one)
+    labels = dict.fromkeys(label for seeds in by_class.values() for f1_of in seeds for label in f1_of)
     return [[label, *(mean(seeds, label) for seeds in by_class.values())] for label in labels]
 
 

@@ -59,7 +59,7 @@ _FILES_PREDICTOR = """## Use with tff-re
 import tff_re
 predictor = tff_re.load_export(".")
 for prediction in predictor.predict_file("{file}"):
-    print({shown})
+    print({printed})
 ```
 
 `predict_file` reads a file in the form of the data set of the run, encodes it with the tokenizer in `{encoding}` and
@@ -237,14 +237,14 @@ def file_uses(description: Mapping[str, Any], *, layers: Sequence[str], explanat
       description: what export.json holds.
       layers: modules of this project with the layers of model.keras.
       explanation: what the arrays are.
-      use: `file`, a file's name; `shown`, the arguments of `print` for a prediction; `answer`, what predictions are, in
-        words; `arrays`, lines that make `arrays`, inputs by name; `shape`, of the probabilities, in words.
+      use: `file`, a file's name; `printed`, the arguments of `print` for a prediction; `answer`, what predictions are,
+        in words; `arrays`, lines that make `arrays`, inputs by name; `shape`, of the probabilities, in words.
     """
     forms, parts = description["forms"], []
     if SAVED_MODEL_FOLDER in forms:
         parts.append(_FILES_PREDICTOR.format(encoding=ENCODING_FILE, **use))
-        given = {"folder": SAVED_MODEL_FOLDER, "signature": DEFAULT_SIGNATURE, "explanation": explanation}
-        parts.append(_FILES_SAVED_MODEL.format(**given, **use))
+        common = {"folder": SAVED_MODEL_FOLDER, "signature": DEFAULT_SIGNATURE, "explanation": explanation}
+        parts.append(_FILES_SAVED_MODEL.format(**common, **use))
     if KERAS_FILE in forms:
         parts.append(_FILES_KERAS.format(keras_file=KERAS_FILE, layers=", ".join(layers), **use))
         if SAVED_MODEL_FOLDER not in forms:

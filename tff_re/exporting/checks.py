@@ -47,8 +47,8 @@ def verified(
     form.check_ids(keras_model, saved.get(SAVED_MODEL_FOLDER))
     answers, whole = {}, _batches(form.core, form.at_once)
     if keras_model is not None:
-        given = tf.nest.map_structure(tf.constant, probes.keras)
-        answers[KERAS_FILE] = [keras_model(given, training=False)["probabilities"].numpy()]
+        keras_inputs = tf.nest.map_structure(tf.constant, probes.keras)
+        answers[KERAS_FILE] = [keras_model(keras_inputs, training=False)["probabilities"].numpy()]
     for name, signatures in saved.items():
         answers[name] = [_answer(signatures[call], inputs) for call, inputs in probes.calls.items()]
     runs = dict.fromkeys(answers, whole)  # they are the same function
@@ -57,7 +57,7 @@ def verified(
     if (draft / TFLITE_FILE).exists():
         runs[TFLITE_FILE] = tflite_core(draft / TFLITE_FILE)
         answers[TFLITE_FILE] = [runs[TFLITE_FILE](probes.arrays)]
-    found = {}
+    results = {}
     for name, outputs in answers.items():
         difference = float(np.max([np.abs(output - probes.expected).max() for output in outputs]))  # NaN stays NaN
         if name in (KERAS_FILE, SAVED_MODEL_FOLDER) and not difference <= form.tolerance:  # a NaN has to fail
@@ -68,15 +68,15 @@ def verified(
         if not np.isfinite(difference):
             raise ExportError(f"{name} gives predictions that are no numbers; leave that form out")
         files = [file for file in (draft / name, *(draft / name).rglob("*")) if file.is_file()]
-        found[name] = {"difference": difference, "bytes": sum(file.stat().st_size for file in files)}
-    if samples and {FLOAT16_FOLDER, TFLITE_FILE} & set(found):
+        results[name] = {"difference": difference, "bytes": sum(file.stat().st_size for file in files)}
+    if samples and {FLOAT16_FOLDER, TFLITE_FILE} & set(results):
         samples = form.measured(samples)
         arrays = form.arrays(samples)
         graded = functools.cache(lambda run: form.graded(run(arrays), samples, labels, threshold))
-        for name, about in found.items():
+        for name, about in results.items():
             value, count = graded(runs[name])
             about.update({form.measure: value, "examples": count, "unit": form.unit})
-    return found
+    return results
 
 
 def difference_of_precisions(form: Form, trained: Form, samples: Sequence[Any]) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def difference_of_precisions(form: Form, trained: Form, samples: Sequence[Any]) 
     """
     samples = form.measured(samples)[:MOST_COMPARED]
     arrays = form.arrays(samples) if samples else form.probes().arrays
-    exported, mixed = (_batches(one.core, one.at_once)(arrays) for one in (form, trained))
+    exported, mixed = (_batches(item.core, item.at_once)(arrays) for item in (form, trained))
     unit = form.sample_unit if samples else "probes"
     count = len(samples) if samples else len(exported)
     return {"difference": float(np.abs(exported - mixed).max()), "examples": count, "unit": unit}

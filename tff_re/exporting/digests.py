@@ -49,22 +49,22 @@ def _read(path: Path) -> dict[str, str]:
     """Name of a file -> its digest."""
     if not path.is_file():
         raise _error(path, "is missing: the digests of the export's files")
-    found: dict[str, str] = {}
+    digest_of: dict[str, str] = {}
     for number, line in enumerate(decode(read_bytes(path), path).splitlines(), 1):
         parts = _LINE.fullmatch(line)
-        if parts is None or parts[2] in found:
+        if parts is None or parts[2] in digest_of:
             raise DataError("is no digest and name of a file of its own", path=path, line=number, remedy=_REMEDY)
-        found[parts[2]] = parts[1]
-    return found
+        digest_of[parts[2]] = parts[1]
+    return digest_of
 
 
 def _files(folder: Path) -> list[str]:
     """All files below a folder, by their path in it; a link to a folder counts as one."""
-    found = []
-    for place, folders, files in os.walk(folder):
-        names = files + [name for name in folders if os.path.islink(os.path.join(place, name))]
-        found += [Path(place, name).relative_to(folder).as_posix() for name in names]
-    return sorted(found)
+    paths = []
+    for root, folders, files in os.walk(folder):
+        names = files + [name for name in folders if os.path.islink(os.path.join(root, name))]
+        paths += [Path(root, name).relative_to(folder).as_posix() for name in names]
+    return sorted(paths)
 
 
 def _error(path: Path, reason: str) -> DataError:

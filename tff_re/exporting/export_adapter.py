@@ -44,7 +44,7 @@ def export_adapter(
         adapter = getattr(choice.options, "adapter", None)
         if adapter is None:
             raise UserError(f"{path}: the run's model has no adapter; leave --adapter-only out")
-        _check_place(folder, overwrite)
+        _check_folder(folder, overwrite)
         trained = experiment.model.keras_model(run.weights)
         adapted = models.MODELS[choice.name].adapted(choice.options, prepared.inputs, trained)
         source = choice.options.encoder or pieces_of(prepared.inputs).tokenizer or ""
@@ -57,7 +57,7 @@ def export_adapter(
     return folder
 
 
-def _check_place(folder: Path, overwrite: bool) -> None:
+def _check_folder(folder: Path, overwrite: bool) -> None:
     if not folder.parent.is_dir():
         raise UserError(f"{folder.parent}: no such folder; create it first")
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):

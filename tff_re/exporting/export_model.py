@@ -124,7 +124,7 @@ def export_model(
     kind = _check_arguments(model_name, inputs, labels, formats, quantise, tflite)
     form_of = kind.form
     form_of.check(inputs, encoding)
-    places.check_place(folder, details, overwrite)
+    places.check_folder(folder, details, overwrite)
     options = in_float32(model_options)
     form = form_of(*_models(form_of, model_name, options, inputs, len(labels), weights), inputs, encoding, probes)
     with places.new_folder(folder) as draft:

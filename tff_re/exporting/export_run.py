@@ -137,10 +137,12 @@ def _details(
 
 def _files(recipe: Recipe, folder: RunFolder) -> dict[str, str]:
     """Name -> content of what is laid beside the model: the recipe without folders, the versions of the training."""
-    kept = folder.environment.read_text("utf-8") if folder.environment.exists() else json.dumps(environment(), indent=2)
+    versions = (
+        folder.environment.read_text("utf-8") if folder.environment.exists() else json.dumps(environment(), indent=2)
+    )
     table = _without_folders(tomllib.loads(recipe.to_toml()))
     note = "# As it was run, with the names of files and folders alone.\n"
-    return {"recipe.toml": note + tomli_w.dumps(table), "environment.json": kept}
+    return {"recipe.toml": note + tomli_w.dumps(table), "environment.json": versions}
 
 
 def _without_folders(value: Any) -> Any:
@@ -164,25 +166,25 @@ def _label(recipe: Recipe, dataset: str) -> str | None:
 
 def _by_split(metrics: Mapping[str, float]) -> dict[str, dict[str, float]]:
     """`test/accuracy` and so on by split."""
-    found: dict[str, dict[str, float]] = {}
+    by_split: dict[str, dict[str, float]] = {}
     for name, value in metrics.items():
         split, _, metric = name.partition("/")
         if split in ("test", "dev", "train"):
-            found.setdefault(split, {})[metric] = value
-    return found
+            by_split.setdefault(split, {})[metric] = value
+    return by_split
 
 
 def _measured(experiment: Experiment, weights: Any) -> dict[str, float]:
     """The run's metrics of weights on its test examples, and on dev; runs in the current execution context."""
-    found = {}
+    metrics = {}
     if experiment.prepared.sites:  # the sites hold the examples
-        return found
+        return metrics
     test = Evaluator(experiment, TEST)
     if not test.empty:
-        found.update({f"{TEST}/{name}": value for name, value in test(weights).metrics.items()})
+        metrics.update({f"{TEST}/{name}": value for name, value in test(weights).metrics.items()})
     if experiment.scoring is not None:
-        found.update(ServerEvaluator(experiment)(weights).metrics)
-    return found
+        metrics.update(ServerEvaluator(experiment)(weights).metrics)
+    return metrics
 
 
 def _data(experiment: Experiment, kind: Kind) -> dict[str, Any]:
@@ -212,11 +214,11 @@ def _training(experiment: Experiment) -> dict[str, Any]:
     sampled = f"{experiment.clients_per_round} of {len(experiment.prepared.examples.clients)}"
     if recipe.training.sampling == "poisson":
         sampled += " expected, each by itself (Poisson)"
-    shown = {
+    described = {
         name: value if isinstance(value, str) else json.dumps(_without_folders(value), ensure_ascii=False)
         for name, value in options.items()
     }
-    return {"clients in a round": sampled, **shown, **({"notes": "; ".join(recipe.notes)} if recipe.notes else {})}
+    return {"clients in a round": sampled, **described, **({"notes": "; ".join(recipe.notes)} if recipe.notes else {})}
 
 
 def _privacy(experiment: Experiment, private: Mapping[str, Any] | None) -> list[str]:

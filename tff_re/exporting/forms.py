@@ -165,10 +165,10 @@ def stock(model: tf.keras.Model) -> tf.keras.Model:
     return model
 
 
-def require_same(found: Mapping[str, Any], own: Mapping[str, np.ndarray], what: str) -> None:
+def require_same(exported: Mapping[str, Any], trained: Mapping[str, np.ndarray], what: str) -> None:
     """Raises ExportError where an encoding that was written gives other arrays than that of the training."""
-    for name, array in own.items():
-        if not np.array_equal(found[name], array):
+    for name, array in trained.items():
+        if not np.array_equal(exported[name], array):
             raise ExportError(
                 f"{what} encodes a probe text otherwise than the training tokenizer ({name}); the tokenizer is not "
                 "exportable"

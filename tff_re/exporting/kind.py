@@ -89,14 +89,14 @@ class Kind:
 
 
 def checked_encoding(
-    read: Callable[[str], Any], value: Any, source: Mapping[str, Any], fail: Fail, own: Callable[[Any], bool] = bool
+    read: Callable[[str], Any], value: Any, source: Mapping[str, Any], fail: Fail, fits: Callable[[Any], bool] = bool
 ) -> Any:
     """The encoding of a JSON value that has to be an encoding of `source`.
 
     Args:
       read: text of encoding.json -> the encoding. Raises DataError.
       value, source, fail: as in `Kind.encoding`.
-      own: whether a value that could be read is of the kind that export.json says.
+      fits: whether a value that could be read is of the kind that export.json says.
     """
     misfit = f"does not fit {DESCRIPTION_FILE}"
     if value is None:
@@ -108,7 +108,7 @@ def checked_encoding(
         problem = error.reason
     if problem is not None:
         raise fail(problem)
-    if not own(value):
+    if not fits(value):
         raise fail(misfit)
     length = source.get("max_length")
     if length is not None and length != getattr(encoding, "max_length", length):

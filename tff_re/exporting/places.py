@@ -25,7 +25,7 @@ class ExportError(UserError):
     """A model cannot be exported, or its exported form is not the model that was trained."""
 
 
-def check_place(folder: Path, details: Mapping[str, Any], overwrite: bool) -> None:
+def check_folder(folder: Path, details: Mapping[str, Any], overwrite: bool) -> None:
     """Raises ExportError unless an export of the details' run may be written to the folder."""
     if not folder.parent.is_dir():
         raise ExportError(f"{folder.parent}: no such folder; create it first")
@@ -76,9 +76,9 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 def flush(folder: Path) -> None:
     """Brings what was written to the disk."""
-    for place, _, files in os.walk(folder):
+    for root, _, files in os.walk(folder):
         for name in files:
-            with open(os.path.join(place, name), "rb") as file:
+            with open(os.path.join(root, name), "rb") as file:
                 os.fsync(file.fileno())
 
 

@@ -170,18 +170,18 @@ def _function(signature: Any, folder: Path, names: Iterable[str], classes: int) 
     """The signature on arrays and lists by name; its errors are of one line."""
     import tensorflow as tf
 
-    wanted, found = set(names), set(signature.structured_input_signature[1])
-    if wanted != found or "probabilities" not in signature.structured_outputs:
+    wanted, available = set(names), set(signature.structured_input_signature[1])
+    if wanted != available or "probabilities" not in signature.structured_outputs:
         raise PredictionError(
-            f"{folder}: takes {', '.join(sorted(found))} where {DESCRIPTION_FILE} says {', '.join(sorted(wanted))}; "
-            f"{REMEDY}"
+            f"{folder}: takes {', '.join(sorted(available))} where {DESCRIPTION_FILE} says {', '.join(sorted(wanted))}"
+            f"; {REMEDY}"
         )
 
     def run(**inputs) -> np.ndarray:
         result, problem = None, None
         try:
-            given = {name: tf.constant(value) for name, value in inputs.items()}
-            result = signature(**given)["probabilities"].numpy()
+            tensors = {name: tf.constant(value) for name, value in inputs.items()}
+            result = signature(**tensors)["probabilities"].numpy()
         except Exception as error:  # whatever a graph that does not fit makes of the inputs; it could hold a text
             problem = type(error).__name__
         if problem is None and result.shape[-1:] != (classes,):

@@ -190,14 +190,14 @@ class Predictor(ExportedModel):
                 f"{file}: {len(foreign)} of its {len(corpus.label_names)} classes are not among the model's "
                 f"({', '.join(self.labels)}); choose --dataset and --label as they were in training"
             )
-        own = np.array([number[corpus.label_names[sample.label]] for sample in corpus.samples])
-        found, positive = self.probabilities(examples), self._positive_labels(corpus)
+        gold = np.array([number[corpus.label_names[sample.label]] for sample in corpus.samples])
+        probabilities, positive = self.probabilities(examples), self._positive_labels(corpus)
         confusion = np.zeros([len(self.labels)] * 2, np.int64)
-        np.add.at(confusion, (own, found.argmax(axis=1)), 1)
-        loss = -np.log(np.maximum(found[np.arange(len(own)), own], np.finfo(np.float32).tiny)).sum()
-        metrics = classification_metrics({"examples": len(own), "loss": loss, "confusion": confusion}, positive)
+        np.add.at(confusion, (gold, probabilities.argmax(axis=1)), 1)
+        loss = -np.log(np.maximum(probabilities[np.arange(len(gold)), gold], np.finfo(np.float32).tiny)).sum()
+        metrics = classification_metrics({"examples": len(gold), "loss": loss, "confusion": confusion}, positive)
         trivial = trivial_metrics(confusion.sum(axis=1), positive)
-        return Score(f"{len(own)} samples", metrics, len(own), confusion, trivial, self.labels, positive)
+        return Score(f"{len(gold)} samples", metrics, len(gold), confusion, trivial, self.labels, positive)
 
     def _read(self, text: Any) -> Any:
         """What the model takes for a text, or the error; without the text's number, which the caller knows."""
@@ -223,11 +223,11 @@ class Predictor(ExportedModel):
         def run(batch):
             return self._function(**self._inputs(batch))
 
-        found = []
+        predictions = []
         for row in in_batches(run, values, self.batch_size, self._length):
             best = int(np.argmax(row))
-            found.append(Prediction(self.labels[best], float(row[best]), self._named(row)))
-        return found
+            predictions.append(Prediction(self.labels[best], float(row[best]), self._named(row)))
+        return predictions
 
     def _examples(self, file: Path, dataset: str, label: str | None) -> tuple[Any, Sequence[Any]]:
         """(the corpus of a file, what `predict` takes of its samples). Raises DataError."""
@@ -274,9 +274,9 @@ def in_batches(
 ) -> list[np.ndarray]:
     """What `run`, of up to `size` items, gives for each item, in the items' order; a batch has items of like length."""
     order = sorted(range(len(items)), key=lambda i: length(items[i]))
-    found: list[Any] = [None] * len(items)
+    results: list[Any] = [None] * len(items)
     for start in range(0, len(order), size):
         chosen = order[start : start + size]
         for i, result in zip(chosen, run([items[i] for i in chosen]), strict=True):
-            found[i] = result
-    return found
+            results[i] = result
+    return results

@@ -62,11 +62,11 @@ class HalfCore(tf.Module):
 
     def __call__(self, arrays: Mapping[str, tf.Tensor]) -> tf.Tensor:
         weights = zip(self._weight_names, self.weights, strict=True)
-        given = {f"{name}:0": tf.cast(weight, tf.float32) for name, weight in weights}
-        given.update({f"{node}:0": arrays[name] for node, name in self._inputs.items()})
+        inputs = {f"{name}:0": tf.cast(weight, tf.float32) for name, weight in weights}
+        inputs.update({f"{node}:0": arrays[name] for node, name in self._inputs.items()})
         # Under a name of its own: names of inlined functions may be those of functions around it.
         (output,) = tf.graph_util.import_graph_def(
-            self._graph, input_map=given, return_elements=[self._output], name="half"
+            self._graph, input_map=inputs, return_elements=[self._output], name="half"
         )
         return output
 
@@ -77,8 +77,8 @@ def write_tflite(path: Path, core: Core, specs: Mapping[str, tf.TensorSpec]) -> 
     Raises:
       ExportError: TFLite has no operations for the model.
     """
-    one = {name: tf.TensorSpec([1, *spec.shape[1:]], spec.dtype) for name, spec in specs.items()}
-    concrete = signature_of(core, one).get_concrete_function()
+    single = {name: tf.TensorSpec([1, *spec.shape[1:]], spec.dtype) for name, spec in specs.items()}
+    concrete = signature_of(core, single).get_concrete_function()
     converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], concrete.graph)
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
     problem = None

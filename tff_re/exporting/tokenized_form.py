@@ -83,8 +83,8 @@ class TokenizedForm(Form):
             return
         for start in range(0, len(self._probes), BATCH):
             part = self._probes[start : start + BATCH]
-            found = signatures["encode"](**{name: tf.constant(value) for name, value in self.raw(part).items()})
-            require_same(found, self.arrays(part), "the exported graph")
+            encoded = signatures["encode"](**{name: tf.constant(value) for name, value in self.raw(part).items()})
+            require_same(encoded, self.arrays(part), "the exported graph")
 
     def arrays(self, samples: Sequence[Any]) -> dict[str, np.ndarray]:
         arrays = self._encoding.encode(samples).arrays

@@ -33,17 +33,19 @@ class MarkedText(tf.Module):
     def from_markers(self, text, types=None) -> dict[str, tf.Tensor]:
         """The arrays of texts that hold each marker once, string [B]; `types` as `from_spans` takes them."""
         codes = _wide(tf.strings.unicode_decode(text, "UTF-8"), -1)
-        removed, places, good = tf.zeros_like(codes, tf.bool), [], True
+        removed, positions, good = tf.zeros_like(codes, tf.bool), [], True
         for marker in self._markers:
-            found = _occurrences(codes, [ord(c) for c in marker])
-            good = tf.logical_and(good, tf.equal(tf.reduce_sum(tf.cast(found, tf.int32), 1), 1))
-            places.append(_first(found))
-            inside = [tf.pad(found, [[0, 0], [i, 0]])[:, : tf.shape(codes)[1]] for i in range(len(marker))]
+            occurs = _occurrences(codes, [ord(c) for c in marker])
+            good = tf.logical_and(good, tf.equal(tf.reduce_sum(tf.cast(occurs, tf.int32), 1), 1))
+            positions.append(_first(occurs))
+            inside = [tf.pad(occurs, [[0, 0], [i, 0]])[:, : tf.shape(codes)[1]] for i in range(len(marker))]
             removed = tf.logical_or(removed, tf.reduce_any(tf.stack(inside), 0))
         _require(good, "not each of the markers <e1> </e1> <e2> </e2> once")
         stays = tf.logical_and(tf.logical_not(removed), codes >= 0)
         before = tf.cumsum(tf.cast(stays, tf.int32), axis=1, exclusive=True)
-        head_start, head_end, tail_start, tail_end = (tf.gather(before, place, batch_dims=1) for place in places)
+        head_start, head_end, tail_start, tail_end = (
+            tf.gather(before, position, batch_dims=1) for position in positions
+        )
         spans = tf.stack([head_start, head_end], 1), tf.stack([tail_start, tail_end], 1)
         return self._encode(tf.ragged.boolean_mask(codes, stays), *spans, types)
 
@@ -63,12 +65,12 @@ class MarkedText(tf.Module):
         fits = tf.logical_and(starts >= 0, tf.logical_and(starts < ends, ends <= lengths[:, tf.newaxis]))
         _require(tf.reduce_all(fits, 1), "a mention that is empty, turned round or beyond the text")
         row = codes.value_rowids()
-        place = tf.range(tf.size(row, tf.int64)) - tf.gather(codes.row_starts(), row)
+        position = tf.range(tf.size(row, tf.int64)) - tf.gather(codes.row_starts(), row)
         if self._blind:
-            ranks, stretch, stays = _blinded_layout(starts, ends, row, place)
+            ranks, stretch, stays = _blinded_layout(starts, ends, row, position)
             characters = tf.boolean_mask(codes.flat_values, stays), tf.boolean_mask(row * STRETCHES + stretch, stays)
         else:
-            ranks, stretch = _marked_layout(starts, ends, row, place)
+            ranks, stretch = _marked_layout(starts, ends, row, position)
             characters = codes.flat_values, row * STRETCHES + stretch
         ids, where = self._pieces(*characters)
         if self._blind:
@@ -84,8 +86,8 @@ class MarkedText(tf.Module):
         marker_where = tf.range(rows)[:, tf.newaxis] * STRETCHES + ranks
         # A marker of rank r stands behind stretch r.
         order = tf.argsort(tf.concat([2 * where, tf.reshape(2 * marker_where + 1, [-1])], 0), stable=True)
-        own = tf.tile(tf.range(1, 5)[tf.newaxis], [rows, 1])
-        about = tf.concat([flags[:, 0] * _HEAD + flags[:, 1] * _TAIL, tf.reshape(own, [-1])], 0)
+        marker_numbers = tf.tile(tf.range(1, 5)[tf.newaxis], [rows, 1])
+        about = tf.concat([flags[:, 0] * _HEAD + flags[:, 1] * _TAIL, tf.reshape(marker_numbers, [-1])], 0)
         marker_ids = tf.tile(tf.constant(self._marker_ids)[tf.newaxis], [rows, 1])
         ids = tf.gather(tf.concat([ids, tf.reshape(marker_ids, [-1])], 0), order)
         row = tf.gather(tf.concat([where, tf.reshape(marker_where, [-1])], 0), order) // STRETCHES
@@ -115,14 +117,14 @@ class MarkedText(tf.Module):
         opening = ranks[:, 0::2]
         # The one that opens last first: its unknown piece belongs to a mention around it as well.
         last = tf.argmax(opening, 1)
-        own = tf.reduce_max(opening, 1) + 1
+        stretch = tf.reduce_max(opening, 1) + 1
         last_lacks = tf.logical_not(tf.gather(has, last, batch_dims=1))
-        around = tf.gather(tf.gather(inside, own, batch_dims=1), 1 - last, batch_dims=1)
-        first_has = tf.logical_or(tf.gather(has, 1 - last, batch_dims=1), tf.logical_and(last_lacks, around))
+        enclosed = tf.gather(tf.gather(inside, stretch, batch_dims=1), 1 - last, batch_dims=1)
+        first_has = tf.logical_or(tf.gather(has, 1 - last, batch_dims=1), tf.logical_and(last_lacks, enclosed))
         base = tf.range(rows) * STRETCHES
         return tf.concat(
             [
-                tf.boolean_mask(base + own, last_lacks),
+                tf.boolean_mask(base + stretch, last_lacks),
                 tf.boolean_mask(base + tf.reduce_min(opening, 1) + 1, tf.logical_not(first_has)),
             ],
             0,
@@ -130,15 +132,15 @@ class MarkedText(tf.Module):
 
     def _arrays(self, ids: tf.RaggedTensor, about):
         """Cuts, and puts [CLS] and [SEP] around; `about` [B, N]: a marker's number from 1, the mentions' flags, -1."""
-        kept = _kept(about, self._length - 2)
-        places = [_first(tf.equal(about, number)) for number in (1, 3)]
-        before = tf.cumsum(tf.cast(kept, tf.int32), axis=1, exclusive=True)
+        remains = _remaining(about, self._length - 2)
+        positions = [_first(tf.equal(about, number)) for number in (1, 3)]
+        before = tf.cumsum(tf.cast(remains, tf.int32), axis=1, exclusive=True)
         arrays = {
-            f"{which}_start": tf.gather(before, place, batch_dims=1) + 1
-            for which, place in zip(("head", "tail"), places, strict=True)
+            f"{which}_start": tf.gather(before, position, batch_dims=1) + 1
+            for which, position in zip(("head", "tail"), positions, strict=True)
         }
-        ids = tf.ragged.boolean_mask(_wide(ids, self._pad), kept)
-        about = tf.ragged.boolean_mask(about, kept)
+        ids = tf.ragged.boolean_mask(_wide(ids, self._pad), remains)
+        about = tf.ragged.boolean_mask(about, remains)
         ends = tf.ones([ids.nrows(), 1], tf.int32)
         shape = [None, self._length]
         ids = tf.concat([ends * self._cls, ids, ends * self._sep], 1)
@@ -168,12 +170,12 @@ def _occurrences(codes, wanted: list[int]):
     return tf.reduce_all(tf.stack([tf.equal(padded[:, i : i + length], c) for i, c in enumerate(wanted)]), 0)
 
 
-def _first(found):
+def _first(mask):
     """The place of the first true of each row, int32 [B]; 0 if there is none."""
-    return tf.argmax(tf.cast(found, tf.int32), 1, output_type=tf.int32)
+    return tf.argmax(tf.cast(mask, tf.int32), 1, output_type=tf.int32)
 
 
-def _marked_layout(starts, ends, row, place):
+def _marked_layout(starts, ends, row, position):
     """(ranks int64 [B, 4] of the markers, stretch int64 [n] of each character); see `relation_layout.marked`."""
     wide = tf.maximum(tf.reduce_max(ends), 0) + 1  # no batch: the least number
     keys = []
@@ -185,10 +187,10 @@ def _marked_layout(starts, ends, row, place):
     keys = tf.stack(keys, 1)
     ranks = tf.reduce_sum(tf.cast(keys[:, tf.newaxis] < keys[:, :, tf.newaxis], tf.int64), 2)
     borders = tf.gather(tf.concat([starts, ends], 1), row)
-    return ranks, tf.reduce_sum(tf.cast(borders <= place[:, tf.newaxis], tf.int64), 1)
+    return ranks, tf.reduce_sum(tf.cast(borders <= position[:, tf.newaxis], tf.int64), 1)
 
 
-def _blinded_layout(starts, ends, row, place):
+def _blinded_layout(starts, ends, row, position):
     """(ranks, stretch, whether the character stays) where mentions give way; see `relation_layout.blinded`."""
     tail_first = starts[:, 1] < starts[:, 0]
     head_first_ranks, tail_first_ranks = (tf.constant([r], tf.int64) for r in ([0, 1, 2, 3], [2, 3, 0, 1]))
@@ -196,15 +198,15 @@ def _blinded_layout(starts, ends, row, place):
     first_end = tf.where(tail_first, ends[:, 1], ends[:, 0])
     begins, resumes = tf.reduce_min(starts, 1), tf.reduce_max(ends, 1)
     before, between, after = (
-        place < tf.gather(begins, row),
-        tf.logical_and(tf.gather(first_end, row) <= place, place < tf.gather(tf.reduce_max(starts, 1), row)),
-        place >= tf.gather(resumes, row),
+        position < tf.gather(begins, row),
+        tf.logical_and(tf.gather(first_end, row) <= position, position < tf.gather(tf.reduce_max(starts, 1), row)),
+        position >= tf.gather(resumes, row),
     )
     stretch = 2 * tf.cast(between, tf.int64) + 4 * tf.cast(after, tf.int64)
     return ranks, stretch, tf.reduce_any(tf.stack([before, between, after]), 0)
 
 
-def _kept(about, limit: int):
+def _remaining(about, limit: int):
     """Which items [B, N] remain where there are more than `limit`; see `RelationEncoding.encode`."""
     there = about >= 0
     count = tf.shape(about)[1]

@@ -22,10 +22,13 @@ class WholeText(tf.Module):
         codes = tf.strings.unicode_decode(text, "UTF-8")
         ids, row = self._pieces(codes.flat_values, codes.value_rowids())
         rows = tf.RaggedTensor.from_value_rowids(ids, row, codes.nrows())
-        kept = tf.minimum(rows.row_lengths(), self._length - 2)[:, tf.newaxis]
+        length = tf.minimum(rows.row_lengths(), self._length - 2)[:, tf.newaxis]
         cut = rows.to_tensor(0, shape=[None, self._length - 2])
-        place = tf.range(self._length, dtype=tf.int64)[tf.newaxis]
+        position = tf.range(self._length, dtype=tf.int64)[tf.newaxis]
         ids = tf.pad(cut, [[0, 0], [1, 1]], constant_values=self._pad)
-        ids = tf.where(place <= kept, ids, tf.where(tf.equal(place, kept + 1), self._sep, self._pad))
-        ids = tf.where(tf.equal(place, 0), self._cls, ids)
-        return {"input_ids": ids, "attention_mask": tf.cast(tf.tile(place, [codes.nrows(), 1]) < kept + 2, tf.int32)}
+        ids = tf.where(position <= length, ids, tf.where(tf.equal(position, length + 1), self._sep, self._pad))
+        ids = tf.where(tf.equal(position, 0), self._cls, ids)
+        return {
+            "input_ids": ids,
+            "attention_mask": tf.cast(tf.tile(position, [codes.nrows(), 1]) < length + 2, tf.int32),
+        }

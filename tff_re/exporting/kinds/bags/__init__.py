@@ -105,18 +105,20 @@ class BagPredictor(CorpusPredictor):
             nothing of such a file is answered.
         """
         name = dataset or self.dataset or OWN_FORM
-        found = self.predict(load_unlabelled_bags(name, path, **self._reading(name)))
-        return sorted(found, key=lambda prediction: -prediction.probability)
+        predictions = self.predict(load_unlabelled_bags(name, path, **self._reading(name)))
+        return sorted(predictions, key=lambda prediction: -prediction.probability)
 
     def predict(self, corpus: BagCorpus) -> list[BagPrediction]:
         """The prediction for each bag of a corpus, in the order of `corpus.pairs`."""
-        found = []
+        predictions = []
         for (pair, rows), scores in zip(corpus.bags.items(), self.scores(corpus), strict=True):
             best = 1 + int(np.argmax(scores[1:]))
             predicted = None if self.threshold is None else bool(scores[best] >= self.threshold)
-            own = self.labels[best], float(scores[best]), self._named(scores), predicted
-            found.append(BagPrediction(*pair, len(rows), *own, *_names([corpus.sentences[row] for row in rows])))
-        return found
+            best_relation = self.labels[best], float(scores[best]), self._named(scores), predicted
+            predictions.append(
+                BagPrediction(*pair, len(rows), *best_relation, *_names([corpus.sentences[row] for row in rows]))
+            )
+        return predictions
 
     def cells(self, prediction: BagPrediction) -> tuple[str, ...]:
         return self._cells(prediction, prediction.head_id, prediction.tail_id)
@@ -137,9 +139,9 @@ class BagPredictor(CorpusPredictor):
         bag, parts = bags.arrays["bag"], []
         for first, last in _groups(np.bincount(bag, minlength=len(bags.pairs)), SENTENCES_AT_ONCE):
             rows = slice(*np.searchsorted(bag, [first, last]))
-            given = {name: bags.arrays[name][rows] for name in self.description["arrays"]}
-            given["bag"] = given["bag"] - first
-            parts.append(self._function(**given))
+            inputs = {name: bags.arrays[name][rows] for name in self.description["arrays"]}
+            inputs["bag"] = inputs["bag"] - first
+            parts.append(self._function(**inputs))
         return np.concatenate(parts)
 
     def _reading(self, dataset: str) -> dict[str, str]:
@@ -201,15 +203,15 @@ class BagKind(Kind):
     def uses(self, description: Mapping[str, Any]) -> list[str]:
         source = description["input"]
         length, pooling = source["max_length"], source["pooling"]
-        own = () if source["stock"] else (f"tff_re.models.{description['model']}",)
+        model_layers = () if source["stock"] else (f"tff_re.models.{description['model']}",)
         return file_uses(
             description,
             file="sentences.jsonl",
-            shown="prediction.head_id, prediction.tail_id, prediction.label, prediction.probability",
+            printed="prediction.head_id, prediction.tail_id, prediction.label, prediction.probability",
             answer="for each pair of entities the relation with the highest score, and the scores of all",
             arrays=_ARRAYS.format(length=length),
             shape="bags, relations",
-            layers=("tff_re.models.bag_layers", *own),
+            layers=("tff_re.models.bag_layers", *model_layers),
             explanation=_EXPLANATION.format(length=length, pooling=pooling, encoding=ENCODING_FILE),
         )
 
@@ -219,15 +221,15 @@ class BagKind(Kind):
         from tff_re.tasks.held_out import DEV
 
         options = experiment.recipe.task.options
-        given = {name: getattr(options, name, None) for name in _READING}
-        given = {name: value for name, value in given.items() if value is not None}
-        found: dict[str, Any] = {"reading": given} if given else {}
+        reading = {name: getattr(options, name, None) for name in _READING}
+        reading = {name: value for name, value in reading.items() if value is not None}
+        result: dict[str, Any] = {"reading": reading} if reading else {}
         held_out = experiment.prepared.held_out
         if DEV in held_out.splits:
             scores = np.asarray(experiment.scoring(weights, held_out.examples(experiment.model, DEV)))
             if (threshold := held_out.threshold(scores)) is not None:
-                found["threshold"] = threshold
-        return found
+                result["threshold"] = threshold
+        return result
 
     def tested_on(self, corpus) -> str:
         return f"{len(corpus.pairs)} bags of {len(corpus.sentences)} sentences at the server"
@@ -235,12 +237,12 @@ class BagKind(Kind):
 
 def _names(sentences: Sequence[BagSentence]) -> tuple[str, str]:
     """How most of a pair's sentences mention its head and its tail; of equally many the first."""
-    found = []
+    names = []
     for side in ("head", "tail"):
         spans = ((sentence.text, getattr(sentence, side)) for sentence in sentences)
         (name, _), *_ = Counter(text[start:end] for text, (start, end) in spans).most_common(1)
-        found.append(" ".join(name.split()))
-    return found[0], found[1]
+        names.append(" ".join(name.split()))
+    return names[0], names[1]
 
 
 def _unlabelled(corpus: BagCorpus) -> BagCorpus:
@@ -249,12 +251,12 @@ def _unlabelled(corpus: BagCorpus) -> BagCorpus:
     return replace(corpus, sentences=sentences, relation_names=(corpus.negative,))
 
 
-def _groups(sizes: np.ndarray, most: int) -> list[tuple[int, int]]:
+def _groups(sizes: np.ndarray, max_sentences: int) -> list[tuple[int, int]]:
     """Ranges of bags that have at most so many sentences together; a larger bag is alone."""
-    found, first, count = [], 0, 0
+    groups, first, count = [], 0, 0
     for bag, size in enumerate(sizes):
-        if count and count + size > most:
-            found.append((first, bag))
+        if count and count + size > max_sentences:
+            groups.append((first, bag))
             first, count = bag, 0
         count += int(size)
-    return [*found, (first, len(sizes))]
+    return [*groups, (first, len(sizes))]

@@ -101,18 +101,18 @@ class BagForm(Form):
         return self._core_of(half), half
 
     def endpoints(self, core: Core) -> dict[str, Callable]:
-        def without_gaps(given):
-            missing = tf.squeeze(tf.where(tf.equal(tf.math.bincount(given[BAG]), 0)), -1)
+        def without_gaps(arrays):
+            missing = tf.squeeze(tf.where(tf.equal(tf.math.bincount(arrays[BAG]), 0)), -1)
             problem = ["bags without a sentence; their numbers:", missing]
             with tf.control_dependencies([tf.debugging.Assert(tf.equal(tf.size(missing), 0), problem)]):
-                return core({name: tf.identity(array) for name, array in given.items()})
+                return core({name: tf.identity(array) for name, array in arrays.items()})
 
         return super().endpoints(without_gaps)
 
     def probes(self) -> Probes:
         arrays = self.arrays(self._probes)
-        given = {name: tf.constant(value) for name, value in arrays.items()}
-        return Probes(arrays, arrays, {DEFAULT_SIGNATURE: arrays}, self._expected(given).numpy())
+        tensors = {name: tf.constant(value) for name, value in arrays.items()}
+        return Probes(arrays, arrays, {DEFAULT_SIGNATURE: arrays}, self._expected(tensors).numpy())
 
     def check_ids(self, keras_model, signatures) -> None:
         stored = relation_encoding_from_json(self.encoding_json).encode(self._probes).arrays
@@ -129,27 +129,29 @@ class BagForm(Form):
 
     def graded(self, probabilities, samples, labels, threshold) -> tuple[float, int]:
         """A bag counts as right where its most likely relation is one of its own."""
-        own = {sample.pair: sample.relations for sample in samples}
-        right = [labels[best] in names for best, names in zip(probabilities.argmax(-1), own.values(), strict=True)]
+        relations_of = {sample.pair: sample.relations for sample in samples}
+        right = [
+            labels[best] in names for best, names in zip(probabilities.argmax(-1), relations_of.values(), strict=True)
+        ]
         return float(np.mean(right)), len(right)
 
 
-def _whole_bags(sentences: Sequence[BagSentence], most: int = MOST_PROBES) -> list[BagSentence]:
-    """The sentences of the first pairs, `most` or a few more."""
+def _whole_bags(sentences: Sequence[BagSentence], count: int = MOST_PROBES) -> list[BagSentence]:
+    """The sentences of the first pairs, `count` or a few more."""
     of_pair: dict = {}
     for sentence in sentences:
         of_pair.setdefault(sentence.pair, []).append(sentence)
-    found: list[BagSentence] = []
+    chosen: list[BagSentence] = []
     for bag in of_pair.values():
-        found += bag[:most]
-        if len(found) >= most:
+        chosen += bag[:count]
+        if len(chosen) >= count:
             break
-    return found
+    return chosen
 
 
 def _made_up() -> list[BagSentence]:
     """Three bags, of one, two and three sentences."""
-    found = []
+    sentences = []
     for bag in range(3):
         for number in range(bag + 1):
             text = f"a {'b ' * (bag + number)}c d {'e ' * number}."
@@ -157,5 +159,5 @@ def _made_up() -> list[BagSentence]:
             spans = ((0, 1), (last, last + 1)) if number % 2 else ((last, last + 1), (0, 1))
             sentence_id = f"probe-{bag}-{number}"
             ids = (f"head {bag}", f"tail {bag}")
-            found.append(BagSentence(sentence_id, "probe", text, *spans, "drug", "gene", *ids, ("NA",), 0))
-    return found
+            sentences.append(BagSentence(sentence_id, "probe", text, *spans, "drug", "gene", *ids, ("NA",), 0))
+    return sentences

@@ -98,13 +98,13 @@ class DocumentPredictor(CorpusPredictor):
 
     def predict(self, corpus: DocumentCorpus) -> list[PairPrediction]:
         """The prediction for each candidate pair, document after document."""
-        found = []
+        predictions = []
         for sample, scores in zip(corpus.samples, self.scores(corpus), strict=True):
             for pair, row in zip(sample.pairs, scores, strict=True):
                 probabilities = self._named(row)
                 labels = tuple(label for label, value in probabilities.items() if value >= self.threshold)
-                found.append(PairPrediction(*sample.pair_ids(pair), labels, float(row.max()), probabilities))
-        return found
+                predictions.append(PairPrediction(*sample.pair_ids(pair), labels, float(row.max()), probabilities))
+        return predictions
 
     def cells(self, prediction: PairPrediction) -> tuple[str, ...]:
         ids = prediction.document_id, prediction.head_id, prediction.tail_id
@@ -117,8 +117,8 @@ class DocumentPredictor(CorpusPredictor):
             arrays = self.encoding.encode(corpus, samples).arrays
             return self._function(**{name: arrays[name] for name in self.description["arrays"]})
 
-        found = in_batches(run, corpus.samples, DOCUMENTS_AT_ONCE, lambda sample: len(sample.document.text))
-        return [scores[: len(sample.pairs)] for sample, scores in zip(corpus.samples, found, strict=True)]
+        probabilities = in_batches(run, corpus.samples, DOCUMENTS_AT_ONCE, lambda sample: len(sample.document.text))
+        return [scores[: len(sample.pairs)] for sample, scores in zip(corpus.samples, probabilities, strict=True)]
 
     def _score(self, file: Path, dataset: str, label: str | None) -> Score:
         from tff_re.tasks.pair_metrics import pair_metrics  # TensorFlow is slow to import
@@ -131,8 +131,8 @@ class DocumentPredictor(CorpusPredictor):
             )
         pairs = identified_pairs(corpus.samples)
         scores = np.zeros([len(pairs), max(map(len, pairs), default=0), len(self.labels)], np.float32)
-        for row, found in zip(scores, self.scores(corpus), strict=True):
-            row[: len(found)] = found
+        for row, probabilities in zip(scores, self.scores(corpus), strict=True):
+            row[: len(probabilities)] = probabilities
         gold = gold_facts(corpus)
         metrics = pair_metrics(scores, pairs, gold, self.threshold)
         return Score(f"{len(pairs)} documents, {len(gold)} facts", {**metrics, "threshold": self.threshold})
@@ -163,7 +163,7 @@ class DocumentKind(Kind):
         return file_uses(
             description,
             file="documents.pubtator",
-            shown="prediction.document_id, prediction.head_id, prediction.tail_id, prediction.labels",
+            printed="prediction.document_id, prediction.head_id, prediction.tail_id, prediction.labels",
             answer="for each pair of entities of each document the relations whose probability reaches the threshold",
             arrays=_ARRAYS,
             shape="documents, pairs, relations",

@@ -87,9 +87,9 @@ class DocumentForm(Form):
         arrays = self.arrays(self._probes)
         # As in training: padded to the widths of all documents of the run.
         as_trained = self._encoded(self._encoding, self._probes, self._widths()).arrays
-        given = {name: tf.constant(as_trained[name]) for name in self._inputs.specs}
-        logits = self._trained(given, training=False)["logits"]
-        expected = PairProbabilities()({"logits": logits, "pair_head": given["pair_head"]}).numpy()
+        tensors = {name: tf.constant(as_trained[name]) for name in self._inputs.specs}
+        logits = self._trained(tensors, training=False)["logits"]
+        expected = PairProbabilities()({"logits": logits, "pair_head": tensors["pair_head"]}).numpy()
         expected = expected[:, : arrays["pair_head"].shape[1]]
         return Probes(arrays, arrays, {DEFAULT_SIGNATURE: arrays}, expected)
 
@@ -116,8 +116,8 @@ class DocumentForm(Form):
 
     def _widths(self) -> Widths:
         needed, inputs = self.arrays(self._probes), self._inputs
-        own = (needed[name].shape[1] for name in ("input_ids", "mention_place", "pair_head"))
-        return Widths(*map(max, own, (inputs.max_length, inputs.max_mentions, inputs.max_pairs)))
+        widths = (needed[name].shape[1] for name in ("input_ids", "mention_place", "pair_head"))
+        return Widths(*map(max, widths, (inputs.max_length, inputs.max_mentions, inputs.max_pairs)))
 
 
 def _without_labels(model: tf.keras.Model, names: Sequence[str], relations: int) -> tf.keras.Model:

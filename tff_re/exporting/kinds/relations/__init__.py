@@ -61,20 +61,20 @@ class RelationPredictor(Predictor):
     def _prepared(self, text: Any) -> RelationMention:
         if isinstance(text, RelationMention):
             return text
-        given = text if isinstance(text, Mapping) else {}
+        fields = text if isinstance(text, Mapping) else {}
         plain = string_of(text)
-        types = tuple(given.get(name) for name in ("head_type", "tail_type"))
+        types = tuple(fields.get(name) for name in ("head_type", "tail_type"))
         if self.blind and not all(isinstance(kind, str) and kind.strip() for kind in types):
             raise PredictionError("has no head_type and tail_type, which the model reads for the mentions; give them")
         types = [kind if isinstance(kind, str) and kind.strip() else UNKNOWN_TYPE for kind in types]
-        if not any(name in given for name in ("head", "tail")):
+        if not any(name in fields for name in ("head", "tail")):
             problem = None
             try:
                 return from_inline_markers(plain, *types, markers=tuple(self.description["input"]["markers"]))
             except DataError as error:
                 problem = _reason(error)
             raise PredictionError(problem)
-        spans = [_span(given.get(name), name, len(plain)) for name in ("head", "tail")]
+        spans = [_span(fields.get(name), name, len(plain)) for name in ("head", "tail")]
         return RelationMention("text", "text", plain, *spans, *types, "", 0)
 
     def _inputs(self, values: Sequence[RelationMention]) -> dict[str, Any]:
@@ -85,10 +85,10 @@ class RelationPredictor(Predictor):
         return len(value.text)
 
     def _examples(self, file: Path, dataset: str, label: str | None) -> tuple[Any, Sequence[Any]]:
-        own = {}
+        options = {}
         if dataset == neutral.NAME:  # its files name no classes: those of the model are the ones that a label can have
-            own = {"class_names": self.labels, "negative_label": self._details.get("negative_label")}
-        corpus = load_relations(dataset, path=file, label=label, split=GIVEN, **own)
+            options = {"class_names": self.labels, "negative_label": self._details.get("negative_label")}
+        corpus = load_relations(dataset, path=file, label=label, split=GIVEN, **options)
         return corpus, corpus.samples
 
     def reads_records(self, file: Path | None, dataset: str | None) -> bool:
@@ -175,7 +175,7 @@ def _span(value: Any, name: str, length: int) -> tuple[int, int]:
     good = (
         isinstance(value, Sequence)
         and len(value) == 2
-        and all(isinstance(place, int) and not isinstance(place, bool) for place in value)
+        and all(isinstance(offset, int) and not isinstance(offset, bool) for offset in value)
         and 0 <= value[0] < value[1] <= length
     )
     if not good:

@@ -39,8 +39,8 @@ class RelationForm(TokenizedForm):
     encoding_class, what = RelationEncoding, "sentence relations"
 
     def __init__(self, trained, plain, inputs, encoding, probes):
-        given = (probe for probe in probes if isinstance(probe, RelationMention))
-        super().__init__(trained, plain, inputs, encoding, [*_made_up(encoding), *given])
+        mentions = (probe for probe in probes if isinstance(probe, RelationMention))
+        super().__init__(trained, plain, inputs, encoding, [*_made_up(encoding), *mentions])
         tables = tables_in_graph(encoding)
         kind = WORDS if tables.prefix is None else PIECES
         self.source = {

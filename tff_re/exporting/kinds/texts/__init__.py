@@ -40,7 +40,9 @@ class TextKind(Kind):
     names, predictor, form_name = ("words", "characters"), TextPredictor, "TextForm"
 
     def encoding(self, value: Any, source: Mapping[str, Any], fail: Fail) -> Any:
-        return checked_encoding(encoding_from_json, value, source, fail, lambda own: own["encoding"] == source["kind"])
+        return checked_encoding(
+            encoding_from_json, value, source, fail, lambda table: table["encoding"] == source["kind"]
+        )
 
     def uses(self, description: Mapping[str, Any]) -> list[str]:
         kind = description["input"]["kind"]

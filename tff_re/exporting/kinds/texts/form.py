@@ -87,11 +87,11 @@ class TextForm(Form):
         texts, ids = self._texts_and_ids()
         words = self._encoding.vocabulary.words
         known = [layer(tf.constant(words[i : i + 2048])).numpy()[:, 0] for i in range(0, len(words), 2048)]
-        for what, found, own in (
+        for what, exported, expected in (
             ("a probe text", layer(tf.constant(texts)).numpy(), ids),
             ("a word of the vocabulary", np.concatenate(([], *known)), np.arange(2, len(words) + 2)),
         ):
-            if not np.array_equal(found, own):
+            if not np.array_equal(exported, expected):
                 raise ExportError(
                     f"the exported graph gives {what} other ids than the encoding; the encoding is not exportable"
                 )
@@ -102,9 +102,9 @@ class TextForm(Form):
     def _texts_and_ids(self) -> tuple[list[str], np.ndarray]:
         texts, ids = _known_texts(self._encoding)
         if self._probes:
-            given = [probe if isinstance(probe, str) else probe.text for probe in self._probes]
-            texts += [self._encoding.prepare(text) for text in given]
-            ids = np.concatenate([ids, self._encoding.encode(given)])
+            probe_texts = [probe if isinstance(probe, str) else probe.text for probe in self._probes]
+            texts += [self._encoding.prepare(text) for text in probe_texts]
+            ids = np.concatenate([ids, self._encoding.encode(probe_texts)])
         return texts, ids
 
 
