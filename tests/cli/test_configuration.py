@@ -44,9 +44,9 @@ def test_a_run_shows_what_is_not_at_its_default(terminal, capsys, monkeypatch):
 def test_values_are_shortened_and_hold_no_control_characters(capsys):
     show_run(builder().build(tiny('name="[b]"', f'description="{"x" * 500}"')))
     assert capsys.readouterr().out.startswith("[b]: fedpap")
-    from tff_re.cli.configuration import _shown
+    from tff_re.cli.configuration import _shortened
 
-    assert len(_shown("x" * 500)) == LONGEST_VALUE and _shown("症\x1b[2J\n") == '"症\\u001b[2J\\n"'
+    assert len(_shortened("x" * 500)) == LONGEST_VALUE and _shortened("症\x1b[2J\n") == '"症\\u001b[2J\\n"'
 
 
 def test_a_suite_shows_once_what_its_entries_share(capsys):

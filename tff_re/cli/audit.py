@@ -50,13 +50,13 @@ def audit(run, parts, canaries, shadows, seed, out, data, trust, runtime):
 
     names = [part.strip() for part in parts.split(",") if part.strip()]
     ways = {"canaries": canaries, "shadows": shadows, "seed": seed, "data": data, "trust": trust, "runtime": runtime}
-    found = api.audit(run, out, parts=names, on_step=say, **ways)
-    for sentence in found.judgement:
+    report = api.audit(run, out, parts=names, on_step=say, **ways)
+    for sentence in report.judgement:
         say(sentence)
     table = Table(title=f"Audit of {run}", show_lines=True)
     for name in ("part", "finding", "value", "interval", "by chance"):
         table.add_column(name, overflow="fold")
-    for row in found.summary:
+    for row in report.summary:
         table.add_row(*row[:5])
     console.print(table)
-    say_written(found.files)
+    say_written(report.files)

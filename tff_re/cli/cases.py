@@ -48,32 +48,32 @@ def cases(runs, facts, pair, sentences, show_text, out, data, trust, runtime):
     from tff_re.comparison.case_study import case_csv, study
     from tff_re.runs.folder import writing
 
-    found = study(runs, data_paths, runtime, facts=facts, pair=pair)
-    for case in found:
+    studied = study(runs, data_paths, runtime, facts=facts, pair=pair)
+    for case in studied:
         console.print(_case_table(case, case.top_trained(sentences), show_text))
     if out is not None:
         with writing(out.parent):
-            case_csv(out, found)
+            case_csv(out, studied)
         say_written([out])
 
 
-def _case_table(case, shown, show_text: bool) -> Table:
+def _case_table(case, sentences, show_text: bool) -> Table:
     head, tail = case.pair
     title = f"{head}, {case.relation}, {tail}: {len(case.sentences)} sentences"
-    left_out = len(case.sentences) - len(shown)
+    left_out = len(case.sentences) - len(sentences)
     caption = f"{left_out} more, of which methods train on less" if left_out else None
     table = Table(title=title, caption=caption, show_lines=show_text)
     table.add_column("sentence", overflow="fold")
     table.add_column("platform")
-    known = any(one.states is not None for one in case.sentences)
+    known = any(sentence.states is not None for sentence in case.sentences)
     if known:
         table.add_column("states it")
     for name in case.sentences[0].shares:
         table.add_column(name, justify="right", overflow="fold")
-    for one in shown:
-        what = _marked(one) if show_text else one.sentence_id
-        truth = ["yes" if one.states else "no"] if known else []
-        table.add_row(what, one.platform, *truth, *(_share(share) for share in one.shares.values()))
+    for sentence in sentences:
+        what = _marked(sentence) if show_text else sentence.sentence_id
+        truth = ["yes" if sentence.states else "no"] if known else []
+        table.add_row(what, sentence.platform, *truth, *(_share(share) for share in sentence.shares.values()))
     return table
 
 

@@ -35,17 +35,17 @@ def _tuning_seeds(context, parameter, text):
         raise UserError(str(error).replace("--seeds", "--tuning-seeds", 1)) from None
 
 
-def _sweep(context, parameter, given):
+def _sweep(context, parameter, texts):
     """{key: values} of KEY=[VALUE,…]; None without any."""
-    found: dict = {}
-    for text in given:
+    axes: dict = {}
+    for text in texts:
         table: dict = {}
         key = text.partition("=")[0].strip()
         apply_override(table, f"value={text.partition('=')[2]}")
         if not key or not isinstance(table["value"], list):
             raise UserError(f"--sweep {text}: must be KEY=[VALUE,VALUE], e.g. 'algorithm.learning_rate=[1e-4,1e-3]'")
-        found[key] = table["value"]
-    return found or None
+        axes[key] = table["value"]
+    return axes or None
 
 
 @click.command(epilog=options.example("python -m tff_re.run compare --suite flcmc-synthetic --out runs/table8"))
@@ -75,8 +75,8 @@ def compare(recipes, suite, seeds, sweep, tuning_seeds, overrides, out, **where)
     if (sweep is None) != (tuning_seeds is None):
         raise UserError("--sweep and --tuning-seeds belong together; give both, or none")
     sweep = sweep and {"seeds": list(tuning_seeds), **sweep}
-    found = api.load_suite(suite or recipes, overrides, seeds, sweep)
-    run_and_show(found, out or Path("runs") / (Path(suite).stem if suite else "comparison"), **where)
+    loaded = api.load_suite(suite or recipes, overrides, seeds, sweep)
+    run_and_show(loaded, out or Path("runs") / (Path(suite).stem if suite else "comparison"), **where)
 
 
 def run_and_show(suite, out: Path, **where) -> None:
@@ -86,8 +86,8 @@ def run_and_show(suite, out: Path, **where) -> None:
 
     estimate = Estimate(suite, out)
     say(estimate.before())
-    with _progress(suite, estimate) as shown:
-        report = api.run_suite(suite, out, **shown, **where)
+    with _progress(suite, estimate) as callbacks:
+        report = api.run_suite(suite, out, **callbacks, **where)
     for table in report.tables:
         console.print(table)
     for line in report.text:
@@ -101,20 +101,20 @@ def _progress(suite, estimate):
     """`on_start` and `on_round` of a comparison: shows its configuration once, a progress for every run and what is
     left."""
     total = len(suite.entries) * len(suite.seeds) + (0 if suite.tuning is None else suite.tuning.runs)
-    stack, shown = contextlib.ExitStack(), []
+    stack, bars = contextlib.ExitStack(), []
 
     def on_start(entry: str, seed: int, rounds: int) -> None:
         stack.close()
-        if not shown:
+        if not bars:
             show_suite(suite)
         if (left := estimate.start(entry, rounds)) is not None:
             say(left)
-        title = f"[{len(shown) + 1}/{total}] {entry}, seed {seed}"
-        shown.append(stack.enter_context(RoundProgress(console, title, rounds)))
+        title = f"[{len(bars) + 1}/{total}] {entry}, seed {seed}"
+        bars.append(stack.enter_context(RoundProgress(console, title, rounds)))
 
     def on_round(report) -> None:
         estimate.round()
-        shown[-1](report)
+        bars[-1](report)
 
     with stack:
         yield {"on_start": on_start, "on_round": on_round}

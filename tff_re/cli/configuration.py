@@ -76,13 +76,13 @@ def _line(section: str, value) -> Text:
     fields, set_to = keys(type(options)), to_table(options)
     changed = [field.name for field in fields if getattr(options, field.name) != field.default]
     parts = [Text(name)] if name else []
-    parts += [Text.assemble((key, "bold"), f" = {_shown(set_to.get(key))}") for key in changed]
+    parts += [Text.assemble((key, "bold"), f" = {_shortened(set_to.get(key))}") for key in changed]
     if defaults := len(fields) - len(changed):
         parts.append(Text(f"{defaults} at default", "dim"))
     return Text(f"{section}: ") + Text(", ").join(parts)
 
 
-def _shown(value) -> str:
+def _shortened(value) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
 

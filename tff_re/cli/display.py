@@ -50,7 +50,7 @@ def metrics_table(title: str, metrics: dict[str, float], trivial: dict[str, dict
     for name in trivial or {}:
         table.add_column(name, justify="right", style="dim", overflow="fold")
     for name, value in metrics.items():
-        others = (f"{own[name]:.4f}" if name in own else "" for own in (trivial or {}).values())
+        others = (f"{values[name]:.4f}" if name in values else "" for values in (trivial or {}).values())
         table.add_row(name, f"{value:.4f}", *others)
     return table
 
@@ -103,8 +103,8 @@ class RoundProgress:
 
 def describe(metrics: dict[str, float]) -> str:
     """Loss and accuracy so far in a few words; of a ranking the area, of a threshold the F1, on dev; epsilon spent."""
-    shown = (("local/loss", "loss"), ("test/accuracy", "accuracy"), ("dev/auc", "dev AUC"), ("dev/f1", "dev F1"))
-    parts = [f"{label} {metrics[name]:.4f}" for name, label in shown if name in metrics]
+    label_of = (("local/loss", "loss"), ("test/accuracy", "accuracy"), ("dev/auc", "dev AUC"), ("dev/f1", "dev F1"))
+    parts = [f"{label} {metrics[name]:.4f}" for name, label in label_of if name in metrics]
     if (epsilon := metrics.get("privacy/epsilon")) is not None:
         parts.append(f"ε {rounded_up(epsilon)}")
     if (lost := metrics.get("clients/non_finite", 0)) > 0:

@@ -32,7 +32,7 @@ def doctor(data):
         table.add_column(heading, overflow="fold")
     findings = check(data)
     for finding in findings:
-        table.add_row("ok" if finding.good else "!!", finding.what, finding.found)
+        table.add_row("ok" if finding.good else "!!", finding.what, finding.value)
     console.print(table)
     bad = [finding for finding in findings if not finding.good]
     if bad:
@@ -44,7 +44,7 @@ class Finding:
     """What was looked at, what was found, whether it is good, and what to do if not."""
 
     what: str
-    found: str
+    value: str
     good: bool = True
     remedy: str = ""
 
@@ -61,8 +61,8 @@ def _python() -> Finding:
 
 def _machine() -> Finding:
     good = sys.platform == "linux" and platform.machine() == "x86_64"
-    found = f"{platform.system()} {platform.machine()}, {usable_cores()} cores"
-    return Finding("machine", found, good, "TensorFlow Federated has wheels for Linux on x86-64 only")
+    value = f"{platform.system()} {platform.machine()}, {usable_cores()} cores"
+    return Finding("machine", value, good, "TensorFlow Federated has wheels for Linux on x86-64 only")
 
 
 def _packages() -> list[Finding]:
@@ -81,8 +81,8 @@ def _memory() -> Finding:
     import psutil
 
     memory = psutil.virtual_memory()
-    found = f"{memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GiB free"
-    return Finding("memory", found, memory.available > 2 * 2**30, "close other programs: TensorFlow needs about 2 GiB")
+    value = f"{memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GiB free"
+    return Finding("memory", value, memory.available > 2 * 2**30, "close other programs: TensorFlow needs about 2 GiB")
 
 
 def _disk() -> Finding:
@@ -120,14 +120,18 @@ def _computes(name: str, clients_at_once: str, remedy: str) -> Finding:
 
                 add = tff.tensorflow.computation(lambda a, b: a + b, np.int32, np.int32)
                 good = int(add(2, 3)) == 5
-                found = f"starts and computes ({time.perf_counter() - began:.1f} s with its imports), "
-                told = runtime.describe()
-                found += f"{told[clients_at_once]} clients side by side"
-                if "private" in told:
-                    found += ", in a network of its own" if told["private"] else f"; {exposure(told['why_exposed'])}"
+                value = f"starts and computes ({time.perf_counter() - began:.1f} s with its imports), "
+                description = runtime.describe()
+                value += f"{description[clients_at_once]} clients side by side"
+                if "private" in description:
+                    value += (
+                        ", in a network of its own"
+                        if description["private"]
+                        else f"; {exposure(description['why_exposed'])}"
+                    )
         except RuntimeProblem as error:
             return Finding(f"runtime '{name}'", str(error), False, str(error))
-    return Finding(f"runtime '{name}'", found, good, remedy)
+    return Finding(f"runtime '{name}'", value, good, remedy)
 
 
 def _data(data: Path | None) -> Finding:

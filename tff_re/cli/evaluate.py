@@ -76,9 +76,11 @@ def _evaluate_run(run: Path, split: str, run_opened, asks_sites: bool) -> None:
             console.print(note)
         held_out = opened.experiment.prepared.held_out
         if held_out is not None and split in held_out.splits:
-            found = ServerEvaluator(opened.experiment)(opened.weights).metrics
-            own = {name.removeprefix(f"{split}/"): value for name, value in found.items() if name.startswith(split)}
-            console.print(metrics_table(f"{split} examples at the server after round {opened.round}", own))
+            metrics = ServerEvaluator(opened.experiment)(opened.weights).metrics
+            of_split = {
+                name.removeprefix(f"{split}/"): value for name, value in metrics.items() if name.startswith(split)
+            }
+            console.print(metrics_table(f"{split} examples at the server after round {opened.round}", of_split))
             return
         if split == "dev" and not opened.experiment.recipe.has_choice:
             raise UserError(f"{run}: its task has no dev examples; choose another --split")

@@ -54,7 +54,7 @@ class _RuntimeName(click.ParamType):
 
 DATA_HELP = "Folder of the data sets [default: $TFF_RE_DATA]."
 
-data = path_option("--data", callback=lambda *given: require_data_folder(given[-1]), help=DATA_HELP)
+data = path_option("--data", callback=lambda *arguments: require_data_folder(arguments[-1]), help=DATA_HELP)
 out = path_option("--out", help="Folder to write.")
 overrides = click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the recipe.")
 last = click.option("--last", is_flag=True, help="The last round's weights, also where a round was chosen on dev.")

@@ -47,7 +47,7 @@ from tff_re.tasks.sizes import require_limits
 @click.option(
     "--trust", is_flag=True, help="Load an export that was changed, or whose graph has operations that are not allowed."
 )
-def predict(export, texts, dataset, as_json, show_text, trust, **given):
+def predict(export, texts, dataset, as_json, show_text, trust, **source_options):
     """Classify TEXTs (or the lines of a file or of standard input) with an exported model: label and probability.
 
     A model of bags or of documents takes a file in its data set's form and answers for each pair of entities.
@@ -59,7 +59,7 @@ def predict(export, texts, dataset, as_json, show_text, trust, **given):
     from tff_re.exporting.prediction import load_export
     from tff_re.exporting.predictors import PredictionError
 
-    source = _Source(**given)
+    source = _Source(**source_options)
     predictor = load_export(export, trust=trust)
     if predictor.takes_files:
         _predict_records(predictor, source.records(texts, predictor.takes), as_json, dataset, show_text)
@@ -76,20 +76,20 @@ def predict(export, texts, dataset, as_json, show_text, trust, **given):
     lines = list(source.lines(texts))
     if not lines:
         raise UserError("there is no text: give it behind the folder, by --file, or a line each on standard input")
-    found = iter(predictor.predict_each([line for line in lines if not isinstance(line, UserError)]))
-    results = [line if isinstance(line, UserError) else next(found) for line in lines]
+    predictions = iter(predictor.predict_each([line for line in lines if not isinstance(line, UserError)]))
+    results = [line if isinstance(line, UserError) else next(predictions) for line in lines]
     if as_json:
         for number, result in enumerate(results, 1):
-            own = {"error": str(result)} if isinstance(result, UserError) else dataclasses.asdict(result)
-            print(json.dumps({"line": number, **own}, ensure_ascii=False))
+            fields = {"error": str(result)} if isinstance(result, UserError) else dataclasses.asdict(result)
+            print(json.dumps({"line": number, **fields}, ensure_ascii=False))
     else:
         console.print(_prediction_table(lines, results, show_text))
     bad = [(number, result) for number, result in enumerate(results, 1) if isinstance(result, UserError)]
     if bad:
         number, reason = bad[0]
-        place = f"text number {number}" if source.file is None else f"{source.file}: line {number}"
+        where = f"text number {number}" if source.file is None else f"{source.file}: line {number}"
         more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
-        raise PredictionError(f"{place} {reason}{more}")
+        raise PredictionError(f"{where} {reason}{more}")
 
 
 def _show_records(results, as_json: bool, show_text: bool) -> None:
@@ -110,11 +110,11 @@ def _predict_records(predictor, file: Path, as_json: bool, dataset: str | None, 
     results = predictor.predict_file(file, dataset=dataset)
     if as_json:
         for result in results:
-            shown = dataclasses.asdict(result)
+            fields = dataclasses.asdict(result)
             for part in dataclasses.fields(result):
                 if part.metadata == OF_TEXTS and not show_text:
-                    del shown[part.name]
-            print(json.dumps(shown, ensure_ascii=False))
+                    del fields[part.name]
+            print(json.dumps(fields, ensure_ascii=False))
     if not results:
         print(f"note: {file}: holds no pair of mentions to classify", file=sys.stderr)
     if as_json or not results:
@@ -186,8 +186,8 @@ class _Source:
         try:
             value = parse_json(line) if as_json else decode(line)
         except DataError as error:
-            place = "" if error.byte is None else f" at byte {error.byte}"
-            return UserError(f"{error.reason}{place}; {error.remedy}")
+            where = "" if error.byte is None else f" at byte {error.byte}"
+            return UserError(f"{error.reason}{where}; {error.remedy}")
         if as_json and not isinstance(value, dict):
             return UserError('is not a JSON object; write {"text": …}')
         return self._with_types(value)

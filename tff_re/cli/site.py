@@ -41,13 +41,13 @@ def site(file, digest, key, ledger, overrides):
         return
     from tff_re.sites.policy import read_site
 
-    found = read_site(file)
+    config = read_site(file)
     if key:
-        _print_key(found)
+        _print_key(config)
         return
     from tff_re.sites.ledger import Ledger
 
-    lines = Ledger(found.state, found.options.allow).lines(runs=ledger)
+    lines = Ledger(config.state, config.options.allow).lines(runs=ledger)
     if ledger:
         click.echo("\n".join(lines) or "no run was begun on this site's data")
         return
@@ -55,15 +55,15 @@ def site(file, digest, key, ledger, overrides):
         click.echo(f"ledger: {line}")
     from tff_re.sites.starting import found_at
 
-    for line in found_at(found, file):
+    for line in found_at(config, file):
         click.echo(line)
-    _log_to(found.state / "site.log")
+    _log_to(config.state / "site.log")
     from tff_re.sites.site import SiteService
     from tff_re.sites.transport import Serving
 
-    service = SiteService(found)
-    serving = Serving(service.answer, found.socket)
-    click.echo(f"site {found.options.name} answers on {found.socket}; its log is {found.state / 'site.log'}")
+    service = SiteService(config)
+    serving = Serving(service.answer, config.socket)
+    click.echo(f"site {config.options.name} answers on {config.socket}; its log is {config.state / 'site.log'}")
     try:
         with contextlib.suppress(KeyboardInterrupt):
             serving.run()
@@ -72,14 +72,14 @@ def site(file, digest, key, ledger, overrides):
         service.close()
 
 
-def _print_key(found) -> None:
+def _print_key(config) -> None:
     """The line of this site in the others' [sites]; makes the key where there is none."""
     from tff_re.sites.keys import make_key, public_text
 
-    path = found.path(found.options.key)
+    path = config.path(config.options.key)
     if make_key(path):
         click.echo(f"written: {path}; keep it, and give the other sites' operators this line for [sites]:", err=True)
-    click.echo(f'{found.options.name} = "{public_text(found.signing_key())}"')
+    click.echo(f'{config.options.name} = "{public_text(config.signing_key())}"')
 
 
 def _log_to(path: Path) -> None:

@@ -64,8 +64,8 @@ def train(recipe, overrides, out, seed, sites, quorum, stage_seconds, retry_seco
     recipe = api.load_recipe(recipe, *overrides, seed=seed)
     named = f"{recipe.name}, seed {recipe.seed}"
     out = out or Path("runs") / f"{recipe.name}-seed{recipe.seed}"
-    with RoundProgress(console, recipe.name, recipe.training.rounds) as shown:
-        result = api.train(recipe, out, on_start=show_run, on_round=shown, on_line=say, **where)
+    with RoundProgress(console, recipe.name, recipe.training.rounds) as progress:
+        result = api.train(recipe, out, on_start=show_run, on_round=progress, on_line=say, **where)
     if result.test is not None:
         title = f"{named}: test examples of {over(result.test.sites)}{_chosen(result)}"
         console.print(metrics_table(title, result.test.metrics, result.test.trivial))

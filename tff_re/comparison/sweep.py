@@ -129,8 +129,8 @@ def read_sweep(
     if len(sizes) > 1:
         (few, smallest), (many, largest) = min(sizes.items()), max(sizes.items())
         raise UserError(
-            f"{source}: entry '{largest}' would be tuned over {many} settings and '{smallest}' over {few}; give all as many, "
-            "or set sweep.budget"
+            f"{source}: entry '{largest}' would be tuned over {many} settings and '{smallest}' over {few}; give all as "
+            "many, or set sweep.budget"
         )
     return Sweep(tuning, by, settings)
 

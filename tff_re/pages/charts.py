@@ -109,13 +109,13 @@ def cells(
         levels = scaled / max(scaled.max(initial=0), 1e-12)
     shades = (230 - np.clip(levels, 0, 1) * 230).astype(int)  # Blues256 begins with the darkest
     colours = np.where(finite > 0, np.array(Blues256)[shades], "#ffffff")
-    place = np.indices(values.shape).reshape(2, -1)
+    index = np.indices(values.shape).reshape(2, -1)
     source = ColumnDataSource(
         {
-            "x": place[1] + 0.5,
-            "y": place[0] + 0.5,
-            "row": [_plain(rows[number]) for number in place[0]],
-            "column": [_plain(columns[number]) for number in place[1]],
+            "x": index[1] + 0.5,
+            "y": index[0] + 0.5,
+            "row": [_plain(rows[number]) for number in index[0]],
+            "column": [_plain(columns[number]) for number in index[1]],
             "value": values.ravel(),
             "colour": colours.ravel(),
         }
@@ -132,12 +132,12 @@ def cells(
     if len(columns) <= 12 and values.size <= 300:
         texts = [f"{100 * v:.1f}" if percent else f"{v:,.0f}" for v in finite.ravel()]
         texts = [text if v else "" for text, v in zip(texts, finite.ravel(), strict=True)]
-        data = {"x": place[1] + 0.5, "y": place[0] + 0.5, "text": texts}
+        data = {"x": index[1] + 0.5, "y": index[0] + 0.5, "text": texts}
         data["colour"] = np.where(levels.ravel() > 0.55, "#ffffff", "#1b1f24")
         ways = {"text_align": "center", "text_baseline": "middle", "text_font_size": "11px", "text_color": "colour"}
         figure.text("x", "y", "text", source=ColumnDataSource(data), **ways)
-    shown = "@value{0.0 %}" if percent else "@value{0,0.[00]}"
-    tips = [(_plain(row_title), "@row"), (_plain(column_title), "@column"), (_plain(value), shown)]
+    number_format = "@value{0.0 %}" if percent else "@value{0,0.[00]}"
+    tips = [(_plain(row_title), "@row"), (_plain(column_title), "@column"), (_plain(value), number_format)]
     figure.add_tools(HoverTool(renderers=[drawn], tooltips=tips))
     _name_ticks(figure.xaxis[0], columns, upright=True)
     _name_ticks(figure.yaxis[0], rows)
@@ -151,16 +151,16 @@ def bars(names: Sequence[str], series: Mapping[str, Sequence[float]], ylabel: st
 
     figure = _figure("", ylabel, x_range=(0, len(names)))
     _percent_axis(figure.yaxis[0], percent)
-    shown, width, drawn, found = [_plain(name) for name in names], 0.8 / max(len(series), 1), [], []
+    labels, width, drawn, renderers = [_plain(name) for name in names], 0.8 / max(len(series), 1), [], []
     for number, (title, values) in enumerate(series.items()):
         height = np.nan_to_num(np.array(values, float))
         data = {"x": np.arange(len(names)) + 0.1 + (number + 0.5) * width, "height": height}
-        source, colour = ColumnDataSource(data | {"of": shown}), COLOURS[number % len(COLOURS)]
+        source, colour = ColumnDataSource(data | {"of": labels}), COLOURS[number % len(COLOURS)]
         part = figure.vbar("x", width * 0.92, "height", source=source, color=colour, name=_plain(title))
         drawn.append((_plain(title), [part]))
-        found.append(part)
+        renderers.append(part)
     tips = [("", "@of"), ("", "$name"), (_plain(ylabel), "@height{0.0 %}" if percent else "@height{0,0.[0000]}")]
-    figure.add_tools(HoverTool(renderers=found, tooltips=tips))
+    figure.add_tools(HoverTool(renderers=renderers, tooltips=tips))
     figure.y_range.start = 0
     _name_ticks(figure.xaxis[0], names, upright=True)
     if len(series) > 1:
@@ -174,17 +174,17 @@ def dots(names: Sequence[str], series: Mapping[str, Sequence[float]], xlabel: st
 
     figure = _figure(f"{xlabel} ({len(names)} in all)", ylabel, x_range=(0, len(names)))
     _percent_axis(figure.yaxis[0], True)
-    shown, drawn, found = [_plain(name) for name in names], [], []
+    labels, drawn, renderers = [_plain(name) for name in names], [], []
     for number, (title, values) in enumerate(series.items()):
         # Side by side, so that equal values of two series are both seen.
         shift = (number + 1) / (len(series) + 1)
         data = {"x": np.arange(len(names)) + shift, "value": np.array(values, float)}
-        source, colour = ColumnDataSource(data | {"of": shown}), COLOURS[number % len(COLOURS)]
+        source, colour = ColumnDataSource(data | {"of": labels}), COLOURS[number % len(COLOURS)]
         part = figure.scatter("x", "value", source=source, size=7, color=colour, alpha=0.8, name=_plain(title))
         drawn.append((_plain(title), [part]))
-        found.append(part)
+        renderers.append(part)
     figure.add_tools(
-        HoverTool(renderers=found, tooltips=[("", "@of"), ("", "$name"), (_plain(ylabel), "@value{0.0 %}")])
+        HoverTool(renderers=renderers, tooltips=[("", "@of"), ("", "$name"), (_plain(ylabel), "@value{0.0 %}")])
     )
     _name_ticks(figure.xaxis[0], names, upright=True)
     if len(series) > 1:
@@ -196,7 +196,7 @@ def _figure(xlabel: str, ylabel: str, height: int = _HEIGHT, x_range=None, y_ran
     from bokeh.models import BoxZoomTool, PanTool, ResetTool, WheelZoomTool
     from bokeh.plotting import figure
 
-    ranges = {name: own for name, own in (("x_range", x_range), ("y_range", y_range)) if own is not None}
+    ranges = {name: limits for name, limits in (("x_range", x_range), ("y_range", y_range)) if limits is not None}
     # The wheel and a finger scroll the page until the reader picks a tool; with the control key the wheel zooms.
     wheel = WheelZoomTool(modifiers={"ctrl": True})
     made = figure(
@@ -235,12 +235,12 @@ def _name_ticks(axis, names: Sequence[str], *, upright: bool = False) -> None:
 
     steps = (s * 10**p for p in range(9) for s in (1, 2, 5))
     step = next(s for s in steps if len(names) <= s * _MOST_NAMED)
-    shown = {
+    label_at = {
         n + 0.5: _plain(names[n] if len(names[n]) <= 16 else names[n][:15] + "…") for n in range(0, len(names), step)
     }
-    axis.ticker = FixedTicker(ticks=list(shown))
-    axis.major_label_overrides = shown
-    if upright and sum(map(len, shown.values())) > 40:  # on a phone there is room for some forty letters
+    axis.ticker = FixedTicker(ticks=list(label_at))
+    axis.major_label_overrides = label_at
+    if upright and sum(map(len, label_at.values())) > 40:  # on a phone there is room for some forty letters
         axis.major_label_orientation = 0.9
 
 

@@ -34,7 +34,7 @@ def _comparison_page(path: Path, record: Mapping[str, Any]) -> str:
     methods = sum(len(table["runs"]) for table in tables)
     first = next(iter(tables[0]["runs"].values()))[str(seeds[0])]
     environment = path / first / "environment.json"
-    found = read_json(environment) if environment.exists() else {}
+    environment_table = read_json(environment) if environment.exists() else {}
     plan = [
         Facts(
             {
@@ -56,12 +56,12 @@ def _comparison_page(path: Path, record: Mapping[str, Any]) -> str:
             Section("gains", "What a gain is made of", [Items([str(sentence) for sentence in record["gains"]])])
         )
     sections += [
-        Section("environment", "Environment", [environment_facts(found)] if found else []),
+        Section("environment", "Environment", [environment_facts(environment_table)] if environment_table else []),
         Section("repeat", "Repeat it", [Code(str(record["command"]))]),
     ]
     over = f"{methods} rows over {len(seeds)} seed{'s' if len(seeds) > 1 else ''}, on the same partitions and batches."
     headline = " ".join([*filter(None, map(_headline, tables[:_MOST_HEADLINES])), over])
-    return page(str(record["title"]), headline, sections, made_by(found))
+    return page(str(record["title"]), headline, sections, made_by(environment_table))
 
 
 def _headline(table: Mapping[str, Any]) -> str | None:
@@ -71,11 +71,11 @@ def _headline(table: Mapping[str, Any]) -> str | None:
     if part is None:
         return None
     metric, _, baseline = part["title"].partition(" − ")
-    of: dict[str, list[str]] = {}
+    names_of: dict[str, list[str]] = {}
     for row, verdict in zip(table["rows"], dict(part["columns"])["verdict"], strict=True):
         if not row["kind"] and verdict in VERDICTS:
-            of.setdefault(verdict, []).append(row["name"])
-    said = "; ".join(f"{verdict}: {', '.join(of[verdict])}" for verdict in VERDICTS if verdict in of)
+            names_of.setdefault(verdict, []).append(row["name"])
+    said = "; ".join(f"{verdict}: {', '.join(names_of[verdict])}" for verdict in VERDICTS if verdict in names_of)
     group = f"{table['group']}, " if table["group"] else ""
     return f"{group}{metric} against {baseline}: {said}." if said else None
 
@@ -117,7 +117,9 @@ def _compared(path: Path, table: Mapping[str, Any]) -> list[Block]:
         return [*blocks, Words("The folders of the runs are not there: no partition, classes and clients.")]
     blocks += _compared_classes(folders) + _compared_clients(folders)
     name, runs = next(iter(folders.items()))
-    recipes = [Code(read_text(own[0] / "recipe.toml"), folded=f"recipe of {title}") for title, own in folders.items()]
+    recipes = [
+        Code(read_text(paths[0] / "recipe.toml"), folded=f"recipe of {title}") for title, paths in folders.items()
+    ]
     return [
         *blocks,
         *(Heading("Settings (first seed)"), *recipes),
@@ -132,44 +134,44 @@ def _over(metric: str, series: Mapping[str, Sequence[Sequence[Any]]], over: str,
     if not values:
         return []
     placed = {name: [(values.index(at) + 1, *numbers) for at, *numbers in points] for name, points in series.items()}
-    told = ", ".join(f"{number}: {value}" for number, value in enumerate(values, 1))
-    made = charts.lines(placed, f"{over} ({told})", metric, percent=percent, band="95 % interval")
+    legend = ", ".join(f"{number}: {value}" for number, value in enumerate(values, 1))
+    made = charts.lines(placed, f"{over} ({legend})", metric, percent=percent, band="95 % interval")
     return [Chart(made, f"{metric}, final, over {over}; shaded: 95 % interval over the seeds")]
 
 
 def _compared_classes(folders: Mapping[str, Sequence[Path]]) -> list[Block]:
-    found = {name: _mean_over(runs, "classes.csv", "class", "f1") for name, runs in folders.items()}
-    found = {name: values for name, values in found.items() if values}
-    if not found:
+    f1_of = {name: _mean_over(runs, "classes.csv", "class", "f1") for name, runs in folders.items()}
+    f1_of = {name: values for name, values in f1_of.items() if values}
+    if not f1_of:
         return []
-    labels = list(dict.fromkeys(label for values in found.values() for label in values))
-    matrix = [[values.get(label, math.nan) for label in labels] for values in found.values()]
+    labels = list(dict.fromkeys(label for values in f1_of.values() for label in values))
+    matrix = [[values.get(label, math.nan) for label in labels] for values in f1_of.values()]
     ways = {"row_title": "row", "column_title": "class", "value": "F1", "percent": True}
     rows = [
-        [label, *(percent_text(values[label]) if label in values else "–" for values in found.values())]
+        [label, *(percent_text(values[label]) if label in values else "–" for values in f1_of.values())]
         for label in labels
     ]
     return [
         Heading("Classes: F1 at the end, mean over the seeds"),
-        Chart(charts.cells(matrix, list(found), labels, **ways), "F1 by class"),
-        Table(["class", *found], rows),
+        Chart(charts.cells(matrix, list(f1_of), labels, **ways), "F1 by class"),
+        Table(["class", *f1_of], rows),
     ]
 
 
 def _compared_clients(folders: Mapping[str, Sequence[Path]]) -> list[Block]:
-    found = {name: _mean_over(runs, "clients.csv", "client", "accuracy") for name, runs in folders.items()}
-    found = {name: values for name, values in found.items() if values}
-    if not found:
+    accuracy_of = {name: _mean_over(runs, "clients.csv", "client", "accuracy") for name, runs in folders.items()}
+    accuracy_of = {name: values for name, values in accuracy_of.items() if values}
+    if not accuracy_of:
         return []
-    clients = list(dict.fromkeys(client for values in found.values() for client in values))
-    series = {name: [values.get(client, math.nan) for client in clients] for name, values in found.items()}
+    clients = list(dict.fromkeys(client for values in accuracy_of.values() for client in values))
+    series = {name: [values.get(client, math.nan) for client in clients] for name, values in accuracy_of.items()}
     rows = [
         [
             name,
             *(percent_text(pick(values.values())) for pick in (min, statistics.median, max)),
             f"{sum(value < 0.5 for value in values.values())} of {len(values)}",
         ]
-        for name, values in found.items()
+        for name, values in accuracy_of.items()
     ]
     return [
         Heading("Clients: accuracy on their own test examples, mean over the seeds"),
@@ -180,9 +182,9 @@ def _compared_clients(folders: Mapping[str, Sequence[Path]]) -> list[Block]:
 
 def _mean_over(runs: Sequence[Path], file: str, key: str, value: str) -> dict[str, float]:
     """What a CSV file of each run says of a class or client -> the mean over the runs that say it."""
-    found: dict[str, list[float]] = {}
+    values_of: dict[str, list[float]] = {}
     for run in runs:
         for row in read_table(run / file, key, value):
             if math.isfinite(number := row[value]):
-                found.setdefault(row[key], []).append(number)
-    return {name: statistics.fmean(values) for name, values in found.items()}
+                values_of.setdefault(row[key], []).append(number)
+    return {name: statistics.fmean(values) for name, values in values_of.items()}

@@ -103,14 +103,14 @@ def page(title: str, subtitle: str, sections: Sequence[Section], made_by: str) -
       sections: in their order.
       made_by: the line at its end.
     """
-    shown = [section for section in sections if section.blocks]
-    figures = [block.figure for section in shown for block in section.blocks if isinstance(block, Chart)]
+    filled = [section for section in sections if section.blocks]
+    figures = [block.figure for section in filled for block in section.blocks if isinstance(block, Chart)]
     script, places = embedded(figures)
     charts = dict(zip(map(id, figures), places, strict=True))
     return _template().render(
         title=title,
         subtitle=subtitle,
-        sections=shown,
+        sections=filled,
         made_by=made_by,
         script=script,
         chart=lambda block: charts[id(block.figure)],

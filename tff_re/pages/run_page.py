@@ -88,13 +88,13 @@ def sites_of(folder: RunFolder) -> dict[str, str]:
         return {}
     clients = clients_at_sites(folder)
     rounds = [str(row["sites"]).split() for row in read_table(folder.took_part, "round", "sites")]
-    found = {}
+    descriptions = {}
     for site in dict.fromkeys(name for name, _ in clients):
-        own = [examples for name, examples in clients if name == site]
-        count = "1 client" if len(own) == 1 else f"{len(own)} clients"
-        examples, took_part = sum(own), sum(site in sites for sites in rounds)
-        found[site] = f"{site} ({count}, {examples} training examples, in {took_part} of {len(rounds)} rounds)"
-    return found
+        sizes = [examples for name, examples in clients if name == site]
+        count = "1 client" if len(sizes) == 1 else f"{len(sizes)} clients"
+        examples, took_part = sum(sizes), sum(site in sites for sites in rounds)
+        descriptions[site] = f"{site} ({count}, {examples} training examples, in {took_part} of {len(rounds)} rounds)"
+    return descriptions
 
 
 def _repeat(folder: RunFolder, sites: Sequence[str]) -> list[Block]:
@@ -102,12 +102,12 @@ def _repeat(folder: RunFolder, sites: Sequence[str]) -> list[Block]:
     parts = ["python -m tff_re.run train", shlex.quote(str(folder.recipe)), "--out runs/again"]
     if sites:
         parts.insert(2, f"--runtime flower:SOCKET --sites {','.join(sites)}")
-        told = "SOCKET is the relay's (docs/sites.md). The sites hold the data. The recipe, with all its values:"
-        return [Code(" ".join(parts)), Words(told)]
+        note = "SOCKET is the relay's (docs/sites.md). The sites hold the data. The recipe, with all its values:"
+        return [Code(" ".join(parts)), Words(note)]
     if folder.partition.exists():
         parts.insert(2, f"--partition {shlex.quote(str(folder.partition))}")
-    told = "Its data are not part of the project: add --data DIR. " if needs_data_folder(folder) else ""
-    return [Code(" ".join(parts)), Words(f"{told}The recipe, with all its values:")]
+    note = "Its data are not part of the project: add --data DIR. " if needs_data_folder(folder) else ""
+    return [Code(" ".join(parts)), Words(f"{note}The recipe, with all its values:")]
 
 
 def _run_results(summary: Mapping[str, Any]) -> list[Block]:
@@ -128,7 +128,7 @@ def _run_results(summary: Mapping[str, Any]) -> list[Block]:
         heading.insert(1, f"round {chosen['round']}, chosen by {chosen['by']}")
     rows = []
     for name in names:
-        values = [final.get(name), best.get(name), *(own.get(name) for own in references.values())]
+        values = [final.get(name), best.get(name), *(reference.get(name) for reference in references.values())]
         if chosen:
             values.insert(0, chosen.get(name))
         rows.append([name, *(_number(name, value) for value in values)])
@@ -148,8 +148,8 @@ def _run_curves(summary: Mapping[str, Any], history: Sequence[dict[str, float]])
     def over_rounds(name: str) -> list[tuple[float, ...]]:
         return [(row["round"], *[row[name]] * 3) for row in history if math.isfinite(row.get(name, math.nan))]
 
-    def chart(title: str, shown: Iterable[str], ylabel: str, percent: bool = False) -> list[Block]:
-        series = {name: points for name in shown if (points := over_rounds(name))}
+    def chart(title: str, metrics: Iterable[str], ylabel: str, percent: bool = False) -> list[Block]:
+        series = {name: points for name in metrics if (points := over_rounds(name))}
         ways = {"percent": percent, "colours": colours_of(list(series))}
         return [Chart(charts.lines(series, "round", ylabel, **ways), title)] if series else []
 
@@ -157,9 +157,9 @@ def _run_curves(summary: Mapping[str, Any], history: Sequence[dict[str, float]])
     blocks = chart("Loss", [name for name in names if name.endswith("/loss")], "loss")
     main = None
     for quality in _QUALITIES:
-        own = [name for name in of_splits if name.partition("/")[2] == quality]
-        blocks += chart(quality, own, quality, _is_share(quality))
-        main = main or next((name for name in own if name.startswith("test/")), None)
+        metrics = [name for name in of_splits if name.partition("/")[2] == quality]
+        blocks += chart(quality, metrics, quality, _is_share(quality))
+        main = main or next((name for name in metrics if name.startswith("test/")), None)
     each = summary["bytes_down_per_client_and_round"] + summary["bytes_up_per_client_and_round"]
     for label, places in (
         ("MB to and from all clients", megabytes_by_round(history, each)),
@@ -172,8 +172,8 @@ def _run_curves(summary: Mapping[str, Any], history: Sequence[dict[str, float]])
             blocks.append(Chart(made, f"{main} over the {'bytes sent' if 'MB' in label else 'local steps'}"))
     spread = [name for name in of_splits if name.endswith(_SPREAD)]
     blocks += chart("Over the clients", [name for name in spread if name.startswith("test/")], "share", True)
-    shown = ("attention/", "selection/", "privacy/", "distributor/", "finalizer/")
-    for name in (name for name in names if name.startswith(shown)):
+    prefixes = ("attention/", "selection/", "privacy/", "distributor/", "finalizer/")
+    for name in (name for name in names if name.startswith(prefixes)):
         if len({row[name] for row in history if name in row}) > 1:
             blocks += chart(name, [name], name)
     return blocks
@@ -198,7 +198,7 @@ def partition_blocks(labels: Sequence[Mapping[str, Any]]) -> list[Block]:
         split: {row["client"]: [row[name] for name in names] for row in labels if row["split"] == split}
         for split in ("train", "test")
     }
-    sizes = [sum(own) for own in counts["train"].values()] or [0]
+    sizes = [sum(counts_of_client) for counts_of_client in counts["train"].values()] or [0]
     facts = {
         "clients": f"{len(sizes):,}",
         "training samples": f"{sum(sizes):,.0f}",
@@ -208,9 +208,9 @@ def partition_blocks(labels: Sequence[Mapping[str, Any]]) -> list[Block]:
     clients = list(counts["train"])
     blocks: list[Block] = [Facts(facts)]
     if len(clients) * len(names) > _MOST_CELLS:
-        kept = sorted(largest_and_smallest(sizes, _MOST_CELLS // len(names)))
-        blocks.append(Words(f"Shown are the largest and the smallest {len(kept):,} clients."))
-        clients = [clients[number] for number in kept]
+        chosen = sorted(largest_and_smallest(sizes, _MOST_CELLS // len(names)))
+        blocks.append(Words(f"Shown are the largest and the smallest {len(chosen):,} clients."))
+        clients = [clients[number] for number in chosen]
     matrix = [[counts["train"][client][number] for client in clients] for number in range(len(names))]
     ways = {"row_title": "class", "column_title": "client", "value": "samples", "logarithmic": True}
     return [
@@ -251,8 +251,8 @@ def _run_clients(clients: Sequence[Mapping[str, Any]], personalised: Mapping[str
     if not clients:
         return []
     names = [row["client"] for row in clients]
-    shown = {name: title for name, title in _OF_CLIENTS.items() if name in clients[0]}
-    series = {title: [row[name] for row in clients] for name, title in shown.items()}
+    columns = {name: title for name, title in _OF_CLIENTS.items() if name in clients[0]}
+    series = {title: [row[name] for row in clients] for name, title in columns.items()}
     blocks: list[Block] = []
     if "personal/gain" in personalised:
         facts = {"gain by fine-tuning, all examples": percent_text(personalised["personal/gain"])}
@@ -274,12 +274,12 @@ def _run_clients(clients: Sequence[Mapping[str, Any]], personalised: Mapping[str
     rows = [
         [
             *(row["client"], f"{row['examples']:,.0f}"),
-            *(percent_text(row[name]) for name in (*shown, *more)),
+            *(percent_text(row[name]) for name in (*columns, *more)),
             f"{row['loss']:.4f}",
         ]
         for row in rows_of
     ]
-    heading = ["client", "examples", *shown.values(), *more, "loss"]
+    heading = ["client", "examples", *columns.values(), *more, "loss"]
     return [*blocks, Table(heading, rows, caption=caption)]
 
 
@@ -305,13 +305,13 @@ def _run_privacy(privacy: Mapping[str, Any]) -> list[Block]:
     if not privacy:
         return [Words("Trained without differential privacy: nothing is guaranteed.")]
     blocks: list[Block] = [Words(str(privacy.get("statement", "")))]
-    shown = ("noise_multiplier", "clip", "mechanism", "sampling", "accountant", "neighbours", "noise")
+    keys = ("noise_multiplier", "clip", "mechanism", "sampling", "accountant", "neighbours", "noise")
     epsilon = privacy.get("epsilon")
     facts = {
         "ε": rounded_up(math.inf if epsilon is None else float(epsilon)),
         "δ": f"{privacy.get('delta')}",
         "unit": str(privacy.get("unit")),
-        **{name.replace("_", " "): str(privacy[name]) for name in shown if privacy.get(name) is not None},
+        **{name.replace("_", " "): str(privacy[name]) for name in keys if privacy.get(name) is not None},
     }
     blocks.append(Facts(facts))
     if privacy.get("stopped"):

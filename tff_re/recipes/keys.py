@@ -61,7 +61,7 @@ def _rows(cls: type, prefix: str = "") -> list[str]:
 
 def _meanings(cls: type) -> dict[str, str]:
     """Field -> what the docstrings of the class and its bases say under 'Attributes:', the class's own first."""
-    found: dict[str, str] = {}
+    meanings: dict[str, str] = {}
     for owner in cls.__mro__:
         text = inspect.cleandoc(owner.__dict__.get("__doc__") or "")
         _, _, attributes = text.partition("Attributes:\n")
@@ -69,8 +69,8 @@ def _meanings(cls: type) -> dict[str, str]:
         attributes = re.split(r"\n(?=Raises:|Returns:)", attributes)[0]
         for names, meaning in re.findall(r"^(\w[\w, ]*): (.+(?:\n[ \t]+.+)*)", attributes, re.MULTILINE):
             for name in names.split(", "):
-                found.setdefault(name, " ".join(meaning.split()).replace("|", "\\|"))
-    return found
+                meanings.setdefault(name, " ".join(meaning.split()).replace("|", "\\|"))
+    return meanings
 
 
 def _kind(annotation: str) -> str:

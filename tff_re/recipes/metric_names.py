@@ -35,7 +35,7 @@ _OF_SPLITS = (*_OF_CLASSES, *_OF_PAIRS, *_OF_RANKINGS, *_OVER_CLIENTS)
 _OF_SITES = (*_OF_CLASSES, *_OF_PAIRS, *_OVER_CLIENTS, *OF_GAIN)
 ALL = (
     *(split + name for split in SPLITS for name in _OF_SPLITS),
-    *(of + name for of in ("all/", "personal/", "personal_dev/") for name in _OF_SITES),
+    *(prefix + name for prefix in ("all/", "personal/", "personal_dev/") for name in _OF_SITES),
     *_OF_ALGORITHMS,
 )
 

@@ -64,8 +64,8 @@ class Recipe:
     @property
     def notes(self) -> tuple[str, ...]:
         """What every output of a run says of the optional tables."""
-        own = (note for table in (self.attack, self.aggregation) if table is not None for note in table.notes())
-        return (*own, *self._notes_of_failures, *notes(self.baseline, self.personalise))
+        of_tables = (note for table in (self.attack, self.aggregation) if table is not None for note in table.notes())
+        return (*of_tables, *self._notes_of_failures, *notes(self.baseline, self.personalise))
 
     @property
     def privacy_unit(self) -> str | None:
@@ -166,8 +166,8 @@ def _require_shallow(value, source: str) -> None:
     while level:
         if depth > DEEPEST:
             raise UserError(f"{source}: its values are nested too deeply (more than {DEEPEST} levels)")
-        found = [v.values() if isinstance(v, dict) else v for v in level if isinstance(v, (dict, list))]
-        level, depth = [inner for values in found for inner in values], depth + 1
+        containers = [v.values() if isinstance(v, dict) else v for v in level if isinstance(v, (dict, list))]
+        level, depth = [inner for values in containers for inner in values], depth + 1
 
 
 def locate(name_or_path: str) -> Path:
@@ -229,7 +229,7 @@ def has_control_character(text: str) -> bool:
 
 def file_name_problem(name: str) -> str | None:
     """What keeps a name from being part of a file's name, and the remedy; None where nothing does."""
-    shown = repr(name if len(name) <= 40 else name[:40] + "…")
+    quoted = repr(name if len(name) <= 40 else name[:40] + "…")
     problems = {
         f"is longer than {LONGEST_NAME} bytes; give a shorter one": len(name.encode("utf-8", "replace")) > LONGEST_NAME,
         "holds a control character; leave it out": has_control_character(name),
@@ -237,7 +237,7 @@ def file_name_problem(name: str) -> str | None:
         "begins with a dot; leave it out": name.startswith("."),
         "begins or ends with a space; leave it out": name != name.strip(),
     }
-    return next((f"{shown} {problem}" for problem, there in problems.items() if there), None)
+    return next((f"{quoted} {problem}" for problem, there in problems.items() if there), None)
 
 
 def apply_override(table: dict, override: str) -> None:

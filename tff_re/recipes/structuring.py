@@ -150,13 +150,13 @@ def range_of(validator, value=None) -> str:
     That float32 must hold the number is named only where the text of a `value` is too large for it.
     """
     bounds, choices = {}, ()
-    for one in _parts(validator):
-        choices = getattr(one, "options", choices)
-        if getattr(one, "bound", None) == FLOAT32_MAX:
+    for part in _parts(validator):
+        choices = getattr(part, "options", choices)
+        if getattr(part, "bound", None) == FLOAT32_MAX:
             if value is not None and float(value) > FLOAT32_MAX:
-                bounds[one.compare_op] = f"{FLOAT32_MAX:.1e} (float32)"
-        elif hasattr(one, "bound"):
-            bounds[one.compare_op] = f"{one.bound:.7g}" if isinstance(one.bound, float) else str(one.bound)
+                bounds[part.compare_op] = f"{FLOAT32_MAX:.1e} (float32)"
+        elif hasattr(part, "bound"):
+            bounds[part.compare_op] = f"{part.bound:.7g}" if isinstance(part.bound, float) else str(part.bound)
     if choices:
         return f"one of {', '.join(map(repr, choices))}"
     if bounds.keys() == {">=", "<="}:
@@ -170,7 +170,7 @@ _BOUNDS = {">=": "at least", ">": "above", "<=": "at most", "<": "below"}
 def _parts(validator) -> list:
     """The validators that one is composed of by `and_` and `optional`."""
     inner = getattr(validator, "_validators", None) or (getattr(validator, "validator", None),)
-    return [validator] if inner == (None,) else [part for one in inner for part in _parts(one)]
+    return [validator] if inner == (None,) else [part for member in inner for part in _parts(member)]
 
 
 def _last(cause: BaseException) -> str:

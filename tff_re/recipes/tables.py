@@ -137,7 +137,7 @@ def choices(section: str) -> dict[str, type]:
     return {name: cls() for name, cls in TABLES[section].classes().items()}
 
 
-def read_tables(given: Mapping[str, Any], source: str) -> dict[str, Any]:
+def read_tables(recipe_table: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Name -> what `Table.read` gives, of all tables; None for one that is left out.
 
     What can be told without TensorFlow is refused before it is imported.
@@ -146,18 +146,18 @@ def read_tables(given: Mapping[str, Any], source: str) -> dict[str, Any]:
       UserError: a table is missing, or a name, key or value is not valid.
     """
     for name, table in TABLES.items():
-        if table.if_left_out is REQUIRED and name not in given:
+        if table.if_left_out is REQUIRED and name not in recipe_table:
             raise UserError(f"{source}: the table [{name}] is missing")
     for name in _WITH_TENSORFLOW:
-        if name in given and "tensorflow" not in sys.modules:
-            _check(TABLES[name], given[name], name, source)
+        if name in recipe_table and "tensorflow" not in sys.modules:
+            _check(TABLES[name], recipe_table[name], name, source)
     tables: dict[str, Any] = {}
     for name in sorted(TABLES, key=lambda name: name in _WITH_TENSORFLOW):
         table = TABLES[name]
-        left_out = name not in given
+        left_out = name not in recipe_table
         tables[name] = None
         if not left_out or table.if_left_out is not None:
-            tables[name] = table.read(table.if_left_out if left_out else given[name], name, source)
+            tables[name] = table.read(table.if_left_out if left_out else recipe_table[name], name, source)
     _require_learning(tables["algorithm"], source)
     return tables
 
@@ -166,9 +166,9 @@ _WITH_TENSORFLOW = tuple(name for name, table in TABLES.items() if table.keys)
 """Tables whose classes import it."""
 
 
-def _check(table: Table, given: Any, section: str, source: str) -> None:
+def _check(table: Table, value: Any, section: str, source: str) -> None:
     """Refuses a name or key that no class has."""
-    _, options = table.named(given, section, source, known=section != "algorithm")
+    _, options = table.named(value, section, source, known=section != "algorithm")
     if table.keys is None or not isinstance(options, dict):
         return
     for key in sorted(options.keys() - table.keys()):

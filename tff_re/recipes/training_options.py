@@ -48,7 +48,7 @@ class TrainingOptions:
             raise ValueError("attempts needs min_clients of at least 1")
 
     @property
-    def most_attempts(self) -> int:
+    def max_attempts(self) -> int:
         """How often a round is tried."""
         return (self.attempts or DEFAULT_ATTEMPTS) if self.min_clients else 1
 
@@ -84,10 +84,10 @@ class FailureOptions:
 
     def notes(self) -> tuple[str, ...]:
         """What every output of a run has to say of it."""
-        told = [f"{100 * share:g} % {_LOST[name]}" for name, share in self.shares.items()]
-        if not told:
+        lost = [f"{100 * share:g} % {_LOST[name]}" for name, share in self.shares.items()]
+        if not lost:
             return ()
-        return (f"clients fail, in simulation: of those asked {', '.join(told)}; rounds are of who answered",)
+        return (f"clients fail, in simulation: of those asked {', '.join(lost)}; rounds are of who answered",)
 
 
 _LOST = {

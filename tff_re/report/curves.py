@@ -74,8 +74,8 @@ def curves(
             axes.fill_between(rounds, low, high, color=colour, alpha=0.13, linewidth=0)
     _x_axis(axes, xlabel, whole=xlabel == "round")
     if series:
-        shown = [name or " " for name in names]
-        side_legend(axes, axes.get_lines(), shown, font, BAND if any_band else None, handlelength=2.6)
+        labels = [name or " " for name in names]
+        side_legend(axes, axes.get_lines(), labels, font, BAND if any_band else None, handlelength=2.6)
     return save_png(figure, path)
 
 
@@ -160,8 +160,8 @@ def run_curves(path: str | os.PathLike, rows: Sequence[Mapping[str, Any]], title
             axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", va="center", color=GREY)
         elif len(names) > 1 or names[0] != kind:
             # Above the panel: inside it a legend would cover some curve or other.
-            place = {"loc": "lower left", "bbox_to_anchor": (-0.02, 1.0), "borderaxespad": 0.2}
-            for text in axes.legend(ncols=min(len(names), 3), frameon=False, **place).get_texts():
+            position = {"loc": "lower left", "bbox_to_anchor": (-0.02, 1.0), "borderaxespad": 0.2}
+            for text in axes.legend(ncols=min(len(names), 3), frameon=False, **position).get_texts():
                 literal(text)
     literal(figure.suptitle(title, x=0.01, ha="left", fontsize=10))
     return save_png(figure, path)

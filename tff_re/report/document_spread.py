@@ -60,13 +60,13 @@ def documents_table(rows: Sequence[Mapping[str, Any]], max_clients: int = 30) ->
     table = Table(title="Documents", title_justify="left", title_style="bold", caption_justify="left")
     for number, heading in enumerate(("client", "documents", *PER_DOCUMENT, "positive pairs", "entropy")):
         table.add_column(heading, justify="right" if number else "left", overflow="fold")
-    shown = largest_and_smallest([row["documents"] for row in rows], max_clients)
-    for number in sorted(shown):
+    chosen = largest_and_smallest([row["documents"] for row in rows], max_clients)
+    for number in sorted(chosen):
         row = rows[number]
         means = (f"{row[name] / max(row['documents'], 1):.1f}" for name in PER_DOCUMENT)
         cells = (f"{row['documents']:,}", *means, f"{row['positive_share']:.0%}", f"{row['entropy']:.2f}")
         table.add_row(Text(str(row["client"])), *cells)
-    left_out = f" {len(rows) - len(shown)} more clients are not shown." if len(shown) < len(rows) else ""
+    left_out = f" {len(rows) - len(chosen)} more clients are not shown." if len(chosen) < len(rows) else ""
     table.caption = f"Means per document: entities, mentions, pairs, structural entropy.{left_out}"
     return table
 
@@ -89,13 +89,13 @@ def documents_png(path: str | os.PathLike, rows: Sequence[Mapping[str, Any]]) ->
     }
     names, font = display_names([str(row["client"]) for row in rows], "client")
     figure = new_figure(min(max(1.05 * len(rows), 7.2), 13), 5.0)
-    place = np.arange(len(rows)) + 0.5
+    x = np.arange(len(rows)) + 0.5
     for number, (title, values) in enumerate(panels.items()):
         axes = figure.add_subplot(2, 3, number + 1)
-        axes.bar(place, values, width=0.8 if len(rows) <= 60 else 1, color=COLOURS[number % len(COLOURS)])
+        axes.bar(x, values, width=0.8 if len(rows) <= 60 else 1, color=COLOURS[number % len(COLOURS)])
         if title == "structural entropy":
             low, high = columns["entropy_least"], columns["entropy_greatest"]
-            axes.vlines(place, low, high, color="#000000", linewidth=1.2)
+            axes.vlines(x, low, high, color="#000000", linewidth=1.2)
             title += ", mean and range"
         if title == "documents":
             axes.yaxis.set_major_locator(integer_locator(5))

@@ -47,14 +47,14 @@ _BOXES = ("last resort", "lastresort", "notdef")
 def colours_of(names: Sequence[str]) -> dict[str, str]:
     """Metric (`test/loss`, `train_accuracy`) -> the colour of its split; of several metrics of a split the first has
     it, and those without one get what is left, in their order."""
-    found: dict[str, str] = {}
+    colour_of: dict[str, str] = {}
     for name in names:
         colour = SPLIT_COLOURS.get(re.split("[/_]", name)[0])
-        if colour is not None and colour not in found.values():
-            found[name] = colour
+        if colour is not None and colour not in colour_of.values():
+            colour_of[name] = colour
     free = [colour for colour in COLOURS if colour not in SPLIT_COLOURS.values()]
-    others = (name for name in names if name not in found)
-    return found | {name: free[number % len(free)] for number, name in enumerate(others)}
+    others = (name for name in names if name not in colour_of)
+    return colour_of | {name: free[number % len(free)] for number, name in enumerate(others)}
 
 
 # Names
@@ -100,7 +100,7 @@ class ClassNames:
     """Class names as far as a font can show them, else numbers and a file that explains them.
 
     Attributes:
-      shown: what to write at an axis, in these fonts:
+      names: what to write at an axis, in these fonts:
       font: or None for matplotlib's own.
       title: of that axis.
     """
@@ -109,7 +109,7 @@ class ClassNames:
         self._path, self._names = Path(path), [str(name) for name in names]
         self._legend = self._path.with_suffix(".labels.txt")
         self.font = families_for(self._names)
-        self.shown = self._names if self.font else [str(number) for number in range(len(names))]
+        self.names = self._names if self.font else [str(number) for number in range(len(names))]
         self.title = "class" if self.font else f"class (names in {self._legend.name})"
 
     def save(self, figure) -> list[Path]:
@@ -142,12 +142,12 @@ def name_ticks(axis, names: list[str], font: list[str] | None, *, rotate: bool =
     """Names at the middles of the cells 0..n: all of at most 40, of more every second, fifth, tenth …"""
     steps = (s * 10**p for p in range(9) for s in (1, 2, 5))
     step = next(s for s in steps if len(names) <= s * MAX_TICKS)
-    shown = [name if len(name) <= 24 else name[:23] + "…" for name in names[::step]]
-    axis.set_ticks(np.arange(0, len(names), step) + 0.5, shown)
-    upright = rotate and max(map(len, shown)) > 3
+    labels = [name if len(name) <= 24 else name[:23] + "…" for name in names[::step]]
+    axis.set_ticks(np.arange(0, len(names), step) + 0.5, labels)
+    upright = rotate and max(map(len, labels)) > 3
     for label in axis.get_ticklabels():
         literal(label, font)
-        label.set_fontsize(8 if len(shown) <= 25 else 7)
+        label.set_fontsize(8 if len(labels) <= 25 else 7)
         if upright:
             label.set_rotation(90)
     axis.set_tick_params(length=0 if step == 1 else 2)
@@ -173,11 +173,11 @@ def annotate_counts(axes, counts: np.ndarray, levels: np.ndarray) -> None:
 
 def annotate(axes, values: np.ndarray, levels: np.ndarray, text: Callable[[float], str], size: float) -> None:
     """Writes the text of each value into its cell, white where the level of its colour (0 to 1) is dark."""
-    for place, value in np.ndenumerate(values):
-        if shown := text(value):
-            color = "white" if levels[place] > 0.55 else "black"
-            row, column = place
-            axes.text(column + 0.5, row + 0.5, shown, ha="center", va="center", fontsize=size, color=color)
+    for cell, value in np.ndenumerate(values):
+        if label := text(value):
+            color = "white" if levels[cell] > 0.55 else "black"
+            row, column = cell
+            axes.text(column + 0.5, row + 0.5, label, ha="center", va="center", fontsize=size, color=color)
 
 
 def require_shape(what: str, array: np.ndarray, *shape: int) -> None:
@@ -223,8 +223,8 @@ def hide_spines(axes, *sides: str) -> None:
 
 def side_legend(axes, handles, names: Sequence[str], font: list[str] | None, title: str | None = None, **options):
     """A legend right of the axes, its names in these fonts; `title` in small print above."""
-    place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.02), "frameon": False, "alignment": "left"}
-    legend = axes.legend(handles, names, title=title, title_fontsize=7, **place, **options)
+    position = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.02), "frameon": False, "alignment": "left"}
+    legend = axes.legend(handles, names, title=title, title_fontsize=7, **position, **options)
     for text in legend.get_texts():
         literal(text, font)
 

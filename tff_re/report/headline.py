@@ -64,8 +64,12 @@ def _result(summary: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
 
 def _best_trivial(summary: Mapping[str, Any], name: str) -> tuple[str, float] | None:
     references = summary.get("references") or {}
-    found = [(row, float(values[name])) for row, values in references.items() if row in _TRIVIAL and name in values]
-    return max(found, key=lambda one: one[1], default=None)
+    values = [
+        (row, float(of_reference[name]))
+        for row, of_reference in references.items()
+        if row in _TRIVIAL and name in of_reference
+    ]
+    return max(values, key=lambda pair: pair[1], default=None)
 
 
 def _is_number(value: Any) -> bool:

@@ -58,7 +58,7 @@ def partition_heatmap(
     if clients * classes <= 300 and clients <= 16:
         annotate_counts(axes, counts.T, norm(np.maximum(counts.T, 1)))
     name_ticks(axes.xaxis, ids, id_font, rotate=True)
-    name_ticks(axes.yaxis, labels.shown, labels.font)
+    name_ticks(axes.yaxis, labels.names, labels.font)
     axes.set_xlabel(f"client ({clients} in all)" if clients > MAX_TICKS else "client")
     axes.set_ylabel(labels.title)
     colours = figure.colorbar(image, cax=bar, label="samples")
@@ -96,8 +96,8 @@ def confusion_png(path: str | os.PathLike, matrix: np.ndarray, label_names: Sequ
     if classes <= 25:
         annotate_counts(axes, matrix, shares)
     axes.set_aspect("equal")
-    name_ticks(axes.xaxis, labels.shown, labels.font, rotate=True)
-    name_ticks(axes.yaxis, labels.shown, labels.font)
+    name_ticks(axes.xaxis, labels.names, labels.font, rotate=True)
+    name_ticks(axes.yaxis, labels.names, labels.font)
     axes.set_xlabel("predicted" + labels.title.removeprefix("class"))
     axes.set_ylabel("true class")
     colours = figure.colorbar(image, ax=axes, fraction=0.05, pad=0.03, aspect=24, label="share of the true class")

@@ -22,10 +22,10 @@ def partition_table(statistics, max_clients: int = 30) -> Table:
     for number, (header, footer) in enumerate(zip(headers, footers, strict=True)):
         footer = f"{footer:,}" if isinstance(footer, int) else footer
         table.add_column(header, footer=footer, justify="right" if number else "left", overflow="fold")
-    shown = largest_and_smallest([row["train"] for row in rows], max_clients)
+    chosen = largest_and_smallest([row["train"] for row in rows], max_clients)
     left_out = 0
     for number, row in enumerate([*rows, None]):
-        if row is not None and number not in shown:
+        if row is not None and number not in chosen:
             left_out += 1
             continue
         if left_out:

@@ -67,7 +67,7 @@ def similarity_figure(
     from matplotlib.colors import LogNorm, Normalize
 
     labels, (ids, id_font) = ClassNames(path, label_names), display_names([str(c) for c in clients], "client")
-    numbered = all(size <= most for size, most in zip(shape, _MOST_NUMBERED, strict=True))
+    numbered = all(size <= limit for size, limit in zip(shape, _MOST_NUMBERED, strict=True))
     width, height = min(max(_CELL_WIDTH * shape[1], 1.9), 10), min(max(_CELL_HEIGHT * shape[0], 1.5), 14)
     panels = 1 + len(similarities)
     figure = new_figure(width * panels + 1.2, height + 2.6)
@@ -78,7 +78,7 @@ def similarity_figure(
         image = heatmap(axes, matrix, **colours)
         axes.set_title(title, loc="left", fontsize=9)
         axes.set_xlabel(labels.title)
-        name_ticks(axes.xaxis, labels.shown, labels.font, rotate=True)
+        name_ticks(axes.xaxis, labels.names, labels.font, rotate=True)
         axes.set_yticks([])
         return axes, image
 
@@ -169,13 +169,13 @@ def first_and_last(
 def _mean_correlation(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
     from scipy.stats import spearmanr
 
-    found = []
+    correlations = []
     for samples, similarity in pairs:
         present = np.isfinite(similarity)
         both = samples[present], similarity[present]
         if all(len(set(values)) > 1 for values in both):
-            found.append(spearmanr(*both)[0])
-    return statistics.fmean(found) if found else math.nan
+            correlations.append(spearmanr(*both)[0])
+    return statistics.fmean(correlations) if correlations else math.nan
 
 
 def _digits(value: float, decimals: int) -> str:

@@ -303,4 +303,4 @@ def _admit_later_stage(record: Record, request: Request, recipe: Recipe) -> str:
 
 def _attempts(recipe: Recipe) -> int:
     """How many sets of clients a round may be tried with."""
-    return recipe.training.most_attempts if recipe.privacy_unit is None else 1
+    return recipe.training.max_attempts if recipe.privacy_unit is None else 1

@@ -159,7 +159,7 @@ class Participation:
 
     @property
     def _most_attempts(self) -> int:
-        return self._training.most_attempts
+        return self._training.max_attempts
 
     def _others(self, round_num: int, number: int, before: set[int]) -> np.ndarray:
         """Places of those who are asked in a later attempt: who was not asked yet in this round, and, where these are
@@ -220,7 +220,7 @@ def asked_at_most(training, per_round: int, clients: int) -> int:
     With `fixed` sampling all that are asked in a round are one sample without replacement, and which of them count does
     not depend on their data: the amplification of a sample of this size holds for the round.
     """
-    return min(clients, training.most_attempts * asked_at_once(training, per_round))
+    return min(clients, training.max_attempts * asked_at_once(training, per_round))
 
 
 class Failures(Feature):
