@@ -65,7 +65,7 @@ class RainKind(Kind):
         return None
 
     def uses(self, description):
-        given = {"file": "rain.csv", "shown": "prediction", "answer": "what falls", "arrays": "x", "shape": "places"}
+        given = {"file": "rain.csv", "printed": "prediction", "answer": "what falls", "arrays": "x", "shape": "places"}
         return file_uses(description, layers=("a",), explanation="Rain.", **given)
 
 
