@@ -161,16 +161,14 @@ def estimate(
 ) -> Estimate:
     """Of the canaries' statistics [k >= 2]; `null` is (mean, standard deviation) of those that nobody sent."""
 
-    def epsilon(values):
+    def eps(values):
         return epsilon_of_normals(*null, values.mean(), max(values.std(ddof=1), 1e-12), delta)
 
     draw = np.random.default_rng([seed, 6])
-    drawn = [epsilon(draw.choice(observed, len(observed))) for _ in range(RESAMPLES)]
+    drawn = [eps(draw.choice(observed, len(observed))) for _ in range(RESAMPLES)]
     outside = 50 * (1 - CONFIDENCE)
     low, high = np.percentile(drawn, [outside, 100 - outside])
-    return Estimate(
-        epsilon(observed), (float(low), float(high)), epsilon_lower_bound(observed, log_false_positive, delta)
-    )
+    return Estimate(eps(observed), (float(low), float(high)), epsilon_lower_bound(observed, log_false_positive, delta))
 
 
 # Canary clients
@@ -387,13 +385,7 @@ def audit_canaries(run: FinishedRun, seed: int, count: int, out: Path, say: Call
     table, csv = [], [["adversary", "kind", "cosine"]]
     for who, (result, observed, unobserved) in estimates.items():
         low, high = result.interval
-        table.append(
-            [
-                who,
-                _text(result.lower),
-                f"{_text(result.epsilon)} ({_text(low)} to {_text(high)})",
-            ]
-        )
+        table.append([who, _text(result.lower), f"{_text(result.epsilon)} ({_text(low)} to {_text(high)})"])
         csv += [[who, kind, float(v)] for kind, values in (("canary", observed), ("none", unobserved)) for v in values]
         section.numbers[who] = {"lower_bound": result.lower, "estimate": result.epsilon, "interval": result.interval}
         section.findings.append(

@@ -131,13 +131,8 @@ def _words(
                 [Finding(f"{_RANKED} one client's update", _known(ranking), None, 0.5, cover, False)]
                 if noised
                 else [
-                    Finding(
-                        "words read from one client's update that are its words",
-                        *_with_interval(precision),
-                        chance,
-                        cover,
-                    ),
-                    Finding("a client's words that its update names", *_with_interval(recall), None, cover),
+                    Finding("words read from one client's update that are its words", *_pair(precision), chance, cover),
+                    Finding("a client's words that its update names", *_pair(recall), None, cover),
                 ]
             )
             section.means.append(_meaning(ranking, precision["precision"], recall["recall"]))
@@ -153,7 +148,7 @@ def _words(
     section.findings.append(
         Finding(f"{_RANKED} the sum of {many} clients", _known(summed.ranking), None, 0.5, cover, False)
         if numbers["noised"] or _all_changed([summed], int((~left_out).sum()))
-        else Finding(f"words of any of {many} clients that their sum names", *_with_interval(recall), None, cover)
+        else Finding(f"words of any of {many} clients that their sum names", *_pair(recall), None, cover)
     )
     section.tables.append(
         (
@@ -197,7 +192,7 @@ def _pooled(revealed: list[RevealedWords]) -> tuple[dict, dict]:
     )
 
 
-def _with_interval(measured: dict) -> tuple[float, tuple[float, float]]:
+def _pair(measured: dict) -> tuple[float, tuple[float, float]]:
     value, interval = measured.values()
     return value, interval
 
@@ -205,7 +200,7 @@ def _with_interval(measured: dict) -> tuple[float, tuple[float, float]]:
 def _cells(*measured: dict) -> list[str]:
     cells = []
     for item in measured:
-        value, (low, high) = _with_interval(item)
+        value, (low, high) = _pair(item)
         cells.append(f"{value:.1%} ({low:.1%} to {high:.1%})")
     return cells
 
