@@ -1,5 +1,5 @@
-# Every target sets up .venv first, if that is not done yet. PYTHON=/path/to/python3.11 chooses the Python, INSTALLER=pip the
-# program that installs (scripts/setup-venv), V=1 shows its work.
+# Every target sets up .venv first, if that is not done yet. STACK=tff or STACK=language chooses the stack (docs/stacks.md),
+# PYTHON=/path/to/python the Python, INSTALLER=pip the program that installs (scripts/setup-venv), V=1 shows its work.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -8,11 +8,12 @@ SHELL := bash
 
 python := .venv/bin/python
 PYTHON ?=
+STACK ?=
 V ?=
 INSTALLER ?=
 ARGS ?=
 JOBS ?= 2
-export PYTHON V INSTALLER
+export PYTHON STACK V INSTALLER
 # What one process has compiled serves the others; tests start some fifty.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -77,7 +78,7 @@ format: setup ## fix style and format automatically
 	$(python) -m ruff check --fix .
 	$(python) -m ruff format .
 
-lock: ## write requirements.lock from setup.cfg; ARGS=--upgrade takes newer versions
+lock: ## write both locks from setup.cfg; ARGS=--upgrade takes newer versions
 	@scripts/update-lock $(ARGS)
 
 clean: ## remove caches and build files (keeps runs/ and .venv)

@@ -18,7 +18,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 FILES = ("metrics.csv", "client_states.csv", "partition.json", "clients.csv", "answers.csv", "took_part.csv")
@@ -93,8 +93,16 @@ def digests(folder: Path) -> dict[str, str]:
     return {name: hashlib.sha256(path.read_bytes()).hexdigest()[:24] for name, path in found.items()}
 
 
-def runs(folder: Path) -> Iterator[tuple[str, Callable[[Path], object]]]:
-    """(name, what trains it into a folder)."""
+def runs(
+    folder: Path, *overrides: str, runtimes: Sequence[str] = ("in-process", "local")
+) -> Iterator[tuple[str, Callable[[Path], object]]]:
+    """(name, what trains it into a folder).
+
+    Args:
+      folder: for what the runs read.
+      overrides: set in all recipes.
+      runtimes: where the runs that are not across sites are trained.
+    """
     from tests.sites.sites_for_tests import Federation, recipe_of, write_sites
     from tests.upper_floors import consultations, text_recipe, tiny, write_json
     from tff_re.recipes.reading import resolve
@@ -105,25 +113,26 @@ def runs(folder: Path) -> Iterator[tuple[str, Callable[[Path], object]]]:
         return lambda out: train_run(recipe, out, runtime=runtime, details=True)
 
     corpus = write_json(folder / "corpus.json", consultations(8))
-    made = {name: lambda keys=keys: tiny(*SMALL, *keys) for name, keys in SYNTHETIC.items()}
-    made |= {n: lambda keys=keys: resolve(text_recipe(corpus), "tiny-text.toml", keys) for n, keys in TEXT.items()}
+    made = {name: lambda keys=keys: tiny(*SMALL, *keys, *overrides) for name, keys in SYNTHETIC.items()}
+    for name, keys in TEXT.items():
+        made[name] = lambda keys=keys: resolve(text_recipe(corpus), "tiny-text.toml", (*keys, *overrides))
     for name, recipe in made.items():
-        for runtime in ("in-process", "local"):
+        for runtime in runtimes:
             yield f"{name} / {runtime}", lambda out, r=recipe, where=runtime: simulated(r(), where)(out)
 
     def at_sites(out, algorithm, *keys):
         federation = Federation(write_sites(out.parent / f"{out.name} sites"))
         try:
-            train_at_sites(recipe_of(algorithm, *keys), out, federation.engine, details=False)
+            train_at_sites(recipe_of(algorithm, *keys, *overrides), out, federation.engine, details=False)
         finally:
             federation.close()
 
     for name, words in SITES.items():
         yield name, lambda out, words=words: at_sites(out, *words)
-    yield from _shipped()
+    yield from _shipped(overrides, runtimes)
 
 
-def _shipped():
+def _shipped(further: Sequence[str], runtimes: Sequence[str]):
     from tests.recipe_data_for_tests import data_folder
     from tests.recipes.test_shipped_recipes import cut
     from tff_re.recipes.reading import load, shipped
@@ -131,8 +140,8 @@ def _shipped():
     from tff_re.tasks.data_paths import DataPaths
 
     for name in shipped():
-        overrides = [word for word in cut(name) if word != "--set"] + ["training.rounds=2"]
-        for runtime in ("in-process", "local"):
+        overrides = [*(word for word in cut(name) if word != "--set"), "training.rounds=2", *further]
+        for runtime in runtimes:
 
             def train(out, name=name, overrides=overrides, runtime=runtime):
                 paths = DataPaths(data=data_folder())

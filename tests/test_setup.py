@@ -15,11 +15,13 @@ import pytest
 pytestmark = pytest.mark.tools
 
 ROOT = pathlib.Path(__file__).parents[1]
+LOCKS = ("requirements.lock", "requirements-language.lock")
 
 # Makes environments of itself, and tells what pip and compileall are asked for.
 PYTHON = """#!/bin/bash
 case "$*" in
-    *"import sys, bz2"*) echo "3.11 $PWD/python";;
+    *"import sys, bz2"*) echo "${VERSION:-3.11} $PWD/python";;
+    *'print("%d.%d" % sys.version_info[:2])'*) echo "${VERSION:-3.11}";;
     "-m venv"*) mkdir -p .venv/bin && cp "$0" .venv/bin/python && echo "venv" >>calls;;
     *" install "*build-tools*)
         names=$(sed -n 's/==.*//p' .venv/build-tools.lock | xargs)
@@ -48,7 +50,7 @@ esac
 def setup(tmp_path):
     """Calls scripts/setup-venv in a folder of its own; what was printed and what was asked for."""
     folder = tmp_path / "project"
-    for name in ("scripts/setup-venv", "scripts/uv-as-pip", "setup.cfg", "pyproject.toml", "requirements.lock"):
+    for name in ("scripts/setup-venv", "scripts/uv-as-pip", "setup.cfg", "pyproject.toml", *LOCKS):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
     (folder / "tff_re").mkdir()
@@ -68,7 +70,11 @@ def setup(tmp_path):
     return run
 
 
-PACKAGES = sum(1 for line in (ROOT / "requirements.lock").read_text().splitlines() if line[0] not in " #")
+def locked(lock):
+    return sum(1 for line in (ROOT / lock).read_text().splitlines() if line[0] not in " #")
+
+
+PACKAGES = locked(LOCKS[0])
 TOOLS = "setuptools uv wheel"
 
 
@@ -134,6 +140,39 @@ def test_what_is_not_finished_is_begun_again(setup):
         assert done.stderr.splitlines()[-1].startswith("tff-re: the installation did not finish;")
     done, calls = setup()
     assert done.returncode == 0 and calls[0] == "venv" and "compiled" in calls
+
+
+@pytest.mark.parametrize("version", ["3.12", "3.13"])
+def test_a_newer_python_gets_the_lock_of_the_language_stack(version, setup):
+    done, calls = setup(VERSION=version)
+    assert done.returncode == 0 and calls[2].endswith(f"-r {LOCKS[1]}"), done.stderr
+    assert setup(VERSION=version, STACK="language")[1] == [], "it has what it asks for"
+    done, calls = setup(VERSION=version, INSTALLER="pip")
+    shutil.rmtree(setup.folder / ".venv")
+    done, calls = setup(VERSION=version, INSTALLER="pip")
+    assert done.returncode == 0 and of_pip(calls)[1] == locked(LOCKS[1]) - 1, "all but uv"
+
+
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        ({"VERSION": "3.13", "STACK": "tff"}, "not a CPython 3.11 with the modules"),
+        ({"STACK": "language"}, "not a CPython 3.13 or 3.12 with the modules"),
+        ({"VERSION": "3.10"}, "not a CPython 3.11 or 3.13 or 3.12 with the modules"),
+        ({"VERSION": "3.14"}, "not a CPython 3.11 or 3.13 or 3.12 with the modules"),
+        ({"STACK": "jax"}, "STACK=jax is neither tff nor language."),
+    ],
+)
+def test_a_python_of_another_stack_is_refused_in_one_line(variables, told, setup):
+    done, calls = setup(**variables)
+    assert done.returncode == 1 and not calls
+    assert told in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_has_hashes_and_names_no_address(lock):
+    text = (ROOT / lock).read_text()
+    assert "://" not in text and text.count("    --hash=sha256:") >= locked(lock) > 100
 
 
 @pytest.fixture(scope="module")

@@ -9,15 +9,23 @@ from __future__ import annotations
 import importlib
 import sys
 
+
+def _refuse(reason: str):
+    if sys.argv[:1] == ["-m"]:  # `python -m tff_re.run`, while Python looks for it
+        print(f"tff-re: {reason}", file=sys.stderr)
+        sys.exit(2)
+    raise ImportError(reason) from None
+
+
 if not (3, 11) <= sys.version_info < (3, 14):
-    _needs = (
+    _refuse(
         "tff-re needs Python 3.11 to 3.13, and this is Python {}.{}; install the project's own "
         "environment with `make setup`, then use .venv/bin/python".format(*sys.version_info)
     )
-    if sys.argv[:1] == ["-m"]:  # `python -m tff_re.run`, while Python looks for it
-        print(f"tff-re: {_needs}", file=sys.stderr)
-        sys.exit(2)
-    raise ImportError(_needs)
+try:
+    import computations.stack  # noqa: F401
+except ImportError as error:
+    _refuse(str(error))
 
 __version__ = "0.1.0"
 """The version of this project, read by setup.cfg and by `tff-re --version`."""

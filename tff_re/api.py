@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe, load
-from tff_re.runtime import is_of_sites
+from tff_re.runtime import DEFAULT_RUNTIME, is_of_sites
 from tff_re.tasks.sizes import require_limits
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def train(
     resume: bool = False,
     from_run: PathLike | None = None,
     last: bool = False,
-    runtime: str = "local",
+    runtime: str = DEFAULT_RUNTIME,
     sites: Sequence[str] = (),
     patience: Patience | None = None,
     on_start: Callable[[Experiment], None] = lambda experiment: None,
@@ -122,7 +122,7 @@ def compare(
     data: PathLike | None = None,
     trust: bool = False,
     resume: bool = False,
-    runtime: str = "local",
+    runtime: str = DEFAULT_RUNTIME,
 ) -> list[Path]:
     """Runs a suite, or several recipes, on the same partitions and seeds; the tables and plots that were written.
 
@@ -161,7 +161,7 @@ def run_suite(
     data: PathLike | None = None,
     trust: bool = False,
     resume: bool = False,
-    runtime: str = "local",
+    runtime: str = DEFAULT_RUNTIME,
     on_start: Callable[[str, int, int], None] = lambda entry, seed, rounds: None,
     on_round: Callable[[RoundReport], None] = lambda report: None,
 ) -> Report:
@@ -212,7 +212,7 @@ def export(
     overwrite: bool = False,
     data: PathLike | None = None,
     trust: bool = False,
-    runtime: str = "local",
+    runtime: str = DEFAULT_RUNTIME,
 ) -> Path:
     """Exports the newest checkpoint of a run as a model that TensorFlow alone loads; the export's folder.
 
@@ -256,7 +256,7 @@ def audit(
     seed: int | None = None,
     data: PathLike | None = None,
     trust: bool = False,
-    runtime: str = "local",
+    runtime: str = DEFAULT_RUNTIME,
     on_step: Callable[[str], None] = lambda text: None,
 ) -> Audit:
     """Tries what a finished run reveals of its training texts, and writes a report; see docs/audit.md.

@@ -1,11 +1,14 @@
 """The choice of the stack, and that both have the same names."""
 
 import ast
+import os
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
-from computations.stack import PACKAGES, choose_stack
+from computations.stack import PACKAGES, VARIABLE, choose_stack
 
 PACKAGE = pathlib.Path(__file__).parents[2] / "computations" / "federated"
 
@@ -18,29 +21,51 @@ def _in_the_session_worker():
 @pytest.mark.parametrize(
     ("forced", "installed", "chosen"),
     [
-        (None, ["tff", "language"], "tff"),
+        (None, ["tff"], "tff"),
         ("", ["language"], "language"),
         ("language", ["tff", "language"], "language"),
         ("tff", ["tff"], "tff"),
     ],
 )
-def test_the_stack_is_the_forced_one_or_the_first_that_is_installed(forced, installed, chosen):
+def test_the_stack_is_the_forced_one_or_the_one_that_is_installed(forced, installed, chosen):
     packages = {PACKAGES[name] for name in installed}
     assert choose_stack(forced, packages.__contains__) == chosen
 
 
 @pytest.mark.parametrize(
-    ("forced", "message"),
+    ("forced", "installed", "message"),
     [
-        ("language", "TFF_RE_STACK is 'language', but federated_language is not installed"),
-        ("jax", "TFF_RE_STACK is 'jax'; choose one of tff, language"),
-        (None, "neither tensorflow_federated nor federated_language is installed; `make setup` installs one of them"),
+        ("language", ["tff"], "TFF_RE_STACK is 'language', but federated_language is not installed"),
+        ("jax", ["tff"], "TFF_RE_STACK is 'jax'; choose one of tff, language"),
+        (
+            None,
+            [],
+            "neither tensorflow_federated nor federated_language is installed; `make setup` installs one",
+        ),
+        (
+            None,
+            ["tff", "language"],
+            "tensorflow_federated and federated_language are both installed; uninstall one, or set TFF_RE_STACK to "
+            "tff or language",
+        ),
     ],
 )
-def test_a_stack_that_is_missing_is_said_in_one_line(forced, message):
+def test_a_stack_that_cannot_be_chosen_is_said_in_one_line(forced, installed, message):
     with pytest.raises(ImportError) as refused:
-        choose_stack(forced, lambda package: package == "tensorflow_federated" and forced is not None)
+        choose_stack(forced, {PACKAGES[name] for name in installed}.__contains__)
     assert str(refused.value) == message
+
+
+def test_a_command_says_it_in_one_line(tmp_path):
+    for package in PACKAGES.values():
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").touch()
+    paths = os.pathsep.join([str(PACKAGE.parents[1]), str(tmp_path)])
+    environment = {name: value for name, value in os.environ.items() if name != VARIABLE} | {"PYTHONPATH": paths}
+    words = [sys.executable, "-m", "tff_re.run", "train"]
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=120, env=environment)
+    assert ran.returncode == 2 and ran.stderr.startswith("tff-re: tensorflow_federated and federated_language are both")
+    assert ran.stderr.count("\n") == 1
 
 
 def names_of(file):

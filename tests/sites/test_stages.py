@@ -139,6 +139,12 @@ def test_a_digest_names_what_is_computed_and_not_when_it_was_built():
     assert digest_of(powers(0.5)) == first and digest_of(powers(0.25)) != first
 
 
+def test_a_digest_of_one_stack_is_none_of_the_other(monkeypatch):
+    first = digest_of(lambda x: x + 1)
+    monkeypatch.setattr("tff_re.sites.digest.STACK", "another")
+    assert digest_of(lambda x: x + 1) != first
+
+
 def test_fixed_weights_count_by_their_numbers_and_not_by_their_folder():
     def of(path, scale=1.0):
         def add(x):

@@ -15,9 +15,11 @@ from pathlib import Path
 import click
 from rich.table import Table
 
+from computations.stack import STACK
 from tff_re.cli import options
 from tff_re.cli.display import console
 from tff_re.errors import UserError
+from tff_re.runtime import DEFAULT_RUNTIME
 from tff_re.runtime.base import usable_cores
 from tff_re.tasks.sizes import require_limits
 
@@ -52,7 +54,12 @@ class Finding:
 def check(data: Path | None) -> list[Finding]:
     """All findings. Opens each runtime (`local` starts a worker), lets it add two numbers, and closes it."""
     machine = [_python(), _machine(), *_packages(), _memory(), _disk(), _gpu()]
-    return [*machine, _worker(), _in_process(), _data(data)]
+    return [_stack(), *machine, *_runtimes(), _data(data)]
+
+
+def _stack() -> Finding:
+    found = {"tff": "TensorFlow Federated", "language": "federated-language, without TFF's worker"}[STACK]
+    return Finding("stack", f"{STACK}: {found}")
 
 
 def _python() -> Finding:
@@ -94,16 +101,16 @@ def _gpu() -> Finding:
     from tff_re.runtime.in_process.devices import gpu_names
 
     count = len(gpu_names())
-    choice = "'in-process', which uses it" if count else "'local', the default"
+    choice = "'in-process', which uses it" if count else f"'{DEFAULT_RUNTIME}', the default"
     return Finding("GPU", f"{count} seen by TensorFlow; runtime for this machine: {choice}")
 
 
-def _worker() -> Finding:
-    return _computes("local", "max_concurrent_computation_calls", "the worker gave a wrong sum; run make setup again")
-
-
-def _in_process() -> Finding:
-    return _computes("in-process", "threads", "TensorFlow gave a wrong sum; run make setup again")
+def _runtimes() -> list[Finding]:
+    findings = [_computes("in-process", "threads", "TensorFlow gave a wrong sum; run make setup again")]
+    if STACK == "tff":
+        remedy = "the worker gave a wrong sum; run make setup again"
+        findings.insert(0, _computes("local", "max_concurrent_computation_calls", remedy))
+    return findings
 
 
 def _computes(name: str, clients_at_once: str, remedy: str) -> Finding:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tff_re.errors import UserError
-from tff_re.runtime import RuntimeProblem, check_runtime_name, runtime_names
+from tff_re.runtime import DEFAULT_RUNTIME, RuntimeProblem, check_runtime_name, runtime_names
 
 
 def example(text: str) -> str:
@@ -61,7 +61,7 @@ last = click.option("--last", is_flag=True, help="The last round's weights, also
 partition = path_option("--partition", callback=_require_partition, help="Read the partition from this file.")
 resume = click.option("--resume", is_flag=True, help="Continue the run that is in the folder.")
 runtime = click.option(
-    "--runtime", type=_RuntimeName(), default="local", show_default=True, help="Where computations run."
+    "--runtime", type=_RuntimeName(), default=DEFAULT_RUNTIME, show_default=True, help="Where computations run."
 )
 seed = click.option("--seed", type=click.IntRange(min=0), help="Seed; overrides the recipe's.")
 trust = click.option(

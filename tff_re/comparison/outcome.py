@@ -30,7 +30,7 @@ from tff_re.runs.record import is_as_it_was
 from tff_re.runs.results import best_values, recorded_similarities
 from tff_re.runs.run import train_run
 from tff_re.runs.training import RoundReport
-from tff_re.runtime import open_runtime, require_runtime
+from tff_re.runtime import DEFAULT_RUNTIME, open_runtime, require_runtime
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def compare(
     out: Path,
     *,
     builder: ExperimentBuilder,
-    runtime_name: str = "local",
+    runtime_name: str = DEFAULT_RUNTIME,
     resume: bool = False,
     on_start: Callable[[str, int, int], None] = lambda entry, seed, rounds: None,
     on_round: Callable[[RoundReport], None] = lambda report: None,

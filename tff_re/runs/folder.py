@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
-from computations.stack import DISTRIBUTION, KERAS
+from computations.stack import DISTRIBUTION, DISTRIBUTIONS, KERAS, STACK
 from datasets.files import replace_file
 from tff_re.errors import UserError
 from tff_re.runtime.base import usable_cores
@@ -116,6 +116,7 @@ class RunFolder:
                 )
             if not resume:
                 raise UserError(f"{self.path}: holds this run already; continue it with --resume or give another --out")
+            self._require_stack()
         else:
             # These are left by a kill while the folder was begun.
             left = {path for name in STARTS for path in self.path.glob(name)}
@@ -134,6 +135,16 @@ class RunFolder:
         if not self.environment.exists():
             with permissions():
                 write_text(self.environment, json.dumps(environment(), indent=2) + "\n")
+
+    def _require_stack(self) -> None:
+        """Raises UserError if the run was begun on the other stack, whose checkpoints and last digits differ."""
+        versions = json.loads(self.environment.read_text("utf-8")) if self.environment.exists() else {}
+        begun = [stack for stack, name in DISTRIBUTIONS.items() if name in versions]
+        if begun and STACK not in begun:
+            raise UserError(
+                f"{self.path}: was begun with {DISTRIBUTIONS[begun[0]]}, and this environment has {DISTRIBUTION}; "
+                "resume it in an environment like its own, or give another --out"
+            )
 
     @contextlib.contextmanager
     def locked(self):

@@ -28,7 +28,7 @@ from tff_re.runs.results import write_details, write_results
 from tff_re.runs.setup import Setup, Simulation
 from tff_re.runs.training import Result, RoundReport, participation, train
 from tff_re.runs.warm_start import WarmStart, stored
-from tff_re.runtime import Runtime
+from tff_re.runtime import DEFAULT_RUNTIME, Runtime
 from tff_re.tasks.data_paths import DataPaths
 
 _log = logging.getLogger("tff_re")
@@ -65,7 +65,7 @@ def train_run(
     out: Path,
     *,
     builder: ExperimentBuilder | None = None,
-    runtime: str | Runtime = "local",
+    runtime: str | Runtime = DEFAULT_RUNTIME,
     **options: Any,
 ) -> tuple[Experiment, Result]:
     """Trains a recipe into a folder, as a simulation in this process; `builder` and `runtime` as of `Simulation`,

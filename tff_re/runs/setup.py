@@ -12,7 +12,7 @@ from tff_re.runs.experiment import Experiment, ExperimentBuilder, require_messag
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.training import RoundReport
 from tff_re.runs.warm_start import WarmStart
-from tff_re.runtime import Runtime, open_runtime, require_runtime
+from tff_re.runtime import DEFAULT_RUNTIME, Runtime, open_runtime, require_runtime
 from tff_re.tasks.data_paths import DataPaths
 
 
@@ -53,7 +53,7 @@ class Simulation(Setup):
       builder: builds the experiment; the same one for several runs builds only once what they share.
     """
 
-    def __init__(self, runtime: str | Runtime = "local", builder: ExperimentBuilder | None = None):
+    def __init__(self, runtime: str | Runtime = DEFAULT_RUNTIME, builder: ExperimentBuilder | None = None):
         self._runtime, self._builder = runtime, builder
 
     def check(self, folder, data_paths, *, resume):

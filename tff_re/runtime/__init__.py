@@ -6,6 +6,7 @@ Importing this package imports neither TensorFlow nor TensorFlow Federated; ente
 import os
 from collections.abc import Callable
 
+from computations.stack import STACK
 from tff_re.runtime.base import Runtime, install_signal_handlers
 from tff_re.runtime.errors import (
     ComputationFailed,
@@ -19,6 +20,7 @@ from tff_re.runtime.in_process.runtime import InProcessRuntime
 from tff_re.runtime.local.runtime import LocalRuntime
 
 __all__ = [
+    "DEFAULT_RUNTIME",
     "ComputationFailed",
     "InProcessRuntime",
     "LocalRuntime",
@@ -38,6 +40,11 @@ __all__ = [
 
 
 _RUNTIMES: dict[str, Callable[..., Runtime]] = {"local": LocalRuntime, "in-process": InProcessRuntime}
+if STACK == "language":
+    del _RUNTIMES["local"]
+
+DEFAULT_RUNTIME = next(iter(_RUNTIMES))
+"""The runtime of those who name none: TFF's worker, which isolates crashes, where the stack has one."""
 
 
 def runtime_names() -> tuple[str, ...]:
@@ -51,6 +58,11 @@ def check_runtime_name(name: str) -> None:
     if is_of_sites(name):
         if not sockets:
             raise UnknownRuntime(f"the runtime '{kind}' needs a socket; see docs/sites.md")
+    elif name == "local" and name not in _RUNTIMES:
+        raise UnknownRuntime(
+            "the runtime 'local' is TensorFlow Federated's worker, and this environment has no TensorFlow Federated; "
+            "choose in-process"
+        )
     elif name not in _RUNTIMES:
         raise UnknownRuntime(f"there is no runtime named {name!r}; available: {', '.join(runtime_names())}")
 
@@ -88,5 +100,5 @@ def open_runtime(name: str, *, log_path: str | os.PathLike, clients: int | None 
     check_runtime_name(name)
     if is_of_sites(name):
         kind = name.partition(":")[0]
-        raise UnknownRuntime(f"the runtime '{kind}' is for train and evaluate alone; choose local or in-process")
+        raise UnknownRuntime(f"the runtime '{kind}' is for train and evaluate alone; choose {' or '.join(_RUNTIMES)}")
     return _RUNTIMES[name](log_path, clients=clients, **options)

@@ -13,13 +13,14 @@ import json
 import tensorflow as tf
 
 from computations import federated as tff
+from computations.stack import STACK
 from tff_re.runtime.compiled_form import CompiledForm
 
 fw = tff.framework
 
 
 def program_digest(form: CompiledForm) -> str:
-    """SHA-256 in hexadecimal of a computation's steps, their stages and placements, and their TensorFlow graphs."""
+    """SHA-256 in hexadecimal of a computation: the stack, and its steps with stages, placements and graphs."""
     names = {name: f"step {place}" for place, name in enumerate(form.steps)}
     if form.parameter is not None:
         names[form.parameter.name] = "argument"
@@ -28,7 +29,7 @@ def program_digest(form: CompiledForm) -> str:
         [names[name], step.stage, step.per_client, step.aggregates, _block(step.expression, names, leaves)]
         for name, step in form.steps.items()
     ]
-    whole = [str(form.result_type), [names[name] for name in form.result], steps]
+    whole = [STACK, str(form.result_type), [names[name] for name in form.result], steps]
     return hashlib.sha256(json.dumps(whole).encode()).hexdigest()
 
 

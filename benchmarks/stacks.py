@@ -1,0 +1,193 @@
+"""The numbers of both stacks side by side: every algorithm, feature and shipped recipe after two rounds, in-process.
+
+python -m benchmarks.stacks train FOLDER [NAME…]    once in the environment of each stack; NAME: part of a name
+python -m benchmarks.stacks table TFF LANGUAGE      compare the two folders; prints the table of docs/stacks.md
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import logging
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+TWO_ROUNDS = "training.rounds=2"
+BAGS = ("lazy_mil", "lazy_mil_alias", "mil_att", "mil_att_ra", "mil_ave", "mil_none", "mil_one")
+WITH_SERVER_DATA = ("feded", "fedavg_server_pass")
+"""Algorithms that need bags of sentences, or examples at the server."""
+
+TABLES = ("metrics.csv", "clients.csv", "client_states.csv", "answers.csv", "took_part.csv")
+ERROR = "error.txt"
+TOLERANCE = 1e-6
+
+
+def runs(folder: Path) -> Iterator[tuple[str, Callable[[Path], object]]]:
+    """(name, what trains it into a folder): the algorithms, then what `tests.recorded_numbers` trains."""
+    from computations.algorithms import names
+    from tests import recorded_numbers
+    from tests.recipe_data_for_tests import data_folder
+    from tests.recipes.test_shipped_recipes import cut
+    from tests.upper_floors import consultations, text_recipe, tiny, write_json
+    from tff_re.recipes.reading import load, resolve
+    from tff_re.runs.run import train_run
+    from tff_re.tasks.data_paths import DataPaths
+
+    corpus = write_json(folder / "algorithms.json", consultations(8))
+
+    def shipped(name, *further):
+        words = [word for word in cut(name) if word != "--set" and (not further or "algorithm" not in word)]
+        return load(name, (*words, *further, TWO_ROUNDS))
+
+    def recipe(name):
+        choice = f"algorithm={{name='{name}', local_epochs=1}}"
+        if name in BAGS:
+            return shipped("lazy-mil-planted", choice)
+        if name == "fedlcc":
+            return shipped("fedlcc-cdr-short")
+        if name in WITH_SERVER_DATA:
+            return resolve(text_recipe(corpus, server_share=0.2), "text.toml", (choice, TWO_ROUNDS))
+        return tiny("training.clients_per_round=3", choice, TWO_ROUNDS)
+
+    def algorithm(name):
+        paths = DataPaths(data=data_folder())
+        return lambda out: train_run(recipe(name), out, runtime="in-process", data_paths=paths)
+
+    for name in names():
+        yield f"algorithm {name}", algorithm(name)
+    for name, train in recorded_numbers.runs(folder, TWO_ROUNDS, runtimes=["in-process"]):
+        yield name.removesuffix(" / in-process"), train
+
+
+def train(out: Path, wanted: list[str]) -> None:
+    """Trains all runs, or those whose names hold one of `wanted`; a failure's line is kept in its folder."""
+    with tempfile.TemporaryDirectory() as inputs:
+        for name, run in runs(Path(inputs)):
+            if wanted and not any(part in name for part in wanted):
+                continue
+            folder, began, said = out / name.replace("/", "_"), time.monotonic(), "done"
+            try:
+                with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+                    run(folder)
+                (folder / ERROR).unlink(missing_ok=True)
+            except Exception as error:
+                said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / ERROR).write_text(said, "utf-8")
+            print(f"{name}: {said}, {time.monotonic() - began:.1f} s", flush=True)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Attributes:
+    numbers: largest relative difference of a column of the run's tables.
+    weights: the same of an array of the final model.
+    column: where `numbers` is.
+    partition: whether partition.json is the same; None if there is none.
+    choices: whether all words and whole numbers in the tables are the same.
+    """
+
+    numbers: float
+    weights: float
+    column: str
+    partition: bool | None
+    choices: bool
+
+
+def relative(first: np.ndarray, second: np.ndarray) -> float:
+    """The largest difference of two arrays, relative to their largest number; infinite if only one has a NaN there."""
+    if first.shape != second.shape or (np.isnan(first) != np.isnan(second)).any():
+        return float("inf")
+    first, second = np.nan_to_num(first.astype(np.float64)), np.nan_to_num(second.astype(np.float64))
+    largest = max(np.abs(first).max(initial=0.0), np.abs(second).max(initial=0.0))
+    return float(np.abs(first - second).max(initial=0.0) / largest) if largest else 0.0
+
+
+def _columns(path: Path) -> dict[str, list[str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
+
+
+def _numbers(column: list[str]) -> np.ndarray | None:
+    """The numbers of a column with a fraction; None of words and whole numbers, which have to be the same."""
+    if all(cell.lstrip("-").isdigit() or not cell for cell in column):
+        return None
+    try:
+        return np.array([float(cell or "nan") for cell in column])
+    except ValueError:
+        return None
+
+
+def compare(first: Path, second: Path) -> Comparison:
+    """Compares two folders of the same run."""
+    from tests.upper_floors import keras_weights
+
+    worst, where, choices = 0.0, "", True
+    for table in TABLES:
+        if (first / table).exists() != (second / table).exists():
+            choices = False
+        if not (first / table).exists() or not (second / table).exists():
+            continue
+        one, other = _columns(first / table), _columns(second / table)
+        choices &= list(one) == list(other)
+        for name in one.keys() & other.keys():
+            numbers, others = _numbers(one[name]), _numbers(other[name])
+            if numbers is None or others is None:
+                choices &= one[name] == other[name]
+            elif (difference := relative(numbers, others)) > worst:
+                worst, where = difference, f"{table}: {name}"
+    weights = 0.0
+    if (first / "model.keras").exists():
+        one, other = keras_weights(first / "model.keras"), keras_weights(second / "model.keras")
+        pairs = zip(one.values(), other.values(), strict=True)
+        weights = max((relative(*pair) for pair in pairs), default=0.0)
+    partitions = [(folder / "partition.json") for folder in (first, second)]
+    partition = partitions[0].read_bytes() == partitions[1].read_bytes() if partitions[0].exists() else None
+    return Comparison(worst, weights, where, partition, choices)
+
+
+def table(tff: Path, language: Path) -> Iterator[str]:
+    """The lines of the Markdown table."""
+    yield "| run | tables | weights | partition | choices | largest in |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for folder in sorted(tff.iterdir()):
+        other = language / folder.name
+        errors = [path / ERROR for path in (folder, other)]
+        if not other.exists():
+            yield f"| {folder.name} | not run on the language stack | | | | |"
+        elif any(error.exists() for error in errors):
+            texts = [error.read_text("utf-8") if error.exists() else "" for error in errors]
+            said = texts[0] if texts[0] == texts[1] else f"TFF: {texts[0] or 'done'}; language: {texts[1] or 'done'}"
+            yield f"| {folder.name} | {said} | | | | |"
+        else:
+            found = compare(folder, other)
+            partition = {True: "same", False: "**differs**", None: ""}[found.partition]
+            choices = "same" if found.choices else "**differ**"
+            column = found.column if found.numbers > TOLERANCE else ""
+            cells = (f"{found.numbers:.1e}", f"{found.weights:.1e}", partition, choices, column)
+            yield f"| {folder.name} | {' | '.join(cells)} |"
+
+
+def main(arguments: list[str]) -> None:
+    from tff_re.runtime.quiet import be_quiet
+
+    be_quiet()
+    logging.disable(logging.WARNING)
+    if arguments[:1] == ["table"] and len(arguments) == 3:
+        print("\n".join(table(Path(arguments[1]), Path(arguments[2]))))
+    elif arguments[:1] == ["train"] and len(arguments) > 1:
+        train(Path(arguments[1]), arguments[2:])
+    else:
+        sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
