@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
+from computations.stack import DISTRIBUTION
 from tff_re.runs.folder import environment
 
 
@@ -28,7 +29,7 @@ def in_turn(contenders: Mapping[Hashable, Callable[[Any], Any]], data: Sequence,
 def machine() -> str:
     """Where a benchmark ran: cores and versions."""
     about = environment()
-    return f"{about['cores']} cores, TensorFlow {about['tensorflow']}, TFF {about['tensorflow-federated']}"
+    return f"{about['cores']} cores, TensorFlow {about['tensorflow']}, {DISTRIBUTION} {about[DISTRIBUTION]}"
 
 
 def spread(values: Sequence[float], digits: int) -> str:

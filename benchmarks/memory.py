@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from computations.stack import DISTRIBUTION
 from tff_re.runs.folder import environment
 from tff_re.runtime.quiet import be_quiet
 
@@ -58,7 +59,7 @@ def run(rounds: int, out: Path) -> str:
         f"\nDistilBERT, {FORM['n_layers']} layers of width {FORM['dim']}, random weights; every client has one batch "
         f"of {BATCH} texts of {LENGTH} pieces. {kind.upper()} of Python, the worker and its supervisor together, "
         f"sampled every {SECONDS_BETWEEN_SAMPLES * 1000:.0f} ms; GB are 10^9 bytes. {about['cores']} cores, "
-        f"as many clients at once; TensorFlow {about['tensorflow']}, TFF {about['tensorflow-federated']}.\n\n"
+        f"as many clients at once; TensorFlow {about['tensorflow']}, {DISTRIBUTION} {about[DISTRIBUTION]}.\n\n"
         "SCAFFOLD is left out: its clients keep control variates as large as the model, and the worker's messages hold "
         "at most 2·10^9 bytes a value, too little for those of ten DistilBERTs.\n"
     )

@@ -20,6 +20,7 @@ import psutil
 
 from benchmarks.common import met, spread
 from benchmarks.memory import kind_of_memory, watched
+from computations.stack import DISTRIBUTION
 from tff_re.runs.folder import environment
 
 # TensorFlow and what needs it is imported in the measured process alone.
@@ -95,7 +96,7 @@ def run(rounds: int, out: Path) -> str:
         f"B = {sizes.batch}, E = {sizes.epochs}, SGD. {rounds} turns. {kind.upper()} of Python, the worker and its "
         f"supervisor together, sampled every {SECONDS_BETWEEN_SAMPLES:g} s; GB are 10^9 bytes. "
         f"{about['cores']} cores, load average {loads[0]:.1f} at the beginning and {loads[1]:.1f} at the end; "
-        f"TensorFlow {about['tensorflow']}, TFF {about['tensorflow-federated']}.\n"
+        f"TensorFlow {about['tensorflow']}, {DISTRIBUTION} {about[DISTRIBUTION]}.\n"
     )
 
 

@@ -18,6 +18,7 @@ from benchmarks import rounds as simple
 from benchmarks.common import ratio, spread
 from computations import federated as tff
 from computations.local_model import LocalModel
+from computations.stack import DISTRIBUTION
 from tff_re.runs.folder import environment
 from tff_re.runtime.local import worker_context
 from tff_re.runtime.local.worker import Worker
@@ -63,7 +64,7 @@ def run(rounds: int, out: Path) -> str:
     about = environment()
     return "\n".join(lines) + (
         f"\n\n{rounds} of each after one that compiles, in turn; the ratio is the median over the turns. "
-        f"{about['cores']} cores, TFF {about['tensorflow-federated']}.\n"
+        f"{about['cores']} cores, {DISTRIBUTION} {about[DISTRIBUTION]}.\n"
     )
 
 

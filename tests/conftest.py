@@ -15,6 +15,7 @@ import hypothesis
 import psutil
 import pytest
 
+from computations.stack import STACK
 from tests.session_folder import pytest_configure, pytest_unconfigure  # noqa: F401
 from tff_re.runtime.quiet import be_quiet
 
@@ -35,6 +36,12 @@ gc.set_threshold(100_000, 20, 20)
 
 _MARK = "TFF_RE_TEST_SESSION"
 
+collect_ignore = []
+if STACK != "tff":  # tests of TFF's worker, and comparisons with TFF itself
+    collect_ignore += [f"runtime/test_{name}.py" for name in ("lean_executor", "runtime_local", "runtime_worker")]
+    collect_ignore += ["runtime/test_runtime_owner_ends.py"]
+    collect_ignore += [f"computations/test_{name}.py" for name in ("federated_library", "native_form", "tff_face")]
+
 
 @pytest.fixture(scope="session", autouse=True)
 def session_mark():
@@ -54,13 +61,11 @@ def session_mark():
 @pytest.fixture(scope="session")
 def runtime(session_mark, tmp_path_factory):
     """The open runtime of the session; its worker is started by the first test that asks for it."""
-    from computations.stack import STACK
-    from tff_re.runtime import open_runtime
+    from tff_re.runtime import DEFAULT_RUNTIME, open_runtime
 
     log = tmp_path_factory.mktemp("runtime") / "worker.log"
-    # Only TensorFlow Federated has a worker.
-    name, threads = ("local", "max_concurrent_computation_calls") if STACK == "tff" else ("in-process", "threads")
-    with open_runtime(name, log_path=log, **{threads: 2}) as opened:
+    threads = "max_concurrent_computation_calls" if STACK == "tff" else "threads"
+    with open_runtime(DEFAULT_RUNTIME, log_path=log, **{threads: 2}) as opened:
         yield opened
 
 

@@ -7,6 +7,7 @@ import pytest
 from tests.bags_for_tests import HIDDEN, trained
 from tests.upper_floors import share_computations
 from tff_re.auditing.audit import audit_run
+from tff_re.runtime import DEFAULT_RUNTIME
 from tff_re.tasks.data_paths import DataPaths
 
 pytestmark = pytest.mark.xdist_group("bags")
@@ -17,7 +18,7 @@ def test_a_pcnn_names_its_words_and_bags_have_no_members(runtime, monkeypatch, t
     share_computations(monkeypatch, runtime)
     run = trained(runtime, "mil_none")
     parts = ("words", "membership", "artefacts")
-    found = audit_run(run.folder, DataPaths(), "local", out=tmp_path / "audit", parts=parts)
+    found = audit_run(run.folder, DataPaths(), DEFAULT_RUNTIME, out=tmp_path / "audit", parts=parts)
     words = found.sections["words"]
     assert words.numbers["words"]["weight"] == "word_vectors/embeddings"
     told = words.numbers["words"]["finished model"]

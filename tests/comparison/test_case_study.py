@@ -17,6 +17,7 @@ from tff_re.recipes.reading import resolve
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_history
 from tff_re.runs.run import train_run
+from tff_re.runtime import DEFAULT_RUNTIME
 from tff_re.tasks.data_paths import DataPaths
 
 pytestmark = pytest.mark.xdist_group("bags")
@@ -39,7 +40,7 @@ def runs(runtime):
 @pytest.fixture(scope="module")
 def cases(runs, runtime):
     """All facts with sentences on two platforms, over the three runs."""
-    return study([run.folder for run in runs.values()], DataPaths(), "local", facts=100)
+    return study([run.folder for run in runs.values()], DataPaths(), DEFAULT_RUNTIME, facts=100)
 
 
 def by_platform(case):
@@ -79,7 +80,7 @@ def test_the_facts_with_most_sentences_on_two_platforms_come_first(cases):
 @pytest.mark.slow
 def test_ave_trains_on_all_alike_and_att_by_what_its_model_says(runtime):
     runs = {name: trained(runtime, name) for name in ("mil_ave", "mil_att")}
-    for case in study([run.folder for run in runs.values()], DataPaths(), "local", facts=3):
+    for case in study([run.folder for run in runs.values()], DataPaths(), DEFAULT_RUNTIME, facts=3):
         for own in by_platform(case).values():
             assert [one.shares["mil_ave"] for one in own] == pytest.approx([1 / len(own)] * len(own))
             weights = np.exp([logits_of(runs["mil_att"], case)[one.sentence_id][1] for one in own])
@@ -110,7 +111,7 @@ def test_made_up_sentences_tell_whether_they_state_their_fact(runtime):
     row = read_history(RunFolder(folder))[-1]
     assert row["clients/counted"] == 2 and row["local/steps"] == 2 * -(-row["selection/sentences"] // 8)
     expressed = planted(24, 0.4, num_relations=2, zipf=0.5, seed=0).expressed
-    found = study([folder], DataPaths(), "local", facts=100)
+    found = study([folder], DataPaths(), DEFAULT_RUNTIME, facts=100)
     assert {one.states for case in found for one in case.sentences} == {True, False}
     for case in found:
         assert all(one.states == (expressed[one.sentence_id] == case.relation) for one in case.sentences)
@@ -188,7 +189,7 @@ def test_runs_that_do_not_belong_together(runs, runtime, capsys, tmp_path):
 def test_runs_of_one_name_are_told_apart(runs, tmp_path):
     for name in ("a", "b"):
         shutil.copytree(runs["mil_none"].folder, tmp_path / name / "run")
-    (case,) = study([tmp_path / name / "run" for name in ("a", "b")], DataPaths(), "local", facts=1)
+    (case,) = study([tmp_path / name / "run" for name in ("a", "b")], DataPaths(), DEFAULT_RUNTIME, facts=1)
     assert list(case.sentences[0].shares) == [str(tmp_path / name / "run") for name in ("a", "b")]
 
 

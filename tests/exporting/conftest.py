@@ -14,6 +14,7 @@ from tests.upper_floors import share_computations
 from tff_re.exporting import export_run as exporting
 from tff_re.exporting import prediction
 from tff_re.runs.evaluation import ServerEvaluator
+from tff_re.runtime import DEFAULT_RUNTIME
 from tff_re.tasks.data_paths import DataPaths
 
 
@@ -72,7 +73,7 @@ def _exported(runtime, run, folder, data_paths):
     with pytest.MonkeyPatch.context() as patch:
         share_computations(patch, runtime)
         patch.setattr(exporting, "ServerEvaluator", kept)  # which exports of mixed precision take
-        export = exporting.export_run(run.folder, folder, False, data_paths, "local", quantise="float16")
+        export = exporting.export_run(run.folder, folder, False, data_paths, DEFAULT_RUNTIME, quantise="float16")
     judged = judged[0] if judged else ServerEvaluator(run.experiment)(run.result.weights)
     about = json.loads((export / "export.json").read_text("utf-8"))
     return SimpleNamespace(**vars(run), export=export, about=about, judged=judged)

@@ -15,7 +15,6 @@ import weakref
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow_federated.python.core.impl.compiler import building_block_factory
 
 from computations import federated as tff
 from tff_re.runtime import ComputationFailed, InProcessRuntime, RuntimeClosed, RuntimeProblem, open_runtime
@@ -144,12 +143,11 @@ def test_a_draw_at_each_client_is_its_own():
 
 
 def test_map_of_what_all_have(tmp_path, monkeypatch):
-    block = building_block_factory.create_federated_map_all_equal(
-        double.to_building_block(),
-        tff.framework.Reference("x", tff.FederatedType(np.int32, tff.CLIENTS, all_equal=True)),
-    )
-    function = tff.framework.Lambda("x", block.argument[1].type_signature, block)
-    once = tff.framework.ConcreteComputation.from_building_block(function)
+    fw, same = tff.framework, tff.FederatedType(np.int32, tff.CLIENTS, all_equal=True)
+    argument = fw.Struct([double.to_building_block(), fw.Reference("x", same)])
+    of_all = fw.Intrinsic(fw.FEDERATED_MAP_ALL_EQUAL.uri, tff.FunctionType(argument.type_signature, same))
+    function = fw.Lambda("x", same, fw.Call(of_all, argument))
+    once = fw.ConcreteComputation.from_building_block(function)
 
     @federated(at_server(np.int32))
     def doubled(value):

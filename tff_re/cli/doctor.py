@@ -54,7 +54,8 @@ class Finding:
 def check(data: Path | None) -> list[Finding]:
     """All findings. Opens each runtime (`local` starts a worker), lets it add two numbers, and closes it."""
     machine = [_python(), _machine(), *_packages(), _memory(), _disk(), _gpu()]
-    return [_stack(), *machine, *_runtimes(), _data(data)]
+    worker = [_worker()] if STACK == "tff" else []
+    return [_stack(), *machine, *worker, _in_process(), _data(data)]
 
 
 def _stack() -> Finding:
@@ -105,12 +106,12 @@ def _gpu() -> Finding:
     return Finding("GPU", f"{count} seen by TensorFlow; runtime for this machine: {choice}")
 
 
-def _runtimes() -> list[Finding]:
-    findings = [_computes("in-process", "threads", "TensorFlow gave a wrong sum; run make setup again")]
-    if STACK == "tff":
-        remedy = "the worker gave a wrong sum; run make setup again"
-        findings.insert(0, _computes("local", "max_concurrent_computation_calls", remedy))
-    return findings
+def _worker() -> Finding:
+    return _computes("local", "max_concurrent_computation_calls", "the worker gave a wrong sum; run make setup again")
+
+
+def _in_process() -> Finding:
+    return _computes("in-process", "threads", "TensorFlow gave a wrong sum; run make setup again")
 
 
 def _computes(name: str, clients_at_once: str, remedy: str) -> Finding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from tff_re.exporting.layout import (
@@ -175,9 +176,10 @@ def _forms(forms: Any) -> str:
     return f"## Forms\n\n{table}\n{note}differences are to the trained model in float32.\n"
 
 
+_SERIES = ".".join(metadata.version("tensorflow").split(".")[:2])
 OF_TENSORFLOW_TEXT = (
-    " with operations of tensorflow-text (`pip install tensorflow==2.14.* tensorflow-text==2.14.* 'setuptools<81'`; "
-    "tensorflow-text needs the last and does not say so)"
+    f" with operations of tensorflow-text (`pip install tensorflow=={_SERIES}.* tensorflow-text=={_SERIES}.* "
+    "'setuptools<81'`; tensorflow-text needs the last and does not say so)"
 )
 """Behind what is said of a tokenizer in the graph."""
 

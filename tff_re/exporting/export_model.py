@@ -20,6 +20,7 @@ import attrs
 import numpy as np
 import tensorflow as tf
 
+from computations.stack import DISTRIBUTION, KERAS
 from datasets.errors import DataError
 from tff_re import __version__, models
 from tff_re.exporting import places
@@ -53,7 +54,7 @@ QUANTISED = ("float16",)
 
 EXPORTED_PRECISION = "float32"
 
-_PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy", "jieba", "transformers", "tensorflow-federated")
+_PACKAGES = ("tensorflow", "tensorflow-text", KERAS, "numpy", "jieba", "transformers", DISTRIBUTION)
 
 
 def in_float32(options: Any) -> Any:

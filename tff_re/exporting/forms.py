@@ -15,7 +15,7 @@ from tff_re.exporting.layout import DEFAULT_SIGNATURE
 from tff_re.exporting.places import ExportError
 from tff_re.exporting.quantised import Core, HalfCore, signature_of
 from tff_re.models.inputs import HiddenInput, pieces_of
-from tff_re.models.keras_private import layers_in
+from tff_re.models.keras_private import is_of_keras, layers_in
 from tff_re.models.model import Model
 from tff_re.models.text_layers import forget_initial_values
 
@@ -157,7 +157,7 @@ def stock(model: tf.keras.Model) -> tf.keras.Model:
     """
     forget_initial_values(model)
     for layer in layers_in(model):
-        if type(layer).__module__.split(".")[0] != "keras":
+        if not is_of_keras(layer):
             raise ExportError(
                 f"layer {layer.name} is a {type(layer).__name__}, which Keras alone cannot load; "
                 "the model's build_plain has to use stock layers"

@@ -6,10 +6,17 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from computations.stack import KERAS
+
 
 def layers_in(layer: tf.keras.layers.Layer, *, itself: bool = True) -> list[tf.keras.layers.Layer]:
     """All layers inside of a layer or model, at any depth."""
     return list(layer._flatten_layers(include_self=itself))
+
+
+def is_of_keras(layer: tf.keras.layers.Layer) -> bool:
+    """Whether a layer is Keras' own, which others can load without this project."""
+    return type(layer).__module__.split(".")[0] == KERAS.replace("-", "_")
 
 
 def precision_of(layer: tf.keras.layers.Layer) -> tf.keras.mixed_precision.Policy:

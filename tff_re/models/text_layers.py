@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from computations.privacy.example_gradients import batch_maximum
-from tff_re.models.keras_private import layers_in
+from tff_re.models.keras_private import is_of_keras, layers_in
 
 
 @tf.keras.utils.register_keras_serializable("tff_re")
@@ -68,7 +68,7 @@ def keras_inputs(inputs) -> dict[str, tf.Tensor]:
 
 def is_stock(model: tf.keras.Model) -> bool:
     """Whether all layers are Keras' own, so that Keras alone can load the model."""
-    return all(type(layer).__module__.split(".")[0] == "keras" for layer in layers_in(model))
+    return all(map(is_of_keras, layers_in(model)))
 
 
 def forget_initial_values(model: tf.keras.Model) -> None:
