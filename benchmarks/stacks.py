@@ -10,6 +10,7 @@ import contextlib
 import csv
 import logging
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -67,16 +68,21 @@ def runs(folder: Path) -> Iterator[tuple[str, Callable[[Path], object]]]:
 
 
 def train(out: Path, wanted: list[str]) -> None:
-    """Trains all runs, or those whose names hold one of `wanted`; a failure's line is kept in its folder."""
+    """Trains all runs, or those whose names hold one of `wanted`, if the folder does not have them yet.
+
+    A failure's line is kept in its folder.
+    """
     with tempfile.TemporaryDirectory() as inputs:
         for name, run in runs(Path(inputs)):
             if wanted and not any(part in name for part in wanted):
                 continue
             folder, began, said = out / name.replace("/", "_"), time.monotonic(), "done"
+            if (folder / "summary.json").exists():
+                continue
             try:
                 with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-                    run(folder)
-                (folder / ERROR).unlink(missing_ok=True)
+                    shutil.rmtree(folder, ignore_errors=True)
+                run(folder)
             except Exception as error:
                 said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
                 folder.mkdir(parents=True, exist_ok=True)
@@ -158,7 +164,7 @@ def table(tff: Path, language: Path) -> Iterator[str]:
     """The lines of the Markdown table."""
     yield "| run | tables | weights | partition | choices | largest in |"
     yield "| --- | --- | --- | --- | --- | --- |"
-    for folder in sorted(tff.iterdir()):
+    for folder in sorted(path for path in tff.iterdir() if (path / ERROR).exists() or (path / "recipe.toml").exists()):
         other = language / folder.name
         errors = [path / ERROR for path in (folder, other)]
         if not other.exists():
