@@ -167,7 +167,7 @@ def table(tff: Path, language: Path) -> Iterator[str]:
     for folder in sorted(path for path in tff.iterdir() if (path / ERROR).exists() or (path / "recipe.toml").exists()):
         other = language / folder.name
         errors = [path / ERROR for path in (folder, other)]
-        if not other.exists():
+        if not (other / "summary.json").exists() and not errors[1].exists():
             yield f"| {folder.name} | not run on the language stack | | | | |"
         elif any(error.exists() for error in errors):
             texts = [error.read_text("utf-8") if error.exists() else "" for error in errors]

@@ -24,7 +24,7 @@ SETUP.read(ROOT / "setup.cfg", encoding="utf-8")
 PROMISED = re.findall(r"Python :: (3\.\d+)$", SETUP["metadata"]["classifiers"], re.MULTILINE)
 
 # Declared for other packages; a comment in setup.cfg says which.
-NOT_IMPORTED = {"setuptools", KERAS} | ({"tensorflow-hub"} if STACK == "tff" else set())
+NOT_IMPORTED = {"setuptools", KERAS, "tensorflow-hub" if STACK == "tff" else "tensorboard"}
 # Several packages share the name `google`.
 NAMESPACES = {"google.protobuf": "protobuf"}
 # Run by file name, next to the module that it imports.

@@ -179,7 +179,8 @@ def test_an_intrinsic_that_is_not_available_is_named(uri, kind, make, why):
 
 
 def test_what_is_no_tensorflow_is_refused():
-    block = types.SimpleNamespace(proto=types.SimpleNamespace(WhichOneof=lambda _: "xla"))
+    proto = types.SimpleNamespace(WhichOneof=lambda _: "xla")
+    block = types.SimpleNamespace(proto=proto, to_proto=lambda: proto)
     with pytest.raises(RuntimeProblem, match="not xla"):
         leaves.import_leaf(block)
 

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 import attrs
 import federated_language as fl
+import numpy as np
 import tensorflow as tf
+import tree
 from federated_language.common_libs import py_typecheck, structure
 
 
@@ -31,7 +33,8 @@ def struct_type(members: Iterable[tuple[str | None, fl.Type]], container: type |
 
 
 def tensor_type(dtype: tf.DType, shape: tf.TensorShape) -> fl.TensorType:
-    return fl.TensorType(dtype.base_dtype.as_numpy_dtype, None if shape.rank is None else shape.as_list())
+    number = np.str_ if dtype.base_dtype == tf.string else dtype.base_dtype.as_numpy_dtype
+    return fl.TensorType(number, None if shape.rank is None else shape.as_list())
 
 
 def tensorflow_to_type(spec) -> fl.Type | None:
@@ -67,6 +70,8 @@ def infer_type(value) -> fl.Type | None:
         return tensor_type(value.dtype, value.shape)
     if isinstance(value, tf.data.Dataset):
         return fl.SequenceType(tensorflow_to_type(value.element_spec))
+    if isinstance(value, np.ndarray) and value.dtype.kind in "OSU":
+        return fl.TensorType(np.str_, value.shape)
     elements = elements_of(value)
     if elements is None:
         return fl.framework.infer_type(value)
@@ -95,15 +100,15 @@ def _spec(type_spec: fl.TensorType | fl.SequenceType):
 def sequence_from_elements(elements: list, element_type: fl.Type) -> tf.data.Dataset:
     """A `tf.data.Dataset` of a list of elements."""
     specs = type_to_tf_structure(element_type)
-    flat_specs = tf.nest.flatten(specs)
 
     def data_set(element) -> tf.data.Dataset:
-        leaves = zip(tf.nest.flatten(element), flat_specs, strict=True)
-        tensors = [tf.convert_to_tensor(leaf, spec.dtype) for leaf, spec in leaves]
-        return tf.data.Dataset.from_tensors(tf.nest.pack_sequence_as(specs, tensors))
+        def tensor(spec, leaf):
+            return tf.convert_to_tensor(leaf, spec.dtype)
+
+        return tf.data.Dataset.from_tensors(tree.map_structure_up_to(specs, tensor, specs, element, check_types=False))
 
     if not elements:
-        empty = [tf.zeros([size or 0 for size in spec.shape], spec.dtype) for spec in flat_specs]
+        empty = [tf.zeros([size or 0 for size in spec.shape], spec.dtype) for spec in tf.nest.flatten(specs)]
         return data_set(tf.nest.pack_sequence_as(specs, empty)).take(0)
     result = data_set(elements[0])
     for element in elements[1:]:
