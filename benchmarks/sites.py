@@ -36,18 +36,18 @@ NODES = {
 def run(rounds: int, out: Path) -> str:
     """Measures all; returns the Markdown table."""
     del out
-    found: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    measured: dict[tuple[str, int], list[tuple[float, float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, engine, cpu in engines(Path(folder)):
             for numbers in NUMBERS:
-                found[name, numbers] = stages(engine, cpu, numbers, rounds)
-                print(name, numbers, found[name, numbers], flush=True)
+                measured[name, numbers] = stages(engine, cpu, numbers, rounds)
+                print(name, numbers, measured[name, numbers], flush=True)
     lines = [
         "| through | a message | seconds a stage, median (least to greatest) | Flower's CPU seconds a stage |",
         "| :-- | --: | --: | --: |",
     ]
-    for (name, numbers), measured in found.items():
-        seconds, cpu = zip(*measured, strict=True)
+    for (name, numbers), stages_ in measured.items():
+        seconds, cpu = zip(*stages_, strict=True)
         used = f"{statistics.median(cpu):.2f}" if name in NODES else ""
         lines.append(f"| {name} | {4 * numbers / 1e6:g} MB | {spread(seconds, 3)} | {used} |")
     left_out = flower.missing()
@@ -76,7 +76,7 @@ def engines(folder: Path) -> Iterator[tuple[str, Engine, object]]:
 
 def stages(engine: Engine, cpu, numbers: int, rounds: int) -> list[tuple[float, float]]:
     """(seconds, CPU seconds) of each stage but the first."""
-    found = []
+    timings = []
     with concurrent.futures.ThreadPoolExecutor(len(SITES)) as pool:
         for turn in range(rounds + 1):
             array = np.full(numbers, turn, np.float32)
@@ -89,8 +89,8 @@ def stages(engine: Engine, cpu, numbers: int, rounds: int) -> list[tuple[float, 
                     raise RuntimeError(f"site {site} was not answered with its own message")
             seconds = time.perf_counter() - began
             if turn:
-                found.append((seconds, cpu() - before))
-    return found
+                timings.append((seconds, cpu() - before))
+    return timings
 
 
 def _answering(site: str):

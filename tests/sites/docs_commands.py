@@ -24,15 +24,15 @@ class Typed(NamedTuple):
 def commands() -> list[Typed]:
     """In their order."""
     section = PAGE.read_text("utf-8").split("## Three hospitals, ten commands\n")[1].split("\n## ")[0]
-    who, found, inside = "", [], False
+    who, lines, inside = "", [], False
     for line in section.splitlines():
         if line.startswith("```"):
             inside = not inside
         elif inside:
-            found.append(Typed(who, line))
+            lines.append(Typed(who, line))
         elif role := re.match(r"\*\*(.+?)\*\*", line):
             who = role[1]
-    return found
+    return lines
 
 
 def site_toml() -> str:

@@ -45,14 +45,14 @@ def recipe_of(algorithm="fedavgs", *overrides, **task) -> Recipe:
 
 def corpora(dialogues=4) -> dict[str, dict]:
     """Site -> its dialogues, with ids of their own; some words are at one site alone."""
-    found = {}
+    corpora_ = {}
     for number, name in enumerate(NAMES):
-        own = consultations(dialogues + number)
-        for place, dialogue in enumerate(own.values()):
+        dialogues_here = consultations(dialogues + number)
+        for index, dialogue in enumerate(dialogues_here.values()):
             for sentence in dialogue["dialogue"]:
-                sentence["sentence"] += "甲乙丙"[number] * (1 + place % 2)
-        found[name] = {f"{name}-{key}": value for key, value in own.items()}
-    return found
+                sentence["sentence"] += "甲乙丙"[number] * (1 + index % 2)
+        corpora_[name] = {f"{name}-{key}": value for key, value in dialogues_here.items()}
+    return corpora_
 
 
 def key_of(name: str) -> Ed25519PrivateKey:
@@ -140,14 +140,14 @@ def same_in_one_place(
     """
     corpus, clients, server = {}, {}, ()
     if getattr(recipe.task.options, "server_share", 0.0):
-        own = Path(recipe.task.options.path)
-        corpus = json.loads(own.read_text("utf-8"))
-        server = tuple(s.sample_id for s in load_corpus(recipe.task.options.dataset, path=own).samples)
+        path_of_server = Path(recipe.task.options.path)
+        corpus = json.loads(path_of_server.read_text("utf-8"))
+        server = tuple(s.sample_id for s in load_corpus(recipe.task.options.dataset, path=path_of_server).samples)
     for path in files.values():
         site = read_site(path)
         if whole is None:
             corpus |= json.loads((path.parent / "texts.json").read_text("utf-8"))
-        data = SiteData(site, site.own_recipe(for_sites(recipe)))
+        data = SiteData(site, site.local_recipe(for_sites(recipe)))
         clients |= data.clients
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "all.json").write_text(json.dumps(corpus, ensure_ascii=False), "utf-8")
@@ -170,6 +170,11 @@ def trained(folder, recipe, files=None, whole=None, **tables):
         **{"folder": folder, "experiment": experiment, "result": result, "sent": federation.sent},
         **{"simulation": here[0], "simulated": here[1]},
     )
+
+
+def payload(arrays) -> int:
+    """Bytes of arrays."""
+    return sum(array.nbytes for array in arrays)
 
 
 def stages(run, purpose="train"):

@@ -55,31 +55,33 @@ class ByHand(asking.Clock):
 class MadeUp(Engine):
     """Sites that do as `of(site, clock)` says: `"answers"`, `"hangs"`, or the reason why they do not answer."""
 
-    def __init__(self, of):
-        self.sites, self.of, self.clock, self.calls = NAMES, of, ByHand(), []
+    def __init__(self, behaviour):
+        self.sites, self.behaviour, self.clock, self.calls = NAMES, behaviour, ByHand(), []
 
     def call(self, site, message, seconds):
         kind = unpack(message)[0]["kind"]
         self.calls.append((site, kind, seconds, self.clock.now()))
-        what = self.of(site, self.clock.now())
+        what = self.behaviour(site, self.clock.now())
         if what == "hangs":
             self.clock.hang(seconds)
             raise NoAnswer(f"site {site} has not answered within {seconds:g} s")
         if what != "answers":
             raise NoAnswer(f"site {site} does not answer ({what})")
         if kind == "hello":
-            own = {"version": "1", "recipe": "0" * 64, "clients": ((site, 1, 1, None),), "label": "l"}
-            own |= {"label_names": ("a", "b"), "positive_labels": None, "vocabulary": "local"}
-            return protocol.to_bytes(protocol.HelloAnswer(site=site, **own, relations=None, document_form=None))
+            fields = {"version": "1", "recipe": "0" * 64, "clients": ((site, 1, 1, None),), "label": "l"}
+            fields |= {"label_names": ("a", "b"), "positive_labels": None, "vocabulary": "local"}
+            return protocol.to_bytes(protocol.HelloAnswer(site=site, **fields, relations=None, document_form=None))
         answer = protocol.PingAnswer(site=site) if kind == "ping" else protocol.StageAnswer(site=site, arrays=())
         return protocol.to_bytes(answer)
 
     def asked(self, site, kind=None):
-        return [(seconds, at) for name, of, seconds, at in self.calls if name == site and kind in (None, of)]
+        return [
+            (seconds, at) for name, asked_kind, seconds, at in self.calls if name == site and kind in (None, asked_kind)
+        ]
 
 
-def made(of, **patience):
-    engine, lines = MadeUp(of), []
+def made(behaviour, **patience):
+    engine, lines = MadeUp(behaviour), []
     return engine, Sites(engine, Patience(**patience), on_line=lines.append, clock=engine.clock), lines
 
 
@@ -89,8 +91,8 @@ def away(site, until, what="Connection refused", since=0.0):
 
 def test_what_is_waited_for_is_said_at_once_and_every_ten_seconds():
     engine, sites, lines = made(away("bonn", 35))
-    found = sites.ask_all(dict.fromkeys(NAMES, HELLO))
-    assert list(found) == list(NAMES) and found["bonn"].site == "bonn"
+    answers = sites.ask_all(dict.fromkeys(NAMES, HELLO))
+    assert list(answers) == list(NAMES) and answers["bonn"].site == "bonn"
     waiting = [f"waiting for site bonn: it does not answer (Connection refused); {left} s left" for left in (300, 290)]
     assert lines[:2] == waiting and len(lines) == 5 and lines[-1] == "site bonn answers again"
     assert engine.clock.now() == 35 and len(engine.asked("aachen")) == 1
@@ -98,8 +100,8 @@ def test_what_is_waited_for_is_said_at_once_and_every_ten_seconds():
 
 def test_a_site_that_does_not_come_back_is_given_up_after_retry_seconds():
     engine, sites, lines = made(away("bonn", 1e9), retry_seconds=30)
-    found = sites.ask_all(dict.fromkeys(NAMES, STAGE))
-    assert isinstance(found["bonn"], SiteLost) and "Connection refused" in str(found["bonn"])
+    answers = sites.ask_all(dict.fromkeys(NAMES, STAGE))
+    assert isinstance(answers["bonn"], SiteLost) and "Connection refused" in str(answers["bonn"])
     assert [line.rsplit("; ")[1] for line in lines] == ["30 s left", "20 s left", "10 s left", "0 s left"]
     assert engine.clock.now() == 30
 
@@ -107,9 +109,9 @@ def test_a_site_that_does_not_come_back_is_given_up_after_retry_seconds():
 @pytest.mark.parametrize(("message", "said"), [(HELLO, range(10, 100, 10)), (STAGE, (10, 70))])
 def test_sites_that_hang_are_named(message, said):
     engine, sites, lines = made(away("aachen", 1, "hangs"), stage_seconds=100)
-    engine.of = lambda site, now: "answers" if site == "celle" else "hangs"
-    found = sites.ask_all(dict.fromkeys(NAMES, message))
-    assert [isinstance(answer, SiteLost) for answer in found.values()] == [True, True, False]
+    engine.behaviour = lambda site, now: "answers" if site == "celle" else "hangs"
+    answers = sites.ask_all(dict.fromkeys(NAMES, message))
+    assert [isinstance(answer, SiteLost) for answer in answers.values()] == [True, True, False]
     wanted = [f"waiting for sites aachen, bonn: no answer yet; {100 - at} s left" for at in said]
     assert [line for line in lines if "no answer yet" in line][: len(wanted)] == wanted
 
@@ -142,8 +144,8 @@ def test_a_lost_site_that_a_call_needs_is_asked_in_full():
     engine, sites, _ = made(away("bonn", 40), retry_seconds=5)
     sites.ask_all(dict.fromkeys(NAMES, STAGE))
     engine.clock.go_on(40)
-    found = sites.ask_all(dict.fromkeys(NAMES, STAGE))
-    assert found["bonn"].site == "bonn" and sites.still_lost(NAMES, RUN) == {}
+    answers = sites.ask_all(dict.fromkeys(NAMES, STAGE))
+    assert answers["bonn"].site == "bonn" and sites.still_lost(NAMES, RUN) == {}
 
 
 # In a run

@@ -16,8 +16,8 @@ ROOT = PAGE.parents[1]
 
 
 def test_the_ten_commands_are_in_an_order_that_works():
-    found = commands()
-    verbs = [(who, line.split()[2] if line.startswith("scripts/") and " " in line else "") for who, line in found]
+    typed = commands()
+    verbs = [(who, line.split()[2] if line.startswith("scripts/") and " " in line else "") for who, line in typed]
     assert verbs == [
         *((MACHINE, ""), (MACHINE, ""), (COORDINATOR, "link"), (HOSPITAL, ""), (ONE, "secret"), (HOSPITAL, "keys")),
         *((FOR_EACH, "register"), (HOSPITAL, "run"), (COORDINATOR, "relay"), (COORDINATOR, "train")),

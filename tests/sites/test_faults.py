@@ -121,9 +121,9 @@ def test_a_site_that_fails_is_left_out_of_the_round_where_the_others_are_enough(
         if table["kind"] == "stage" and table["round"] == 2 and table["purpose"] == "train" and site == "bonn":
             if what == "never":
                 raise NoAnswer("site bonn does not answer")
-            found, arrays = unpack(answer())
+            table_, arrays = unpack(answer())
             changed = [np.full_like(a, np.nan) if what == "nan" and a.dtype.kind == "f" else a for a in arrays]
-            return pack(found, [*changed, np.zeros(1, np.float32)] if what == "shape" else changed)
+            return pack(table_, [*changed, np.zeros(1, np.float32)] if what == "shape" else changed)
         return answer()
 
     federation = Disturbed(tmp_path / "sites", disturb)
@@ -232,8 +232,8 @@ def test_a_coordinator_that_is_killed_goes_on_with_the_clients_states_of_its_che
 
     with pytest.raises(KeyboardInterrupt):
         train(Federation(write_sites(tmp_path / "sites")), tmp_path / "run", recipe, on_round=killed)
-    kept = sorted(int(p.name) for p in (tmp_path / "sites" / "bonn").rglob("clients/*/*"))
-    assert kept == [1, 2, 3]  # what a resume from the checkpoint of round 3, or from the one before, needs
+    versions = sorted(int(p.name) for p in (tmp_path / "sites" / "bonn").rglob("clients/*/*"))
+    assert versions == [1, 2, 3]  # what a resume from the checkpoint of round 3, or from the one before, needs
     lines = []
     again = Federation({name: tmp_path / "sites" / name / "site.toml" for name in NAMES})
     result = train(again, tmp_path / "run", recipe, resume=True, on_line=lines.append)
@@ -354,8 +354,10 @@ def test_without_the_secret_only_words_of_enough_clients_of_one_site_are_shown(t
         path.write_text(path.read_text().replace('secret = ""', ""))
     federation = Federation(files)
     train(federation, tmp_path / "run", recipe_of(*RECIPE, "training.rounds=1"))
-    shown = [unpack(a)[0]["words"] for _, m, a in federation.sent if unpack(m)[0]["kind"] == "words"]
-    assert "甲" in shown[0] and "甲" not in shown[1] and all("烧" in words for words in shown)
+    words_of_sites = [unpack(a)[0]["words"] for _, m, a in federation.sent if unpack(m)[0]["kind"] == "words"]
+    assert (
+        "甲" in words_of_sites[0] and "甲" not in words_of_sites[1] and all("烧" in words for words in words_of_sites)
+    )
     alone = Federation(write_sites(tmp_path / "one", vocabulary={"secret": ""}))
     alone.close()
     for path in alone.files.values():

@@ -87,9 +87,9 @@ def once(sites):
         done = []
 
         def during(name, table):
-            place = tuple(table.get(key) for key in ("kind", "purpose", "round", "stage"))
-            if name == site and place == ("stage", "train", round_num, number) and not done:
-                done.append(place)
+            asked = tuple(table.get(key) for key in ("kind", "purpose", "round", "stage"))
+            if name == site and asked == ("stage", "train", round_num, number) and not done:
+                done.append(asked)
                 do()
 
         sites.during = during
@@ -120,8 +120,8 @@ def test_weights_and_metrics_are_those_in_memory(flower, undisturbed, tmp_path):
     assert there == here and len(here) == 2
     engine = engine_of(f"flower:{flower.relay}", NAMES)
     with open_at_sites(tmp_path / "run", DataPaths(), engine, patience=PATIENT) as (opened, _):
-        found = Evaluator(opened.experiment, "test")(opened.weights)
-    assert {f"test/{name}": value for name, value in found.metrics.items()}.items() <= there[-1].items()
+        evaluated = Evaluator(opened.experiment, "test")(opened.weights)
+    assert {f"test/{name}": value for name, value in evaluated.metrics.items()}.items() <= there[-1].items()
 
 
 def test_a_site_that_is_killed_between_two_stages_comes_back(flower, sites, once, undisturbed, tmp_path):
@@ -225,24 +225,24 @@ def test_three_gigabytes_there_and_back(tmp_path):
     def answer(message):
         return weights if len(message) == 4 else hashlib.blake2b(message).digest()
 
-    def watch(own):
+    def watch(flower):
         while not done.wait(0.2):
-            peaks.update({name: max(0, size - peaks[name]) for name, size in own.peak_memory().items()})
+            peaks.update({name: max(0, size - peaks[name]) for name, size in flower.peak_memory().items()})
 
     serving = Serving(answer, tmp_path / "large.sock")
     threading.Thread(target=serving.run, daemon=True).start()
     try:
-        with Flower(tmp_path / "flower", {"large": tmp_path / "large.sock"}) as own:
-            threading.Thread(target=watch, args=[own], daemon=True).start()
-            engine = Relay(own.relay, ("large",))
+        with Flower(tmp_path / "flower", {"large": tmp_path / "large.sock"}) as flower:
+            threading.Thread(target=watch, args=[flower], daemon=True).start()
+            engine = Relay(flower.relay, ("large",))
             for message in (weights, b"back"):
-                began, before = time.monotonic(), own.cpu_seconds()
+                began, before = time.monotonic(), flower.cpu_seconds()
                 answered = engine.call("large", message, 3000)
-                seconds, cpu = time.monotonic() - began, own.cpu_seconds() - before
+                seconds, cpu = time.monotonic() - began, flower.cpu_seconds() - before
                 assert (answered if message is weights else hashlib.blake2b(answered).digest()) == digest
                 print(f"{LARGE} bytes in {seconds:.0f} s, {cpu:.0f} s of Flower's CPU")
             done.set()
-            print(f"link.db: {(own.folder / 'link.db').stat().st_size / 1e6:.0f} MB")
+            print(f"link.db: {(flower.folder / 'link.db').stat().st_size / 1e6:.0f} MB")
     finally:
         done.set()
         serving.close()

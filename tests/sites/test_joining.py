@@ -24,7 +24,7 @@ TWO = NAMES[:2]
 RECIPE = ("fedpap", "training.rounds=1", "evaluation.train_split=false")
 
 
-def of(files, names):
+def federation_of(files, names):
     return Federation({name: files[name] for name in names})
 
 
@@ -33,7 +33,7 @@ def two(tmp_path_factory):
     """The folder, the files of three sites, and a run of the first two."""
     folder = tmp_path_factory.mktemp("two")
     files = write_sites(folder / "sites")
-    train(of(files, TWO), folder / "two", recipe_of(*RECIPE, "training.clients_per_round=2"))
+    train(federation_of(files, TWO), folder / "two", recipe_of(*RECIPE, "training.clients_per_round=2"))
     return folder, files
 
 
@@ -45,7 +45,7 @@ def test_a_third_site_joins_and_sends_no_words(two, tmp_path):
         if report.round == 1:
             raise Stop
 
-    federation = of(files, NAMES)
+    federation = federation_of(files, NAMES)
     with pytest.raises(Stop):
         train(federation, tmp_path / "three", recipe, from_run=folder / "two", on_line=lines.append, on_round=stopped)
     assert lines[0].startswith("starts from the weights of two after round 1")
@@ -54,10 +54,10 @@ def test_a_third_site_joins_and_sends_no_words(two, tmp_path):
     before, after = (read_agreement(RunFolder(path).sites) for path in (folder / "two", tmp_path / "three"))
     assert after.words == before.words and after.label_names == before.label_names
     assert after.sites == NAMES and "丙" not in after.words  # a word of the third site only
-    again = train(of(files, NAMES), tmp_path / "three", recipe, resume=True)
-    whole = train(of(files, NAMES), tmp_path / "whole", recipe, from_run=folder / "two")
+    again = train(federation_of(files, NAMES), tmp_path / "three", recipe, resume=True)
+    whole = train(federation_of(files, NAMES), tmp_path / "whole", recipe, from_run=folder / "two")
     assert_same_weights(again.weights, whole.weights)
-    fresh = train(of(files, NAMES), tmp_path / "fresh", recipe)
+    fresh = train(federation_of(files, NAMES), tmp_path / "fresh", recipe)
     assert not np.array_equal(fresh.weights.trainable[-1], whole.weights.trainable[-1])
     assert json.loads((tmp_path / "three" / "summary.json").read_text("utf-8"))["start"]["run"] == "two"
 
@@ -65,7 +65,7 @@ def test_a_third_site_joins_and_sends_no_words(two, tmp_path):
 def test_weights_are_those_of_a_simulation_that_starts_from_the_same(two, tmp_path):
     folder, files = two
     recipe = recipe_of(*RECIPE)
-    there = train(of(files, NAMES), tmp_path / "three", recipe, from_run=folder / "two")
+    there = train(federation_of(files, NAMES), tmp_path / "three", recipe, from_run=folder / "two")
     simulated, partition = same_in_one_place(tmp_path / "one place", recipe, files)
     out = tmp_path / "simulated"
     start = start_of(RunFolder(out), folder / "two", DataPaths(), builder_of=finished_builder)
@@ -76,12 +76,12 @@ def test_weights_are_those_of_a_simulation_that_starts_from_the_same(two, tmp_pa
 
 def test_sites_with_classes_that_the_old_run_does_not_have(two, monkeypatch, tmp_path):
     folder, files = two
-    own = tmp_path / "two"
-    shutil.copytree(folder / "two", own)
+    copy = tmp_path / "two"
+    shutil.copytree(folder / "two", copy)
     with monkeypatch.context() as patch:
-        first = start_of(RunFolder(tmp_path / "three"), own, DataPaths(), builder_of=finished_builder)
+        first = start_of(RunFolder(tmp_path / "three"), copy, DataPaths(), builder_of=finished_builder)
         fewer = dataclasses.replace(first, form={**first.form, "classes": first.form["classes"][:1]})
         patch.setattr("tff_re.sites.run.start_of", lambda *arguments, **options: fewer)
         with pytest.raises(UserError, match=r"cannot start from two: the sites hold classes that it does not have"):
-            train(of(files, NAMES), tmp_path / "three", recipe_of(*RECIPE), from_run=own)
+            train(federation_of(files, NAMES), tmp_path / "three", recipe_of(*RECIPE), from_run=copy)
     assert not (tmp_path / "three").exists()

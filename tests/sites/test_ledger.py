@@ -28,24 +28,24 @@ def opened(folder, **allow):
     return decisions_of(folder, privacy="example", **allow)
 
 
-def run_of(decisions, name, rounds, of=None, data=DATA):
+def run_of(decisions, name, rounds, accounted=None, data=DATA):
     """The ledger after so many rounds of a run."""
-    of, run = of or accounting(), name * 32
+    accounted, run = accounted or accounting(), name * 32
     decisions.begin(data, run, PRIVATE)
     for number in range(1, rounds + 1):
-        decisions.charge_round(run, number, of.noise_multiplier, of.releases)
+        decisions.charge_round(run, number, accounted.noise_multiplier, accounted.releases)
         decisions.ledger.charge_bytes(run, 100)
     return decisions.ledger
 
 
 def test_epsilon_over_runs_is_the_accountants(tmp_path):
-    decisions, of = opened(tmp_path), accounting()
-    assert run_of(decisions, "0", 2).epsilon(DATA.digest) == of.epsilon(2)
-    assert run_of(decisions, "1", 3).epsilon(DATA.digest) == of.epsilon(5)
+    decisions, accounted = opened(tmp_path), accounting()
+    assert run_of(decisions, "0", 2).epsilon(DATA.digest) == accounted.epsilon(2)
+    assert run_of(decisions, "1", 3).epsilon(DATA.digest) == accounted.epsilon(5)
     again = opened(tmp_path)
-    assert again.ledger.epsilon(DATA.digest) == of.epsilon(5)
-    again.charge_round("1" * 32, 3, 1.0, of.releases)  # the same round again
-    assert again.ledger.epsilon(DATA.digest) == of.epsilon(5)
+    assert again.ledger.epsilon(DATA.digest) == accounted.epsilon(5)
+    again.charge_round("1" * 32, 3, 1.0, accounted.releases)  # the same round again
+    assert again.ledger.epsilon(DATA.digest) == accounted.epsilon(5)
     (line,) = again.ledger.lines()
     assert "texts.json (aaaaaaaa): 2 runs, 5 rounds, 500 bytes of sums; ε = " in line and "δ = 1e-05" in line
 
@@ -60,11 +60,11 @@ def test_runs_of_other_clients_on_the_same_data_are_bounded_by_the_worst_of_each
 
 
 def test_different_noise_composes():
-    one, other = {(1.0, 0.2): 10}, {(2.0, 0.5): 10}
-    both = composed_epsilon([{**one, **other}], 1e-5)
-    parts = [composed_epsilon([part], 1e-5) for part in (one, other)]
-    assert max(parts) < both <= sum(composed_epsilon([part], 5e-6) for part in (one, other))
-    assert composed_epsilon([one, other], 1e-5) == max(parts)  # examples of two clients
+    first, second = {(1.0, 0.2): 10}, {(2.0, 0.5): 10}
+    both = composed_epsilon([{**first, **second}], 1e-5)
+    parts = [composed_epsilon([part], 1e-5) for part in (first, second)]
+    assert max(parts) < both <= sum(composed_epsilon([part], 5e-6) for part in (first, second))
+    assert composed_epsilon([first, second], 1e-5) == max(parts)  # examples of two clients
     exact = composed_epsilon([{(2.0, 1.0): 4}], 1e-5)
     assert composed_epsilon([{(2.0, 1.0): 2, (math.sqrt(2), 1.0): 1}], 1e-5) == pytest.approx(exact)
     assert composed_epsilon([{(0.0, 1.0): 1}], 1e-5) == math.inf and composed_epsilon([], 1e-5) == 0.0
@@ -72,18 +72,18 @@ def test_different_noise_composes():
 
 def test_what_is_spent_is_refused_before_anything_is_taken_down(tmp_path):
     total = accounting().epsilon(3)
-    decisions, of = opened(tmp_path, epsilon_total=total), accounting()
+    decisions, accounted = opened(tmp_path, epsilon_total=total), accounting()
     run_of(decisions, "0", 2)
     decisions.begin(DATA, "1" * 32, PRIVATE)
-    decisions.charge_round("1" * 32, 1, 1.0, of.releases)
+    decisions.charge_round("1" * 32, 1, 1.0, accounted.releases)
     before = (tmp_path / "ledger.json").read_bytes()
     with pytest.raises(Refused, match=r"round 2 would make it .*allow.epsilon_total"):
-        decisions.charge_round("1" * 32, 2, 1.0, of.releases)
+        decisions.charge_round("1" * 32, 2, 1.0, accounted.releases)
     assert (tmp_path / "ledger.json").read_bytes() == before and decisions.ledger.epsilon(DATA.digest) == total
     strict = opened(tmp_path, epsilon_total=total / 2)
-    strict.charge_round("1" * 32, 1, 1.0, of.releases)  # it is in the ledger already
+    strict.charge_round("1" * 32, 1, 1.0, accounted.releases)  # it is in the ledger already
     with pytest.raises(Refused, match=r"allow\.epsilon_total"):
-        strict.charge_round("1" * 32, 2, 1.0, of.releases)
+        strict.charge_round("1" * 32, 2, 1.0, accounted.releases)
 
 
 def test_runs_are_limited_by_data_and_other_privacy_has_no_epsilon_of_the_sites(tmp_path):

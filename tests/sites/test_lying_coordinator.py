@@ -151,8 +151,8 @@ def test_two_requests_never_share_noise():
         run = SimpleNamespace(recipe=SimpleNamespace(privacy_unit=unit, seed=0), store=store)
         return tuple(_seed(run, round_num, client, first * 64))
 
-    found = {seed("0"), seed("1"), seed("0", round_num=2), seed("0", client="b"), seed("0", secret=b"t" * 32)}
-    assert len(found) == 5 and seed("0") in found
+    seeds = {seed("0"), seed("1"), seed("0", round_num=2), seed("0", client="b"), seed("0", secret=b"t" * 32)}
+    assert len(seeds) == 5 and seed("0") in seeds
     assert seed("0", unit="client") == seed("1", unit="client")  # noise is the coordinator's: the simulation's seed
 
 
@@ -171,6 +171,24 @@ def test_few_clients_and_those_without_examples_are_refused(attacked):
     attacked.refused("over at least 4 of its clients (allow.least_clients), not 3", clients=clients[:3])
     attacked.refused("not clients of this site", clients=(*clients[:3], "celle/99"))
     assert "must not hold the same twice" in attacked.ask_raw(clients=[clients[0]] * 4).refused
+
+
+def test_an_agreement_of_another_form_is_refused_in_one_line(attacked):
+    run = attacked.question.run
+    table = json.loads((attacked.folder / "state" / "runs" / run / "agreement.json").read_text("utf-8"))
+    clients = [{**client, "site": None} for client in table["clients"]]
+    for changed, line in (
+        ({**table, "more": 1}, "unknown key 'more'"),
+        ({key: value for key, value in table.items() if key != "words"}, "the key 'words' is missing"),
+        ({**table, "clients": clients}, "'clients.site' must be a text"),
+        ({**table, "clients": [3]}, "'clients."),
+        ({**table, "server": "1"}, "'server' must be a whole number"),
+        ([], "the agreement is no table"),
+    ):
+        answer = attacked.answer(protocol.Agree(run=run, agreement=json.dumps(changed), programs={}))
+        assert line in answer.refused and "\n" not in answer.refused, answer
+    answer = attacked.answer(protocol.Agree(run=run, agreement="{", programs={}))
+    assert "the agreement is no JSON" in answer.refused
 
 
 # Rounds and budgets
@@ -263,9 +281,9 @@ ANY = decisions_of()
 
 
 def question(**changes):
-    own = {"run": "0" * 32, "round": 1, "purpose": "train", "program": "0" * 64, "stage": 0, "split": "train"}
+    single = {"run": "0" * 32, "round": 1, "purpose": "train", "program": "0" * 64, "stage": 0, "split": "train"}
     lists = {"clients": ("a", "b", "c", "d"), "versions": (), "arrays": (np.zeros(2, np.float32),)}
-    return Request(protocol.Stage(**{**own, **lists, **changes}))
+    return Request(protocol.Stage(**{**single, **lists, **changes}))
 
 
 def test_sets_of_clients_of_one_round_are_told_apart_in_groups_only():
@@ -330,15 +348,15 @@ def test_the_form_of_a_request_without_privacy():
     def refused(line, decisions=ANY, **changes):
         with pytest.raises(Refused, match=line):
             asked = question(**{"clients": ("a", "b"), "versions": (0, -1), **changes})
-            decisions.form(asked, recipe, sizes, **ways)
+            decisions.check(asked, recipe, sizes, **ways)
 
-    ANY.form(question(clients=("a", "b"), versions=(0, -1)), recipe, sizes, **ways)
+    ANY.check(question(clients=("a", "b"), versions=(0, -1)), recipe, sizes, **ways)
     refused("no stage 1", stage=1)
     refused("not clients of this site with train examples", clients=("a", "c"))
     refused("a client's state is one of a round before", versions=(1, -1))
     refused("a client's state is one of a round before", versions=())
     evaluated = {"purpose": "evaluate", "versions": ()}
-    ANY.form(question(**evaluated, clients=("a", "b"), round=0), recipe, sizes, **ways)
+    ANY.check(question(**evaluated, clients=("a", "b"), round=0), recipe, sizes, **ways)
     refused("evaluates on test and train examples only", **evaluated, split="dev")
     refused("allows no evaluation", decisions_of(evaluation=False), **evaluated)
     refused("evaluates all of its clients together", **evaluated, clients=("a",))

@@ -129,8 +129,8 @@ MALFORMED = [
 @pytest.mark.parametrize(("more", "line"), MALFORMED, ids=range(len(MALFORMED)))
 def test_a_malformed_answer_to_hello(recorded, more, line):
     assert recorded.agree(repacked) == recorded.honest
-    told = recorded.refused(lambda table, arrays: repacked({**table, **more}, arrays))
-    assert told.startswith("site bonn: malformed answer to 'hello': ") and line in told
+    line_ = recorded.refused(lambda table, arrays: repacked({**table, **more}, arrays))
+    assert line_.startswith("site bonn: malformed answer to 'hello': ") and line in line_
 
 
 def test_a_missing_key_and_what_is_no_message(recorded):
@@ -149,8 +149,8 @@ def test_a_missing_key_and_what_is_no_message(recorded):
         lambda table, arrays: repacked({"site": "bonn", "refused": ["x"]}, []),
     ):
         assert "site bonn: " in recorded.refused(change)
-    told = recorded.refused(lambda table, arrays: repacked({"site": "bonn", "refused": "no\n\x1b[2J\r" * 999}, []))
-    assert told.startswith("no [2J no")
+    line_ = recorded.refused(lambda table, arrays: repacked({"site": "bonn", "refused": "no\n\x1b[2J\r" * 999}, []))
+    assert line_.startswith("no [2J no")
 
 
 def test_more_classes_than_possible_are_refused_at_once(recorded):
@@ -161,8 +161,8 @@ def test_more_classes_than_possible_are_refused_at_once(recorded):
             lambda table, arrays, names=names: repacked({**table, "label_names": names}, arrays)
         )
     names = [f"class {n}" for n in range(MAX_CLASSES)]
-    told = recorded.refused(lambda table, arrays: repacked({**table, "label_names": names}, arrays))
-    assert f"and {MAX_CLASSES} are possible" in told  # with those of the others
+    line_ = recorded.refused(lambda table, arrays: repacked({**table, "label_names": names}, arrays))
+    assert f"and {MAX_CLASSES} are possible" in line_  # with those of the others
     assert time.monotonic() - began < 5
 
 
@@ -212,12 +212,12 @@ ARRAYS = st.sampled_from(
 )
 
 
-def places_of(value, path=()):
+def paths_of(value, path=()):
     """The paths of all values within a table."""
     yield path
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, part in inner:
-        yield from places_of(part, (*path, key))
+        yield from paths_of(part, (*path, key))
 
 
 @st.composite
@@ -230,7 +230,7 @@ def mutations(draw, table, arrays):
             if arrays[number].ndim:
                 arrays[number] = draw(ARRAYS)(arrays[number])
             continue
-        *path, last = draw(st.sampled_from([path for path in places_of(table) if path] or [("site",)]))
+        *path, last = draw(st.sampled_from([path for path in paths_of(table) if path] or [("site",)]))
         inner = table
         for key in path:
             inner = inner[key]
@@ -251,14 +251,14 @@ def mutations(draw, table, arrays):
 def test_any_change_of_an_answer_is_a_line_or_a_set_up_of_exact_types(recorded, data, kind):
     table, arrays = data.draw(mutations(*unpack(recorded.answers["bonn", kind])))
     try:
-        found = recorded.agree(lambda *_: repacked(table, arrays), kind)
+        agreement = recorded.agree(lambda *_: repacked(table, arrays), kind)
     except Exception as error:
         require_line(error)
         return
-    assert agreement_from_json(found.to_json()) == found
-    for client in found.clients:
+    assert agreement_from_json(agreement.to_json()) == agreement
+    for client in agreement.clients:
         assert type(client.client_id) is str and {type(client.train), type(client.test)} == {int}
-    assert all(type(name) is str and name.isprintable() and "<" not in name for name in found.label_names)
+    assert all(type(name) is str and name.isprintable() and "<" not in name for name in agreement.label_names)
 
 
 # Sums
@@ -274,8 +274,8 @@ def programs():
         return made[name]
 
     yield program
-    for one in made.values():
-        one.close()
+    for program_ in made.values():
+        program_.close()
 
 
 TRAINING = LocalTraining(local_epochs=2, batch_size=4, weighting="examples")
@@ -388,9 +388,9 @@ def test_indices_and_scores_of_lazy_mil(programs):
     claims = np.full(48, nobody, np.int32)
     claims[5:7] = 3, 4
     assert check(program, 1, [claims], limits)
-    for place in (0, 5, -1, 48, nobody - 1):
+    for index in (0, 5, -1, 48, nobody - 1):
         with pytest.raises(BadSums, match="a number for 'platforms' that is no client of it"):
-            check(program, 1, [np.where(claims == 4, np.int32(place), claims)], limits)
+            check(program, 1, [np.where(claims == 4, np.int32(index), claims)], limits)
     scores = np.full(48, np.finfo(np.float32).min)
     scores[5] = 0.7
     assert check(program, 0, [scores], limits)
@@ -418,11 +418,11 @@ def test_updates_side_by_side_are_no_more_than_the_clients(programs):
     (stage,) = program.stages
     assert program.collects and not programs("fedavg").collects
     rows = [np.zeros((2, 3, 3), np.float32), np.zeros((2, 3), np.float32)]
-    order = ["?" in str(one.type) for one in stage.sums].index(True)
-    others = [[*METRICS] if "loss" in str(one.type) else [np.float32(0)] for one in stage.sums]
+    order = ["?" in str(sum_.type) for sum_ in stage.sums].index(True)
+    others = [[*METRICS] if "loss" in str(sum_.type) else [np.float32(0)] for sum_ in stage.sums]
 
     def answer(collected):
-        return [a for place, other in enumerate(others) for a in (collected if place == order else other)]
+        return [a for index, other in enumerate(others) for a in (collected if index == order else other)]
 
     assert check(program, 0, answer(rows), bounds())
     with pytest.raises(BadSums, match="3 updates of 2 clients"):
@@ -440,7 +440,7 @@ def test_any_numbers_of_the_right_types_are_taken_or_a_line(programs, name):
     random, extremes = np.random.default_rng(0), [0, 1, -1, 1e6, -1e6, 1e17, 1e20, 3e38, np.inf, -np.inf, np.nan]
     program, limits, taken = programs(name), bounds(), 0
     for number, stage in enumerate(program.stages):
-        types = [leaf for one in stage.sums for leaf in flat_types(one.type)]
+        types = [leaf for sum_ in stage.sums for leaf in flat_types(sum_.type)]
         for turn in range(100):  # at first zeros, which a site sends whose clients do not count
             arrays = []
             for leaf in types:
@@ -479,9 +479,9 @@ class Lying(Federation):
                     return honest.call(site, message, 5)
                 if lie is None:
                     raise NoAnswer("site bonn does not answer")
-                found, arrays = unpack(honest.call(site, message, 5))
+                table_, arrays = unpack(honest.call(site, message, 5))
                 changed = [array.copy() for array in arrays]
-                return lie(table, changed) or repacked(found, changed)
+                return lie(table, changed) or repacked(table_, changed)
 
             return answered
 
@@ -522,9 +522,9 @@ def test_a_site_whose_sums_cannot_be_leaves_the_round_and_is_named(tmp_path, wit
     assert_same_weights(result.weights, without_bonn.weights)
     assert (tmp_path / "run" / "took_part.csv").read_text().splitlines()[1:] == ["1,aachen celle"]
     log = RunFolder(tmp_path / "run").log.read_text("utf-8")
-    (told,) = [row for row in log.splitlines() if "goes on without" in row]
-    assert "site bonn: " in told and re.search(line, told), told
-    assert "site aachen" not in told and "site celle" not in told
+    (line_,) = [row for row in log.splitlines() if "goes on without" in row]
+    assert "site bonn: " in line_ and re.search(line, line_), line_
+    assert "site aachen" not in line_ and "site celle" not in line_
 
 
 def test_counts_of_an_evaluation_are_those_that_were_agreed_upon(tmp_path):

@@ -83,8 +83,8 @@ def asked(tmp_path):
         return made[-1]
 
     yield start
-    for one in made:
-        one.federation.close()
+    for asked_ in made:
+        asked_.federation.close()
 
 
 def test_a_word_is_shown_for_the_signatures_of_enough_other_sites(asked):
@@ -92,9 +92,9 @@ def test_a_word_is_shown_for_the_signatures_of_enough_other_sites(asked):
     evidence = [(name, signature(name, COMMON)) for name in ("bonn", "celle")]
     assert sites.show(COMMON, evidence) == {"site": "aachen", "words": [COMMON]}
     rows, _, _, signatures = sites.list_of("bonn")
-    own = {row.tobytes(): one for row, one in zip(rows, signatures, strict=True)}
-    np.testing.assert_array_equal(own[digest(COMMON).tobytes()], signature("bonn", COMMON))
-    assert digest(RARE).tobytes() not in own
+    signature_of = {row.tobytes(): signed for row, signed in zip(rows, signatures, strict=True)}
+    np.testing.assert_array_equal(signature_of[digest(COMMON).tobytes()], signature("bonn", COMMON))
+    assert digest(RARE).tobytes() not in signature_of
 
 
 FORGED = {
@@ -179,8 +179,8 @@ class Lying(Federation):
                 table = unpack(message)[0]
                 if site != "bonn" or table["kind"] != kind:
                     return answer
-                found, arrays = unpack(answer)
-                return pack(*lie(table["run"], found, list(arrays)))
+                table_, arrays = unpack(answer)
+                return pack(*lie(table["run"], table_, list(arrays)))
 
             return answered
 
@@ -211,15 +211,15 @@ def test_a_site_that_helps_by_lying_about_counts(tmp_path, monkeypatch):
     honest = SiteData.word_counts
 
     def claimed(self):
-        found = honest(self)
+        counts = honest(self)
         if "bonn" not in self.clients:
-            return found
-        more = np.append(found.counts, 500), np.append(found.holders, 9)
-        return words.WordCounts([*found.words, RARE], *more)
+            return counts
+        more = np.append(counts.counts, 500), np.append(counts.holders, 9)
+        return words.WordCounts([*counts.words, RARE], *more)
 
     monkeypatch.setattr(SiteData, "word_counts", claimed)
-    shown = agreed(Federation(write_sites(tmp_path / "sites")), tmp_path, min_clients=3)
-    assert COMMON in shown and RARE not in shown
+    vocabulary = agreed(Federation(write_sites(tmp_path / "sites")), tmp_path, min_clients=3)
+    assert COMMON in vocabulary and RARE not in vocabulary
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_a_list_that_is_none(tmp_path, lie, line):
 
 
 @pytest.mark.parametrize(
-    ("shown", "line"),
+    ("changed", "line"),
     [
         (lambda words: words[1:], "are not [0-9]+ words"),
         (lambda words: [None, *words[1:]], "'words' must be a text"),
@@ -253,8 +253,8 @@ def test_a_list_that_is_none(tmp_path, lie, line):
     ],
     ids=range(4),
 )
-def test_words_that_are_none(tmp_path, shown, line):
-    lie = lambda run, table, arrays: ({**table, "words": shown(table["words"])}, arrays)  # noqa: E731
+def test_words_that_are_none(tmp_path, changed, line):
+    lie = lambda run, table, arrays: ({**table, "words": changed(table["words"])}, arrays)  # noqa: E731
     federation = Lying(write_sites(tmp_path / "sites"), lie, "reveal")
     with pytest.raises(UserError, match=f"site bonn.*{line}"):
         train_at_sites(recipe_of("fedpap"), tmp_path / "run", federation.engine)
@@ -263,22 +263,23 @@ def test_words_that_are_none(tmp_path, shown, line):
 
 def test_a_coordinator_asks_a_site_for_no_word_that_it_may_not_show_and_gives_no_more_evidence(tmp_path):
     federation = Federation(write_sites(tmp_path / "sites"))
-    shown = agreed(federation, tmp_path)
+    vocabulary = agreed(federation, tmp_path)
     (request,) = [unpack(m) for s, m, _ in federation.sent if s == "aachen" and unpack(m)[0]["kind"] == "reveal"]
     wanted, rows, _, _ = request[1]
-    assert len(wanted) == len(shown) and sorted(rows) == list(range(len(shown)))  # one other of two clients is enough
+    # One other of two clients is enough.
+    assert len(wanted) == len(vocabulary) and sorted(rows) == list(range(len(vocabulary)))
     assert digest(RARE, request[0]["run"]).tobytes() not in {row.tobytes() for row in wanted}
 
 
 def test_several_clients_of_another_site_count_as_one(tmp_path):
     """A word that two clients of aachen and two of bonn hold is not shown under min_clients = 4."""
-    own = corpora()
+    corpora_ = corpora()
     for name in ("aachen", "bonn"):
-        for dialogue in list(own[name].values())[:2]:
+        for dialogue in list(corpora_[name].values())[:2]:
             dialogue["dialogue"][0]["sentence"] += "丁"
-    federation = Federation(write_sites(tmp_path / "sites", own, clients={"rule": "documents"}))
+    federation = Federation(write_sites(tmp_path / "sites", corpora_, clients={"rule": "documents"}))
     assert "丁" not in agreed(federation, tmp_path, min_clients=4)
-    three = Federation(write_sites(tmp_path / "three", own, clients={"rule": "documents"}))
+    three = Federation(write_sites(tmp_path / "three", corpora_, clients={"rule": "documents"}))
     assert "丁" in agreed(three, tmp_path / "second", min_clients=3)
 
 

@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
+from tests.sites.sites_for_tests import payload
 from tff_re.errors import UserError
 from tff_re.runtime.errors import RuntimeProblem
-from tff_re.sites.messages import Malformed, pack, payload, unpack
+from tff_re.sites.messages import Malformed, pack, unpack
 from tff_re.sites.transport import MAX_BYTES, NoAnswer, Relay, Serving, Sockets, engine_of, listen, receive, send
 
 NUMBERS = st.sampled_from([np.float32, np.float16, np.int32, np.int64, np.uint8, np.bool_])
@@ -27,8 +28,8 @@ ARRAYS = arrays_of.arrays(NUMBERS, arrays_of.array_shapes(min_dims=0, min_side=0
     st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5), max_size=3), st.lists(ARRAYS, max_size=3)
 )
 def test_what_comes_out_is_what_went_in(table, arrays):
-    found, again = unpack(pack(table, arrays))
-    assert found == table and payload(again) == payload(arrays)
+    read, again = unpack(pack(table, arrays))
+    assert read == table and payload(again) == payload(arrays)
     for ours, other in zip(arrays, again, strict=True):
         assert ours.dtype == other.dtype and ours.shape == other.shape and ours.tobytes() == other.tobytes()
 
@@ -55,7 +56,7 @@ def test_a_message_is_a_safetensors_file(arrays):
     assert unpack(message)[0]["clients"] == ["\ud800", "甲"]
 
 
-FORM = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+ARRAY = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 TABLE = {"table": "{}"}
 
 
@@ -67,30 +68,30 @@ def message_of(head, arrays=bytes(8)):
 @pytest.mark.parametrize(
     "head",
     [
-        {"__metadata__": TABLE, "0": {**FORM, "dtype": "BF16"}},
-        {"__metadata__": TABLE, "0": {**FORM, "dtype": ["F32"]}},
-        {"__metadata__": TABLE, "0": {**FORM, "shape": [-1]}},
-        {"__metadata__": TABLE, "0": {**FORM, "shape": [1 << 62]}},
-        {"__metadata__": TABLE, "0": {**FORM, "shape": [2.0]}},
-        {"__metadata__": TABLE, "0": {**FORM, "shape": "22"}},
-        {"__metadata__": TABLE, "0": {**FORM, "shape": [1] * 33 + [2]}},
-        {"__metadata__": TABLE, "0": {**FORM, "data_offsets": [8, 16]}},
-        {"__metadata__": TABLE, "0": {**FORM, "data_offsets": [-8, 0]}},
-        {"__metadata__": TABLE, "0": {**FORM, "more": 1}},
+        {"__metadata__": TABLE, "0": {**ARRAY, "dtype": "BF16"}},
+        {"__metadata__": TABLE, "0": {**ARRAY, "dtype": ["F32"]}},
+        {"__metadata__": TABLE, "0": {**ARRAY, "shape": [-1]}},
+        {"__metadata__": TABLE, "0": {**ARRAY, "shape": [1 << 62]}},
+        {"__metadata__": TABLE, "0": {**ARRAY, "shape": [2.0]}},
+        {"__metadata__": TABLE, "0": {**ARRAY, "shape": "22"}},
+        {"__metadata__": TABLE, "0": {**ARRAY, "shape": [1] * 33 + [2]}},
+        {"__metadata__": TABLE, "0": {**ARRAY, "data_offsets": [8, 16]}},
+        {"__metadata__": TABLE, "0": {**ARRAY, "data_offsets": [-8, 0]}},
+        {"__metadata__": TABLE, "0": {**ARRAY, "more": 1}},
         {"__metadata__": TABLE, "0": {"dtype": "F32", "shape": [2]}},
         {"__metadata__": TABLE, "0": "x"},
-        {"__metadata__": TABLE, "1": FORM},
+        {"__metadata__": TABLE, "1": ARRAY},
         {"__metadata__": TABLE},
-        {"__metadata__": {"table": "[]"}, "0": FORM},
-        {"__metadata__": {"table": "{"}, "0": FORM},
-        {"__metadata__": {"table": {}}, "0": FORM},
-        {"__metadata__": {**TABLE, "more": "1"}, "0": FORM},
-        {"0": FORM},
+        {"__metadata__": {"table": "[]"}, "0": ARRAY},
+        {"__metadata__": {"table": "{"}, "0": ARRAY},
+        {"__metadata__": {"table": {}}, "0": ARRAY},
+        {"__metadata__": {**TABLE, "more": "1"}, "0": ARRAY},
+        {"0": ARRAY},
         [],
     ],
 )
 def test_what_is_no_message(head):
-    assert unpack(message_of({"__metadata__": TABLE, "0": FORM}))[1][0].shape == (2,)
+    assert unpack(message_of({"__metadata__": TABLE, "0": ARRAY}))[1][0].shape == (2,)
     with pytest.raises(Malformed):
         unpack(message_of(head))
 

@@ -14,7 +14,7 @@ from datasets.bags.alignment import stated_facts
 from datasets.documents.pubtator import read_pubtator
 from tests.bags_for_tests import HIDDEN, PCNN, bag_table, with_method, write_pubtator
 from tests.documents_for_tests import document_table, marking_encoder, write_documents
-from tests.sites.sites_for_tests import NAMES, Federation, same_in_one_place, stages, trained, write_site
+from tests.sites.sites_for_tests import NAMES, Federation, payload, same_in_one_place, stages, trained, write_site
 from tests.upper_floors import assert_same_weights, command, refusal
 from tff_re import api
 from tff_re.errors import UserError
@@ -23,7 +23,7 @@ from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_history
 from tff_re.sites.asking import Patience, Sites
-from tff_re.sites.messages import payload, unpack
+from tff_re.sites.messages import unpack
 from tff_re.sites.prepared import coordinated
 from tff_re.sites.run import train_at_sites
 from tff_re.sites.set_up import _agree
@@ -38,21 +38,27 @@ def bag_sites(folder, **tables):
         blocks = write_pubtator(folder / "made", range(4 * number, 4 * number + 4)).read_text("utf-8").split("\n\n")
         again = write_pubtator(folder / "made", range(4 * number - 2, 4 * number)).read_text("utf-8").split("\n\n")
         again = ["\n".join(f"9{line}" for line in block.splitlines()) for block in again if number]
-        own = "\n\n".join(block.strip() for block in [*blocks, *again]) + "\n"
+        data_of_site = "\n\n".join(block.strip() for block in [*blocks, *again]) + "\n"
         files[site] = write_site(
             folder / site, site, {}, data={"dataset": "cdr_aligned", "path": "texts.pubtator"}, **tables
         )
-        (folder / site / "texts.pubtator").write_text(own, "utf-8")
-        whole += own + "\n"
+        (folder / site / "texts.pubtator").write_text(data_of_site, "utf-8")
+        whole += data_of_site + "\n"
     (folder / "whole.pubtator").write_text(whole, "utf-8")
     return files, folder / "whole.pubtator"
 
 
 def bag_recipe(folder, task=None, **sections):
     test = write_pubtator(folder / "test.pubtator", range(40, 48))
-    own = {"dataset": "cdr_aligned", "path": None, "test_path": str(test), "new_pairs": False, "min_clients": 2}
+    data_of_site = {
+        "dataset": "cdr_aligned",
+        "path": None,
+        "test_path": str(test),
+        "new_pairs": False,
+        "min_clients": 2,
+    }
     training = {"rounds": 2, "clients_per_round": 3}
-    return resolve(bag_table(task=own | (task or {}), training=training, **sections), "tiny-bags.toml")
+    return resolve(bag_table(task=data_of_site | (task or {}), training=training, **sections), "tiny-bags.toml")
 
 
 def assert_same_metrics(run):
@@ -78,12 +84,12 @@ def test_lazy_mil_selects_across_sites_what_it_selects_in_one_place(bags):
 
 
 def test_of_facts_a_coordinator_sees_digests_and_scores(bags):
-    found = {site: unpack(a)[1][0] for site, m, a in bags.sent if unpack(m)[0]["kind"] == "facts"}
-    assert [found[site].shape for site in NAMES] == [(4 * 3, 16), (6 * 3, 16), (6 * 3, 16)]
-    shared = {row.tobytes() for row in found["aachen"]} & {row.tobytes() for row in found["bonn"]}
+    digests = {site: unpack(a)[1][0] for site, m, a in bags.sent if unpack(m)[0]["kind"] == "facts"}
+    assert [digests[site].shape for site in NAMES] == [(4 * 3, 16), (6 * 3, 16), (6 * 3, 16)]
+    shared = {row.tobytes() for row in digests["aachen"]} & {row.tobytes() for row in digests["bonn"]}
     assert len(shared) == 2 * 3
-    kept = b"".join(p.read_bytes() for p in (bags.folder / "run").rglob("*") if p.is_file())
-    for where in (b"".join(answer for _, _, answer in bags.sent), kept):
+    files_of_run = b"".join(p.read_bytes() for p in (bags.folder / "run").rglob("*") if p.is_file())
+    for where in (b"".join(answer for _, _, answer in bags.sent), files_of_run):
         for alone in (b"drug1", b'"C1"', b"CID"):  # a word of one site, an entity, a relation of it
             assert alone not in where.replace(b'"CID"]', b"")  # but for the names of all relations
     for name in NAMES:
@@ -142,11 +148,15 @@ def document_sites(folder):
     """(files of the sites, one with the documents of all); the longest document is at the coordinator."""
     files, numbers = {}, {}
     for number, site in enumerate(NAMES):
-        own = {"dataset": "cdr", "path": "texts.pubtator"}
-        files[site] = write_site(folder / site, site, {}, data=own, set={"task.tokenizer": str(marking_encoder())})
+        data_of_site = {"dataset": "cdr", "path": "texts.pubtator"}
+        files[site] = write_site(
+            folder / site, site, {}, data=data_of_site, set={"task.tokenizer": str(marking_encoder())}
+        )
         numbers[site] = [n for n in range(number, 12, 3) if n != 8]
         write_documents(folder / site / "texts.pubtator", numbers[site])
-    return files, write_documents(folder / "whole.pubtator", [n for own in numbers.values() for n in own])
+    return files, write_documents(
+        folder / "whole.pubtator", [n for data_of_site in numbers.values() for n in data_of_site]
+    )
 
 
 def document_recipe(task=None, **sections):
@@ -172,7 +182,7 @@ def test_documents_are_encoded_as_in_one_place(tmp_path):
         for name, array in client.train.items():
             np.testing.assert_array_equal(held[0][name], array)
     for split in ("dev", "test"):
-        there, here = (one.held_out.examples(ours.local_model(recipe.model), split) for one in (ours, expected))
+        there, here = (p.held_out.examples(ours.local_model(recipe.model), split) for p in (ours, expected))
         for name in there:
             np.testing.assert_array_equal(there[name], here[name])
     federation.close()
@@ -198,11 +208,13 @@ def real_documents(folder, dataset, **set_):
         blocks[split] = gzip.decompress(path.read_bytes()).decode("utf-8").strip().split("\n\n")[:45]
     files, whole = {}, []
     for number, site in enumerate(NAMES):
-        own = {"dataset": dataset, "path": "texts.pubtator"}
-        files[site] = write_site(folder / site, site, {}, data=own, set={f"task.{key}": v for key, v in set_.items()})
-        of_site = blocks["train"][number::3]
-        (folder / site / "texts.pubtator").write_text("\n\n".join(of_site) + "\n", "utf-8")
-        whole += of_site
+        data_of_site = {"dataset": dataset, "path": "texts.pubtator"}
+        files[site] = write_site(
+            folder / site, site, {}, data=data_of_site, set={f"task.{key}": v for key, v in set_.items()}
+        )
+        blocks_here = blocks["train"][number::3]
+        (folder / site / "texts.pubtator").write_text("\n\n".join(blocks_here) + "\n", "utf-8")
+        whole += blocks_here
     for name, content in (("whole", whole), ("test", blocks["dev"])):
         (folder / f"{name}.pubtator").write_text("\n\n".join(content) + "\n", "utf-8")
     return files, folder / "whole.pubtator", folder / "test.pubtator"

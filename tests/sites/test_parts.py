@@ -47,11 +47,11 @@ def numbers(count, start=0):
 class Carried:
     """A relay and a site, each behind its socket; `between(number, part, carry)` is in Flower's place."""
 
-    def __init__(self, folder, answer, most, between=lambda number, part, carry: carry(part)):
+    def __init__(self, folder, answer, max_bytes, between=lambda number, part, carry: carry(part)):
         self.parts: list[bytes] = []
         self._serving = Serving(answer, folder / "site.sock")
         threading.Thread(target=self._serving.run, daemon=True).start()
-        site, self._between, self._most = Sockets({"aachen": folder / "site.sock"}), between, most
+        site, self._between, self._max_bytes = Sockets({"aachen": folder / "site.sock"}), between, max_bytes
         self._carry = lambda part: site.call("aachen", part, 10)
         self._listening = listen(folder / "relay.sock")
         threading.Thread(target=self._serve, daemon=True).start()
@@ -66,13 +66,13 @@ class Carried:
             with connection:
                 assert receive(connection) == b"aachen"
                 with contextlib.suppress(EOFError, OSError):
-                    relay_parts.exchange(connection, self._ask, self._most)
+                    relay_parts.exchange(connection, self._ask, self._max_bytes)
 
     def _ask(self, pieces):
         part = b"".join(pieces)
         self.parts.append(part)
         back = bytes(self._between(len(self.parts), part, self._carry))
-        return [back[place : place + 60] for place in range(0, len(back), 60)]
+        return [back[index : index + 60] for index in range(0, len(back), 60)]
 
     def __enter__(self):
         return self
@@ -88,23 +88,23 @@ def test_both_sides_have_one_form():
     assert (relay_parts.PART, relay_parts.REST) == (PART, REST)
 
 
-@pytest.mark.parametrize("most", [1, 10, 64, 1000])
-def test_messages_and_answers_of_any_length_arrive_whole(tmp_path, most):
-    lengths, seen = {n for n in (1, most - 1, most, most + 1, 3 * most, 200) if n}, []
+@pytest.mark.parametrize("max_bytes", [1, 10, 64, 1000])
+def test_messages_and_answers_of_any_length_arrive_whole(tmp_path, max_bytes):
+    lengths, seen = {n for n in (1, max_bytes - 1, max_bytes, max_bytes + 1, 3 * max_bytes, 200) if n}, []
 
     def answer(message):
         seen.append(bytes(message))
         return numbers(int.from_bytes(message[:3], "little") + 1, 5)
 
-    with Carried(tmp_path, answer, most) as carried:
+    with Carried(tmp_path, answer, max_bytes) as carried:
         for length in lengths:
             for back in lengths:
                 message = (back - 1).to_bytes(3, "little") + numbers(length)
                 carried.parts.clear()
                 assert carried.engine.call("aachen", message, 10) == numbers(back, 5)
                 assert seen.pop() == message and not seen
-                assert max(map(len, carried.parts)) <= most + HEAD.size
-                assert len(carried.parts) == -(-len(message) // most) + -(-back // most) - 1
+                assert max(map(len, carried.parts)) <= max_bytes + HEAD.size
+                assert len(carried.parts) == -(-len(message) // max_bytes) + -(-back // max_bytes) - 1
 
 
 def test_a_part_that_comes_again_changes_nothing(tmp_path):

@@ -44,11 +44,11 @@ class Chosen(Federation):
         usual = {name: self._recorded(name) for name in self.files}
 
         def call(site):
-            return lambda message: usual[site](self._with_own_weights(message))
+            return lambda message: usual[site](self._with_chosen_weights(message))
 
         self.engine = InMemory({name: call(name) for name in self.files})
 
-    def _with_own_weights(self, message):
+    def _with_chosen_weights(self, message):
         table, arrays = unpack(message)
         if table["kind"] == "agree":
             words = json.loads(table["agreement"])["words"]
@@ -57,10 +57,10 @@ class Chosen(Federation):
             return message
         chosen = []
         for array in arrays:
-            own = np.zeros_like(array) if array.dtype.kind == "f" else array
+            weights = np.zeros_like(array) if array.dtype.kind == "f" else array
             if array.dtype.kind == "f" and array.ndim == 2:
-                own[self.word] = LOSS * np.arange(array.shape[1])
-            chosen.append(own)
+                weights[self.word] = LOSS * np.arange(array.shape[1])
+            chosen.append(weights)
         return pack(table, chosen)
 
     def left(self, site):

@@ -47,7 +47,9 @@ FOUR = ("partition={name='iid', num_clients=4}", "training.clients_per_round=4")
 def test_four_shares_are_the_simulation_to_the_bit(tmp_path, algorithm):
     (there, ours), (here, simulated) = shared_out(tmp_path, recipe_of(algorithm, *FOUR), 4)
     assert there.prepared.encoding == here.prepared.encoding
-    clients = [[(c.client_id, len(c.train["y"])) for c in one.prepared.examples.clients] for one in (there, here)]
+    clients = [
+        [(c.client_id, len(c.train["y"])) for c in experiment.prepared.examples.clients] for experiment in (there, here)
+    ]
     assert clients[0] == clients[1] and len(clients[0]) == 4
     assert_same_weights(ours.weights, simulated.weights)
     across, alone = (read_history(RunFolder(tmp_path / name)) for name in ("run", "simulated"))
@@ -100,9 +102,9 @@ def test_malformed_shares(tmp_path, clients, line):
 
 def test_a_share_has_no_examples_for_the_server(tmp_path):
     file = write_site(tmp_path / "one", "one", consultations(4), clients={"rule": "share", "share": "1/1"})
-    own = tmp_path / "own.json"
-    own.write_text((tmp_path / "one" / "texts.json").read_text("utf-8"), "utf-8")
-    recipe = recipe_of("feded", "task.server_share=0.2", f"task.path={own}", "training.clients_per_round=1")
+    path = tmp_path / "own.json"
+    path.write_text((tmp_path / "one" / "texts.json").read_text("utf-8"), "utf-8")
+    recipe = recipe_of("feded", "task.server_share=0.2", f"task.path={path}", "training.clients_per_round=1")
     federation = Federation({"one": file})
     with pytest.raises(UserError, match=r"task\.server_share: shares have all samples"):
         train_at_sites(recipe, tmp_path / "run", federation.engine)

@@ -17,6 +17,7 @@ from tests.sites.sites_for_tests import (
     NAMES,
     Federation,
     corpora,
+    payload,
     recipe_of,
     stages,
     trained,
@@ -32,7 +33,7 @@ from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_history
 from tff_re.sites.agreement import read_agreement
 from tff_re.sites.experiments import SitesBuilder
-from tff_re.sites.messages import payload, unpack
+from tff_re.sites.messages import unpack
 from tff_re.sites.run import open_at_sites, train_at_sites
 from tff_re.sites.transport import Serving
 from tff_re.tasks.data_paths import DataPaths
@@ -82,22 +83,22 @@ def test_metrics_are_those_of_the_simulation_without_single_clients(runs, algori
 def test_what_leaves_a_site_is_what_traffic_says_to_the_byte(runs, algorithm):
     run = runs(algorithm)
     for name in NAMES:
-        own = [(arrays, answer) for site, _, arrays, answer in stages(run) if site == name]
+        stages_of_site = [(arrays, answer) for site, _, arrays, answer in stages(run) if site == name]
         rounds = 2
         per_round = 2 if algorithm == "fedpap" else 1
-        assert len(own) == rounds * per_round
-        assert sum(payload(sums) for _, (_, sums) in own) == rounds * run.simulation.traffic.up
-        down = sum(payload(arrays) for arrays, _ in own)
+        assert len(stages_of_site) == rounds * per_round
+        assert sum(payload(sums) for _, (_, sums) in stages_of_site) == rounds * run.simulation.traffic.up
+        down = sum(payload(arrays) for arrays, _ in stages_of_site)
         assert down == rounds * run.simulation.traffic.down
-        assert all(table == {"site": name} for _, (table, _) in own)
+        assert all(table == {"site": name} for _, (table, _) in stages_of_site)
 
 
 @EACH
 def test_no_text_no_rare_word_and_no_example_id_leaves_a_site(runs, algorithm):
     run = runs(algorithm)
     answers = b"".join(answer for _, _, answer in run.sent)
-    kept = b"".join(p.read_bytes() for p in (run.folder / "run").rglob("*") if p.is_file())
-    for where in (answers, kept):
+    files_of_run = b"".join(p.read_bytes() for p in (run.folder / "run").rglob("*") if p.is_file())
+    for where in (answers, files_of_run):
         for corpus in corpora().values():
             for example_id, dialogue in corpus.items():
                 assert example_id.encode() not in where
@@ -149,11 +150,11 @@ def again(runs, tmp_path):
     federation = Federation({name: folder / "sites" / name / "site.toml" for name in NAMES})
     sockets = {name: tmp_path / name for name in NAMES}
     serving = [Serving(service.answer, sockets[name]) for name, service in federation.services.items()]
-    for one in serving:
-        threading.Thread(target=one.run, daemon=True).start()
+    for server in serving:
+        threading.Thread(target=server.run, daemon=True).start()
     yield folder / "run", federation, "sites:" + ",".join(f"{name}={path}" for name, path in sockets.items())
-    for one in serving:
-        one.close()
+    for server in serving:
+        server.close()
     federation.close()
 
 
@@ -162,8 +163,8 @@ def test_sites_evaluate_a_finished_run_as_sums(again, capsys):
     last = read_history(RunFolder(run))[-1]
     with open_at_sites(run, DataPaths(), federation.engine) as (opened, _):
         for split, names in (("test", ("accuracy", "loss", "macro_f1")), ("train", ("accuracy", "loss"))):
-            found = Evaluator(opened.experiment, split)(opened.weights)
-            assert {name: found.metrics[name] for name in names} == {n: last[f"{split}/{n}"] for n in names}
+            evaluated = Evaluator(opened.experiment, split)(opened.weights)
+            assert {name: evaluated.metrics[name] for name in names} == {n: last[f"{split}/{n}"] for n in names}
     answers = [unpack(answer) for _, _, answer in federation.sent]
     assert len(answers) == 2 * len(NAMES) and all(set(table) == {"site"} for table, _ in answers)
     typed = command(capsys, "evaluate", run, "--runtime", runtime)
@@ -268,8 +269,8 @@ def test_several_clients_at_a_site_are_one_sum(tmp_path):
 
 def with_server(folder, algorithm, *overrides):
     """A recipe whose coordinator has dialogues of its own, in a file."""
-    own = {f"server-{key}": value for key, value in consultations(3).items()}
-    path = write_json(folder / "own.json", own)
+    dialogues = {f"server-{key}": value for key, value in consultations(3).items()}
+    path = write_json(folder / "own.json", dialogues)
     return recipe_of(algorithm, "task.server_share=0.2", f"task.path={path}", *overrides)
 
 
@@ -366,8 +367,8 @@ def test_relations_in_sentences_with_fedcmc(tmp_path, name, vectors):
     files = {}
     for number, site in enumerate(NAMES):
         files[site] = write_site(tmp_path / site, site, {}, data={"dataset": "pgr", "path": "texts.tsv"})
-        own = [row for row in rows if int(row.split("\t")[0].removeprefix("doc")) % 3 == number]
-        (tmp_path / site / "texts.tsv").write_text("\n".join([heading, *own]) + "\n", "utf-8")
+        rows_here = [row for row in rows if int(row.split("\t")[0].removeprefix("doc")) % 3 == number]
+        (tmp_path / site / "texts.tsv").write_text("\n".join([heading, *rows_here]) + "\n", "utf-8")
     words = {"encoding": "words", "max_length": 20, "min_clients": 2, "test_share": 0.3}
     if vectors == "file":
         words["vectors_path"] = str(tmp_path / "vectors.txt")

@@ -46,14 +46,14 @@ def build(name, **more):
 def examples_of(name):
     clients = clients_of_round(0)
     if case(name).bags:
-        clients = [toolbox.in_bags(one, platform) for platform, one in enumerate(clients)]
-    return [one["examples"] for one in clients]
+        clients = [toolbox.in_bags(client, platform) for platform, client in enumerate(clients)]
+    return [client["examples"] for client in clients]
 
 
 def across_sites(folder, algorithm, program, examples):
     """(runtime, the sites' stores): each site holds one client, and has the program built already."""
     services, stores = {}, []
-    for site, own in zip(SITES, examples, strict=True):
+    for site, held in zip(SITES, examples, strict=True):
         service = SiteService(read_site(write_site(folder / site, site, corpora()["bonn"])))
         service._decisions.ledger.begin(TrainingData("texts.json", "0" * 64, "0" * 64), RUN, RECIPE)
         stores.append(RunStore(folder / site / "state", RUN))
@@ -63,11 +63,11 @@ def across_sites(folder, algorithm, program, examples):
             evaluation=None,
             accounting=None,
         )
-        run = _Run(RECIPE, stores[-1], None, examples={site: (own, own, None)}, experiment=experiment)
+        run = _Run(RECIPE, stores[-1], None, examples={site: (held, held, None)}, experiment=experiment)
         run.agreement, run.__dict__["programs"] = True, {TRAIN: program}
         service._runs[RUN], services[site] = run, service.answer
     runtime = SitesRuntime(os.devnull, engine=InMemory(services))
-    clients = tuple(Client(s, s, len(own["y"]), 0, None) for s, own in zip(SITES, examples, strict=True))
+    clients = tuple(Client(s, s, len(held["y"]), 0, None) for s, held in zip(SITES, examples, strict=True))
     runtime.limits = Limits(algorithm.client_work.training)
     runtime._agreement = agreement_of(RUN, clients)
     runtime._programs, runtime._purposes = {TRAIN: program}, {algorithm.next: TRAIN}
@@ -97,20 +97,20 @@ def test_two_rounds_across_sites_are_those_in_one_place(tmp_path, name):
     with runtime:
         state, versions = begin(algorithm), [np.int64(-1)] * 2
         for number in range(2):
-            given = [OrderedDict(examples=Reference(site, "train"), seed=np.zeros(2, np.int32)) for site in SITES]
+            argument = [OrderedDict(examples=Reference(site, "train"), seed=np.zeros(2, np.int32)) for site in SITES]
             rest = [versions] if algorithm.client_work.client_state_type is not None else []
             if algorithm.server_type is not None:
                 rest.append(toolbox.client(*AT_SERVER, seed=(number, 77)))
             runtime.begin_round(number + 1)
-            output = algorithm.next(state, given, *rest)
+            output = algorithm.next(state, argument, *rest)
             state, versions = output["state"], output.get("client_state")
     with open_runtime("in-process", log_path=os.devnull, threads=1):
         expected, states, metrics = play(algorithm, begin(algorithm), range(2), clients_with_seeds)
     assert toolbox.bits(state) == toolbox.bits(expected)
     assert toolbox.bits(output["metrics"]) == toolbox.bits(metrics[-1])
-    for store, site, own in zip(stores, SITES, states or (), strict=bool(states)):
+    for store, site, expected_state in zip(stores, SITES, states or (), strict=bool(states)):
         state = store.client_state(site, 2)
-        assert [a.tobytes() for a in state] == [np.asarray(a).tobytes() for a in flat(own)]
+        assert [a.tobytes() for a in state] == [np.asarray(a).tobytes() for a in flat(expected_state)]
     if states:
         assert versions == [2, 2]
 
@@ -146,14 +146,15 @@ def test_a_digest_of_one_stack_is_none_of_the_other(monkeypatch):
 
 
 def test_fixed_weights_count_by_their_numbers_and_not_by_their_folder():
-    def of(path, scale=1.0):
+    def fixed(path, scale=1.0):
         def add(x):
             return x + scale * tf.raw_ops.ImmutableConst(dtype=tf.float32, shape=[2], memory_region_name=path)
 
         return digest_of(add)
 
-    assert of("/tmp/tff-re-fixed-a/abc/0") == of("/tmp/tff-re-fixed-b/abc/0")
-    assert of("/tmp/a/abc/0") != of("/tmp/a/abd/0") != of("/tmp/a/abd/1") and of("/a/b/0") != of("/a/b/0", 2.0)
+    assert fixed("/tmp/tff-re-fixed-a/abc/0") == fixed("/tmp/tff-re-fixed-b/abc/0")
+    assert fixed("/tmp/a/abc/0") != fixed("/tmp/a/abd/0") != fixed("/tmp/a/abd/1")
+    assert fixed("/a/b/0") != fixed("/a/b/0", 2.0)
 
 
 def test_what_needs_all_clients_in_one_place():
@@ -180,12 +181,12 @@ def test_a_client_that_fails_at_a_site_is_named_and_what_is_kept_of_the_others_m
     first, second = program.stages
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         ways = {"clients": 3, "threads": 2, "pool": pool}
-        given = lambda client, step: tf.constant(numbers[client])  # noqa: E731
-        totals, carried = program.run_at_site(first, {}, given, None, **ways)
+        argument = lambda client, step: tf.constant(numbers[client])  # noqa: E731
+        totals, carried = program.run_at_site(first, {}, argument, None, **ways)
         carried = program.carried_of(first, iter(program.carried_arrays(first, carried, 3)), 3)
         sent = {step.name: totals[0] for step in second.sent}
-        totals, _ = program.run_at_site(second, sent, given, carried, **ways)
+        totals, _ = program.run_at_site(second, sent, argument, carried, **ways)
         np.testing.assert_array_equal(totals[0], [-5, -5, -5])
         numbers[1] = np.nan
         with pytest.raises(ComputationFailed, match=r"client 2 of 3: .*bad"):
-            program.run_at_site(first, {}, given, None, **ways)
+            program.run_at_site(first, {}, argument, None, **ways)

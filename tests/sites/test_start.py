@@ -11,7 +11,7 @@ from tff_re.recipes.reading import tomllib
 from tff_re.sites.keys import public_text
 from tff_re.sites.policy import read_site, recipe_digest
 from tff_re.sites.run import train_at_sites
-from tff_re.sites.starting import found_at
+from tff_re.sites.starting import start_lines
 
 DIGEST = recipe_digest(recipe_of())
 
@@ -57,7 +57,7 @@ def test_a_site_that_could_answer_no_run_does_not_start(tmp_path, capsys, tables
 def test_a_site_says_what_it_has_and_no_text(tmp_path):
     (tmp_path / "recipe.toml").write_text(recipe_of().to_toml(), "utf-8")
     path = write_site(tmp_path, "bonn", corpora()["bonn"], allow={"recipes": ["recipe.toml"]})
-    assert found_at(read_site(path), path) == [
+    assert start_lines(read_site(path), path) == [
         "data for recipe.toml: shipped, texts.json, 21 examples, 2 classes: no_symptom, symptom",
         "clients for recipe.toml: 1, with 21 examples each",
         "examples for recipe.toml: 21 for training, 9 for testing",
@@ -66,9 +66,9 @@ def test_a_site_says_what_it_has_and_no_text(tmp_path):
     ]
     path = write_site(tmp_path, "bonn", corpora()["bonn"], allow={"recipes": [DIGEST]}, clients={"rule": "documents"})
     path.write_text(path.read_text("utf-8").split("[sites]")[0].replace('secret = "vocabulary.key"', ""), "utf-8")
-    found = found_at(read_site(path), path)
-    assert "clients: 5, with 6 examples each" in found and f"recipe {DIGEST}" in found
-    assert found[-1] == "words: those that task.min_clients (2 or more) of this site's own clients hold"
+    lines = start_lines(read_site(path), path)
+    assert "clients: 5, with 6 examples each" in lines and f"recipe {DIGEST}" in lines
+    assert lines[-1] == "words: those that task.min_clients (2 or more) of this site's own clients hold"
 
 
 @pytest.mark.parametrize("allowed", ["recipe.toml", DIGEST])
@@ -76,8 +76,8 @@ def test_a_share_of_a_recipes_clients(tmp_path, allowed):
     (tmp_path / "recipe.toml").write_text(recipe_of().to_toml(), "utf-8")
     clients = {"rule": "share", "share": "1/2"}
     path = write_site(tmp_path, "bonn", corpora()["bonn"], allow={"recipes": [allowed]}, clients=clients)
-    found = found_at(read_site(path), path)
-    assert any(line.startswith("data") and "examples" in line for line in found) and f"recipe {DIGEST}" in found[-2]
+    lines = start_lines(read_site(path), path)
+    assert any(line.startswith("data") and "examples" in line for line in lines) and f"recipe {DIGEST}" in lines[-2]
 
 
 def test_a_key_is_made_once_and_printed_as_the_others_list_it(tmp_path, capsys):
@@ -100,7 +100,7 @@ def test_a_key_is_made_once_and_printed_as_the_others_list_it(tmp_path, capsys):
 def test_a_site_that_joins_later_is_told_what_is_possible(tmp_path):
     files = write_sites(tmp_path / "sites")
     keys = {name: public_text(key_of(name)) for name in (*NAMES, "dresden")}
-    own = {f"dresden-{key}": value for key, value in corpora()["aachen"].items()}
+    dialogues = {f"dresden-{key}": value for key, value in corpora()["aachen"].items()}
     for name in NAMES:
         files[name] = write_site(tmp_path / "sites" / name, name, corpora()[name], sites=keys)
     recipe, out = recipe_of("fedpap", "training.rounds=1", "evaluation.train_split=false"), tmp_path / "run"
@@ -108,7 +108,7 @@ def test_a_site_that_joins_later_is_told_what_is_possible(tmp_path):
     train_at_sites(recipe, out, federation.engine, details=False)
     federation.close()
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    files["dresden"] = write_site(tmp_path / "sites" / "dresden", "dresden", own, sites=keys)
+    files["dresden"] = write_site(tmp_path / "sites" / "dresden", "dresden", dialogues, sites=keys)
     joined = Federation(files)
     line = "the run is of the sites aachen, bonn, celle, and dresden cannot join it; .*--from .*run --sites aa"
     with pytest.raises(UserError, match=line):

@@ -53,9 +53,9 @@ def site(file, digest, key, ledger, overrides):
         return
     for line in lines:
         click.echo(f"ledger: {line}")
-    from tff_re.sites.starting import found_at
+    from tff_re.sites.starting import start_lines
 
-    for line in found_at(config, file):
+    for line in start_lines(config, file):
         click.echo(line)
     _log_to(config.state / "site.log")
     from tff_re.sites.site import SiteService

@@ -56,33 +56,33 @@ class StageAnswers:
         request = Request(question)
         sizes = {client: _sizes(examples) for client, examples in run.examples.items()}
         ways = {"stages": len(program.stages), "keeps_states": bool(program.client_results())}
-        self._decisions.form(request, run.recipe, sizes, **ways)
+        self._decisions.check(request, run.recipe, sizes, **ways)
         stage = program.stages[request.stage]
         values = iter(question.arrays)
         sent = {step.name: value_of(step.type_signature, values) for step in stage.sent}
         if next(values, None) is not None:
             raise Malformed("the message holds more arrays than the stage takes")
-        first = self._decisions.stage(run, request, program.bytes_of(stage, len(request.clients))[1])
+        first = self._decisions.stage(run, request, program.bytes_up(stage, len(request.clients)))
         return self._answer(run, program, stage, request, first, sent)
 
     def _answer(self, run, program: Program, stage: SiteStage, request: Request, first: str, sent) -> list[np.ndarray]:
         if request.purpose == TRAIN:
-            kept, arrays = run.store.kept(program.digest, request.round, stage.number)
-            if kept.get("request") == request.digest:  # the bytes that were sent
-                return arrays[: kept["answer"]]
-            run.store.forget_kept(program.digest, request.round)
+            recorded, arrays = run.store.stage_record(program.digest, request.round, stage.number)
+            if recorded.get("request") == request.digest:  # the bytes that were sent
+                return arrays[: recorded["answer"]]
+            run.store.forget_stage_records(program.digest, request.round)
         before = self._before(run, program, request)
-        given = [self._given(run, request, first, place) for place in range(len(request.clients))]
-        ways = {"clients": len(given), "threads": self._threads, "pool": self._pool}
-        totals, after = program.run_at_site(stage, sent, lambda client, step: given[client](step), before, **ways)
+        arguments = [self._argument(run, request, first, index) for index in range(len(request.clients))]
+        ways = {"clients": len(arguments), "threads": self._threads, "pool": self._pool}
+        totals, after = program.run_at_site(stage, sent, lambda client, step: arguments[client](step), before, **ways)
         answer = arrays_of(totals)
         if request.purpose == TRAIN:
             last = stage is program.stages[-1]
             if last:
                 self._keep_states(run, program, request, after)
             table = {"request": request.digest, "answer": len(answer), "clients": list(request.clients)}
-            arrays = [*answer, *([] if last else program.carried_arrays(stage, after, len(given)))]
-            run.store.write_kept(program.digest, request.round, stage.number, table, arrays)
+            arrays = [*answer, *([] if last else program.carried_arrays(stage, after, len(arguments)))]
+            run.store.write_stage_record(program.digest, request.round, stage.number, table, arrays)
         return answer
 
     def _before(self, run, program: Program, request: Request) -> Carried | None:
@@ -90,21 +90,21 @@ class StageAnswers:
         if request.stage == 0:
             return None
         earlier = program.stages[request.stage - 1]
-        table, arrays = run.store.kept(program.digest, request.round, earlier.number)
+        table, arrays = run.store.stage_record(program.digest, request.round, earlier.number)
         if table.get("clients") != list(request.clients):
             raise Lost(f"what it kept of round {request.round} is not on its disk")
         return program.carried_of(earlier, iter(arrays[table["answer"] :]), len(request.clients))
 
     # A client's part of the argument: nothing of it is the coordinator's to say, but which of its own states
 
-    def _given(self, run, request: Request, first: str, place: int) -> Callable[[Step], object]:
-        client = request.clients[place]
+    def _argument(self, run, request: Request, first: str, index: int) -> Callable[[Step], object]:
+        client = request.clients[index]
 
         def examples(type_signature: tff.Type):
-            own = run.examples[client][SPLITS.index(request.split)]
-            return self._values.take(run.experiment.model.arrange(own), type_signature)
+            held = run.examples[client][SPLITS.index(request.split)]
+            return self._values.take(run.experiment.model.arrange(held), type_signature)
 
-        def given(step: Step):
+        def argument(step: Step):
             type_signature = member(step.type_signature)
             if request.purpose != TRAIN:
                 return examples(type_signature)
@@ -113,10 +113,10 @@ class StageAnswers:
                 seed = tf.constant(_seed(run, request.round, client, first))
                 return tuple(seed if name == "seed" else examples(type_signature[name]) for name in parts)
             if request.versions:
-                return self._state(run, client, request.versions[place], type_signature)
+                return self._state(run, client, request.versions[index], type_signature)
             raise CompositionError("clients at sites are given examples, a seed and their states")
 
-        return given
+        return argument
 
     def _state(self, run, client: str, version: int, type_signature: tff.Type):
         if version == NO_STATE:
@@ -140,9 +140,9 @@ class StageAnswers:
             run.store.forget_states(client, request.round - 2, made_of=version, version=request.round)
 
 
-def _sizes(own: Sequence) -> tuple[int, ...]:
+def _sizes(parts: Sequence) -> tuple[int, ...]:
     """Examples of `SPLITS`."""
-    return tuple(0 if part is None else len(part[LABEL]) for part in own)
+    return tuple(0 if part is None else len(part[LABEL]) for part in parts)
 
 
 def _seed(run, round_num: int, client: str, first: str) -> np.ndarray:

@@ -6,7 +6,6 @@ part in full once it answers.
 
 from __future__ import annotations
 
-import collections
 import concurrent.futures
 import logging
 import math
@@ -32,7 +31,7 @@ LINES_OF_A_STAGE = 6
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0
 """Seconds until a lost site is looked for again; they double each time."""
 
-Found = protocol.Answer | RuntimeProblem
+Outcome = protocol.Answer | RuntimeProblem
 Enough = Callable[[set[str]], bool]
 
 
@@ -108,11 +107,7 @@ class _Absence:
 
 
 class Sites:
-    """Asks sites, and keeps count of what travels. For one thread.
-
-    Attributes:
-      bytes: (site, "down" or "up") -> bytes of arrays.
-    """
+    """Asks sites. For one thread."""
 
     def __init__(
         self,
@@ -125,13 +120,12 @@ class Sites:
         """`on_line` is called with a line for the user: what is waited for, and who is lost or back."""
         self.engine, self.patience, self._on_line = engine, patience, on_line
         self.closed = False
-        self.bytes: collections.Counter[tuple[str, str]] = collections.Counter()
         self._clock = clock or Clock()
         self._lost: dict[str, _Absence] = {}
 
     def ask_all(
         self, questions: Mapping[str, protocol.Question], enough: Enough = lambda answered: False
-    ) -> dict[str, Found]:
+    ) -> dict[str, Outcome]:
         """Asks several sites at once; the answer of each, or its error, in the order of `questions`.
 
         A site gets the same question again while it does not answer. Once the sites that answered are `enough`, the
@@ -141,22 +135,22 @@ class Sites:
         Raises:
           RuntimeClosed: `close` was called meanwhile.
         """
-        found = self._collect(questions, self.patience.stage_seconds, self.patience.retry_seconds, enough)
-        for site, answer in found.items():
+        outcomes = self._collect(questions, self.patience.stage_seconds, self.patience.retry_seconds, enough)
+        for site, answer in outcomes.items():
             if isinstance(answer, NoAnswer):
                 self._lost[site] = _Absence(str(answer), FIRST_PAUSE, self._clock.now() + FIRST_PAUSE)
-                found[site] = SiteLost(str(answer))
+                outcomes[site] = SiteLost(str(answer))
             else:
                 self._is_back(site)
-        return found
+        return outcomes
 
     def ask_every(self, questions: Mapping[str, protocol.Question]) -> dict[str, Any]:
         """As `ask_all`; raises the first error."""
-        found = self.ask_all(questions)
-        for answer in found.values():
+        outcomes = self.ask_all(questions)
+        for answer in outcomes.values():
             if isinstance(answer, RuntimeProblem):
                 raise answer
-        return found
+        return outcomes
 
     def still_lost(self, sites: Iterable[str], run: str) -> dict[str, str]:
         """Site -> why it was lost, of those that were lost and do not answer a short message either.
@@ -195,69 +189,69 @@ class Sites:
         seconds: float,
         retry_seconds: float | None = None,
         enough: Enough = lambda answered: False,
-    ) -> dict[str, Found | NoAnswer]:
+    ) -> dict[str, Outcome | NoAnswer]:
         """See `ask_all`; NoAnswer for a site that is given up. Without `retry_seconds` it is asked once, in silence."""
         began = self._clock.now()
         asked = {site: _Asked(question, protocol.to_bytes(question), began) for site, question in questions.items()}
-        of_stage = any(isinstance(question, protocol.Stage) for question in questions.values())
-        deadline, lines, found = began + (retry_seconds or 0.0), 0, {}
-        while asked and not enough({site for site, answer in found.items() if not isinstance(answer, Exception)}):
+        asks_stage = any(isinstance(question, protocol.Stage) for question in questions.values())
+        deadline, lines, outcomes = began + (retry_seconds or 0.0), 0, {}
+        while asked and not enough({site for site, answer in outcomes.items() if not isinstance(answer, Exception)}):
             if self.closed:
                 raise RuntimeClosed()
             now = self._clock.now()
-            for site, one in asked.items():
-                if one.future is None and one.due <= now:
-                    one.future = _begun(self.engine.call, site, one.message, seconds)
-            running = [one.future for one in asked.values() if one.future is not None]
+            for site, pending in asked.items():
+                if pending.future is None and pending.due <= now:
+                    pending.future = _begun(self.engine.call, site, pending.message, seconds)
+            running = [pending.future for pending in asked.values() if pending.future is not None]
             next_line = math.inf if retry_seconds is None else began + (lines + 1) * LINE_SECONDS
-            dues = [one.due for one in asked.values() if one.future is None]
+            dues = [pending.due for pending in asked.values() if pending.future is None]
             self._clock.wait(running, max(0.0, min([next_line, now + LINE_SECONDS, *dues]) - now))
             now = self._clock.now()
-            for site in [site for site, one in asked.items() if one.future is not None and one.future.done()]:
-                one, error = asked[site], asked[site].future.exception()
+            for site in [
+                site for site, pending in asked.items() if pending.future is not None and pending.future.done()
+            ]:
+                pending, error = asked[site], asked[site].future.exception()
                 if error is not None and not isinstance(error, NoAnswer):
                     raise error
                 if error is None:
-                    found[site] = self._read(site, one)
-                    if one.reason is not None and site not in self._lost:
+                    outcomes[site] = self._read(site, pending)
+                    if pending.reason is not None and site not in self._lost:
                         self.say(f"site {site} answers again")
                 elif retry_seconds is None or now >= deadline:
-                    found[site] = error
+                    outcomes[site] = error
                 else:
-                    first, one.reason = one.reason is None, _reason(site, error)
-                    one.future, one.due = None, now + min(1.0, retry_seconds / 4)
+                    first, pending.reason = pending.reason is None, _reason(site, error)
+                    pending.future, pending.due = None, now + min(1.0, retry_seconds / 4)
                     if first:
-                        self._say_failing(site, one, deadline - now)
-            asked = {site: one for site, one in asked.items() if site not in found}
+                        self._say_failing(site, pending, deadline - now)
+            asked = {site: pending for site, pending in asked.items() if site not in outcomes}
             if asked and now >= next_line:
                 lines = int((now - began) / LINE_SECONDS)
-                quiet = of_stage and lines % LINES_OF_A_STAGE != 1
+                quiet = asks_stage and lines % LINES_OF_A_STAGE != 1
                 self._say_waiting(asked, deadline - now, began + seconds - now, quiet)
-        return {site: found[site] for site in questions if site in found}
+        return {site: outcomes[site] for site in questions if site in outcomes}
 
     def _say_waiting(self, asked: Mapping[str, _Asked], left: float, stage_left: float, quiet: bool) -> None:
-        computing = [site for site, one in asked.items() if one.reason is None]
+        computing = [site for site, pending in asked.items() if pending.reason is None]
         if computing and not quiet:
             names = f"site{'s' if len(computing) > 1 else ''} {', '.join(computing)}"
             self.say(f"waiting for {names}: no answer yet; {max(stage_left, 0):.0f} s left")
-        for site, one in asked.items():
-            if one.reason is not None:
-                self._say_failing(site, one, left)
+        for site, pending in asked.items():
+            if pending.reason is not None:
+                self._say_failing(site, pending, left)
 
-    def _say_failing(self, site: str, one: _Asked, left: float) -> None:
-        self.say(f"waiting for site {site}: {one.reason}; {max(left, 0):.0f} s left")
+    def _say_failing(self, site: str, pending: _Asked, left: float) -> None:
+        self.say(f"waiting for site {site}: {pending.reason}; {max(left, 0):.0f} s left")
 
-    def _read(self, site: str, one: _Asked) -> Found:
+    def _read(self, site: str, pending: _Asked) -> Outcome:
         """A site's answer, or what it says against it."""
         try:
-            answer = protocol.answer_of(type(one.question), one.future.result())
+            answer = protocol.answer_of(type(pending.question), pending.future.result())
         except Malformed as error:
-            kind = one.question.kind
+            kind = pending.question.kind
             return BadAnswer(
                 f"site {site}: malformed answer to '{kind}': {error}; is it running another version of tff-re?"
             )
-        self.bytes[site, "down"] += protocol.payload(one.question)
-        self.bytes[site, "up"] += protocol.payload(answer)
         if isinstance(answer, protocol.No):
             return (SiteRefused if answer.refused is not None else SiteLost)(_line(answer.reason))
         if answer.site != site:

@@ -68,14 +68,14 @@ class Call:
         self._number_of = {client.client_id: number for number, client in enumerate(agreement.clients)}
         site_of = {client.client_id: client.site for client in agreement.clients}
         references = self._references()
-        self._ids = [one.client_id for one in references]
-        (self.split,) = {one.split for one in references} or {"train"}
-        self._of_site: OrderedDict[str, list[int]] = OrderedDict()
+        self._ids = [reference.client_id for reference in references]
+        (self.split,) = {reference.split for reference in references} or {"train"}
+        self._clients_at: OrderedDict[str, list[int]] = OrderedDict()
         for site in agreement.sites:
             numbers = [number for number, client in enumerate(self._ids) if site_of[client] == site]
             if numbers:
-                self._of_site[site] = numbers
-        self.asked, self.took_part, self.not_counted = len(self._of_site), [], {}
+                self._clients_at[site] = numbers
+        self.asked, self.took_part, self.not_counted = len(self._clients_at), [], {}
 
     def run(self):
         """The result; what stays at clients is the number of the round that it is of.
@@ -86,7 +86,7 @@ class Call:
         """
         left_out = self._lost()
         while True:
-            taking_part = OrderedDict((s, n) for s, n in self._of_site.items() if s not in left_out)
+            taking_part = OrderedDict((s, n) for s, n in self._clients_at.items() if s not in left_out)
             try:
                 result = self._attempt(taking_part)
                 self._note_who_counts(taking_part, left_out)
@@ -95,19 +95,19 @@ class Call:
             except _Failed as failed:
                 left_out |= failed.sites.keys()
                 lines = "; ".join(failed.sites.values())
-                if self._are_enough(self._of_site.keys() - left_out):
+                if self._are_enough(self._clients_at.keys() - left_out):
                     self._sites.say(f"{lines}; round {self._round} goes on without")
                 elif self._least:
                     _log.warning("%s; round %d is repeated with others", lines, self._round)
-                    self._note_who_counts(self._of_site.keys() - left_out, left_out)
+                    self._note_who_counts(self._clients_at.keys() - left_out, left_out)
                     raise TooFewAnswers(lines) from None
                 else:
                     raise WorkerDied(lines, pid=None, log_path=None) from None
 
     def _lost(self) -> set[str]:
         """Sites that were lost in an earlier call and are left out of this one at once, if the others are enough."""
-        lost = self._sites.still_lost(self._of_site, self._agreement.run)
-        if not lost or not self._are_enough(self._of_site.keys() - lost.keys()):
+        lost = self._sites.still_lost(self._clients_at, self._agreement.run)
+        if not lost or not self._are_enough(self._clients_at.keys() - lost.keys()):
             return set()  # the call needs them
         _log.warning("%s; round %d goes on without", "; ".join(lost.values()), self._round)
         return set(lost)
@@ -118,11 +118,11 @@ class Call:
         return bool(left) and left >= (self._least or quorum * expected)
 
     def _note_who_counts(self, taking_part: Collection[str], left_out: set[str]) -> None:
-        why = {s: NO_ANSWER if s in left_out else SURPLUS for s in self._of_site if s not in taking_part}
-        self.not_counted = {self._ids[number]: why[s] for s in why for number in self._of_site[s]}
+        why = {s: NO_ANSWER if s in left_out else SURPLUS for s in self._clients_at if s not in taking_part}
+        self.not_counted = {self._ids[number]: why[s] for s in why for number in self._clients_at[s]}
 
     def _clients_of(self, sites: Collection[str]) -> int:
-        return sum(len(self._of_site[site]) for site in sites)
+        return sum(len(self._clients_at[site]) for site in sites)
 
     def _attempt(self, sites: OrderedDict[str, list[int]]):
         """The result over these sites, of which those are taken off that are left out; raises _Failed."""
@@ -181,11 +181,11 @@ class Call:
             raise _Failed(failed)
         for site in sites.keys() - answers.keys() | failed.keys():
             del sites[site]
-        return [merged(scope, one, [of_site[n] for of_site in partials]) for n, one in enumerate(stage.sums)]
+        return [merged(scope, aggregation, [sums[n] for sums in partials]) for n, aggregation in enumerate(stage.sums)]
 
-    def _bounds(self, of_site: Sequence[int]) -> Bounds:
+    def _bounds(self, in_call: Sequence[int]) -> Bounds:
         """Of the sums over these clients of the call."""
-        numbers = [self._number_of[self._ids[number]] for number in of_site]
+        numbers = [self._number_of[self._ids[number]] for number in in_call]
         sizes = [getattr(self._agreement.clients[number], self.split) or 0 for number in numbers]
         return self._limits.bounds(sizes, numbers, self.asked)
 
@@ -202,8 +202,8 @@ class Call:
 
     def _references(self) -> list[Reference]:
         """In place of the examples of the call's clients, in their order."""
-        given = [self._part(s.name) for s in self._program.form.steps.values() if s.given and s.per_client]
-        for values in given:
+        parts = [self._part(s.name) for s in self._program.form.steps.values() if s.given and s.per_client]
+        for values in parts:
             references = [_reference(value) for value in values]
             if all(references):
                 return references

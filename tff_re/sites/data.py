@@ -49,7 +49,7 @@ class SiteRule(Partitioner):
             values = [sample.document_id for sample in samples]
         else:
             values = field_values(samples, self.options.field)
-        return {self._client(value): places for value, places in grouped(values).items()}
+        return {self._client(value): indices for value, indices in grouped(values).items()}
 
     def _client(self, value: str) -> str:
         number = self.numbers.setdefault(value, len(self.numbers))
@@ -79,12 +79,12 @@ class SiteData:
     @property
     def sizes(self) -> list[tuple[str, int, int, int | None]]:
         """(client, training, test and dev examples) of the clients that take part; see `Client`."""
-        found = []
+        sizes = []
         for client, held in self.clients.items():
-            rows, out = self._task.rows([self._sample_of[i] for i in held.train]), self._kept_out(client)
+            rows, out = self._task.rows([self._sample_of[i] for i in held.train]), self._dev_rows(client)
             dev = None if out is None else int(out.sum())
-            found.append((client, rows - (dev or 0), len(held.test), dev))
-        return found
+            sizes.append((client, rows - (dev or 0), len(held.test), dev))
+        return sizes
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -94,8 +94,8 @@ class SiteData:
     @property
     def positive_labels(self) -> list[str] | None:
         """Names of the classes that are relations; None where the task has no others."""
-        found = getattr(self.corpora[0], "positive_labels", None)
-        return None if found is None else [self.label_names[label] for label in found]
+        labels = getattr(self.corpora[0], "positive_labels", None)
+        return None if labels is None else [self.label_names[label] for label in labels]
 
     @property
     def relations(self) -> tuple[str, ...] | None:
@@ -118,11 +118,13 @@ class SiteData:
         counts, holders = collections.Counter(), collections.Counter()
         for client, of_client in texts.items():
             if client in self._counted:
-                own = collections.Counter(word for words in of_client for word in words)
-                counts.update(own)
-                holders.update(own.keys())
+                held = collections.Counter(word for words in of_client for word in words)
+                counts.update(held)
+                holders.update(held.keys())
         words = sorted(word for word in counts if word not in RESERVED)
-        return WordCounts(words, *(np.array([of[word] for word in words], np.int64) for of in (counts, holders)))
+        return WordCounts(
+            words, *(np.array([counter[word] for word in words], np.int64) for counter in (counts, holders))
+        )
 
     def facts(self, secret: bytes, run: str) -> tuple[np.ndarray, np.ndarray] | None:
         """(uint8 [n, 16], the digests of the facts of the clients' sentences, sorted; int64 [n], the number of each in
@@ -130,10 +132,10 @@ class SiteData:
         if not self._task.numbers_facts:
             return None
         samples = (self._sample_of[i] for client in self.clients.values() for i in client.train)
-        own, stated = zip(*self._task.facts(self.corpora[0], samples), strict=True)
+        numbers, stated = zip(*self._task.facts(self.corpora[0], samples), strict=True)
         keyed = digests(secret, run, "fact", list(map(json.dumps, stated)))
         order = np.lexsort(keyed.T)
-        return keyed[order], np.array(own, np.int64)[order]
+        return keyed[order], np.array(numbers, np.int64)[order]
 
     def examples(self, agreement: Agreement, encoding, inputs, numbers: np.ndarray | None) -> dict[str, tuple]:
         """Client -> its examples of `SPLITS`, encoded and labelled as agreed upon.
@@ -144,25 +146,25 @@ class SiteData:
           numbers: int32 [n], those of all facts of the site's corpus among the sites' facts; None: there are no bags.
         """
         examples, _ = self._task.encoded(self._options, self.corpora, self.partition, encoding)
-        place_of, found = {c.client_id: place for place, c in enumerate(agreement.clients)}, {}
+        index_of, examples_of = {c.client_id: index for index, c in enumerate(agreement.clients)}, {}
 
         def arranged(part: Examples, client: str) -> Examples:
             part = relabelled(part, examples.label_names, agreement.label_names)
-            return self._task.arranged(part, encoding, inputs, client=place_of[client], numbers=numbers)
+            return self._task.arranged(part, encoding, inputs, client=index_of[client], numbers=numbers)
 
         for client in examples.clients:
             if (name := client.client_id) in self.clients:
                 train, test, dev = arranged(client.train, name), arranged(client.test, name), None
-                if (out := self._kept_out(name)) is not None:
+                if (out := self._dev_rows(name)) is not None:
                     train, dev = ({n: array[rows] for n, array in train.items()} for rows in (~out, out))
-                found[name] = train, test, dev
-        return found
+                examples_of[name] = train, test, dev
+        return examples_of
 
     @cached_property
     def _sample_of(self) -> dict:
         return {sample.sample_id: sample for corpus in self.corpora for sample in corpus.samples}
 
-    def _kept_out(self, client: str) -> np.ndarray | None:
+    def _dev_rows(self, client: str) -> np.ndarray | None:
         """bool [n]: the dev examples among a client's training examples; None where no client has any."""
         if not self.recipe.has_choice or self._task.server_tests:
             return None  # the dev examples are the coordinator's
@@ -174,5 +176,5 @@ class SiteData:
 def _part_of(clients: dict, number: int, parts: int) -> tuple[dict, dict]:
     """(the clients of one of `parts` equal parts, in order; those whose words it counts: all in the first part)."""
     names = list(clients)
-    own = names[(number - 1) * len(names) // parts : number * len(names) // parts]
-    return {name: clients[name] for name in own}, clients if number == 1 else {}
+    here = names[(number - 1) * len(names) // parts : number * len(names) // parts]
+    return {name: clients[name] for name in here}, clients if number == 1 else {}

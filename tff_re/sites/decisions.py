@@ -44,7 +44,7 @@ MAX_WEIGHTS = 3
 SPARE_EVALUATIONS = 8
 """Of a split, beyond those that `evaluation.every` asks for: the last round, the chosen one, finished runs, faults."""
 
-KEPT_CHECKPOINTS = 2
+CHECKPOINTS = 2
 """Rounds whose checkpoints a coordinator keeps: it goes on from one of them."""
 
 SLACK = 1 + 1e-9
@@ -76,7 +76,7 @@ class Decisions:
                     f"the recipe {table_digest(table)[:16]}… is not accepted here; its operator allows it by "
                     "allow.recipes"
                 )
-            recipe = self._site.own_recipe(text)
+            recipe = self._site.local_recipe(text)
             self.require_privacy(recipe)
             require_private_statistics(recipe, at_sites=True)
         except UserError as error:  # of the policy and the recipe, which the coordinator has
@@ -142,7 +142,7 @@ class Decisions:
 
     # A stage: its form, then its place among what was asked before, then what it costs
 
-    def form(
+    def check(
         self,
         request: Request,
         recipe: Recipe,
@@ -199,7 +199,7 @@ class Decisions:
 
         Args:
           run: the site's, with `recipe`, `store` and `experiment`.
-          request: see `form`.
+          request: see `check`.
           size: bytes of the answer.
 
         Returns:
@@ -234,7 +234,7 @@ class Decisions:
                 raise Refused(f"round {request.round} comes after round {record.newest}; rounds only grow")
             if record.rounds >= self._allow.most_rounds:
                 raise Refused(f"it answers {self._allow.most_rounds} rounds of a run (allow.most_rounds), and no more")
-            record.begin_round(request, oldest=request.round - KEPT_CHECKPOINTS)
+            record.begin_round(request, oldest=request.round - CHECKPOINTS)
             return request.digest
         again = f"round {request.round} was asked for with other"
         if known["arrays"] != request.arrays:

@@ -21,7 +21,7 @@ fw = tff.framework
 
 def program_digest(form: CompiledForm) -> str:
     """SHA-256 in hexadecimal of a computation: the stack, and its steps with stages, placements and graphs."""
-    names = {name: f"step {place}" for place, name in enumerate(form.steps)}
+    names = {name: f"step {index}" for index, name in enumerate(form.steps)}
     if form.parameter is not None:
         names[form.parameter.name] = "argument"
     leaves: dict[bytes, str] = {}
@@ -92,12 +92,12 @@ class _Graph:
         while done < len(self._queue):
             function = self._functions[self._queue[done]]
             done += 1
-            own = {node.name: node for node in function.node_def}
-            given = [argument.name for argument in function.signature.input_arg]
+            nodes_here = {node.name: node for node in function.node_def}
+            arguments = [argument.name for argument in function.signature.input_arg]
             returned = [function.ret[argument.name] for argument in function.signature.output_arg]
             controls = [function.control_ret[name] for name in function.signature.control_output]
             types = [str(a.type) for a in (*function.signature.input_arg, *function.signature.output_arg)]
-            functions.append([types, self._body(own, [*returned, *controls, *own], given)])
+            functions.append([types, self._body(nodes_here, [*returned, *controls, *nodes_here], arguments)])
         return hashlib.sha256(json.dumps([bindings, body, functions]).encode()).hexdigest()
 
     def _binding(self, binding, roots: list[str]):
@@ -110,9 +110,9 @@ class _Graph:
         roots.append(name)
         return [kind, len(roots)]
 
-    def _body(self, nodes: dict, roots: list[str], given: list[str] = ()) -> list:
+    def _body(self, nodes: dict, roots: list[str], arguments: list[str] = ()) -> list:
         """The nodes that the roots need, in the order in which a walk from the roots meets them."""
-        number = {name: f"given {place}" for place, name in enumerate(given)}
+        number = {name: f"given {index}" for index, name in enumerate(arguments)}
         order: list = []
         waiting = [_name(root) for root in reversed(roots)]
         while waiting:

@@ -112,7 +112,7 @@ class Ledger:
           releases: client -> (share of its examples in a step, steps of the round), with noise of the site's own.
         """
         data = copy.deepcopy(self._data)
-        entry = data[self._of(run)]["runs"][run]
+        entry = data[self._digest_of(run)]["runs"][run]
         if round_num <= entry["newest"]:
             return None
         entry |= {"rounds": entry["rounds"] + 1, "newest": round_num, "noise_multiplier": noise_multiplier}
@@ -124,12 +124,12 @@ class Ledger:
     def charge_bytes(self, run: str, size: int) -> None:
         """Takes bytes of sums down, before they leave."""
         data = copy.deepcopy(self._data)
-        data[self._of(run)]["runs"][run]["bytes_up"] += size
+        data[self._digest_of(run)]["runs"][run]["bytes_up"] += size
         self.write(data)
 
     def rounds_of(self, run: str) -> dict[str, int]:
         """Client -> the rounds of the run that it took part in, with noise of the site's own."""
-        clients = self._data[self._of(run)]["runs"][run]["clients"]
+        clients = self._data[self._digest_of(run)]["runs"][run]["clients"]
         return {client: rounds for client, (_, _, rounds) in clients.items()}
 
     def epsilon(self, digest: str) -> float:
@@ -138,25 +138,25 @@ class Ledger:
 
     def epsilon_with(self, run: str, charged: dict | None = None) -> float:
         """The same of a run's data, as it would be after `charged`."""
-        return self._epsilon((charged or self._data)[self._of(run)])
+        return self._epsilon((charged or self._data)[self._digest_of(run)])
 
     def lines(self, *, runs: bool = False) -> list[str]:
         """What the ledger says, for the operator; with `runs` of each run, too."""
-        found = []
+        lines = []
         for digest, data in self._data.items():
-            own = [run for run in data["runs"].values() if run["unit"] == "example"]
+            private = [run for run in data["runs"].values() if run["unit"] == "example"]
             rounds, sent = (sum(run[key] for run in data["runs"].values()) for key in ("rounds", "bytes_up"))
             line = f"{data['file']} ({digest[:8]}): {_runs(len(data['runs']))}, {rounds} rounds, {sent} bytes of sums"
-            if own:
+            if private:
                 limit = self._allow.epsilon_total
                 line += f"; ε = {rounded_up(self._epsilon(data))} at δ = {self._delta(data):g}"
                 line += "" if limit is None else f" of {limit:g} (allow.epsilon_total)"
-                line += f" over {_runs(len(own))} with noise of the site's own"
-            if len(own) < len(data["runs"]):
-                line += f"; {_runs(len(data['runs']) - len(own))} without a guarantee of the site's own"
-            found.append(line)
-            found += [self._line_of(run, data, entry) for run, entry in data["runs"].items() if runs]
-        return found
+                line += f" over {_runs(len(private))} with noise of the site's own"
+            if len(private) < len(data["runs"]):
+                line += f"; {_runs(len(data['runs']) - len(private))} without a guarantee of the site's own"
+            lines.append(line)
+            lines += [self._line_of(run, data, entry) for run, entry in data["runs"].items() if runs]
+        return lines
 
     def _line_of(self, run: str, data: dict, entry: dict) -> str:
         guarantee = "no guarantee of the site's own"
@@ -168,17 +168,17 @@ class Ledger:
         )
 
     def _epsilon(self, data: dict) -> float:
-        own = [run for run in data["runs"].values() if run["unit"] == "example" and run["clients"]]
-        if not own:
+        private = [run for run in data["runs"].values() if run["unit"] == "example" and run["clients"]]
+        if not private:
             return 0.0
-        return composed_epsilon(_of_clients(own), self._delta(data))
+        return composed_epsilon(_of_clients(private), self._delta(data))
 
     def _delta(self, data: dict) -> float:
         if self._allow.delta_total is not None:
             return self._allow.delta_total
         return min(run["delta"] for run in data["runs"].values() if run["unit"] == "example")
 
-    def _of(self, run: str) -> str:
+    def _digest_of(self, run: str) -> str:
         return next(digest for digest, data in self._data.items() if run in data["runs"])
 
     def write(self, data: dict) -> None:
@@ -195,11 +195,11 @@ def _of_clients(runs: list[dict]) -> list[collections.Counter]:
     stands for all that samples and steps as much as any of them.
     """
     if len({run["partition"] for run in runs}) > 1:
-        found = collections.Counter()
+        worst = collections.Counter()
         for run in runs:
             share = max(share for share, _, _ in run["clients"].values())
-            found[run["noise_multiplier"], share] += max(steps * rounds for _, steps, rounds in run["clients"].values())
-        return [found]
+            worst[run["noise_multiplier"], share] += max(steps * rounds for _, steps, rounds in run["clients"].values())
+        return [worst]
     of_client: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
     for run in runs:
         for client, (share, steps, rounds) in run["clients"].items():

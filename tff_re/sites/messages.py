@@ -73,29 +73,24 @@ def unpack(message: bytes | memoryview) -> tuple[dict[str, Any], list[np.ndarray
         metadata = head.pop("__metadata__")
         table = json.loads(metadata.pop("table"))
         forms = [(form["dtype"], form["shape"], form["data_offsets"], len(form)) for form in head.values()]
-        arrays, numbers = message[8 + length :], [str(number) for number in range(len(forms))]
+        content, numbers = message[8 + length :], [str(number) for number in range(len(forms))]
         if type(table) is not dict or metadata or list(head) != numbers or any(size != 3 for *_, size in forms):
             raise ValueError
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise Malformed("the head of the message is no JSON of a table and forms of arrays") from None
-    found, end = [], 0
+    arrays, end = [], 0
     for dtype, shape, offsets, _ in forms:
         if type(dtype) is not str or dtype not in _DTYPES or not _is_shape(shape):
             raise Malformed("the head of the message names arrays that do not travel")
         begin, end = end, end + math.prod(shape) * np.dtype(_DTYPES[dtype]).itemsize
-        if offsets != [begin, end] or end > len(arrays):
+        if offsets != [begin, end] or end > len(content):
             raise Malformed("the arrays of the message are cut off, or not one after the other")
-        found.append(np.frombuffer(arrays[begin:end], _DTYPES[dtype]).reshape(shape))
-    if end != len(arrays):
+        arrays.append(np.frombuffer(content[begin:end], _DTYPES[dtype]).reshape(shape))
+    if end != len(content):
         raise Malformed("the message is longer than its head says")
-    return table, found
+    return table, arrays
 
 
 def _is_shape(shape: Any) -> bool:
     numbers = type(shape) is list and len(shape) <= MAX_DIMENSIONS
     return numbers and all(type(size) is int and size >= 0 for size in shape)
-
-
-def payload(arrays: Sequence[np.ndarray]) -> int:
-    """Bytes of arrays, without the head."""
-    return sum(array.nbytes for array in arrays)

@@ -16,6 +16,8 @@ from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe, apply_override, load, read_toml, resolve, tomllib
 from tff_re.recipes.structuring import structure
 from tff_re.sites.keys import PREFIX, is_public_key, public_key, public_text, read_key, read_private
+from tff_re.tasks import TASKS
+from tff_re.tasks.task import Task
 
 _READ_EVERYWHERE = (
     *("task.tokenizer", "task.mesh_tree", "task.rel2id", "task.knowledge_base"),
@@ -32,7 +34,7 @@ FILE_KEYS = (
 )
 """Keys of a recipe that name files. A coordinator names none at a site: the site's file does."""
 
-OWN_KEYS = ("task.dataset", "task.split", "task.test_split", *FILE_KEYS)
+LOCAL_KEYS = ("task.dataset", "task.split", "task.test_split", *FILE_KEYS)
 """Keys of a recipe that each party sets for itself; recipes that differ in them alone have the same digest."""
 
 _OF_SITE, _OF_COORDINATOR = "of the site", "of the coordinator"
@@ -92,8 +94,8 @@ class ClientsOptions:
     @property
     def part(self) -> tuple[int, int]:
         """(number from 1, parts) of `share`; (0, 0) where it is malformed."""
-        found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", self.share)
-        return (int(found[1]), int(found[2])) if found else (0, 0)
+        match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", self.share)
+        return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 @attrs.frozen(kw_only=True)
@@ -169,7 +171,7 @@ class SiteOptions:
     threads: int = attrs.field(default=1, validator=ge(1))
 
     def __attrs_post_init__(self):
-        possible = [key for key in OWN_KEYS if key not in _COORDINATORS]
+        possible = [key for key in LOCAL_KEYS if key not in _COORDINATORS]
         for key in self.set:
             if key not in possible:
                 raise ValueError(f"set: {key} is not a site's to choose; these are: {', '.join(possible)}")
@@ -223,15 +225,15 @@ class Site:
         Raises:
           UserError: this site's own key is there under another name, or another one under its own.
         """
-        own, name = public_text(self.signing_key()), self.options.name
+        key_here, name = public_text(self.signing_key()), self.options.name
         for listed, key in self.options.sites.items():
-            if listed == name and key != own:
-                raise UserError(f"site {name}: [sites] has another key of this site than its own, which is {own}")
-            if listed != name and key == own:
+            if listed == name and key != key_here:
+                raise UserError(f"site {name}: [sites] has another key of this site than its own, which is {key_here}")
+            if listed != name and key == key_here:
                 raise UserError(f"site {name}: [sites] has this site's own key as that of {listed}; get {listed}'s")
         return {listed: public_key(key) for listed, key in self.options.sites.items() if listed != name}
 
-    def own_recipe(self, text: str) -> Recipe:
+    def local_recipe(self, text: str) -> Recipe:
         """A coordinator's recipe with this site's files.
 
         Raises:
@@ -253,7 +255,8 @@ class Site:
         return resolve(table, f"the recipe at {self.options.name}")
 
     def _files(self, task: dict) -> dict[str, str]:
-        data, of_test = self.options.data, "dev_path" if task.get("name") == "symptom_classification" else "test_path"
+        data, name = self.options.data, task.get("name")
+        test_key = (TASKS[name] if type(name) is str and name in TASKS else Task).test_file
         official = task.get("test") == "official"
         if official:
             task["test_split"] = data.test_split
@@ -261,7 +264,7 @@ class Site:
                 raise UserError(
                     "the recipe is tested on a file of its own, and the site's file names no data.test_path"
                 )
-        files = {"path": data.path, of_test: data.test_path if official else None}
+        files = {"path": data.path, test_key: data.test_path if official else None}
         return {key: name for key, name in files.items() if name is not None}
 
 
@@ -286,11 +289,8 @@ def recipe_digest(recipe: Recipe) -> str:
 def table_digest(table: dict) -> str:
     """See `recipe_digest`; of the table of a resolved recipe."""
     table = json.loads(json.dumps({key: value for key, value in table.items() if key not in _LEFT_OUT}))
-    for key in OWN_KEYS:
-        *sections, last = key.split(".")
-        inner = table
-        for section in sections:
-            inner = inner.get(section, {})
+    for key in LOCAL_KEYS:
+        inner, last = _inner(table, key)
         inner.pop(last, None)
     return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()
 
@@ -309,13 +309,18 @@ def for_sites(recipe: Recipe) -> str:
 
     table = tomllib.loads(recipe.to_toml())
     for key in FILE_KEYS:
-        *sections, last = key.split(".")
-        inner = table
-        for section in sections:
-            inner = inner.get(section, {})
+        inner, last = _inner(table, key)
         if inner.pop(last, None) is not None and key in (*_READ_EVERYWHERE, *_COORDINATORS):
             inner[last] = _OF_SITE if key in _READ_EVERYWHERE else _OF_COORDINATOR
     return tomli_w.dumps(table)
+
+
+def _inner(table: dict, key: str) -> tuple[dict, str]:
+    """(the table that holds a key with dots, the key in it); an empty one where there is none."""
+    *sections, last = key.split(".")
+    for section in sections:
+        table = table.get(section, {})
+    return table, last
 
 
 def _get(table: dict, key: str):

@@ -71,16 +71,14 @@ class Program(Plan):
         """See `program_digest`."""
         return program_digest(self.form)
 
-    def bytes_of(self, stage: SiteStage, clients: int) -> tuple[int, int]:
-        """(down, up): payload that a site gets and sends in a stage; it depends on the number of its clients where
-        their updates are collected."""
-        down = sum(type_bytes(step.type_signature) for step in stage.sent)
-        return down, sum(type_bytes(one.type, rows=clients) for one in stage.sums)
+    def bytes_up(self, stage: SiteStage, clients: int) -> int:
+        """What a site sends in a stage; it depends on the number of its clients where their updates are collected."""
+        return sum(type_bytes(aggregation.type, rows=clients) for aggregation in stage.sums)
 
     @property
     def collects(self) -> bool:
         """Whether updates of single clients leave a site, side by side, and no sum of them."""
-        return any(_has_rows(one.type) for stage in self.stages for one in stage.sums)
+        return any(_has_rows(aggregation.type) for stage in self.stages for aggregation in stage.sums)
 
     def client_results(self) -> list[Step]:
         """The parts of the result that stay at clients, in their order."""
@@ -90,7 +88,7 @@ class Program(Plan):
         self,
         stage: SiteStage,
         sent: dict[Name, object],
-        given: Callable[[int, Step], object],
+        argument: Callable[[int, Step], object],
         before: Carried | None,
         *,
         clients: int,
@@ -121,14 +119,14 @@ class Program(Plan):
         for step in stage.shared:
             scope[step.name] = self.compute(step, scope)
         ways = {"threads": threads, "pool": pool, "cancelled": cancelled}
-        return ClientPass(self, stage, clients, given, after.clients, **ways).totals(scope), after
+        return ClientPass(self, stage, clients, argument, after.clients, **ways).totals(scope), after
 
     def carried_arrays(self, stage: SiteStage, carried: Carried, clients: int) -> list[np.ndarray]:
         """For `carried_of`."""
         shared, of_clients = self._carried(stage)
-        kept = [carried.clients.of(client) for client in range(clients)]
+        values_of = [carried.clients.of(client) for client in range(clients)]
         values = [carried.shared[step.name] for step in shared]
-        return arrays_of([*values, *(of_client[step.name] for of_client in kept for step in of_clients)])
+        return arrays_of([*values, *(values[step.name] for values in values_of for step in of_clients)])
 
     def carried_of(self, stage: SiteStage, arrays: Iterator[np.ndarray], clients: int) -> Carried:
         """What was kept after a stage, of so many clients. Raises TypeError where the arrays do not fit."""
@@ -158,8 +156,10 @@ class Program(Plan):
         sent, shared, held = set(), set(), set()
         parameter = None if self.form.parameter is None else self.form.parameter.name
         waiting = [name for step in stage.steps for name in step.needs]
-        for one in stage.sums:  # what sites do of them: value, zero, accumulate
-            waiting += [name for part in one.step.expression.argument[:3] for name in free_names(part, parameter)]
+        for aggregation in stage.sums:  # what sites do of them: value, zero, accumulate
+            waiting += [
+                name for part in aggregation.step.expression.argument[:3] for name in free_names(part, parameter)
+            ]
         seen: set[Name] = set()
         while waiting:
             name = waiting.pop()
@@ -227,13 +227,13 @@ def value_of(type_signature: tff.Type, arrays: Iterator[np.ndarray]):
     return tf.convert_to_tensor(array)
 
 
-def merged(scope: Scope, one: Aggregation, partials: Iterable[object]):
+def merged(scope: Scope, aggregation: Aggregation, partials: Iterable[object]):
     """The sum of the sites' sums, in their order. Without any it is the sum over no client."""
     partials = iter(partials)
     total = next(partials, None)
     if total is None:
-        total = one.zero(scope)
-    merge = one.merge(scope)
+        total = aggregation.zero(scope)
+    merge = aggregation.merge(scope)
     for other in partials:
         total = merge((total, other))
     return total

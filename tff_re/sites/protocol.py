@@ -154,18 +154,6 @@ class Hello(Question):
     recipe: str = attrs.field(validator=length(0, MAX_TEXT), repr=False)
 
 
-def counts(highest: int):
-    """A field of int64 [n], each from 1 to `highest`."""
-    field = attrs.field(**array("i8", None, optional=True))
-
-    @field.validator
-    def positive(self, attribute, value):
-        if value is not None and value.size and not 1 <= value.min() <= value.max() <= highest:
-            raise ValueError(f"'{attribute.name}' must be from 1 to {highest}")
-
-    return field
-
-
 @attrs.frozen(kw_only=True, eq=False)
 class WordsAnswer(Answer):
     """Counts of the words of a site's clients, see `tff_re.sites.words`; no field is set where a tokenizer is given.
@@ -244,8 +232,8 @@ class Reveal(Question):
     def __attrs_post_init__(self):
         if len({len(self.rows), len(self.by), len(self.signatures)}) > 1:
             raise ValueError("'rows', 'by' and 'signatures' must have one length")
-        for name, places, count in (("rows", self.rows, len(self.digests)), ("by", self.by, len(self.signers))):
-            if not ((places >= 0) & (places < count)).all():
+        for name, numbers, count in (("rows", self.rows, len(self.digests)), ("by", self.by, len(self.signers))):
+            if not ((numbers >= 0) & (numbers < count)).all():
                 raise ValueError(f"'{name}' must be numbers of what the message has")
 
 

@@ -121,7 +121,10 @@ class SitesRuntime(Runtime):
         lost = self.sites.still_lost(self._agreement.sites, self._agreement.run)
         there = [site for site in self._agreement.sites if site not in lost]
         answers = self.sites.ask_all(dict.fromkeys(there, protocol.Finish(run=self._agreement.run)))
-        for line in (*lost.values(), *(str(one) for one in answers.values() if isinstance(one, RuntimeProblem))):
+        for line in (
+            *lost.values(),
+            *(str(answer) for answer in answers.values() if isinstance(answer, RuntimeProblem)),
+        ):
             self.sites.say(f"{line}; what it kept of the run stays there")
 
     def _open(self):
@@ -183,9 +186,9 @@ class SitesContext(InProcessContext):
           SiteRefused: a site does not do it; WorkerDied: sites were lost, and the round has to be repeated;
             TooFewAnswers: it has to be repeated with other clients.
         """
-        found = self._runtime.program(comp)
-        if found is not None:
-            return self._runtime.call(*found, arg)
+        agreed = self._runtime.program(comp)
+        if agreed is not None:
+            return self._runtime.call(*agreed, arg)
         if arg is not None and tff.infer_cardinalities(arg, comp.type_signature.parameter).get(tff.CLIENTS):
             raise SiteRefused("the sites have not agreed to this computation over their clients")
         return super().invoke(comp, arg)

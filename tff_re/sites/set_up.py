@@ -87,10 +87,10 @@ def _agree(
         labels, words = _classes_of(start, labels), start.words
         positive |= set(start.positive or ())
     numbers, facts = _facts(sites, run, names) if chosen.numbers_facts else ({}, b"")
-    relations, form = first.relations, None
+    relations, document_form = first.relations, None
     if relations is not None:
         forms = [answer.document_form for answer in said.values()]
-        form = tuple(map(max, *forms, chosen.largest_at_server(task.options, data_paths)))
+        document_form = tuple(map(max, *forms, chosen.largest_at_server(task.options, data_paths)))
     agreement = Agreement(
         run=run,
         clients=tuple(clients),
@@ -103,7 +103,7 @@ def _agree(
         triples=len(facts) // DIGEST_BYTES if numbers else None,
         facts=hashlib.sha256(facts).hexdigest(),
         relations=relations,
-        document_form=form,
+        document_form=document_form,
     )
     agreed = AgreedEncoding.of(task, recipe.seed, agreement.paths(data_paths, at_site=False))
     return attrs.evolve(agreement, encoding=agreed.digest, vectors_width=agreed.vectors_width), numbers
@@ -122,9 +122,9 @@ def _classes_of(start: WarmStart, labels: tuple[str, ...]) -> tuple[str, ...]:
 def _require_whole(shares: Sequence[tuple[int, int] | None]) -> None:
     """Raises UserError where some sites have shares of a simulation, but not all parts take part in their order."""
     if any(shares) and shares != [(number + 1, len(shares)) for number in range(len(shares))]:
-        told = ", ".join("none" if share is None else "{}/{}".format(*share) for share in shares)
+        named = ", ".join("none" if share is None else "{}/{}".format(*share) for share in shares)
         raise UserError(
-            f"the sites' shares (clients.share) are {told}; name sites that have 1/{len(shares)} to "
+            f"the sites' shares (clients.share) are {named}; name sites that have 1/{len(shares)} to "
             f"{len(shares)}/{len(shares)}, in this order"
         )
 
@@ -140,8 +140,12 @@ def _union(lists: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 
 def _facts(sites: Sites, run: str, names: Sequence[str]) -> tuple[Numbers, bytes]:
     """(the numbers of each site's facts, the digests of all facts in the order of their numbers)."""
-    found: dict[str, protocol.FactsAnswer] = sites.ask_every(dict.fromkeys(names, protocol.Facts(run=run)))
-    require_one_secret({site: answer.check for site, answer in found.items()})
-    rows = {site: [row.tobytes() for row in answer.digests] for site, answer in found.items()}
-    number_of = {digest: number for number, digest in enumerate(sorted({d for own in rows.values() for d in own}))}
-    return {site: np.array([number_of[d] for d in own], np.int32) for site, own in rows.items()}, b"".join(number_of)
+    answers: dict[str, protocol.FactsAnswer] = sites.ask_every(dict.fromkeys(names, protocol.Facts(run=run)))
+    require_one_secret({site: answer.check for site, answer in answers.items()})
+    rows = {site: [row.tobytes() for row in answer.digests] for site, answer in answers.items()}
+    number_of = {
+        digest: number for number, digest in enumerate(sorted({d for digests in rows.values() for d in digests}))
+    }
+    return {site: np.array([number_of[d] for d in digests], np.int32) for site, digests in rows.items()}, b"".join(
+        number_of
+    )

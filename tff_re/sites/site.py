@@ -115,7 +115,7 @@ class SiteService:
             _log.debug("a malformed message", exc_info=True)
             return self._no("refused", "the message is not as this version of tff-re makes it")
         finally:
-            down, up = (0 if one is None else protocol.payload(one) for one in (question, answer))
+            down, up = (0 if sent is None else protocol.payload(sent) for sent in (question, answer))
             milliseconds = 1000 * (time.perf_counter() - began)
             _log.info("%s: %d bytes down, %d bytes up, %.0f ms, %s", _named(question), down, up, milliseconds, outcome)
 
@@ -184,20 +184,20 @@ class SiteService:
         words, store = self._words_of(question.run), self._run(question.run, agreed=False).store
         if words is None:
             raise Refused("it counts no words")
-        found, asked = words.shown(question), question.digests.tobytes()
+        shown, asked = words.revealed(question), question.digests.tobytes()
         if store.read("revealed") not in (None, asked):
             raise Refused("other words were shown in this run before; words are shown once")
         store.write("revealed", asked)
-        return protocol.RevealAnswer(site=self._options.name, words=tuple(found))
+        return protocol.RevealAnswer(site=self._options.name, words=tuple(shown))
 
     def _words_of(self, name: str) -> WordsOfSite | None:
         """None where a tokenizer is given."""
         run = self._run(name, agreed=False)
-        found = run.data.word_counts()
-        if found is None:
+        counts = run.data.word_counts()
+        if counts is None:
             return None
         self._decisions.words(run.recipe.task.options.min_clients)
-        return WordsOfSite(self._site, name, found, run.recipe.task.options.min_clients)
+        return WordsOfSite(self._site, name, counts, run.recipe.task.options.min_clients)
 
     def _facts(self, question: protocol.Facts) -> protocol.FactsAnswer:
         """Digests of the facts of the site's bags go, in an order that tells nothing."""
@@ -214,8 +214,8 @@ class SiteService:
         compute the same."""
         run = self._run(question.run, agreed=False)
         agreement = agreement_from_json(question.agreement)
-        own = [(c.client_id, c.train, c.test, c.dev) for c in agreement.clients if c.site == self._options.name]
-        if agreement.run != question.run or own != run.data.sizes:
+        clients = [(c.client_id, c.train, c.test, c.dev) for c in agreement.clients if c.site == self._options.name]
+        if agreement.run != question.run or clients != run.data.sizes:
             raise Refused("its clients are not those that it named; begin the run again")
         if agreement.triples is not None:
             run.store.write("facts", question.numbers.tobytes())
@@ -238,11 +238,15 @@ class SiteService:
             return None
         secret = self._site.secret()
         facts = None if secret is None else run.data.facts(secret, agreement.run)
-        given = np.frombuffer(run.store.read("facts") or b"", "<i4")
-        if facts is None or len(given) != len(facts[1]) or not ((given >= 0) & (given < agreement.triples)).all():
+        received = np.frombuffer(run.store.read("facts") or b"", "<i4")
+        if (
+            facts is None
+            or len(received) != len(facts[1])
+            or not ((received >= 0) & (received < agreement.triples)).all()
+        ):
             raise Refused("the numbers of its facts are not those of the facts that it named; begin the run again")
         numbers = np.full(len(run.data.corpora[0].triples), -1, np.int32)
-        numbers[facts[1]] = given
+        numbers[facts[1]] = received
         return numbers
 
     def _run(self, name: str, *, agreed: bool = True) -> _Run:

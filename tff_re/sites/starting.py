@@ -15,11 +15,11 @@ from tff_re.sites.data import SiteData, SiteRule
 from tff_re.sites.decisions import Decisions
 from tff_re.sites.policy import DIGEST, Site, for_sites, recipe_digest
 
-MOST_NAMES = 12
+MAX_NAMES = 12
 """Classes that are named; of more, their number is told."""
 
 
-def found_at(site: Site, file: Path) -> list[str]:
+def start_lines(site: Site, file: Path) -> list[str]:
     """Lines about a site for its operator: data, classes, clients by number, examples, recipes, words.
 
     Args:
@@ -69,7 +69,7 @@ def _recipes(site: Site) -> Iterator[str]:
 
 def _for_recipe(site: Site, name: str) -> Iterator[str]:
     """The data as a run of an allowed recipe has them."""
-    recipe = site.own_recipe(for_sites(load_recipe(str(site.path(name)))))
+    recipe = site.local_recipe(for_sites(load_recipe(str(site.path(name)))))
     Decisions(site).require_privacy(recipe)
     data = SiteData(site, recipe)
     sizes = np.array([(train, test, dev or 0) for _, train, test, dev in data.sizes]).reshape(-1, 3)
@@ -82,38 +82,38 @@ def _for_recipe(site: Site, name: str) -> Iterator[str]:
 def _data(site: Site) -> Iterator[str]:
     """The data as the data set's reader gives them, where recipes are known by their digests only."""
     data, clients = site.options.data, site.options.clients
-    found = find_data_set(data.dataset)
-    if found.read is None:
-        raise UserError(f"data.dataset: {found.name} is generated, and no site has it; take one of files")
-    given = {key.removeprefix("task."): str(site.path(value)) for key, value in site.options.set.items()}
-    options = {key: value for key, value in given.items() if key in found.options}
-    options |= {"label": None} if "label" in found.options else {}
+    data_set = find_data_set(data.dataset)
+    if data_set.read is None:
+        raise UserError(f"data.dataset: {data_set.name} is generated, and no site has it; take one of files")
+    set_here = {key.removeprefix("task."): str(site.path(value)) for key, value in site.options.set.items()}
+    options = {key: value for key, value in set_here.items() if key in data_set.options}
+    options |= {"label": None} if "label" in data_set.options else {}
     folder = None if data.folder is None else site.path(data.folder)
 
     def read(path: str | None, split: str):
-        own = None if path is None else site.path(path)
-        return load(found.kind, found.name, folder, path=own, split=split, **options)
+        file = None if path is None else site.path(path)
+        return load(data_set.kind, data_set.name, folder, path=file, split=split, **options)
 
     corpus = read(data.path, data.split)
     if clients.rule == "share":  # of clients that the recipe's partition makes
         yield f"data: {data.dataset}, {data.path or data.split}, {len(corpus.samples)} examples, share {clients.share}"
     else:
         grouped = SiteRule(site.options.name, clients).apply(None, corpus.samples, np.random.default_rng(0))
-        yield from _lines(site, corpus.label_names, [len(places) for places in grouped.values()])
+        yield from _lines(site, corpus.label_names, [len(indices) for indices in grouped.values()])
     if data.test_path is not None:
         yield f"test: {data.test_path}, {len(read(data.test_path, data.test_split).samples)} examples"
 
 
-def _lines(site: Site, label_names, examples: list[int], of: str = "") -> Iterator[str]:
+def _lines(site: Site, label_names, examples: list[int], suffix: str = "") -> Iterator[str]:
     least, data = site.options.clients.least_examples, site.options.data
     enough = [count for count in examples if count >= least]
     if not enough:
         raise UserError(
-            f"clients.least_examples: none of {len(examples)} clients has {least} training examples{of}; lower it"
+            f"clients.least_examples: none of {len(examples)} clients has {least} training examples{suffix}; lower it"
         )
-    classes = f"{len(label_names)} classes{': ' + ', '.join(label_names) if len(label_names) <= MOST_NAMES else ''}"
-    yield f"data{of}: {data.dataset}, {data.path or data.split}, {sum(examples)} examples, {classes}"
+    classes = f"{len(label_names)} classes{': ' + ', '.join(label_names) if len(label_names) <= MAX_NAMES else ''}"
+    yield f"data{suffix}: {data.dataset}, {data.path or data.split}, {sum(examples)} examples, {classes}"
     left_out = len(examples) - len(enough)
     small = f"; {left_out} smaller ones take no part" if left_out else ""
     sizes = " to ".join(map(str, sorted({min(enough), max(enough)})))
-    yield f"clients{of}: {len(enough)}, with {sizes} examples each{small}"
+    yield f"clients{suffix}: {len(enough)}, with {sizes} examples each{small}"

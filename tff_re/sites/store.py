@@ -65,8 +65,8 @@ class RunStore:
 
     def client_state(self, client: str, version: int) -> list[np.ndarray] | None:
         """The arrays of a client's state after a round, or None."""
-        found = self._message(f"{self._of_client(client)}/{version}")
-        return None if found is None else found[1]
+        message = self._message(f"{self._of_client(client)}/{version}")
+        return None if message is None else message[1]
 
     def write_client_state(self, client: str, version: int, arrays: Sequence[np.ndarray]) -> None:
         """See `client_state`."""
@@ -90,17 +90,17 @@ class RunStore:
 
     # Answers, and what is kept between two stages
 
-    def kept(self, program: str, round_num: int, stage: int) -> tuple[dict, list[np.ndarray]]:
+    def stage_record(self, program: str, round_num: int, stage: int) -> tuple[dict, list[np.ndarray]]:
         """(table, arrays) kept of a stage; empty where there are none."""
         return self._message(f"kept/{program[:16]}-{round_num}-{stage}") or ({}, [])
 
-    def write_kept(
+    def write_stage_record(
         self, program: str, round_num: int, stage: int, table: Mapping[str, Any], arrays: Sequence[np.ndarray]
     ) -> None:
-        """See `kept`."""
+        """See `stage_record`."""
         self.write(f"kept/{program[:16]}-{round_num}-{stage}", pack(table, arrays))
 
-    def forget_kept(self, program: str, round_num: int) -> None:
+    def forget_stage_records(self, program: str, round_num: int) -> None:
         """Removes what was kept of other rounds of the program."""
         for path in (self.folder / "kept").glob(f"{program[:16]}-*"):
             if path.name.split("-")[1] != str(round_num):

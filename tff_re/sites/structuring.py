@@ -93,7 +93,7 @@ def _tuple(value, kind):
         return tuple(converter.structure(element, inner[0]) for element in value)
     if len(value) != len(inner):
         raise TypeError(f"must be lists of {len(inner)}")
-    return tuple(converter.structure(element, of) for element, of in zip(value, inner, strict=True))
+    return tuple(converter.structure(element, element_kind) for element, element_kind in zip(value, inner, strict=True))
 
 
 def _dict(value, kind):

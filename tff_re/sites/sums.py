@@ -55,7 +55,7 @@ class Bounds:
       counted: whether each example is a row of an evaluation.
       seen: the most examples that they train on, epochs counted.
       steps: the most steps that they make.
-      places: of the clients among all of the run.
+      indices: of the clients among all of the run.
       norm: of a client's clipped update; None: updates are not clipped to a fixed norm.
     """
 
@@ -66,7 +66,7 @@ class Bounds:
     counted: bool
     seen: float
     steps: float
-    places: tuple[int, ...]
+    indices: tuple[int, ...]
     norm: float | None
 
 
@@ -99,8 +99,8 @@ _RANGES: dict[str, Callable[[Bounds], Range]] = {
     **dict.fromkeys(("true_positives", "predicted", "actual"), lambda b: (0, MAX_SUM)),
 }
 
-PLACES = "platforms"
-"""The entry whose numbers are places of clients, or its neutral number."""
+PLATFORMS = "platforms"
+"""The entry whose numbers are indices of clients, or its neutral number."""
 
 _CLIPPED = {"sums": "weight", "attended": None, "values": None}
 """Entries that are sums of clipped updates, with the entry that has the sum of the factors; None: each is at most 1."""
@@ -133,12 +133,12 @@ class Limits:
             norm=_norm(recipe, aggregation),
         )
 
-    def bounds(self, sizes: Sequence[int], places: Sequence[int], sites: int) -> Bounds:
+    def bounds(self, sizes: Sequence[int], indices: Sequence[int], sites: int) -> Bounds:
         """Those of one site.
 
         Args:
           sizes: examples of each of its clients in the call.
-          places: of these clients among all of the run.
+          indices: of these clients among all of the run.
           sites: how many answer.
         """
         training, clients = self.training, len(sizes)
@@ -151,7 +151,7 @@ class Limits:
             counted=self.counted,
             seen=sum(_seen(training, size) for size in sizes),
             steps=sum(_steps(training, size) for size in sizes),
-            places=tuple(places),
+            indices=tuple(indices),
             norm=self.norm,
         )
 
@@ -191,9 +191,9 @@ def checked(scope: Scope, stage: Stage, arrays: Sequence[np.ndarray], bounds: Bo
     """
     remaining = iter(arrays)
     values = []
-    for one in stage.sums:
+    for aggregation in stage.sums:
         try:
-            values.append(_one(scope, one, remaining, bounds))
+            values.append(_value(scope, aggregation, remaining, bounds))
         except TypeError as error:
             raise BadSums(f"its sums are not of their type ({error})") from None
     if next(remaining, None) is not None:
@@ -201,17 +201,17 @@ def checked(scope: Scope, stage: Stage, arrays: Sequence[np.ndarray], bounds: Bo
     return values
 
 
-def _one(scope: Scope, one: Aggregation, remaining: Iterator[np.ndarray], bounds: Bounds):
-    leaves = list(_leaves(one.type))
+def _value(scope: Scope, aggregation: Aggregation, remaining: Iterator[np.ndarray], bounds: Bounds):
+    leaves = list(_leaves(aggregation.type))
     arrays = [array for _, array in zip(leaves, remaining, strict=False)]
-    value = value_of(one.type, iter(arrays))  # of the declared types from here on
+    value = value_of(aggregation.type, iter(arrays))  # of the declared types from here on
     of_name: dict[str | None, list[np.ndarray]] = {}
-    for (name, kind), array, neutral in zip(leaves, arrays, _neutral(one, scope), strict=True):
+    for (name, kind), array, neutral in zip(leaves, arrays, _neutral(aggregation, scope), strict=True):
         of_name.setdefault(name, []).append(array)
         _check_rows(kind, array, bounds)
         _check_general(name, array, neutral, bounds)
-        if name == PLACES:
-            _check_places(array, neutral, bounds)
+        if name == PLATFORMS:
+            _check_platforms(array, neutral, bounds)
         elif name in _RANGES:
             _check_range(name, array, neutral, _RANGES[name](bounds))
     _check_clipped(of_name, bounds)
@@ -230,11 +230,13 @@ def _leaves(type_signature: tff.Type, name: str | None = None) -> Iterator[tuple
         yield name, type_signature
 
 
-def _neutral(one: Aggregation, scope: Scope) -> list[float | int]:
+def _neutral(aggregation: Aggregation, scope: Scope) -> list[float | int]:
     """Of each tensor the number that adds nothing: 0 of a sum, the lowest or -inf of a maximum."""
-    if one.neutral is None:
-        one.neutral = [array.flat[0].item() if array.size else 0 for array in arrays_of(one.zero(scope))]
-    return one.neutral
+    if aggregation.neutral is None:
+        aggregation.neutral = [
+            array.flat[0].item() if array.size else 0 for array in arrays_of(aggregation.zero(scope))
+        ]
+    return aggregation.neutral
 
 
 def _check_rows(kind: tff.TensorType, array: np.ndarray, bounds: Bounds) -> None:
@@ -255,10 +257,12 @@ def _check_general(name: str | None, array: np.ndarray, neutral: float | int, bo
 
 
 def _check_size(name: str | None, array: np.ndarray, largest: float) -> None:
-    least, most = (array.min().item(), array.max().item()) if array.size else (0, 0)
-    if max(-least, most) > largest:
+    least, greatest = (array.min().item(), array.max().item()) if array.size else (0, 0)
+    if max(-least, greatest) > largest:
         entry = f" for '{name}'" if name else ""
-        raise BadSums(f"its sums hold {most if most > largest else least:.3g}{entry}, beyond the bound {largest:.3g}")
+        raise BadSums(
+            f"its sums hold {greatest if greatest > largest else least:.3g}{entry}, beyond the bound {largest:.3g}"
+        )
 
 
 def _check_range(name: str, array: np.ndarray, neutral: float | int, range_: Range) -> None:
@@ -268,18 +272,18 @@ def _check_range(name: str, array: np.ndarray, neutral: float | int, range_: Ran
     lowest, highest = range_
     size = max(abs(lowest), abs(highest))
     slack = 0 if name in _COUNTS and size <= EXACT else ROUNDING * size
-    least, most = float(known.min()), float(known.max())
+    least, greatest = float(known.min()), float(known.max())
     # Rounding makes no sum of numbers from zero on negative.
     too_low = least < lowest - (slack if lowest else 0)
-    if too_low or most > highest + slack:
+    if too_low or greatest > highest + slack:
         wanted = f"{lowest:.9g} is" if lowest == highest else f"{lowest:.9g} to {highest:.9g} are"
-        raise BadSums(f"its sums hold {least if too_low else most:.9g} for '{name}', and {wanted} possible")
+        raise BadSums(f"its sums hold {least if too_low else greatest:.9g} for '{name}', and {wanted} possible")
 
 
-def _check_places(array: np.ndarray, neutral: int, bounds: Bounds) -> None:
+def _check_platforms(array: np.ndarray, neutral: int, bounds: Bounds) -> None:
     known = array[array != neutral]
-    if not np.isin(known, bounds.places).all():
-        raise BadSums(f"its sums hold a number for '{PLACES}' that is no client of it")
+    if not np.isin(known, bounds.indices).all():
+        raise BadSums(f"its sums hold a number for '{PLATFORMS}' that is no client of it")
 
 
 def _check_clipped(of_name: dict[str | None, list[np.ndarray]], bounds: Bounds) -> None:
@@ -295,9 +299,9 @@ def _check_clipped(of_name: dict[str | None, list[np.ndarray]], bounds: Bounds) 
         if bounds.norm is None:
             continue
         norm = math.sqrt(sum(float(np.sum(np.square(array, dtype=np.float64))) for array in of_name[name]))
-        most = bounds.norm * factor
-        if norm > most * (1 + ROUNDING):
-            raise BadSums(f"its sums hold updates of a norm of {norm:.3g} for '{name}', and {most:.3g} is possible")
+        largest = bounds.norm * factor
+        if norm > largest * (1 + ROUNDING):
+            raise BadSums(f"its sums hold updates of a norm of {norm:.3g} for '{name}', and {largest:.3g} is possible")
 
 
 def _check_total(confusion: np.ndarray, rows: int) -> None:

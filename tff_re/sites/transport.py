@@ -80,8 +80,8 @@ def engine_of(runtime: str, sites: Sequence[str] = ()) -> Engine:
         return Relay(Path(rest), tuple(sites))
     paths = {}
     for part in rest.split(","):
-        name, found, path = part.strip().partition("=")
-        if not found or not path or not _NAME.fullmatch(name) or name in paths:
+        name, equals, path = part.strip().partition("=")
+        if not equals or not path or not _NAME.fullmatch(name) or name in paths:
             raise UserError(f"--runtime {runtime}: must be sites:NAME=SOCKET,NAME=SOCKET, each name once")
         paths[name] = Path(path)
     if missing := [name for name in sites if name not in paths]:
@@ -174,13 +174,13 @@ def receive(connection: socket.socket) -> bytearray:
 
 
 def _exactly(connection: socket.socket, length: int) -> bytearray:
-    found = bytearray()
-    while len(found) < length:  # not all at once: the length is the other side's word
-        chunk = connection.recv(min(length - len(found), _CHUNK))
+    received = bytearray()
+    while len(received) < length:  # not all at once: the length is the other side's word
+        chunk = connection.recv(min(length - len(received), _CHUNK))
         if not chunk:
             raise EOFError
-        found += chunk
-    return found
+        received += chunk
+    return received
 
 
 def listen(path: Path) -> socket.socket:
@@ -239,29 +239,29 @@ class Parts:
         """
         if len(message) < HEAD.size or bytes(message[:8]) not in (PART, REST):
             return self._answer(message)
-        kind, name, begin, total, most = HEAD.unpack_from(message)
+        kind, name, begin, total, max_bytes = HEAD.unpack_from(message)
         with self._lock:
             if kind == PART and not begin:
                 self._under_way.setdefault(name, _Message())
                 while len(self._under_way) > MAX_UNDER_WAY:
                     self._under_way.popitem(last=False)
-            one = self._under_way.get(name)
-        if one is not None:
-            with one.lock:
-                if kind == PART and one.answer is None:
-                    if begin == len(one.received):
-                        one.received += memoryview(message)[HEAD.size :]
-                    if len(one.received) < total:
+            under_way = self._under_way.get(name)
+        if under_way is not None:
+            with under_way.lock:
+                if kind == PART and under_way.answer is None:
+                    if begin == len(under_way.received):
+                        under_way.received += memoryview(message)[HEAD.size :]
+                    if len(under_way.received) < total:
                         return HEAD.pack(PART, name, 0, 0, 0)
-                    received, one.received = one.received, bytearray()
-                    one.answer = memoryview(self._answer(received))
-                if one.answer is not None:
-                    return self._part_of(name, one.answer, begin if kind == REST else 0, most)
+                    received, under_way.received = under_way.received, bytearray()
+                    under_way.answer = memoryview(self._answer(received))
+                if under_way.answer is not None:
+                    return self._part_of(name, under_way.answer, begin if kind == REST else 0, max_bytes)
         _log.warning("a part of a message whose beginning is not there was not answered")
         return b""
 
-    def _part_of(self, name: bytes, answer: memoryview, begin: int, most: int) -> bytes:
-        part = answer[begin : begin + most]
+    def _part_of(self, name: bytes, answer: memoryview, begin: int, max_bytes: int) -> bytes:
+        part = answer[begin : begin + max_bytes]
         if begin + len(part) >= len(answer):
             with self._lock:
                 self._under_way.pop(name, None)
@@ -283,9 +283,9 @@ class Serving:
                 connection, _ = self._socket.accept()
             except OSError:  # closed
                 return
-            threading.Thread(target=self._one, args=[connection], daemon=True).start()
+            threading.Thread(target=self._serve, args=[connection], daemon=True).start()
 
-    def _one(self, connection: socket.socket) -> None:
+    def _serve(self, connection: socket.socket) -> None:
         with connection:
             credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
             if struct.unpack("3i", credentials)[1] not in (os.getuid(), 0):

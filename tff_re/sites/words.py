@@ -75,19 +75,19 @@ def signed_content(run: str, site: str, digest: bytes) -> bytes:
 class WordsOfSite:
     """What a site answers about the words of a run."""
 
-    def __init__(self, site: Site, run: str, found: WordCounts, min_clients: int):
+    def __init__(self, site: Site, run: str, counts: WordCounts, min_clients: int):
         """Prepares.
 
         Args:
           site: its file.
           run: the run's id.
-          found: the words of its clients.
+          counts: the words of its clients.
           min_clients: the recipe's, see `Decisions.words`.
 
         Raises:
           UserError: a file of the site's own is missing or malformed.
         """
-        self._site, self._run, self._found, self._min_clients = site, run, found, min_clients
+        self._site, self._run, self._counts, self._min_clients = site, run, counts, min_clients
         self._secret = site.secret()
         if self._secret is None:
             return
@@ -96,15 +96,15 @@ class WordsOfSite:
 
     def counted(self) -> protocol.WordsAnswer:
         """The answer to `words`: counts by signed digests, or of the words that enough of this site's clients hold."""
-        found, name = self._found, self._site.options.name
+        counts, name = self._counts, self._site.options.name
         if self._secret is None:
-            enough = found.holders >= self._min_clients
-            words = tuple(word for word, shown in zip(found.words, enough, strict=True) if shown)
+            enough = counts.holders >= self._min_clients
+            words = tuple(word for word, is_shown in zip(counts.words, enough, strict=True) if is_shown)
             self._say(len(words))
             return protocol.WordsAnswer(
-                site=name, words=words, counts=found.counts[enough], holders=found.holders[enough]
+                site=name, words=words, counts=counts.counts[enough], holders=counts.holders[enough]
             )
-        rows = found.digests(self._secret, self._run)
+        rows = counts.digests(self._secret, self._run)
         order = np.lexsort(rows.T)
         rows = rows[order]
         signed = (self._key.sign(signed_content(self._run, name, row.tobytes())) for row in rows)
@@ -114,12 +114,12 @@ class WordsOfSite:
             key=public_text(self._key),
             others=dict(self._site.options.sites),
             digests=rows,
-            counts=found.counts[order],
-            holders=found.holders[order],
+            counts=counts.counts[order],
+            holders=counts.holders[order],
             signatures=np.frombuffer(b"".join(signed), np.uint8).reshape(len(rows), SIGNATURE_BYTES),
         )
 
-    def shown(self, question: protocol.Reveal) -> list[str]:
+    def revealed(self, question: protocol.Reveal) -> list[str]:
         """The answer to `reveal`: the words of the digests that come, with the evidence that enough clients hold them.
 
         Raises:
@@ -134,21 +134,21 @@ class WordsOfSite:
         for row, signer, signature in zip(*evidence, strict=True):
             self._require_signed(names[signer], wanted[row].tobytes(), signature.tobytes())
             signed_by[row].add(names[signer])
-        own = {row.tobytes(): place for place, row in enumerate(self._found.digests(self._secret, self._run))}
-        shown = []
+        index_of = {row.tobytes(): index for index, row in enumerate(self._counts.digests(self._secret, self._run))}
+        words = []
         for number, digest in enumerate(wanted):
-            place = own.get(digest.tobytes())
-            if place is None:
+            index = index_of.get(digest.tobytes())
+            if index is None:
                 raise Refused("it was asked for a word that it does not hold")
-            held = int(self._found.holders[place]) + len(signed_by[number])
+            held = int(self._counts.holders[index]) + len(signed_by[number])
             if held < self._min_clients:
                 raise Refused(
                     f"it was asked for a word that {held} clients hold by what other sites signed, and task.min_clients"
                     f" is {self._min_clients}"
                 )
-            shown.append(self._found.words[place])
-        self._say(len(shown))
-        return shown
+            words.append(self._counts.words[index])
+        self._say(len(words))
+        return words
 
     def _require_signed(self, name: str, digest: bytes, signature: bytes) -> None:
         """Raises Refused where this other site did not sign that a client of it holds the word in this run."""
@@ -164,7 +164,7 @@ class WordsOfSite:
             ) from None
 
     def _say(self, number: int) -> None:
-        _log.info("run %s: %d of %d words are shown", self._run[:8], number, len(self._found.words))
+        _log.info("run %s: %d of %d words are shown", self._run[:8], number, len(self._counts.words))
 
 
 def _plain(name: str) -> str:
@@ -225,7 +225,7 @@ class _List:
     check: str
     key: str
     others: dict[str, str]
-    place_of: dict[bytes, int]
+    index_of: dict[bytes, int]
     counts: np.ndarray
     holders: np.ndarray
     signatures: np.ndarray
@@ -233,19 +233,19 @@ class _List:
     @classmethod
     def of(cls, answer: protocol.WordsAnswer) -> _List:
         """That of an answer with digests."""
-        places = {row.tobytes(): place for place, row in enumerate(answer.digests)}
-        own = (answer.counts, answer.holders, answer.signatures)
-        return cls(answer.check, answer.key, answer.others, places, *own)
+        index_of = {row.tobytes(): index for index, row in enumerate(answer.digests)}
+        columns = (answer.counts, answer.holders, answer.signatures)
+        return cls(answer.check, answer.key, answer.others, index_of, *columns)
 
 
 def _of_keyed(ask: Ask, run: str, lists: dict[str, _List], options) -> dict[str, int]:
     """Word -> occurrences at all sites."""
-    require_one_secret({site: own.check for site, own in lists.items()})
+    require_one_secret({site: listed.check for site, listed in lists.items()})
     _require_known_keys(lists)
     keys = (
-        (digest, int(own.counts[place]), int(own.holders[place]))
-        for own in lists.values()
-        for digest, place in own.place_of.items()
+        (digest, int(listed.counts[index]), int(listed.holders[index]))
+        for listed in lists.values()
+        for digest, index in listed.index_of.items()
     )
     total = passing(keys, min_count=options.min_count, min_clients=options.min_clients)
     asked = {site: _request(run, site, lists, total, options.min_clients) for site in lists}
@@ -267,18 +267,18 @@ def _of_keyed(ask: Ask, run: str, lists: dict[str, _List], options) -> dict[str,
 
 def _request(run: str, site: str, lists: dict[str, _List], total: Mapping, min_clients: int) -> protocol.Reveal:
     """The message to a site: the words that it may show, with the evidence of as many other sites as that needs."""
-    own, names = lists[site], list(lists)
+    listed, names = lists[site], list(lists)
     wanted, rows, signers, signatures = [], [], [], []
-    for digest, place in own.place_of.items():
-        needed = max(0, min_clients - int(own.holders[place]))
-        others = [n for n, name in enumerate(names) if name != site and digest in lists[name].place_of][:needed]
+    for digest, index in listed.index_of.items():
+        needed = max(0, min_clients - int(listed.holders[index]))
+        others = [n for n, name in enumerate(names) if name != site and digest in lists[name].index_of][:needed]
         if digest not in total or len(others) < needed:
             continue
         for number in others:
             other = lists[names[number]]
             rows.append(len(wanted))
             signers.append(number)
-            signatures.append(other.signatures[other.place_of[digest]].tobytes())
+            signatures.append(other.signatures[other.index_of[digest]].tobytes())
         wanted.append(digest)
     return protocol.Reveal(
         run=run,
@@ -292,9 +292,9 @@ def _request(run: str, site: str, lists: dict[str, _List], total: Mapping, min_c
 
 def _require_known_keys(lists: dict[str, _List]) -> None:
     """Raises UserError where a site does not have the key of another, whose signatures it could not check."""
-    for site, own in lists.items():
+    for site, listed in lists.items():
         for name, other in lists.items():
-            known = own.others.get(name, other.key if name == site else None)
+            known = listed.others.get(name, other.key if name == site else None)
             if known != other.key:
                 what = "no key" if known is None else "another key"
                 raise UserError(
@@ -305,11 +305,11 @@ def _require_known_keys(lists: dict[str, _List]) -> None:
 
 def _of_local(answers: Mapping[str, protocol.WordsAnswer], options) -> dict[str, int]:
     """Word -> occurrences at the sites at which enough clients hold it."""
-    found = []
+    counts = []
     for site, answer in answers.items():
         words = _words_of(site, answer.words, len(answer.counts))
-        found.extend(zip(words, answer.counts.tolist(), answer.holders.tolist(), strict=True))
-    return passing(found, min_count=options.min_count, min_clients=options.min_clients)
+        counts.extend(zip(words, answer.counts.tolist(), answer.holders.tolist(), strict=True))
+    return passing(counts, min_count=options.min_count, min_clients=options.min_clients)
 
 
 def _words_of(site: str, words: Sequence[str], count: int) -> Sequence[str]:

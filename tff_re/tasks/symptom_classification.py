@@ -115,6 +115,7 @@ class Options:
 class SymptomClassification(LabelledServerTask):
     Options = Options
     across_sites = True
+    test_file = "dev_path"
 
     def prepare(self, options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
         corpora, partition = self.held(options, partitioner, seed, data_paths)

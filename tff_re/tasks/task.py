@@ -46,6 +46,7 @@ class Task:
       across_sites: whether sites can train it; then it has the methods of the second part.
       server_tests: whether the server holds the dev and test examples, and clients none.
       numbers_facts: whether examples name facts of a knowledge base by their numbers, which sites have to agree on.
+      test_file: the key of [task] that names the file to test on.
     """
 
     Options: type
@@ -53,6 +54,7 @@ class Task:
     across_sites: bool = False
     server_tests: bool = False
     numbers_facts: bool = False
+    test_file: str = "test_path"
 
     def prepare(self, options: Any, partitioner: Any, seed: int, data_paths: DataPaths) -> Prepared:
         """The data of a run: read or generated, given to clients, and encoded.
