@@ -65,7 +65,6 @@ class SitesRuntime(Runtime):
         Raises:
           UserError: one does not.
         """
-        self._agreement, self.limits = agreement, Limits.of(experiment)
         training = experiment.recipe.training
         self._least, self._first = training.min_clients, None
         if training.over_sampling > 1:
@@ -73,21 +72,16 @@ class SitesRuntime(Runtime):
         computations = {TRAIN: experiment.algorithm.next}
         if experiment.recipe.evaluation.train_split or any(client.test or client.dev for client in agreement.clients):
             computations[EVALUATE] = experiment.evaluation
+        self._compile(agreement, experiment, computations)
+        digests = {purpose: program.digest for purpose, program in self._programs.items()}
+        ways = {"run": agreement.run, "programs": digests}
+        questions = {
+            site: protocol.Agree(agreement=agreement.for_site(site).to_json(), numbers=numbers.get(site), **ways)
+            for site in agreement.sites
+        }
         try:
-            self._programs = {purpose: Program(made) for purpose, made in computations.items()}
-            digests = {purpose: program.digest for purpose, program in self._programs.items()}
-            self._purposes = {made: purpose for purpose, made in computations.items()}
-            questions = {
-                site: protocol.Agree(
-                    run=agreement.run,
-                    agreement=agreement.for_site(site).to_json(),
-                    programs=digests,
-                    numbers=numbers.get(site),
-                )
-                for site in agreement.sites
-            }
             self.sites.ask_every(questions)
-        except (SiteRefused, SiteLost, CompositionError) as error:
+        except (SiteRefused, SiteLost) as error:
             raise UserError(str(error)) from None
 
     def take_again(self, agreement: Agreement, experiment: Experiment) -> None:
@@ -96,12 +90,15 @@ class SitesRuntime(Runtime):
         Raises:
           UserError: the evaluation cannot be taken apart.
         """
+        self._compile(agreement, experiment, {EVALUATE: experiment.evaluation})
+
+    def _compile(self, agreement: Agreement, experiment: Experiment, computations: dict[str, tff.Computation]) -> None:
         self._agreement, self.limits = agreement, Limits.of(experiment)
         try:
-            self._programs = {EVALUATE: Program(experiment.evaluation)}
+            self._programs = {purpose: Program(computation) for purpose, computation in computations.items()}
         except CompositionError as error:
             raise UserError(str(error)) from None
-        self._purposes = {experiment.evaluation: EVALUATE}
+        self._purposes = {computation: purpose for purpose, computation in computations.items()}
 
     def begin_round(self, number: int) -> None:
         """The number of the round that is computed next."""
@@ -152,23 +149,22 @@ class SitesRuntime(Runtime):
         Of training, `not_counted` says what became of the clients that are not in it. A line says when an evaluation is
         over fewer sites than before, or over all again.
         """
-        ways = {"purpose": purpose, "round_num": self._round}
-        if purpose == EVALUATE:
-            call = Call(self.sites, self._agreement, self.limits, program, argument, **ways)
+        trains = purpose == TRAIN
+        ways = {"first": self._first, "least": self._least} if trains else {}
+        ways |= {"purpose": purpose, "round_num": self._round}
+        call = Call(self.sites, self._agreement, self.limits, program, argument, **ways)
+        try:
             result = call.run()
-            answered, split = len(call.took_part), call.split
-            if self._evaluated.get(split, call.asked) != answered:
-                self._evaluated[split] = answered
-                self.sites.say(f"{split} over {answered} of {call.asked} sites")
-        else:
-            ways |= {"first": self._first, "least": self._least}
-            call = Call(self.sites, self._agreement, self.limits, program, argument, **ways)
-            try:
-                result = call.run()
-            finally:
+        finally:
+            if trains:
                 self.not_counted = call.not_counted
+        answered = len(call.took_part)
+        if trains:
             self.took_part[self._round] = call.took_part
-        self._answered = len(call.took_part), call.asked
+        elif self._evaluated.get(call.split, call.asked) != answered:
+            self._evaluated[call.split] = answered
+            self.sites.say(f"{call.split} over {answered} of {call.asked} sites")
+        self._answered = answered, call.asked
         return result
 
 

@@ -205,7 +205,7 @@ def agree_on_words(ask: Ask, run: str, sites: Sequence[str], kind: str, options)
     if kind == LOCAL:
         totals = _of_local(answers, options)
     else:
-        totals = _of_keyed(ask, run, {site: _List.of(answers[site]) for site in sites}, options)
+        totals = _of_keyed(ask, run, {site: _List(answers[site]) for site in sites}, options)
     if not totals:
         raise UserError("no word is left for the vocabulary; lower task.min_count or task.min_clients")
     words = sorted(totals, key=lambda word: (-totals[word], word))
@@ -218,32 +218,20 @@ def require_one_secret(checks: Mapping[str, str]) -> None:
         raise UserError("the sites' secrets for the vocabulary differ; give all of them the same file")
 
 
-@dataclass(frozen=True)
 class _List:
-    """A site's signed list of words."""
+    """A site's signed list of words: its answer, and where a digest stands in it."""
 
-    check: str
-    key: str
-    others: dict[str, str]
-    index_of: dict[bytes, int]
-    counts: np.ndarray
-    holders: np.ndarray
-    signatures: np.ndarray
-
-    @classmethod
-    def of(cls, answer: protocol.WordsAnswer) -> _List:
-        """That of an answer with digests."""
-        index_of = {row.tobytes(): index for index, row in enumerate(answer.digests)}
-        columns = (answer.counts, answer.holders, answer.signatures)
-        return cls(answer.check, answer.key, answer.others, index_of, *columns)
+    def __init__(self, answer: protocol.WordsAnswer):
+        self.answer, self.holders = answer, answer.holders
+        self.index_of = {row.tobytes(): index for index, row in enumerate(answer.digests)}
 
 
 def _of_keyed(ask: Ask, run: str, lists: dict[str, _List], options) -> dict[str, int]:
     """Word -> occurrences at all sites."""
-    require_one_secret({site: listed.check for site, listed in lists.items()})
+    require_one_secret({site: listed.answer.check for site, listed in lists.items()})
     _require_known_keys(lists)
     keys = (
-        (digest, int(listed.counts[index]), int(listed.holders[index]))
+        (digest, int(listed.answer.counts[index]), int(listed.holders[index]))
         for listed in lists.values()
         for digest, index in listed.index_of.items()
     )
@@ -278,7 +266,7 @@ def _request(run: str, site: str, lists: dict[str, _List], total: Mapping, min_c
             other = lists[names[number]]
             rows.append(len(wanted))
             signers.append(number)
-            signatures.append(other.signatures[other.index_of[digest]].tobytes())
+            signatures.append(other.answer.signatures[other.index_of[digest]].tobytes())
         wanted.append(digest)
     return protocol.Reveal(
         run=run,
@@ -294,8 +282,8 @@ def _require_known_keys(lists: dict[str, _List]) -> None:
     """Raises UserError where a site does not have the key of another, whose signatures it could not check."""
     for site, listed in lists.items():
         for name, other in lists.items():
-            known = listed.others.get(name, other.key if name == site else None)
-            if known != other.key:
+            known = listed.answer.others.get(name, other.answer.key if name == site else None)
+            if known != other.answer.key:
                 what = "no key" if known is None else "another key"
                 raise UserError(
                     f"site {site}: its site.toml lists {what} of the site {name} in [sites]; its operator gets the key "
