@@ -181,7 +181,7 @@ def test_an_agreement_of_another_form_is_refused_in_one_line(attacked):
         ({**table, "more": 1}, "unknown key 'more'"),
         ({key: value for key, value in table.items() if key != "words"}, "the key 'words' is missing"),
         ({**table, "clients": clients}, "'clients.site' must be a text"),
-        ({**table, "clients": [3]}, "'clients."),
+        ({**table, "clients": [3]}, "'clients' must be a list of tables"),
         ({**table, "server": "1"}, "'server' must be a whole number"),
         ([], "the agreement is no table"),
     ):

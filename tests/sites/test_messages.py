@@ -54,6 +54,7 @@ def test_a_message_is_a_safetensors_file(arrays):
     for number, array in enumerate(arrays):
         assert read[str(number)].dtype == array.dtype and read[str(number)].tobytes() == array.tobytes()
     assert unpack(message)[0]["clients"] == ["\ud800", "甲"]
+    assert "甲".encode() in message  # words are looked for in what leaves a site
 
 
 ARRAY = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}

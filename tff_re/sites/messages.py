@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,8 @@ _DTYPES = {
     **{"F16": "<f2", "F32": "<f4", "F64": "<f8", "BOOL": "|b1"},
 }
 """Safetensors' names of the types of numbers that travel, with NumPy's."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 _NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 
@@ -46,8 +49,9 @@ class Lost(Exception):
 
 def pack(table: Mapping[str, Any], arrays: Sequence[np.ndarray] = ()) -> bytes:
     """A message. Raises ValueError for an array of another kind than numbers and truth values."""
-    # Of ASCII: the words of a text may have halves of characters, which are no UTF-8.
-    head: dict[str, Any] = {"__metadata__": {"table": json.dumps(table, allow_nan=False)}}
+    text = json.dumps(table, ensure_ascii=False, allow_nan=False)
+    text = _SURROGATE.sub(lambda letter: f"\\u{ord(letter[0]):04x}", text)  # no UTF-8, but texts may hold them
+    head: dict[str, Any] = {"__metadata__": {"table": text}}
     parts, end = [], 0
     for number, array in enumerate(arrays):
         array = np.asarray(array, order="C")
@@ -57,9 +61,9 @@ def pack(table: Mapping[str, Any], arrays: Sequence[np.ndarray] = ()) -> bytes:
         begin, end = end, end + array.nbytes
         head[str(number)] = {"dtype": _NAMES[array.dtype], "shape": array.shape, "data_offsets": [begin, end]}
         parts.append(array.reshape(-1).view(np.uint8))
-    text = json.dumps(head).encode()
-    text += b" " * (-len(text) % 8)  # so that the first array is aligned
-    return b"".join([len(text).to_bytes(8, "little"), text, *parts])
+    content = json.dumps(head, ensure_ascii=False).encode()
+    content += b" " * (-len(content) % 8)  # so that the first array is aligned
+    return b"".join([len(content).to_bytes(8, "little"), content, *parts])
 
 
 def unpack(message: bytes | memoryview) -> tuple[dict[str, Any], list[np.ndarray]]:

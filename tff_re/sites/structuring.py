@@ -89,6 +89,8 @@ def _tuple(value, kind):
     if type(value) is not list:
         raise TypeError("must be a list")
     inner = typing.get_args(kind)
+    if attrs.has(inner[0]) and any(type(element) is not dict for element in value):
+        raise TypeError("must be a list of tables")
     if inner[-1] is Ellipsis:
         return tuple(converter.structure(element, inner[0]) for element in value)
     if len(value) != len(inner):
