@@ -1,4 +1,7 @@
-"""What the files of a package define, by name. The class is that of `computations.registry`, for this room."""
+"""The class `Registry`: what the files of a package define, by name. All data sets are in `datasets.catalogue`.
+
+The class is that of `computations.registry`, for this package.
+"""
 
 from __future__ import annotations
 

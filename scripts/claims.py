@@ -14,7 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tff_re.comparison.statistics import LEAST_SEEDS, against_published, detectable, half_width, mean_std  # noqa: E402
+from tff_re.comparison.statistics import detectable, half_width, mean_std  # noqa: E402
+from tff_re.comparison.verdicts import LEAST_SEEDS, against_published  # noqa: E402
 
 RESULTS = ROOT / "docs" / "results"
 

@@ -1,4 +1,7 @@
-"""The table of aggregation rules: name -> what the rule is, takes and refuses."""
+"""The table of aggregation rules: name -> what the rule is, takes and refuses.
+
+A rule is one file of this folder that calls `rule`; `__init__.py` has an example.
+"""
 
 from __future__ import annotations
 

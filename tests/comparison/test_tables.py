@@ -10,16 +10,9 @@ import pytest
 from rich.console import Console
 from scipy.stats import ttest_1samp, ttest_rel
 
-from tff_re.comparison.statistics import (
-    MetricSummary,
-    against_published,
-    detectable,
-    half_width,
-    holm,
-    paired_difference,
-    verdict,
-)
+from tff_re.comparison.statistics import MetricSummary, detectable, half_width, holm, paired_difference
 from tff_re.comparison.tables import ComparisonRow, comparison_csv, comparison_markdown, comparison_rich, judge
+from tff_re.comparison.verdicts import against_published, verdict
 
 
 def row(name: str, best: dict, final: dict, **options) -> ComparisonRow:

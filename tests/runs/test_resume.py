@@ -38,7 +38,7 @@ from tff_re.runs.checkpoints import Records, latest_round
 from tff_re.runs.features.failures import Participation
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_history, rows_up_to
-from tff_re.runs.record import BY_ROUND, RunRecord, record_of, repair
+from tff_re.runs.resuming import BY_ROUND, RunRecord, record_of, repair
 from tff_re.runs.run import train_run
 from tff_re.runtime import WorkerDied, open_runtime
 from tff_re.runtime.in_process.interpreter import InProcessContext
@@ -434,7 +434,7 @@ def test_another_partition_in_the_folder_is_refused(text_run, capsys, tmp_path):
 
 def test_a_checkpoint_of_another_version_is_refused(undisturbed, capsys, monkeypatch, tmp_path):
     shutil.copytree(undisturbed[0], tmp_path / "run")
-    monkeypatch.setattr("tff_re.runs.record._MARK", "tff-re run record 2")
+    monkeypatch.setattr("tff_re.runs.resuming._MARK", "tff-re run record 2")
     typed = command(capsys, "evaluate", tmp_path / "run")
     refusal(typed, "round_8: is of another version of tff-re; train into another --out")
 

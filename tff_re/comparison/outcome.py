@@ -26,8 +26,8 @@ from tff_re.runs.evaluation import metric_names
 from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.runs.folder import RunFolder, make_private_folder, permissions, write_text
 from tff_re.runs.reading import read_history, read_precision_recall, read_table
-from tff_re.runs.record import is_as_it_was
 from tff_re.runs.results import best_values, recorded_similarities
+from tff_re.runs.resuming import is_as_it_was
 from tff_re.runs.run import train_run
 from tff_re.runs.training import RoundReport
 from tff_re.runtime import DEFAULT_RUNTIME, open_runtime, require_runtime

@@ -17,7 +17,7 @@ from datasets.files import write_atomically
 from tff_re.comparison.costs import megabytes_by_round, steps_by_round
 from tff_re.comparison.outcome import Outcome, run_folder
 from tff_re.comparison.record import FORMAT, RECORD
-from tff_re.comparison.statistics import MetricSummary, against_published, explain_gain, t_interval
+from tff_re.comparison.statistics import MetricSummary, explain_gain, t_interval
 from tff_re.comparison.suite import ClaimOptions, Entry, Suite, slug
 from tff_re.comparison.tables import (
     ComparisonRow,
@@ -32,6 +32,7 @@ from tff_re.comparison.tables import (
     table_note,
     table_parts,
 )
+from tff_re.comparison.verdicts import against_published
 from tff_re.report.curves import curves, over_values
 from tff_re.report.precision_recall import GRID, on_grid, precision_recall_png, precision_recall_table
 from tff_re.report.similarity import rank_correlations, similarity_figure

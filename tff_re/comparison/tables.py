@@ -12,17 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from computations.privacy.options import rounded_up
 from datasets.files import csv_text, write_atomically
-from tff_re.comparison.statistics import (
-    BOOTSTRAP_FROM,
-    LEAST_SEEDS,
-    LEVEL,
-    POWER,
-    Difference,
-    MetricSummary,
-    holm,
-    mean_std,
-    verdict,
-)
+from tff_re.comparison.statistics import BOOTSTRAP_FROM, LEVEL, POWER, Difference, MetricSummary, holm, mean_std
+from tff_re.comparison.verdicts import LEAST_SEEDS, verdict
 
 if TYPE_CHECKING:
     from rich.console import Group

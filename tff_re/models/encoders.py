@@ -1,4 +1,7 @@
-"""What the models with a pretrained encoder share: frozen layers that run once, adapters, and the whole model again."""
+"""What the models with a pretrained encoder share: frozen layers that run once, adapters, and the whole model again.
+
+A new one is a file with a subclass of `EncoderModel`; `model.py` declares models, `text_encoder.py` is a short example.
+"""
 
 from __future__ import annotations
 

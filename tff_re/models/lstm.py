@@ -1,4 +1,4 @@
-"""LSTM over word vectors (FLCMC, Section 5.2.3)."""
+"""LSTM over word vectors (FLCMC, Section 5.2.3); its kernel is in `lstm_kernel.py`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from attrs.validators import ge
 from computations.randomness import SeededDropout
 from computations.ranges import BELOW_ONE
 from tff_re.models.inputs import RelationInput, TokenInput
+from tff_re.models.lstm_kernel import SequenceLSTM
 from tff_re.models.model import Model
-from tff_re.models.recurrence import SequenceLSTM
 from tff_re.models.text_layers import LastState, TrimPadding, TrimRelations, embedding, keras_inputs
 
 

@@ -1,4 +1,7 @@
-"""Checkpoints by TFF's program state manager, metrics by its release managers, from synchronous code."""
+"""Checkpoints by TFF's program state manager, metrics by its release managers, from synchronous code.
+
+What is checked and repaired when a run is resumed is in `resuming.py`.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from tff_re.errors import UserError
 from tff_re.runs.folder import RunFolder, write_text
 from tff_re.runs.packing import blank, packed, unpacked
 from tff_re.runs.reading import ANSWER_COLUMNS, STATE_COLUMNS, client_state_rows, read_answers
-from tff_re.runs.record import (
+from tff_re.runs.resuming import (
     RunRecord,
     begin_anew,
     record_of,

@@ -24,7 +24,7 @@ from tff_re.runs.experiment import Experiment
 from tff_re.runs.features.attack import Attack
 from tff_re.runs.folder import RunFolder, write_text
 from tff_re.runs.reading import read_client_states, read_precision_recall
-from tff_re.runs.record import write_digests
+from tff_re.runs.resuming import write_digests
 from tff_re.runs.training import Result
 from tff_re.runs.warm_start import stored
 from tff_re.tasks.base import Prepared

@@ -23,8 +23,8 @@ from tff_re.runs.finished import BuilderOf, open_run
 from tff_re.runs.folder import RunFolder, writing
 from tff_re.runs.randomness import seed_of
 from tff_re.runs.reading import read_history
-from tff_re.runs.record import notice
 from tff_re.runs.results import write_details, write_results
+from tff_re.runs.resuming import notice
 from tff_re.runs.setup import Setup, Simulation
 from tff_re.runs.training import Result, RoundReport, participation, train
 from tff_re.runs.warm_start import WarmStart, stored

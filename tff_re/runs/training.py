@@ -27,7 +27,7 @@ from tff_re.runs.features.own_models import chosen_round, final_models, kept_of,
 from tff_re.runs.features.personalise import Personalised
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.randomness import client_seed, entropy, noise_seed, seed_of
-from tff_re.runs.record import partition_digest
+from tff_re.runs.resuming import partition_digest
 from tff_re.runtime import Runtime, WorkerDied
 
 _log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from tff_re.recipes.reading import Recipe
 from tff_re.runs.features.base import Feature
 from tff_re.runs.features.failures import asked_at_most
 from tff_re.runs.folder import RunFolder, write_text
-from tff_re.runs.record import notice
+from tff_re.runs.resuming import notice
 from tff_re.tasks.base import Prepared
 
 if TYPE_CHECKING:

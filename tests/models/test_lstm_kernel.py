@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tff_re.models.recurrence import SequenceLSTM
+from tff_re.models.lstm_kernel import SequenceLSTM
 
 BATCH, STEPS, WIDTH, UNITS = 4, 7, 5, 3
 
