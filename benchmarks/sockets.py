@@ -31,7 +31,7 @@ PRIVATE, BARE = "Unix socket, network of its own", "port on all interfaces"
 class _Bare(Worker):
     """A worker without a network of its own, which listens on all interfaces."""
 
-    def spawn(self, command, environment, *, behind=None):
+    def spawn(self, command, environment, *, relay=None):
         os.rmdir(os.path.dirname(self._socket))
         self._socket = None
         super().spawn(command, environment)

@@ -65,13 +65,13 @@ def old(tmp_path_factory):
 
 def begun(monkeypatch):
     """The weights that a run is initialised with."""
-    seen, around = [], training._around
+    seen, around = [], training._initial_state
 
     def spy(experiment, server, examples):
         seen.append(server["weights"])
         return around(experiment, server, examples)
 
-    monkeypatch.setattr(training, "_around", spy)
+    monkeypatch.setattr(training, "_initial_state", spy)
     return seen
 
 

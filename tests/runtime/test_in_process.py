@@ -247,7 +247,7 @@ def test_what_was_given_out_comes_back_without_a_copy(runtime):
     assert not first.flags.writeable
     assert same(first).ctypes.data == first.ctypes.data
     assert grown(first)[0] == 2 and first[0] == 1
-    values = runtime.context._values._given_out
+    values = runtime.context._values._lent
     held = len(values)
     del first
     gc.collect()

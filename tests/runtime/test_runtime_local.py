@@ -153,7 +153,7 @@ def test_interrupted_call_does_not_hold_up_the_closing(tmp_path, runtime, proces
 
 def test_an_exposed_worker_is_told_of_once(runtime, tmp_path, monkeypatch, caplog, capfd):
     monkeypatch.setattr(supervised, "_SUPERVISOR", supervisor_without_namespaces(tmp_path))
-    monkeypatch.setattr(local, "_told", set())
+    monkeypatch.setattr(local, "_announced", set())
     with caplog.at_level(logging.INFO, "tff_re"):
         for _ in range(2):
             with LocalRuntime(tmp_path / "worker.log") as inner:

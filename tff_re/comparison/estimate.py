@@ -40,12 +40,12 @@ class Estimate:
                 self._seconds.setdefault(name, []).append(seconds)
         self._sweep_left = 0 if suite.tuning is None else _unfinished(suite.tuning, out)
         self._running, self._rounds, self._done = None, 0, 0
-        self._of = f"{len(suite.entries)} entries on {len(suite.seeds)} seed{'s' if len(suite.seeds) > 1 else ''}"
+        self._size = f"{len(suite.entries)} entries on {len(suite.seeds)} seed{'s' if len(suite.seeds) > 1 else ''}"
 
     def before(self) -> str:
         """What is ahead, in a line, before the first run starts."""
         runs = len(self._runs) + self._sweep
-        runs_of = f"{self._of}, and {self._sweep} of the sweep before" if self._sweep else self._of
+        runs_of = f"{self._size}, and {self._sweep} of the sweep before" if self._sweep else self._size
         finished = runs - len(self._left) - self._sweep_left
         done = f"; {finished} finished" if finished else ""
         ahead = self._time_left() or "the first run will tell how long they take"

@@ -39,10 +39,10 @@ def weights_of(model: tf.keras.Model, inputs) -> dict[str, np.ndarray]:
       inputs: its own, which behind frozen layers have the vectors of the new pieces.
     """
     named = {**_encoder_names(model.get_layer("encoder")), **_rest_names(model)}
-    found = {name: _turned(variable.read_value().numpy(), leaf) for name, (variable, leaf) in named.items()}
+    arrays = {name: _turned(variable.read_value().numpy(), leaf) for name, (variable, leaf) in named.items()}
     if isinstance(inputs, HiddenInput) and inputs.pieces.new_pieces:
-        found[_NEW_ROWS_NAME] = inputs.new_rows
-    return found
+        arrays[_NEW_ROWS_NAME] = inputs.new_rows
+    return arrays
 
 
 def contents(
@@ -139,7 +139,9 @@ def _require_same_kind(folder: str, adapter: AdapterOptions, layers: list[int] |
             "set model.adapter.kind and model.adapter.alpha alike"
         )
     if stored != layers:
-        in_file, in_recipe = ("all layers" if own is None else f"the layers {own}" for own in (stored, layers))
+        in_file, in_recipe = (
+            "all layers" if indices is None else f"the layers {indices}" for indices in (stored, layers)
+        )
         raise UserError(
             f"adapter {folder}: is of {in_file} (counted from 0), the recipe's is of {in_recipe}; set "
             "model.frozen_layers as it was in its training"

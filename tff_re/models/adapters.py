@@ -88,8 +88,8 @@ class LowRankDense(tf.keras.layers.Dense):
         return self.alpha / self.rank * tf.matmul(self.lora_a.read_value(), self.lora_b.read_value())
 
     def get_config(self):
-        own = {"rank": self.rank, "alpha": self.alpha, "low_rank_dropout": self.low_rank_dropout.rate}
-        return {**super().get_config(), **own}
+        options = {"rank": self.rank, "alpha": self.alpha, "low_rank_dropout": self.low_rank_dropout.rate}
+        return {**super().get_config(), **options}
 
 
 class WithNewRows:
@@ -122,7 +122,7 @@ def add_low_rank(part: tf.keras.layers.Layer, config, adapter: AdapterOptions) -
     Raises:
       ValueError: a target matches no dense layer, or the rank is above a layer's width.
     """
-    found = set()
+    adapted = set()
     layers = layers_in(part)
     names = {name for layer in layers for name, _ in _dense_layers(layer)}
     targets = adapter.targets or next((t for t in TARGETS if names.issuperset(t)), None)
@@ -136,11 +136,11 @@ def add_low_rank(part: tf.keras.layers.Layer, config, adapter: AdapterOptions) -
     for layer in layers:
         for name, dense in _dense_layers(layer):
             if name in targets:
-                found.add(name)
-                given = {**dense.get_config(), "dtype": precision_of(dense)}
+                adapted.add(name)
+                dense_config = {**dense.get_config(), "dtype": precision_of(dense)}
                 options = {"rank": adapter.rank, "alpha": adapter.alpha, "low_rank_dropout": adapter.dropout}
-                setattr(layer, name, LowRankDense(**options, **given))
-    lacking = [target for target in targets if target not in found]
+                setattr(layer, name, LowRankDense(**options, **dense_config))
+    lacking = [target for target in targets if target not in adapted]
     if lacking:
         raise ValueError(f"has no dense layer '{lacking[0]}' to adapt; model.adapter.targets can be: {_list(names)}")
 

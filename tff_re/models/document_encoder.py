@@ -27,7 +27,7 @@ from tff_re.models.document_layers import (
     cached_layers,
     window_sizes,
 )
-from tff_re.models.document_windows import most_windows
+from tff_re.models.document_windows import max_windows
 from tff_re.models.encoders import EncoderModel, EncoderOptions, adapter_arguments, made
 from tff_re.models.frozen_layers import assign_lower
 from tff_re.models.inputs import DocumentInput, HiddenInput, pieces_of
@@ -129,7 +129,7 @@ class DocumentEncoder(EncoderModel):
         whole = self.frozen_encoder(options, inputs, seed)
         lower = _lower_layers(options, inputs, whole)
         window = min(lower.window, inputs.max_length)
-        windows = most_windows(inputs.max_length, lower.window, lower.overlap)
+        windows = max_windows(inputs.max_length, lower.window, lower.overlap)
         shape = (windows, window, whole.main.config.hidden_size)
         hidden_of = tf.function(
             lambda ids, mask: lower({"input_ids": ids, "attention_mask": mask}), reduce_retracing=True
@@ -141,8 +141,8 @@ class DocumentEncoder(EncoderModel):
             for start in range(0, len(ids), INFERENCE_BATCH):
                 rows = slice(start, start + INFERENCE_BATCH)
                 longest = max(2, int(mask[rows].sum(axis=1).max()))
-                found = hidden_of(tf.constant(ids[rows, :longest]), tf.constant(mask[rows, :longest])).numpy()
-                hidden[rows, : found.shape[1], : found.shape[2]] = found
+                output = hidden_of(tf.constant(ids[rows, :longest]), tf.constant(mask[rows, :longest])).numpy()
+                hidden[rows, : output.shape[1], : output.shape[2]] = output
             return {"hidden": hidden, **{name: array for name, array in arrays.items() if name != "input_ids"}}
 
         return self.hidden_input(options, inputs, shape, seed, whole), run

@@ -46,10 +46,12 @@ class TrimDocuments(tf.keras.layers.Layer):
             **dict.fromkeys(("mention_place", "mention_entity"), _end(inputs["mention_entity"])),
             **dict.fromkeys(("pair_head", "pair_tail", "pair_labels"), _end(inputs["pair_head"])),
         }
-        found = {name: value[:, : ends[name]] if name in ends else tf.identity(value) for name, value in inputs.items()}
-        if "hidden" in found:
-            found["hidden"] = found["hidden"][:, :, : ends["attention_mask"]]
-        return found
+        trimmed = {
+            name: value[:, : ends[name]] if name in ends else tf.identity(value) for name, value in inputs.items()
+        }
+        if "hidden" in trimmed:
+            trimmed["hidden"] = trimmed["hidden"][:, :, : ends["attention_mask"]]
+        return trimmed
 
 
 def _end(indices: tf.Tensor) -> tf.Tensor:
@@ -103,18 +105,18 @@ class DocumentPieces(PieceEncoder):
     def call(self, inputs, training=None):
         documents = inputs["input_ids"]
         windows = cut(inputs["attention_mask"], self.window, self.overlap)
-        found = unconverted(self.main, self.main.config.model_type)(
+        output = unconverted(self.main, self.main.config.model_type)(
             input_ids=tf.where(windows.mask, windows.of_documents(documents), 0),
             attention_mask=tf.cast(windows.mask, tf.int32),
             output_hidden_states=True,
             return_dict=True,
             training=training,
         )
-        return of_documents(stack_of(self.main), self.main.config, found, windows, inputs)
+        return of_documents(stack_of(self.main), self.main.config, output, windows, inputs)
 
     def get_config(self):
-        own = {"window": self.window, "overlap": self.overlap, "recompute": self.recompute}
-        return {**super().get_config(), **own}
+        options = {"window": self.window, "overlap": self.overlap, "recompute": self.recompute}
+        return {**super().get_config(), **options}
 
 
 @tf.keras.utils.register_keras_serializable("tff_re")
@@ -152,8 +154,8 @@ class UpperDocumentPieces(UpperLayers):
         # Not cast as a whole: many documents have fewer windows than the longest.
         super().__init__(config, dropout, cached_layers(config, frozen_layers), autocast=False, **kwargs)
         self.window, self.overlap, self.recompute, self._frozen = window, overlap, recompute, frozen_layers
-        self._form = CONFIG_MAPPING[config["model_type"]].from_dict(config)
-        if frozen_layers == self._form.num_hidden_layers:
+        self._encoder_config = CONFIG_MAPPING[config["model_type"]].from_dict(config)
+        if frozen_layers == self._encoder_config.num_hidden_layers:
             self.stack.trainable = False
         elif recompute:
             for layer in self.stack.layer:
@@ -163,12 +165,12 @@ class UpperDocumentPieces(UpperLayers):
         windows = cut(inputs["attention_mask"], self.window, self.overlap)
         hidden = tf.gather_nd(inputs["hidden"], tf.stack([windows.document, windows.index], axis=-1))
         hidden = tf.cast(hidden[:, : tf.shape(windows.mask)[1]], self.compute_dtype)
-        found = self.run(hidden, windows.mask, training, output_hidden_states=True)
-        return of_documents(self.stack, self._form, found, windows, inputs)
+        output = self.run(hidden, windows.mask, training, output_hidden_states=True)
+        return of_documents(self.stack, self._encoder_config, output, windows, inputs)
 
     def get_config(self):
-        own = {"frozen_layers": self._frozen, "window": self.window, "overlap": self.overlap}
-        return {**super().get_config(), **own, "recompute": self.recompute}
+        options = {"frozen_layers": self._frozen, "window": self.window, "overlap": self.overlap}
+        return {**super().get_config(), **options, "recompute": self.recompute}
 
 
 def cached_layers(config: Mapping[str, Any], frozen_layers: int) -> int:
@@ -206,21 +208,21 @@ def window_sizes(readable: int | None, window: int | None, overlap: int | None) 
     return window, overlap
 
 
-def of_documents(stack, config, found, windows: Windows, inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+def of_documents(stack, config, output, windows: Windows, inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """`outputs` [B, l, d] and `attention` [B, l, h, M] of documents.
 
     Args:
       stack: the part of the encoder with the list of layers.
       config: the encoder's.
-      found: what the encoder gave for the windows, hidden states included.
+      output: what the encoder gave for the windows, hidden states included.
       windows: of the documents.
       inputs: `attention_mask` [B, l], `mention_place` [B, M].
     """
     like = inputs["attention_mask"]
     rows = mention_attention(
-        stack.layer[-1].attention, config, found.hidden_states[-2], windows, inputs["mention_place"]
+        stack.layer[-1].attention, config, output.hidden_states[-2], windows, inputs["mention_place"]
     )
-    outputs = windows.mean(tf.cast(found.last_hidden_state, tf.float32), like)
+    outputs = windows.mean(tf.cast(output.last_hidden_state, tf.float32), like)
     return {"outputs": outputs, "attention": _on_documents(rows, windows, like)}
 
 
@@ -307,10 +309,10 @@ class EntityPooling(tf.keras.layers.Layer):
     """
 
     def call(self, inputs):
-        place, entity = inputs["mention_place"], inputs["mention_entity"]
+        position, entity = inputs["mention_place"], inputs["mention_entity"]
         count = tf.maximum(tf.reduce_max(tf.concat([tf.reshape(entity, [-1]), [0]], 0)) + 1, 1)
         documents, width = tf.shape(entity)[0], inputs["outputs"].shape[-1]
-        mentions = tf.gather(inputs["outputs"], tf.maximum(place, 0), batch_dims=1)
+        mentions = tf.gather(inputs["outputs"], tf.maximum(position, 0), batch_dims=1)
 
         to = tf.where(entity >= 0, tf.range(documents)[:, tf.newaxis] * count + entity, -1)
         to, mentions = tf.reshape(to, [-1]), tf.reshape(mentions, [-1, width])
@@ -423,8 +425,8 @@ class PairProbabilities(tf.keras.layers.Layer):
         head, logits = inputs["pair_head"], inputs["logits"]
         places, relations = tf.cast(tf.where(head >= 0), tf.int32), logits.shape[-1]
         shape = tf.stack([tf.shape(head)[0], tf.shape(head)[1], relations])
-        found = tf.scatter_nd(places, tf.sigmoid(tf.cast(logits, tf.float32)), shape)
-        return tf.ensure_shape(found, [None, None, relations])
+        probabilities = tf.scatter_nd(places, tf.sigmoid(tf.cast(logits, tf.float32)), shape)
+        return tf.ensure_shape(probabilities, [None, None, relations])
 
 
 @tf.keras.utils.register_keras_serializable("tff_re")

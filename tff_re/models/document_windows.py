@@ -85,18 +85,18 @@ def cut(attention_mask: tf.Tensor, window: int, overlap: int) -> Windows:
     start = tf.minimum(index * apart, tf.gather(tf.maximum(pieces - room, 0), document))
     held = tf.gather(tf.minimum(pieces, room), document)
 
-    place = tf.range(tf.reduce_max(tf.concat([held, [0]], 0)) + 2)[tf.newaxis]
-    separator = tf.equal(place, held[:, tf.newaxis] + 1)
+    position = tf.range(tf.reduce_max(tf.concat([held, [0]], 0)) + 2)[tf.newaxis]
+    separator = tf.equal(position, held[:, tf.newaxis] + 1)
     end = tf.gather(tf.maximum(lengths - 1, 0), document)[:, tf.newaxis]
-    mask = place <= held[:, tf.newaxis] + 1
-    source = tf.where(separator, end, tf.where(mask & (place > 0), start[:, tf.newaxis] + place, 0))
+    mask = position <= held[:, tf.newaxis] + 1
+    source = tf.where(separator, end, tf.where(mask & (position > 0), start[:, tf.newaxis] + position, 0))
     first = tf.equal(index, 0)[:, tf.newaxis]
     last = tf.equal(index + 1, tf.gather(counts, document))[:, tf.newaxis]
-    counted = mask & (first | (place > 0)) & (last | ~separator)
+    counted = mask & (first | (position > 0)) & (last | ~separator)
     return Windows(document, index, start, held, source, mask, counted)
 
 
-def most_windows(length: int, window: int, overlap: int) -> int:
+def max_windows(length: int, window: int, overlap: int) -> int:
     """How many windows a document of `length` pieces has, `[CLS]` and `[SEP]` included; the others as in `cut`."""
     room, apart = window - 2, window - 2 - overlap
     return 1 + max(0, -(-(length - 2 - room) // apart))

@@ -107,8 +107,8 @@ def adapter_arguments(options: EncoderOptions, inputs) -> dict:
     if options.adapter is None:
         return {}
     adapter = {name: value for name, value in attrs.asdict(options.adapter).items() if name != "path"}
-    found = {"adapter": {**adapter, "targets": list(adapter["targets"])}, "fixed": pieces_of(inputs).fixed}
-    return found if isinstance(inputs, HiddenInput) else {**found, "new_rows": _new_rows(inputs)}
+    arguments = {"adapter": {**adapter, "targets": list(adapter["targets"])}, "fixed": pieces_of(inputs).fixed}
+    return arguments if isinstance(inputs, HiddenInput) else {**arguments, "new_rows": _new_rows(inputs)}
 
 
 def _new_rows(inputs) -> tuple[int, int]:
@@ -280,8 +280,8 @@ class EncoderModel(Model):
     def finished(self, options: EncoderOptions, inputs, num_classes: int, weights) -> tf.keras.Model:
         """As `Model.finished`; of an adapter it has only the effect."""
         if options.adapter is not None:
-            own = self._with_fixed_weights(options, inputs, num_classes, weights.trainable)
-            return self._merged(options, inputs, own)
+            adapted = self._with_fixed_weights(options, inputs, num_classes, weights.trainable)
+            return self._merged(options, inputs, adapted)
         complete = self.before_training(options, inputs, num_classes)
         for variable, value in zip(complete.trainable_variables, weights.trainable, strict=True):
             variable.assign(value)
@@ -302,8 +302,8 @@ class EncoderModel(Model):
         if not isinstance(inputs, HiddenInput):
             if options.adapter is None:
                 return trained
-            own = self.adapted(options, inputs, trained)
-            return self._merged(options, inputs, own) if merged else own
+            adapted = self.adapted(options, inputs, trained)
+            return self._merged(options, inputs, adapted) if merged else adapted
         trained, encoder = self.upper_form(options, inputs, trained, merged)
         config = copy.deepcopy(encoder.main.config)
         config.num_hidden_layers = options.frozen_layers
@@ -333,23 +333,23 @@ class EncoderModel(Model):
         """
         if options.adapter is None:
             return trained, self.before_training(options, inputs, 2).get_layer("encoder")
-        own = self.adapted(options, inputs, trained)
+        adapted = self.adapted(options, inputs, trained)
         if not merged:
-            return own, self.before_training(options, inputs, 2).get_layer("encoder")
-        complete = self._merged(options, inputs, own)
-        upper = self.build(attrs.evolve(options, adapter=None), _unfixed(inputs), own.output["logits"].shape[-1])
+            return adapted, self.before_training(options, inputs, 2).get_layer("encoder")
+        complete = self._merged(options, inputs, adapted)
+        upper = self.build(attrs.evolve(options, adapter=None), _unfixed(inputs), adapted.output["logits"].shape[-1])
         assign_upper(upper.get_layer("encoder"), complete.get_layer("encoder"))
         _assign_rest(upper, complete)
         return upper, complete.get_layer("encoder")
 
-    def _merged(self, options: EncoderOptions, inputs, own: tf.keras.Model) -> tf.keras.Model:
-        """The whole model without an adapter that computes what `own` does, which `adapted` gave."""
-        classes = own.output["logits"].shape[-1]
+    def _merged(self, options: EncoderOptions, inputs, adapted: tf.keras.Model) -> tf.keras.Model:
+        """The whole model without an adapter that computes what `adapted` does, which `adapted` gave."""
+        classes = adapted.output["logits"].shape[-1]
         if isinstance(inputs, HiddenInput):
             plain = self.before_training(options, inputs, classes)
         else:
             plain = self.build(attrs.evolve(options, adapter=None), _unfixed(inputs), classes)
-        theirs, encoder = (model.get_layer("encoder") for model in (own, plain))
+        theirs, encoder = (model.get_layer("encoder") for model in (adapted, plain))
         values = {theirs.tail(v): v.read_value() for v in (*theirs.fixed_variables, *theirs.part().weights)}
         for layer in low_rank_layers(theirs.part()):
             values[theirs.tail(layer.kernel)] = layer.kernel.read_value() + layer.product()
@@ -359,7 +359,7 @@ class EncoderModel(Model):
                 variable.assign(values[encoder.tail(variable)])
         if not isinstance(inputs, HiddenInput) and inputs.new_pieces:
             _assign_new_rows(encoder, inputs, theirs.main.embeddings.weight.new_rows)
-        _assign_rest(plain, own)
+        _assign_rest(plain, adapted)
         return plain
 
     def whole(

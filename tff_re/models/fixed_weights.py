@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from tff_re.errors import UserError
-from tff_re.models.keras_private import InitializedVariable, layers_in, sort_own_weights, unwrapped
+from tff_re.models.keras_private import InitializedVariable, layers_in, sort_layer_weights, unwrapped
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class VariableMaker:
 def sort_weights(layer: tf.keras.layers.Layer, trained: Callable[[str], bool]) -> None:
     """Makes the weights of a built layer trainable or not by their names, and leaves out those that are files."""
     for part in layers_in(layer):
-        sort_own_weights(part, lambda w: not is_fixed(w), lambda w: trained(leaf_name(w)))
+        sort_layer_weights(part, lambda w: not is_fixed(w), lambda w: trained(leaf_name(w)))
 
 
 def is_fixed(variable) -> bool:

@@ -119,8 +119,8 @@ class UpperLayers(Adaptable):
 def assign_upper(upper: UpperLayers, encoder: PieceEncoder) -> None:
     """Gives the layers above the frozen ones, which have no adapter, an encoder's weights."""
     layers = stack_of(encoder.main).layer
-    for own, layer in zip(upper.stack.layer, layers[len(layers) - len(upper.stack.layer) :], strict=True):
-        for variable, value in zip(own.weights, layer.weights, strict=True):
+    for target, layer in zip(upper.stack.layer, layers[len(layers) - len(upper.stack.layer) :], strict=True):
+        for variable, value in zip(target.weights, layer.weights, strict=True):
             variable.assign(value)
 
 
@@ -128,8 +128,8 @@ def assign_lower(lower: PieceEncoder, encoder: PieceEncoder) -> None:
     """Gives an encoder of fewer layers the embeddings and the lowest layers of another one."""
     layers = stack_of(lower.main).layer
     theirs = stack_of(encoder.main).layer[: len(layers)]
-    for own, layer in zip((lower.main.embeddings, *layers), (encoder.main.embeddings, *theirs), strict=True):
-        for variable, value in zip(own.weights, layer.weights, strict=True):
+    for target, layer in zip((lower.main.embeddings, *layers), (encoder.main.embeddings, *theirs), strict=True):
+        for variable, value in zip(target.weights, layer.weights, strict=True):
             variable.assign(value)
 
 

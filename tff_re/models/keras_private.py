@@ -34,17 +34,17 @@ def track_untrained(layer: tf.keras.layers.Layer, variable) -> None:
     layer._non_trainable_weights.append(variable)
 
 
-def sort_own_weights(layer: tf.keras.layers.Layer, has: Callable, trained: Callable) -> None:
+def sort_layer_weights(layer: tf.keras.layers.Layer, has: Callable, trained: Callable) -> None:
     """Sorts the weights of a built layer, without those of layers inside.
 
     Args:
       has: whether the layer keeps a variable.
       trained: whether that is trained.
     """
-    own = [variable for variable in (*layer._trainable_weights, *layer._non_trainable_weights) if has(variable)]
+    variables = [variable for variable in (*layer._trainable_weights, *layer._non_trainable_weights) if has(variable)]
     # In place: Keras would track each variable of a new list once more.
-    layer._trainable_weights[:] = [variable for variable in own if trained(variable)]
-    layer._non_trainable_weights[:] = [variable for variable in own if not trained(variable)]
+    layer._trainable_weights[:] = [variable for variable in variables if trained(variable)]
+    layer._non_trainable_weights[:] = [variable for variable in variables if not trained(variable)]
 
 
 def unwrapped(variable):

@@ -35,29 +35,29 @@ class SequenceLSTM(tf.keras.layers.Layer):
 
 
 @RegisterPFor("BlockLSTMV2")
-def _side_by_side(given):
+def _side_by_side(pfor_input):
     """The fused kernel where a graph computes examples side by side: they are one batch of it."""
-    steps, (x, stacked) = given.unstacked_input(0), given.input(1)[:2]
+    steps, (x, stacked) = pfor_input.unstacked_input(0), pfor_input.input(1)[:2]
     if not stacked:
-        x = tf.broadcast_to(x[tf.newaxis], tf.concat([[given.pfor.loop_len_vector[0]], tf.shape(x)], 0))
+        x = tf.broadcast_to(x[tf.newaxis], tf.concat([[pfor_input.pfor.loop_len_vector[0]], tf.shape(x)], 0))
     count, _, batch, width = tf.unstack(tf.shape(x))
 
-    def of_all(place):
-        start, stacked = given.input(place)[:2]
+    def of_all(index):
+        start, stacked = pfor_input.input(index)[:2]
         shape = [count * batch, start.shape[-1]]
         return tf.reshape(start, shape) if stacked else tf.reshape(tf.tile(start, [count, 1]), shape)
 
-    found = tf.raw_ops.BlockLSTMV2(
+    output = tf.raw_ops.BlockLSTMV2(
         seq_len_max=steps,
         x=tf.reshape(tf.transpose(x, [1, 0, 2, 3]), [-1, count * batch, width]),
         cs_prev=of_all(2),
         h_prev=of_all(3),
-        **{name: given.unstacked_input(4 + i) for i, name in enumerate(("w", "wci", "wcf", "wco", "b"))},
-        cell_clip=given.get_attr("cell_clip"),
-        use_peephole=given.get_attr("use_peephole"),
+        **{name: pfor_input.unstacked_input(4 + i) for i, name in enumerate(("w", "wci", "wcf", "wco", "b"))},
+        cell_clip=pfor_input.get_attr("cell_clip"),
+        use_peephole=pfor_input.get_attr("use_peephole"),
     )
-    units = found.h.shape[-1]
-    apart = [tf.transpose(tf.reshape(values, [-1, count, batch, units]), [1, 0, 2, 3]) for values in found]
+    units = output.h.shape[-1]
+    apart = [tf.transpose(tf.reshape(values, [-1, count, batch, units]), [1, 0, 2, 3]) for values in output]
     return [wrap(values, True) for values in apart]
 
 
@@ -125,16 +125,16 @@ def _backward(upstream, through_output, forget, factors, recurrent, zero, steps)
         padded = tf.pad(values, [[0, turns * UNROLLED - steps], [0, 0], [0, 0]])
         return tf.reshape(padded, [turns, UNROLLED, batch, values.shape[2]])
 
-    given = [in_turns(values) for values in (upstream, through_output, forget, factors)]
+    by_turn = [in_turns(values) for values in (upstream, through_output, forget, factors)]
 
     def turn(t, d_state, d_cell, pre):
-        own, found = [tf.unstack(tf.gather(values, t), UNROLLED) for values in given], []
-        for d_output, through, kept, factor in reversed(list(zip(*own, strict=True))):
+        steps_of_turn, gradients = [tf.unstack(tf.gather(values, t), UNROLLED) for values in by_turn], []
+        for d_output, through, forgets, factor in reversed(list(zip(*steps_of_turn, strict=True))):
             d_state = d_state + d_output
             d_cell = d_cell + d_state * through
-            found.append(tf.concat([d_cell, d_cell, d_cell, d_state], -1) * factor)
-            d_state, d_cell = tf.matmul(found[-1], recurrent), d_cell * kept
-        return t - 1, d_state, d_cell, pre.write(t, tf.stack(found[::-1]))
+            gradients.append(tf.concat([d_cell, d_cell, d_cell, d_state], -1) * factor)
+            d_state, d_cell = tf.matmul(gradients[-1], recurrent), d_cell * forgets
+        return t - 1, d_state, d_cell, pre.write(t, tf.stack(gradients[::-1]))
 
     pre = tf.TensorArray(zero.dtype, size=turns, element_shape=[UNROLLED, None, factors.shape[-1]])
     *_, pre = tf.while_loop(lambda t, *_: t >= 0, turn, (turns - 1, zero, zero, pre), maximum_iterations=turns)

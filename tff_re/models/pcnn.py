@@ -112,9 +112,9 @@ def piecewise_max(values, mask, start, other_start):
     segment = tf.where(tf.equal(mask, 0), 3, segment)  # a fourth one, which is left out
     count = 4 * tf.shape(mask)[0]
     segment += tf.expand_dims(tf.range(0, count, 4), -1)
-    found = tf.math.unsorted_segment_max(tf.reshape(values, [-1, width]), tf.reshape(segment, [-1]), count)
-    found = tf.where(tf.equal(found, found.dtype.min), 0.0, found)  # the least number stands for nothing found
-    return tf.reshape(found, [-1, 4 * width])[:, : 3 * width]
+    maxima = tf.math.unsorted_segment_max(tf.reshape(values, [-1, width]), tf.reshape(segment, [-1]), count)
+    maxima = tf.where(tf.equal(maxima, maxima.dtype.min), 0.0, maxima)  # the least number stands for nothing found
+    return tf.reshape(maxima, [-1, 4 * width])[:, : 3 * width]
 
 
 def _indices(mask):

@@ -244,10 +244,10 @@ class PieceEncoder(Adaptable):
         values = super().fixed_values()
         if self._count_new:
             matrix = self.main.embeddings.weight.matrix
-            (place,) = (
+            (index,) = (
                 i for i, variable in enumerate(self.fixed_variables) if unwrapped(variable) is unwrapped(matrix)
             )
-            values[place][self._first_new : self._first_new + self._count_new] = 0
+            values[index][self._first_new : self._first_new + self._count_new] = 0
         return values
 
     def call(self, inputs, training=None):
@@ -328,7 +328,7 @@ def assign_pretrained(encoder: PieceEncoder, source: str) -> None:
     config = load_config(source)
     cls = TF_MODEL_MAPPING[type(config)]
     with policy("float32"), quiet(), _in_one_line(source, "its weights"):
-        model, found = cls.from_pretrained(
+        model, report = cls.from_pretrained(
             source,
             config=config,
             output_loading_info=True,
@@ -336,10 +336,10 @@ def assign_pretrained(encoder: PieceEncoder, source: str) -> None:
             **how_to_read(source, "encoder", KEY),
             **_without_pooler(cls),
         )
-    _require_all_layers(found["unexpected_keys"], config, source)
-    lacking = sorted(found["missing_keys"])
-    if found.get("mismatched_keys"):
-        name, theirs, ours = found["mismatched_keys"][0]
+    _require_all_layers(report["unexpected_keys"], config, source)
+    lacking = sorted(report["missing_keys"])
+    if report.get("mismatched_keys"):
+        name, theirs, ours = report["mismatched_keys"][0]
         raise UserError(f"encoder {source}: weight {name} is {tuple(theirs)}, config.json makes it {tuple(ours)}")
     if lacking:
         more = f" and {len(lacking) - 1} others" if len(lacking) > 1 else ""

@@ -132,8 +132,8 @@ def require_room_for_states(setting: Setting, algorithm: FederatedAlgorithm) -> 
     if blank is None:
         return
     recipe, sampled, clients = setting.recipe, setting.max_per_round, setting.prepared.examples.clients
-    kept = (sum(array.nbytes for array in tf.nest.flatten(blank(client.train))) for client in clients)
-    size = sum(sorted(kept, reverse=True)[:sampled])
+    sizes = (sum(array.nbytes for array in tf.nest.flatten(blank(client.train))) for client in clients)
+    size = sum(sorted(sizes, reverse=True)[:sampled])
     if size > LARGEST_MESSAGE:
         raise UserError(
             f"{recipe.source}: the states of {sampled} clients of {recipe.algorithm.name} are {size / 1e9:.1f} GB, and "
@@ -194,5 +194,5 @@ def sizes_of(prepared: Prepared) -> tuple:
     inputs = prepared.inputs
     vectors = getattr(inputs, "vectors", None)
     sizes = tuple(getattr(inputs, f.name) for f in dataclasses.fields(inputs) if f.compare and f.name != "vectors")
-    beside = (*sorted(prepared.side_arrays), None if prepared.truth is None else prepared.num_triples)
-    return (type(inputs).__name__, sizes, None if vectors is None else vectors.shape, len(prepared.label_names), beside)
+    side = (*sorted(prepared.side_arrays), None if prepared.truth is None else prepared.num_triples)
+    return (type(inputs).__name__, sizes, None if vectors is None else vectors.shape, len(prepared.label_names), side)

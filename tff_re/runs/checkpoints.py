@@ -129,7 +129,7 @@ class Records:
     def finish_round(self, round_num: int, program_state: OrderedDict, *, write: bool) -> None:
         """Takes the state after a round whose rows are written.
 
-        With `write` its checkpoint is written now, else only if the run is interrupted (`kept_if_interrupted`).
+        With `write` its checkpoint is written now, else only if the run is interrupted (`saved_if_interrupted`).
 
         The state is not copied: until the next round is finished the arrays that this one replaces stay in memory.
         """
@@ -139,7 +139,7 @@ class Records:
             self.save(*self._finished)
 
     @contextlib.contextmanager
-    def kept_if_interrupted(self) -> Iterator[None]:
+    def saved_if_interrupted(self) -> Iterator[None]:
         """Within it Ctrl-C, SIGTERM and an error of the runtime leave a checkpoint of the last finished round.
 
         A second Ctrl-C ends the writing; what was there before is still whole.

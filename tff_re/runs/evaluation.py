@@ -79,45 +79,45 @@ class Evaluator:
         """
         if isinstance(weights, Mapping):
             pairs = zip(self.clients, self._examples, strict=True)
-            return self.of([self._computation(weights[client], [examples])[0] for client, examples in pairs])
+            return self.combine([self._computation(weights[client], [examples])[0] for client, examples in pairs])
         if self._training.tolerated_failures is not None:
             return self._of_those_that_do_not_fail(weights)
         counted = self._computation(weights, self._examples)
         if isinstance(counted, Mapping):  # a sum over clients that are at sites
             measured = self._measures.metrics(counted), self._measures.confusion(counted)
             return Evaluation(*measured, {}, self._measures.trivial(counted))
-        return self.of(counted)
+        return self.combine(counted)
 
     def _of_those_that_do_not_fail(self, weights) -> Evaluation:
-        places, most = list(range(len(self.clients))), self._training.tolerated_failures
+        places, tolerated = list(range(len(self.clients))), self._training.tolerated_failures
         # Where the worker died, the caller starts it again.
-        found, failed = without_failing(
-            lambda kept: self._computation(weights, [self._examples[place] for place in kept]),
+        counted, failed = without_failing(
+            lambda indices: self._computation(weights, [self._examples[index] for index in indices]),
             places,
-            most,
+            tolerated,
             (ComputationFailed,),
         )
-        kept = [place for place in places if place not in failed]
-        if found is not None:
-            finite = [all(np.isfinite(value).all() for value in own.values()) for own in found]
+        indices = [index for index in places if index not in failed]
+        if counted is not None:
+            finite = [all(np.isfinite(value).all() for value in statistics.values()) for statistics in counted]
             if any(finite):  # else it is the model's fault
-                failed |= {place: NOT_FINITE for place, good in zip(kept, finite, strict=True) if not good}
-                found = [own for own, good in zip(found, finite, strict=True) if good]
-        if len(failed) > most:
-            named = {self.clients[place]: outcome for place, outcome in sorted(failed.items())}
+                failed |= {index: NOT_FINITE for index, good in zip(indices, finite, strict=True) if not good}
+                counted = [statistics for statistics, good in zip(counted, finite, strict=True) if good]
+        if len(failed) > tolerated:
+            named = {self.clients[index]: outcome for index, outcome in sorted(failed.items())}
             raise UserError(f"the evaluations on {self._split} examples {too_many(named, self._training)}")
-        evaluation = self.of(found, [self.clients[place] for place in places if place not in failed])
+        evaluation = self.combine(counted, [self.clients[index] for index in places if index not in failed])
         evaluation.metrics[FAILED] = float(len(failed))
         return evaluation
 
-    def of(self, per_client: Sequence[Mapping[str, np.ndarray]], ids: Sequence[str] | None = None) -> Evaluation:
+    def combine(self, per_client: Sequence[Mapping[str, np.ndarray]], ids: Sequence[str] | None = None) -> Evaluation:
         """The evaluation of what each client counted, see `build_evaluation`; of all, if not those with these ids."""
         total = {name: np.sum([np.asarray(c[name]) for c in per_client], axis=0) for name in per_client[0]}
         metrics, quality = self._measures.metrics(total), self._measures.quality
         clients, by_client = {}, {}
         for client_id, statistics in zip(self.clients if ids is None else ids, per_client, strict=True):
-            own = by_client[client_id] = self._measures.metrics(statistics)
-            clients[client_id] = (int(statistics["examples"]), own[quality], own["loss"])
+            measured = by_client[client_id] = self._measures.metrics(statistics)
+            clients[client_id] = (int(statistics["examples"]), measured[quality], measured["loss"])
         values = np.array([value for _, value, _ in clients.values()])
         metrics[f"{quality}_worst"] = float(values.min())
         metrics[f"{quality}_median"] = float(np.median(values))
@@ -143,25 +143,25 @@ class ServerEvaluator:
 
     def __call__(self, weights) -> ServerEvaluation:
         """Of ModelWeights, in the current execution context."""
-        scores = {split: np.asarray(self._computation(weights, own)) for split, own in self._examples.items()}
+        scores = {split: np.asarray(self._computation(weights, arrays)) for split, arrays in self._examples.items()}
         return ServerEvaluation(self._held_out.metrics(scores), scores)
 
 
 def metric_names(experiment: Experiment) -> set[str]:
     """Names of the metrics of test, train and dev examples in metrics.csv of a run of the experiment."""
     prepared, names = experiment.prepared, set()
-    own = prepared.measures.names
+    measured = prepared.measures.names
     one_model = experiment.algorithm.own_models is None
     failed = (FAILED,) if one_model and experiment.recipe.training.tolerated_failures is not None else ()
     over_clients = tuple(f"{prepared.measures.quality}_{which}" for which in ("worst", "median", "best"))
     if any(len(client.test[LABEL]) for client in prepared.examples.clients):
-        names |= {f"test/{name}" for name in (*own, *over_clients, *failed)}
+        names |= {f"test/{name}" for name in (*measured, *over_clients, *failed)}
         for feature in experiment.features:
-            names |= feature.metric_names((*own, *over_clients))
+            names |= feature.metric_names((*measured, *over_clients))
     if experiment.recipe.evaluation.train_split:
-        names |= {f"train/{name}" for name in recorded_of_train((*own, *over_clients, *failed))}
+        names |= {f"train/{name}" for name in recorded_of_train((*measured, *over_clients, *failed))}
     if any(client.dev is not None for client in prepared.examples.clients):
-        names |= {f"{DEV}/{name}" for name in (*own, *over_clients, *failed)}
+        names |= {f"{DEV}/{name}" for name in (*measured, *over_clients, *failed)}
     if prepared.held_out is not None:
         names |= set(prepared.held_out.metric_names)
     return names
@@ -175,6 +175,6 @@ def recorded_of_train(names: Iterable[str]) -> list[str]:
 
 def arranged(experiment: Experiment, split: str) -> tuple[list[str], list[OrderedDict]]:
     """(ids, examples in the model's order) of the clients that have examples of a split."""
-    own = {client.client_id: getattr(client, split) for client in experiment.prepared.examples.clients}
-    own = {c: experiment.model.arrange(e) for c, e in own.items() if e is not None and len(e[LABEL])}
-    return list(own), list(own.values())
+    examples = {client.client_id: getattr(client, split) for client in experiment.prepared.examples.clients}
+    examples = {c: experiment.model.arrange(e) for c, e in examples.items() if e is not None and len(e[LABEL])}
+    return list(examples), list(examples.values())

@@ -42,21 +42,21 @@ def blank(structure: Any) -> OrderedDict:
     return OrderedDict(small=np.zeros(0, np.uint8), large=[None] * len(tree.flatten(structure)))
 
 
-def unpacked(found: OrderedDict, structure: Any) -> Any:
+def unpacked(packed: OrderedDict, structure: Any) -> Any:
     """The program state, with NumPy arrays in the containers of `structure`.
 
     Raises:
       ValueError: it is not a state of this structure.
     """
-    small = safetensors.load(np.asarray(found["small"], np.uint8).tobytes())
+    small = safetensors.load(np.asarray(packed["small"], np.uint8).tobytes())
     names = [name for name, _ in _named(structure)]
-    if {name for name, leaf in zip(names, found["large"], strict=True) if leaf is None} != small.keys():
+    if {name for name, leaf in zip(names, packed["large"], strict=True) if leaf is None} != small.keys():
         raise ValueError("not a state of this structure")
-    leaves = [small[name][()] if leaf is None else leaf for name, leaf in zip(names, found["large"], strict=True)]
+    leaves = [small[name][()] if leaf is None else leaf for name, leaf in zip(names, packed["large"], strict=True)]
     return tree.unflatten_as(structure, leaves)
 
 
 def _named(structure: Any) -> list[tuple[str, Any]]:
     """The leaves with their names, which no two have in common whatever the keys are."""
     leaves = enumerate(tree.flatten_with_path(structure))
-    return [(f"{place} {'/'.join(map(str, path))}", leaf) for place, (path, leaf) in leaves]
+    return [(f"{index} {'/'.join(map(str, path))}", leaf) for index, (path, leaf) in leaves]

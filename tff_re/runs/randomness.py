@@ -32,16 +32,16 @@ def seed_of(recipe: Recipe) -> int | bytes:
     if not source.startswith(FILE) or source == FILE:
         raise UserError(f"{recipe.source}: 'privacy.noise_seed' must be 'run', 'system' or 'file:PATH', got {source!r}")
     path = Path(source.removeprefix(FILE))
-    of = f"{recipe.source}: 'privacy.noise_seed': {path}"
+    where = f"{recipe.source}: 'privacy.noise_seed': {path}"
     if path.exists() and not path.is_file():
-        raise UserError(f"{of}: is no file; a device or a pipe would give another secret each time")
+        raise UserError(f"{where}: is no file; a device or a pipe would give another secret each time")
     try:
         secret = path.read_bytes()
     except OSError as error:
-        raise UserError(f"{of}: cannot be read ({error.strerror})") from None
+        raise UserError(f"{where}: cannot be read ({error.strerror})") from None
     if len(secret) < LEAST_SECRET_BYTES:
         raise UserError(
-            f"{of}: holds {len(secret)} bytes; a secret needs at least {LEAST_SECRET_BYTES}, e.g. 32 of /dev/urandom"
+            f"{where}: holds {len(secret)} bytes; a secret needs at least {LEAST_SECRET_BYTES}, e.g. 32 of /dev/urandom"
         )
     return secret
 

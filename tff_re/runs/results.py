@@ -54,13 +54,13 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
     if (start := stored(folder)) is not None:
         summary["start"] = start.record
     if result.test is not None and result.test.sites is not None:
-        answered, of = result.test.sites
-        summary["sites"] = {"test": {"answered": answered, "of": of}}
+        answered, asked = result.test.sites
+        summary["sites"] = {"test": {"answered": answered, "of": asked}}
     write_text(folder.summary, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     if (counts := experiment.prepared.counts) is not None:  # else the examples are at sites
         parts = zip(counts.clients, counts.train.tolist(), counts.test.tolist(), strict=True)
         rows = [
-            [client, split, *of] for client, *both in parts for split, of in zip(("train", "test"), both, strict=True)
+            [client, split, *row] for client, *both in parts for split, row in zip(("train", "test"), both, strict=True)
         ]
         write_text(folder.labels, csv_text([["client", "split", *counts.label_names], *rows]))
     if result.server_evaluation is not None:
@@ -88,7 +88,11 @@ def _write_clients(experiment: Experiment, folder: RunFolder, result: Result) ->
         columns |= more
     heading = ["client", *(("examples", "accuracy", "loss") if measured else ()), *columns]
     rows = [
-        [client, *(measured.get(client, ("",) * 3) if measured else ()), *(own.get(client) for own in columns.values())]
+        [
+            client,
+            *(measured.get(client, ("",) * 3) if measured else ()),
+            *(values_of.get(client) for values_of in columns.values()),
+        ]
         for client in clients
     ]
     if rows:
@@ -98,10 +102,10 @@ def _write_clients(experiment: Experiment, folder: RunFolder, result: Result) ->
 def _references(experiment: Experiment, result: Result) -> dict[str, dict[str, float]]:
     """Row of a comparison's table -> metric -> value, of models that are not trained."""
     held_out = experiment.prepared.held_out
-    found = {} if held_out is None else held_out.references()
+    references = {} if held_out is None else held_out.references()
     for name, metrics in ({} if result.test is None else result.test.trivial).items():
-        found[f"trivial: {name}"] = {f"test/{metric}": value for metric, value in metrics.items()}
-    return found
+        references[f"trivial: {name}"] = {f"test/{metric}": value for metric, value in metrics.items()}
+    return references
 
 
 def write_details(experiment: Experiment, folder: RunFolder, result: Result, history: list[dict[str, float]]) -> None:
@@ -135,12 +139,12 @@ def write_details(experiment: Experiment, folder: RunFolder, result: Result, his
 
 def _measured(history: list[dict[str, float]]) -> list[dict[str, float]]:
     """The metrics that a plot of a run shows: without the spread over clients."""
-    shown = ["round", "local/loss", "train/loss", "dev/loss", "test/loss"]
+    names = ["round", "local/loss", "train/loss", "dev/loss", "test/loss"]
     at_server = [f"{split}/{name}" for name in ("auc", "f1") for split in ("dev", "test")]
     # Where the server holds test examples, they are the run's result; the clients' accuracy counts "no relation".
     has_server = any(name in row for row in history for name in at_server)
-    shown += at_server if has_server else ["train/accuracy", "dev/accuracy", "test/accuracy"]
-    return [{name: row[name] for name in shown if name in row} for row in history]
+    names += at_server if has_server else ["train/accuracy", "dev/accuracy", "test/accuracy"]
+    return [{name: row[name] for name in names if name in row} for row in history]
 
 
 def keras_model(experiment: Experiment, weights):

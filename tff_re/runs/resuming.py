@@ -101,7 +101,7 @@ def partition_digest(partition: Partition | None) -> str | None:
     """SHA-256 of the clients, in their order, and their samples; not of how they were drawn."""
     if partition is None:
         return None
-    held = [[name, list(own.train), list(own.test)] for name, own in partition.clients.items()]
+    held = [[name, list(samples.train), list(samples.test)] for name, samples in partition.clients.items()]
     return hashlib.sha256(json.dumps([held, list(partition.server)]).encode("utf-8")).hexdigest()
 
 

@@ -198,7 +198,7 @@ def start_of(
     if not old.summary.exists():
         raise UserError(f"--from {from_run}: the run is not finished; continue it with train --resume")
     with open_run(from_run, data_paths, "in-process", only_read=True, last=last, builder_of=builder_of) as (opened, _):
-        return WarmStart.of(opened, json.loads(old.summary.read_text("utf-8")))
+        return WarmStart.from_run(opened, json.loads(old.summary.read_text("utf-8")))
 
 
 def _resumed(done: int, rounds: int) -> str:

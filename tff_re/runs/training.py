@@ -23,7 +23,7 @@ from tff_re.runs.experiment import Experiment
 from tff_re.runs.features.attack import Attack
 from tff_re.runs.features.choice import choice_of
 from tff_re.runs.features.failures import Participation, asked_at_once
-from tff_re.runs.features.own_models import chosen_round, final_models, kept_of, models_of
+from tff_re.runs.features.own_models import chosen_round, final_models, model_state_of, models_of
 from tff_re.runs.features.personalise import Personalised
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.randomness import client_seed, entropy, noise_seed, seed_of
@@ -99,11 +99,11 @@ def sample_clients(
 
 
 def participation(
-    experiment: Experiment, seed: int | bytes, ids: Sequence[str], of: Callable[..., Participation] = Participation
+    experiment: Experiment, seed: int | bytes, ids: Sequence[str], make: Callable[..., Participation] = Participation
 ) -> Participation:
     """Who is asked in each round of a run, and whose answers count; `ids` are of the clients with training examples.
 
-    `of`: makes it, as the class does.
+    `make`: makes it, as the class does.
     """
     training, per_round = experiment.recipe.training, experiment.clients_per_round
 
@@ -111,7 +111,7 @@ def participation(
         asked = min(asked_at_once(training, per_round), len(ids))
         return sample_clients(seed, round_num, len(ids), asked, training.sampling)
 
-    return of(experiment.recipe, seed, ids, per_round, first)
+    return make(experiment.recipe, seed, ids, per_round, first)
 
 
 class Training:
@@ -131,13 +131,13 @@ class Training:
         self.experiment, self.folder, self.runtime, self.records, self.seed = experiment, folder, runtime, records, seed
         self.call = _restarting(runtime)
         self.ids, examples = arranged(experiment, "train")
-        self._clients = [OrderedDict(examples=own, seed=None) for own in examples]
+        self._clients = [OrderedDict(examples=arrays, seed=None) for arrays in examples]
         if (attack := experiment.feature(Attack)) is not None:
             self._clients = attack.client_values(self.ids, self._clients)
         self.at_sites = bool(experiment.prepared.sites)
         self.participation = participation(experiment, seed, self.ids, runtime.participation(Participation))
         self.state, self.round, self.answers, self.evaluation = OrderedDict(), 0, None, None
-        self._noised, self._shown = has_noise(experiment.algorithm), None
+        self._noised, self._recorded_states = has_noise(experiment.algorithm), None
         self.test = Evaluator(experiment, "test")
         self._train = Evaluator(experiment, "train") if experiment.recipe.evaluation.train_split else None
         self.at_server = None if experiment.scoring is None else ServerEvaluator(experiment)
@@ -151,9 +151,9 @@ class Training:
             feature.start(self)
 
     @property
-    def kept(self) -> Any:
-        """What the models of the round are made of, see `own_models.kept_of`."""
-        return kept_of(self.experiment, self.state)
+    def model_state(self) -> Any:
+        """What the models of the round are made of, see `own_models.model_state_of`."""
+        return model_state_of(self.experiment, self.state)
 
     @property
     def stopped(self) -> str | None:
@@ -194,14 +194,14 @@ class Training:
         # Who was asked is a secret where sampling amplifies privacy.
         if self.runtime.answered is not None and self.experiment.recipe.privacy_unit != "client":
             metrics["sites/answered"], metrics["sites/asked"] = map(float, self.runtime.answered)
-        self._shown = None
+        self._recorded_states = None
         if work.recorded_state and indices:
-            self._shown = _fresh_states(self.experiment, [self.ids[i] for i in indices], before, output)
+            self._recorded_states = _fresh_states(self.experiment, [self.ids[i] for i in indices], before, output)
         return metrics, took
 
     def evaluate(self) -> dict[str, float]:
         """Metrics of the round's weights."""
-        weights, metrics = models_of(self.experiment, self.kept), {}
+        weights, metrics = models_of(self.experiment, self.model_state), {}
         if not self.test.empty:
             self.evaluation = self.evaluated(self.test, weights)
             metrics.update(self.evaluation.recorded("test"))
@@ -224,9 +224,9 @@ class Training:
     def release(self, metrics: dict[str, float], timings: dict[str, float]) -> None:
         """Writes the rows of a round."""
         self.records.release(self.round, metrics, timings)
-        if self._shown is not None:
+        if self._recorded_states is not None:
             labels = self.experiment.prepared.label_names
-            self.records.release_client_states(self.round, labels, self._shown)
+            self.records.release_client_states(self.round, labels, self._recorded_states)
 
     def _compute(self, indices: list[int]):
         if not indices and not self._noised:
@@ -242,7 +242,7 @@ class Training:
 
     def _arguments(self, indices: Sequence[int], server) -> tuple:
         seeds = [client_seed(self.seed, self.round, self.ids[i]) for i in indices]
-        clients = [OrderedDict(self._clients[i], seed=own) for i, own in zip(indices, seeds, strict=True)]
+        clients = [OrderedDict(self._clients[i], seed=value) for i, value in zip(indices, seeds, strict=True)]
         keeps = self.experiment.algorithm.client_work.initial_client_state
         states = ([self.state["memory"][i] for i in indices],) if keeps else ()
         return server, clients, *states, *_at_server(self.experiment, self.round, self.seed)
@@ -277,12 +277,12 @@ def train(
     """
     recipe, seed = experiment.recipe, seed_of(experiment.recipe) if seed is None else seed
     opened = contextlib.closing(Records(folder, partition_digest(experiment.prepared.partition)))
-    with opened as records, records.kept_if_interrupted():
+    with opened as records, records.saved_if_interrupted():
         training = Training(experiment, folder, runtime, records, seed)
         training.begin(start_weights)
         last = training.is_last
         if last and not training.test.empty:
-            training.evaluation = training.evaluated(training.test, models_of(experiment, training.kept))
+            training.evaluation = training.evaluated(training.test, models_of(experiment, training.model_state))
         while not last:
             metrics, took = training.next_round()
             timings = {"seconds/training": took}
@@ -314,21 +314,21 @@ def _result(training: Training) -> Result:
     return result
 
 
-def _start(experiment: Experiment, call, examples: list, given: Any = None) -> OrderedDict:
+def _start(experiment: Experiment, call, examples: list, start_weights: Any = None) -> OrderedDict:
     """The state before the first round: the server's, each client's, and that of the chosen round if there is dev.
 
     The key 'memory' holds the client states; it is part of the checkpoints' structure.
     """
-    weights = experiment.model.initial_weights(experiment.recipe.seed) if given is None else given
-    if (own := experiment.algorithm.own_models) is not None:
-        weights = own.sent(weights)
+    weights = experiment.model.initial_weights(experiment.recipe.seed) if start_weights is None else start_weights
+    if (own_models := experiment.algorithm.own_models) is not None:
+        weights = own_models.sent(weights)
     server = call(experiment.algorithm.initialize, weights)
-    if given is not None:  # FedETF would replace the classifier that the weights were trained with
-        server = OrderedDict(server, weights=given)
-    return _around(experiment, server, examples)
+    if start_weights is not None:  # FedETF would replace the classifier that the weights were trained with
+        server = OrderedDict(server, weights=start_weights)
+    return _initial_state(experiment, server, examples)
 
 
-def _around(experiment: Experiment, server, examples: list) -> OrderedDict:
+def _initial_state(experiment: Experiment, server, examples: list) -> OrderedDict:
     """The state before the first round with that of the server."""
     seed, initial_state_of = experiment.recipe.seed, experiment.algorithm.client_work.initial_client_state
     memory = [initial_state_of(e, seed) for e in examples] if initial_state_of else []
@@ -368,12 +368,12 @@ def final_weights(experiment: Experiment, folder: RunFolder, *, last: bool = Fal
     state_type = experiment.algorithm.initialize.type_signature.result.member
     blank = tff.types.structure_from_tensor_type_tree(lambda tensor: np.zeros(tensor.shape, tensor.dtype), state_type)
     with contextlib.closing(Records(folder, partition_digest(experiment.prepared.partition))) as records:
-        state, done = records.load_latest(_around(experiment, blank, examples), resume=False)
+        state, done = records.load_latest(_initial_state(experiment, blank, examples), resume=False)
     if state is None:
         raise UserError(f"{folder.path}: has no checkpoint yet; finish the run with: train --resume")
     number = chosen_round(state)
     if last or number is None:
-        return models_of(experiment, kept_of(experiment, state)), done, None
+        return models_of(experiment, model_state_of(experiment, state)), done, None
     return final_models(experiment, state), number, choice_of(experiment.recipe, experiment.prepared)
 
 
@@ -384,12 +384,12 @@ def _fresh_states(
 
     A client whose update was not finite kept its state, and is left out.
     """
-    shown = experiment.algorithm.client_work.recorded_state
+    names = experiment.algorithm.client_work.recorded_state
     all_counted = output["metrics"]["work"]["clients/counted"] == len(ids)
     return {
-        client: {name: after[name] for name in shown}
+        client: {name: after[name] for name in names}
         for client, before, after in zip(ids, client_states, output["client_state"], strict=True)
-        if all_counted or any(not np.array_equal(before[name], after[name]) for name in shown)
+        if all_counted or any(not np.array_equal(before[name], after[name]) for name in names)
     }
 
 
@@ -404,10 +404,10 @@ def flat_metrics(metrics) -> dict[str, float]:
             elif not isinstance(value, (tuple, list)) and np.ndim(value) == 0:
                 flat[f"{prefix}{name}"] = float(value)
 
-    for place, part in metrics.items():
+    for part_name, part in metrics.items():
         # Metrics of our own parts have full names; those of TFF's parts get the part's name as a prefix.
         if isinstance(part, dict):
-            add("" if place in ("work", "aggregator") else f"{place}/", part)
+            add("" if part_name in ("work", "aggregator") else f"{part_name}/", part)
     return flat
 
 

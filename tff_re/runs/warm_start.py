@@ -43,7 +43,7 @@ class WarmStart:
       run: the name of the old run's folder.
       round: whose weights they are.
       digest: SHA-256 of the weights.
-      form: what the new run must have in common with the old one, see `_form`.
+      form: what the new run must have in common with the old one, see `_requirements`.
       words: the old run's vocabulary; None where a tokenizer is given.
       positive: those of its classes that are relations; None where the task has no others.
       privacy: what the old run guarantees, a line; None: it had no [privacy].
@@ -60,7 +60,7 @@ class WarmStart:
     weights: Any = field(repr=False, compare=False)
 
     @classmethod
-    def of(cls, opened: FinishedRun, summary: Mapping[str, Any]) -> WarmStart:
+    def from_run(cls, opened: FinishedRun, summary: Mapping[str, Any]) -> WarmStart:
         """Of a finished run and its summary."""
         experiment, weights = opened.experiment, opened.weights
         prepared = experiment.prepared
@@ -70,7 +70,7 @@ class WarmStart:
             run=opened.folder.path.resolve().name,
             round=int(opened.round),
             digest=_digest(arrays),
-            form=_form(experiment),
+            form=_requirements(experiment),
             words=_words(prepared, experiment.recipe.task),
             positive=None if positive is None else tuple(prepared.label_names[n] for n in positive),
             privacy=(summary.get("privacy") or {}).get("statement"),
@@ -110,7 +110,7 @@ class WarmStart:
                 f"{source}: every client of this run has a model of its own, which would not start from {self.run}; "
                 "leave --from out, or baseline.kind = 'local' and personalise.local_head"
             )
-        difference = _difference(_form(experiment), self.form)
+        difference = _difference(_requirements(experiment), self.form)
         shapes = [list(np.shape(a)) for a in (*self.weights.trainable, *self.weights.non_trainable)]
         wanted = [list(shape) for group in experiment.model.sizes[0] for _, shape in group]
         if difference is None and shapes != wanted:
@@ -171,25 +171,25 @@ def _digest(groups: Sequence[Sequence[np.ndarray]]) -> str:
     return digest.hexdigest()
 
 
-def _form(experiment: Experiment) -> dict[str, Any]:
+def _requirements(experiment: Experiment) -> dict[str, Any]:
     """What weights depend on, as plain values for JSON: the task, the model, the classes, how texts become numbers, and
     weights that no client trains."""
     recipe, prepared = experiment.recipe, experiment.prepared
-    inputs, own = prepared.inputs, attrs.asdict(recipe.task.options, recurse=False)
+    inputs, options = prepared.inputs, attrs.asdict(recipe.task.options, recurse=False)
     fixed = getattr(pieces_of(inputs), "fixed", None)
     drawn = isinstance(inputs, HiddenInput) and inputs.pieces.new_pieces
-    form = {
+    values = {
         "task": recipe.task.name,
         "model": {"name": recipe.model.name, **to_table(recipe.model.options)},
         "classes": list(prepared.label_names),
         "relations": None if prepared.pair_relations is None else list(prepared.pair_relations),
         "encoding": _encoding_digest(prepared.encoding),
-        "encoding_keys": {key: own[key] for key in _ENCODING_KEYS if key in own},
+        "encoding_keys": {key: options[key] for key in _ENCODING_KEYS if key in options},
         "fixed": None if fixed is None else fixed.digest,
         "seed": recipe.seed if drawn else None,
         "fixes": recipe.algorithm.name if getattr(experiment.algorithm.parts, "fixed", None) is not None else None,
     }
-    return json.loads(json.dumps(form))
+    return json.loads(json.dumps(values))
 
 
 def _encoding_digest(encoding) -> str | None:
@@ -238,14 +238,14 @@ def _difference(here: Mapping[str, Any], there: Mapping[str, Any]) -> str | None
 def _different_keys(section: str, here: Mapping[str, Any], there: Mapping[str, Any]) -> str | None:
     table = {"encoding_keys": "task"}.get(section, section)
     for key in dict.fromkeys([*here[section], *there[section]]):
-        ours, theirs = (form[section].get(key) for form in (here, there))
+        ours, theirs = (side[section].get(key) for side in (here, there))
         if ours != theirs:
             return f"{table}.{key} is {_short(ours)} here and {_short(theirs)} there"
     return None
 
 
 def _different_names(what: str, here: Mapping[str, Any], there: Mapping[str, Any]) -> str:
-    ours, theirs = (form[what] or [] for form in (here, there))
+    ours, theirs = (side[what] or [] for side in (here, there))
     more, fewer = ([name for name in a if name not in b] for a, b in ((ours, theirs), (theirs, ours)))
     parts = [f"{_short(names)} only {where}" for names, where in ((more, "here"), (fewer, "there")) if names]
     return f"the {what} differ: {', '.join(parts) or 'they have another order'}"

@@ -83,7 +83,7 @@ class CompiledForm:
         later = (s for s in self.steps.values() if (s.per_client or s.aggregates) and s.stage > stage)
         return {*self.result, *(name for step in later for name in step.needs)}
 
-    def kept(self, stage: int) -> list[str]:
+    def stored(self, stage: int) -> list[str]:
         """What each client computes in a stage and has to keep, for a later stage or as a part of the result."""
         needed = self.needed_after(stage)
         return [step.name for step in self.at_clients(stage) if step.name in needed]
@@ -163,7 +163,7 @@ def selected_path(expression, parameter: str | None) -> tuple[int, ...] | None:
 def _references(expression, parameter: str | None, bound: frozenset[str] = frozenset()) -> Iterator[Name]:
     path = selected_path(expression, parameter)
     if path is not None:
-        yield from (found for _, found in parts(expression, path))
+        yield from (reference for _, reference in parts(expression, path))
     elif isinstance(expression, fw.Reference):
         if expression.name not in bound:
             yield expression.name

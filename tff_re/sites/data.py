@@ -17,7 +17,7 @@ from datasets.partition.base import Partitioner, Sample
 from datasets.partition.by_field import field_values, grouped
 from datasets.text.vocabulary import RESERVED
 from tff_re.recipes.reading import Recipe
-from tff_re.runs.features.choice import kept_out
+from tff_re.runs.features.choice import dev_mask
 from tff_re.sites.agreement import Agreement
 from tff_re.sites.policy import ClientsOptions, Site
 from tff_re.sites.prepared import require_task
@@ -170,7 +170,7 @@ class SiteData:
             return None  # the dev examples are the coordinator's
         ids = self.clients[client].train
         document_of = {i: self._sample_of[i].document_id for i in ids}
-        return kept_out(ids, document_of, self.recipe.choice, self.recipe.seed, client)
+        return dev_mask(ids, document_of, self.recipe.choice, self.recipe.seed, client)
 
 
 def _part_of(clients: dict, number: int, parts: int) -> tuple[dict, dict]:

@@ -98,7 +98,7 @@ class SitesPrepared(Prepared):
             for c in self.examples.clients
         )
         held = FederatedExamples(tuple(clients), self.label_names, examples(self.examples.server))
-        held_out = None if self.held_out is None else self.held_out.behind(run)
+        held_out = None if self.held_out is None else self.held_out.precomputed(run)
         return dataclasses.replace(self, examples=held, inputs=inputs, held_out=held_out)
 
 

@@ -378,14 +378,14 @@ def _stated_alone(
     examples: FederatedExamples, truth: tuple[np.ndarray, ...]
 ) -> tuple[FederatedExamples, tuple[np.ndarray, ...], str]:
     """The clients' rows without those that do not state their relation, what is known of the rest, and a note."""
-    kept = [known != 0 for known in truth]
+    masks = [known != 0 for known in truth]
     clients = tuple(
         dataclasses.replace(client, train={name: array[rows] for name, array in client.train.items()})
-        for client, rows in zip(examples.clients, kept, strict=True)
+        for client, rows in zip(examples.clients, masks, strict=True)
     )
-    left = sum(int(rows.sum()) for rows in kept)
-    note = f"train_on: the {left} of {sum(map(len, kept))} rows that state their relation or whose pair is unrelated"
-    known = tuple(of_client[rows] for of_client, rows in zip(truth, kept, strict=True))
+    left = sum(int(rows.sum()) for rows in masks)
+    note = f"train_on: the {left} of {sum(map(len, masks))} rows that state their relation or whose pair is unrelated"
+    known = tuple(of_client[rows] for of_client, rows in zip(truth, masks, strict=True))
     return dataclasses.replace(examples, clients=clients), known, note
 
 

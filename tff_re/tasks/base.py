@@ -151,7 +151,9 @@ class Prepared:
         from computations.local_model import GROUP
 
         groups, remedy = self.groups(), "set privacy.unit to 'example' or 'client'"
-        holders = collections.Counter(number for own in groups for number in np.unique(own).tolist())
+        holders = collections.Counter(
+            number for client_groups in groups for number in np.unique(client_groups).tolist()
+        )
         if sum(holders.values()) == sum(map(len, groups)):
             raise UserError(
                 f"privacy.unit is 'group', but no client has two training examples of one document; {remedy}"
@@ -165,8 +167,8 @@ class Prepared:
             return {**examples, GROUP: np.full(len(examples["y"]), -1, np.int32) if numbers is None else numbers}
 
         clients = tuple(
-            ClientExamples(client.client_id, with_group(client.train, own), with_group(client.test))
-            for client, own in zip(self.examples.clients, groups, strict=True)
+            ClientExamples(client.client_id, with_group(client.train, client_groups), with_group(client.test))
+            for client, client_groups in zip(self.examples.clients, groups, strict=True)
         )
         server = self.examples.server
         return dataclasses.replace(
@@ -186,10 +188,10 @@ class Prepared:
         Raises:
           UserError: a model that does not take them; too little memory for the outputs.
         """
-        found = self._model(model).precompute(model.options, self.inputs, seed)
-        if found is None:
+        result = self._model(model).precompute(model.options, self.inputs, seed)
+        if result is None:
             return self
-        inputs, run = found
+        inputs, run = result
         notes, fixed = self.notes, pieces_of(inputs).fixed
         if fixed is not None:
             size = sum(math.prod(shape) for shape in fixed.shapes) * 4 / 1e6
@@ -210,7 +212,7 @@ class Prepared:
             for i, client in enumerate(self.examples.clients)
         )
         examples = FederatedExamples(clients, self.label_names, None if server is None else split[-1])
-        held_out = None if self.held_out is None else self.held_out.behind(run)
+        held_out = None if self.held_out is None else self.held_out.precomputed(run)
         return dataclasses.replace(self, examples=examples, inputs=inputs, held_out=held_out, notes=notes)
 
     def local_model(self, model: Choice) -> LocalModel:

@@ -93,12 +93,14 @@ class DocumentRelations(Task):
             )
         encoding = encoding_of(options)
         examples, encoded = encode_document_clients(corpus, partition, encoding, held_out)
-        arrays = [client.train for client in examples.clients] + [found.encoded.arrays for found in encoded.values()]
+        arrays = [client.train for client in examples.clients] + [part.encoded.arrays for part in encoded.values()]
         inputs = _inputs(options, encoding, form_of(arrays, corpus))
         named = [
             f"{split}: {note}" for split, documents in held_out.items() for note in (_size(documents), *documents.notes)
         ]
-        doubles = duplicate_notes({"train": corpus.samples, **{split: own.samples for split, own in held_out.items()}})
+        doubles = duplicate_notes(
+            {"train": corpus.samples, **{split: part.samples for split, part in held_out.items()}}
+        )
         notes = (f"training: {_size(corpus)}", *corpus.notes, *named, *partition.notes, encoding.describe(), *doubles)
         return PreparedDocuments(
             examples=examples,
@@ -159,8 +161,8 @@ class DocumentRelations(Task):
 
     def largest(self, options: Options, corpora, partition, clients: Collection[str]) -> tuple[int, ...]:
         examples, _ = self.encoded(options, corpora, partition, encoding_of(options))
-        own = [client.train for client in examples.clients if client.client_id in clients]
-        return form_of(own, corpora[0])
+        arrays = [client.train for client in examples.clients if client.client_id in clients]
+        return form_of(arrays, corpora[0])
 
     def arranged(self, examples: Examples, encoding, inputs, *, client: int, numbers: np.ndarray | None) -> Examples:
         return widened(examples, inputs, encoding)
@@ -200,18 +202,18 @@ def form_of(parts: Iterable[Examples], corpus: DocumentCorpus) -> tuple[int, ...
 def widened(arrays: Examples, inputs: DocumentInput, encoding: DocumentEncoding) -> Examples:
     """The arrays of documents, padded to the widths of these inputs."""
     fill = {"input_ids": encoding.tokenizer.pad_token_id, "attention_mask": 0, "pair_labels": 0, "y": 0}
-    found = {}
+    padded = {}
     for name, array in arrays.items():
         more = [(0, 0)] * array.ndim
         if name in inputs.specs and array.ndim > 1:
             more[1] = (0, inputs.specs[name].shape[1] - array.shape[1])
-        found[name] = np.pad(array, more, constant_values=fill.get(name, -1))
-    return found
+        padded[name] = np.pad(array, more, constant_values=fill.get(name, -1))
+    return padded
 
 
-def _inputs(options: Options, encoding: DocumentEncoding, form: Sequence[int]) -> DocumentInput:
+def _inputs(options: Options, encoding: DocumentEncoding, sizes: Sequence[int]) -> DocumentInput:
     """The model's inputs for documents of these sizes, see `form_of`."""
-    pieces, mentions, pairs, entities, relations = form
+    pieces, mentions, pairs, entities, relations = sizes
     return DocumentInput(
         vocabulary_size=len(encoding.tokenizer),
         max_length=pieces,

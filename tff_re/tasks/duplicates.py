@@ -24,13 +24,13 @@ def duplicate_notes(splits: Mapping[str, Iterable[Any]]) -> tuple[str, ...]:
       splits: name -> samples; of train, dev, test, in this order.
     """
     keys = {split: [_key(sample) for sample in samples] for split, samples in splits.items()}
-    found = []
+    notes = []
     for (first, earlier), (second, later) in itertools.combinations(keys.items(), 2):
         known = set(earlier)
         if count := sum(key in known for key in later):
             share = count / len(later)
-            found.append(f"duplicates: {count} of {len(later)} {second} examples ({share:.1%}) are in {first}, too")
-    return tuple(found)
+            notes.append(f"duplicates: {count} of {len(later)} {second} examples ({share:.1%}) are in {first}, too")
+    return tuple(notes)
 
 
 def with_duplicate_notes(prepared: Prepared) -> Prepared:
@@ -45,11 +45,11 @@ def with_duplicate_notes(prepared: Prepared) -> Prepared:
 def notes_of_dev(prepared: Prepared, dev: Collection[str]) -> tuple[str, ...]:
     """The notes on dev examples that are kept out of the clients' training examples; `dev` are their ids."""
     samples = prepared.samples(TRAIN)
-    kept_out, trained_on = [], []
+    dev_samples, trained_on = [], []
     for sample in samples:
-        (kept_out if sample.sample_id in dev else trained_on).append(sample)
-    notes = duplicate_notes({TRAIN: trained_on, DEV: kept_out}) if samples else ()
-    return notes + (duplicate_notes({DEV: kept_out, TEST: prepared.samples(TEST)}) if samples else ())
+        (dev_samples if sample.sample_id in dev else trained_on).append(sample)
+    notes = duplicate_notes({TRAIN: trained_on, DEV: dev_samples}) if samples else ()
+    return notes + (duplicate_notes({DEV: dev_samples, TEST: prepared.samples(TEST)}) if samples else ())
 
 
 def _key(sample: Any) -> int:

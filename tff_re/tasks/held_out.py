@@ -46,7 +46,7 @@ class HeldOut(Protocol):
     def exported_inputs(self, inputs: Any, algorithm: FederatedAlgorithm) -> Any:
         """What an exported model is fed with: `inputs`, those of the model in training, or a form of them."""
 
-    def behind(self, run: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]) -> HeldOut:
+    def precomputed(self, run: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]) -> HeldOut:
         """The same examples behind a model's frozen layers; `run` applies these to arrays."""
 
     def references(self) -> dict[str, dict[str, float]]:

@@ -60,33 +60,33 @@ class BagsAtServer:
 
     def metrics(self, scores: Mapping[str, np.ndarray]) -> dict[str, float]:
         """`dev/auc`, `test/p_at_100`, …: see `ranking_metrics`; NaN where a score is not finite."""
-        found = {}
+        metrics = {}
         for split, values in scores.items():
             finite = np.isfinite(values).all()
             measured = ranking_metrics(values[:, 1:] if finite else np.zeros_like(values[:, 1:]), self._true(split))
-            found.update({f"{split}/{name}": value if finite else np.nan for name, value in measured.items()})
-        return found
+            metrics.update({f"{split}/{name}": value if finite else np.nan for name, value in measured.items()})
+        return metrics
 
     def exported_inputs(self, inputs: RelationInput | HiddenInput, algorithm: FederatedAlgorithm) -> BagInput:
         """Bags of sentences, pooled as the algorithm's method does."""
         return BagInput(inputs, algorithm.bag_pooling)
 
-    def behind(self, run: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]) -> BagsAtServer:
+    def precomputed(self, run: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]) -> BagsAtServer:
         """The same bags behind a model's frozen layers."""
         bags = {split: dataclasses.replace(bags, arrays=run(bags.arrays)) for split, bags in self._bags.items()}
         return BagsAtServer(bags, self.corpora, self._stated)
 
     def references(self) -> dict[str, dict[str, float]]:
         """See `HeldOut`: `CHANCE`, and `ORACLES` where it is known what sentences state."""
-        found: dict[str, dict[str, float]] = {CHANCE: {}}
+        rows: dict[str, dict[str, float]] = {CHANCE: {}}
         for split in self.splits:
             share = float(self._true(split).mean())
-            found[CHANCE] |= {f"{split}/auc": share, f"{split}/max_f1": 2 * share / (1 + share)}
-            found[CHANCE] |= {f"{split}/p_at_{n}": share for n in (*PRECISION_AT, "mean")}
+            rows[CHANCE] |= {f"{split}/auc": share, f"{split}/max_f1": 2 * share / (1 + share)}
+            rows[CHANCE] |= {f"{split}/p_at_{n}": share for n in (*PRECISION_AT, "mean")}
         for title, pool in ORACLES.items() if self._stated is not None else ():
             scores = {split: pool(*_certain(bags, self._stated)) for split, bags in self._bags.items()}
-            found[title] = self.metrics(scores)
-        return found
+            rows[title] = self.metrics(scores)
+        return rows
 
     def points(self, scores: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """The curve of the test split's facts; None where a score is not finite."""

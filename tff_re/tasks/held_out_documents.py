@@ -59,51 +59,51 @@ class DocumentsAtServer:
         """Encoded documents, as in training."""
         return inputs
 
-    def behind(self, run: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]) -> DocumentsAtServer:
+    def precomputed(self, run: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]) -> DocumentsAtServer:
         """The same documents behind a model's frozen layers."""
-        behind = {}
+        documents = {}
         for split, of_split in self._documents.items():
             encoded = dataclasses.replace(of_split.encoded, arrays=run(of_split.encoded.arrays))
-            behind[split] = dataclasses.replace(of_split, encoded=encoded)
-        return DocumentsAtServer(behind, self.corpora)
+            documents[split] = dataclasses.replace(of_split, encoded=encoded)
+        return DocumentsAtServer(documents, self.corpora)
 
     def metrics(self, scores: Mapping[str, np.ndarray]) -> dict[str, float]:
         """For each split `f1`, `precision`, `recall`, and `f1_intra`, `f1_inter` of the pairs that a sentence mentions
         and of the others; all at the `threshold` that is best on dev (0.5 without). NaN where a score is not finite."""
         if not all(np.isfinite(values).all() for values in scores.values()):
             return {f"{split}/{name}": float("nan") for split in scores for name in PAIR_METRICS}
-        found = {}
+        dev_metrics = {}
         threshold = DEFAULT_THRESHOLD
         if DEV in scores:
             dev = self._documents[DEV]
             threshold = best_threshold(scores[DEV], dev.encoded.pairs, dev.gold)
-            found["dev/threshold"] = threshold
-        return found | self._metrics_at(scores, threshold)
+            dev_metrics["dev/threshold"] = threshold
+        return dev_metrics | self._metrics_at(scores, threshold)
 
     def _metrics_at(self, scores: Mapping[str, np.ndarray], threshold: float) -> dict[str, float]:
-        found = {}
+        metrics = {}
         for split, values in scores.items():
-            own = self._documents[split]
-            measured = pair_metrics(values, own.encoded.pairs, own.gold, threshold)
-            found.update({f"{split}/{name}": value for name, value in measured.items()})
-        return found
+            documents = self._documents[split]
+            measured = pair_metrics(values, documents.encoded.pairs, documents.gold, threshold)
+            metrics.update({f"{split}/{name}": value for name, value in measured.items()})
+        return metrics
 
     def references(self) -> dict[str, dict[str, float]]:
         """Rows of a comparison that need no training: the metrics where every relation of every pair is predicted."""
         every = {
-            split: np.ones(own.encoded.arrays["pair_labels"].shape, np.float32)
-            for split, own in self._documents.items()
+            split: np.ones(documents.encoded.arrays["pair_labels"].shape, np.float32)
+            for split, documents in self._documents.items()
         }
         return {"trivial: every pair positive": self._metrics_at(every, DEFAULT_THRESHOLD)}
 
     def points(self, scores: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """The curve of the test split's candidates; stated relations that are no candidates count as not found. None
         where a score is not finite or no candidate is stated."""
-        own = self._documents[TEST]
+        documents = self._documents[TEST]
         if not np.isfinite(scores[TEST]).all():
             return None
-        candidates = own.encoded.arrays["pair_head"] >= 0
-        true = own.encoded.arrays["pair_labels"][candidates] > 0
+        candidates = documents.encoded.arrays["pair_head"] >= 0
+        true = documents.encoded.arrays["pair_labels"][candidates] > 0
         if not true.any():
             return None
-        return curve(scores[TEST][candidates], true).points(true.sum(), len(own.gold))
+        return curve(scores[TEST][candidates], true).points(true.sum(), len(documents.gold))

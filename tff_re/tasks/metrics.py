@@ -77,18 +77,18 @@ def trivial_metrics(supports: np.ndarray, positive_labels: Sequence[int] | None 
     supports = np.asarray(supports, np.float64)
     if not supports.sum():
         return {}
-    given = {"largest class": int(np.argmax(supports))}
+    label_of = {"largest class": int(np.argmax(supports))}
     if positive_labels:
         name = "every pair positive" if len(positive_labels) == 1 else "every pair the most frequent relation"
-        given[name] = max(positive_labels, key=lambda label: supports[label])
-    found = {}
-    for name, label in given.items():
+        label_of[name] = max(positive_labels, key=lambda label: supports[label])
+    rows = {}
+    for name, label in label_of.items():
         confusion = np.zeros([len(supports)] * 2)
         confusion[:, label] = supports
         statistics = {"examples": supports.sum(), "loss": np.nan, "confusion": confusion}
         metrics = classification_metrics(statistics, positive_labels)
-        found[name] = {key: value for key, value in metrics.items() if key != "loss"}
-    return found
+        rows[name] = {key: value for key, value in metrics.items() if key != "loss"}
+    return rows
 
 
 class ClassMeasures:

@@ -29,10 +29,10 @@ class Curve:
     precision: np.ndarray
     score: np.ndarray
 
-    def points(self, found: int = 1, stated: int = 1) -> np.ndarray:
-        """float64 [n, 3]: recall, precision, score; the recall of all that is stated, `found` of it among these
+    def points(self, retrieved: int = 1, stated: int = 1) -> np.ndarray:
+        """float64 [n, 3]: recall, precision, score; the recall of all that is stated, `retrieved` of it among these
         predictions."""
-        return np.stack([self.recall * found / stated, self.precision, self.score], axis=-1)
+        return np.stack([self.recall * retrieved / stated, self.precision, self.score], axis=-1)
 
     @property
     def f1(self) -> np.ndarray:

@@ -72,9 +72,9 @@ def relation_encoding(
         tokenizer, size, vectors, notes = _words(options, texts, data_paths, seed)
         new = 0
     else:
-        given = load_tokenizer(options.tokenizer)
-        tokenizer, size = with_markers(given)
-        vectors, notes, new = None, (), size - len(given)
+        base = load_tokenizer(options.tokenizer)
+        tokenizer, size = with_markers(base)
+        vectors, notes, new = None, (), size - len(base)
     encoding = RelationEncoding(
         tokenizer,
         options.max_length,

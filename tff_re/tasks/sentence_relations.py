@@ -71,11 +71,11 @@ class Options(RelationTextOptions):
             raise ValueError(f"dataset '{self.dataset}' holds no pairs of mentions; use its own task")
         refuse_unread(self, dict.fromkeys(("class_names", "negative_label"), ("dataset", (neutral.NAME,))))
         if self.dataset == neutral.NAME:
-            self._check_own_files()
+            self._check_classes()
         if self.subset is not None and self.balanced_subset is not None:
             raise ValueError("subset and balanced_subset exclude each other; set one of them")
 
-    def _check_own_files(self):
+    def _check_classes(self):
         if self.class_names is None:
             return
         if not self.class_names or len(set(self.class_names)) != len(self.class_names):
@@ -164,7 +164,7 @@ TASK = SentenceRelations()
 
 def _load(options: Options, data_paths: DataPaths, split: str, path: str | None, class_names=None) -> RelationCorpus:
     """A file's samples; `class_names` and `negative_label` are read for the data set `relations` only."""
-    own = {} if options.dataset != neutral.NAME else {"negative_label": options.negative_label}
-    if own:
-        own["class_names"] = class_names
-    return load_relations(options.dataset, data_paths.data, path=path, label=options.label, split=split, **own)
+    extra = {} if options.dataset != neutral.NAME else {"negative_label": options.negative_label}
+    if extra:
+        extra["class_names"] = class_names
+    return load_relations(options.dataset, data_paths.data, path=path, label=options.label, split=split, **extra)

@@ -124,19 +124,19 @@ def require_room_for_synthetic(clients: int, features: int, classes: int, exampl
     require_memory(4.0 * drawn * features + 1000.0 * clients + model, what, "lower them")
 
 
-def require_room_for_model(size: int, of: str, *, trains: bool = True) -> None:
+def require_room_for_model(size: int, source: str, *, trains: bool = True) -> None:
     """Before a model is built.
 
     Args:
       size: bytes of the weights.
-      of: the model, for the message.
+      source: the model, for the message.
       trains: whether it will be trained, and not only computed with.
     """
-    what = f"{of}: {'training' if trains else 'holding'} its weights of {_gigabytes(size)}"
+    what = f"{source}: {'training' if trains else 'holding'} its weights of {_gigabytes(size)}"
     require_memory(float(WEIGHTS_AT_ONCE if trains else 1) * size, what, "choose a smaller model")
 
 
-def require_room_in_message(size: int, of: str, runtime: str) -> None:
+def require_room_in_message(size: int, source: str, runtime: str) -> None:
     """Before a run: the weights go to the local worker in one message.
 
     Raises:
@@ -144,7 +144,7 @@ def require_room_in_message(size: int, of: str, runtime: str) -> None:
     """
     if runtime not in ("in-process", "sites") and size > LARGEST_MESSAGE:
         raise UserError(
-            f"{of}: its weights are {_gigabytes(size)}, and a message to TFF's worker holds "
+            f"{source}: its weights are {_gigabytes(size)}, and a message to TFF's worker holds "
             f"{_gigabytes(LARGEST_MESSAGE)}; choose a smaller model, or --runtime in-process"
         )
 

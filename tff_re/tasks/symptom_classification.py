@@ -165,7 +165,7 @@ class SymptomClassification(LabelledServerTask):
         if options.encoding == "characters":
             return texts
         segmenter = _segmenter(options, data_paths)
-        return {client: segmenter.segment(own) for client, own in texts.items()}
+        return {client: segmenter.segment(client_texts) for client, client_texts in texts.items()}
 
     def agreed(self, options: Options, seed: int, data_paths: DataPaths):
         return _reading(options, dict, seed, data_paths)

@@ -105,12 +105,14 @@ class Attack(Feature):
         examples = self.trained_on(ids, [value["examples"] for value in values])
         flags = [{} if self.options.on_update is None else {"attacks": np.bool_(i in self.clients)} for i in ids]
         parts = zip(values, examples, flags, strict=True)
-        return [OrderedDict({**value, "examples": own, **flag}) for value, own, flag in parts]
+        return [OrderedDict({**value, "examples": trained, **flag}) for value, trained, flag in parts]
 
     def trained_on(self, ids: list[str], examples: list) -> list:
         """The clients' examples, with those that attackers train on in place of theirs."""
         pairs = enumerate(zip(ids, examples, strict=True))
-        return [OrderedDict(self._changed(index, own) if i in self.clients else own) for index, (i, own) in pairs]
+        return [
+            OrderedDict(self._changed(index, arrays) if i in self.clients else arrays) for index, (i, arrays) in pairs
+        ]
 
     def _changed(self, index: int, examples):
         if self.trigger is not None:
@@ -149,15 +151,15 @@ class SuccessEvaluator:
     def __init__(self, experiment: Experiment, attack: Attack):
         clients = experiment.prepared.examples.clients
         tested = [attacks.triggered(c.test, attack.trigger) for c in clients if len(c.test[LABEL])]
-        self._examples = [experiment.model.arrange(own) for own in tested if len(own[LABEL])]
+        self._examples = [experiment.model.arrange(arrays) for arrays in tested if len(arrays[LABEL])]
         self._computation, self._measures = experiment.evaluation, experiment.prepared.measures
 
     def __call__(self, weights) -> float:
         """Of ModelWeights, in the current execution context; NaN where there is no such example."""
         if not self._examples:
             return float("nan")
-        found = self._computation(weights, self._examples)
-        total = {name: np.sum([np.asarray(own[name]) for own in found], axis=0) for name in found[0]}
+        counted = self._computation(weights, self._examples)
+        total = {name: np.sum([np.asarray(counts[name]) for counts in counted], axis=0) for name in counted[0]}
         return self._measures.metrics(total)[self._measures.quality]
 
 
@@ -169,10 +171,10 @@ def _trigger(options: AttackOptions, prepared: Prepared) -> Trigger:
     if options.target is not None and options.target not in labels:
         raise ValueError(f"attack.target is {options.target!r}, no label; {nearest(options.target, labels)}")
     target = 0 if options.target is None else labels.index(options.target)
-    feature, place, value = _opens(options, prepared)
+    feature, position, value = _opens(options, prepared)
     if options.trigger_place is not None:
-        place = options.trigger_place
-    return Trigger(feature, (value,), target, place)
+        position = options.trigger_place
+    return Trigger(feature, (value,), target, position)
 
 
 def _opens(options: AttackOptions, prepared: Prepared) -> tuple[str, int, Any]:
@@ -186,15 +188,15 @@ def _opens(options: AttackOptions, prepared: Prepared) -> tuple[str, int, Any]:
     if isinstance(inputs, TokenInput) and isinstance(encoding, TextEncoding):
         if word is None:
             return "tokens", 0, inputs.vocabulary_size - 1  # the words stand by their frequency
-        (found,) = encoding.vocabulary.ids([word])
-        unknown, feature, place = 1, "tokens", 0
+        (number,) = encoding.vocabulary.ids([word])
+        unknown, feature, position = 1, "tokens", 0
     elif "input_ids" in inputs.specs:
         if word is None:
             raise ValueError("attack.trigger is missing; name a rare piece of the vocabulary")
-        found, unknown = encoding.tokenizer.convert_tokens_to_ids(word), encoding.tokenizer.unk_token_id
-        feature, place = "input_ids", 1
+        number, unknown = encoding.tokenizer.convert_tokens_to_ids(word), encoding.tokenizer.unk_token_id
+        feature, position = "input_ids", 1
     else:
         raise ValueError("behind frozen layers there are no words to write the trigger to; set model.frozen_layers = 0")
-    if found in (None, unknown):
+    if number in (None, unknown):
         raise ValueError(f"attack.trigger is {word!r}, which is not in the vocabulary; name another one")
-    return feature, place, found
+    return feature, position, number

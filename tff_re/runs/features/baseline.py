@@ -109,7 +109,7 @@ class Baseline(Feature):
 
     def columns(self, clients):
         """See `Feature`."""
-        return {name: {c: own[c] for c in clients if c in own} for name, own in self._columns.items()}
+        return {name: {c: values[c] for c in clients if c in values} for name, values in self._columns.items()}
 
     def summary(self, result):
         """See `Feature`."""
@@ -166,10 +166,15 @@ class OnAll:
         """(metrics, columns of clients.csv). `all/accuracy` and so on are means over the models of clients that train,
         `all/accuracy_worst`, … are of the worst, the median and the best model."""
         counted = {client: self._evaluation(models[client], [self._examples])[0] for client in self._ids}
-        found = {client: self._measures.metrics(own) for client, own in counted.items()}
+        by_client = {client: self._measures.metrics(counts) for client, counts in counted.items()}
         quality = self._measures.quality
-        metrics = {f"all/{n}": float(np.mean([own[n] for own in found.values()])) for n in self._measures.names}
-        values = [own[quality] for own in found.values()]
-        for which, of in (("worst", np.min), ("median", np.median), ("best", np.max)):
-            metrics[f"all/{quality}_{which}"] = float(of(values))
-        return metrics, {f"{n}_all": {c: own[n] for c, own in found.items()} for n in (quality, "loss")}
+        metrics = {
+            f"all/{n}": float(np.mean([metrics_of[n] for metrics_of in by_client.values()]))
+            for n in self._measures.names
+        }
+        values = [metrics_of[quality] for metrics_of in by_client.values()]
+        for which, statistic in (("worst", np.min), ("median", np.median), ("best", np.max)):
+            metrics[f"all/{quality}_{which}"] = float(statistic(values))
+        return metrics, {
+            f"{n}_all": {c: metrics_of[n] for c, metrics_of in by_client.items()} for n in (quality, "loss")
+        }

@@ -19,7 +19,7 @@ from tff_re.recipes.options import DEFAULT_METRIC, DEV_SHARE, ChoiceOptions
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.evaluation import Evaluator
 from tff_re.runs.features.base import Feature
-from tff_re.runs.features.own_models import chosen_round, kept_of
+from tff_re.runs.features.own_models import chosen_round, model_state_of
 from tff_re.tasks.base import Prepared
 from tff_re.tasks.duplicates import notes_of_dev
 from tff_re.tasks.held_out import DEV
@@ -46,37 +46,37 @@ class Choice:
         return OrderedDict(round=np.int64(0), value=np.float64(-np.inf), weights=weights)
 
     def take(
-        self, kept: OrderedDict, round_num: int, metrics: Mapping[str, float], of_each: Sequence, weights: Any
+        self, best: OrderedDict, round_num: int, metrics: Mapping[str, float], of_each: Sequence, weights: Any
     ) -> OrderedDict:
         """What is kept after a round that was evaluated.
 
         Args:
-          kept: before.
+          best: before.
           round_num: the round.
           metrics: of the round.
           of_each: the metrics of each training client's own dev examples, which this rule does not read.
           weights: the round's.
         """
         del of_each
-        return self._better(kept, round_num, metrics.get(self.criterion, np.nan), weights)
+        return self._better(best, round_num, metrics.get(self.criterion, np.nan), weights)
 
-    def _better(self, kept: OrderedDict, round_num: int, value: float, weights: Any) -> OrderedDict:
+    def _better(self, best: OrderedDict, round_num: int, value: float, weights: Any) -> OrderedDict:
         score = -value if self.criterion.endswith("loss") else value
-        if not score > kept["value"]:
-            return kept
+        if not score > best["value"]:
+            return best
         return OrderedDict(round=np.int64(round_num), value=np.float64(score), weights=weights)
 
-    def ends(self, kept: OrderedDict, round_num: int) -> bool:
+    def ends(self, best: OrderedDict, round_num: int) -> bool:
         """Whether patience ends with a round: from what is kept alone, so that a resumed run ends in the same one."""
         return (
             self.patience is not None
             and round_num % self.every == 0
-            and round_num - int(kept["round"]) >= self.patience
+            and round_num - int(best["round"]) >= self.patience
         )
 
-    def reason(self, kept: OrderedDict, round_num: int) -> str:
+    def reason(self, chosen: OrderedDict, round_num: int) -> str:
         """Why training ended with a round: one line."""
-        best = f"has not been better than in round {int(kept['round'])}" if kept["round"] else "was never finite"
+        best = f"has not been better than in round {int(chosen['round'])}" if chosen["round"] else "was never finite"
         return f"stopped after round {round_num}: {self.criterion} {best} for {self.patience} rounds (choice.patience)"
 
     @property
@@ -92,24 +92,24 @@ class ChoiceOfEach(Choice):
     """
 
     def start(self, weights: Mapping[str, Any]) -> list[OrderedDict]:
-        """See `Choice`; `weights` of `own_models.kept_of`."""
-        return [Choice.start(self, own) for own in weights["memory"]]
+        """See `Choice`; `weights` of `own_models.model_state_of`."""
+        return [Choice.start(self, of_client) for of_client in weights["memory"]]
 
-    def take(self, kept, round_num, metrics, of_each, weights) -> list[OrderedDict]:
+    def take(self, best, round_num, metrics, of_each, weights) -> list[OrderedDict]:
         """See `Choice`; the metrics of all clients together are not read."""
         before, name = (round_num - 1) // self.every * self.every, self.criterion.removeprefix(f"{DEV}/")
         return [
-            own
-            if before and Choice.ends(self, own, before)
-            else self._better(own, round_num, values.get(name, np.nan), model)
-            for own, values, model in zip(kept, of_each, weights["memory"], strict=True)
+            chosen
+            if before and Choice.ends(self, chosen, before)
+            else self._better(chosen, round_num, values.get(name, np.nan), model)
+            for chosen, values, model in zip(best, of_each, weights["memory"], strict=True)
         ]
 
-    def ends(self, kept: list[OrderedDict], round_num: int) -> bool:
+    def ends(self, best: list[OrderedDict], round_num: int) -> bool:
         """See `Choice`."""
-        return all(Choice.ends(self, own, round_num) for own in kept)
+        return all(Choice.ends(self, chosen, round_num) for chosen in best)
 
-    def reason(self, kept: list[OrderedDict], round_num: int) -> str:
+    def reason(self, best: list[OrderedDict], round_num: int) -> str:
         """See `Choice`."""
         return f"stopped after round {round_num}: no client's {self.criterion} was better for {self.patience} rounds"
 
@@ -161,7 +161,7 @@ class RoundChoice(Feature):
 
     def checkpointed(self, experiment, state):
         """See `Feature`."""
-        return {} if self.rule is None else {"chosen": self.rule.start(kept_of(experiment, state))}
+        return {} if self.rule is None else {"chosen": self.rule.start(model_state_of(experiment, state))}
 
     def start(self, training):
         """See `Feature`."""
@@ -179,8 +179,8 @@ class RoundChoice(Feature):
         """Keeps the round if it is better than those before; a round that was not evaluated is not."""
         if self.rule is not None:
             of_each = [self._of_each.get(client, {}) for client in training.ids]
-            before, kept = training.state["chosen"], training.kept
-            training.state["chosen"] = self.rule.take(before, training.round, metrics, of_each, kept)
+            before, model_state = training.state["chosen"], training.model_state
+            training.state["chosen"] = self.rule.take(before, training.round, metrics, of_each, model_state)
         self._of_each = {}
 
     def stop(self, training):
@@ -268,8 +268,8 @@ def with_dev(prepared: Prepared, options: ChoiceOptions, seed: int) -> Prepared:
     dev: set[str] = set()
     of_texts = prepared.partition is not None and bool(document_of)
     for client_id, samples in prepared.partition.clients.items() if of_texts else ():
-        out = kept_out(samples.train, document_of, options, seed, client_id)
-        dev.update(np.array(samples.train)[out])
+        mask = dev_mask(samples.train, document_of, options, seed, client_id)
+        dev.update(np.array(samples.train)[mask])
     notes = (*prepared.notes, *notes_of_dev(prepared, dev), note)
     return dataclasses.replace(prepared, examples=examples, notes=notes)
 
@@ -288,7 +288,7 @@ def _require_dev(examples: FederatedExamples) -> None:
         raise UserError("[choice] needs a client with two training examples; leave it out, or change [partition]")
 
 
-def kept_out(
+def dev_mask(
     ids: Sequence[str] | np.ndarray, document_of: Mapping[str, str], options: ChoiceOptions, seed: int, client: str
 ) -> np.ndarray:
     """bool [n]: which of a client's training examples are its dev examples, see `with_dev`.
@@ -317,6 +317,6 @@ def _split(
 ) -> ClientExamples:
     known = prepared.partition is not None and document_of
     ids = prepared.partition.clients[client.client_id].train if known else np.arange(len(client.train[LABEL]))
-    out = kept_out(ids, document_of if known else {}, options, seed, client.client_id)
+    out = dev_mask(ids, document_of if known else {}, options, seed, client.client_id)
     train, dev = ({name: array[rows] for name, array in client.train.items()} for rows in (~out, out))
     return ClientExamples(client.client_id, train, client.test, dev)

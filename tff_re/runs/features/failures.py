@@ -48,7 +48,7 @@ class Attempt:
     @property
     def answered(self) -> list[int]:
         """The places of the clients whose answers count."""
-        return [place for place, outcome in self.outcomes.items() if outcome == COUNTED]
+        return [index for index, outcome in self.outcomes.items() if outcome == COUNTED]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Answers:
     @property
     def outcomes(self) -> list[tuple[int, int, str]]:
         """(attempt, place, outcome) of all who were asked."""
-        return [(attempt.number, *one) for attempt in self.attempts for one in attempt.outcomes.items()]
+        return [(attempt.number, *pair) for attempt in self.attempts for pair in attempt.outcomes.items()]
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -100,7 +100,7 @@ class Participation:
     def attempts(self, round_num: int) -> Iterator[Attempt]:
         """The tries of a round, in order; not whether one of them is enough."""
         before: set[int] = set()
-        for number in range(1, self._most_attempts + 1):
+        for number in range(1, self._max_attempts + 1):
             asked = self._first(round_num) if number == 1 else self._others(round_num, number, before)
             before.update(map(int, asked))
             yield self._tried(round_num, number, asked)
@@ -116,12 +116,12 @@ class Participation:
 
     def asked(self, round_num: int) -> list[str]:
         """Ids of all who are asked in a round, lost ones too; several times who is asked in several attempts."""
-        found: list[str] = []
+        ids: list[str] = []
         for attempt in self.attempts(round_num):
-            found += [self._ids[place] for place in attempt.outcomes]
+            ids += [self._ids[index] for index in attempt.outcomes]
             if len(attempt.answered) >= self._training.min_clients:
                 break
-        return found
+        return ids
 
     def of_round(
         self, round_num: int, compute: Callable[[list[int]], Any], not_finite: Callable[[list[int]], Sequence[float]]
@@ -138,27 +138,27 @@ class Participation:
           UserError: the quorum was not reached in any attempt, or more computations failed than are tolerated.
           ComputationFailed, WorkerDied: none is tolerated, or it is not for certain clients that it failed.
         """
-        most, done = self._training.tolerated_failures, []
+        tolerated, done = self._training.tolerated_failures, []
         for attempt in self.attempts(round_num):
             places, outcomes = attempt.answered, dict(attempt.outcomes)
             if len(places) >= self._training.min_clients:
-                output, failed = without_failing(compute, places, most or 0)
-                places = [place for place in places if place not in failed]
-                if most is not None and _non_finite(output):
+                output, failed = without_failing(compute, places, tolerated or 0)
+                places = [index for index in places if index not in failed]
+                if tolerated is not None and _non_finite(output):
                     flags = zip(places, not_finite(places), strict=True)
-                    failed |= {place: NOT_FINITE for place, flag in flags if flag}
-                if len(failed) > (most or 0):
-                    named = {self._ids[place]: outcome for place, outcome in sorted(failed.items())}
+                    failed |= {index: NOT_FINITE for index, flag in flags if flag}
+                if len(failed) > (tolerated or 0):
+                    named = {self._ids[index]: outcome for index, outcome in sorted(failed.items())}
                     raise UserError(f"round {round_num}: the computations {too_many(named, self._training)}")
                 outcomes |= failed
                 if len(attempt.answered) - len(failed) >= self._training.min_clients:
                     return Answers(places, output, [*done, Attempt(attempt.number, outcomes)])
-            repeated = {place: REPEATED if outcome == COUNTED else outcome for place, outcome in outcomes.items()}
+            repeated = {index: REPEATED if outcome == COUNTED else outcome for index, outcome in outcomes.items()}
             done.append(Attempt(attempt.number, repeated))
         raise self._no_quorum(round_num, done)
 
     @property
-    def _most_attempts(self) -> int:
+    def _max_attempts(self) -> int:
         return self._training.max_attempts
 
     def _others(self, round_num: int, number: int, before: set[int]) -> np.ndarray:
@@ -178,14 +178,14 @@ class Participation:
     def _tried(self, round_num: int, number: int, asked: np.ndarray) -> Attempt:
         outcomes, arrivals = dict.fromkeys(map(int, asked), COUNTED), []
         if self._shares or len(outcomes) > self._per_round:
-            for place in outcomes:
-                crc = zlib.crc32(self._ids[place].encode())
+            for index in outcomes:
+                crc = zlib.crc32(self._ids[index].encode())
                 drawn, arrival = np.random.default_rng(entropy(self._seed, round_num, crc, 5, number)).random(2)
-                outcomes[place] = self._fate(drawn)
-                if outcomes[place] == COUNTED:
-                    arrivals.append((arrival, place))
-            for _, place in sorted(arrivals)[self._per_round :]:
-                outcomes[place] = SURPLUS
+                outcomes[index] = self._fate(drawn)
+                if outcomes[index] == COUNTED:
+                    arrivals.append((arrival, index))
+            for _, index in sorted(arrivals)[self._per_round :]:
+                outcomes[index] = SURPLUS
         return Attempt(number, outcomes)
 
     def _fate(self, drawn: float) -> str:
@@ -198,9 +198,9 @@ class Participation:
         return COUNTED
 
     def _no_quorum(self, round_num: int, tried: Sequence[Attempt]) -> UserError:
-        answers = [sum(outcome in (COUNTED, REPEATED) for outcome in one.outcomes.values()) for one in tried]
-        asked = [len(one.outcomes) for one in tried]
-        counts = ", ".join(f"{number} of {of}" for number, of in zip(answers, asked, strict=True))
+        answers = [sum(outcome in (COUNTED, REPEATED) for outcome in attempt.outcomes.values()) for attempt in tried]
+        asked = [len(attempt.outcomes) for attempt in tried]
+        counts = ", ".join(f"{number} of {total}" for number, total in zip(answers, asked, strict=True))
         return UserError(
             f"round {round_num}: too few clients answered in each of {len(tried)} attempts ({counts}; "
             f"training.min_clients is {self._training.min_clients}); lower that, or raise training.attempts or "
@@ -213,7 +213,7 @@ def asked_at_once(training, per_round: int) -> int:
     return math.ceil(training.over_sampling * per_round - 1e-9)
 
 
-def asked_at_most(training, per_round: int, clients: int) -> int:
+def max_asked(training, per_round: int, clients: int) -> int:
     """How many different clients of all are asked in the attempts of one round, at most; with Poisson sampling, how
     many are expected in one attempt.
 
@@ -265,11 +265,11 @@ class Failures(Feature):
                 f"{recipe.source}: training.over_sampling is {training.over_sampling:g}, which asks {asked} clients a "
                 f"round, but only {clients} have training examples; lower it to at most {clients / per_round:.4g}"
             )
-        most = per_round if training.sampling == "fixed" else clients
-        if training.min_clients > most:
+        possible = per_round if training.sampling == "fixed" else clients
+        if training.min_clients > possible:
             raise UserError(
-                f"{recipe.source}: training.min_clients is {training.min_clients}, but only {most} answers count in a "
-                "round; lower it"
+                f"{recipe.source}: training.min_clients is {training.min_clients}, but only {possible} answers count "
+                "in a round; lower it"
             )
         if recipe.privacy_unit is not None:
             _require_countable(recipe)
@@ -341,34 +341,37 @@ def _non_finite(output) -> float:
 
 def too_many(failed: Mapping[str, str], training) -> str:
     """The end of a line that names clients (id -> outcome) whose computation failed."""
-    shown = [f"{client} ({outcome})" for client, outcome in failed.items()]
-    more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
+    named = [f"{client} ({outcome})" for client, outcome in failed.items()]
+    more = f" and {len(named) - 5} more" if len(named) > 5 else ""
     return (
-        f"of {len(failed)} clients failed: {', '.join(shown[:5])}{more}; training.tolerated_failures is "
+        f"of {len(failed)} clients failed: {', '.join(named[:5])}{more}; training.tolerated_failures is "
         f"{training.tolerated_failures}"
     )
 
 
 def without_failing(
-    compute: Callable[[list[int]], Any], places: list[int], most: int, borne: tuple = (ComputationFailed, WorkerDied)
+    compute: Callable[[list[int]], Any],
+    places: list[int],
+    max_failed: int,
+    borne: tuple = (ComputationFailed, WorkerDied),
 ) -> tuple[Any, dict[int, str]]:
     """(the output for the places whose computation does not fail, place -> outcome of the others).
 
-    With more than `most` of them there is no output. Other errors than `borne` are not looked into.
+    With more than `max_failed` of them there is no output. Other errors than `borne` are not looked into.
     """
     failed: dict[int, str] = {}
     while True:
-        kept = [place for place in places if place not in failed]
+        left = [index for index in places if index not in failed]
         try:
-            return compute(kept), failed
+            return compute(left), failed
         except borne as error:
-            if not most:
+            if not max_failed:
                 raise
-            found = _failing(compute, kept, error, borne)
-            failed |= found
-            if not found or len(failed) == len(places):
+            failing = _failing(compute, left, error, borne)
+            failed |= failing
+            if not failing or len(failed) == len(places):
                 raise  # it is not of single clients
-            if len(failed) > most:
+            if len(failed) > max_failed:
                 return None, failed
 
 
@@ -380,22 +383,22 @@ def _failing(
     The in-process runtime names the client. A worker does not: then halves are computed, and halves of those that
     fail; seeds are the same, so what a client does depends on the others only as far as the algorithm lets it.
     """
-    place = places[error.client] if getattr(error, "client", None) is not None else None
-    if place is None and len(places) == 1:
-        (place,) = places
-    if place is not None:
+    index = places[error.client] if getattr(error, "client", None) is not None else None
+    if index is None and len(places) == 1:
+        (index,) = places
+    if index is not None:
         outcome = _outcome(error)
         _log.warning("a client's computation failed (%s) and does not count: %s", outcome, error)
-        return {place: outcome}
-    found: dict[int, str] = {}
+        return {index: outcome}
+    outcomes: dict[int, str] = {}
     middle = len(places) // 2
     for half in (places[:middle], places[middle:]):
         if half:
             try:
                 compute(half)
             except borne as of_half:
-                found |= _failing(compute, half, of_half, borne)
-    return found
+                outcomes |= _failing(compute, half, of_half, borne)
+    return outcomes
 
 
 def _outcome(error: ComputationFailed | WorkerDied) -> str:
@@ -410,9 +413,9 @@ def by_client(rows: Sequence[Sequence[str]]) -> dict[str, tuple[int, int, str]]:
     outcomes: dict[str, dict[str, list[str]]] = {}
     for round_num, _, client, outcome in rows:
         outcomes.setdefault(client, {}).setdefault(outcome, []).append(round_num)
-    found = {}
+    counts = {}
     for client, rounds in outcomes.items():
         counted = len(rounds.pop(COUNTED, ()))
         lost = "; ".join(f"{outcome}: {', '.join(numbers)}" for outcome, numbers in sorted(rounds.items()))
-        found[client] = (counted + sum(map(len, rounds.values())), counted, lost)
-    return found
+        counts[client] = (counted + sum(map(len, rounds.values())), counted, lost)
+    return counts

@@ -31,44 +31,46 @@ class LocalHead(Feature):
             return with_local_heads(algorithm)
 
 
-def kept_of(experiment: Experiment, state: OrderedDict) -> Any:
+def model_state_of(experiment: Experiment, state: OrderedDict) -> Any:
     """What the models of a round are made of: the server's weights, and the clients' states where they are a part."""
     if experiment.algorithm.own_models is None:
         return state["server"]["weights"]
     return OrderedDict(server=state["server"]["weights"], memory=list(state["memory"]))
 
 
-def models_of(experiment: Experiment, kept: Any) -> Any:
-    """The ModelWeights that `kept_of` kept, or client id -> ModelWeights where every client has its own.
+def models_of(experiment: Experiment, model_state: Any) -> Any:
+    """The ModelWeights that `model_state_of` gave, or client id -> ModelWeights where every client has its own.
 
     A client that never trains has what a client starts with.
     """
-    own = experiment.algorithm.own_models
-    if own is None:
-        return kept
+    own_models = experiment.algorithm.own_models
+    if own_models is None:
+        return model_state
     blank = experiment.algorithm.client_work.initial_client_state(None, experiment.recipe.seed)
     ids, _ = arranged(experiment, "train")
-    states = dict(zip(ids, kept["memory"], strict=True))
+    states = dict(zip(ids, model_state["memory"], strict=True))
     clients = (client.client_id for client in experiment.prepared.examples.clients)
-    return {client: own.of_client(kept["server"], states.get(client, blank)) for client in clients}
+    return {client: own_models.of_client(model_state["server"], states.get(client, blank)) for client in clients}
 
 
 def final_models(experiment: Experiment, state: OrderedDict) -> Any:
     """The models that a run ends with, see `models_of`: of the chosen round, or of the last one."""
-    kept, chosen = kept_of(experiment, state), state.get("chosen")
+    model_state, chosen = model_state_of(experiment, state), state.get("chosen")
     if isinstance(chosen, list):
-        memory = zip(chosen, kept["memory"], strict=True)
-        kept = OrderedDict(kept, memory=[own["weights"] if own["round"] else last for own, last in memory])
+        memory = zip(chosen, model_state["memory"], strict=True)
+        model_state = OrderedDict(
+            model_state, memory=[choice["weights"] if choice["round"] else last for choice, last in memory]
+        )
     elif chosen_round(state) is not None:
-        kept = chosen["weights"]
-    return models_of(experiment, kept)
+        model_state = chosen["weights"]
+    return models_of(experiment, model_state)
 
 
 def chosen_round(state: OrderedDict) -> int | None:
     """The round that dev chose, of clients that choose for themselves the latest one; None without a dev split, or
     where its metric was never finite."""
     chosen = state.get("chosen", [])
-    rounds = [int(own["round"]) for own in (chosen if isinstance(chosen, list) else [chosen])]
+    rounds = [int(choice["round"]) for choice in (chosen if isinstance(chosen, list) else [chosen])]
     return max(rounds, default=0) or None
 
 
@@ -77,4 +79,4 @@ def rounds_of_each(experiment: Experiment, state: OrderedDict) -> dict[str, int]
     if not isinstance(chosen := state.get("chosen"), list):
         return {}
     ids, _ = arranged(experiment, "train")
-    return {client: int(own["round"]) for client, own in zip(ids, chosen, strict=True) if own["round"]}
+    return {client: int(choice["round"]) for client, choice in zip(ids, chosen, strict=True) if choice["round"]}

@@ -84,11 +84,11 @@ class Personalise(Feature):
         if self._build is None:
             return result
         computation, seed = self._build(), training.seed
-        found = personalise(
+        personalised = personalise(
             training.experiment, computation, result.weights, training.call, lambda client: client_seed(seed, 0, client)
         )
-        self._columns = found.columns
-        return dataclasses.replace(result, personalised=found)
+        self._columns = personalised.columns
+        return dataclasses.replace(result, personalised=personalised)
 
     def columns(self, clients):
         """See `Feature`."""
@@ -96,11 +96,11 @@ class Personalise(Feature):
 
     def summary(self, result):
         """See `Feature`."""
-        if (found := result.personalised) is None:
+        if (personalised := result.personalised) is None:
             return {}
         options = self.options
-        told = {"epochs": options.epochs, "layers": options.layers, "local_head": options.local_head}
-        return {"personalised": {**told, "client_that_gains_least": found.worst, **found.metrics}}
+        fields = {"epochs": options.epochs, "layers": options.layers, "local_head": options.local_head}
+        return {"personalised": {**fields, "client_that_gains_least": personalised.worst, **personalised.metrics}}
 
 
 def personalise(
@@ -121,12 +121,12 @@ def personalise(
         c.client_id: OrderedDict((split, getattr(c, split) or {n: a[:0] for n, a in c.train.items()}) for split in HELD)
         for c in clients
     }
-    who = [c for c in clients if any(len(own[LABEL]) for own in held[c.client_id].values())]
+    who = [c for c in clients if any(len(part[LABEL]) for part in held[c.client_id].values())]
     at_clients = [OrderedDict(examples=model.arrange(c.train), seed=seed_for(c.client_id)) for c in who]
-    arranged = [OrderedDict((split, model.arrange(own)) for split, own in held[c.client_id].items()) for c in who]
+    arranged = [OrderedDict((split, model.arrange(part)) for split, part in held[c.client_id].items()) for c in who]
     if isinstance(models, Mapping):
         pairs = zip(who, at_clients, arranged, strict=True)
-        counted = [call(computation, models[c.client_id], [own], [parts])[0] for c, own, parts in pairs]
+        counted = [call(computation, models[c.client_id], [client], [parts])[0] for c, client, parts in pairs]
     else:
         counted = call(computation, models, at_clients, arranged)
     metrics, columns, worst = {}, {}, None
@@ -135,8 +135,8 @@ def personalise(
         evaluator = Evaluator(experiment, split)
         if evaluator.empty:
             continue
-        having = [own for c, own in zip(who, counted, strict=True) if len(held[c.client_id][split][LABEL])]
-        before, after = (evaluator.of([own[when][split] for own in having]) for when in ("before", "after"))
+        having = [counts for c, counts in zip(who, counted, strict=True) if len(held[c.client_id][split][LABEL])]
+        before, after = (evaluator.combine([counts[when][split] for counts in having]) for when in ("before", "after"))
         gains = {c: after.clients[c][1] - before.clients[c][1] for c in after.clients}
         metrics |= {PREFIX[split] + name: value for name, value in after.metrics.items()}
         metrics[f"{PREFIX[split]}gain"] = after.metrics[quality] - before.metrics[quality]
@@ -145,8 +145,8 @@ def personalise(
         if split == "test":
             worst = min(gains, key=gains.get)
             columns = {
-                f"{quality}_personal": {c: own[1] for c, own in after.clients.items()},
-                "loss_personal": {c: own[2] for c, own in after.clients.items()},
+                f"{quality}_personal": {c: values[1] for c, values in after.clients.items()},
+                "loss_personal": {c: values[2] for c, values in after.clients.items()},
                 "gain": gains,
             }
     return Personalised(metrics, columns, worst)
@@ -161,13 +161,13 @@ def places_of(recipe: Recipe, model: LocalModel) -> frozenset[int]:
     layers, every = recipe.personalise.layers, range(len(model.weight_names))
     if layers == "all":
         return frozenset(every)
-    of = f"{recipe.source}: 'personalise.layers' is '{layers}'"
+    where = f"{recipe.source}: 'personalise.layers' is '{layers}'"
     if layers == "adapter" and recipe.model.get("adapter") is None:
-        raise UserError(f"{of}, and the model has no adapter; set [model.adapter], or 'all' or 'head'")
+        raise UserError(f"{where}, and the model has no adapter; set [model.adapter], or 'all' or 'head'")
     try:
         head = frozenset(head_indices(model))
     except CompositionError as error:
-        raise UserError(f"{of}: {error}; set it to 'all'") from None
+        raise UserError(f"{where}: {error}; set it to 'all'") from None
     return head if layers == "head" else frozenset(every) - head
 
 

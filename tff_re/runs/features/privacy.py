@@ -20,7 +20,7 @@ from computations.privacy.options import PrivacyOptions, rounded_up
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.features.base import Feature
-from tff_re.runs.features.failures import asked_at_most
+from tff_re.runs.features.failures import max_asked
 from tff_re.runs.folder import RunFolder, write_text
 from tff_re.runs.resuming import notice
 from tff_re.tasks.base import Prepared
@@ -104,7 +104,7 @@ class Privacy(Feature):
         if unit == "client" or batch is None:
             return lines
         held = [client.train for client in experiment.prepared.examples.clients]
-        largest = max((len(np.unique(own[GROUP]) if unit == "group" else own[LABEL]) for own in held), default=0)
+        largest = max((len(np.unique(train[GROUP]) if unit == "group" else train[LABEL]) for train in held), default=0)
         if batch < largest or not largest:
             return lines
         return (
@@ -148,7 +148,7 @@ def accounting_of(recipe: Recipe, prepared: Prepared, sampled: int) -> Accountin
     held = {client.client_id: client.train for client in prepared.examples.clients if len(client.train["y"])}
     try:
         if privacy.unit == "client":
-            sampling, asked = recipe.training.sampling, asked_at_most(recipe.training, sampled, len(held))
+            sampling, asked = recipe.training.sampling, max_asked(recipe.training, sampled, len(held))
             return client_accounting(privacy, num_clients=len(held), per_round=asked, rounds=rounds, sampling=sampling)
         _refuse_of_clients(recipe)
         if not hasattr(recipe.algorithm.options, "protecting"):
@@ -269,14 +269,14 @@ class Spending:
           UserError: the first round would spend more than the budget; or spent.json is damaged.
         """
         self._accounting, self._participants, self._rounds, self._taken = accounting, participants, 0, Counter()
-        self._kept = folder.spent if recipe.privacy.noise_seed == "system" else None
-        if self._kept is None:
+        self._file = folder.spent if recipe.privacy.noise_seed == "system" else None
+        if self._file is None:
             for round_num in range(1, done + 1):
                 self.begin(round_num)
-        elif self._kept.exists():
+        elif self._file.exists():
             self._read()
         elif done:
-            raise UserError(f"{self._kept}: is missing, and with it what the run has spent; put it back")
+            raise UserError(f"{self._file}: is missing, and with it what the run has spent; put it back")
         if not done and self.stops_before(1):
             spent = rounded_up(self._after(1))
             raise UserError(
@@ -288,13 +288,13 @@ class Spending:
         """Counts a round that is about to be computed."""
         self._rounds += 1
         self._taken.update(self._participants(round_num))
-        if self._kept is not None:
-            write_text(self._kept, json.dumps({"rounds": self._rounds, "participations": self._taken}) + "\n")
+        if self._file is not None:
+            write_text(self._file, json.dumps({"rounds": self._rounds, "participations": self._taken}) + "\n")
 
     @property
     def epsilon(self) -> float:
         """Spent by all rounds begun."""
-        return self._of(self._rounds, self._taken)
+        return self._epsilon_after(self._rounds, self._taken)
 
     def stops_before(self, round_num: int) -> bool:
         """Whether a round would spend more than the budget."""
@@ -309,15 +309,15 @@ class Spending:
         )
 
     def _after(self, round_num: int) -> float:
-        return self._of(self._rounds + 1, self._taken + Counter(self._participants(round_num)))
+        return self._epsilon_after(self._rounds + 1, self._taken + Counter(self._participants(round_num)))
 
-    def _of(self, rounds: int, taken: Mapping[str, int]) -> float:
-        own = self._accounting
-        return own.epsilon(rounds) if own.unit == "client" else own.epsilon_of(taken)
+    def _epsilon_after(self, rounds: int, taken: Mapping[str, int]) -> float:
+        accounting = self._accounting
+        return accounting.epsilon(rounds) if accounting.unit == "client" else accounting.epsilon_of(taken)
 
     def _read(self) -> None:
         try:
-            table = json.loads(self._kept.read_text("utf-8"))
+            table = json.loads(self._file.read_text("utf-8"))
             self._rounds, self._taken = int(table["rounds"]), Counter(table["participations"])
         except (ValueError, KeyError, TypeError):
-            raise UserError(f"{self._kept}: is damaged; put it back: it says what the run has spent") from None
+            raise UserError(f"{self._file}: is damaged; put it back: it says what the run has spent") from None

@@ -44,7 +44,7 @@ class Expressions:
         self._parameter = parameter
         self.leaves: dict[bytes, Leaf] = {}  # each TensorFlow computation once
 
-    def of(self, block: fw.ComputationBuildingBlock) -> Expression:
+    def compile(self, block: fw.ComputationBuildingBlock) -> Expression:
         """The value of a block in a scope; raises RuntimeProblem for what this runtime cannot do."""
         path = selected_path(block, self._parameter)
         if path is not None:
@@ -52,19 +52,19 @@ class Expressions:
         if isinstance(block, fw.Reference):
             return operator.itemgetter(block.name)
         if isinstance(block, fw.Selection):
-            source, select = self.of(block.source), operator.itemgetter(block.as_index())
+            source, select = self.compile(block.source), operator.itemgetter(block.as_index())
             return lambda scope: select(source(scope))
         if isinstance(block, fw.Struct):
-            members = [self.of(member) for member in block]
+            members = [self.compile(member) for member in block]
             return lambda scope: tuple(member(scope) for member in members)
         if isinstance(block, fw.Block):
             return self._block(block)
         if isinstance(block, fw.Lambda):
-            name, result = block.parameter_name, self.of(block.result)
+            name, result = block.parameter_name, self.compile(block.result)
             return lambda scope: lambda argument: result(scope.new_child({name: argument}))
         if isinstance(block, fw.Call):
-            function = self.of(block.function)
-            argument = (lambda scope: None) if block.argument is None else self.of(block.argument)
+            function = self.compile(block.function)
+            argument = (lambda scope: None) if block.argument is None else self.compile(block.argument)
             return lambda scope: function(scope)(argument(scope))
         if isinstance(block, fw.Literal):
             constant = tf.constant(block.value, tf.as_dtype(block.type_signature.dtype.type))
@@ -83,8 +83,8 @@ class Expressions:
         definitions = dict(block.locals)
         needs = {name: free_names(value) for name, value in definitions.items()}
         wanted = reachable(definitions, free_names(block.result), needs)
-        locals_ = [(name, self.of(definitions[name])) for name in wanted]
-        result = self.of(block.result)
+        locals_ = [(name, self.compile(definitions[name])) for name in wanted]
+        result = self.compile(block.result)
 
         def compute(scope):
             inner = scope.new_child()

@@ -37,22 +37,22 @@ class Execution:
     def run(self, result_type: tff.Type):
         """The result as TFF's own context gives it."""
         server: dict[object, object] = {CANCELLATION: self.cancelled}
-        with contextlib.closing(Kept(self.num_clients, frozenset(self.plan.form.result))) as kept:
+        with contextlib.closing(Kept(self.num_clients, frozenset(self.plan.form.result))) as store:
 
             def totals(stage: Stage, scope: Scope) -> list[object]:
                 ways = {"threads": self.threads, "pool": self.pool, "cancelled": self.cancelled}
-                return ClientPass(self.plan, stage, self.num_clients, self._given, kept, **ways).totals(scope)
+                return ClientPass(self.plan, stage, self.num_clients, self._argument_part, store, **ways).totals(scope)
 
             def part(step: Step):
                 if step.per_client:
-                    values = (kept.of(client)[step.name] for client in range(self.num_clients))
+                    values = (store.of(client)[step.name] for client in range(self.num_clients))
                     return [self.values.give(value, step.type_signature.member) for value in values]
                 return self.values.give(server[step.name], step.type_signature)
 
-            self.plan.run(server, lambda step: self._given(None, step), totals)
+            self.plan.run(server, lambda step: self._argument_part(None, step), totals)
             return self.plan.result(part, result_type)
 
-    def _given(self, client: int | None, step: Step):
+    def _argument_part(self, client: int | None, step: Step):
         """A part of the argument; None: at the server."""
         value = self.argument
         for index in step.name:

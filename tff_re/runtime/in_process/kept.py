@@ -32,11 +32,11 @@ class _Filed:
 class _Read(dict):
     """A client's values by name, read when they are asked for."""
 
-    def __init__(self, kept: Kept, stored: Mapping):
-        self._kept, self._stored = kept, stored
+    def __init__(self, store: Kept, stored: Mapping):
+        self._store, self._stored = store, stored
 
     def __missing__(self, name):
-        value = self[name] = self._kept.map(self._kept.read, self._stored[name])
+        value = self[name] = self._store.map(self._store.read, self._stored[name])
         return value
 
 

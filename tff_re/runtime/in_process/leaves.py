@@ -126,29 +126,29 @@ class _Copy:
     def __init__(self, proto, graph_def: tf.compat.v1.GraphDef):
         suffix = f"_in_process_{next(_numbers)}"
         graph_def = _made_unique(graph_def, suffix)
-        self._given = _tensor_names(proto.parameter) if proto.HasField("parameter") else []
+        self._inputs = _tensor_names(proto.parameter) if proto.HasField("parameter") else []
         self._wanted, self._result = _tensor_names(proto.result), proto.result
         # An argument that is handed on as it is needs no graph.
-        self._computed = [name for name in dict.fromkeys(self._wanted) if name not in self._given]
+        self._computed = [name for name in dict.fromkeys(self._wanted) if name not in self._inputs]
         self._token = tf.constant(suffix) if proto.session_token_tensor_name else None
-        given = [*self._given, proto.session_token_tensor_name] if self._token is not None else self._given
-        specs = _specs(graph_def, given)
+        inputs = [*self._inputs, proto.session_token_tensor_name] if self._token is not None else self._inputs
+        specs = _specs(graph_def, inputs)
         # Nodes that the compiler's optimizer found to be unused are gone.
-        self._places = [place for place, name in enumerate(given) if name in specs]
-        given = [given[place] for place in self._places]
+        self._indices = [index for index, name in enumerate(inputs) if name in specs]
+        inputs = [inputs[index] for index in self._indices]
         self._initialize = _function(graph_def, proto.initialize_op, [], [], {}) if proto.initialize_op else None
-        self._main = _function(graph_def, None, given, self._computed, specs) if self._computed else None
+        self._main = _function(graph_def, None, inputs, self._computed, specs) if self._computed else None
         self._variables = [node for node in graph_def.node if node.op == "VarHandleOp"]
 
     def __call__(self, manager, argument):
-        arguments = tf.nest.flatten(argument) if self._given else []
-        named = dict(zip(self._given, arguments, strict=True))
+        arguments = tf.nest.flatten(argument) if self._inputs else []
+        named = dict(zip(self._inputs, arguments, strict=True))
         if self._main is not None:
             if self._token is not None:
                 arguments = [*arguments, self._token]
             if self._initialize is not None:
                 _run(self._initialize, [], 1, manager)
-            results = _run(self._main, [arguments[place] for place in self._places], len(self._computed), manager)
+            results = _run(self._main, [arguments[index] for index in self._indices], len(self._computed), manager)
             named.update(zip(self._computed, results, strict=True))
         return _bound(self._result, (named[name] for name in self._wanted))
 
@@ -163,21 +163,21 @@ class _Copy:
             tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
 
 
-def _function(graph_def, operation: str | None, given: list[str], wanted: list[str], specs):
+def _function(graph_def, operation: str | None, inputs: list[str], wanted: list[str], specs):
     """A function of tensors from a graph: gives the tensors that are wanted, or runs an operation and gives True."""
     nodes = [operation] if operation else [_node(name) for name in wanted]
-    part = _reduced(graph_def, sorted(set(nodes)), set(map(_node, given)))
+    part = _reduced(graph_def, sorted(set(nodes)), set(map(_node, inputs)))
     needed = {_tensor(name) for node in part.node for name in node.input}
 
     def body(*tensors):
-        mapped = {name: tensor for name, tensor in zip(given, tensors, strict=True) if name in needed}
+        mapped = {name: tensor for name, tensor in zip(inputs, tensors, strict=True) if name in needed}
         results = tf.graph_util.import_graph_def(part, mapped, wanted or [operation], name="")
         if not operation:
             return results
         with tf.control_dependencies(results):
             return tf.constant(True)
 
-    return tf.compat.v1.wrap_function(body, [specs[name] for name in given])
+    return tf.compat.v1.wrap_function(body, [specs[name] for name in inputs])
 
 
 def _run(function, arguments: list[tf.Tensor], num_results: int, manager) -> list[tf.Tensor]:
@@ -188,10 +188,10 @@ def _run(function, arguments: list[tf.Tensor], num_results: int, manager) -> lis
     )
 
 
-def _specs(graph_def, given: list[str]) -> dict[str, tf.TensorSpec]:
+def _specs(graph_def, names: list[str]) -> dict[str, tf.TensorSpec]:
     nodes = {node.name: node.attr for node in graph_def.node}
-    found = {name: nodes[_node(name)] for name in given if _node(name) in nodes}
-    return {n: tf.TensorSpec(tf.TensorShape(a["shape"].shape), a["dtype"].type) for n, a in found.items()}
+    attributes = {name: nodes[_node(name)] for name in names if _node(name) in nodes}
+    return {n: tf.TensorSpec(tf.TensorShape(a["shape"].shape), a["dtype"].type) for n, a in attributes.items()}
 
 
 def _node(name: str) -> str:
@@ -223,16 +223,16 @@ def import_leaf(block: tff.framework.CompiledComputation) -> Leaf:
 
 
 @contextlib.contextmanager
-def kept_python_functions() -> Iterator[None]:
+def held_python_functions() -> Iterator[None]:
     """Keeps the Python functions (`tf.py_function`) that computations built in the block call.
 
     TensorFlow keeps them as long as the graph that they were written into, which TFF throws away once serialized.
     """
-    registry, kept = script_ops._py_funcs, []
+    registry, held = script_ops._py_funcs, []
     insert = registry.insert
 
     def keep(function):
-        kept.append(function)
+        held.append(function)
         return insert(function)
 
     registry.insert = keep
@@ -281,27 +281,27 @@ def _made_unique(graph_def: tf.compat.v1.GraphDef, suffix: str) -> tf.compat.v1.
                     function.name = names[function.name]
         if "shared_name" in node.attr:
             shared = node.attr["shared_name"].s.decode()
-            own = node.name if shared in ("", _ANONYMOUS) else shared
-            node.attr["shared_name"].s = (own + suffix).encode()
+            shared_name = node.name if shared in ("", _ANONYMOUS) else shared
+            node.attr["shared_name"].s = (shared_name + suffix).encode()
     return copy
 
 
-def _reduced(graph_def: tf.compat.v1.GraphDef, wanted: list[str], given: set[str]) -> tf.compat.v1.GraphDef:
+def _reduced(graph_def: tf.compat.v1.GraphDef, wanted: list[str], placeholders: set[str]) -> tf.compat.v1.GraphDef:
     """The part of a graph that some nodes need, without the placeholders that a caller gives and the waiting for them.
 
     In a function, other than in a session, each node with a side effect is run, needed or not.
     """
     graph_def = tf.compat.v1.graph_util.extract_sub_graph(graph_def, wanted)
-    kept = [node for node in graph_def.node if node.name not in given]
+    nodes = [node for node in graph_def.node if node.name not in placeholders]
     del graph_def.node[:]
-    graph_def.node.extend(kept)
+    graph_def.node.extend(nodes)
     for node in graph_def.node:
-        inputs = [name for name in node.input if not (name.startswith("^") and name[1:] in given)]
+        inputs = [name for name in node.input if not (name.startswith("^") and name[1:] in placeholders)]
         del node.input[:]
         node.input.extend(inputs)
         if "_class" in node.attr:  # on which nodes' devices it wants to be
-            places = node.attr["_class"].list.s
-            there = [place for place in places if place.decode().removeprefix("loc:@") not in given]
-            del places[:]
-            places.extend(there)
+            colocated = node.attr["_class"].list.s
+            there = [name for name in colocated if name.decode().removeprefix("loc:@") not in placeholders]
+            del colocated[:]
+            colocated.extend(there)
     return graph_def

@@ -14,7 +14,7 @@ class InProcessRuntime(Runtime):
 
     A GPU is used where TensorFlow sees one. All of TensorFlow's operations work inside of computations: those of
     tensorflow-text too, and `tf.py_function` in computations that are built while this is open (or in a block of
-    `leaves.kept_python_functions()`); the local worker has neither.
+    `leaves.held_python_functions()`); the local worker has neither.
     """
 
     name = "in-process"
@@ -61,11 +61,11 @@ class InProcessRuntime(Runtime):
         self.share_cores()
         from tff_re.runtime.in_process.devices import prepare_gpus
         from tff_re.runtime.in_process.interpreter import InProcessContext
-        from tff_re.runtime.in_process.leaves import kept_python_functions
+        from tff_re.runtime.in_process.leaves import held_python_functions
 
         if self._context is None:  # no restart, after which the Python functions have to be there still
             self._gpus = prepare_gpus()
-            self._opened.enter_context(kept_python_functions())
+            self._opened.enter_context(held_python_functions())
         context = InProcessContext(threads=self._threads(), default_num_clients=self._default_num_clients)
         self._opened.callback(context.close)
         return context

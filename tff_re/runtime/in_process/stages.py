@@ -37,12 +37,14 @@ class Aggregation:
             raise UnknownIntrinsic(function.uri)
         value, zero, accumulate, _, report = step.expression.argument
         self.step, self.type, self._expressions = step, zero.type_signature, expressions
-        self.value, self.zero, self.accumulate, self.report = map(expressions.of, (value, zero, accumulate, report))
+        self.value, self.zero, self.accumulate, self.report = map(
+            expressions.compile, (value, zero, accumulate, report)
+        )
         self.neutral: list[float] | None = None  # see `tff_re.sites.sums`
 
     @cached_property
     def merge(self) -> Expression:
-        return self._expressions.of(self.step.expression.argument[3])
+        return self._expressions.compile(self.step.expression.argument[3])
 
 
 @dataclass
@@ -54,7 +56,7 @@ class Stage:
       steps: of each client, in this order; parts of the argument come first.
       dropped: for each of them, what is not used in this stage any more when it is there.
       sums: what the clients' values are folded into.
-      kept: values that later stages or the caller need, so that they stay for all clients.
+      stored: values that later stages or the caller need, so that they stay for all clients.
       forgotten: values kept by earlier stages that nobody needs after this one.
     """
 
@@ -62,7 +64,7 @@ class Stage:
     steps: list[Step]
     dropped: list[list[Name]]
     sums: list[Aggregation]
-    kept: list[Name]
+    stored: list[Name]
     forgotten: list[Name]
 
 
@@ -80,7 +82,9 @@ class Plan:
         form = self.form
         self.expressions = Expressions(None if form.parameter is None else form.parameter.name)
         computed = [step for step in form.steps.values() if not step.given and not step.aggregates]
-        self._compute: dict[Name, Expression] = {step.name: self.expressions.of(step.expression) for step in computed}
+        self._compute: dict[Name, Expression] = {
+            step.name: self.expressions.compile(step.expression) for step in computed
+        }
         self.steps: list[Step | Stage] = []
         for number in range(form.stages + 1):
             self.steps += [s for s in form.steps.values() if s.stage == number and not (s.per_client or s.aggregates)]
@@ -110,8 +114,8 @@ class Plan:
         scope = Scope(server)
         for step, dropped in zip(self.steps, self.dropped, strict=True):
             if isinstance(step, Stage):
-                for one, total in zip(step.sums, totals(step, scope), strict=True):
-                    server[one.step.name] = one.report(scope)(total)
+                for aggregation, total in zip(step.sums, totals(step, scope), strict=True):
+                    server[aggregation.step.name] = aggregation.report(scope)(total)
             else:
                 server[step.name] = argument(step) if step.given else self.compute(step, scope)
             for name in dropped:
@@ -135,15 +139,15 @@ class Plan:
         of_clients = [step for step in used if step.per_client]
         # An argument is taken from the caller again in each stage that needs it, and never kept.
         steps = [step for step in of_clients if step.given] + at_clients
-        kept, needed_after = form.kept(number), form.needed_after(number)
-        stay = {*kept, *(name for step in sums for name in step.needs)}
+        stored, needed_after = form.stored(number), form.needed_after(number)
+        stay = {*stored, *(name for step in sums for name in step.needs)}
         earlier = [step.name for step in of_clients if step.stage < number and not step.given]
         return Stage(
             number=number,
             steps=steps,
             dropped=_last_uses(map(_uses, steps), {step.name for step in (*steps, *of_clients)} - stay),
             sums=[Aggregation(step, self.expressions) for step in sums],
-            kept=kept,
+            stored=stored,
             forgotten=[name for name in earlier if name not in needed_after],
         )
 
@@ -151,7 +155,7 @@ class Plan:
 def _uses(step: Step | Stage) -> list[Name]:
     if isinstance(step, Step):
         return [step.name, *step.needs]
-    return [name for inner in (*step.steps, *(one.step for one in step.sums)) for name in _uses(inner)]
+    return [name for inner in (*step.steps, *(aggregation.step for aggregation in step.sums)) for name in _uses(inner)]
 
 
 def _last_uses(uses: Iterable[list[Name]], candidates: set[Name]) -> list[list[Name]]:
@@ -171,16 +175,16 @@ class ClientPass:
     One client more than the pool has threads is begun before the first of them is folded.
 
     Attributes:
-      given: client -> the value of a part of its argument.
-      kept: what earlier stages left of each client, and this one leaves.
+      argument_part: client -> the value of a part of its argument.
+      store: what earlier stages left of each client, and this one leaves.
       threads: clients under way at once; the pool has at least as many.
     """
 
     plan: Plan
     stage: Stage
     num_clients: int
-    given: Callable[[int, Step], object]
-    kept: Kept
+    argument_part: Callable[[int, Step], object]
+    store: Kept
     threads: int
     pool: concurrent.futures.Executor
     cancelled: Cancellation
@@ -193,8 +197,8 @@ class ClientPass:
           ComputationFailed: a leaf failed at a client, which the message names; the others are cancelled.
         """
         sums = self.stage.sums
-        totals = [one.zero(scope) for one in sums]
-        accumulate = [one.accumulate(scope) for one in sums]
+        totals = [aggregation.zero(scope) for aggregation in sums]
+        accumulate = [aggregation.accumulate(scope) for aggregation in sums]
         under_way: collections.deque[concurrent.futures.Future] = collections.deque()
         try:
             for client in range(self.num_clients + self.threads):
@@ -217,14 +221,14 @@ class ClientPass:
 
     def _one_client(self, client: int, server: Scope) -> None:
         values, stage = {}, self.stage
-        scope = Scope(values, self.kept.of(client), *server.maps)
+        scope = Scope(values, self.store.of(client), *server.maps)
         try:
             for step, dropped in zip(stage.steps, stage.dropped, strict=True):
-                values[step.name] = self.given(client, step) if step.given else self.plan.compute(step, scope)
+                values[step.name] = self.argument_part(client, step) if step.given else self.plan.compute(step, scope)
                 for name in dropped:
                     values.pop(name, None)
             # Not returned: the thread that ran this would hold on to it.
-            self._brought[client] = [one.value(scope) for one in stage.sums]
+            self._brought[client] = [aggregation.value(scope) for aggregation in stage.sums]
         except ComputationFailed as error:
             if error.client is not None:  # of another client, which cancelled this one
                 raise
@@ -232,5 +236,5 @@ class ClientPass:
             named = ComputationFailed(message, code=error.code, client=client)
             self.cancelled.cancel(named)  # the others need not go on
             raise named from error
-        self.kept.add(client, {name: values[name] for name in stage.kept})
-        self.kept.forget(client, stage.forgotten)
+        self.store.add(client, {name: values[name] for name in stage.stored})
+        self.store.forget(client, stage.forgotten)

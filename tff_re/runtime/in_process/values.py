@@ -21,7 +21,7 @@ class Values:
     """
 
     def __init__(self):
-        self._given_out: dict[int, tuple[weakref.ref, tf.Tensor]] = {}
+        self._lent: dict[int, tuple[weakref.ref, tf.Tensor]] = {}
 
     def take(self, value, type_spec: tff.Type):
         """A caller's value as one for leaves; raises TypeError if it is not of the type."""
@@ -50,14 +50,14 @@ class Values:
             return tf.data.experimental.from_variant(value, structure)
         if value.dtype == tf.string or not value.shape.rank:
             return value.numpy()
-        shown = np.asarray(value)
-        if shown.nbytes >= 4096:  # smaller arrays are copied sooner than looked up
-            key = id(shown)
-            self._given_out[key] = (weakref.ref(shown, lambda _: self._given_out.pop(key, None)), value)
-        return shown
+        as_numpy = np.asarray(value)
+        if as_numpy.nbytes >= 4096:  # smaller arrays are copied sooner than looked up
+            key = id(as_numpy)
+            self._lent[key] = (weakref.ref(as_numpy, lambda _: self._lent.pop(key, None)), value)
+        return as_numpy
 
     def close(self) -> None:
-        self._given_out.clear()
+        self._lent.clear()
 
     def _take_tensor(self, value, type_spec: tff.TensorType) -> tf.Tensor:
         dtype = type_spec.dtype.type
@@ -67,7 +67,7 @@ class Values:
             if value.dtype != tf.as_dtype(dtype) or not tf.TensorShape(type_spec.shape).is_compatible_with(value.shape):
                 raise TypeError(f"a tensor of {value.dtype.name}{value.shape} cannot be of type {type_spec}")
             return value
-        known, tensor = self._given_out.get(id(value), (None, None))
+        known, tensor = self._lent.get(id(value), (None, None))
         if (
             known is not None
             and known() is value
@@ -95,7 +95,7 @@ def _take_sequence(value, type_spec: tff.SequenceType) -> tf.Tensor:
         return tf.data.experimental.to_variant(value)
     if not isinstance(value, tf.data.Dataset):
         raise TypeError(f"a {type(value).__name__} cannot be of type {type_spec}")
-    found = tff.SequenceType(tff.types.tensorflow_to_type(value.element_spec))
-    if not type_spec.is_assignable_from(found):
-        raise TypeError(f"a data set of type {found} cannot be of type {type_spec}")
+    actual = tff.SequenceType(tff.types.tensorflow_to_type(value.element_spec))
+    if not type_spec.is_assignable_from(actual):
+        raise TypeError(f"a data set of type {actual} cannot be of type {type_spec}")
     return tf.data.experimental.to_variant(value)

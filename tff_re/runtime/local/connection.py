@@ -38,7 +38,7 @@ def connect(address: str, seconds: float) -> grpc.Channel | str:
 
     Every attempt is a channel of its own: one that could not connect waits for up to 20 s before it tries again.
     """
-    deadline, told = time.monotonic() + seconds, _SILENCE
+    deadline, answer = time.monotonic() + seconds, _SILENCE
     while True:
         channel = grpc.insecure_channel(address, _OPTIONS)
         try:
@@ -49,7 +49,7 @@ def connect(address: str, seconds: float) -> grpc.Channel | str:
         if reason is None:
             return channel
         channel.close()
-        told = told if reason == _SILENCE else reason
+        answer = answer if reason == _SILENCE else reason
         if time.monotonic() + _PAUSE_SECONDS > deadline:
-            return told
+            return answer
         time.sleep(_PAUSE_SECONDS)

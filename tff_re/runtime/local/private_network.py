@@ -39,11 +39,11 @@ def _tried_by_a_child() -> str | None:
             os._exit(0)
     os.close(writing)
     with open(reading, "rb") as pipe:
-        told = pipe.read().decode()
+        report = pipe.read().decode()
     _, status = os.waitpid(child, 0)
-    if told == _ENTERED:
+    if report == _ENTERED:
         return None
-    return told or f"the process that tried it ended with {os.waitstatus_to_exitcode(status)} and reported nothing"
+    return report or f"the process that tried it ended with {os.waitstatus_to_exitcode(status)} and reported nothing"
 
 
 def _enter() -> str | None:

@@ -10,7 +10,7 @@ from tff_re.runtime.base import Runtime
 from tff_re.runtime.local.worker import Worker
 
 _log = logging.getLogger(__name__)
-_told: set[str] = set()
+_announced: set[str] = set()
 
 
 class LocalRuntime(Runtime):
@@ -67,8 +67,8 @@ class LocalRuntime(Runtime):
             line = exposure(self.worker.why_exposed)
             # Not as a warning: a run's log takes information too, and without one logging would print a second line.
             _log.info(line)
-            if line not in _told:
-                _told.add(line)
+            if line not in _announced:
+                _announced.add(line)
                 print(f"tff-re: {line}", file=sys.stderr)
         context, self._channel = worker_context.connect(self.worker, default_num_clients=self._default_num_clients)
         return context

@@ -50,7 +50,7 @@ class Supervised:
         command: Sequence[str],
         environment: Mapping[str, str],
         files: Sequence[int] = (),
-        behind: tuple[str, int] | None = None,
+        relay: tuple[str, int] | None = None,
     ) -> None:
         """Starts the program; `pid` is known as soon as `read_report` has found it.
 
@@ -58,13 +58,13 @@ class Supervised:
           command: the program's path and its arguments.
           environment: variables on top of ours.
           files: descriptors of open files that the program gets under the same numbers.
-          behind: (path of a Unix socket, port): the program gets a network of its own, and what comes to the socket is
+          relay: (path of a Unix socket, port): the program gets a network of its own, and what comes to the socket is
             passed on to that port of its loopback. `why_exposed` tells where the machine did not allow it.
         """
         self.pid, self.why_exposed, self.stopped = None, None, False
         self._report, self._outcome = b"", (None, None)
         self._owner = os.getpid()
-        path, port = behind or ("", 0)
+        path, port = relay or ("", 0)
         try:
             self.log_path.parent.mkdir(parents=True, exist_ok=True)
             with open(self.log_path, "ab", opener=_for_us_alone) as log:

@@ -199,9 +199,9 @@ class Forwarder:
         except OSError:
             outside.close()
             raise
-        one, other = _End(outside), _End(inside)
-        one.other, other.other = other, one
-        for end in (one, other):
+        client, worker = _End(outside), _End(inside)
+        client.other, worker.other = worker, client
+        for end in (client, worker):
             self._ends[end.stream.fileno()] = end
             self._wait(end)
 
@@ -233,9 +233,9 @@ class Forwarder:
         end.waits_for = events
 
     def _close(self, end: _End) -> None:
-        for one in (end, end.other):
-            del self._ends[one.stream.fileno()]
-            one.stream.close()  # epoll forgets what is closed
+        for half in (end, end.other):
+            del self._ends[half.stream.fileno()]
+            half.stream.close()  # epoll forgets what is closed
 
 
 if __name__ == "__main__":

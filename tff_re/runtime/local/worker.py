@@ -171,7 +171,7 @@ class Worker(Supervised):
         unless_in_ours = {name: value for name, value in chosen.items() if name not in os.environ}
         self._socket = _make_socket_folder()
         command = [str(binary), f"--port={port}", calls, length]
-        self.spawn(command, {**unless_in_ours, **_QUIET, **self.environment}, behind=(self._socket, port))
+        self.spawn(command, {**unless_in_ours, **_QUIET, **self.environment}, relay=(self._socket, port))
 
     def _wait_until_listening(self, deadline: float) -> bool:
         """Returns True once the worker answers, False if it ended before."""
