@@ -102,7 +102,7 @@ def pytest_collection_modifyitems(items):
 
 def marked_workers(mark):
     """Worker processes that inherited this mark, orphans too; zombies do not count."""
-    found = []
+    workers = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if (
@@ -110,5 +110,5 @@ def marked_workers(mark):
                 and any("worker_binary" in argument for argument in process.cmdline())
                 and process.environ().get(_MARK) == mark
             ):
-                found.append(process)
-    return found
+                workers.append(process)
+    return workers

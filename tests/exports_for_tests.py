@@ -47,8 +47,8 @@ def _known(kind="words") -> dict[str, Any]:
     kernel, bias = np.array([[9, 0, 0], [0, 9, 0]], np.float32), np.array([0, 0, 1], np.float32)
     vectors = np.array([[0, 0], [0, 0], [1, 0], [0, 1]], np.float32)
     weights = [kernel, bias] if kind == "vectors" else [vectors, kernel, bias]
-    given = {"label_names": TEXT_LABELS, "weights": SimpleNamespace(trainable=weights, non_trainable=[])}
-    return {**_texts(kind=kind), **given}
+    weights_and_labels = {"label_names": TEXT_LABELS, "weights": SimpleNamespace(trainable=weights, non_trainable=[])}
+    return {**_texts(kind=kind), **weights_and_labels}
 
 
 def _texts(name="logistic_regression", kind="words", **options) -> dict[str, Any]:
@@ -78,8 +78,8 @@ def _relations(name="pcnn", kind="bert", pooling=None, blind=False, **options) -
     if pooling is None:
         details = {"run": "a", "recipe": "small", "metrics": {"test": {"micro_f1": 0.5}}}
         return {**_arguments(name, options, inputs, encoding), "details": details, "probes": MENTIONS}
-    given = _arguments(name, options, BagInput(inputs, pooling), encoding)
-    return {**given, "label_names": ("NA", "/a/visits", "/b/likes"), "details": {"run": "a", "dataset": "nyt10"}}
+    arguments = _arguments(name, options, BagInput(inputs, pooling), encoding)
+    return {**arguments, "label_names": ("NA", "/a/visits", "/b/likes"), "details": {"run": "a", "dataset": "nyt10"}}
 
 
 def _text_pieces(kind="bert", **options) -> dict[str, Any]:
@@ -95,8 +95,8 @@ def _documents(**options) -> dict[str, Any]:
     folder = str(marking_encoder())
     tokenizer = AutoTokenizer.from_pretrained(folder)
     inputs = DocumentInput(len(tokenizer), 96, 20, 8, 20, 1, folder)
-    given = _arguments("document_encoder", {"block_size": 8, **options}, inputs, DocumentEncoding(tokenizer))
-    return {**given, "label_names": ("CID",), "details": {"run": "a", "dataset": "cdr", "threshold": 0.5}}
+    arguments = _arguments("document_encoder", {"block_size": 8, **options}, inputs, DocumentEncoding(tokenizer))
+    return {**arguments, "label_names": ("CID",), "details": {"run": "a", "dataset": "cdr", "threshold": 0.5}}
 
 
 def drawn_weights(model) -> SimpleNamespace:
@@ -189,8 +189,8 @@ def share(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 def written_once(name: str, write: Callable[[Path], object]) -> Path:
     """The folder of an export that `write(folder)` writes, once in a test run. A test that changes it copies."""
-    place = built_once(_factories[0], "export of " + name, lambda folder: write(folder / "export"))
-    return place / "export"
+    folder = built_once(_factories[0], "export of " + name, lambda folder: write(folder / "export"))
+    return folder / "export"
 
 
 FORMS = {
@@ -229,12 +229,12 @@ def with_weights(model, weights):
 def printed_by_the_card(folder: Path, *files: Path) -> list[tuple]:
     """What the examples of a card print, one after the other; `files` have the names that the card has."""
     printed: list[tuple] = []
-    places = {name: folder / name for name in ("model.keras", "saved_model", "labels.json")}
-    places.update({file.name: file for file in files} | {".": folder})
+    paths = {name: folder / name for name in ("model.keras", "saved_model", "labels.json")}
+    paths.update({file.name: file for file in files} | {".": folder})
     for block in (folder / "README.md").read_text("utf-8").split("```python\n")[1:]:
         code = block.split("```")[0]
-        for name, place in places.items():
-            code = code.replace(f'"{name}"', repr(str(place)))
+        for name, path in paths.items():
+            code = code.replace(f'"{name}"', repr(str(path)))
         exec(code, {"print": lambda *values: printed.append(values)})
     return printed
 

@@ -81,16 +81,16 @@ def _mie(data: Path) -> None:
     for split in ("train", "dev"):
         dialogues, windows = {}, []
         for d in range(24):
-            sentences, shown = [], [""] * 5
+            sentences, window = [], [""] * 5
             for number in range(6):
                 ill = number % 2
                 text = f"第{number}天{'头晕' if ill else '好了'}{'也' * (d % 3)}"
                 sentence = {"sentence_id": str(number), "speaker": "患者", "sentence": text}
                 sentences.append({**sentence, "symptom_norm": ["头晕"] * ill, "symptom_type": ["1"] * ill})
-                shown = [*shown[1:], f"患者:{text}"]
+                window = [*window[1:], f"患者:{text}"]
                 label = ["症状:头晕-状态:阳性"] if ill else []
                 windows += [[]] * (number == 0)
-                windows[-1] = [*windows[-1], {"utterances": shown, "label": label}]
+                windows[-1] = [*windows[-1], {"utterances": window, "label": label}]
             dialogues[f"mie-{split}-{d:03}"] = {"diagnosis": "", "dialogue": sentences}
         _json(data / "mie" / f"{split}.imcs_v2.json", dialogues)
         _json(data / "mie" / f"{split}.windows.json", windows)

@@ -89,8 +89,8 @@ SITES = {
 
 def digests(folder: Path) -> dict[str, str]:
     """Name of a file of a run -> digest of its content."""
-    found = {name: folder / name for name in FILES if (folder / name).exists()}
-    return {name: hashlib.sha256(path.read_bytes()).hexdigest()[:24] for name, path in found.items()}
+    files = {name: folder / name for name in FILES if (folder / name).exists()}
+    return {name: hashlib.sha256(path.read_bytes()).hexdigest()[:24] for name, path in files.items()}
 
 
 def runs(
@@ -152,7 +152,7 @@ def _shipped(further: Sequence[str], runtimes: Sequence[str]):
 
 def write(path: Path, wanted: list[str]) -> int:
     """Trains and writes; what fails is said with its line, and is in the file."""
-    found: dict[str, object] = {}
+    records: dict[str, object] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for number, (run, train) in enumerate(runs(folder)):
@@ -162,12 +162,12 @@ def write(path: Path, wanted: list[str]) -> int:
             try:
                 with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
                     train(folder / f"{number}")
-                found[run] = digests(folder / f"{number}")
+                records[run] = digests(folder / f"{number}")
             except Exception as error:
-                found[run] = f"{type(error).__name__}: {' '.join(str(error).replace(name, '').split())[:300]}"
-            told = found[run] if isinstance(found[run], str) else f"{len(found[run])} files"
-            print(f"{run}: {told}, {time.monotonic() - began:.1f} s", flush=True)
-            path.write_text(json.dumps(found, indent=1, sort_keys=True, ensure_ascii=False) + "\n", "utf-8")
+                records[run] = f"{type(error).__name__}: {' '.join(str(error).replace(name, '').split())[:300]}"
+            outcome = records[run] if isinstance(records[run], str) else f"{len(records[run])} files"
+            print(f"{run}: {outcome}, {time.monotonic() - began:.1f} s", flush=True)
+            path.write_text(json.dumps(records, indent=1, sort_keys=True, ensure_ascii=False) + "\n", "utf-8")
     return 0
 
 
@@ -176,11 +176,13 @@ def compare(before: Path, after: Path) -> int:
     old, new = (json.loads(path.read_text("utf-8")) for path in (before, after))
     differ = 0
     for name in sorted(old.keys() | new.keys()):
-        one, other = old.get(name), new.get(name)
-        if one != other:
+        left, right = old.get(name), new.get(name)
+        if left != right:
             differ += 1
-            both = isinstance(one, dict) and isinstance(other, dict)
-            where = sorted(f for f in one.keys() | other.keys() if one.get(f) != other.get(f)) if both else [one, other]
+            both = isinstance(left, dict) and isinstance(right, dict)
+            where = (
+                sorted(f for f in left.keys() | right.keys() if left.get(f) != right.get(f)) if both else [left, right]
+            )
             print(f"{name}: {where}")
     print(f"{len(old)} and {len(new)} runs, {differ} differ")
     return int(differ > 0)

@@ -39,9 +39,9 @@ def test_a_run_by_functions(runtime, tmp_path):
     folder = tff_re.export(tmp_path / "run", tmp_path / "e", formats="saved_model")
     predictor = tff_re.load_export(folder)
     examples = experiment.prepared.examples.pooled("test")
-    found = [p.label for p in predictor.predict_vectors(examples["x"])]
+    predicted = [p.label for p in predictor.predict_vectors(examples["x"])]
     right = [predictor.labels[y] for y in examples["y"]]
-    accuracy = sum(a == b for a, b in zip(found, right, strict=True)) / len(right)
+    accuracy = sum(a == b for a, b in zip(predicted, right, strict=True)) / len(right)
     assert accuracy == pytest.approx(result.test.metrics["accuracy"])
     with pytest.raises(tff_re.UserError, match="the model takes feature vectors"):
         tff_re.score(folder, tmp_path / "x.json", dataset="shipped")

@@ -103,8 +103,10 @@ def test_skipped_tests_are_told_with_their_reasons(tmp_path):
     results = tmp_path / "results.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={results}", "test_some.py"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    told = subprocess.run([sys.executable, CI / "skipped", results], check=True, capture_output=True, text=True).stdout
-    assert told.splitlines() == [
+    printed = subprocess.run(
+        [sys.executable, CI / "skipped", results], check=True, capture_output=True, text=True
+    ).stdout
+    assert printed.splitlines() == [
         "skipped: 3 of 4 tests",
         "     2  openssl is not installed (test_some)",
         "     1  no GPU (test_some)",
@@ -117,13 +119,13 @@ def test_the_whole_check_installs_what_its_tests_need():
 
 
 @pytest.mark.parametrize("failing", [None, "test", "smoke"])
-@pytest.mark.parametrize("told", ["exit 0", "exit 1"])
-def test_what_was_skipped_is_told_whatever_fails(failing, told, tmp_path):
+@pytest.mark.parametrize("last_command", ["exit 0", "exit 1"])
+def test_what_was_skipped_is_told_whatever_fails(failing, last_command, tmp_path):
     """Neither a step that fails nor a failure to tell changes the exit status."""
     scripts = {
         ".ci/install": "",
         ".ci/slow-tests": "",
-        ".venv/bin/python": f'echo "told of $(basename "$1")"; {told}',
+        ".venv/bin/python": f'echo "told of $(basename "$1")"; {last_command}',
         "bin/make": 'case "$*" in *junitxml=*) echo made >"${3##*=}";; esac\n'
         f'case " $* " in *" {failing} "*) exit 3;; esac',
     }
@@ -137,7 +139,7 @@ def test_what_was_skipped_is_told_whatever_fails(failing, told, tmp_path):
     done = subprocess.run([tmp_path / ".ci/run"], capture_output=True, text=True, env=environment)
     assert done.returncode == (0 if failing is None else 3), done.stderr
     assert done.stdout.count("told of skipped") == 1
-    assert ("could not be made" in done.stdout) == (told == "exit 1")
+    assert ("could not be made" in done.stdout) == (last_command == "exit 1")
     assert ("all passed" in done.stdout) == (failing is None)
     assert not list(tmp_path.glob("tmp.*"))
 

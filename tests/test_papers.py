@@ -25,7 +25,7 @@ def defined(path: Path) -> frozenset[str]:
 
 def missing(text: str) -> list[str]:
     """The references of a page that lead nowhere. The name of a test may be a part of it, as for `pytest -k`."""
-    found = []
+    lost = []
     for file, name in REFERENCE.findall(text):
         path = ROOT / file
         names = defined(path) if path.is_file() and path.suffix == ".py" else frozenset()
@@ -34,8 +34,8 @@ def missing(text: str) -> list[str]:
         else:
             there = path.is_file() and (not name or name in names)
         if not there:
-            found.append(f"{file}::{name}")
-    return found
+            lost.append(f"{file}::{name}")
+    return lost
 
 
 def section(page: Path, title: str) -> str:

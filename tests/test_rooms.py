@@ -91,13 +91,13 @@ def complaint(module, used):
 
 
 def complaints(root, rooms):
-    found = []
+    lines = []
     for path in sorted(path for room in rooms for path in (root / room).rglob("*.py")):
         module = module_name(path, root)
         for used in sorted(used_modules(path, root)):
             if reason := complaint(module, used):
-                found.append(f"{path.relative_to(root)} uses {used}: {reason}")
-    return found
+                lines.append(f"{path.relative_to(root)} uses {used}: {reason}")
+    return lines
 
 
 @pytest.mark.parametrize("package", FLOORS)
@@ -188,12 +188,14 @@ def lengths(root):
     return functions, files
 
 
-def too_long(found, known, most):
+def too_long(lengths_of, known, limit):
     """A line for each that is longer than it may be, and for each exception that is not needed any more."""
     longer = [
-        f"{name}: {n} lines, at most {known.get(name, most)}" for name, n in found.items() if n > known.get(name, most)
+        f"{name}: {n} lines, at most {known.get(name, limit)}"
+        for name, n in lengths_of.items()
+        if n > known.get(name, limit)
     ]
-    return longer + [f"{name}: take it off the list" for name in known if found.get(name, 0) <= most]
+    return longer + [f"{name}: take it off the list" for name in known if lengths_of.get(name, 0) <= limit]
 
 
 def test_functions_and_files_are_short():

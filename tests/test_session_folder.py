@@ -33,21 +33,21 @@ def until(condition, seconds=30):
 @pytest.mark.parametrize("processes", ["0", "1"])
 @pytest.mark.parametrize("sent", [None, signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_the_temporary_folder_is_empty_afterwards(tmp_path, sent, processes):
-    temporary, own = tmp_path / "tmp", tmp_path / "tests"
+    temporary, tests = tmp_path / "tmp", tmp_path / "tests"
     temporary.mkdir()
-    own.mkdir()
-    (own / "test_one.py").write_text(FILE.format(seconds=0 if sent is None else 60))
+    tests.mkdir()
+    (tests / "test_one.py").write_text(FILE.format(seconds=0 if sent is None else 60))
     command = [sys.executable, "-m", "pytest", "-q", "-n", processes, "-p", "no:cacheprovider"]
     environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(ROOT)}
     run = subprocess.Popen(
         [*command, "-p", "tests.session_folder", "test_one.py"],
-        **{"cwd": own, "env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL},
+        **{"cwd": tests, "env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL},
     )
     try:
-        until((own / "begun").exists)
+        until((tests / "begun").exists)
         if sent is not None:
-            until(lambda: (own / "begun").read_text())
-            assert str(temporary) in (own / "begun").read_text() and list(temporary.rglob("left*"))
+            until(lambda: (tests / "begun").read_text())
+            assert str(temporary) in (tests / "begun").read_text() and list(temporary.rglob("left*"))
             run.send_signal(sent)
         run.wait(30)
     finally:

@@ -100,8 +100,8 @@ def test_who_has_a_cache_of_uv_has_it_used_and_kept(setup, tmp_path):
     cache.mkdir(parents=True)
     assert setup()[1][2].startswith(f"uv: {cache}: ") and cache.exists()
     shutil.rmtree(setup.folder / ".venv")
-    own = tmp_path / "of its own"
-    assert setup(UV_CACHE_DIR=str(own))[1][2].startswith(f"uv: {own}: ") and own.exists()
+    chosen = tmp_path / "of its own"
+    assert setup(UV_CACHE_DIR=str(chosen))[1][2].startswith(f"uv: {chosen}: ") and chosen.exists()
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_who_has_a_cache_of_uv_has_it_used_and_kept(setup, tmp_path):
 def test_where_uv_cannot_pip_installs_the_same_and_it_is_told(variables, reason, setup):
     done, calls = setup(**variables)
     assert done.returncode == 0, done.stderr
-    (told,) = [line for line in done.stderr.splitlines() if "uv" in line]
-    assert reason in told
+    (line,) = [line for line in done.stderr.splitlines() if "uv" in line]
+    assert reason in line
     calls, packages = of_pip([call for call in calls if not call.startswith("uv: ")])
     tools = TOOLS.replace("uv ", "")
     assert calls == ["venv", f"pip: {TOOLS}", "venv", f"pip: {tools}", "compiled", "pip: project"]

@@ -268,7 +268,7 @@ class Process:
 
     def workers(self) -> list[psutil.Process]:
         """Workers and their supervisors that live, orphans too."""
-        found = []
+        alive = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 if (
@@ -276,8 +276,8 @@ class Process:
                     and process.status() != psutil.STATUS_ZOMBIE
                     and process.environ().get(_MARK) == self.mark
                 ):
-                    found.append(process)
-        return found
+                    alive.append(process)
+        return alive
 
     def wait_for(self, condition, what: str, seconds: float = 120) -> None:
         """Waits for something to come true while the process runs."""

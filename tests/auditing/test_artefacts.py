@@ -20,14 +20,14 @@ NEEDLES = Needles(
 
 
 def kinds_in(folder):
-    found, number, unread = search(folder, NEEDLES)
+    held, number, unread = search(folder, NEEDLES)
     assert not unread
-    return {(one.file, one.kind): (one.occurrences, one.different) for one in found}, number
+    return {(item.file, item.kind): (item.occurrences, item.different) for item in held}, number
 
 
 def test_pieces_of_texts():
     pieces = windows_of([CHINESE, ENGLISH, "发烧五天", "好", "short"])
-    assert {length: len(found) for length, found in pieces.items()} == {8: 6, 30: len(ENGLISH) - 29, 4: 1}
+    assert {length: len(windows) for length, windows in pieces.items()} == {8: 6, 30: len(ENGLISH) - 29, 4: 1}
     assert CHINESE[3:11] in pieces[8] and "发烧五天" in pieces[4]
 
 
@@ -39,9 +39,9 @@ def test_planted_text_is_found_wherever_it_lies(tmp_path):
         archive.writestr("metadata", json.dumps({"note": CHINESE}, ensure_ascii=False))
     weights = np.random.default_rng(0).normal(size=20_000).astype(np.float32).tobytes()
     (tmp_path / "weights").write_bytes(weights[:40_000] + ENGLISH.encode() + weights[40_000:])
-    found, number = kinds_in(tmp_path)
+    counts_of, number = kinds_in(tmp_path)
     assert number == 5
-    texts = {file: counts for (file, kind), counts in found.items() if kind == "raw text"}
+    texts = {file: counts for (file, kind), counts in counts_of.items() if kind == "raw text"}
     assert set(texts) == {"run.log", "a.json", "b.csv.gz", "m.keras", "weights"}
     assert texts["run.log"] == (2, 3 + 11)  # pieces that overlap are one occurrence
 
@@ -49,8 +49,8 @@ def test_planted_text_is_found_wherever_it_lies(tmp_path):
 def test_ids_and_rare_words(tmp_path):
     (tmp_path / "partition.json").write_text('{"a": ["2026-0001/7", "2026-0001"]}', "utf-8")
     (tmp_path / "words.txt").write_text("服用卡马西平片, furosemide. furosemides\n", "utf-8")
-    found, _ = kinds_in(tmp_path)
-    assert found == {
+    counts_of, _ = kinds_in(tmp_path)
+    assert counts_of == {
         ("partition.json", "id of an example"): (1, 1),
         ("partition.json", "id of a document"): (1, 1),
         ("words.txt", "rare word"): (2, 2),
@@ -68,9 +68,9 @@ def test_a_folder_that_is_left_out_and_damaged_files(tmp_path):
     (tmp_path / "audit").mkdir()
     (tmp_path / "audit" / "audit.md").write_text(CHINESE, "utf-8")
     (tmp_path / "broken.gz").write_bytes(b"\x1f\x8b" + CHINESE.encode())
-    found, number, unread = search(tmp_path, NEEDLES, leave_out=tmp_path / "audit")
+    held, number, unread = search(tmp_path, NEEDLES, leave_out=tmp_path / "audit")
     assert number == 1 and not unread
-    assert {(one.file, one.kind) for one in found} == {("broken.gz", "raw text")}
+    assert {(item.file, item.kind) for item in held} == {("broken.gz", "raw text")}
     assert list(texts_in("头晕".encode())) == ["头晕"]
 
 

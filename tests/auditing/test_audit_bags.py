@@ -18,19 +18,19 @@ def test_a_pcnn_names_its_words_and_bags_have_no_members(runtime, monkeypatch, t
     share_computations(monkeypatch, runtime)
     run = trained(runtime, "mil_none")
     parts = ("words", "membership", "artefacts")
-    found = audit_run(run.folder, DataPaths(), DEFAULT_RUNTIME, out=tmp_path / "audit", parts=parts)
-    words = found.sections["words"]
+    report = audit_run(run.folder, DataPaths(), DEFAULT_RUNTIME, out=tmp_path / "audit", parts=parts)
+    words = report.sections["words"]
     assert words.numbers["words"]["weight"] == "word_vectors/embeddings"
-    told = words.numbers["words"]["finished model"]
-    assert told["precision"] == 1.0 and told["recall"] > 0.7  # some never have the largest value of a filter
-    assert told["clients"] == 2
+    final = words.numbers["words"]["finished model"]
+    assert final["precision"] == 1.0 and final["recall"] > 0.7  # some never have the largest value of a filter
+    assert final["clients"] == 2
     assert any("PCNN trains given word vectors further by default" in sentence for sentence in words.means)
     assert set(words.numbers["labels"]) == {"guess", "labels", "first round", "finished model"}
-    assert "hold no test examples" in found.sections["membership"].not_applicable
-    assert found.sections["artefacts"].numbers["occurrences"]["raw text"] == 0
-    report = (tmp_path / "audit" / "audit.md").read_text("utf-8")
-    assert "Not applicable: its clients hold no test examples" in report
-    assert "Parts that were not asked for: canaries." in report and HIDDEN not in report
-    assert ["membership", f"not applicable: {found.sections['membership'].not_applicable}"] in [
-        row[:2] for row in found.summary
+    assert "hold no test examples" in report.sections["membership"].not_applicable
+    assert report.sections["artefacts"].numbers["occurrences"]["raw text"] == 0
+    markdown = (tmp_path / "audit" / "audit.md").read_text("utf-8")
+    assert "Not applicable: its clients hold no test examples" in markdown
+    assert "Parts that were not asked for: canaries." in markdown and HIDDEN not in markdown
+    assert ["membership", f"not applicable: {report.sections['membership'].not_applicable}"] in [
+        row[:2] for row in report.summary
     ]

@@ -81,24 +81,26 @@ def opened(trained, tmp_path_factory):
 @pytest.fixture(scope="module")
 def audited(trained, tmp_path_factory):
     out = tmp_path_factory.mktemp("report") / "audit"
-    found = tff_re.audit(trained, out, canaries=30, shadows=2, runtime="in-process")
-    return SimpleNamespace(out=out, found=found, numbers=json.loads((out / "audit.json").read_text("utf-8")))
+    result = tff_re.audit(trained, out, canaries=30, shadows=2, runtime="in-process")
+    return SimpleNamespace(out=out, result=result, numbers=json.loads((out / "audit.json").read_text("utf-8")))
 
 
 def test_the_report_has_every_part_and_a_summary(audited, texts):
     report = (audited.out / "audit.md").read_text("utf-8")
     assert report.count("### What was tried") == report.count("### What was not tried") == 4
-    verdict, *sentences = audited.found.judgement
+    verdict, *sentences = audited.result.judgement
     assert report.splitlines()[2] == f"**{verdict}**" and len(sentences) == 4
     assert verdict.startswith("The run reveals the words of a client's texts") and "examples were trained on" in verdict
     assert all(report.index(sentence) < report.index("## What was audited") for sentence in sentences)
     assert audited.numbers["judgement"] == [verdict, *sentences]
-    assert len(repr(audited.found)) < 400
+    assert len(repr(audited.result)) < 400
     assert report.index("## Canary clients") < report.index("## Summary") < len(report)
-    assert all(f"| {' | '.join(row)} |" in report for row in audited.found.summary) and len(audited.found.summary) > 10
-    for file in audited.found.files:
+    assert (
+        all(f"| {' | '.join(row)} |" in report for row in audited.result.summary) and len(audited.result.summary) > 10
+    )
+    for file in audited.result.files:
         assert file.exists() and not file.stat().st_mode & 0o077, file
-    assert {file.name for file in audited.found.files} == {path.name for path in audited.out.iterdir()}
+    assert {file.name for file in audited.result.files} == {path.name for path in audited.out.iterdir()}
     for line in report.splitlines():
         if line.startswith("!["):
             assert (audited.out / line.split("(")[-1].rstrip(")")).stat().st_size > 5000
@@ -123,10 +125,10 @@ def test_an_update_names_its_clients_words(audited):
 
 
 def test_a_model_that_learned_by_heart_tells_its_members(audited, opened):
-    found = audited.numbers["parts"]["membership"]
-    assert found["members"] > 80 and found["others"] > 50 and found["shadows"] == 2
+    membership = audited.numbers["parts"]["membership"]
+    assert membership["members"] > 80 and membership["others"] > 50 and membership["shadows"] == 2
     for attack in ("loss threshold", "shadow models"):
-        assert found[attack]["auc_interval"][0] > 0.7, attack
+        assert membership[attack]["auc_interval"][0] > 0.7, attack
     # The same model before training tells nothing.
     model, federated = opened.experiment.model, opened.experiment.prepared.examples
     blank = model.initial_weights(3)
@@ -141,22 +143,22 @@ def test_losses_and_confidences_are_kerass(opened):
     losses, confidences = outputs_of(model, weights, examples)
     logits = np.asarray(model.keras_model(weights)({"tokens": examples["tokens"]})["logits"], np.float64)
     shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    own = shares[np.arange(len(shares)), examples["y"]]
-    np.testing.assert_allclose(losses, -np.log(own), rtol=1e-3, atol=1e-5)
-    np.testing.assert_allclose(confidences, np.log(own) - np.log(1 - own), rtol=1e-3, atol=1e-4)
+    of_label = shares[np.arange(len(shares)), examples["y"]]
+    np.testing.assert_allclose(losses, -np.log(of_label), rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(confidences, np.log(of_label) - np.log(1 - of_label), rtol=1e-3, atol=1e-4)
 
 
 # Canaries
 
 
 def test_without_noise_the_bound_is_above_zero(audited):
-    found = audited.numbers["parts"]["canaries"]
-    assert found["claim"] == {"unit": None, "epsilon": None, "delta": None} and found["below_the_claim"] is None
-    assert found["taking_part"] == 30 and found["unobserved"] == 1000
+    canaries = audited.numbers["parts"]["canaries"]
+    assert canaries["claim"] == {"unit": None, "epsilon": None, "delta": None} and canaries["below_the_claim"] is None
+    assert canaries["taking_part"] == 30 and canaries["unobserved"] == 1000
     for who in ("the final model", "every round's model"):
-        assert found[who]["lower_bound"] > 0.5
-        low, high = found[who]["interval"]
-        assert low <= found[who]["estimate"] <= high and low > 1
+        assert canaries[who]["lower_bound"] > 0.5
+        low, high = canaries[who]["interval"]
+        assert low <= canaries[who]["estimate"] <= high and low > 1
 
 
 def private_run(opened, noise_multiplier: float):
@@ -177,11 +179,11 @@ def test_with_noise_the_bound_lies_between_zero_and_the_claim(opened):
     delta = 1e-2
     tried = train_with_canaries(private_run(opened, 1.0), 30, 1, 0.5, 1.0, lambda text: None)
     assert len(tried.observed.final) == 30 and tried.dimension > 400
-    found = estimates(tried, delta, 0)
-    assert len(found) == 2
-    for one, _, _ in found.values():
-        assert one.lower < claimed(1.0, delta) and one.interval[0] < claimed(1.0, delta) + 1
-    assert max(one.lower for one, _, _ in found.values()) > 0.2
+    bounds = estimates(tried, delta, 0)
+    assert len(bounds) == 2
+    for bound, _, _ in bounds.values():
+        assert bound.lower < claimed(1.0, delta) and bound.interval[0] < claimed(1.0, delta) + 1
+    assert max(bound.lower for bound, _, _ in bounds.values()) > 0.2
     spread = tried.unobserved.final.std() * np.sqrt(tried.dimension)
     assert spread == pytest.approx(1, abs=0.1)  # as random directions have it
 
@@ -189,7 +191,7 @@ def test_with_noise_the_bound_lies_between_zero_and_the_claim(opened):
 @pytest.mark.slow  # that there is a bound without noise is tested above
 def test_a_private_sum_without_noise_hides_nothing(opened):
     tried = train_with_canaries(private_run(opened, 0.0), 30, 1, 0.5, 1.0, lambda text: None)
-    assert all(found.lower > 1 for found, _, _ in estimates(tried, 1e-2, 0).values())
+    assert all(bound.lower > 1 for bound, _, _ in estimates(tried, 1e-2, 0).values())
 
 
 @pytest.mark.parametrize("name", ["in-process", pytest.param("local", marks=pytest.mark.slow)])
@@ -214,10 +216,10 @@ def test_a_canary_sends_its_direction_and_others_what_they_trained(opened, name,
     counts = [len(client["examples"]["y"]) for client in clients] + [30]
     canary = [2.0 * tensor.numpy() for tensor in direction(model, seed)]
     assert np.sqrt(sum(np.sum(np.square(tensor)) for tensor in canary)) == pytest.approx(2, rel=1e-5)
-    for place, (old, own) in enumerate(zip(weights.trainable, new, strict=True)):
-        sent = [update[place] for update in updates] + [canary[place]]
+    for index, (old, updated) in enumerate(zip(weights.trainable, new, strict=True)):
+        sent = [update[index] for update in updates] + [canary[index]]
         mean = sum(n * value for n, value in zip(counts, sent, strict=True)) / sum(counts)
-        np.testing.assert_allclose(old - own, mean, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(old - updated, mean, rtol=1e-4, atol=1e-6)
 
 
 def test_the_claim_beside_the_bound(tmp_path):
@@ -236,8 +238,8 @@ def test_the_claim_beside_the_bound(tmp_path):
 
 def test_predictions_are_no_change_of_weights(opened):
     experiment = opened.experiment
-    found = algorithms.find("feded")
-    algorithm = found.build(experiment.model, found.options(num_server_examples=4))
+    registered = algorithms.find("feded")
+    algorithm = registered.build(experiment.model, registered.options(num_server_examples=4))
     assert no_weights_sent(algorithm) == "its clients send predictions on the server's examples, and no weights"
     assert no_weights_sent(experiment.algorithm) is None
 
@@ -246,9 +248,9 @@ def test_predictions_are_no_change_of_weights(opened):
 
 
 def test_the_runs_own_files_hold_no_text_and_ids_in_the_partition_alone(audited):
-    found = audited.numbers["parts"]["artefacts"]
-    assert found["occurrences"]["raw text"] == 0 and found["files"] > 10
-    with_ids = {one["file"] for one in found["found"] if one["kind"] == "id of an example"}
+    artefacts = audited.numbers["parts"]["artefacts"]
+    assert artefacts["occurrences"]["raw text"] == 0 and artefacts["files"] > 10
+    with_ids = {item["file"] for item in artefacts["found"] if item["kind"] == "id of an example"}
     assert with_ids == {"partition.json"}
 
 
@@ -261,7 +263,7 @@ def test_a_planted_text_is_found_by_the_command(trained, tmp_path, texts, capsys
     typed = command(capsys, "audit", run, "--parts", "artefacts", "--runtime", "in-process")
     assert typed.code == 0 and "files: raw text" in " ".join(typed.out.split())
     numbers = json.loads((run / "audit" / "audit.json").read_text("utf-8"))["parts"]["artefacts"]
-    (held,) = (one for one in numbers["found"] if one["kind"] == "raw text")
+    (held,) = (item for item in numbers["found"] if item["kind"] == "raw text")
     assert held["file"] == "run.log" and held["occurrences"] > 80
     assert "RAW TEXT" in (run / "audit" / "audit.md").read_text("utf-8")
     assert not any(text[:4] in typed.out for text in texts)
@@ -274,22 +276,22 @@ def test_under_noise_units_and_advice_fit_the_run(trained, tmp_path):
     tff_re.train(recipe, tmp_path / "run", runtime="in-process")
     said = []
     ways = {"parts": ("words", "membership", "canaries"), "shadows": 0, "canaries": 0, "runtime": "in-process"}
-    found = tff_re.audit(tmp_path / "run", on_step=said.append, **ways)
+    result = tff_re.audit(tmp_path / "run", on_step=said.append, **ways)
     assert [line for line in said if line.startswith("left out")] == [
         "left out: canary clients (--canaries 0), so nothing of ε",
         "left out: shadow models (--shadows 0), so membership is judged by the loss only",
     ]
-    findings = [row for row in found.summary if row[0] == "words"]
+    findings = [row for row in result.summary if row[0] == "words"]
     assert findings[0][1].startswith("AUC of a client's words before others") and "%" not in findings[0][2]
     assert not any("its update names" in row[1] or "their sum names" in row[1] for row in findings)
-    for row in found.summary:
+    for row in result.summary:
         assert "privacy.unit = 'example' at" not in row[-1] and "'example' or 'group'" not in row[-1]
-    assert "more noise than the run's (privacy.unit = 'example'" in found.summary[0][-1]
+    assert "more noise than the run's (privacy.unit = 'example'" in result.summary[0][-1]
     left_open = json.loads((tmp_path / "run" / "summary.json").read_text("utf-8"))["privacy"]["seen_by_server"]
     said = ["Its guarantee does not cover what the server saw beside the noised updates:", ""]
     said += [f"- {line}" for line in left_open]
     assert left_open and "\n".join(said) in (tmp_path / "run" / "audit" / "audit.md").read_text("utf-8")
-    assert "noise changes every row" in found.judgement[1] and "--canaries 0 was given" in found.judgement[3]
+    assert "noise changes every row" in result.judgement[1] and "--canaries 0 was given" in result.judgement[3]
 
 
 # What is refused

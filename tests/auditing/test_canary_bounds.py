@@ -83,9 +83,9 @@ def test_the_bound_holds_as_often_as_it_says():
 def test_without_noise_the_bound_is_above_zero_and_with_much_it_is_not():
     draw = np.random.default_rng(4)
     seen = draw.normal(8, 1, 60)
-    found = estimate(seen, (0.0, 1.0), tail, DELTA, seed=0)
-    assert found.lower > 10 and found.interval[0] < found.epsilon < found.interval[1]
-    assert found.lower < epsilon_of_gaussian(1 / 8)
+    estimated = estimate(seen, (0.0, 1.0), tail, DELTA, seed=0)
+    assert estimated.lower > 10 and estimated.interval[0] < estimated.epsilon < estimated.interval[1]
+    assert estimated.lower < epsilon_of_gaussian(1 / 8)
     nothing = estimate(draw.normal(0, 1, 60), (0.0, 1.0), tail, DELTA, seed=0)
     assert nothing.lower < 0.2
 

@@ -11,13 +11,13 @@ from tff_re.auditing.sections import Section
 
 
 def update(precision, recall, ranking, noised=False):
-    own = {"precision": precision, "recall": recall, "ranking_auc": ranking}
-    return Section("", numbers={"words": {"finished model": own, "noised": noised}})
+    measured = {"precision": precision, "recall": recall, "ranking_auc": ranking}
+    return Section("", numbers={"words": {"finished model": measured, "noised": noised}})
 
 
 def members(low, high):
-    own = {"auc": (low + high) / 2, "auc_interval": (low, high)}
-    return Section("", numbers={"loss threshold": own, "members": 9, "others": 9, "shadows": 0})
+    measured = {"auc": (low + high) / 2, "auc_interval": (low, high)}
+    return Section("", numbers={"loss threshold": measured, "members": 9, "others": 9, "shadows": 0})
 
 
 def clients(lower, claimed=None, unit="client"):
@@ -27,9 +27,9 @@ def clients(lower, claimed=None, unit="client"):
 
 
 def files(texts):
-    found = [{"file": "a.csv", "kind": "raw text"}] if texts else []
-    found.append({"file": "partition.json", "kind": "id of an example"})
-    return Section("", numbers={"occurrences": {"raw text": texts}, "files": 7, "found": found})
+    held = [{"file": "a.csv", "kind": "raw text"}] if texts else []
+    held.append({"file": "partition.json", "kind": "id of an example"})
+    return Section("", numbers={"occurrences": {"raw text": texts}, "files": 7, "found": held})
 
 
 def test_all_that_is_revealed_stands_in_the_verdict():

@@ -25,18 +25,18 @@ def test_a_threshold_lets_no_more_others_pass_than_allowed():
     """Of 200 others one percent are two: the threshold is the third highest; of 0.1 percent none."""
     others = np.arange(200.0)
     members = np.array([0.0, 197.0, 197.5, 198.5, 199.5])
-    found = judge(members, others, seed=0)
-    assert found.rates[0.01][0] == pytest.approx(3 / 5)
-    assert found.rates[0.001][0] == pytest.approx(1 / 5)
-    low, high = found.rates[0.01][1]
+    attack = judge(members, others, seed=0)
+    assert attack.rates[0.01][0] == pytest.approx(3 / 5)
+    assert attack.rates[0.001][0] == pytest.approx(1 / 5)
+    low, high = attack.rates[0.01][1]
     assert (low, high) == pytest.approx((0.1466, 0.9473), abs=1e-4)  # Clopper and Pearson's of 3 in 5
-    x, y = found.curve
+    x, y = attack.curve
     assert x[0] == y[0] == 0 and x[-1] == y[-1] == 1 and (np.diff(x) >= 0).all() and (np.diff(y) >= 0).all()
 
 
 def test_ties_are_no_members():
-    found = judge(np.ones(10), np.ones(10), seed=0)
-    assert found.auc == 0.5 and all(rate == 0 for rate, _ in found.rates.values())
+    attack = judge(np.ones(10), np.ones(10), seed=0)
+    assert attack.auc == 0.5 and all(rate == 0 for rate, _ in attack.rates.values())
 
 
 def test_the_likelihood_ratio_by_hand():

@@ -20,10 +20,10 @@ def test_sums_of_vectors_span_them_and_no_others():
     draw = np.random.default_rng(0)
     table = draw.normal(size=[4, 100, 40])
     there = {(0, 3), (1, 7), (2, 99), (3, 0), (3, 1)}
-    rows = np.stack([table[place, piece] for place, piece in there])
+    rows = np.stack([table[position, piece] for position, piece in there])
     few = rows.T @ draw.normal(size=[5, 40])
     many = draw.normal(size=[50, 40]).T @ draw.normal(size=[50, 40])
-    exact, blind = span.check([few, many], [there, there], lambda place: table[place])
+    exact, blind = span.check([few, many], [there, there], lambda position: table[position])
     assert (exact.pieces, exact.right, exact.wrong, exact.rank, exact.width) == (5, 5, 0, 5, 40)
     assert (blind.right, blind.wrong, blind.tried, blind.rank) == (5, 395, 400, 40)
 
@@ -32,10 +32,10 @@ def test_noise_hides_them():
     draw = np.random.default_rng(0)
     table = draw.normal(size=[1, 100, 40])
     gradient = table[0, :5].T @ draw.normal(size=[5, 40])
-    (exact,) = span.check([gradient], [{(0, i) for i in range(5)}], lambda place: table[place])
+    (exact,) = span.check([gradient], [{(0, i) for i in range(5)}], lambda position: table[position])
     assert exact.right == 5
     gradient += draw.normal(size=gradient.shape)
-    (noisy,) = span.check([gradient], [{(0, i) for i in range(5)}], lambda place: table[place])
+    (noisy,) = span.check([gradient], [{(0, i) for i in range(5)}], lambda position: table[position])
     assert noisy.rank == 40 and noisy.wrong == 95  # full rank: everything passes, nothing is told
 
 
@@ -64,17 +64,17 @@ def test_a_sentence_is_read_from_an_encoders_gradient(model):
     ids = np.zeros([20, 12], np.int32)
     ids[:, :8] = draw.integers(5, len(PIECES), size=[20, 8])
     examples = {"input_ids": ids, "attention_mask": (ids > 0).astype(np.int32), "y": np.arange(20, dtype=np.int32) % 2}
-    one, all_of_them = span.batches(examples, [np.array([3]), np.arange(20)])
-    assert len(span.pieces_at_places(one)) == 8
-    gradients = [span.query_gradient(model, keras, part) for part in (one, all_of_them)]
+    single, everything = span.batches(examples, [np.array([3]), np.arange(20)])
+    assert len(span.pieces_at_places(single)) == 8
+    gradients = [span.query_gradient(model, keras, part) for part in (single, everything)]
     assert gradients[0].shape == (WIDTH, WIDTH)
-    present = [span.pieces_at_places(part) for part in (one, all_of_them)]
-    found, blind = span.check(gradients, present, span.embeddings_of(keras, len(PIECES)))
-    assert found.rank == 8 and found.right == 8 and found.wrong == 0
+    present = [span.pieces_at_places(part) for part in (single, everything)]
+    exact, blind = span.check(gradients, present, span.embeddings_of(keras, len(PIECES)))
+    assert exact.rank == 8 and exact.right == 8 and exact.wrong == 0
     assert blind.rank >= WIDTH - 1 and blind.wrong / (blind.tried - blind.pieces) > 0.5
     # Of an update only the lowest layer's part is read.
     assert sum(name.endswith(span.QUERIES) for name in model.weight_names) == LAYERS
-    update = [np.full(kind.shape, place) for place, kind in enumerate(model.weights_type.trainable)]
+    update = [np.full(kind.shape, index) for index, kind in enumerate(model.weights_type.trainable)]
     assert "layer_._0" in model.weight_names[int(span.query_change(model, update)[0, 0])]
 
 

@@ -22,16 +22,16 @@ def test_rows_that_changed_are_words(first):
     """Words 3 and 4; rows 2 (everywhere), 3 and 6 changed: one of two words, one of two rows."""
     change = np.zeros([8 - first, 3])
     change[[2 - first, 3 - first, 6 - first], 1] = 1e-6
-    told = revealed_words(change, presence(IDS[:2], 8), everywhere(IDS, 8, known_words=True), first)
-    assert (told.words, told.changed, told.right) == (2, 2, 1)
-    assert told.precision == 0.5 and told.recall == 0.5
+    revealed = revealed_words(change, presence(IDS[:2], 8), everywhere(IDS, 8, known_words=True), first)
+    assert (revealed.words, revealed.changed, revealed.right) == (2, 2, 1)
+    assert revealed.precision == 0.5 and revealed.recall == 0.5
 
 
 def test_a_trained_matrix_names_its_words_alone():
     change = np.zeros([8, 3])
     change[np.unique(IDS[:2])] = np.random.default_rng(0).normal(size=[5, 3])
-    told = revealed_words(change, presence(IDS[:2], 8), everywhere(IDS, 8, known_words=True))
-    assert told.precision == told.recall == told.ranking == 1.0
+    revealed = revealed_words(change, presence(IDS[:2], 8), everywhere(IDS, 8, known_words=True))
+    assert revealed.precision == revealed.recall == revealed.ranking == 1.0
 
 
 def test_noise_on_all_rows_leaves_the_ranking():
@@ -50,9 +50,9 @@ def test_noise_on_all_rows_leaves_the_ranking():
 
 def test_the_bias_rises_for_the_most_frequent_label():
     """An update is global minus local: the bias of label 2, of which there are most, rose by 0.4."""
-    told = revealed_labels(np.array([0.3, 0.1, -0.4]), np.array([1, 3, 9]))
-    assert told.hit and told.correlation == pytest.approx(1.0)
-    told = revealed_labels(np.array([-0.3, 0.1, 0.4]), np.array([1, 3, 9]))
-    assert not told.hit and told.correlation == pytest.approx(-1.0)
-    told = revealed_labels(np.array([-0.3, 0.1]), np.array([4, 4]))
-    assert told.hit and np.isnan(told.correlation)
+    revealed = revealed_labels(np.array([0.3, 0.1, -0.4]), np.array([1, 3, 9]))
+    assert revealed.hit and revealed.correlation == pytest.approx(1.0)
+    revealed = revealed_labels(np.array([-0.3, 0.1, 0.4]), np.array([1, 3, 9]))
+    assert not revealed.hit and revealed.correlation == pytest.approx(-1.0)
+    revealed = revealed_labels(np.array([-0.3, 0.1]), np.array([4, 4]))
+    assert revealed.hit and np.isnan(revealed.correlation)

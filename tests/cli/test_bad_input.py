@@ -401,13 +401,13 @@ def test_files_may_not_grow(size, done, undisturbed, capsys, monkeypatch, tmp_pa
 @pytest.fixture
 def small_disk(tmp_path):
     """A file system of 1 MiB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place]
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder]
     if os.geteuid() != 0 or not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("needs the right to mount a small file system")
-    yield place
-    subprocess.run(["umount", "--lazy", place], check=True)  # TensorBoard may hold its file a while
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)  # TensorBoard may hold its file a while
 
 
 DRAWN = {name: getattr(results, name) for name in ("run_curves", "partition_heatmap", "confusion_png")}

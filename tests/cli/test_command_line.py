@@ -112,8 +112,8 @@ def test_the_default_folder_is_named_after_recipe_and_seed(capsys, monkeypatch, 
     recipe = write_recipe(tmp_path / "r.toml", training={"rounds": 1, "clients_per_round": 1})
     typed = command(capsys, "train", "r.toml", "--seed", "3", "--set", "evaluation.train_split=false")
     assert typed.code == 0 and "written: runs/tiny-seed3 " in typed.out
-    kept = recipes.load(str(tmp_path / "runs" / "tiny-seed3" / "recipe.toml"))
-    assert kept.seed == 3 and not kept.evaluation.train_split
+    stored = recipes.load(str(tmp_path / "runs" / "tiny-seed3" / "recipe.toml"))
+    assert stored.seed == 3 and not stored.evaluation.train_split
     assert recipe.exists()
 
 
@@ -159,10 +159,10 @@ def test_predict_finds_what_was_trained(capsys, trained):
 
 def test_predict_reads_standard_input(capsys, trained, monkeypatch):
     texts = [f"{SECRET}发烧", "", f"{SECRET}好了", "[b]发烧[/b]"]
-    given = command(capsys, "predict", trained.run / "export", *texts)
+    as_arguments = command(capsys, "predict", trained.run / "export", *texts)
     monkeypatch.setattr(sys, "stdin", io.StringIO("".join(text + "\r\n" for text in texts)))
     typed = command(capsys, "predict", trained.run / "export")
-    assert typed.code == 0 and typed.out == given.out and len(predicted(typed.out)) == 4
+    assert typed.code == 0 and typed.out == as_arguments.out and len(predicted(typed.out)) == 4
     assert SECRET not in typed.out and SECRET not in typed.err
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     refusal(command(capsys, "predict", trained.run / "export"), "there is no text", "standard input")
@@ -291,7 +291,7 @@ def test_every_help_has_an_example_that_is_one_and_says_what_options_are(name, c
 # Progress
 
 
-def shown(reports, **options):
+def progress_of(reports, **options):
     stream = io.StringIO()
     with RoundProgress(Console(file=stream, width=200, markup=False, **options), "x", reports[-1].rounds) as progress:
         for report in reports:
@@ -304,18 +304,18 @@ def reports(rounds):
 
 
 def test_progress_outside_of_a_terminal_is_plain_lines():
-    assert shown(reports(2)).splitlines() == [
+    assert progress_of(reports(2)).splitlines() == [
         "x: round 1/2, loss 1.0000, accuracy 0.5000, 0.25 s",
         "x: round 2/2, loss 0.5000, accuracy 0.5000, 0.25 s",
     ]
-    many = shown(reports(205)).splitlines()
+    many = progress_of(reports(205)).splitlines()
     assert len(many) == 21 and many[0].startswith("x: round 10/205") and many[-1].startswith("x: round 205/205")
     report = RoundReport(1, 1, {"local/loss": np.nan, "clients/non_finite": 2.0}, 0.1)
-    assert shown([report]) == "x: round 1/1, loss nan, 2 clients not finite, 0.10 s\n"
+    assert progress_of([report]) == "x: round 1/1, loss nan, 2 clients not finite, 0.10 s\n"
 
 
 def test_progress_in_a_terminal_is_a_bar():
-    text = shown(reports(3), force_terminal=True)
+    text = progress_of(reports(3), force_terminal=True)
     assert "\x1b[" in text and "3/3" in text and "round 3/3" not in text
 
 

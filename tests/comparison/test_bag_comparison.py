@@ -68,9 +68,9 @@ def test_the_table_has_the_values_of_the_chosen_rounds(compared, capsys):
         name: [chosen(outcome, "test/auc") for outcome in by_seed.values()]
         for name, by_seed in compared.outcomes.items()
     }
-    for name, own in values.items():
-        assert float(rows[name]["test/auc_chosen_mean"]) == pytest.approx(np.mean(own))
-        assert float(rows[name]["test/auc_chosen_std"]) == pytest.approx(np.std(own, ddof=1))
+    for name, by_seed in values.items():
+        assert float(rows[name]["test/auc_chosen_mean"]) == pytest.approx(np.mean(by_seed))
+        assert float(rows[name]["test/auc_chosen_std"]) == pytest.approx(np.std(by_seed, ddof=1))
     difference = np.subtract(values[LAZY], values[NONE])
     assert float(rows[LAZY]["test/auc_chosen_difference_mean"]) == pytest.approx(difference.mean())
     assert not any("_best" in column for column in rows[NONE])

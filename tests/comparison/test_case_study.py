@@ -45,10 +45,10 @@ def cases(runs, runtime):
 
 def by_platform(case):
     """Platform -> its sentences of the fact."""
-    found = {}
-    for one in case.sentences:
-        found.setdefault(one.platform, []).append(one)
-    return found
+    sentences_of = {}
+    for sentence in case.sentences:
+        sentences_of.setdefault(sentence.platform, []).append(sentence)
+    return sentences_of
 
 
 def logits_of(run, case):
@@ -56,15 +56,15 @@ def logits_of(run, case):
     prepared = run.experiment.prepared
     model = run.experiment.model.keras_model(run.result.weights)
     label = prepared.label_names.index(case.relation)
-    found = {}
+    logits_by_id = {}
     sentence_of = {sentence.sentence_id: sentence for sentence in prepared.corpora[0].sentences}
     for client, samples in zip(prepared.examples.clients, prepared.partition.clients.values(), strict=True):
         ids = [i for i in samples.train for _ in sentence_of[i].relations]
         rows = {name: client.train[name] for name in prepared.inputs.specs}
         logits = np.asarray(model(rows, training=False)["logits"], np.float64)
         logarithms = logits[:, label] - np.log(np.exp(logits).sum(axis=1))
-        found |= dict(zip(ids, zip(logarithms, logits[:, label], strict=True), strict=True))
-    return found
+        logits_by_id |= dict(zip(ids, zip(logarithms, logits[:, label], strict=True), strict=True))
+    return logits_by_id
 
 
 def test_the_facts_with_most_sentences_on_two_platforms_come_first(cases):
@@ -72,7 +72,7 @@ def test_the_facts_with_most_sentences_on_two_platforms_come_first(cases):
     assert sizes == sorted(sizes, reverse=True) and len(cases) > 3
     for case in cases:
         assert case.relation != "NA" and len(by_platform(case)) > 1
-        assert all(one.states is None and set(one.shares) == set(METHODS) for one in case.sentences)
+        assert all(sentence.states is None and set(sentence.shares) == set(METHODS) for sentence in case.sentences)
     assert len({(case.pair, case.relation) for case in cases}) == len(cases)
     assert {case.relation for case in cases if case.pair == ("h1", "t1")} == {"/a/visits", "/b/likes"}
 
@@ -81,25 +81,25 @@ def test_the_facts_with_most_sentences_on_two_platforms_come_first(cases):
 def test_ave_trains_on_all_alike_and_att_by_what_its_model_says(runtime):
     runs = {name: trained(runtime, name) for name in ("mil_ave", "mil_att")}
     for case in study([run.folder for run in runs.values()], DataPaths(), DEFAULT_RUNTIME, facts=3):
-        for own in by_platform(case).values():
-            assert [one.shares["mil_ave"] for one in own] == pytest.approx([1 / len(own)] * len(own))
-            weights = np.exp([logits_of(runs["mil_att"], case)[one.sentence_id][1] for one in own])
-            assert [one.shares["mil_att"] for one in own] == pytest.approx(weights / weights.sum(), abs=1e-5)
+        for sentences in by_platform(case).values():
+            assert [s.shares["mil_ave"] for s in sentences] == pytest.approx([1 / len(sentences)] * len(sentences))
+            weights = np.exp([logits_of(runs["mil_att"], case)[s.sentence_id][1] for s in sentences])
+            assert [s.shares["mil_att"] for s in sentences] == pytest.approx(weights / weights.sum(), abs=1e-5)
 
 
 def test_methods_train_on_what_their_models_say(cases, runs):
     """None on all, One on the most probable sentence of each platform, Lazy MIL on that of all."""
 
     def most_probable(sentences, method):
-        best = max(sentences, key=lambda one: scores[method][one.sentence_id][0])
-        return [float(one is best) for one in sentences]
+        best = max(sentences, key=lambda s: scores[method][s.sentence_id][0])
+        return [float(s is best) for s in sentences]
 
     for case in cases[:3]:
         scores = {name: logits_of(runs[name], case) for name in ("mil_one", "lazy_mil")}
-        assert all(one.shares["mil_none"] == 1 for one in case.sentences)
-        assert [one.shares["lazy_mil"] for one in case.sentences] == most_probable(case.sentences, "lazy_mil")
-        for own in by_platform(case).values():
-            assert [one.shares["mil_one"] for one in own] == most_probable(own, "mil_one")
+        assert all(s.shares["mil_none"] == 1 for s in case.sentences)
+        assert [s.shares["lazy_mil"] for s in case.sentences] == most_probable(case.sentences, "lazy_mil")
+        for sentences in by_platform(case).values():
+            assert [s.shares["mil_one"] for s in sentences] == most_probable(sentences, "mil_one")
 
 
 @pytest.mark.slow
@@ -111,31 +111,33 @@ def test_made_up_sentences_tell_whether_they_state_their_fact(runtime):
     row = read_history(RunFolder(folder))[-1]
     assert row["clients/counted"] == 2 and row["local/steps"] == 2 * -(-row["selection/sentences"] // 8)
     expressed = planted(24, 0.4, num_relations=2, zipf=0.5, seed=0).expressed
-    found = study([folder], DataPaths(), DEFAULT_RUNTIME, facts=100)
-    assert {one.states for case in found for one in case.sentences} == {True, False}
-    for case in found:
-        assert all(one.states == (expressed[one.sentence_id] == case.relation) for one in case.sentences)
-        assert sum(one.shares[folder.name] for one in case.sentences) == 1
+    cases = study([folder], DataPaths(), DEFAULT_RUNTIME, facts=100)
+    assert {s.states for case in cases for s in case.sentences} == {True, False}
+    for case in cases:
+        assert all(s.states == (expressed[s.sentence_id] == case.relation) for s in case.sentences)
+        assert sum(s.shares[folder.name] for s in case.sentences) == 1
 
 
 def made(count: int, **shares) -> Case:
     def sentence(n):
-        own = {name: values[n] for name, values in shares.items()}
-        return CaseSentence(f"s{n}", f"d{n}", f"client {n % 2}", f"{HIDDEN} {n}", (0, 1), (2, 3), None, own)
+        shares_of_sentence = {name: values[n] for name, values in shares.items()}
+        return CaseSentence(
+            f"s{n}", f"d{n}", f"client {n % 2}", f"{HIDDEN} {n}", (0, 1), (2, 3), None, shares_of_sentence
+        )
 
     return Case(("h", "t"), "r", tuple(map(sentence, range(count))))
 
 
 def test_the_sentences_that_are_trained_on_most():
     case = made(5, a=[1, 0, 0, 1, 0], b=[0.1, 0.2, 0.3, 1, 0.4])
-    assert [one.sentence_id for one in case.top_trained(3)] == ["s0", "s3", "s4"]
-    assert [one.sentence_id for one in case.top_trained(9)] == ["s0", "s1", "s2", "s3", "s4"]
+    assert [s.sentence_id for s in case.top_trained(3)] == ["s0", "s3", "s4"]
+    assert [s.sentence_id for s in case.top_trained(9)] == ["s0", "s1", "s2", "s3", "s4"]
     assert HIDDEN not in repr(case) and HIDDEN not in repr(case.sentences[0])
 
 
 def test_a_file_of_the_shares(tmp_path):
     case = made(2, a=[1.0, 0.0], b=[0.25, 0.75])
-    known = dataclasses.replace(case, sentences=tuple(dataclasses.replace(one, states=True) for one in case.sentences))
+    known = dataclasses.replace(case, sentences=tuple(dataclasses.replace(s, states=True) for s in case.sentences))
     case_csv(tmp_path / "c.csv", [case, known])
     lines = (tmp_path / "c.csv").read_text("utf-8").splitlines()
     assert lines[0] == "head,relation,tail,sentence,document,platform,states,a,b"
@@ -152,15 +154,15 @@ def test_the_command_shows_and_writes_no_text_unless_told(cases, runs, capsys, t
     assert typed.code == 0 and typed.err == ""
     for case in cases[:2]:
         assert f"{case.pair[0]}, {case.relation}, {case.pair[1]}: {len(case.sentences)} sentences" in typed.out
-        assert all(one.sentence_id in typed.out for one in case.sentences)
+        assert all(s.sentence_id in typed.out for s in case.sentences)
     assert typed.out.count("✓") == sum(
-        one.shares[n] for c in cases[:2] for one in c.sentences for n in ("mil_one", "lazy_mil")
+        s.shares[n] for c in cases[:2] for s in c.sentences for n in ("mil_one", "lazy_mil")
     )
     assert "states it" not in typed.out
     assert HIDDEN not in typed.out and HIDDEN not in (tmp_path / "c.csv").read_text("utf-8")
-    shown = command(capsys, "cases", folders[1], "--facts", 1, "--show-text", "--sentences", 1)
-    assert shown.code == 0 and shown.out.count(HIDDEN) == 1
-    assert f"{len(cases[0].sentences) - 1} more, of which methods train on less" in " ".join(shown.out.split())
+    with_text = command(capsys, "cases", folders[1], "--facts", 1, "--show-text", "--sentences", 1)
+    assert with_text.code == 0 and with_text.out.count(HIDDEN) == 1
+    assert f"{len(cases[0].sentences) - 1} more, of which methods train on less" in " ".join(with_text.out.split())
 
 
 def test_the_command_for_a_pair(runs, capsys):

@@ -41,7 +41,7 @@ def test_the_page_is_what_the_script_makes_of_the_results():
 
 
 @pytest.mark.parametrize(
-    ("claim", "data", "values", "shown"),
+    ("claim", "data", "values", "cells"),
     [
         # Mean 10.01, deviation 0.17 of three seeds: 4.303 · 0.17 / √3 = 0.41.
         ("FedAttS − FedAvgS", "synthetic(0.5, 0.5)", "best", ["3", "+10.0 (+9.6 to +10.4)", "0.5", "shows"]),
@@ -83,9 +83,9 @@ def test_the_page_is_what_the_script_makes_of_the_results():
         ),
     ],
 )
-def test_lines_by_hand(claim, data, values, shown):
-    found = [row[4:] for row in ROWS if row[0] == claim and f"[{data}]" in row[2] and row[3] == values]
-    assert found == [shown]
+def test_lines_by_hand(claim, data, values, cells):
+    lines = [row[4:] for row in ROWS if row[0] == claim and f"[{data}]" in row[2] and row[3] == values]
+    assert lines == [cells]
 
 
 def test_two_seeds_are_open_and_every_link_is_to_a_table():
@@ -101,7 +101,7 @@ def test_published_gains_are_those_of_the_tables():
         with open(ROOT / "docs" / "results" / claim.file, newline="", encoding="utf-8") as file:
             first, *others = csv.DictReader(file)
         (row,) = (row for row in others if row["algorithm"] == claim.row)
-        levels = [own[f"{claim.metric}_published"] for own in (row, first)]
+        levels = [r[f"{claim.metric}_published"] for r in (row, first)]
         if all(levels):
             assert claim.published == pytest.approx(100 * (float(levels[0]) - float(levels[1])), abs=0.005), claim
             checked += 1

@@ -161,8 +161,8 @@ def test_a_comparison_that_was_broken_off_comes_to_the_same_outcomes(compared, t
     for name, by_seed in compared.outcomes.items():
         for seed, outcome in by_seed.items():
             assert again[name][seed].history == outcome.history
-            kept = [folder_of(out, name, seed) / "metrics.csv" for out in (tmp_path / "out", compared.out)]
-            assert kept[0].read_bytes() == kept[1].read_bytes()
+            files = [folder_of(out, name, seed) / "metrics.csv" for out in (tmp_path / "out", compared.out)]
+            assert files[0].read_bytes() == files[1].read_bytes()
 
 
 def test_what_is_finished_is_read_from_its_folder(compared, monkeypatch):
@@ -177,9 +177,9 @@ def test_what_is_finished_is_read_from_its_folder(compared, monkeypatch):
     assert started == compared.started
     for name, by_seed in compared.outcomes.items():
         for seed, outcome in by_seed.items():
-            found = again[name][seed]
-            assert found.history == outcome.history and found.seconds_per_round == outcome.seconds_per_round
-            assert (found.bytes_down, found.bytes_up) == (outcome.bytes_down, outcome.bytes_up)
+            stored = again[name][seed]
+            assert stored.history == outcome.history and stored.seconds_per_round == outcome.seconds_per_round
+            assert (stored.bytes_down, stored.bytes_up) == (outcome.bytes_down, outcome.bytes_up)
 
 
 @pytest.mark.parametrize(
@@ -206,8 +206,8 @@ def test_what_was_changed_in_a_finished_run_is_mended(name, spoil, compared, tmp
         assert path.read_bytes() != before
     again = compare(compared.suite, tmp_path / "out", builder=builder(), resume=True)
     assert path.read_bytes() == before
-    found, wanted = again[METHOD][1], compared.outcomes[METHOD][1]
-    assert (found.history, found.bytes_up, found.class_f1) == (wanted.history, wanted.bytes_up, wanted.class_f1)
+    mended, wanted = again[METHOD][1], compared.outcomes[METHOD][1]
+    assert (mended.history, mended.bytes_up, mended.class_f1) == (wanted.history, wanted.bytes_up, wanted.class_f1)
 
 
 # The command
@@ -504,9 +504,9 @@ def test_a_published_gain_is_denied_only_where_the_interval_excludes_it(tmp_path
     more = {"method": "C", "baseline": "B", "metric": "test/accuracy"}
     claims = (ClaimOptions(**more, published=0.09), ClaimOptions(**more, published=-0.01))
     named = {"title": "T", "command": "c", "seeds": (0, 1, 2), "metrics": ("test/accuracy",)}
-    shown = write_report(Suite(**named, entries=entries, claim=claims), made, tmp_path)
+    report = write_report(Suite(**named, entries=entries, claim=claims), made, tmp_path)
     judged = {}
-    for line in shown.text:
+    for line in report.text:
         head, *parts = line.removesuffix(".").split("; ")
         judged[head] = [part.split(": ")[1] for part in parts]
         assert f"- {line}\n" in (tmp_path / "comparison.md").read_text("utf-8")
@@ -517,7 +517,7 @@ def test_a_published_gain_is_denied_only_where_the_interval_excludes_it(tmp_path
         "B − first, test/accuracy, published +4.00": ["does not show"] * 2,
         "C − first, test/accuracy, published +5.00": ["shows"] * 2,
     }
-    assert "A − first, test/accuracy, published +10.00; best +3.00 (+0.52 to +5.48): " in shown.text[2]
+    assert "A − first, test/accuracy, published +10.00; best +3.00 (+0.52 to +5.48): " in report.text[2]
 
 
 def test_what_was_sent_and_done_up_to_a_round():

@@ -103,19 +103,19 @@ def test_the_setting_is_chosen_on_dev_over_the_tuning_seeds(swept):
         rows = list(csv.DictReader(file))
     assert len(rows) == 4
     for entry in ("FedAvg", "FedPA"):
-        own = [row for row in rows if row["entry"] == entry]
+        rows_of_entry = [row for row in rows if row["entry"] == entry]
         means = []
-        for row in own:
+        for row in rows_of_entry:
             values = []
             for seed in (7, 8):
                 folder = RunFolder(swept.out / "sweep" / f"{entry.lower()}-{row['number']}-seed{seed}")
                 losses = [r["dev/loss"] for r in read_history(folder) if "dev/loss" in r]
                 values.append(min(losses, default=math.nan))
-                shown = float(row[f"dev/loss, seed {seed}"])
-                assert shown == values[-1] or (math.isnan(shown) and math.isnan(values[-1]))
+                cell = float(row[f"dev/loss, seed {seed}"])
+                assert cell == values[-1] or (math.isnan(cell) and math.isnan(values[-1]))
             means.append(statistics.fmean(values))
         best = min(range(2), key=lambda n, means=means: means[n] if math.isfinite(means[n]) else math.inf)
-        assert [int(row["chosen"]) for row in own] == [int(n == best) for n in range(2)]
+        assert [int(row["chosen"]) for row in rows_of_entry] == [int(n == best) for n in range(2)]
         rate = load(str(swept.out / "runs" / f"{entry.lower()}-seed0" / "recipe.toml")).algorithm.options.learning_rate
         tuned = swept.outcomes[entry][0].tuned
         assert tuned.setting == {RATE: rate} and rate == swept.suite.tuning.settings[entry][best][RATE]
@@ -169,9 +169,9 @@ def test_settings_that_all_diverge_are_named(tmp_path):
         tune(sweep, made([(None,)]), tmp_path)
 
 
-def read(table, own=None, **changes):
+def read(table, axes_by_entry=None, **changes):
     options = {"seeds": (0,), "choose_by": "dev/loss", "overrides": (), "source": "s.toml", **changes}
-    return read_sweep(table, {"A": None, "B": None} if own is None else own, **options)
+    return read_sweep(table, {"A": None, "B": None} if axes_by_entry is None else axes_by_entry, **options)
 
 
 def test_a_grid_a_list_and_a_budget():
@@ -180,10 +180,10 @@ def test_a_grid_a_list_and_a_budget():
     assert grid.settings["A"][1] == {RATE: 0.1, "training.rounds": 4}
     listed = read({"seeds": [5], "settings": [{RATE: 0.1, "algorithm.mu": 1.0}, {RATE: 0.2}]})
     assert listed.settings["A"] == ({RATE: 0.1, "algorithm.mu": 1.0}, {RATE: 0.2})
-    own = {"A": None, "B": {RATE: [1, 2, 3], "algorithm.mu": [0.1, 0.2]}}
-    drawn = read({"seeds": [5], "budget": 2, RATE: [0.1, 0.2, 0.3]}, own)
+    axes_by_entry = {"A": None, "B": {RATE: [1, 2, 3], "algorithm.mu": [0.1, 0.2]}}
+    drawn = read({"seeds": [5], "budget": 2, RATE: [0.1, 0.2, 0.3]}, axes_by_entry)
     assert [len(drawn.settings[name]) for name in "AB"] == [2, 2]
-    assert drawn == read({"seeds": [5], "budget": 2, RATE: [0.1, 0.2, 0.3]}, own), "the same draw every time"
+    assert drawn == read({"seeds": [5], "budget": 2, RATE: [0.1, 0.2, 0.3]}, axes_by_entry), "the same draw every time"
 
 
 @pytest.mark.parametrize(

@@ -29,13 +29,13 @@ ROWS = [
 
 
 def test_paired_difference_by_hand():
-    found = paired_difference([0.8, 0.7, 0.6], [0.7, 0.7, 0.8])
-    assert found.mean == pytest.approx(0.0 - 0.1 / 3)
-    assert found.std == pytest.approx(np.std([0.1, 0.0, -0.2], ddof=1))
-    assert (found.wins, found.n) == (1, 3)
+    difference = paired_difference([0.8, 0.7, 0.6], [0.7, 0.7, 0.8])
+    assert difference.mean == pytest.approx(0.0 - 0.1 / 3)
+    assert difference.std == pytest.approx(np.std([0.1, 0.0, -0.2], ddof=1))
+    assert (difference.wins, difference.n) == (1, 3)
     # The standard error is 0.08819; Student's t with two degrees of freedom: 4.3027.
-    assert (found.low, found.high) == pytest.approx((-0.41279, 0.34612), abs=1e-4)
-    assert found.p == pytest.approx(ttest_rel([0.8, 0.7, 0.6], [0.7, 0.7, 0.8]).pvalue)
+    assert (difference.low, difference.high) == pytest.approx((-0.41279, 0.34612), abs=1e-4)
+    assert difference.p == pytest.approx(ttest_rel([0.8, 0.7, 0.6], [0.7, 0.7, 0.8]).pvalue)
     assert paired_difference([0.5], [0.25]) == (0.25, None, 1, 1, *[None] * 6)
 
 
@@ -43,10 +43,10 @@ def test_paired_difference_by_hand():
 def test_differences_that_are_all_alike_are_judged_by_their_signs(pairs, p):
     """One test example more in each seed: the t-test would be certain of it."""
     baseline = np.arange(pairs) / 10
-    found = paired_difference(baseline + 0.01, baseline)
-    assert found.low is None and found.detectable is None and found.p == pytest.approx(p)
-    assert verdict(found, found.p) == ("gain" if p < 0.05 else "open")
-    assert verdict(found, found.p, higher_is_better=False) == ("loss" if p < 0.05 else "open")
+    difference = paired_difference(baseline + 0.01, baseline)
+    assert difference.low is None and difference.detectable is None and difference.p == pytest.approx(p)
+    assert verdict(difference, difference.p) == ("gain" if p < 0.05 else "open")
+    assert verdict(difference, difference.p, higher_is_better=False) == ("loss" if p < 0.05 else "open")
     assert paired_difference([0.5, 0.7], [0.5, 0.7]).p == 1
 
 
@@ -65,8 +65,8 @@ def test_the_least_difference_that_a_design_shows_is_found_in_four_of_five_exper
     shift = detectable(1.0, pairs)
     made = np.random.default_rng(pairs).normal(shift, 1, (20_000, pairs))
     standard_error = made.std(axis=1, ddof=1) / pairs**0.5
-    found = np.abs(made.mean(axis=1)) > half_width(1.0, pairs) * pairs**0.5 * standard_error
-    assert found.mean() == pytest.approx(0.8, abs=0.01)
+    shows = np.abs(made.mean(axis=1)) > half_width(1.0, pairs) * pairs**0.5 * standard_error
+    assert shows.mean() == pytest.approx(0.8, abs=0.01)
     if pairs == 10:
         assert shift == pytest.approx(0.996, abs=1e-3)  # of the tables for paired t-tests
 
@@ -99,8 +99,8 @@ def test_a_published_gain_against_an_interval(low, high, published, said):
 
 
 def test_two_seeds_decide_nothing():
-    found = paired_difference([0.6, 0.601], [0.5, 0.5])
-    assert found.p < 0.01 and found.low > 0 and verdict(found, found.p) == "open"
+    difference = paired_difference([0.6, 0.601], [0.5, 0.5])
+    assert difference.p < 0.01 and difference.low > 0 and verdict(difference, difference.p) == "open"
 
 
 @pytest.mark.parametrize("kind", ["reference", "pooled"])
@@ -109,18 +109,18 @@ def test_verdicts_are_adjusted_over_the_rows_that_a_federation_trained(kind):
     base = [0.5, 0.51, 0.52, 0.53]
     gains = {"a": [0.050, 0.052, 0.049, 0.051], "b": [0.02, 0.03, 0.025, 0.05], "c": [-0.1, 0.1, 0.0, 0.02]}
     rows = [row("base", dict(zip(seeds, base, strict=True)), dict(zip(seeds, base, strict=True)))]
-    for name, own in gains.items():
-        values = {seed: base[seed] + own[seed] for seed in seeds}
+    for name, gains_of_seed in gains.items():
+        values = {seed: base[seed] + gains_of_seed[seed] for seed in seeds}
         rows.append(row(name, values, values))
     ceiling = dict.fromkeys(seeds, 1.0)
     rows.append(row("ceiling", ceiling, ceiling, **{kind: True}))
     judged = judge(rows, "base", "accuracy", "final")
-    ps = [ttest_1samp(own, 0).pvalue for own in gains.values()]
-    assert judged[0] is None and [one.verdict for one in judged[1:]] == ["gain", "gain", "open", None]
-    assert [one.p_holm for one in judged[1:4]] == pytest.approx([3 * ps[0], 2 * ps[1], ps[2]])
+    ps = [ttest_1samp(gains_of_seed, 0).pvalue for gains_of_seed in gains.values()]
+    assert judged[0] is None and [j.verdict for j in judged[1:]] == ["gain", "gain", "open", None]
+    assert [j.p_holm for j in judged[1:4]] == pytest.approx([3 * ps[0], 2 * ps[1], ps[2]])
     assert judged[4].p_holm is None and judged[4].difference.low > 0
     # A fourth and a fifth comparison of the same kind: what was a gain is open.
-    assert [one.verdict for one in judge([*rows, rows[3], rows[3]], "base", "accuracy", "final")[1:3]] == [
+    assert [j.verdict for j in judge([*rows, rows[3], rows[3]], "base", "accuracy", "final")[1:3]] == [
         "gain",
         "open",
     ]

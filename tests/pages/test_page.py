@@ -54,7 +54,7 @@ class Read(html.parser.HTMLParser):
             self.words.append(data)
 
     def attributes(self, name: str) -> list[str]:
-        return [own[name] for _, own in self.elements if name in own]
+        return [attributes_of_tag[name] for _, attributes_of_tag in self.elements if name in attributes_of_tag]
 
 
 def csv_file(path, *rows):
@@ -107,16 +107,16 @@ def run(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def shown(run, tmp_path_factory):
+def page_file(run, tmp_path_factory):
     """The file of its page."""
     return write_page(run, tmp_path_factory.mktemp("page") / "run.html")
 
 
-def test_the_page_of_a_run_is_one_file_with_all_its_sections(shown):
-    text = shown.read_text("utf-8")
-    assert 1_000_000 < len(text.encode("utf-8")) < 2_000_000 and shown.stat().st_mode & 0o077 == 0
+def test_the_page_of_a_run_is_one_file_with_all_its_sections(page_file):
+    text = page_file.read_text("utf-8")
+    assert 1_000_000 < len(text.encode("utf-8")) < 2_000_000 and page_file.stat().st_mode & 0o077 == 0
     read = Read(text)
-    sections = [own["id"] for tag, own in read.elements if tag == "section"]
+    sections = [attributes["id"] for tag, attributes in read.elements if tag == "section"]
     assert sections == [
         *("run", "results", "curves", "partition", "classes", "clients", "costs", "privacy", "environment", "repeat")
     ]
@@ -127,8 +127,8 @@ def test_the_page_of_a_run_is_one_file_with_all_its_sections(shown):
     assert len(read.attributes("data-root-id")) == 9
 
 
-def test_the_page_says_its_result_and_what_was_run(shown, run, tmp_path):
-    read = Read(shown.read_text("utf-8"))
+def test_the_page_says_its_result_and_what_was_run(page_file, run, tmp_path):
+    read = Read(page_file.read_text("utf-8"))
     headline = "fedavgs reaches a test accuracy of 75.00 % after 2 rounds; always naming the most frequent class gives"
     assert f"{headline} 60.00 %." in read.text and "no better than" not in read.text
     for name, value in (("task", "sentence relations"), ("data", "chemprot"), ("partition", "iid"), ("model", "pcnn")):
@@ -159,8 +159,8 @@ def test_a_split_has_one_colour_in_every_chart():
     assert figure.renderers[0].glyph.line_color == "#123456"
 
 
-def test_every_table_scrolls_by_itself(shown):
-    text = shown.read_text("utf-8")
+def test_every_table_scrolls_by_itself(page_file):
+    text = page_file.read_text("utf-8")
     assert text.count('<div class="wide" tabindex="0"><table>') == text.count("<table>") > 2
     assert re.search(r"\.wide \{ overflow-x: auto; max-width: 100%;", text)
 
@@ -169,8 +169,8 @@ def test_what_clients_gain_by_fine_tuning(run, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(run, folder)
     summary = json.loads((run / "summary.json").read_text("utf-8"))
-    found = {"personal/gain": 0.125, "personal/gain_worst": -0.25, "personal/not_worse": 0.5}
-    summary["personalised"] = {**found, "client_that_gains_least": "B"}
+    metrics = {"personal/gain": 0.125, "personal/gain_worst": -0.25, "personal/not_worse": 0.5}
+    summary["personalised"] = {**metrics, "client_that_gains_least": "B"}
     (folder / "summary.json").write_text(json.dumps(summary), "utf-8")
     heading = ("client", "examples", "accuracy", "loss", "accuracy_personal", "loss_personal", "gain")
     rows = ("医院 A", 4, 0.25, 1.0, 0.75, 0.5, 0.5), ("B", 4, 1, 0, 0.75, 0.2, -0.25)
@@ -182,13 +182,17 @@ def test_what_clients_gain_by_fine_tuning(run, tmp_path):
     assert "B 4 100.00 % 75.00 % -25.00 % 0.0000 医院 A 4 25.00 % 75.00 % 50.00 % 1.0000" in text
 
 
-def test_nothing_comes_from_elsewhere_and_nothing_of_the_data_is_markup(shown):
-    text = shown.read_text("utf-8")
+def test_nothing_comes_from_elsewhere_and_nothing_of_the_data_is_markup(page_file):
+    text = page_file.read_text("utf-8")
     read = Read(text)
     assert not read.attributes("src") and not [tag for tag, _ in read.elements if tag in ("img", "link", "iframe", "b")]
     # Bokeh, how much it says, and the figures.
-    assert [own for tag, own in read.elements if tag == "script"] == [{}] * 3
-    (policy,) = [own["content"] for tag, own in read.elements if own.get("http-equiv") == "Content-Security-Policy"]
+    assert [attributes for tag, attributes in read.elements if tag == "script"] == [{}] * 3
+    (policy,) = [
+        attributes["content"]
+        for tag, attributes in read.elements
+        if attributes.get("http-equiv") == "Content-Security-Policy"
+    ]
     assert "default-src 'none'" in policy and "http" not in policy
     assert read.text.count("alert(1)</script>") == 5 and "{{7*7}}" in read.text  # title, heading, recipe, note, privacy
     assert "@import" not in text and not re.search(r"url\(\s*['\"]?https?:", text)
@@ -204,7 +208,7 @@ def test_names_in_charts_are_not_markup_either():
     ]
     text = page("t", "s", [Section("a", "A", [Chart(figure, EVIL) for figure in figures])], "m")
     read = Read(text)
-    assert [own for tag, own in read.elements if tag == "script"] == [{}] * 3
+    assert [attributes for tag, attributes in read.elements if tag == "script"] == [{}] * 3
     assert not read.attributes("src") and len(read.attributes("data-root-id")) == 4
     data = text.rpartition("<script")[2]
     assert "alert(1)" in data and "$$x$$" not in data  # for which Bokeh would fetch a library
@@ -220,8 +224,8 @@ def test_a_chart_holds_its_numbers():
         [[5, 1], [0, 9]], ["yes", "no"], ["a", "b"], row_title="class", column_title="client", value="n"
     )
     data = matrix.renderers[0].data_source.data
-    told = zip(data["row"], data["column"], data["value"], strict=True)
-    assert list(told) == [("yes", "a", 5), ("yes", "b", 1), ("no", "a", 0), ("no", "b", 9)]
+    cells = zip(data["row"], data["column"], data["value"], strict=True)
+    assert list(cells) == [("yes", "a", 5), ("yes", "b", 1), ("no", "a", 0), ("no", "b", 9)]
     assert data["colour"][2] == "#ffffff" and len(set(data["colour"])) == 4  # none is white
     assert (matrix.y_range.start, matrix.y_range.end) == (2, 0)  # from the top down
 
@@ -233,8 +237,11 @@ def test_all_kinds_of_blocks_and_no_script_without_charts():
     ]
     read = Read(page("T", "S", [Section("a", "A", blocks), Section("b", "empty", [])], "made"))
     assert read.text == "T T S A A w h i f v c more long row verdict a gain b open under made"
-    assert [own.get("class") for tag, own in read.elements if tag == "span"] == ["verdict gain", "verdict open"]
-    assert [own for tag, own in read.elements if tag == "tr"][1:] == [{}, {"class": "muted"}]
+    assert [attributes.get("class") for tag, attributes in read.elements if tag == "span"] == [
+        "verdict gain",
+        "verdict open",
+    ]
+    assert [attributes for tag, attributes in read.elements if tag == "tr"][1:] == [{}, {"class": "muted"}]
     assert not [tag for tag, _ in read.elements if tag in ("script", "noscript")]
 
 
@@ -289,14 +296,14 @@ def test_what_a_run_does_not_hold_is_said(run, tmp_path):
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium here to show a page in")
-def test_a_browser_draws_every_chart(shown, tmp_path):
+def test_a_browser_draws_every_chart(page_file, tmp_path):
     options = [
         *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
         *("--disable-extensions", "--disable-background-networking", "--host-resolver-rules=MAP * ~NOTFOUND"),
         *(f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", "--virtual-time-budget=10000"),
     ]
-    command = [BROWSER, *options, "--dump-dom", shown.as_uri()]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    drawn = Read(told.stdout)
-    assert sum(own.get("class") == "bk-Figure" for _, own in drawn.elements) == 9
-    assert not re.findall(r"CONSOLE.*(?:rror|Refused).*", told.stderr)
+    command = [BROWSER, *options, "--dump-dom", page_file.as_uri()]
+    browser = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    drawn = Read(browser.stdout)
+    assert sum(attributes.get("class") == "bk-Figure" for _, attributes in drawn.elements) == 9
+    assert not re.findall(r"CONSOLE.*(?:rror|Refused).*", browser.stderr)

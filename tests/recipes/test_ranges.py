@@ -33,7 +33,7 @@ def beyond_and_at(bound: float, sign: str, whole: bool):
 @pytest.mark.parametrize(("section", "name"), CLASSES)
 def test_a_bound_is_taken_and_what_is_beyond_it_is_refused_in_one_line(section, name):
     cls = CLASSES[section, name]
-    given = {key: value for key, value in REQUIRED.items() if key in {f.name for f in attrs.fields(cls)}}
+    required = {key: value for key, value in REQUIRED.items() if key in {f.name for f in attrs.fields(cls)}}
     for field in attrs.fields(cls):
         for part in _parts(field.validator):
             if not hasattr(part, "bound"):
@@ -41,7 +41,7 @@ def test_a_bound_is_taken_and_what_is_beyond_it_is_refused_in_one_line(section, 
             out, within = beyond_and_at(part.bound, part.compare_op, "int" in str(field.type))
             field.validator(None, field, within)
             with pytest.raises(UserError) as caught:
-                structure(cls, {**given, field.name: out}, section=section, source="r.toml")
+                structure(cls, {**required, field.name: out}, section=section, source="r.toml")
             message = str(caught.value)
             assert message.startswith(f"r.toml: '{section}.{field.name}' must be ") and "\n" not in message
             assert message.endswith(f", got {out}")

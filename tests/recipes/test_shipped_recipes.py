@@ -100,10 +100,10 @@ def goes_all_the_way(name: str, runtime_name: str, folder: Path, capsys) -> None
     about = json.loads((export / "export.json").read_text("utf-8"))
     recipe = load(str(run / "recipe.toml"))
     precision = getattr(recipe.model.options, "precision", "float32")
-    behind = bool(getattr(recipe.model.options, "frozen_layers", 0))
+    frozen = bool(getattr(recipe.model.options, "frozen_layers", 0))
     assert precision == getattr(load(name).model.options, "precision", "float32"), "the recipe's own"
-    for form in ("model.keras", "saved_model"):
-        assert about["forms"][form]["difference"] <= (HALF_TOLERANCE if behind else TOLERANCE)
+    for file in ("model.keras", "saved_model"):
+        assert about["forms"][file]["difference"] <= (HALF_TOLERANCE if frozen else TOLERANCE)
     assert about["model_options"].get("precision", "float32") == "float32"
     assert ("precision" in about) == (precision != "float32") == ("exported_metrics" in about["details"])
     if "precision" in about:

@@ -56,13 +56,13 @@ def message(**table) -> str:
 
 
 def test_values_of_the_right_type_are_taken_as_they_are():
-    given = {
+    values = {
         **{"count": 7, "rate": 0.25, "label": "b", "flag": True, "kind": "max", "limit": 9, "seeds": [1, 2]},
         **{"values": {"x": 1.5}, "free": {"y": [1]}, "parts": [{"width": 4}]},
     }
-    made = options(**given)
-    assert made == Options(**{**given, "seeds": (1, 2), "parts": (Part(width=4),)})
-    assert to_table(made) == given
+    made = options(**values)
+    assert made == Options(**{**values, "seeds": (1, 2), "parts": (Part(width=4),)})
+    assert to_table(made) == values
     assert structure(Options, to_table(made), section="", source="x") == made
 
 

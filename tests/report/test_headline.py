@@ -35,15 +35,15 @@ def summary(final, references, **more):
     ],
 )
 def test_the_sentence_and_the_judgement(final, references, worse, named):
-    found = summary(final, references)
-    assert named in of_run(found)
-    assert (no_better(found) is not None) == worse
+    run_summary = summary(final, references)
+    assert named in of_run(run_summary)
+    assert (no_better(run_summary) is not None) == worse
     if worse:
-        assert no_better(found).startswith("The model is no better than ")
+        assert no_better(run_summary).startswith("The model is no better than ")
 
 
 def test_the_chosen_round_is_the_result():
     chosen = {"round": 2, "by": "dev/accuracy", "test/accuracy": 0.5}
-    found = summary({"test/accuracy": 0.7}, CLASSES, chosen=chosen)
-    assert of_run(found).startswith("fedavg reaches a test accuracy of 50.00 % in round 2 of 4, chosen on dev; ")
-    assert no_better(found) == "The model is no better than always naming the most frequent class."
+    run_summary = summary({"test/accuracy": 0.7}, CLASSES, chosen=chosen)
+    assert of_run(run_summary).startswith("fedavg reaches a test accuracy of 50.00 % in round 2 of 4, chosen on dev; ")
+    assert no_better(run_summary) == "The model is no better than always naming the most frequent class."

@@ -22,17 +22,17 @@ class Processes:
 
     def running(self):
         """Their process ids; zombies do not count, since not every container has an init that reaps."""
-        found = []
+        pids = []
         for process in psutil.process_iter():
             try:
                 if (
                     any(name in argument for argument in process.cmdline() for name in _OURS)
                     and process.environ().get(_MARK) == self._mark
                 ):
-                    found.append(process.pid)
+                    pids.append(process.pid)
             except psutil.Error:
                 continue
-        return found
+        return pids
 
     @staticmethod
     def alive(pid):

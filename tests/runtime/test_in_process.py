@@ -196,9 +196,9 @@ def test_structures_strings_and_containers():
     def turned(point):
         return Point(point.x + 1, collections.OrderedDict(b=point.y["b"][::-1], a=-point.y["a"]))
 
-    found = turned(Point(3, collections.OrderedDict(b=["药", "a"], a=0.5)))
-    assert isinstance(found, Point) and isinstance(found.x, np.int32) and list(found.y) == ["b", "a"]
-    assert found.x == 4 and found.y["b"].tolist() == [b"a", "药".encode()] and found.y["a"] == np.float32(-0.5)
+    result = turned(Point(3, collections.OrderedDict(b=["药", "a"], a=0.5)))
+    assert isinstance(result, Point) and isinstance(result.x, np.int32) and list(result.y) == ["b", "a"]
+    assert result.x == 4 and result.y["b"].tolist() == [b"a", "药".encode()] and result.y["a"] == np.float32(-0.5)
 
 
 def test_data_sets_in_and_out():
@@ -292,8 +292,8 @@ def counter():
 
 
 def test_calls_at_the_same_time_have_variables_of_their_own(runtime):
-    one = counter()
-    count = federated(at_clients(np.int32))(lambda x: tff.federated_map(one, x))
+    counting = counter()
+    count = federated(at_clients(np.int32))(lambda x: tff.federated_map(counting, x))
     for _ in range(2):
         assert count(list(range(40))) == [500 * i for i in range(40)]
     (plan,) = [plan for known, plan in runtime.context._plans.items() if known == count]
@@ -317,18 +317,18 @@ def test_two_graphs_with_functions_and_variables_of_the_same_names():
 def test_calls_from_several_threads(runtime):
     square = tff.tensorflow.computation(lambda x: x * x, np.int32)
     total = federated(at_clients(np.int32))(lambda x: tff.federated_sum(tff.federated_map(square, x)))
-    found = []
+    totals = []
 
     def work():
         tff.framework.set_default_context(runtime.context)
-        found.append(total([1, 2, 3]))
+        totals.append(total([1, 2, 3]))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [14] * 4
+    assert totals == [14] * 4
 
 
 # Memory.
@@ -372,15 +372,15 @@ def test_updates_are_held_by_no_more_clients_than_threads_and_one(monkeypatch, s
         return tff.federated_sum(updates)
 
     alive, counts = watched(monkeypatch, [1000])
-    found = total(list(np.arange(50, dtype=np.float32)))
-    assert found[0] == (49 * 25 - 50 * 49 if second_pass else 49 * 25)
+    summed = total(list(np.arange(50, dtype=np.float32)))
+    assert summed[0] == (49 * 25 - 50 * 49 if second_pass else 49 * 25)
     if second_pass == "in memory":
         assert max(counts) >= 50
     else:
         # Zero and the sum, before and after an addition, stand beside the clients' own.
-        beside = 3 if second_pass is None else 3 + 5 + 2
-        assert THREADS < max(counts) <= THREADS + 1 + beside
-    del found
+        others = 3 if second_pass is None else 3 + 5 + 2
+        assert THREADS < max(counts) <= THREADS + 1 + others
+    del summed
     gc.collect()
     assert alive() == 0
 
@@ -402,11 +402,11 @@ def test_what_stays_in_a_file_comes_back_to_the_bit(runtime, monkeypatch):
     size = os.fstat(store._file.fileno()).st_size
     assert size == 30 * 100 * (8 + 2 + 2) * 2 + 4 * 2000
     for client in range(2):
-        found = store.of(client)
-        for one, other in zip(tf.nest.flatten(found["own"]), tf.nest.flatten(values["own"]), strict=True):
-            assert one.dtype == other.dtype and one.shape == other.shape
-            assert one.numpy().tobytes() == other.numpy().tobytes()
-        assert found["given back"] is values["given back"] and found["empty"] == () and "other" not in found
+        read = store.of(client)
+        for restored, original in zip(tf.nest.flatten(read["own"]), tf.nest.flatten(values["own"]), strict=True):
+            assert restored.dtype == original.dtype and restored.shape == original.shape
+            assert restored.numpy().tobytes() == original.numpy().tobytes()
+        assert read["given back"] is values["given back"] and read["empty"] == () and "other" not in read
     with pytest.raises(KeyError):
         store.of(0)["other"]
     for client in range(2):
@@ -524,7 +524,7 @@ def test_interrupted_call_ends_and_leaves_nothing(tmp_path, where):
 
 
 def test_closing_ends_a_call_of_another_thread(tmp_path):
-    found = []
+    errors = []
 
     def work(context):
         tff.framework.set_default_context(context)
@@ -532,7 +532,7 @@ def test_closing_ends_a_call_of_another_thread(tmp_path):
             try:
                 count_up(10**12)
             except RuntimeClosed as error:
-                found.append(error)
+                errors.append(error)
 
     with open_runtime("in-process", log_path=tmp_path / "log") as inner:
         assert count_up(3) == 3
@@ -540,4 +540,4 @@ def test_closing_ends_a_call_of_another_thread(tmp_path):
         thread.start()
         time.sleep(0.2)
     thread.join(10)
-    assert not thread.is_alive() and len(found) == 1
+    assert not thread.is_alive() and len(errors) == 1

@@ -159,9 +159,9 @@ def test_an_exposed_worker_is_told_of_once(runtime, tmp_path, monkeypatch, caplo
             with LocalRuntime(tmp_path / "worker.log") as inner:
                 assert total([np.float32(1)] * 3) == 3
                 assert inner.describe()["why_exposed"] == "not on this machine" and not inner.describe()["private"]
-    told = capfd.readouterr().err
-    assert told.count("not on this machine") == 1 and "everybody on this machine" in told
-    assert "--runtime in-process" in told
+    printed = capfd.readouterr().err
+    assert printed.count("not on this machine") == 1 and "everybody on this machine" in printed
+    assert "--runtime in-process" in printed
     assert caplog.text.count("everybody on this machine") == 2  # each run's log has it
 
 
@@ -186,9 +186,9 @@ def test_clients_side_by_side_share_the_cores(tmp_path, monkeypatch, clients, th
     monkeypatch.delenv(THREADS_AN_OPERATION, raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(4))
     with open_runtime("local", log_path=tmp_path / "log", clients=clients) as inner:
-        found = pathlib.Path(f"/proc/{inner.worker.pid}/environ").read_bytes().split(b"\0")
-    told = dict(entry.partition(b"=")[::2] for entry in found)
-    assert told.get(THREADS_AN_OPERATION.encode()) == threads
+        entries = pathlib.Path(f"/proc/{inner.worker.pid}/environ").read_bytes().split(b"\0")
+    variables = dict(entry.partition(b"=")[::2] for entry in entries)
+    assert variables.get(THREADS_AN_OPERATION.encode()) == threads
     chosen = []
     monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", chosen.append)
     require_runtime("in-process", clients=clients)

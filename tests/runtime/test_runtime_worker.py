@@ -62,8 +62,8 @@ def connected(worker):
 
 def listening(pids=None):
     """Addresses on which a program of this machine listens, or on which these processes do."""
-    found = psutil.net_connections("inet")
-    return {c.laddr for c in found if c.status == psutil.CONN_LISTEN and (pids is None or c.pid in pids)}
+    connections = psutil.net_connections("inet")
+    return {c.laddr for c in connections if c.status == psutil.CONN_LISTEN and (pids is None or c.pid in pids)}
 
 
 def test_no_other_user_reaches_it(private):
@@ -97,7 +97,9 @@ def test_it_listens_on_no_interface(private):
     connected(private).close()
     assert not listening({private.pid, private.supervisor_pid, os.getpid()})
     assert private.port not in {address.port for address in listening()}
-    for address in {a.address for own in psutil.net_if_addrs().values() for a in own if a.family == socket.AF_INET}:
+    for address in {
+        a.address for addresses in psutil.net_if_addrs().values() for a in addresses if a.family == socket.AF_INET
+    }:
         with pytest.raises(OSError), socket.create_connection((address, private.port), timeout=1):
             pass
     namespaces = {os.readlink(f"/proc/{pid}/ns/net") for pid in (private.pid, private.supervisor_pid)}

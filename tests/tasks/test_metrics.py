@@ -28,32 +28,32 @@ def drawn(seed, count=200, classes=CLASSES):
 def test_micro_and_macro_f1_count_the_positive_relations(negative, seed):
     labels, predicted = drawn(seed)
     positive = [label for label in range(CLASSES) if label != negative]
-    found = metrics(labels, predicted, positive)
+    measured = metrics(labels, predicted, positive)
     occurring = [label for label in positive if label in labels or label in predicted]
     for average, wanted in (("micro", positive), ("macro", occurring)):
         expected = f1_score(labels, predicted, labels=wanted, average=average, zero_division=0.0)
-        assert found[f"{average}_f1"] == pytest.approx(expected, rel=1e-9), average
-    assert found["accuracy"] == pytest.approx(accuracy_score(labels, predicted)) and found["loss"] == 2
+        assert measured[f"{average}_f1"] == pytest.approx(expected, rel=1e-9), average
+    assert measured["accuracy"] == pytest.approx(accuracy_score(labels, predicted)) and measured["loss"] == 2
     if negative is None:
-        assert found["micro_f1"] == pytest.approx(found["accuracy"])
+        assert measured["micro_f1"] == pytest.approx(measured["accuracy"])
 
 
 def test_by_hand():
     """Class 0 is negative. Counted: one hit, a relation where there is none, and one that was taken for another."""
     labels, predicted = [0, 0, 1, 1, 2], [0, 1, 1, 2, 2]
-    found = metrics(labels, predicted, (1, 2), classes=3)
+    measured = metrics(labels, predicted, (1, 2), classes=3)
     # Class 1: precision 1/2, recall 1/2; class 2: precision 1/2, recall 1. Together: 2 hits, 4 predicted, 3 there.
-    assert found["macro_f1"] == pytest.approx((1 / 2 + 2 / 3) / 2)
-    assert found["micro_f1"] == pytest.approx(2 * 2 / (4 + 3))
-    assert found["accuracy"] == pytest.approx(3 / 5)
+    assert measured["macro_f1"] == pytest.approx((1 / 2 + 2 / 3) / 2)
+    assert measured["micro_f1"] == pytest.approx(2 * 2 / (4 + 3))
+    assert measured["accuracy"] == pytest.approx(3 / 5)
 
 
 def test_one_positive_relation():
     labels, predicted = drawn(7, classes=2)
-    found = metrics(labels, predicted, (1,), classes=2)
-    assert found["micro_f1"] == found["macro_f1"] == pytest.approx(f1_score(labels, predicted))
-    assert found["matthews"] == pytest.approx(matthews_corrcoef(labels, predicted))
-    assert tuple(found) == classification_metric_names((1,))
+    measured = metrics(labels, predicted, (1,), classes=2)
+    assert measured["micro_f1"] == measured["macro_f1"] == pytest.approx(f1_score(labels, predicted))
+    assert measured["matthews"] == pytest.approx(matthews_corrcoef(labels, predicted))
+    assert tuple(measured) == classification_metric_names((1,))
 
 
 @pytest.mark.parametrize("positive", [0, 1])
@@ -62,7 +62,7 @@ def test_matthews_tells_what_f1_does_not(positive):
     labels = np.repeat([positive, 1 - positive], [165, 35])
     generator = np.random.default_rng(0)
     predicted = np.where(generator.random(200) < 0.8, labels, 1 - labels)
-    found = metrics(labels, predicted, (positive,), classes=2)
+    measured = metrics(labels, predicted, (positive,), classes=2)
     trivial = trivial_metrics(np.bincount(labels), (positive,))
     named = np.full(200, positive)
     assert trivial["every pair positive"] == pytest.approx(
@@ -74,8 +74,8 @@ def test_matthews_tells_what_f1_does_not(positive):
         }
     )
     assert trivial["largest class"] == trivial["every pair positive"]
-    assert found["micro_f1"] < trivial["every pair positive"]["micro_f1"]
-    assert found["matthews"] == pytest.approx(matthews_corrcoef(labels, predicted)) and found["matthews"] > 0.3
+    assert measured["micro_f1"] < trivial["every pair positive"]["micro_f1"]
+    assert measured["matthews"] == pytest.approx(matthews_corrcoef(labels, predicted)) and measured["matthews"] > 0.3
 
 
 def test_trivial_models_by_hand():
@@ -102,6 +102,6 @@ def test_a_relation_that_neither_occurs_nor_is_predicted_is_not_in_macro_f1():
 
 @pytest.mark.parametrize("positive", [None, (1, 2)])
 def test_without_examples_everything_is_nan(positive):
-    found = metrics([], [], positive, classes=3)
-    assert set(found) == {"accuracy", "loss", "macro_f1"} | ({"micro_f1"} if positive else set())
-    assert all(np.isnan(value) for value in found.values())
+    measured = metrics([], [], positive, classes=3)
+    assert set(measured) == {"accuracy", "loss", "macro_f1"} | ({"micro_f1"} if positive else set())
+    assert all(np.isnan(value) for value in measured.values())

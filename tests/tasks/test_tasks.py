@@ -92,9 +92,11 @@ def test_a_partition_file_stands_in_for_the_partitioner(corpus, tmp_path):
 
     drawn = prepare(corpus, partition={"name": "iid", "num_clients": 3}, seed=7)
     write_partition(drawn.partition, tmp_path / "p.json")
-    given = prepare(corpus, data_paths=DataPaths(partition=tmp_path / "p.json"))
-    assert given.partition == drawn.partition
-    np.testing.assert_array_equal(given.examples.pooled("train")["tokens"], drawn.examples.pooled("train")["tokens"])
+    from_file = prepare(corpus, data_paths=DataPaths(partition=tmp_path / "p.json"))
+    assert from_file.partition == drawn.partition
+    np.testing.assert_array_equal(
+        from_file.examples.pooled("train")["tokens"], drawn.examples.pooled("train")["tokens"]
+    )
 
 
 # The vocabulary leaves the clients
@@ -103,8 +105,8 @@ def test_a_partition_file_stands_in_for_the_partitioner(corpus, tmp_path):
 @pytest.mark.parametrize("encoding", ["characters", "words"])
 def test_a_word_of_one_client_is_not_in_the_vocabulary(encoding, tmp_path):
     value = {
-        name: {"dialogue": [sentence(i, f"咳嗽，{own}", "1") for i in range(3)]}
-        for name, own in (("a", "麒麟"), ("b", "凤凰"), ("c", "咳嗽"))
+        name: {"dialogue": [sentence(i, f"咳嗽，{word}", "1") for i in range(3)]}
+        for name, word in (("a", "麒麟"), ("b", "凤凰"), ("c", "咳嗽"))
     }
     corpus = write_json(tmp_path / "c.json", value)
     private = {"麒麟", "凤凰"} | set("麒麟凤凰")
@@ -218,8 +220,8 @@ def test_every_data_set_and_label_has_pieces(task, classes, tmp_path):
     if task["dataset"] == "imcs_v2":
         value = consultations()
         for dialogue in value.values():
-            for number, one in enumerate(dialogue["dialogue"]):
-                one["dialogue_act"] = ("Request-Symptom", "Inform-Symptom")[number % 2]
+            for number, utterance in enumerate(dialogue["dialogue"]):
+                utterance["dialogue_act"] = ("Request-Symptom", "Inform-Symptom")[number % 2]
         task = {**task, "path": str(write_json(tmp_path / "imcs.json", value))}
     table = text_recipe("unused", encoding="pieces", tokenizer=str(chinese_encoder()), min_clients=2)
     table["partition"] = {"name": "iid", "num_clients": 2}

@@ -81,7 +81,7 @@ def test_a_further_task_goes_all_the_way(moods, tmp_path, capsys):
     assert result.test.metrics["accuracy"] == 1.0 and (run / "summary.json").exists()
     assert command(capsys, "partition", recipe).code == 0
     predictor = load_export(api.export(run, runtime="in-process"))
-    assert [found.label for found in predictor.predict(["他又痛又烧", "好乐"])] == ["unwell", "well"]
+    assert [prediction.label for prediction in predictor.predict(["他又痛又烧", "好乐"])] == ["unwell", "well"]
 
 
 def test_its_keys_are_checked(moods, tmp_path):
