@@ -130,6 +130,6 @@ def test_nothing_is_left_when_the_measuring_process_is_ended(tmp_path, way):
         started = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(way)
     _, left = psutil.wait_procs(started, timeout=60)
-    for one in left:
-        one.kill()
+    for process_left in left:
+        process_left.kill()
     assert len(started) >= 3 and not left

@@ -63,7 +63,7 @@ def test_the_lock_has_hashes_and_no_addresses():
 
 
 def test_times_and_expectations_are_those_of_the_better_runtime():
-    found = {
+    measured = {
         (LR, HERE): Measured([[1.0, 2.0, 3.0], [4.0, 4.0, 4.0]], [0.25, 0.75], [8.0, 10.0], 2 * 10**9),
         (LR, LOCAL): Measured([[9.0]] * 2, [1.0, 1.0], [9.0, 9.0], 10**9),
         (LR, FLOWER_TORCH): Measured([[20.0], [44.0]], [5.0, 5.0], [30.0, 30.0], 3 * 10**9),
@@ -71,7 +71,7 @@ def test_times_and_expectations_are_those_of_the_better_runtime():
         (LSTM, TORCH): Measured([[1.9]], [0.1], [6.0], 1),
         (LSTM, FLOWER_TORCH): Measured([[8.0]], [0.1], [20.0], 1),
     }
-    markdown = peers.table(found, [11.0, 13.0])
+    markdown = peers.table(measured, [11.0, 13.0])
     assert f"| {LR} | {HERE} | 3.500 (1.000 to 4.000) | 1.00 | 500.00 | 2.00 | 9.0 (8.0 to 10.0) |" in markdown
     assert f"| {LR} | {FLOWER_TORCH} | 32.000 (20.000 to 44.000) | 10.50 | 5000.00 | 3.00 |" in markdown
     assert f"{LR}: {FLOWER_TORCH} takes 10.50 times as long as {HERE}. Expected: at least 10, met." in markdown
@@ -113,13 +113,13 @@ def test_all_that_a_command_started_ends_with_it(error):
     try:
         with peers.started([sys.executable, "-c", _LEAVES_A_CHILD], {}, subprocess.PIPE, None) as process:
             assert process.stdout.readline() == b"ready\n"
-            seen = [one for one in mine.children(recursive=True) if one.pid not in before]
+            seen = [child for child in mine.children(recursive=True) if child.pid not in before]
             assert len(seen) == 3, "itself, a child in a session of its own, and an orphan"
             if error is not None:
                 raise error
     except SystemExit:
         pass
-    assert not any(one.is_running() for one in seen)
+    assert not any(child.is_running() for child in seen)
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ def measured(step, fixed, a_client, bytes_a_client):
 
 
 def test_steps_fixed_costs_and_growth_are_slopes(sizes):
-    found = {
+    results = {
         (problem, contender): measured(*numbers)
         for problem in runtimes.SIZES
         for contender, numbers in {
@@ -40,7 +40,7 @@ def test_steps_fixed_costs_and_growth_are_slopes(sizes):
             PLAIN: (1.0, 2.0, 1.0, 0),
         }.items()
     }
-    markdown = runtimes.table(found)
+    markdown = runtimes.table(results)
     assert f"| {runtimes.ENCODER} | {LOCAL} | 5.000 (5.000 to 5.000) | 1.00 | 1.0000 | 2.000 | 1.20 |" in markdown
     assert f"| {TFF} | 7.000 (7.000 to 7.000) | 1.40 | 2.0000 | 1.000 | 1.40 |" in markdown
     assert f"clients | {LOCAL} | 3.00 / 4.00 / 5.00 | 0.5000 | 1.20 / 1.40 / 1.60 | 100.0 |" in markdown
@@ -48,10 +48,10 @@ def test_steps_fixed_costs_and_growth_are_slopes(sizes):
     assert f"2 / 4 clients | {PLAIN} | 3.00 / 5.00 | 1.0000 |" in markdown
     assert f"LR, 60 features: the best of ours is {HERE}. Expected: at most 1 times" in markdown
     assert "here 0.80, met. Expected: under 1.5 s of fixed cost for 2 clients; here 1.00, met." in markdown
-    found[runtimes.ENCODER, HERE] = found[runtimes.ENCODER, LOCAL] = measured(2.0, 2.0, 0, 0)
+    results[runtimes.ENCODER, HERE] = results[runtimes.ENCODER, LOCAL] = measured(2.0, 2.0, 0, 0)
     assert (
         "here 1.60, not met. Expected: under 1.5 s of fixed cost for 2 clients; here 2.00, not met"
-        in runtimes.table(found)
+        in runtimes.table(results)
     )
 
 
@@ -77,10 +77,10 @@ def test_a_round_is_of_the_clients_that_were_given_last(kind, runtime):
 @pytest.mark.parametrize("contender", CONTENDERS)
 def test_every_contender_runs_and_leaves_no_process(sizes, contender, tmp_path):
     before = set(psutil.Process().children(recursive=True))
-    found = runtimes.measure("LR, 60 features", contender, 2, str(tmp_path), tmp_path / "log", kind_of_memory())
+    result = runtimes.measure("LR, 60 features", contender, 2, str(tmp_path), tmp_path / "log", kind_of_memory())
     crowds = [(4, 1)] if contender in (PLAIN, TFF) else [(4, 1), (6, 1)]
-    assert list(found.seconds) == [(2, 1), (2, 3), *crowds]
-    assert all(len(seconds) == 2 and min(seconds) > 0 for seconds in found.seconds.values())
-    assert all(100e6 < peak < 10e9 for peak in found.peaks.values())
+    assert list(result.seconds) == [(2, 1), (2, 3), *crowds]
+    assert all(len(seconds) == 2 and min(seconds) > 0 for seconds in result.seconds.values())
+    assert all(100e6 < peak < 10e9 for peak in result.peaks.values())
     left = set(psutil.Process().children(recursive=True)) - before
     assert not [p for p in left if "resource_tracker" not in " ".join(p.cmdline())]

@@ -16,15 +16,15 @@ TINY = selection.Sizes(
 
 def stages(selecting):
     """Two turns; seconds of the selection by the clock, of a round 10 and 30."""
-    found = [(Stage("making the data"), int(5e9))]
+    peaks = [(Stage("making the data"), int(5e9))]
     for alone, whole in zip(selecting, (10.0, 30.0), strict=True):
-        found += [
+        peaks += [
             (Stage(FEW, 1.0, 0.5, 4, 3), int(1e9)),
             (Stage(SELECTION, alone, alone / 2, 50, 40), int(2e9)),
             (Stage(LAZY, whole, whole, 40, 40), int(3e9)),
             (Stage(NONE, 2 * whole, 2 * whole, 50), int(2.5e9)),
         ]
-    return found
+    return peaks
 
 
 def test_the_share_is_the_median_over_the_turns():
@@ -81,13 +81,13 @@ def test_a_stage_that_fails_is_an_error(capfd):
 
 @pytest.mark.benchmark
 def test_the_turns_run_and_the_selection_alone_is_that_of_the_round(tmp_path):
-    found = memory.watched(
+    watched = memory.watched(
         selection.measured, (TINY, 2, tmp_path / "worker.log"), memory.kind_of_memory(), "a tiny selection", 0.5
     )
-    told = [stage for stage, _ in found]
-    assert [stage.what for stage in told] == ["making the data", "compiling", *2 * selection.ROWS]
-    assert all(stage.seconds > 0 for stage in told[2:])
-    assert min(peak for _, peak in found[1:]) > 100e6 and found[0][1] > 10e6  # the data are made without TensorFlow
-    for _, alone, lazy, none in (told[2:6], told[6:]):
+    reported = [stage for stage, _ in watched]
+    assert [stage.what for stage in reported] == ["making the data", "compiling", *2 * selection.ROWS]
+    assert all(stage.seconds > 0 for stage in reported[2:])
+    assert min(peak for _, peak in watched[1:]) > 100e6 and watched[0][1] > 10e6  # the data are made without TensorFlow
+    for _, alone, lazy, none in (reported[2:6], reported[6:]):
         assert 0 < alone.chosen == lazy.chosen == lazy.sentences <= alone.sentences == none.sentences
-    assert selection.table(found).count("| ") > 20
+    assert selection.table(watched).count("| ") > 20

@@ -67,12 +67,12 @@ def run_of_documents(runtime, tmp_path_factory):
 def _exported(runtime, run, folder, data_paths):
     judged = []
 
-    def kept(experiment):
+    def recording(experiment):
         return lambda weights: judged.append(ServerEvaluator(experiment)(weights)) or judged[-1]
 
     with pytest.MonkeyPatch.context() as patch:
         share_computations(patch, runtime)
-        patch.setattr(exporting, "ServerEvaluator", kept)  # which exports of mixed precision take
+        patch.setattr(exporting, "ServerEvaluator", recording)  # which exports of mixed precision take
         export = exporting.export_run(run.folder, folder, False, data_paths, DEFAULT_RUNTIME, quantise="float16")
     judged = judged[0] if judged else ServerEvaluator(run.experiment)(run.result.weights)
     about = json.loads((export / "export.json").read_text("utf-8"))

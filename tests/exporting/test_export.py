@@ -78,29 +78,29 @@ KINDS = {"words": "logistic_regression", "characters": "lstm", "vectors": "logis
 @functools.cache
 def export_of(kind):
     """(arguments, folder) of an export of that kind of input."""
-    given = arguments(KINDS[kind], kind)
-    return given, written_once(f"texts {kind}", functools.partial(export_model, **given))
+    export_arguments = arguments(KINDS[kind], kind)
+    return export_arguments, written_once(f"texts {kind}", functools.partial(export_model, **export_arguments))
 
 
 @pytest.mark.parametrize("kind", ["words", "characters"])
 def test_ids_in_the_graph_are_the_encodings_ids(kind):
-    given, folder = export_of(kind)
+    export_arguments, folder = export_of(kind)
     layer = tf.keras.models.load_model(folder / "model.keras").get_layer("ids")
-    encoding = given["encoding"]
+    encoding = export_arguments["encoding"]
     prepared = tf.constant([encoding.prepare(text) for text in HARD_TEXTS])
     np.testing.assert_array_equal(layer(prepared).numpy(), encoding.encode(HARD_TEXTS))
 
 
 def test_what_is_written():
-    given, folder = export_of("words")
+    export_arguments, folder = export_of("words")
     assert [p.name for p in folder.parent.iterdir()] == ["export"]
     assert sorted(p.name for p in folder.iterdir()) == sorted(
         ["README.md", "SHA256SUMS", "encoding.json", "export.json", "labels.json", "model.keras", "saved_model"]
     )
     assert json.loads((folder / "labels.json").read_text("utf-8")) == list(LABELS)
-    assert encoding_from_json((folder / "encoding.json").read_text("utf-8")) == given["encoding"]
+    assert encoding_from_json((folder / "encoding.json").read_text("utf-8")) == export_arguments["encoding"]
     description = json.loads((folder / "export.json").read_text("utf-8"))
-    assert description["model_options"] == attrs.asdict(given["model_options"])
+    assert description["model_options"] == attrs.asdict(export_arguments["model_options"])
     assert description["input"] == {"name": "text", "kind": "words", "max_length": 6, "vocabulary": 13}
     assert description["details"]["metrics"] == {"test": {"accuracy": 0.5, "loss": None}}
     assert description["details"]["rounds"] == 3
@@ -157,8 +157,8 @@ def full_disk(*_, **__):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def full_for_drafts(draft, place, replace=os.replace):
-    return full_disk() if os.fspath(draft).endswith(".part") else replace(draft, place)
+def full_for_drafts(draft, target, replace=os.replace):
+    return full_disk() if os.fspath(draft).endswith(".part") else replace(draft, target)
 
 
 FAILING = ((places, "write"), (exporting, "write_saved_model"), (places, "flush"), (os, "replace"))
@@ -193,14 +193,14 @@ def test_a_plain_form_that_is_another_function_is_found(tmp_path, monkeypatch):
 
 
 def test_an_encoding_that_the_graph_does_not_share_is_found(tmp_path):
-    given = arguments(kind="characters", probes=["咳嗽"])
+    export_arguments = arguments(kind="characters", probes=["咳嗽"])
 
     class Other(CharacterEncoding):
         def encode(self, texts):
             return super().encode([text[::-1] for text in texts])
 
     with pytest.raises(ExportError, match="other ids") as caught:
-        export_model(tmp_path / "export", **{**given, "encoding": Other(CHARACTERS, 6)})
+        export_model(tmp_path / "export", **{**export_arguments, "encoding": Other(CHARACTERS, 6)})
     assert "咳" not in str(caught.value)
 
 

@@ -16,17 +16,20 @@ from tff_re import models
 @pytest.mark.parametrize("kind", WITH_LORA)
 def test_every_kind_is_merged(kind):
     """Its forms are compared with the unmerged model as they are written; here one looks into them."""
-    folder, given = export_of(kind), arguments(kind)
+    folder, export_arguments = export_of(kind), arguments(kind)
     forms = json.loads((folder / "export.json").read_text("utf-8"))["forms"]
     assert forms["saved_model"]["difference"] <= 1e-5
     saved = tf.saved_model.load(str(folder / "saved_model"))
     names = [getattr(variable, "name", "") for variable in saved.resources]
     assert names and not [name for name in names if "lora" in name or "new_rows" in name]
-    module, inputs = models.MODELS[given["model_name"]], getattr(given["inputs"], "sentences", given["inputs"])
-    trained = module.build(given["model_options"], inputs, len(given["label_names"]))
-    for variable, value in zip(trained.trainable_variables, given["weights"].trainable, strict=True):
+    module, inputs = (
+        models.MODELS[export_arguments["model_name"]],
+        getattr(export_arguments["inputs"], "sentences", export_arguments["inputs"]),
+    )
+    trained = module.build(export_arguments["model_options"], inputs, len(export_arguments["label_names"]))
+    for variable, value in zip(trained.trainable_variables, export_arguments["weights"].trainable, strict=True):
         variable.assign(value)
-    whole = module.whole_form(given["model_options"], inputs, trained)
+    whole = module.whole_form(export_arguments["model_options"], inputs, trained)
     products = {
         part.name: part.product().numpy()
         for part in whole._flatten_layers()

@@ -67,16 +67,16 @@ OTHERS = (None, True, False, 0, 1, -1, 7, 10**400, 0.5, 1e308, "", "a", "words",
 DELETED = "this key is taken out"
 
 
-def changed(text, place, new):
+def changed(text, path, new):
     """The JSON text with another value in a place, or without it."""
-    if not place:
+    if not path:
         return "" if new is DELETED else json.dumps(new)
     value = json.loads(text)
-    parent = functools.reduce(lambda part, key: part[key], place[:-1], value)
+    parent = functools.reduce(lambda part, key: part[key], path[:-1], value)
     if new is DELETED:
-        del parent[place[-1]]
+        del parent[path[-1]]
     else:
-        parent[place[-1]] = new
+        parent[path[-1]] = new
     return json.dumps(value)
 
 
@@ -101,9 +101,9 @@ def test_any_value_of_any_other_type(kind, tmp_path, monkeypatch):
     @given(st.data())
     def edit(data):
         name = data.draw(st.sampled_from(FILES))
-        place = data.draw(st.sampled_from(everywhere[name]))
+        path = data.draw(st.sampled_from(everywhere[name]))
         new = data.draw(st.sampled_from((DELETED, *OTHERS)))
-        (folder / name).write_text(changed(text_of(kind, name), place, new), "utf-8")
+        (folder / name).write_text(changed(text_of(kind, name), path, new), "utf-8")
         try:
             use(kind, folder, monkeypatch)
         except (UserError, DataError) as error:
@@ -156,10 +156,10 @@ EDITS = (
 )
 
 
-@pytest.mark.parametrize(("kind", "name", "place", "new", "message"), EDITS, ids=str)
-def test_an_edit_is_named(kind, name, place, new, message, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("kind", "name", "path", "new", "message"), EDITS, ids=str)
+def test_an_edit_is_named(kind, name, path, new, message, tmp_path, monkeypatch):
     folder = prepare(kind, tmp_path / "export")
-    (folder / name).write_text(changed(text_of(kind, name), place, new), "utf-8")
+    (folder / name).write_text(changed(text_of(kind, name), path, new), "utf-8")
     with pytest.raises(PredictionError) as caught:
         use(kind, folder, monkeypatch)
     assert message in str(caught.value) and "; " in str(caught.value)

@@ -59,20 +59,20 @@ def test_bags_of_a_file_get_the_training_processs_scores(made):
     assert np.ptp(expected, axis=0).max() > 1e-3, "bags are told apart"
     np.testing.assert_allclose(predictor.scores(corpus), expected, rtol=0, atol=1e-5)
 
-    found = {(p.head_id, p.tail_id): p for p in predictor.predict_file(BAGS)}
+    predictions = {(p.head_id, p.tail_id): p for p in predictor.predict_file(BAGS)}
     for (pair, rows), scores in zip(corpus.bags.items(), expected, strict=True):
-        prediction = found[pair]
+        prediction = predictions[pair]
         np.testing.assert_allclose(list(prediction.probabilities.values()), scores, rtol=0, atol=1e-5)
         assert prediction.sentences == len(rows)
         assert prediction.label == predictor.labels[1 + int(np.argmax(scores[1:]))] != "NA"
-    assert HIDDEN not in repr(predictor) + repr(found)
+    assert HIDDEN not in repr(predictor) + repr(predictions)
 
 
 def test_predictions_of_bags_are_sorted_cut_at_devs_threshold_and_named_on_request(made, capsys):
     run = made("bags")
     predictor = load_export(run.export)
-    found = predictor.predict_file(BAGS)
-    probabilities = [prediction.probability for prediction in found]
+    predictions = predictor.predict_file(BAGS)
+    probabilities = [prediction.probability for prediction in predictions]
     assert probabilities == sorted(probabilities, reverse=True) and len(set(probabilities)) > 1
     # The threshold of the best F1 on dev, by hand.
     held_out = run.experiment.prepared.held_out
@@ -80,15 +80,15 @@ def test_predictions_of_bags_are_sorted_cut_at_devs_threshold_and_named_on_reque
     by_threshold = {float(cut): f1_score(true.ravel(), (scores >= cut).ravel()) for cut in np.unique(scores)}
     reached = f1_score(true.ravel(), (scores >= predictor.threshold).ravel())
     assert reached == pytest.approx(max(by_threshold.values())) and predictor.threshold not in by_threshold
-    assert [p.predicted for p in found] == [p.probability >= predictor.threshold for p in found]
+    assert [p.predicted for p in predictions] == [p.probability >= predictor.threshold for p in predictions]
 
-    shown = command(capsys, "predict", run.export, "--file", BAGS)
-    assert "the threshold with the best F1 on the run's dev bags" in " ".join(shown.out.split())
-    first = found[0]
+    printed = command(capsys, "predict", run.export, "--file", BAGS)
+    assert "the threshold with the best F1 on the run's dev bags" in " ".join(printed.out.split())
+    first = predictions[0]
     sentence = next(s for s in load_bags("nyt10", path=BAGS).sentences if s.pair == (first.head_id, first.tail_id))
     head, tail = (sentence.text[slice(*span)] for span in (sentence.head, sentence.tail))
     assert (first.head_name, first.tail_name) == (head, tail) and head not in repr(first)
-    assert f"{head} (" not in shown.out
+    assert f"{head} (" not in printed.out
     assert f"{head} (" in command(capsys, "predict", run.export, "--file", BAGS, "--show-text").out
     typed = ("predict", run.export, "--file", BAGS, "--json")
     lines = [command(capsys, *typed, *more).out for more in ((), ("--show-text",))]
@@ -97,23 +97,23 @@ def test_predictions_of_bags_are_sorted_cut_at_devs_threshold_and_named_on_reque
 
 
 def test_documents_of_a_file_get_the_models_probabilities(capsys):
-    given, export = arguments("documents"), export_of("documents")
+    export_arguments, export = arguments("documents"), export_of("documents")
     predictor = load_export(export)
     assert isinstance(predictor, DocumentPredictor) and predictor.labels == ("CID",)
-    inputs, corpus = given["inputs"], predictor.read(DOCUMENTS)
-    model = models.MODELS["document_encoder"].build(given["model_options"], inputs, 1)
+    inputs, corpus = export_arguments["inputs"], predictor.read(DOCUMENTS)
+    model = models.MODELS["document_encoder"].build(export_arguments["model_options"], inputs, 1)
     widths = Widths(inputs.max_length, inputs.max_mentions, inputs.max_pairs)
     arrays = predictor.encoding.encode(corpus, widths=widths).arrays
-    logits = with_weights(model, given["weights"])({name: arrays[name] for name in inputs.specs})["logits"]
-    found, expected = predictor.predict_file(DOCUMENTS), tf.sigmoid(logits).numpy()
-    assert len(found) == len(expected) > 20 and np.ptp(expected) > 1e-3
-    np.testing.assert_allclose([[*p.probabilities.values()] for p in found], expected, atol=1e-5)
-    for prediction, (value,) in zip(found, expected, strict=True):
+    logits = with_weights(model, export_arguments["weights"])({name: arrays[name] for name in inputs.specs})["logits"]
+    predictions, expected = predictor.predict_file(DOCUMENTS), tf.sigmoid(logits).numpy()
+    assert len(predictions) == len(expected) > 20 and np.ptp(expected) > 1e-3
+    np.testing.assert_allclose([[*p.probabilities.values()] for p in predictions], expected, atol=1e-5)
+    for prediction, (value,) in zip(predictions, expected, strict=True):
         assert prediction.labels == (("CID",) if value >= predictor.threshold == 0.5 else ()) or abs(value - 0.5) < 1e-5
     typed = command(capsys, "predict", export, "--file", DOCUMENTS, "--json")
-    shown = [json.loads(line) for line in typed.out.splitlines()]
+    rows = [json.loads(line) for line in typed.out.splitlines()]
     assert typed.code == 0 and HIDDEN not in typed.out
-    assert [row["document_id"] for row in shown] == [prediction.document_id for prediction in found]
+    assert [row["document_id"] for row in rows] == [prediction.document_id for prediction in predictions]
     typed = command(capsys, "evaluate", export, "--file", DOCUMENTS)
     assert (
         typed.code == 0
@@ -135,11 +135,11 @@ def test_documents_of_a_file_get_the_training_processs_probabilities(made):
     }
     assert len(expected) > 5 and np.ptp(list(expected.values())) > 1e-4
     path = DOCUMENTS
-    found = {(p.document_id, p.head_id, p.tail_id): p for p in predictor.predict_file(path)}
+    predictions = {(p.document_id, p.head_id, p.tail_id): p for p in predictor.predict_file(path)}
     for key, row in expected.items():
-        np.testing.assert_allclose(list(found[key].probabilities.values()), row, rtol=0, atol=HALF_TOLERANCE)
+        np.testing.assert_allclose(list(predictions[key].probabilities.values()), row, rtol=0, atol=HALF_TOLERANCE)
         if abs(row[0] - predictor.threshold) > HALF_TOLERANCE:
-            assert found[key].labels == (("CID",) if row[0] >= predictor.threshold else ())
+            assert predictions[key].labels == (("CID",) if row[0] >= predictor.threshold else ())
     assert predictor.threshold == pytest.approx(made("documents").judged.metrics["dev/threshold"], abs=1e-9)
 
 
@@ -158,8 +158,8 @@ def test_bags_may_stand_in_any_order_but_none_is_left_out(made):
     signature = tf.saved_model.load(str(made("bags").export / "saved_model")).signatures["serving_default"]
 
     def scores(rows, bag):
-        given = {name: tf.constant(array[rows]) for name, array in arrays.items() if name != "bag"}
-        return signature(**given, bag=tf.constant(bag, tf.int32))["probabilities"].numpy()
+        tensors = {name: tf.constant(array[rows]) for name, array in arrays.items() if name != "bag"}
+        return signature(**tensors, bag=tf.constant(bag, tf.int32))["probabilities"].numpy()
 
     rows = np.random.default_rng(0).permutation(len(arrays["bag"]))
     whole = scores(np.arange(len(rows)), arrays["bag"])
@@ -237,24 +237,24 @@ def test_predict_and_evaluate_bags(made, capsys, tmp_path):
     export, file = made("bags").export, BAGS
     typed = command(capsys, "predict", export, "--file", file, "--json")
     assert typed.code == 0 and HIDDEN not in typed.out
-    found = [json.loads(line) for line in typed.out.splitlines()]
-    assert len(found) == 12 and set(found[0]["probabilities"]) == {"NA", "/a/visits", "/b/likes"}
+    rows = [json.loads(line) for line in typed.out.splitlines()]
+    assert len(rows) == 12 and set(rows[0]["probabilities"]) == {"NA", "/a/visits", "/b/likes"}
     # A relation that stands there is not read, and need not be there.
     lines = [{key: value for key, value in line.items() if key != "relation"} for line in nyt10_lines(range(9, 21))]
     bare = write_lines(tmp_path / "bare.jsonl", lines)
     assert command(capsys, "predict", export, "--file", bare, "--json").out == typed.out
-    shown = command(capsys, "predict", export, "--file", file)
-    assert shown.code == 0 and "sentences" in shown.out and "Ann" not in shown.out
+    printed = command(capsys, "predict", export, "--file", file)
+    assert printed.code == 0 and "sentences" in printed.out and "Ann" not in printed.out
 
     corpus = load_bags("nyt10", path=file)
     assert len(corpus.pairs) == 12
     typed = command(capsys, "evaluate", export, "--file", file)
     assert typed.code == 0 and "12 bags, 10 facts" in in_one_line(typed.out) and "p_at_100" in typed.out
     # The run's own test bags, those of new pairs that dev does not have, are scored as the run scored them.
-    kept = made("bags").experiment.prepared.held_out.corpora["test"].bags
-    wanted = [line for line in nyt10_lines(range(9, 21)) if (line["h"]["id"], line["t"]["id"]) in kept]
-    own = write_lines(tmp_path / "own.jsonl", wanted)
-    typed = command(capsys, "evaluate", export, "--file", own)
+    test_bags = made("bags").experiment.prepared.held_out.corpora["test"].bags
+    wanted = [line for line in nyt10_lines(range(9, 21)) if (line["h"]["id"], line["t"]["id"]) in test_bags]
+    of_run = write_lines(tmp_path / "own.jsonl", wanted)
+    typed = command(capsys, "evaluate", export, "--file", of_run)
     assert f"{made('bags').judged.metrics['test/auc']:.4f}" in typed.out.split("auc")[1].split("\n")[0]
 
 
@@ -262,13 +262,13 @@ def test_predict_and_evaluate_bags(made, capsys, tmp_path):
 def test_predict_and_evaluate_documents(made, capsys):
     export, predictor = made("documents").export, load_export(made("documents").export)
     typed = command(capsys, "predict", export, "--file", DOCUMENTS, "--json")
-    found = [json.loads(line) for line in typed.out.splitlines()]
+    rows = [json.loads(line) for line in typed.out.splitlines()]
     corpus = predictor.read(DOCUMENTS)
     assert typed.code == 0 and HIDDEN not in typed.out
-    assert len(found) == sum(len(sample.pairs) for sample in corpus.samples) > 20
-    assert set(found[0]) == {"document_id", "head_id", "tail_id", "labels", "probability", "probabilities"}
-    shown = command(capsys, "predict", export, "--file", DOCUMENTS)
-    assert shown.code == 0 and "document" in shown.out
+    assert len(rows) == sum(len(sample.pairs) for sample in corpus.samples) > 20
+    assert set(rows[0]) == {"document_id", "head_id", "tail_id", "labels", "probability", "probabilities"}
+    printed = command(capsys, "predict", export, "--file", DOCUMENTS)
+    assert printed.code == 0 and "document" in printed.out
     typed = command(capsys, "evaluate", export, "--file", DOCUMENTS)
     assert typed.code == 0 and "12 documents, " in in_one_line(typed.out)
     judged = made("documents").judged.metrics
@@ -312,14 +312,14 @@ def test_what_does_not_fit_is_refused(made, capsys, tmp_path):
     ],
 )
 def test_every_pooling(pooling):
-    given, folder = arguments(f"bags, {pooling}"), export_of(f"bags, {pooling}")
+    export_arguments, folder = arguments(f"bags, {pooling}"), export_of(f"bags, {pooling}")
     corpus = load_unlabelled_bags("nyt10", BAGS)
-    model = models.MODELS["pcnn"].build(given["model_options"], given["inputs"].sentences, 3)
-    model = with_weights(model, given["weights"])
+    model = models.MODELS["pcnn"].build(export_arguments["model_options"], export_arguments["inputs"].sentences, 3)
+    model = with_weights(model, export_arguments["weights"])
     order = [row for rows in corpus.bags.values() for row in rows]
     bag = np.repeat(np.arange(len(corpus.bags)), [len(rows) for rows in corpus.bags.values()])
-    arrays = given["encoding"].encode([corpus.sentences[row] for row in order]).arrays
-    logits = model({name: arrays[name] for name in given["inputs"].sentences.specs})["logits"]
+    arrays = export_arguments["encoding"].encode([corpus.sentences[row] for row in order]).arrays
+    logits = model({name: arrays[name] for name in export_arguments["inputs"].sentences.specs})["logits"]
     assert np.ptp(logits.numpy(), axis=0).max() > 1e-3, "sentences are told apart"
     expected = POOLINGS[pooling](logits, tf.constant(bag, tf.int32), len(corpus.bags)).numpy()
     np.testing.assert_allclose(load_export(folder).scores(corpus), expected, atol=1e-5)
@@ -333,8 +333,8 @@ def test_frozen_layers_stand_before_the_bags_model():
 
 
 def test_another_encoding_than_the_models_is_refused(tmp_path):
-    given = arguments("bags")
-    for change in ({"encoding": None}, {"encoding": dataclasses.replace(given["encoding"], max_length=20)}):
+    export_arguments = arguments("bags")
+    for change in ({"encoding": None}, {"encoding": dataclasses.replace(export_arguments["encoding"], max_length=20)}):
         with pytest.raises(ExportError, match=r"its encoding|not the model's"):
-            export_model(tmp_path / "e", **{**given, **change})
+            export_model(tmp_path / "e", **{**export_arguments, **change})
     assert not (tmp_path / "e").exists()

@@ -43,20 +43,20 @@ KINDS = (*FAST, *(pytest.param(kind, marks=pytest.mark.slow) for kind in (LSTM, 
 SECRET = "Mrs Miller"
 
 
-def assert_close(found, kind):
+def assert_close(probabilities, kind):
     """Within 1e-5 of the trained model; behind frozen layers half of the texts are, see HALF_TOLERANCE."""
-    difference = np.abs(np.asarray(found) - trained_probabilities(kind)[: len(found)]).max(axis=1)
+    difference = np.abs(np.asarray(probabilities) - trained_probabilities(kind)[: len(probabilities)]).max(axis=1)
     assert difference.max() <= (1e-3 if kind == "frozen layers" else 1e-5) and np.median(difference) <= 1e-5, kind
 
 
 @functools.cache
 def trained_probabilities(kind):
     """What the process that trained the model says of MENTIONS, through the arrays that it trained on."""
-    given = arguments(kind)
-    inputs, options = given["inputs"], given["model_options"]
-    module = models.MODELS[given["model_name"]]
-    model = with_weights(module.build(options, inputs, len(LABELS)), given["weights"])
-    arrays = given["encoding"].encode(MENTIONS).arrays
+    export_arguments = arguments(kind)
+    inputs, options = export_arguments["inputs"], export_arguments["model_options"]
+    module = models.MODELS[export_arguments["model_name"]]
+    model = with_weights(module.build(options, inputs, len(LABELS)), export_arguments["weights"])
+    arrays = export_arguments["encoding"].encode(MENTIONS).arrays
     if kind == "frozen layers":
         arrays = module.precompute(options, inputs.pieces, inputs.seed)[1](arrays)
     return tf.nn.softmax(model({name: arrays[name] for name in inputs.specs})["logits"]).numpy()
@@ -91,7 +91,7 @@ def test_the_predictor_gives_the_trained_models_predictions(kind):
 def test_the_signatures_as_a_server_reads_them():
     graph = saved_model_utils.get_meta_graph_def(str(export_of(BLIND) / "saved_model"), "serve")
 
-    def form(tensors):
+    def types_of(tensors):
         return {
             name: (tf.dtypes.as_dtype(tensor.dtype).name, [d.size for d in tensor.tensor_shape.dim])
             for name, tensor in tensors.items()
@@ -101,10 +101,10 @@ def test_the_signatures_as_a_server_reads_them():
     spans = {**text, "head": ("int32", [-1, 2]), "tail": ("int32", [-1, 2])}
     arrays = {name: ("int32", [-1, *spec.shape[1:]]) for name, spec in arguments(BLIND)["inputs"].specs.items()}
     inputs = {"serving_default": text, "spans": spans, "encoded": arrays, "encode": spans}
-    assert inputs == {name: form(graph.signature_def[name].inputs) for name in inputs}
-    assert form(graph.signature_def["encode"].outputs) == arrays
+    assert inputs == {name: types_of(graph.signature_def[name].inputs) for name in inputs}
+    assert types_of(graph.signature_def["encode"].outputs) == arrays
     for name in ("serving_default", "spans", "encoded"):
-        assert form(graph.signature_def[name].outputs) == {"probabilities": ("float32", [-1, 3])}
+        assert types_of(graph.signature_def[name].outputs) == {"probabilities": ("float32", [-1, 3])}
 
 
 # What lies in the folder
@@ -118,11 +118,11 @@ def test_smaller_forms_stand_beside_with_size_and_accuracy():
     assert set(forms) == {"model.keras", "saved_model", "saved_model_float16", "model.tflite"}
     labels = np.array([mention.label for mention in MENTIONS])
     accuracy = float((trained_probabilities(BLIND).argmax(axis=1) == labels).mean())
-    for name, form in forms.items():
-        assert form["examples"] == len(MENTIONS)
-        assert form["accuracy"] == pytest.approx(accuracy, abs=0.05), name
+    for name, about in forms.items():
+        assert about["examples"] == len(MENTIONS)
+        assert about["accuracy"] == pytest.approx(accuracy, abs=0.05), name
         files = [file for file in (folder / name, *(folder / name).rglob("*")) if file.is_file()]
-        assert form["bytes"] == sum(file.stat().st_size for file in files)
+        assert about["bytes"] == sum(file.stat().st_size for file in files)
     assert forms["saved_model"]["difference"] <= 1e-5 < forms["saved_model_float16"]["difference"] < 1e-2
     assert forms["model.tflite"]["difference"] < 5e-2
     card = (folder / "README.md").read_text("utf-8")
@@ -187,19 +187,19 @@ def test_what_does_not_fit_is_refused(tmp_path):
 
 
 def test_a_weight_beyond_float16_is_refused(tmp_path):
-    given = arguments(BLIND)
-    given["weights"].trainable[0][0, 0] = 1e6
+    export_arguments = arguments(BLIND)
+    export_arguments["weights"].trainable[0][0, 0] = 1e6
     with pytest.raises(ExportError, match="beyond the range of float16"):
-        export_model(tmp_path / "export", **given, quantise="float16")
+        export_model(tmp_path / "export", **export_arguments, quantise="float16")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_tokenizer_that_the_graph_cannot_be_is_refused(tmp_path):
     tokenizer, _ = with_markers(AutoTokenizer.from_pretrained(str(encoder(layers=1))))
     tokenizer.backend_tokenizer.normalizer = normalizers.NFC()
-    given = {**arguments(PIECES), "encoding": RelationEncoding(tokenizer, LENGTH)}
+    export_arguments = {**arguments(PIECES), "encoding": RelationEncoding(tokenizer, LENGTH)}
     with pytest.raises(ExportError, match="with its tokenizer in the graph: the tokenizer's normalizer is NFC"):
-        export_model(tmp_path / "export", **given)
+        export_model(tmp_path / "export", **export_arguments)
 
 
 @pytest.mark.slow

@@ -57,12 +57,14 @@ def test_an_export_computes_in_float32_and_says_how_far_that_is_from_the_run(mix
     assert mixed.about["model_options"]["precision"] == "float32"
     scores = ServerEvaluator(mixed.experiment)(mixed.result.weights).scores["test"]
     corpus = mixed.experiment.prepared.held_out.corpora["test"]
-    found = {(p.document_id, p.head_id, p.tail_id): p.probability for p in load_export(mixed.export).predict(corpus)}
+    probability_of = {
+        (p.document_id, p.head_id, p.tail_id): p.probability for p in load_export(mixed.export).predict(corpus)
+    }
     pairs = mixed.experiment.prepared.held_out._documents["test"].encoded.pairs
     apart = max(
-        abs(score - found[pair.document_id, pair.head_id, pair.tail_id])
-        for row, own in zip(scores[..., 0], pairs, strict=True)
-        for score, pair in zip(row, own, strict=False)
+        abs(score - probability_of[pair.document_id, pair.head_id, pair.tail_id])
+        for row, of_document in zip(scores[..., 0], pairs, strict=True)
+        for score, pair in zip(row, of_document, strict=False)
     )
     assert apart > 1e-4, "bfloat16 shows"
     # Two graphs of one function round to bfloat16 differently: without oneDNN, 0.0013 and 0.0008.
@@ -76,9 +78,9 @@ def test_both_precisions_scores_are_on_the_card(mixed):
     details = mixed.about["details"]
     judged = mixed.result.server_evaluation.metrics
     for split in ("dev", "test"):
-        own = {name.split("/")[1]: value for name, value in judged.items() if name.startswith(split)}
-        assert details["metrics"][split] == pytest.approx(own)
-        assert details["exported_metrics"][split].keys() == own.keys()
+        metrics = {name.split("/")[1]: value for name, value in judged.items() if name.startswith(split)}
+        assert details["metrics"][split] == pytest.approx(metrics)
+        assert details["exported_metrics"][split].keys() == metrics.keys()
     assert details["threshold"] == details["exported_metrics"]["dev"]["threshold"]
     assert details["exported_metrics"]["test"]["f1"] == mixed.judged.metrics["test/f1"]
     card = (mixed.export / "README.md").read_text("utf-8")
@@ -100,8 +102,8 @@ def test_a_score_at_the_threshold_is_predicted(mixed, monkeypatch):
     corpus = mixed.experiment.prepared.held_out.corpora["test"]
     probabilities = [prediction.probability for prediction in predictor.predict(corpus)]
     monkeypatch.setitem(predictor._details, "threshold", max(probabilities))
-    found = [bool(prediction.labels) for prediction in predictor.predict(corpus)]
-    assert found == [value == max(probabilities) for value in probabilities]
+    predicted = [bool(prediction.labels) for prediction in predictor.predict(corpus)]
+    assert predicted == [value == max(probabilities) for value in probabilities]
 
 
 # Run folders that may not be written
@@ -180,13 +182,13 @@ def test_a_run_that_may_not_be_written_is_exported_elsewhere(run_of_texts, mine,
 def test_of_own_files_nobody_says_the_catalogues_words(run_of_texts, capsys, tmp_path):
     """Neither the card, nor the summary, nor the report: title, licence and paper are those of other texts."""
     assert command(capsys, "export", run_of_texts, "--out", tmp_path / "e").code == 0
-    own = {"data set": "not stated", "licence of the data": "not stated", "contact": "not stated"}
-    own["read in the form of"] = "shipped"
+    not_stated = {"data set": "not stated", "licence of the data": "not stated", "contact": "not stated"}
+    not_stated["read in the form of"] = "shipped"
     about = json.loads((tmp_path / "e" / "export.json").read_text("utf-8"))
-    assert about["details"]["data"].items() >= own.items() and "source" not in about["details"]["data"]
-    assert json.loads((run_of_texts / "summary.json").read_text("utf-8"))["data"] == own
+    assert about["details"]["data"].items() >= not_stated.items() and "source" not in about["details"]["data"]
+    assert json.loads((run_of_texts / "summary.json").read_text("utf-8"))["data"] == not_stated
     card, page = (tmp_path / "e" / "README.md").read_text("utf-8"), run_page(run_of_texts)
-    assert all(f"- {key}: {value}\n" in card and value in page for key, value in own.items())
+    assert all(f"- {key}: {value}\n" in card and value in page for key, value in not_stated.items())
     assert DATA_SETS["shipped"].title not in card + page
 
 

@@ -73,12 +73,12 @@ def graph_of(folder: str, length: int):
     return encoding, tf.function(whole, (tf.TensorSpec([None], tf.string),), autograph=False)
 
 
-def assert_encoded_alike(texts, folder: str, length: int) -> None:
+def assert_same_ids(texts, folder: str, length: int) -> None:
     encoding, graph = graph_of(folder, length)
-    found = graph(tf.constant(texts, tf.string))
+    encoded = graph(tf.constant(texts, tf.string))
     for name, array in encoding.encode(texts).arrays.items():
-        assert found[name].dtype == tf.int32 and found[name].shape == array.shape
-        differing = np.flatnonzero((found[name].numpy() != array).any(axis=1))
+        assert encoded[name].dtype == tf.int32 and encoded[name].shape == array.shape
+        differing = np.flatnonzero((encoded[name].numpy() != array).any(axis=1))
         assert not len(differing), (name, differing[:5])
 
 
@@ -87,12 +87,12 @@ def assert_encoded_alike(texts, folder: str, length: int) -> None:
 
 @pytest.mark.parametrize("length", [3, 24])
 def test_ten_thousand_texts(length):
-    assert_encoded_alike(generated(10_000, seed=length), str(chinese_encoder()), length)
+    assert_same_ids(generated(10_000, seed=length), str(chinese_encoder()), length)
 
 
 @pytest.mark.parametrize("texts", [[], [""], ["", " ", "\x00"], list(TEXTS)])
 def test_hard_texts_and_none(texts):
-    assert_encoded_alike(texts, str(chinese_encoder()), LENGTH)
+    assert_same_ids(texts, str(chinese_encoder()), LENGTH)
 
 
 @pytest.mark.real_data
@@ -104,8 +104,8 @@ def test_every_text_of_the_data_at_hand(name, split):
     folder = str(Path(os.environ["TFF_RE_DATA"]) / "encoders" / "e5_small_zh_6")
     texts = [sample.text for sample in load_corpus(name, split=split).samples]
     assert len(texts) > 200
-    assert_encoded_alike(texts, folder, 512)
-    assert_encoded_alike(generated(10_000, seed=5), folder, 128)
+    assert_same_ids(texts, folder, 512)
+    assert_same_ids(generated(10_000, seed=5), folder, 128)
 
 
 # Exports
@@ -119,8 +119,8 @@ def trained(kind: str):
     tokenizer = AutoTokenizer.from_pretrained(folder)
     encoding, inputs = PieceEncoding(tokenizer, LENGTH), PieceInput(len(tokenizer), LENGTH, folder)
     arrays = encoding.encode(TEXTS).arrays
-    if found := module.precompute(options, inputs, seed):
-        inputs, run = found
+    if precomputed := module.precompute(options, inputs, seed):
+        inputs, run = precomputed
         arrays = arrays if run is None else run(arrays)
     model = module.build(options, inputs, len(LABELS))
     weights = drawn_weights(model)
@@ -145,9 +145,9 @@ def export_of(kind: str) -> Path:
     return written_once(f"text pieces {kind}", write)
 
 
-def assert_close(found, kind: str) -> None:
+def assert_close(probabilities, kind: str) -> None:
     tolerance = HALF_TOLERANCE if kind == "frozen" else TOLERANCE
-    np.testing.assert_allclose(found, trained(kind)[1][: len(found)], atol=tolerance, rtol=0)
+    np.testing.assert_allclose(probabilities, trained(kind)[1][: len(probabilities)], atol=tolerance, rtol=0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -210,11 +210,11 @@ def test_one_format_alone(tmp_path):
 
 
 def test_what_does_not_fit_is_refused(tmp_path):
-    given = trained("plain")[0]
+    export_arguments = trained("plain")[0]
 
     def refused(match, **changes):
         with pytest.raises(ExportError, match=match) as caught:
-            export_model(tmp_path / "export", **{**given, **changes})
+            export_model(tmp_path / "export", **{**export_arguments, **changes})
         assert "\n" not in str(caught.value) and list(tmp_path.iterdir()) == []
 
     folder = str(chinese_encoder())

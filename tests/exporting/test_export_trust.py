@@ -69,18 +69,22 @@ def change_json(path, change):
 @pytest.mark.parametrize("kind", [*FEW, *(pytest.param(kind, marks=pytest.mark.slow) for kind in OTHERS)])
 def test_what_every_form_holds_is_listed(kind):
     """Those of the other kinds are tested by all that load an export."""
-    for form in (export_of(kind) / name for name in FORMS if (export_of(kind) / name).is_dir()):
-        found = operations(saved(form).meta_graphs[0].graph_def)
-        assert len(found) > 5 and sorted(found - OPERATIONS) == [], "to be listed if they are harmless"
-        check_graph(form)
+    for folder in (export_of(kind) / name for name in FORMS if (export_of(kind) / name).is_dir()):
+        held = operations(saved(folder).meta_graphs[0].graph_def)
+        assert len(held) > 5 and sorted(held - OPERATIONS) == [], "to be listed if they are harmless"
+        check_graph(folder)
 
 
 @functools.cache
 def model_and_input(kind):
     """(the model, the class of its inputs, whether they are bags') of a kind of export."""
-    given = arguments(kind)
-    bags = isinstance(given["inputs"], BagInput)
-    return given["model_name"], type(pieces_of(given["inputs"].sentences if bags else given["inputs"])), bags
+    export_arguments = arguments(kind)
+    bags = isinstance(export_arguments["inputs"], BagInput)
+    return (
+        export_arguments["model_name"],
+        type(pieces_of(export_arguments["inputs"].sentences if bags else export_arguments["inputs"])),
+        bags,
+    )
 
 
 def test_every_model_on_every_kind_of_input_is_among_the_exports_of_these_tests():
@@ -94,14 +98,17 @@ def test_every_model_on_every_kind_of_input_is_among_the_exports_of_these_tests(
 )
 def test_what_the_core_of_every_other_model_holds_is_listed(kind):
     """What stands around the core is that of the exports above."""
-    given = arguments(kind)
-    form_of, names = kind_of(given["inputs"]).form, ("model_name", "model_options", "inputs", "label_names", "weights")
-    name, options, inputs, labels, weights = (given[key] for key in names)
+    export_arguments = arguments(kind)
+    form_of, names = (
+        kind_of(export_arguments["inputs"]).form,
+        ("model_name", "model_options", "inputs", "label_names", "weights"),
+    )
+    name, options, inputs, labels, weights = (export_arguments[key] for key in names)
     built = exporting._models(form_of, name, options, inputs, len(labels), weights)
-    form = form_of(*built, inputs, given["encoding"], ())
-    graph = tf.function(form.core, autograph=False).get_concrete_function(dict(form.core_specs)).graph
-    found = operations(graph.as_graph_def())
-    assert len(found) > 5 and sorted(found - OPERATIONS) == [], "to be listed if they are harmless"
+    exported = form_of(*built, inputs, export_arguments["encoding"], ())
+    graph = tf.function(exported.core, autograph=False).get_concrete_function(dict(exported.core_specs)).graph
+    held = operations(graph.as_graph_def())
+    assert len(held) > 5 and sorted(held - OPERATIONS) == [], "to be listed if they are harmless"
 
 
 _SIZES = {
@@ -126,7 +133,7 @@ ENCODERS = {
 
 @pytest.mark.slow
 def test_what_encoders_hold_is_listed_and_nothing_more_is():
-    found = set()
+    seen = set()
     for name, sizes in ENCODERS.items():
         config = {"model_type": name.split(",")[0], "vocab_size": 40, **sizes}
         encoder = PieceEncoder(config, 40, None, 0, dtype="float32")
@@ -134,11 +141,11 @@ def test_what_encoders_hold_is_listed_and_nothing_more_is():
         graph = tf.function(lambda x: encoder(x, training=False), autograph=False).get_concrete_function(spec).graph  # noqa: B023
         held = operations(graph.as_graph_def())
         assert sorted(held - OPERATIONS) == [], name
-        found |= held
+        seen |= held
     for kind in KINDS:
-        for form in (export_of(kind) / name for name in FORMS if (export_of(kind) / name).is_dir()):
-            found |= operations(saved(form).meta_graphs[0].graph_def)
-    assert sorted(OPERATIONS - found) == [], "listed, but in no export"
+        for folder in (export_of(kind) / name for name in FORMS if (export_of(kind) / name).is_dir()):
+            seen |= operations(saved(folder).meta_graphs[0].graph_def)
+    assert sorted(OPERATIONS - seen) == [], "listed, but in no export"
 
 
 STATEFUL = {
@@ -259,8 +266,8 @@ def test_an_initialiser_that_writes_a_file_is_not_run_by_loading(tmp_path):
 
 
 def checkpoint_function(meta, name="restore"):
-    (found,) = [f for f in meta.graph_def.library.function if f"__traced_{name}" in f.signature.name]
-    return found
+    (function,) = [f for f in meta.graph_def.library.function if f"__traced_{name}" in f.signature.name]
+    return function
 
 
 def wrapper(meta):

@@ -57,11 +57,11 @@ def close(answer, expected):
 
 def text_tasks(kinds=tuple(texts.KINDS)):
     for kind in kinds:
-        given, folder = texts.export_of(kind)
-        encoding = given["encoding"]
+        export_arguments, folder = texts.export_of(kind)
+        encoding = export_arguments["encoding"]
         values = np.eye(4, dtype=np.float32) if encoding is None else list(texts.HARD_TEXTS)
         sent = values.tolist() if encoding is None else [encoding.prepare(text) for text in values]
-        expected = texts.expected_probabilities(given, values)
+        expected = texts.expected_probabilities(export_arguments, values)
         inputs = {"x" if encoding is None else "text": sent}
         yield [str(folder), "serving_default", inputs, True, False], expected, close
 

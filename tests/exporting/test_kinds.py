@@ -40,17 +40,17 @@ class RainPredictor(CorpusPredictor):
 
     def predict_file(self, path, *, dataset=None):
         rows = [line.split(",") for line in path.read_text("utf-8").splitlines()]
-        found = self._function(x=np.array([row[2:] for row in rows], np.float32))
+        probabilities = self._function(x=np.array([row[2:] for row in rows], np.float32))
         return [
-            (place, own, self.labels[row.argmax()], row.max())
-            for (place, own, *_), row in zip(rows, found, strict=True)
+            (place, label, self.labels[row.argmax()], row.max())
+            for (place, label, *_), row in zip(rows, probabilities, strict=True)
         ]
 
     def cells(self, prediction):
         return prediction[0], prediction[2], f"{prediction[3]:.2f}"
 
     def score(self, file, dataset=None, label=None):
-        right = [own == found for _, own, found, _ in self.predict_file(file)]
+        right = [true_label == predicted for _, true_label, predicted, _ in self.predict_file(file)]
         return Score(f"{len(right)} places", {"accuracy": float(np.mean(right))})
 
 
@@ -65,8 +65,8 @@ class RainKind(Kind):
         return None
 
     def uses(self, description):
-        given = {"file": "rain.csv", "printed": "prediction", "answer": "what falls", "arrays": "x", "shape": "places"}
-        return file_uses(description, layers=("a",), explanation="Rain.", **given)
+        words = {"file": "rain.csv", "printed": "prediction", "answer": "what falls", "arrays": "x", "shape": "places"}
+        return file_uses(description, layers=("a",), explanation="Rain.", **words)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_a_further_kind_goes_all_the_way(rain, tmp_path, capsys):
     file.write_text("here,wet,1,0,3\nthere,wet,0,0,0\n", "utf-8")
     predictor = load_export(folder, "saved_model_float16")
     assert isinstance(predictor, RainPredictor)
-    assert [found[2] for found in predictor.predict_file(file)] == ["wet", "dry"]
+    assert [row[2] for row in predictor.predict_file(file)] == ["wet", "dry"]
     assert api.score(folder, file).metrics == {"accuracy": 0.5}
     typed = command(capsys, "predict", folder, "--file", file)
     assert typed.code == 0 and "│ there │ dry" in typed.out and "│ place │ label │" in typed.out.replace("┃", "│")

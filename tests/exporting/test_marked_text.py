@@ -42,10 +42,10 @@ def encoding(kind: str = "pieces", length: int = 24, blind: bool = False, type_t
 @functools.cache
 def graph(*arguments):
     """(from spans, from markers) of an encoding, as functions of a batch."""
-    own = encoding(*arguments)
-    marked = MarkedText(own, tables_of(own))
+    encoded_by = encoding(*arguments)
+    marked = MarkedText(encoded_by, tables_of(encoded_by))
     text, span = tf.TensorSpec([None], tf.string), tf.TensorSpec([None, 2], tf.int32)
-    types = (text, text) if own.blind else ()
+    types = (text, text) if encoded_by.blind else ()
     as_exported = {"autograph": False}
     of_spans = tf.function(
         lambda t, h, a, *kinds: marked.from_spans(t, h, a, kinds), (text, span, span, *types), **as_exported
@@ -55,23 +55,23 @@ def graph(*arguments):
 
 
 def in_graph(mentions, *arguments, size: int = 64) -> dict[str, np.ndarray]:
-    own, (of_spans, _) = encoding(*arguments), graph(*arguments)
+    encoded_by, (of_spans, _) = encoding(*arguments), graph(*arguments)
     parts = []
     for start in range(0, len(mentions), size):
-        inputs = span_inputs(mentions[start : start + size], own.blind)
+        inputs = span_inputs(mentions[start : start + size], encoded_by.blind)
         parts.append(of_spans(*(tf.constant(value) for value in inputs.values())))
     return {name: np.concatenate([part[name].numpy() for part in parts]) for name in parts[0]}
 
 
 def differing(mentions, *arguments) -> list[str]:
     """The ids of the mentions that the graph encodes otherwise, the arrays' names behind them."""
-    wanted, found = encoding(*arguments).encode(mentions).arrays, in_graph(mentions, *arguments)
-    assert set(found) == set(wanted) and {array.dtype for array in found.values()} == {np.dtype(np.int32)}
-    assert {name: array.shape for name, array in found.items()} == {n: a.shape for n, a in wanted.items()}
+    wanted, arrays = encoding(*arguments).encode(mentions).arrays, in_graph(mentions, *arguments)
+    assert set(arrays) == set(wanted) and {array.dtype for array in arrays.values()} == {np.dtype(np.int32)}
+    assert {name: array.shape for name, array in arrays.items()} == {n: a.shape for n, a in wanted.items()}
     return [
         f"{mention.mention_id} {name}"
         for name, array in wanted.items()
-        for mention, row, other in zip(mentions, array, found[name], strict=True)
+        for mention, row, other in zip(mentions, array, arrays[name], strict=True)
         if not np.array_equal(row, other)
     ]
 
@@ -146,9 +146,9 @@ def test_markers_in_the_text_are_the_spans(blind):
     arguments = ("pieces", 8, True) if blind else ("pieces", 24)
     of_markers = graph(*arguments)[1]
     types = [[m.head_type for m in mentions], [m.tail_type for m in mentions]] if blind else []
-    found = of_markers(tf.constant([with_inline_markers(m) for m in mentions]), *map(tf.constant, types))
+    encoded = of_markers(tf.constant([with_inline_markers(m) for m in mentions]), *map(tf.constant, types))
     for name, array in encoding(*arguments).encode(mentions).arrays.items():
-        np.testing.assert_array_equal(found[name].numpy(), array, name)
+        np.testing.assert_array_equal(encoded[name].numpy(), array, name)
 
 
 def test_types_are_written_as_the_encoding_says():
@@ -163,8 +163,8 @@ def test_types_are_written_as_the_encoding_says():
 
 
 def test_a_batch_of_nothing():
-    found = graph("pieces", 24)[1](tf.constant([], tf.string))
-    assert {tuple(array.shape) for array in found.values()} == {(0,), (0, 24)}
+    encoded = graph("pieces", 24)[1](tf.constant([], tf.string))
+    assert {tuple(array.shape) for array in encoded.values()} == {(0,), (0, 24)}
 
 
 SECRET = "Mrs Miller's aspirin"
@@ -209,12 +209,12 @@ def test_the_one_difference_is_the_order_of_combining_marks_that_take_room():
     marks = "\U0001d16d\U0001d165"  # classes 226 and 216
     vocabulary = word_vocabulary({"a": [f"a{marks}"]}, min_clients=1)
     assert f"a{marks[::-1]}" in vocabulary.words
-    own = RelationEncoding(word_tokenizer(vocabulary), 8)
+    words = RelationEncoding(word_tokenizer(vocabulary), 8)
     same = {}
     for order in (marks, marks[::-1]):
         mention = RelationMention("m", "d", f"a{order}", (0, 3), (0, 3), "x", "y", "r", 0)
-        found = MarkedText(own, tables_of(own)).from_spans(*span_inputs([mention], False).values())["input_ids"]
-        same[order] = bool((own.encode([mention]).arrays["input_ids"] == found.numpy()).all())
+        ids = MarkedText(words, tables_of(words)).from_spans(*span_inputs([mention], False).values())["input_ids"]
+        same[order] = bool((words.encode([mention]).arrays["input_ids"] == ids.numpy()).all())
     assert same == {marks: False, marks[::-1]: True}
 
 

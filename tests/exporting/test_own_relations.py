@@ -27,22 +27,22 @@ WARDS, CLASSES = ("north", "south", "west"), ("none", "binds", "inhibits")
 
 def made_records(count=24, first=0, labelled=True):
     """Sentences of three wards and three classes, which a word tells; two records are of one patient."""
-    found = []
+    records = []
     for number in range(first, first + count):
         label = CLASSES[number % 3]
         text = f"{SECRET} drug {label} gene {number}"
         head, tail = text.index("drug"), text.index("gene")
         record = {"id": str(number), "document": f"letter-{number // 2}", "text": text, "ward": WARDS[number // 2 % 3]}
         record |= {"head": [head, head + 4], "tail": [tail, tail + 4], "group": f"patient-{number // 6}"}
-        found.append(record | ({"label": label} if labelled else {}))
-    return found
+        records.append(record | ({"label": label} if labelled else {}))
+    return records
 
 
 def recipe_of(path, **task):
-    given = {"dataset": "relations", "path": str(path), "negative_label": "none", "encoding": "words", "min_clients": 1}
+    keys = {"dataset": "relations", "path": str(path), "negative_label": "none", "encoding": "words", "min_clients": 1}
     return {
         "name": "own",
-        "task": {"name": "sentence_relations", "max_length": 16, **given, **task},
+        "task": {"name": "sentence_relations", "max_length": 16, **keys, **task},
         "partition": {"name": "by_field", "field": "ward"},
         "model": {"name": "lstm", "units": 3, "embedding_width": 5},
         "algorithm": {"name": "fedavgs", "learning_rate": 0.01, "local_epochs": 1},
@@ -101,10 +101,10 @@ def test_records_without_labels_are_classified(run, capsys, tmp_path, ending):
     path = write_records(tmp_path, made_records(5, 50, labelled=False), ending)
     typed = command(capsys, "predict", run / "export", "--file", path, "--json")
     assert typed.code == 0 and typed.err == "" and SECRET not in typed.out
-    found = [json.loads(line) for line in typed.out.splitlines()]
-    assert [one["id"] for one in found] == ["50", "51", "52", "53", "54"]
+    rows = [json.loads(line) for line in typed.out.splitlines()]
+    assert [row["id"] for row in rows] == ["50", "51", "52", "53", "54"]
     wanted = load_export(run / "export").probabilities(neutral.read(path, labelled=False).mentions)
-    np.testing.assert_array_equal(np.float32([list(one["probabilities"].values()) for one in found]), wanted)
+    np.testing.assert_array_equal(np.float32([list(row["probabilities"].values()) for row in rows]), wanted)
     typed = command(capsys, "predict", run / "export", "--file", path)
     assert "│ 54 " in typed.out and SECRET not in typed.out
     assert SECRET in command(capsys, "predict", run / "export", "--file", path, "--show-text").out
@@ -134,7 +134,7 @@ def test_privacy_of_groups_hides_a_persons_records_together(tmp_path):
         ids = prepared.partition.clients[client.client_id].train
         for sample, number in zip(ids, client.train[GROUP].tolist(), strict=True):
             numbers.setdefault(patient_of[sample], set()).add(number)
-    assert len(numbers) == 4 and all(len(found) == 1 for found in numbers.values())
+    assert len(numbers) == 4 and all(len(groups) == 1 for groups in numbers.values())
     assert len(set.union(*numbers.values())) == 4
 
 

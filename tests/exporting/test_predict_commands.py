@@ -62,15 +62,15 @@ def test_bad_lines_do_not_stop_the_others(capsys, exported, tmp_path, monkeypatc
     path.write_bytes(b"\r\n".join(lines) + b"\r\n")
     typed = command(capsys, "predict", exported, "--file", path, "--json")
     assert refusal(typed, f"{path}: line 2 holds the marker <e1> 0 times", "(and 2 more)")
-    found = [json.loads(line) for line in typed.out.splitlines()]
-    assert [value["line"] for value in found] == [1, 2, 3, 4, 5]
-    assert ["label" in value for value in found] == [True, False, False, False, True]
-    assert "is not UTF-8 at byte 3" in found[2]["error"]
+    results = [json.loads(line) for line in typed.out.splitlines()]
+    assert [value["line"] for value in results] == [1, 2, 3, 4, 5]
+    assert ["label" in value for value in results] == [True, False, False, False, True]
+    assert "is not UTF-8 at byte 3" in results[2]["error"]
     assert SECRET not in typed.out + typed.err
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes()), "utf-8"))
-    shown = command(capsys, "predict", exported)
-    refusal(shown, "text number 2 holds the marker <e1> 0 times")
-    assert SECRET not in shown.out and len([row for row in rows(shown.out) if row[0]]) == 5
+    printed = command(capsys, "predict", exported)
+    refusal(printed, "text number 2 holds the marker <e1> 0 times")
+    assert SECRET not in printed.out and len([row for row in rows(printed.out) if row[0]]) == 5
 
 
 BAD = {
@@ -89,17 +89,17 @@ def test_bad_json_lines(capsys, exported, tmp_path):
     assert SECRET not in refusal(typed, "given.jsonl: line 2 is not JSON", "(and 4 more)") + typed.out
     first, *others = map(json.loads, typed.out.splitlines())
     assert first["label"] in LABELS
-    for found, reason in zip(others, BAD.values(), strict=True):
-        assert reason in found["error"]
+    for result, reason in zip(others, BAD.values(), strict=True):
+        assert reason in result["error"]
 
 
 def test_types_for_a_blinded_model(capsys, tmp_path):
     blind = export_of("blinded relations of words")
     refusal(command(capsys, "predict", blind, GOOD), "text number 1 has no head_type and tail_type")
     typed = command(capsys, "predict", blind, GOOD, "--head-type", "drug", "--tail-type", "gene", "--json")
-    own = {"text": GOOD, "head_type": "drug", "tail_type": "gene"}
+    record = {"text": GOOD, "head_type": "drug", "tail_type": "gene"}
     path = tmp_path / "a.jsonl"
-    path.write_text(json.dumps(own) + "\n")
+    path.write_text(json.dumps(record) + "\n")
     same = command(capsys, "predict", blind, "--file", path, "--head-type", "other", "--json")
     assert typed.code == 0 and same == typed
 
@@ -124,9 +124,9 @@ def test_what_does_not_fit(capsys, exported, tmp_path):
 
 
 def test_a_file_without_a_pair_is_one_line_in_place_of_an_empty_table(capsys, tmp_path, monkeypatch):
-    found = []
+    predictions = []
     predictor = SimpleNamespace(takes_files=True, takes="documents", columns=("head", "label"), numbers=(), caption="")
-    predictor.predict_file = lambda path, dataset: found
+    predictor.predict_file = lambda path, dataset: predictions
     predictor.cells = lambda result: ("a", "b")
     monkeypatch.setattr("tff_re.exporting.prediction.load_export", lambda folder, trust: predictor)
     path = tmp_path / "documents.pubtator"
@@ -134,7 +134,7 @@ def test_a_file_without_a_pair_is_one_line_in_place_of_an_empty_table(capsys, tm
         typed = command(capsys, "predict", tmp_path, "--file", path, *more)
         assert (typed.code, typed.out) == (0, "")
         assert typed.err == f"note: {path}: holds no pair of mentions to classify\n"
-    found.append("a pair")
+    predictions.append("a pair")
     typed = command(capsys, "predict", tmp_path, "--file", path)
     assert typed.err == "" and "│ a " in typed.out
 
@@ -211,8 +211,8 @@ def test_an_export_is_scored_on_a_file(capsys, tmp_path):
     typed = command(capsys, *scored, "--file", corpus)
     assert typed.code == 0 and typed.err == "" and SECRET not in typed.out
     corpus_read = load_relations("pgr", path=corpus)
-    found = load_export(export).probabilities(corpus_read.mentions).argmax(axis=1)
-    accuracy = np.mean(found == [m.label for m in corpus_read.mentions])
+    predicted = load_export(export).probabilities(corpus_read.mentions).argmax(axis=1)
+    accuracy = np.mean(predicted == [m.label for m in corpus_read.mentions])
     assert re.search(rf"accuracy │ +{accuracy:.4f}", typed.out) and "micro_f1" in typed.out
     assert "micro-F1 and macro-F1 leave out no_relation" in typed.out
     assert command(capsys, *scored, "--data", corpus) == typed
