@@ -52,9 +52,9 @@ def test_a_damaged_file_is_read_or_refused(whole, data):
         damaged[at:end] = data.draw(st.sampled_from(PIECES))
     file.write_bytes(damaged)
     try:
-        found = find_data_set(name)
-        label = {"label": None} if "label" in found.options else {}
-        assert load(found.kind, name, path=path, split="train", **label).samples
+        data_set = find_data_set(name)
+        label = {"label": None} if "label" in data_set.options else {}
+        assert load(data_set.kind, name, path=path, split="train", **label).samples
     except DataError as error:
         message = str(error)
         assert "\n" not in message and str(path) in message, message

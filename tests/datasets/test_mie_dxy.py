@@ -129,8 +129,8 @@ def test_the_released_text_has_both_splits(tmp_path):
     (tmp_path / "dxy").mkdir()
     for split in ("train", "test"):
         (tmp_path / "dxy" / f"{split}.jsonl").write_bytes(path.read_bytes())
-    found = load_corpus("dxy", tmp_path, split="test")
-    assert found.label_names == ("小儿腹泻", "肺炎") and len(found.samples) == 1, "the classes of the training split"
+    loaded = load_corpus("dxy", tmp_path, split="test")
+    assert loaded.label_names == ("小儿腹泻", "肺炎") and len(loaded.samples) == 1, "the classes of the training split"
 
 
 NO_LIST = "{p}: line 1: its records are not a list as Python writes it; copy or download"

@@ -144,7 +144,9 @@ def test_dirichlet_follows_the_shares_drawn():
 
 def counts_of(assigned_samples, samples):
     """int [K, C]: what each client has of the classes 0, 1, 2."""
-    return np.array([[sum(samples[i].label == c for i in own) for c in range(3)] for own in assigned_samples.values()])
+    return np.array(
+        [[sum(samples[i].label == c for i in indices) for c in range(3)] for indices in assigned_samples.values()]
+    )
 
 
 @given(
@@ -193,7 +195,9 @@ def test_shares_are_drawn_again_until_all_have_enough():
 def test_documents_count_as_one():
     samples = corpus([0, 0, 1, 1, 2, 2, 0, 1], [f"d{i // 2}" for i in range(8)]).samples
     clients = assigned(Dirichlet(2, 0.5, "document", min_size=2), samples)
-    assert all(len({samples[i].document_id for i in own}) == 2 and len(own) == 4 for own in clients.values())
+    assert all(
+        len({samples[i].document_id for i in indices}) == 2 and len(indices) == 4 for indices in clients.values()
+    )
 
 
 @given(
@@ -227,9 +231,9 @@ def test_a_dev_corpus_is_given_out_in_the_shares_of_the_shards():
     dev = corpus([0] * 20 + [1] * 20, prefix="t")
     partition = build_partition(toy, Shards(4, 1), dev_corpus=dev, seed=3)
     labels = {s.sample_id: s.label for s in (*toy.samples, *dev.samples)}
-    for own in partition.clients.values():
-        assert len(own.train) == 20 and len(own.test) == 10
-        assert {labels[i] for i in own.train} == {labels[i] for i in own.test}
+    for client in partition.clients.values():
+        assert len(client.train) == 20 and len(client.test) == 10
+        assert {labels[i] for i in client.train} == {labels[i] for i in client.test}
 
 
 def test_alpha_sets_the_skew():
@@ -394,9 +398,9 @@ def test_stratified_classes_are_in_proportion(sizes, share, seed):
     samples = corpus(labels).samples
     chosen = set(draw_server_samples(samples, share, seed=seed, stratified=True))
     for c, size in enumerate(sizes):
-        found = sum(s.label == c and s.sample_id in chosen for s in samples)
-        assert 1 <= found < size or size == 1
-        assert abs(found - share * size) <= 1.5
+        count = sum(s.label == c and s.sample_id in chosen for s in samples)
+        assert 1 <= count < size or size == 1
+        assert abs(count - share * size) <= 1.5
 
 
 @pytest.mark.parametrize(

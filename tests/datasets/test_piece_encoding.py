@@ -32,7 +32,9 @@ def tokenizer(tmp_path_factory):
 def rows(tokenizer, encoded):
     """The pieces of each row, padding left out."""
     ids, mask = (encoded.arrays[name] for name in ("input_ids", "attention_mask"))
-    return [tokenizer.convert_ids_to_tokens(row[own == 1].tolist()) for row, own in zip(ids, mask, strict=True)]
+    return [
+        tokenizer.convert_ids_to_tokens(row[row_mask == 1].tolist()) for row, row_mask in zip(ids, mask, strict=True)
+    ]
 
 
 def test_rows_and_report(tokenizer):

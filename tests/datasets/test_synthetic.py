@@ -74,10 +74,10 @@ def test_table_4_totals(spread, iid, train, test):
 
 
 def test_sizes_and_seeds():
-    one, same, other = (generate(0.5, 0.5, num_clients=5, max_size=300, seed=s) for s in (1, 1, 2))
-    np.testing.assert_array_equal(one.pooled("train")["x"], same.pooled("train")["x"])
-    assert not np.array_equal(one.clients[0].train["x"][0], other.clients[0].train["x"][0])
-    sizes = [len(c.train["y"]) + len(c.test["y"]) for c in one.clients]
+    first, same, other = (generate(0.5, 0.5, num_clients=5, max_size=300, seed=s) for s in (1, 1, 2))
+    np.testing.assert_array_equal(first.pooled("train")["x"], same.pooled("train")["x"])
+    assert not np.array_equal(first.clients[0].train["x"][0], other.clients[0].train["x"][0])
+    sizes = [len(c.train["y"]) + len(c.test["y"]) for c in first.clients]
     assert min(sizes) >= 50 and max(sizes) <= 300
     small = generate(0, 0, num_clients=4, total_train=5, total_test=4)
     assert (small.size("train"), small.size("test")) == (5, 4)

@@ -39,10 +39,10 @@ def test_segmentation_keeps_all_but_blanks(text):
 
 
 def test_segmenters_are_plain_values():
-    one, other = Segmenter(("咳嗽", "发热", "咳嗽")), Segmenter(("发热", "咳嗽"))
-    assert one == other and hash(one) == hash(other) and "咳嗽" not in repr(one)
-    again = pickle.loads(pickle.dumps(one))
-    assert again.segment(TEXTS) == one.segment(TEXTS) and len(pickle.dumps(one)) < 500
+    first, second = Segmenter(("咳嗽", "发热", "咳嗽")), Segmenter(("发热", "咳嗽"))
+    assert first == second and hash(first) == hash(second) and "咳嗽" not in repr(first)
+    again = pickle.loads(pickle.dumps(first))
+    assert again.segment(TEXTS) == first.segment(TEXTS) and len(pickle.dumps(first)) < 500
     for word in ("", "咳 嗽", " 咳嗽", 3):
         assert "is empty or holds a blank" in refused(Segmenter, (word,))
 
@@ -266,7 +266,7 @@ def test_components_that_no_vectors_have(tmp_path, scale, binary):
 
 def test_training_word_vectors():
     sentences = [["a", "b", "c"], ["a", "d"]] * 10
-    one, other = (train_word_vectors(sentences, width=4, seed=s) for s in (0, 1))
+    first, second = (train_word_vectors(sentences, width=4, seed=s) for s in (0, 1))
     program = "from datasets.text import *; v = train_word_vectors([['a', 'b', 'c'], ['a', 'd']] * 10, width=4, seed=0)"
     elsewhere = subprocess.run(
         [sys.executable, "-c", f"{program}; print(*v.words, v.values.tobytes().hex())"],
@@ -275,8 +275,10 @@ def test_training_word_vectors():
         text=True,
         check=True,
     )
-    assert elsewhere.stdout.split() == [*one.words, one.values.tobytes().hex()], "whatever the seed of Python's hash"
-    assert not np.array_equal(one.values, other.values) and one.width == 4 and set(one.words) == set("abcd")
+    assert elsewhere.stdout.split() == [*first.words, first.values.tobytes().hex()], (
+        "whatever the seed of Python's hash"
+    )
+    assert not np.array_equal(first.values, second.values) and first.width == 4 and set(first.words) == set("abcd")
     for bad in ({"sentences": []}, {"sentences": sentences, "min_count": 99}, {"sentences": sentences, "width": 0}):
         with pytest.raises(DataError, match=r"no word is left|width must be"):
             train_word_vectors(**bad)

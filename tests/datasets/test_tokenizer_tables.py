@@ -37,11 +37,12 @@ def tokenizer(model="WordPiece", normalizer=None, splitter=None, extra=()):
 
 
 def becomes(table, character):
-    page, place = divmod(ord(character), PAGE)
-    entry = table.entry_of[table.page_of[page], place]
-    kept = table.kind[entry] > NOTHING
+    page, index = divmod(ord(character), PAGE)
+    entry = table.entry_of[table.page_of[page], index]
+    present = table.kind[entry] > NOTHING
     return [
-        (chr(ord(character) + s), k) for s, k in zip(table.shift[entry][kept], table.kind[entry][kept], strict=True)
+        (chr(ord(character) + s), k)
+        for s, k in zip(table.shift[entry][present], table.kind[entry][present], strict=True)
     ]
 
 

@@ -36,7 +36,7 @@ def write_bags(folder, *lines, rel2id=REL2ID, name="nyt10", split="train"):
     folder.mkdir(parents=True, exist_ok=True)
     relations = folder / f"{name}_rel2id.json"
     relations.write_text(json.dumps(rel2id))
-    texts = [one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in lines]
+    texts = [entry if isinstance(entry, str) else json.dumps(entry, ensure_ascii=False) for entry in lines]
     path = folder / f"{name}_{split}.txt"
     path.write_text("".join(text + "\n" for text in texts), "utf-8")
     return path, relations

@@ -36,12 +36,12 @@ INDUCES = Fact("aspirin", "CID", "ulcer")
 
 
 def test_sentences_that_mention_both_are_labelled():
-    one = document(
+    doc = document(
         "Some aspirin and ulcer. Then rash. Aspirin-like: aspirin, rash.",
         *(chemical("aspirin"), disease("ulcer"), disease("rash"), chemical("aspirin", nth=1), disease("rash", nth=1)),
         facts=[INDUCES],
     )
-    corpus = align([one], stated_facts([one, one]), **KINDS)
+    corpus = align([doc], stated_facts([doc, doc]), **KINDS)
     assert [(s.text, s.head_text, s.tail_text, *s.pair, s.relations) for s in corpus.sentences] == [
         ("Some aspirin and ulcer.", "aspirin", "ulcer", "aspirin", "ulcer", ("CID",)),
         ("Aspirin-like: aspirin, rash.", "aspirin", "rash", "aspirin", "rash", ("NA",)),
@@ -84,8 +84,8 @@ SECOND_ULCER = disease("ulcer", nth=1)
     ],
 )
 def test_the_nearest_mentions_stand_for_a_pair_and_on_a_tie_the_leftmost(text, mentions, head, tail):
-    (one,) = align([document(text, *mentions)], [INDUCES], **KINDS).sentences
-    assert (one.text, one.head, one.tail) == (text, head, tail)
+    (sentence,) = align([document(text, *mentions)], [INDUCES], **KINDS).sentences
+    assert (sentence.text, sentence.head, sentence.tail) == (text, head, tail)
 
 
 def test_mentions_that_no_sentence_has():
@@ -114,22 +114,22 @@ def test_overlapping_mentions_yes_the_same_span_no():
 
 
 def test_two_relations_of_a_pair_and_a_fact_without_a_sentence():
-    one = document("aspirin: ulcer", *BOTH)
+    doc = document("aspirin: ulcer", *BOTH)
     facts = [Fact("aspirin", "treats", "ulcer"), INDUCES, Fact("aspirin", "CID", "gout"), INDUCES]
-    corpus = align([one], facts, **KINDS)
+    corpus = align([doc], facts, **KINDS)
     assert corpus.sentences[0].relations == ("CID", "treats") and corpus.triples == ((0, 1), (0, 2))
     assert corpus.notes[1] == "2 of 3 facts have a sentence, 1 have none"
-    given_order = align([one], facts, relation_names=["treats", "prevents", "CID"], **KINDS)
+    given_order = align([doc], facts, relation_names=["treats", "prevents", "CID"], **KINDS)
     assert given_order.relation_names == ("NA", "treats", "prevents", "CID")
     assert given_order.sentences[0].relations == ("treats", "CID")
 
 
 def test_head_and_tail_of_one_kind():
-    one = document(
+    doc = document(
         "aspirin or ibuprofen or aspirin", *map(chemical, ("aspirin", "ibuprofen")), chemical("aspirin", nth=1)
     )
     fact = Fact("ibuprofen", "replaces", "aspirin")
-    corpus = align([one], [fact], head_kind="Chemical", tail_kind="Chemical")
+    corpus = align([doc], [fact], head_kind="Chemical", tail_kind="Chemical")
     assert [(s.pair, s.relations) for s in corpus.sentences] == [
         (("aspirin", "ibuprofen"), ("NA",)),
         (("ibuprofen", "aspirin"), ("replaces",)),

@@ -36,15 +36,26 @@ def partition(*clients, server=()):
 
 def test_the_rows_of_the_clients():
     federated, report = encode_bag_clients(toy(), partition((["s5", "s1"], []), (["s2", "s3", "s4"], [])), encoding())
-    one, two = (client.train for client in federated.clients)
-    assert one["y"].tolist() == [1, 2, 0] and one["triple"].tolist() == [1, 2, 0]
-    assert one["platform"].tolist() == [0, 0, 0]
-    assert one["input_ids"].tolist() == [[5, 7, 2, 8, 3, 3, 9, 4, 10, 6]] * 2 + [ANN_OF_BONN]
-    assert two["y"].tolist() == [1, 2, 0, 2] and two["triple"].tolist() == [1, 2, 0, 3]
-    assert two["platform"].tolist() == [1, 1, 1, 1]
-    assert two["input_ids"].tolist() == [ANN_OF_BONN] * 2 + [[5, 9, 4, 10, 3, 7, 2, 8, 6, 0], ANN_OF_BONN]
-    assert two["head_start"].tolist() == [1, 1, 5, 1] and two["tail_mask"][2].tolist() == [0, 0, 1, 0, 0, 0, 0, 0, 0, 0]
-    assert {array.dtype for array in one.values()} == {np.dtype(np.int32)}
+    first, second = (client.train for client in federated.clients)
+    assert first["y"].tolist() == [1, 2, 0] and first["triple"].tolist() == [1, 2, 0]
+    assert first["platform"].tolist() == [0, 0, 0]
+    assert first["input_ids"].tolist() == [[5, 7, 2, 8, 3, 3, 9, 4, 10, 6]] * 2 + [ANN_OF_BONN]
+    assert second["y"].tolist() == [1, 2, 0, 2] and second["triple"].tolist() == [1, 2, 0, 3]
+    assert second["platform"].tolist() == [1, 1, 1, 1]
+    assert second["input_ids"].tolist() == [ANN_OF_BONN] * 2 + [[5, 9, 4, 10, 3, 7, 2, 8, 6, 0], ANN_OF_BONN]
+    assert second["head_start"].tolist() == [1, 1, 5, 1] and second["tail_mask"][2].tolist() == [
+        0,
+        0,
+        1,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+    ]
+    assert {array.dtype for array in first.values()} == {np.dtype(np.int32)}
     for client in federated.clients:
         assert client.test.keys() == client.train.keys() and all(len(array) == 0 for array in client.test.values())
     assert federated.label_names == ("NA", "born in", "lives in") and federated.server is None

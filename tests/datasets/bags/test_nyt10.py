@@ -36,8 +36,8 @@ def test_what_is_the_same_and_what_is_not(tmp_path):
     assert [s.head for s in read(tmp_path, *lines).sentences] == [(0, 3), (14, 17)], "other positions"
     head = {"id": "1", "name": "New_York", "pos": [0, 9]}
     tail = {"id": "2", "name": "STRASSE", "pos": [15, 21]}
-    one = line("new  york near Straße", head=head, tail=tail)
-    assert read(tmp_path, one).sentences[0].head_text == "new  york", "case, underscores and blanks"
+    record = line("new  york near Straße", head=head, tail=tail)
+    assert read(tmp_path, record).sentences[0].head_text == "new  york", "case, underscores and blanks"
     corpus = read(tmp_path, line("Ann, Bonn", "NA", tail=entity("Bonn", 5)), line())
     assert {s.relations for s in corpus.sentences} == {("born in",)}
     assert corpus.notes == ("1 pairs have a relation and NA; they are taken as related",)
@@ -144,11 +144,11 @@ def test_what_is_written_is_read(tmp_path_factory, case):
     relations_of, lines = case
     corpus = read(tmp_path_factory.mktemp("t"), *lines)
     expected = {}
-    for one in lines:
-        key = (one["h"]["id"], one["t"]["id"], one["text"], *one["h"]["pos"], *one["t"]["pos"])
+    for record in lines:
+        key = (record["h"]["id"], record["t"]["id"], record["text"], *record["h"]["pos"], *record["t"]["pos"])
         expected[key] = relations_of[key[:2]]
-    shown = [(*s.pair, s.text, *s.head, *s.tail) for s in corpus.sentences]
-    assert shown == list(expected) and [s.relations for s in corpus.sentences] == list(expected.values())
+    spans_read = [(*s.pair, s.text, *s.head, *s.tail) for s in corpus.sentences]
+    assert spans_read == list(expected) and [s.relations for s in corpus.sentences] == list(expected.values())
     assert {pair: corpus.sentences[rows[0]].relations for pair, rows in corpus.bags.items()} == relations_of
     assert all("<e1>" in as_text(marked(s)) for s in corpus.sentences)
 

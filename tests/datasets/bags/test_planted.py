@@ -97,8 +97,8 @@ def test_a_cue_tells_its_relation_and_nothing_else_does(cues, cues_of_word):
     relations_of, relations_of_word = {}, {}
     for s in made.corpus.sentences:
         first, second = cue = tuple(word for word in s.text.split() if len(word) == 6)
-        for found, key in ((relations_of, cue), (relations_of_word, first), (relations_of_word, second)):
-            found.setdefault(key, set()).add(made.expressed[s.sentence_id])
+        for relations, key in ((relations_of, cue), (relations_of_word, first), (relations_of_word, second)):
+            relations.setdefault(key, set()).add(made.expressed[s.sentence_id])
     assert len(relations_of) == 2 * cues * 3 and all(len(stated) == 1 for stated in relations_of.values())
     assert len(relations_of_word) == 2 * len(relations_of) / cues_of_word
     assert not {(second, first) for first, second in relations_of} & relations_of.keys()
@@ -134,8 +134,8 @@ def test_impossible_options(change, expected):
 
 
 def test_one_relation_and_all_relations():
-    one = planted(20, 0.9, num_relations=1, other_share=1.0)
-    assert set(one.expressed.values()) == {"NA", "relation 1"}
+    single = planted(20, 0.9, num_relations=1, other_share=1.0)
+    assert set(single.expressed.values()) == {"NA", "relation 1"}
     every = planted(10, 1.0, num_relations=3, num_triples=10 + 2 * 5, at_least_one=False)
     assert {s.relations for s in related(every)} == {("relation 1", "relation 2", "relation 3")}
     assert {every.expressed[s.sentence_id] for s in related(every)} == {"NA"}, "there is no other relation to state"

@@ -11,15 +11,17 @@ KINDS = {"C": "Chemical", "D": "Disease", "M": "ChemMet"}
 def document(document_id, title, abstract, mentions, facts=(), relation="CID"):
     """Mentions: (words, occurrence from 0, identifiers joined by a blank); their first letter tells the type."""
     text = f"{title} {abstract}"
-    found = []
+    entity_mentions = []
     for words, occurrence, ids in mentions:
         start = -1
         for _ in range(occurrence + 1):
             start = text.index(words, start + 1)
         kind = KINDS[ids[0]] if ids else "Chemical"
-        found.append(EntityMention(start, start + len(words), kind, tuple(ids.split())))
-    found.sort(key=lambda mention: (mention.start, mention.end))
-    return Document(document_id, text, len(title), tuple(found), tuple(Fact(h, relation, t) for h, t in facts))
+        entity_mentions.append(EntityMention(start, start + len(words), kind, tuple(ids.split())))
+    entity_mentions.sort(key=lambda mention: (mention.start, mention.end))
+    return Document(
+        document_id, text, len(title), tuple(entity_mentions), tuple(Fact(h, relation, t) for h, t in facts)
+    )
 
 
 def worked(document_id="7", **options):

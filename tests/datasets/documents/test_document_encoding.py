@@ -61,10 +61,10 @@ def test_touching_overlapping_and_equal_mentions(tokenizer):
     # ab, then ce begins; abce and ce end where bad begins: the end's marker first, one for both
     assert pieces(tokenizer, arrays) == "[CLS] * ab * ce * * bad * ends [SEP]"
     entities = [entity.entity_id for entity in made.samples[0].entities]
-    places = {}
-    for place, entity in zip(arrays["mention_place"][0], arrays["mention_entity"][0], strict=True):
-        places.setdefault(entities[entity], []).append(int(place))
-    assert places == {"C1": [1], "D1": [3], "D2": [3], "D3": [6], "D4": [6], "D5": [6]}
+    positions = {}
+    for position, entity in zip(arrays["mention_place"][0], arrays["mention_entity"][0], strict=True):
+        positions.setdefault(entities[entity], []).append(int(position))
+    assert positions == {"C1": [1], "D1": [3], "D2": [3], "D3": [6], "D4": [6], "D5": [6]}
 
 
 def test_padding_and_widths(tokenizer):
@@ -109,16 +109,16 @@ def test_every_mention_has_its_marker(tokenizer, data, title, abstract):
     arrays = DocumentEncoding(tokenizer).encode(made).arrays
     ids, marker = arrays["input_ids"][0], tokenizer.convert_tokens_to_ids("*")
     owners = [(e, m) for e, entity in enumerate(made.samples[0].entities) for m in entity.mentions]
-    places = arrays["mention_place"][0][: len(owners)]
+    positions = arrays["mention_place"][0][: len(owners)]
     assert arrays["mention_entity"][0][: len(owners)].tolist() == [e for e, _ in owners]
-    assert (ids[places] == marker).all()
+    assert (ids[positions] == marker).all()
     ends = {m.end for _, m in owners}
     assert (ids == marker).sum() == len({m.start for _, m in owners}) + len(ends) + text.count("*")
-    for place, (_, mention) in zip(places, owners, strict=True):
+    for position, (_, mention) in zip(positions, owners, strict=True):
         before = len({m.start for _, m in owners if m.start < mention.start}) + sum(
             end <= mention.start for end in ends
         )
-        assert (ids[:place] == marker).sum() == text[: mention.start].count("*") + before
+        assert (ids[:position] == marker).sum() == text[: mention.start].count("*") + before
 
 
 def test_clients_and_held_out_documents(tokenizer):
@@ -132,17 +132,17 @@ def test_clients_and_held_out_documents(tokenizer):
     partition = build_partition(train, Iid(2), test_share=0.4)
     federated, held_out = encode_document_clients(train, partition, encoding, {"dev": dev})
     assert federated.label_names == ("unrelated", "related")
-    own = encoding.encode(train)
-    lengths = dict(zip((s.sample_id for s in train.samples), own.lengths, strict=True))
+    encoded = encoding.encode(train)
+    lengths = dict(zip((s.sample_id for s in train.samples), encoded.lengths, strict=True))
     for client in federated.clients:
         ids = partition.clients[client.client_id]
         assert client.train["attention_mask"].sum(axis=1).tolist() == [lengths[i] for i in ids.train]
         assert client.test["attention_mask"].sum(axis=1).tolist() == sorted(lengths[i] for i in ids.test)
-    kept = held_out["dev"]
-    assert [ids[0].document_id for ids in kept.encoded.pairs] == ["20", "21"]
-    assert kept.encoded.arrays["input_ids"].shape[1] == kept.encoded.lengths.max() == 32
+    dev_documents = held_out["dev"]
+    assert [ids[0].document_id for ids in dev_documents.encoded.pairs] == ["20", "21"]
+    assert dev_documents.encoded.arrays["input_ids"].shape[1] == dev_documents.encoded.lengths.max() == 32
     assert federated.pooled("train")["input_ids"].shape[1] == 32
-    assert kept.gold == {("20", "C1", 0, "D2"): True}
+    assert dev_documents.gold == {("20", "C1", 0, "D2"): True}
     for wrong, reason in (
         ({"dev": train}, "5 documents are also among those of the clients"),
         ({"dev": dev, "test": dev}, "2 documents are also among those of dev"),

@@ -34,15 +34,15 @@ def test_scores_by_hand():
 def test_the_threshold_lies_midway_to_the_next_lower_score():
     gold = {("1", "C1", 0, "D1"): True}
 
-    def found(*scores):
+    def threshold_and_scores(*scores):
         threshold = best_threshold(np.array([scores], np.float32)[..., np.newaxis], PAIRS[:1], gold)
         return threshold, score_pairs(np.array([scores], np.float32)[..., np.newaxis], PAIRS[:1], gold, threshold).all
 
-    assert found(0.75, 0.25) == (0.5, PairScores(1, 1, 1))
-    assert found(1.0, 1.0) == (0.5, PairScores(1, 2, 1))
-    assert found(1.0, 0.0) == (0.5, PairScores(1, 1, 1))
-    assert found(0.0, 0.0) == (0.0, PairScores(1, 2, 1)), "no score is lower than 0"
-    threshold, counted = found(0.3, 0.1)
+    assert threshold_and_scores(0.75, 0.25) == (0.5, PairScores(1, 1, 1))
+    assert threshold_and_scores(1.0, 1.0) == (0.5, PairScores(1, 2, 1))
+    assert threshold_and_scores(1.0, 0.0) == (0.5, PairScores(1, 1, 1))
+    assert threshold_and_scores(0.0, 0.0) == (0.0, PairScores(1, 2, 1)), "no score is lower than 0"
+    threshold, counted = threshold_and_scores(0.3, 0.1)
     assert counted.f1 == 1 and threshold == float(np.float32(threshold)) == json.loads(json.dumps(threshold))
 
 

@@ -135,7 +135,7 @@ def test_every_document_goes_to_the_client_of_its_part(made, partitioner):
     of_samples = entropies(made.samples, partitioner.form, partitioner.graph)
     value = dict(zip((s.sample_id for s in made.samples), of_samples, strict=True))
     ranges = [[value[i] for i in client.train] for client in partition.clients.values()]
-    assert all(max(one) < min(other) for one, other in itertools.pairwise(ranges))
+    assert all(max(values_of_client) < min(next_values) for values_of_client, next_values in itertools.pairwise(ranges))
     low, high = min(value.values()), max(value.values())
     if partitioner.form == "paper" and high > low:
         width = (high - low) / partitioner.num_clients
@@ -144,12 +144,14 @@ def test_every_document_goes_to_the_client_of_its_part(made, partitioner):
     total = made.counts()
     for column in ("documents", "entities", "mentions", "pairs", "positive"):
         assert sum(row[column] for row in rows) == total[column]
-    found = document_statistics(partition, made)
-    assert (found.form, found.graph) == (partitioner.form, partitioner.graph) and found.rows == tuple(rows)
-    assert found.histogram.sum(axis=1).tolist() == [row["documents"] for row in rows]
-    for row, one, counts in zip(rows, ranges, found.histogram, strict=True):
-        assert (row["entropy_least"], row["entropy_greatest"]) == (min(one), max(one))
-        np.testing.assert_array_equal(counts, np.histogram(one, found.edges)[0])
+    statistics = document_statistics(partition, made)
+    assert (statistics.form, statistics.graph) == (partitioner.form, partitioner.graph) and statistics.rows == tuple(
+        rows
+    )
+    assert statistics.histogram.sum(axis=1).tolist() == [row["documents"] for row in rows]
+    for row, values_of_client, counts in zip(rows, ranges, statistics.histogram, strict=True):
+        assert (row["entropy_least"], row["entropy_greatest"]) == (min(values_of_client), max(values_of_client))
+        np.testing.assert_array_equal(counts, np.histogram(values_of_client, statistics.edges)[0])
 
 
 def test_parts_without_documents_are_left_out_and_noted(tmp_path):

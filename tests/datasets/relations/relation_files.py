@@ -17,7 +17,7 @@ def write_objects(path, *values):
     return write(path, *(json.dumps(value, ensure_ascii=False) for value in values))
 
 
-def shown(corpus):
+def mentions_of(corpus):
     """Ids, mentions and relations of a corpus."""
     return [(m.mention_id, m.head_text, m.tail_text, m.relation) for m in corpus.mentions]
 

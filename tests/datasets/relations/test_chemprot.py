@@ -2,7 +2,7 @@ import pytest
 from datasets_for_tests import SECRET, refused
 from hypothesis import given
 from hypothesis import strategies as st
-from relation_files import shown, write, write_objects
+from relation_files import mentions_of, write, write_objects
 
 from datasets.relations import chemprot, chemprot_release
 from datasets.relations.sentences import split_sentences
@@ -22,7 +22,7 @@ def test_sentence_form(tmp_path):
         *[line("<< A >> inhibits (B) and [[ C ]].", "AGONIST")] * 2,
     )
     corpus = chemprot.read(path)
-    assert shown(corpus) == [
+    assert mentions_of(corpus) == [
         ("chemprot-train-00001/1", "A", "B", "CPR:4"),
         ("chemprot-train-00001/2", "A", "C", "CPR:6"),
         ("chemprot-train-00002/1", "4-[4-[[(1,1)amino]x", "y-[[(2)", "CPR:9"),
@@ -98,8 +98,8 @@ ENTITIES = (
 )
 
 
-def relation(one, other, group="CPR:4", name="INHIBITOR", mark="Y "):
-    return "\t".join(["11", group, mark, name, f"Arg1:{one}", f"Arg2:{other}"])
+def relation(head, tail, group="CPR:4", name="INHIBITOR", mark="Y "):
+    return "\t".join(["11", group, mark, name, f"Arg1:{head}", f"Arg2:{tail}"])
 
 
 def release(folder, relations, entities=ENTITIES, abstracts=(f"11\t{TITLE}\t{ABSTRACT}",)):
@@ -119,7 +119,7 @@ def test_release(tmp_path):
     )
     path = release(tmp_path, relations)
     corpus = chemprot_release.read(path)
-    assert shown(corpus) == [
+    assert mentions_of(corpus) == [
         ("chemprot-train-11/1", "α-drug", "GeneA", "CPR:9"),
         ("chemprot-train-11/2", "α-drug", "drug on GeneA", "CPR:9"),
         ("chemprot-train-11/3", "aspirin", "COX-1", "CPR:4"),
@@ -136,7 +136,7 @@ def test_release(tmp_path):
         "1 duplicate relations are read once",
     }
     full = chemprot_release.read(path, label="names_with_negatives")
-    assert shown(full)[-1] == ("chemprot-train-11/5", "Ibuprofen", "COX-1", "no_relation")
+    assert mentions_of(full)[-1] == ("chemprot-train-11/5", "Ibuprofen", "COX-1", "no_relation")
     assert full.negative == "no_relation" and full.label_names[0] == "no_relation" and len(full.label_names) == 14
 
 

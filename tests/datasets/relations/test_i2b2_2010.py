@@ -1,6 +1,6 @@
 import pytest
 from datasets_for_tests import SECRET, refused
-from relation_files import shown, write
+from relation_files import mentions_of, write
 
 from datasets.relations import i2b2_2010 as i2b2
 
@@ -30,7 +30,7 @@ def test_records(tmp_path):
     over = (*CONCEPTS, 'c="scan . x" 2:11 3:0||t="test"')
     both = (f'{DRUG}||r="TrAP"||{RASH}', f'{DRUG}||r="TrCP"||{RASH}', f'{PAIN}||r="PIP"||{RASH}')
     corpus = i2b2.read(record(tmp_path, both, over, name="record-2"))
-    assert shown(corpus) == [
+    assert mentions_of(corpus) == [
         ("i2b2_2010-train-record-1/1", "Nystatin powder", "a Perianal rash", "TrAP"),
         ("i2b2_2010-train-record-2/1", "Nystatin powder", "a Perianal rash", "TrAP"),
         ("i2b2_2010-train-record-2/2", "Nystatin powder", "a Perianal rash", "TrCP"),
@@ -48,7 +48,7 @@ def test_records(tmp_path):
 def test_negatives(tmp_path):
     two = (*CONCEPTS, 'c="given" 2:3 2:3||t="problem"')
     corpus = i2b2.read(record(tmp_path, concepts=two), label="with_negatives")
-    assert [m[1:] for m in shown(corpus)] == [
+    assert [m[1:] for m in mentions_of(corpus)] == [
         ("Nystatin powder", "a Perianal rash", "TrAP"),
         ("Nystatin powder", "given", "no_relation"),
         ("given", "a Perianal rash", "no_relation"),
@@ -68,7 +68,7 @@ def test_the_folders_of_the_release(tmp_path):
     standard = record(tmp_path / "reference_standard_for_test_data", name="0001")
     (standard / "txt").rename(tmp_path / "test_data")
     (standard / "concept").rename(standard / "concepts")
-    assert shown(i2b2.read(standard, split="test"))[0][0] == "i2b2_2010-test-0001/1"
+    assert mentions_of(i2b2.read(standard, split="test"))[0][0] == "i2b2_2010-test-0001/1"
     (standard / "rel" / "0001.rel").unlink()
     assert refused(i2b2.read, standard).startswith(f"{standard}/rel/0001.rel: no such file")
     for folder in (standard, tmp_path / "none"):

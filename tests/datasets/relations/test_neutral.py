@@ -197,17 +197,17 @@ def records(draw, number):
 @given(st.integers(1, 5).flatmap(lambda n: st.tuples(*(records(number) for number in range(n)))))
 def test_what_is_written_is_read_the_same_from_every_form(wanted):
     with tempfile.TemporaryDirectory() as folder:
-        found = [read(write_records(folder, wanted, ending)) for ending in ENDINGS]
-    assert all(corpus == found[0] for corpus in found)
-    assert found[0].relation_names == tuple(sorted({record["label"] for record in wanted}))
-    for record, mention in zip(wanted, found[0].mentions, strict=True):
-        own = {name: record.get(name, mention.mention_id.removeprefix("train-")) for name in ("id", "document")}
-        assert own == {"id": mention.mention_id.removeprefix("train-"), "document": mention.document_id}
+        corpora = [read(write_records(folder, wanted, ending)) for ending in ENDINGS]
+    assert all(corpus == corpora[0] for corpus in corpora)
+    assert corpora[0].relation_names == tuple(sorted({record["label"] for record in wanted}))
+    for record, mention in zip(wanted, corpora[0].mentions, strict=True):
+        ids = {name: record.get(name, mention.mention_id.removeprefix("train-")) for name in ("id", "document")}
+        assert ids == {"id": mention.mention_id.removeprefix("train-"), "document": mention.document_id}
         assert (mention.text, [*mention.head], [*mention.tail]) == (record["text"], record["head"], record["tail"])
         assert (mention.head_type, mention.tail_type) == tuple(
             record.get(f"{side}_type", "entity") for side in ("head", "tail")
         )
-        assert (mention.relation, found[0].relation_names[mention.label]) == (record["label"],) * 2
+        assert (mention.relation, corpora[0].relation_names[mention.label]) == (record["label"],) * 2
         assert mention.more == {name: record[name] for name in record if name in ("group", "ward")}
 
 

@@ -1,6 +1,6 @@
 import pytest
 from datasets_for_tests import SECRET, refused
-from relation_files import shown, write
+from relation_files import mentions_of, write
 
 from datasets.relations import ade, pgr
 
@@ -20,7 +20,7 @@ CURATED = HEADER + "\tCONFIRMATION (CORRECT(C) | INCORRECT(I) | UNCERTAIN(U))"
 def test_pgr(tmp_path):
     path = write(tmp_path / "t.tsv", HEADER, row(), row(relation="False", phenotype="ë"), row(), end="\r\n")
     corpus = pgr.read(path, split="test")
-    assert shown(corpus) == [
+    assert mentions_of(corpus) == [
         ("pgr-test-19/1", "EPS8L3", "cancer", "true"),
         ("pgr-test-19/2", "EPS8L3", "ë", "no_relation"),
         ("pgr-test-19/3", "EPS8L3", "cancer", "true"),
@@ -112,24 +112,24 @@ def pair(sentence, effect, drug, start=100, effect_nth=0, drug_nth=0, document="
 
 
 def test_ade(tmp_path):
-    one = f"{SECRET}: rash and itch by αA, rash by B."
+    sentence = f"{SECRET}: rash and itch by αA, rash by B."
     path = write(
         tmp_path / "r",
-        pair(one, "rash", "αA"),
-        pair(one, "rash", "B", effect_nth=1),
-        pair(one, "itch", " αA", drug_nth=0),
+        pair(sentence, "rash", "αA"),
+        pair(sentence, "rash", "B", effect_nth=1),
+        pair(sentence, "itch", " αA", drug_nth=0),
         pair("Codeine intoxication", "Codeine intoxication", "Codeine", document="8"),
     )
     corpus = ade.read(path)
-    first, second = one.index("rash"), one.rindex("rash")
-    found = {(m.document_id, m.head_text, m.tail[0], m.relation) for m in corpus.mentions}
-    assert found == {
+    first, second = sentence.index("rash"), sentence.rindex("rash")
+    pairs = {(m.document_id, m.head_text, m.tail[0], m.relation) for m in corpus.mentions}
+    assert pairs == {
         ("7", "αA", first, "adverse_effect"),
-        ("7", "αA", one.index("itch"), "adverse_effect"),
+        ("7", "αA", sentence.index("itch"), "adverse_effect"),
         ("7", "B", second, "adverse_effect"),
         ("7", "αA", second, "no_relation"),
         ("7", "B", first, "no_relation"),
-        ("7", "B", one.index("itch"), "no_relation"),
+        ("7", "B", sentence.index("itch"), "no_relation"),
         ("8", "Codeine", 0, "adverse_effect"),
     }
     assert corpus.notes == (
@@ -162,12 +162,12 @@ def test_ade_finds_annotated_names_in_sentences_without_an_effect(tmp_path):
     lines = (sentence, sentence, f"{SECRET} αcodal", "Rashes of αcodal; codeine, flux and HIV")
     path, options = with_negative_sentences(tmp_path, *(f"9 NEG {line}" for line in lines))
     corpus = ade.read(path, **options)
-    found = [m for m in corpus.mentions if m.document_id == "9"]
-    assert [(m.text, m.head, m.tail_text, m.relation, m.label) for m in found] == [
+    mentions = [m for m in corpus.mentions if m.document_id == "9"]
+    assert [(m.text, m.head, m.tail_text, m.relation, m.label) for m in mentions] == [
         (sentence, (30, 36), "severe  dry mouth", "no_relation", 0),
         (sentence, (30, 36), "RASH", "no_relation", 0),
     ]
-    assert {(m.head_type, m.tail_type) for m in found} == {("drug", "adverse effect")}
+    assert {(m.head_type, m.tail_type) for m in mentions} == {("drug", "adverse effect")}
     assert "2 pairs of annotated names in sentences without an adverse effect are negatives" in corpus.notes
 
 

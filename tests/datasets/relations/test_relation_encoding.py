@@ -30,17 +30,17 @@ from datasets.text.relation_layout import MARKERS, as_text, blinded, marked
     ],
 )
 def test_where_the_markers_go(head, tail, expected, blind):
-    one = mention("ab cd e", head, tail)
-    assert as_text(marked(one)) == expected
-    assert as_text(blinded(one)) == blind
+    sample = mention("ab cd e", head, tail)
+    assert as_text(marked(sample)) == expected
+    assert as_text(blinded(sample)) == blind
 
 
 @given(mentions())
-def test_marking_keeps_every_character(one):
-    parts = marked(one)
-    assert "".join(part.text for part in parts) == one.text
-    assert "".join(part.text for part in parts if part.head) == one.head_text
-    assert "".join(part.text for part in parts if part.tail) == one.tail_text
+def test_marking_keeps_every_character(sample):
+    parts = marked(sample)
+    assert "".join(part.text for part in parts) == sample.text
+    assert "".join(part.text for part in parts if part.head) == sample.head_text
+    assert "".join(part.text for part in parts if part.tail) == sample.tail_text
     assert sorted(part.marker for part in parts if part.marker >= 0) == [0, 1, 2, 3]
     stack = []
     for part in parts:
@@ -48,16 +48,16 @@ def test_marking_keeps_every_character(one):
             stack.append(part.marker)
         elif part.marker >= 0:
             assert part.marker - 1 in stack
-            crossing = one.overlapping and stack[-1] != part.marker - 1
+            crossing = sample.overlapping and stack[-1] != part.marker - 1
             assert stack[-1] == part.marker - 1 or crossing
             stack.remove(part.marker - 1)
 
 
 @given(mentions())
-def test_blinding_leaves_what_neither_mention_covers(one):
-    parts = blinded(one, {"drug": "D"})
-    covered = {i for span in (one.head, one.tail) for i in range(*span)}
-    rest = "".join(c for i, c in enumerate(one.text) if i not in covered)
+def test_blinding_leaves_what_neither_mention_covers(sample):
+    parts = blinded(sample, {"drug": "D"})
+    covered = {i for span in (sample.head, sample.tail) for i in range(*span)}
+    rest = "".join(c for i, c in enumerate(sample.text) if i not in covered)
     assert "".join(part.text for part in parts if part.marker < 0 and not (part.head or part.tail)) == rest
     assert [part.text for part in parts if part.head] == ["D"] and [p.text for p in parts if p.tail] == ["gene"]
     assert "text" not in repr(parts[0])
@@ -111,57 +111,57 @@ def test_an_example(tokenizer):
 
 
 @given(st.lists(mentions(), min_size=1, max_size=3))
-def test_as_the_tokenizer_reads_the_markers_in_a_string(tokenizer, some):
+def test_as_the_tokenizer_reads_the_markers_in_a_string(tokenizer, samples):
     """Where nothing is cut and no special piece is spelled out, the ids are those of the marked string."""
-    encoded = encode(tokenizer, *some)
-    for index, one in enumerate(some):
-        inline = "".join(MARKERS[part.marker] if part.marker >= 0 else part.text for part in marked(one))
+    encoded = encode(tokenizer, *samples)
+    for index, sample in enumerate(samples):
+        inline = "".join(MARKERS[part.marker] if part.marker >= 0 else part.text for part in marked(sample))
         expected = tokenizer(inline)["input_ids"]
         arrays = row(encoded, index)
         ids = arrays["input_ids"][arrays["attention_mask"] == 1].tolist()
-        if tokenizer.tokenize(one.head_text) and tokenizer.tokenize(one.tail_text):
+        if tokenizer.tokenize(sample.head_text) and tokenizer.tokenize(sample.tail_text):
             assert ids == expected
-        if not one.overlapping:
-            for mask, text in (("head_mask", one.head_text), ("tail_mask", one.tail_text)):
+        if not sample.overlapping:
+            for mask, text in (("head_mask", sample.head_text), ("tail_mask", sample.tail_text)):
                 assert pieces(tokenizer, arrays, mask) == (tokenizer.tokenize(text) or ["[UNK]"])
     assert encoded.report.cut == 0
 
 
-def check_a_row(tokenizer, arrays, one, encoding):
+def check_a_row(tokenizer, arrays, sample, encoding):
     """What holds for every row, cut or not."""
     length = encoding.max_length
     used = int(arrays["attention_mask"].sum())
     assert arrays["attention_mask"].tolist() == [1] * used + [0] * (length - used)
-    found = pieces(tokenizer, arrays)
-    assert (found[0], found[-1]) == ("[CLS]", "[SEP]")
-    assert all(found.count(marker) == 1 for marker in encoding.markers)
-    assert found[arrays["head_start"]] == encoding.markers[0] and found[arrays["tail_start"]] == encoding.markers[2]
+    words = pieces(tokenizer, arrays)
+    assert (words[0], words[-1]) == ("[CLS]", "[SEP]")
+    assert all(words.count(marker) == 1 for marker in encoding.markers)
+    assert words[arrays["head_start"]] == encoding.markers[0] and words[arrays["tail_start"]] == encoding.markers[2]
     for which, mask in enumerate(("head_mask", "tail_mask")):
         places = np.flatnonzero(arrays[mask])
-        start, end = (found.index(encoding.markers[2 * which + k]) for k in (0, 1))
-        inside = [i for i in range(start + 1, end) if found[i] not in encoding.markers]
+        start, end = (words.index(encoding.markers[2 * which + k]) for k in (0, 1))
+        inside = [i for i in range(start + 1, end) if words[i] not in encoding.markers]
         assert places.tolist() == inside and inside, "the mask is what the markers enclose, and not empty"
 
 
 @settings(max_examples=300)
 @given(mentions(longest=60), st.integers(MIN_LENGTH, 40), st.booleans())
-def test_both_mentions_are_always_in_the_window(tokenizer, one, length, blind):
+def test_both_mentions_are_always_in_the_window(tokenizer, sample, length, blind):
     encoding = RelationEncoding(tokenizer, length, blind)
-    encoded = encoding.encode([one])
+    encoded = encoding.encode([sample])
     arrays, report = row(encoded), encoded.report
-    check_a_row(tokenizer, arrays, one, encoding)
-    whole = row(encode(tokenizer, one, blind=blind, max_length=400))
-    full, kept = pieces(tokenizer, whole), pieces(tokenizer, arrays)
-    assert report.cut == (len(full) > length) and len(kept) == min(len(full), length)
+    check_a_row(tokenizer, arrays, sample, encoding)
+    whole = row(encode(tokenizer, sample, blind=blind, max_length=400))
+    full, shortened = pieces(tokenizer, whole), pieces(tokenizer, arrays)
+    assert report.cut == (len(full) > length) and len(shortened) == min(len(full), length)
     assert report.middle_cut + report.mention_cut <= 2 * report.cut
     if not report.mention_cut:
         for mask in ("head_mask", "tail_mask"):
             assert pieces(tokenizer, arrays, mask) == pieces(tokenizer, whole, mask)
     if not report.middle_cut and not report.mention_cut:  # one window of the whole, around the mentions
-        places = [i for i in range(len(full)) if full[i : i + len(kept) - 2] == kept[1:-1]]
+        places = [i for i in range(len(full)) if full[i : i + len(shortened) - 2] == shortened[1:-1]]
         assert places
     remaining = iter(full)
-    assert all(piece in remaining for piece in kept), "the pieces keep their order"
+    assert all(piece in remaining for piece in shortened), "the pieces keep their order"
 
 
 @given(st.integers(0, 20), st.integers(0, 4), st.integers(0, 20), st.booleans(), st.integers(16, 40))
@@ -169,31 +169,31 @@ def test_the_context_is_kept_evenly(tokenizer, before, between, after, turned, l
     text = "a " * before + "bad " + "b " * between + "bad " + "c " * after
     spans = [(2 * before, 2 * before + 3), (2 * (before + between) + 4, 2 * (before + between) + 7)]
     encoded = encode(tokenizer, mention(text, *(spans[::-1] if turned else spans)), max_length=length)
-    found = pieces(tokenizer, row(encoded))
-    left, right = found.count("a"), found.count("c")
+    words = pieces(tokenizer, row(encoded))
+    left, right = words.count("a"), words.count("c")
     assert encoded.report.cut == (before + between + after + 8 > length) and not encoded.report.middle_cut
-    assert found.count("b") == between and left + right == min(before + after, length - between - 8)
+    assert words.count("b") == between and left + right == min(before + after, length - between - 8)
     assert left in (before, right, right + 1) or (left > right and right == after)
     assert right in (after, left, left - 1) or (right > left and left == before)
 
 
 def test_cutting_in_numbers(tokenizer):
     text = "a b c d e bad a b c d e ab a b c d e"
-    one = mention(text, (10, 13), (24, 26))
+    sample = mention(text, (10, 13), (24, 26))
 
-    def kept(length):
-        encoded = encode(tokenizer, one, max_length=length)
+    def cut_to(length):
+        encoded = encode(tokenizer, sample, max_length=length)
         return " ".join(pieces(tokenizer, row(encoded))[1:-1]), encoded.report
 
-    assert kept(23)[1].cut == 0
-    assert kept(17)[0] == "d e <e1> bad </e1> a b c d e <e2> ab </e2> a b"
-    found, report = kept(12)
-    assert found == "<e1> bad </e1> a b d e <e2> ab </e2>"
+    assert cut_to(23)[1].cut == 0
+    assert cut_to(17)[0] == "d e <e1> bad </e1> a b c d e <e2> ab </e2> a b"
+    words, report = cut_to(12)
+    assert words == "<e1> bad </e1> a b d e <e2> ab </e2>"
     assert report.notes() == (
         "1 of 1 texts cut to the length limit around their mentions",
         "1 of 1 texts cut between their mentions",
     )
-    assert kept(8)[0] == "<e1> bad </e1> <e2> ab </e2>"
+    assert cut_to(8)[0] == "<e1> bad </e1> <e2> ab </e2>"
     long = mention("abcdeabcdeabcde ab", (0, 15), (16, 18))
     encoded = encode(tokenizer, long, max_length=10)
     assert pieces(tokenizer, row(encoded))[1:-1] == ["<e1>", "ab", "##c", "##d", "</e1>", "<e2>", "ab", "</e2>"]
@@ -204,8 +204,8 @@ def test_cutting_in_numbers(tokenizer):
 
 @example(mention("[SEP] <e1> a </e2> [PAD][UNK] bad[CLS]", (11, 12), (30, 38)))
 @given(mentions("[]SEPADCLUNK<e1>/ 2"))
-def test_no_text_can_spell_a_marker(tokenizer, one):
-    check_a_row(tokenizer, row(encode(tokenizer, one)), one, RelationEncoding(tokenizer, 200))
+def test_no_text_can_spell_a_marker(tokenizer, sample):
+    check_a_row(tokenizer, row(encode(tokenizer, sample)), sample, RelationEncoding(tokenizer, 200))
 
 
 @pytest.mark.parametrize("text", ["\u200b a \u200b", "\u0301 a \u0301", "\x00 a \x00", "  a  "])
@@ -214,17 +214,17 @@ def test_a_mention_that_the_tokenizer_drops(tokenizer, text):
     encoded = encode(tokenizer, *(mention(text, *both) for both in spans))
     assert encoded.report.unknown == 3
     assert encoded.report.notes() == ("3 of 4 texts have a mention without word pieces, read as unknown",)
-    found = [[pieces(tokenizer, row(encoded, i), mask) for mask in ("head_mask", "tail_mask")] for i in range(4)]
-    assert found == [[["[UNK]"]] * 2, [["[UNK]"]] * 2, [["a", "[UNK]"], ["[UNK]"]], [["a"]] * 2]
+    masked = [[pieces(tokenizer, row(encoded, i), mask) for mask in ("head_mask", "tail_mask")] for i in range(4)]
+    assert masked == [[["[UNK]"]] * 2, [["[UNK]"]] * 2, [["a", "[UNK]"], ["[UNK]"]], [["a"]] * 2]
 
 
 def test_pieces_of_the_vocabulary_as_markers(plain_tokenizer):
     markers = tuple(f"[unused{n}]" for n in range(1, 5))
     encoding = RelationEncoding(plain_tokenizer, 20, markers=markers)
-    one = mention("a bad [unused1]", (0, 1), (2, 5))
-    arrays = row(encoding.encode([one]))
+    sample = mention("a bad [unused1]", (0, 1), (2, 5))
+    arrays = row(encoding.encode([sample]))
     assert pieces(plain_tokenizer, arrays)[1:7] == ["[unused1]", "a", "[unused2]", "[unused3]", "bad", "[unused4]"]
-    check_a_row(plain_tokenizer, arrays, one, encoding)
+    check_a_row(plain_tokenizer, arrays, sample, encoding)
 
 
 def test_markers_are_added_to_a_copy(plain_tokenizer):

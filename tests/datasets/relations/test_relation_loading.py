@@ -2,7 +2,7 @@ import json
 
 import pytest
 from datasets_for_tests import refused, write_gz
-from relation_files import shown, write
+from relation_files import mentions_of, write
 
 from datasets.catalogue import DATA_SETS
 from datasets.relations import pgr
@@ -93,7 +93,7 @@ def test_label_choices(tmp_path, name, label):
     put_split(tmp_path, name, "train")
     corpus = load_relations(name, tmp_path, label=label)
     classes, negative, samples = SAMPLES[name, label]
-    assert sorted(m[1:] for m in shown(corpus)) == sorted(samples)
+    assert sorted(m[1:] for m in mentions_of(corpus)) == sorted(samples)
     assert (corpus.name, len(corpus.relation_names), corpus.negative) == (name, classes, negative)
     if label == DATA_SETS[name].labels[0]:
         assert load_relations(name, tmp_path) == corpus, "the first choice is the default"
@@ -109,9 +109,9 @@ def test_splits(tmp_path, name):
     ids = []
     for split in DATA_SETS[name].files:
         put_split(tmp_path, name, split)
-        found = [m.mention_id for m in load_relations(name, tmp_path, split=split).mentions]
-        assert found[0].startswith("ade-7/1" if name == "ade" else f"{name}-{split}-")
-        ids += found
+        ids_of_split = [m.mention_id for m in load_relations(name, tmp_path, split=split).mentions]
+        assert ids_of_split[0].startswith("ade-7/1" if name == "ade" else f"{name}-{split}-")
+        ids += ids_of_split
     assert len(set(ids)) == len(ids), "an official split needs ids that differ"
 
 

@@ -11,9 +11,9 @@ def mention(number=1, label=0, text=SECRET, head=(0, 2), tail=(3, 5), names=("no
 
 
 def test_a_mention_shows_no_text():
-    one = mention()
-    assert one.head_text == "宝宝" and one.tail_text == SECRET[3:5] and not one.overlapping
-    assert "宝" not in repr(one) and "宝" not in repr(RelationCorpus("c", (one,), ("no_relation",)))
+    sample = mention()
+    assert sample.head_text == "宝宝" and sample.tail_text == SECRET[3:5] and not sample.overlapping
+    assert "宝" not in repr(sample) and "宝" not in repr(RelationCorpus("c", (sample,), ("no_relation",)))
 
 
 @pytest.mark.parametrize("span", [(2, 2), (3, 2), (-1, 2), (0, 9), (8, 9)])

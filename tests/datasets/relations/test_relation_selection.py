@@ -38,7 +38,7 @@ def check_a_part(part, whole):
     """Samples of the whole, in its order, each at most once; everything else as it was."""
     position = {m: i for i, m in enumerate(whole.mentions)}
     places = [position[m] for m in part.mentions]
-    assert all(one < other for one, other in itertools.pairwise(places))
+    assert all(earlier < later for earlier, later in itertools.pairwise(places))
     assert (part.name, part.relation_names, part.negative) == (whole.name, whole.relation_names, whole.negative)
     assert part.notes[: len(whole.notes)] == whole.notes
 
@@ -76,12 +76,14 @@ def test_the_seed_draws():
     whole = corpus([0, 1] * 10)
     for draw, amount in ((lambda *a, **o: set_documents_apart(*a, **o)[1], 0.2), (subset, 4), (balanced_subset, 2)):
         drawn = [tuple(ids(draw(whole, amount, seed=seed))) for seed in range(60)]
-        assert len(set(drawn)) > 40 and {i for one in drawn for i in one} == set(ids(whole)), "each can be drawn"
+        assert len(set(drawn)) > 40 and {i for ids_drawn in drawn for i in ids_drawn} == set(ids(whole)), (
+            "each can be drawn"
+        )
         for seed in (-1, 0.5, True):
             assert "the seed is not a whole number of zero or more" in refused(draw, whole, amount, seed=seed)
     turned = RelationCorpus("toy", whole.mentions[::-1], NAMES, "no_relation")
-    one, other = (set_documents_apart(c, 0.2, seed=1)[1] for c in (whole, turned))
-    assert documents_of(one) == documents_of(other), "not by the order of the samples"
+    left, right = (set_documents_apart(c, 0.2, seed=1)[1] for c in (whole, turned))
+    assert documents_of(left) == documents_of(right), "not by the order of the samples"
 
 
 @pytest.mark.parametrize(
@@ -117,8 +119,8 @@ def test_classes_keep_their_proportions():
 @given(corpora(), st.integers(1, 50), seeds)
 def test_the_sizes_of_subsets(whole, count, seed):
     part, balanced = subset(whole, count, seed=seed), balanced_subset(whole, count, seed=seed)
-    for one in (part, balanced):
-        check_a_part(one, whole)
+    for chosen in (part, balanced):
+        check_a_part(chosen, whole)
     assert len(part.mentions) == min(count, len(whole.mentions))
     for label, number in labels_of(whole).items():
         assert abs(labels_of(part).get(label, 0) - len(part.mentions) * number / len(whole.mentions)) < 1

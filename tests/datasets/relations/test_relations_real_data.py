@@ -43,8 +43,8 @@ TRAIN, DEV = (
 )
 def test_counts(data_dir, name, label, split, size, relations, counts, notes):
     corpus = load_relations(name, data_dir, label=label, split=split)
-    found = Counter(m.relation for m in corpus.mentions)
-    assert (len(corpus.mentions), len(found), corpus.notes) == (size, relations, notes)
-    assert counts.items() <= found.items()
+    counted = Counter(m.relation for m in corpus.mentions)
+    assert (len(corpus.mentions), len(counted), corpus.notes) == (size, relations, notes)
+    assert counts.items() <= counted.items()
     if name == "chemprot":
         assert not any(m.overlapping or m.head > m.tail for m in corpus.mentions)

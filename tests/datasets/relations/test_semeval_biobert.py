@@ -1,6 +1,6 @@
 import pytest
 from datasets_for_tests import SECRET, refused
-from relation_files import shown, write
+from relation_files import mentions_of, write
 
 from datasets.relations import biobert_tsv
 from datasets.relations import semeval2010_task8 as semeval
@@ -11,7 +11,7 @@ BLOCK = (f'1\t"{SECRET} <e1>ä</e1><e2>b c</e2>."', "Cause-Effect(e2,e1)", "Comm
 def test_semeval(tmp_path):
     path = write(tmp_path / "t", *BLOCK, '2\t"<e2>x</e2> "of" <e1>y</e1>"', "Other", "Comment:", end="\r\n")
     corpus = semeval.read(path)
-    assert shown(corpus) == [
+    assert mentions_of(corpus) == [
         ("semeval2010_task8-train-1", "ä", "b c", "Cause-Effect(e2,e1)"),
         ("semeval2010_task8-train-2", "y", "x", "Other"),
     ]
@@ -64,7 +64,7 @@ def test_biobert(tmp_path, header, index):
     lines = ["\t".join([*([str(n)] if index else []), *row]) for n, row in enumerate(ROWS)]
     first = ["\t".join((["index"] if index else []) + ["sentence", "label"])] if header else []
     corpus = biobert_tsv.read(write(tmp_path / "t.tsv", *first, *lines), name="gad", split="test")
-    assert shown(corpus) == [
+    assert mentions_of(corpus) == [
         ("gad-test-00001/1", "@GENE$", "@DISEASE$", "associated"),
         ("gad-test-00002/1", "@GENE$", "@DISEASE$", "no_relation"),
         ("gad-test-00002/2", "@GENE$", "@DISEASE$", "no_relation"),
