@@ -67,9 +67,9 @@ def test_every_output_of_simulated_secure_sums_says_so(runtime, tmp_path, capsys
     assert any("bytes up count a number of an update as 20 bits" in note for note in summary["notes"])
     assert 0 <= summary["final"]["sum/secure/clipped"] <= 1
     assert SAID in RunFolder(out).log.read_text("utf-8")
-    own = tiny(SECURE)
-    assert any(f"no secure aggregation: {SAID}" in line for line in _privacy(builder().build(own), None))
-    rows = [ComparisonRow("plain", {}), ComparisonRow("rounded", {}, notes=own.notes)]
+    secured = tiny(SECURE)
+    assert any(f"no secure aggregation: {SAID}" in line for line in _privacy(builder().build(secured), None))
+    rows = [ComparisonRow("plain", {}), ComparisonRow("rounded", {}, notes=secured.notes)]
     table = comparison_markdown(rows)
     assert f"rounded: {SAID}" in table and "uncompressed, but where a note says otherwise." in table
     assert SAID not in comparison_markdown(rows[:1]) and "uncompressed." in comparison_markdown(rows[:1])

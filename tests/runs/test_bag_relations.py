@@ -99,10 +99,10 @@ def test_the_weights_are_those_of_the_chosen_round_with_a_resume_and_without(run
     """The first round's, which dev is made to choose; broken off after the checkpoint of the second."""
     folder, take, seen = tmp_path / "run", Choice.take, {}
 
-    def taking(self, kept, round_num, metrics, of_each, weights):
+    def taking(self, best, round_num, metrics, of_each, weights):
         assert metrics[self.criterion] is not None
         seen[round_num] = weights
-        return take(self, kept, round_num, {self.criterion: {1: 0.7, 2: 0.7, 3: 0.1}[round_num]}, of_each, weights)
+        return take(self, best, round_num, {self.criterion: {1: 0.7, 2: 0.7, 3: 0.1}[round_num]}, of_each, weights)
 
     monkeypatch.setattr(Choice, "take", taking)
     _, result = train_table(bag_table(), folder, runtime)
@@ -120,10 +120,10 @@ def test_the_weights_are_those_of_the_chosen_round_with_a_resume_and_without(run
 
 def test_what_dev_keeps():
     choice = Choice("dev/auc", every=1, patience=None, where="dev")
-    kept, seen = choice.start("start"), []
+    best, seen = choice.start("start"), []
     for number, value in enumerate((np.nan, 0.0, 0.4, 0.4, 0.3, np.nan), 1):
-        kept = choice.take(kept, number, {"dev/auc": value}, (), f"w{number}")
-        seen.append((kept["weights"], int(kept["round"])))
+        best = choice.take(best, number, {"dev/auc": value}, (), f"w{number}")
+        seen.append((best["weights"], int(best["round"])))
     assert seen == [("start", 0), ("w2", 2), ("w3", 3), ("w3", 3), ("w3", 3), ("w3", 3)]
 
 
@@ -201,8 +201,8 @@ def test_documents_are_aligned(tmp_path):
     assert len(half.corpora[0].pairs) == 16 and half.corpora[0].pairs != other.corpora[0].pairs
     facts = tmp_path / "facts.tsv"
     facts.write_text("".join(f"C{n}\tgives\tD100\n" for n in range(14)), "utf-8")
-    own = prepare(bag_table(task={**task, "knowledge_base": str(facts), "test_knowledge_base": str(facts)}))
-    assert own.label_names == (NEGATIVE, "gives")
+    with_facts = prepare(bag_table(task={**task, "knowledge_base": str(facts), "test_knowledge_base": str(facts)}))
+    assert with_facts.label_names == (NEGATIVE, "gives")
 
 
 def test_rows_that_state_their_relation_are_known_of_made_up_bags():
@@ -260,18 +260,18 @@ def test_noise_that_states_another_relation_is_left_out_of_the_test_bags():
 
 def by_hand(prepared, expressed, pool):
     """The oracle's measures from the sentences' truth, bag by bag."""
-    found = {}
+    measures = {}
     for split, corpus in prepared.held_out.corpora.items():
         names = corpus.label_names[1:]
         scores, true = [], []
         for pair, rows in corpus.bags.items():
             stated = [expressed[corpus.sentences[row].sentence_id] for row in rows]
-            scores += [pool([one == name for one in stated]) for name in names]
+            scores += [pool([relation == name for relation in stated]) for name in names]
             true += [name in corpus.sentences[rows[0]].relations for name in names]
             assert corpus.sentences[rows[0]].pair == pair
         measured = ranking_metrics(np.array(scores, float), np.array(true))
-        found |= {f"{split}/{name}": measured[name] for name in ("auc", "max_f1")}
-    return found
+        measures |= {f"{split}/{name}": measured[name] for name in ("auc", "max_f1")}
+    return measures
 
 
 def test_what_a_perfect_classifier_and_chance_would_have():
@@ -310,10 +310,10 @@ def test_training_on_what_states_its_relation_alone():
 
 def test_runs_of_other_seeds_have_sentences_of_their_own_if_wanted():
     table = planted_table(task={"planted_anew": True})
-    one, same, other = (prepare(table, seed=seed) for seed in (3, 3, 4))
-    assert one.corpora[0] == same.corpora[0] and one.corpora[0].pairs != other.corpora[0].pairs
+    first, same, other = (prepare(table, seed=seed) for seed in (3, 3, 4))
+    assert first.corpora[0] == same.corpora[0] and first.corpora[0].pairs != other.corpora[0].pairs
     another = prepare(planted_table(task={"planted_anew": True, "planted_seed": 1}), seed=3)
-    assert another.corpora[0].pairs != one.corpora[0].pairs
+    assert another.corpora[0].pairs != first.corpora[0].pairs
 
 
 def test_bags_of_a_long_tail_and_pairs_with_noise_alone():
@@ -360,8 +360,8 @@ def test_precision_of_the_selection_against_numpy(runtime):
 
     def precision(groups):
         best = [max(np.flatnonzero(groups == group), key=lambda i: score[i]) for group in np.unique(groups)]
-        kept = truth[best][truth[best] >= 0]
-        return (kept == 1).mean()
+        known = truth[best][truth[best] >= 0]
+        return (known == 1).mean()
 
     assert row["selection/precision_across"] == pytest.approx(precision(triple))
     assert row["selection/precision_alone"] == pytest.approx(precision(triple * 10 + platform))
@@ -388,9 +388,9 @@ def test_bags_behind_frozen_layers():
         for name in ("triple", "platform", "y"):
             np.testing.assert_array_equal(client.train[name], before.train[name])
     for split, bags in plain.held_out._bags.items():
-        behind = prepared.held_out._bags[split]
-        assert len(behind.arrays["hidden"]) == len(behind.arrays["bag"]) and behind.pairs == bags.pairs
-        np.testing.assert_array_equal(behind.arrays["bag"], bags.arrays["bag"])
+        hidden_bags = prepared.held_out._bags[split]
+        assert len(hidden_bags.arrays["hidden"]) == len(hidden_bags.arrays["bag"]) and hidden_bags.pairs == bags.pairs
+        np.testing.assert_array_equal(hidden_bags.arrays["bag"], bags.arrays["bag"])
 
 
 @pytest.mark.slow

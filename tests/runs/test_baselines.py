@@ -61,9 +61,9 @@ def alone(runtime, tmp_path_factory):
     """A run of clients that train alone; `losses`: of each round, client by client."""
     losses, real = [], ChoiceOfEach.take
 
-    def noted(choice, kept, round_num, metrics, of_each, weights):
-        losses.append([own["loss"] for own in of_each])
-        return real(choice, kept, round_num, metrics, of_each, weights)
+    def noted(choice, best, round_num, metrics, of_each, weights):
+        losses.append([metrics_of_client["loss"] for metrics_of_client in of_each])
+        return real(choice, best, round_num, metrics, of_each, weights)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ChoiceOfEach, "take", noted)
@@ -77,15 +77,15 @@ def test_every_client_is_tested_on_its_own_and_on_all(alone):
     on_all = {}
     for client in clients:
         name = client.client_id
-        own = right(models[name], client.test)
-        assert float(table[name]["accuracy"]) == pytest.approx(own / len(client.test["y"]))
+        correct = right(models[name], client.test)
+        assert float(table[name]["accuracy"]) == pytest.approx(correct / len(client.test["y"]))
         on_all[name] = sum(right(models[name], other.test) for other in clients) / size
         assert float(table[name]["accuracy_all"]) == pytest.approx(on_all[name])
     summary = json.loads((alone.folder / "summary.json").read_text("utf-8"))
     assert summary["on_all"]["all/accuracy"] == pytest.approx(np.mean(list(on_all.values())))
     assert summary["on_all"]["all/accuracy_worst"] == pytest.approx(min(on_all.values()))
-    own = sum(right(models[c.client_id], c.test) for c in clients) / size
-    assert summary["chosen"]["test/accuracy"] == alone.result.test.metrics["accuracy"] == pytest.approx(own)
+    correct = sum(right(models[c.client_id], c.test) for c in clients) / size
+    assert summary["chosen"]["test/accuracy"] == alone.result.test.metrics["accuracy"] == pytest.approx(correct)
     assert {f"all/{n}" for n in ("accuracy", "loss", "accuracy_worst")} <= set(alone.rows[-1])
     assert {n for n in metric_names(alone.experiment) if n.startswith(("all/", "dev/", "test/"))} == {
         n for n in alone.rows[-1] if n.startswith(("all/", "dev/", "test/"))
@@ -134,8 +134,8 @@ def test_pooled_is_one_client_tested_like_the_federation(runtime, tmp_path):
     assert list(clients_csv(pooled.folder)) == [c.client_id for c in whole.clients]
     steps = 2 * -(-whole.size("train") // 10)
     assert [row["local/steps"] for row in pooled.rows] == [steps] * 6
-    found = sum(right(pooled.result.weights, c.test) for c in whole.clients) / whole.size("test")
-    assert pooled.rows[-1]["test/accuracy"] == pytest.approx(found)
+    accuracy = sum(right(pooled.result.weights, c.test) for c in whole.clients) / whole.size("test")
+    assert pooled.rows[-1]["test/accuracy"] == pytest.approx(accuracy)
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,7 @@ def personal(runtime, tmp_path_factory):
 
 
 def test_before_and_after_fine_tuning_by_client(personal):
-    table, found = clients_csv(personal.folder), personal.result.personalised
+    table, personalised = clients_csv(personal.folder), personal.result.personalised
     gains = {name: float(row["gain"]) for name, row in table.items()}
     sizes = {name: int(row["examples"]) for name, row in table.items()}
     for name, row in table.items():
@@ -153,11 +153,11 @@ def test_before_and_after_fine_tuning_by_client(personal):
         assert float(row["accuracy"]) == personal.result.test.clients[name][1], "before is the run's own evaluation"
     total = sum(sizes.values())
     mean = sum(gains[name] * sizes[name] for name in gains) / total
-    assert found.metrics["personal/gain"] == pytest.approx(mean) and found.metrics["personal/gain"] != 0
-    assert found.metrics["personal/gain_worst"] == min(gains.values()) == gains[found.worst]
-    assert found.metrics["personal/not_worse"] == np.mean([gain >= 0 for gain in gains.values()])
+    assert personalised.metrics["personal/gain"] == pytest.approx(mean) and personalised.metrics["personal/gain"] != 0
+    assert personalised.metrics["personal/gain_worst"] == min(gains.values()) == gains[personalised.worst]
+    assert personalised.metrics["personal/not_worse"] == np.mean([gain >= 0 for gain in gains.values()])
     summary = json.loads((personal.folder / "summary.json").read_text("utf-8"))["personalised"]
-    assert summary["client_that_gains_least"] == found.worst and summary["epochs"] == 5
+    assert summary["client_that_gains_least"] == personalised.worst and summary["epochs"] == 5
     after = sum(float(table[n]["accuracy_personal"]) * sizes[n] for n in sizes) / total
     assert summary["personal/accuracy"] == pytest.approx(after) and "personal_dev/gain" in summary
 

@@ -68,14 +68,14 @@ def rule(patience=None, criterion="dev/loss", every=1, kind=Choice):
 
 def followed(choice, values):
     """(chosen round, the round that it ended with or None) of a metric by round."""
-    kept = choice.start("w0")
+    best = choice.start("w0")
     for round_num, value in enumerate(values, 1):
         if round_num % choice.every == 0:
-            kept = choice.take(kept, round_num, {choice.criterion: value}, (), f"w{round_num}")
-        assert kept["weights"] == f"w{int(kept['round'])}"
-        if choice.ends(kept, round_num):
-            return int(kept["round"]), round_num
-    return int(kept["round"]), None
+            best = choice.take(best, round_num, {choice.criterion: value}, (), f"w{round_num}")
+        assert best["weights"] == f"w{int(best['round'])}"
+        if choice.ends(best, round_num):
+            return int(best["round"]), round_num
+    return int(best["round"]), None
 
 
 def test_the_first_of_the_best_is_kept():
@@ -94,14 +94,14 @@ def test_patience_is_counted_in_rounds_at_evaluations():
 
 def test_clients_that_train_alone_choose_and_stop_each_for_itself():
     choice, values = rule(patience=2, kind=ChoiceOfEach), {1: (2, 5), 2: (3, 4), 3: (3, 3), 4: (1, 4), 5: (1, 4)}
-    kept, ended = choice.start({"memory": ["a0", "b0"]}), []
+    best, ended = choice.start({"memory": ["a0", "b0"]}), []
     for round_num, losses in values.items():
         of_each = [{"loss": loss} for loss in losses]
-        kept = choice.take(kept, round_num, {}, of_each, {"memory": [f"a{round_num}", f"b{round_num}"]})
-        ended.append(choice.ends(kept, round_num))
+        best = choice.take(best, round_num, {}, of_each, {"memory": [f"a{round_num}", f"b{round_num}"]})
+        ended.append(choice.ends(best, round_num))
     # The first stopped after round 3, so that its better fourth round came too late.
-    assert [own["weights"] for own in kept] == ["a1", "b3"] and ended == [False] * 4 + [True]
-    assert [own["round"] for own in choice.take(kept, 6, {}, [{}, {}], {"memory": ["a6", "b6"]})] == [1, 3]
+    assert [chosen["weights"] for chosen in best] == ["a1", "b3"] and ended == [False] * 4 + [True]
+    assert [chosen["round"] for chosen in choice.take(best, 6, {}, [{}, {}], {"memory": ["a6", "b6"]})] == [1, 3]
 
 
 # Dev examples
@@ -126,8 +126,8 @@ def test_whole_dialogues_are_kept_out_where_a_client_has_several(unit, tmp_path)
     table |= {"partition": {"name": "by_field", "field": "diagnosis"}, "choice": {"dev_unit": unit, "dev_share": 0.4}}
     alone = {**table, "partition": {"name": "natural"}}
     dialogues = []
-    for own in (table, alone):
-        experiment = builder().build(resolve(own, "r.toml"))
+    for recipe in (table, alone):
+        experiment = builder().build(resolve(recipe, "r.toml"))
         prepared = experiment.prepared
         for client in prepared.examples.clients:
             ids = prepared.partition.clients[client.client_id].train
@@ -155,11 +155,11 @@ def test_the_best_and_the_last_model_are_kept(early, capsys):
     assert summary["chosen"]["test/accuracy"] == at["test/accuracy"] == early.result.test.metrics["accuracy"]
     assert not any(name.startswith("test/") for name in summary["best"]), "nothing is chosen on test"
     assert summary["stopped"] == early.result.stopped and summary["final"]["test/loss"] != at["test/loss"]
-    shown = [command(capsys, "evaluate", early.folder, *more).out for more in ((), ("--last",), ("--split", "dev"))]
-    assert f"after round {chosen} " in " ".join(shown[0].split())
-    assert f"after round {len(rows)} " in " ".join(shown[1].split())
-    assert f"{at['test/loss']:.4f}" in shown[0] and f"{rows[-1]['test/loss']:.4f}" in shown[1]
-    assert f"{losses[chosen]:.4f}" in shown[2]
+    printed = [command(capsys, "evaluate", early.folder, *more).out for more in ((), ("--last",), ("--split", "dev"))]
+    assert f"after round {chosen} " in " ".join(printed[0].split())
+    assert f"after round {len(rows)} " in " ".join(printed[1].split())
+    assert f"{at['test/loss']:.4f}" in printed[0] and f"{rows[-1]['test/loss']:.4f}" in printed[1]
+    assert f"{losses[chosen]:.4f}" in printed[2]
 
 
 def test_its_metrics_are_known_before_the_run(early):
@@ -210,5 +210,5 @@ def test_clients_of_one_example_have_nothing_to_choose_on():
 
 
 def test_what_is_kept_has_the_form_of_older_checkpoints():
-    kept = rule().start("w")
-    assert isinstance(kept, OrderedDict) and list(kept) == ["round", "value", "weights"]
+    best = rule().start("w")
+    assert isinstance(best, OrderedDict) and list(best) == ["round", "value", "weights"]

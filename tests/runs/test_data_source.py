@@ -29,9 +29,12 @@ def table_of(dataset="pgr", data=None, **task):
 
 def test_the_catalogue_speaks_of_its_own_files():
     about = DATA_SETS["pgr"]
-    found = said(table_of())
-    assert found["data set"].startswith(about.title) and found["licence of the data"] == about.licence == "Apache-2.0"
-    assert found["source"] == about.citation and "contact" not in found
+    statements = said(table_of())
+    assert (
+        statements["data set"].startswith(about.title)
+        and statements["licence of the data"] == about.licence == "Apache-2.0"
+    )
+    assert statements["source"] == about.citation and "contact" not in statements
 
 
 @pytest.mark.parametrize(
@@ -41,18 +44,18 @@ def test_the_catalogue_speaks_of_its_own_files():
 )
 @pytest.mark.parametrize("data", [None, {}, {"title": "Letters"}, STATED])
 def test_of_other_files_the_recipe_speaks_or_nobody(task, sites, data):
-    given, found = data or {}, said(table_of(**task, data=data), sites)
-    assert found == {
-        "data set": given.get("title", "not stated"),
-        "licence of the data": given.get("licence", "not stated"),
-        "contact": given.get("contact", "not stated"),
+    stated, statements = data or {}, said(table_of(**task, data=data), sites)
+    assert statements == {
+        "data set": stated.get("title", "not stated"),
+        "licence of the data": stated.get("licence", "not stated"),
+        "contact": stated.get("contact", "not stated"),
         "read in the form of": "pgr",
     }
 
 
 def test_what_the_recipe_says_holds_of_files_in_the_catalogues_place_too():
-    found = said(table_of(data=STATED))
-    assert found["data set"] == STATED["title"] and "source" not in found
+    statements = said(table_of(data=STATED))
+    assert statements["data set"] == STATED["title"] and "source" not in statements
 
 
 def test_made_up_examples_have_no_source():

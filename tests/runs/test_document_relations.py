@@ -60,10 +60,12 @@ def test_a_run_is_that_of_the_round_which_dev_chose(runtime):
 
 def probabilities(run, split) -> dict[tuple[str, str], float]:
     """(document, disease) -> the chosen model's probability, from Keras alone."""
-    own = run.experiment.prepared.held_out._documents[split].encoded
+    encoded = run.experiment.prepared.held_out._documents[split].encoded
     model = run.experiment.model.keras_model(run.result.weights)
-    logits = np.asarray(model({n: a for n, a in own.arrays.items() if n != "y"}, training=False)["logits"], np.float64)
-    keys = [(pair.document_id, pair.tail_id) for pairs in own.pairs for pair in pairs]
+    logits = np.asarray(
+        model({n: a for n, a in encoded.arrays.items() if n != "y"}, training=False)["logits"], np.float64
+    )
+    keys = [(pair.document_id, pair.tail_id) for pairs in encoded.pairs for pair in pairs]
     return dict(zip(keys, 1 / (1 + np.exp(-logits[:, 0])), strict=True))
 
 
@@ -72,8 +74,8 @@ def counted(probability: dict, threshold: float, diseases=DISEASES) -> tuple[flo
     correct = predicted = facts = 0
     for (document, disease), value in probability.items():
         if disease in diseases:
-            holds, found = disease in stated(int(document)), value >= threshold
-            correct, predicted, facts = correct + (holds and found), predicted + found, facts + holds
+            holds, predicts = disease in stated(int(document)), value >= threshold
+            correct, predicted, facts = correct + (holds and predicts), predicted + predicts, facts + holds
     return correct / max(predicted, 1), correct / max(facts, 1), 2 * correct / max(predicted + facts, 1)
 
 
@@ -104,11 +106,11 @@ def test_the_measures_are_those_of_a_count_by_hand(runtime):
 
 def scores_of(held_out, split, score) -> np.ndarray:
     """[D, P, 1] from (document's number, disease) -> score."""
-    own = held_out._documents[split].encoded
-    values = np.zeros([*own.arrays["pair_head"].shape, 1], np.float32)
-    for row, pairs in enumerate(own.pairs):
-        for place, pair in enumerate(pairs):
-            values[row, place] = score(int(pair.document_id), pair.tail_id)
+    encoded = held_out._documents[split].encoded
+    values = np.zeros([*encoded.arrays["pair_head"].shape, 1], np.float32)
+    for row, pairs in enumerate(encoded.pairs):
+        for column, pair in enumerate(pairs):
+            values[row, column] = score(int(pair.document_id), pair.tail_id)
     return values
 
 
@@ -120,8 +122,8 @@ def test_the_threshold_comes_from_dev_alone(runtime):
     facts = held_out._documents["test"].gold
     missed = next(iter(facts))
     row = [pairs[0].document_id for pairs in held_out._documents["test"].encoded.pairs].index(missed[0])
-    place = [pair.tail_id for pair in held_out._documents["test"].encoded.pairs[row]].index(missed[3])
-    test[row, place] = 0.24
+    column = [pair.tail_id for pair in held_out._documents["test"].encoded.pairs[row]].index(missed[3])
+    test[row, column] = 0.24
     metrics = held_out.metrics({"dev": plain, "test": test})
     assert metrics["dev/threshold"] == pytest.approx(0.25) and metrics["dev/f1"] == 1
     assert metrics["test/recall"] == pytest.approx(1 - 1 / len(facts)) and metrics["test/precision"] == 1
@@ -352,8 +354,8 @@ def test_fedlcc_with_all_layers_frozen_is_the_unweighted_mean(runtime, tmp_path)
     plain = document_table(**keys, algorithm={"name": "fedavgs", "weighting": "uniform", "local_epochs": 1})
     tables = {"mean": plain, "contrast": document_table(**keys, algorithm={"mu": 5.0})}
     trained = {name: train_table(table, tmp_path / name, runtime)[1].weights for name, table in tables.items()}
-    for one, other in zip(trained["mean"].trainable, trained["contrast"].trainable, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for ours, theirs in zip(trained["mean"].trainable, trained["contrast"].trainable, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
     first, second, _ = (
         [row["local/loss"] for row in rows]
         for rows in zip(*(read_history(RunFolder(tmp_path / name)) for name in tables), strict=True)

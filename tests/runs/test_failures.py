@@ -89,7 +89,7 @@ def test_shares_are_met_and_a_client_lost_at_a_small_share_is_lost_at_a_larger_o
         part = taking_part(f"failures.dropout={share}")
         for number in range(1, 401):
             (attempt,) = tries(part, number)
-            lost.update((number, place) for place, what in attempt.outcomes.items() if what == "dropout")
+            lost.update((number, index) for index, what in attempt.outcomes.items() if what == "dropout")
         # Binomial(4000, share): five standard deviations.
         assert abs(len(lost) - 4000 * share) < 5 * np.sqrt(4000 * share * (1 - share))
     assert shares[0.1] < shares[0.3] < shares[0.5]
@@ -108,8 +108,8 @@ def test_what_becomes_of_a_client_depends_on_seed_round_and_client_alone():
 
     ids = [f"c{k}" for k in range(12)]
     assert fates(ids) == fates(ids[::-1]) and fates(ids) != fates(ids, seed=8)
-    fewer = [{k: v for k, v in own.items() if k in ids[:5]} for own in fates(ids)]
-    assert fates(ids[:5]) == fewer and len({tuple(own.values()) for own in fewer}) > 3
+    fewer = [{k: v for k, v in outcomes.items() if k in ids[:5]} for outcomes in fates(ids)]
+    assert fates(ids[:5]) == fewer and len({tuple(outcomes.values()) for outcomes in fewer}) > 3
 
 
 def test_of_more_clients_than_needed_the_first_to_answer_count():
@@ -121,7 +121,7 @@ def test_of_more_clients_than_needed_the_first_to_answer_count():
         assert len(attempt.outcomes) == 13 and len(attempt.answered) == min(10, 13 - counts["late"])
         assert counts["surplus"] == max(0, 3 - counts["late"])
         seen.update(attempt.answered)
-        surplus.update(place for place, what in attempt.outcomes.items() if what == "surplus")
+        surplus.update(index for index, what in attempt.outcomes.items() if what == "surplus")
     assert len(seen) == 40 and min(surplus.values()) >= 1, "who is fast differs from round to round"
 
 
@@ -129,12 +129,12 @@ def test_a_round_below_the_quorum_is_tried_again_with_other_clients():
     part = taking_part("failures.dropout=0.6", "training.min_clients=5", "training.attempts=6")
     several = 0
     for number in range(1, 60):
-        asked, found = [], tries(part, number)
-        for attempt in found[:4]:
+        asked, attempts = [], tries(part, number)
+        for attempt in attempts[:4]:
             assert not set(asked) & set(attempt.outcomes), "40 clients are enough for four attempts"
             asked += attempt.outcomes
-        assert len(found) == 6 and len(set(found[4].outcomes)) == 10
-        enough = next((one for one in found if len(one.answered) >= 5), None)
+        assert len(attempts) == 6 and len(set(attempts[4].outcomes)) == 10
+        enough = next((a for a in attempts if len(a.answered) >= 5), None)
         if enough is None:
             with pytest.raises(UserError, match=rf"^round {number}: too few clients answered in each of 6 attempts"):
                 part.counted(number)
@@ -147,9 +147,9 @@ def test_a_round_below_the_quorum_is_tried_again_with_other_clients():
 
 def test_poisson_rounds_are_drawn_anew():
     part = taking_part("training.sampling=poisson", "training.min_clients=9", "training.attempts=4")
-    found = [len(one.outcomes) for number in range(1, 200) for one in tries(part, number)]
-    assert np.mean(found) == pytest.approx(10, abs=0.5) and min(found) < 5 and max(found) > 15
-    assert len({tuple(one.outcomes) for one in tries(part, 1)}) == 4
+    sizes = [len(attempt.outcomes) for number in range(1, 200) for attempt in tries(part, number)]
+    assert np.mean(sizes) == pytest.approx(10, abs=0.5) and min(sizes) < 5 and max(sizes) > 15
+    assert len({tuple(attempt.outcomes) for attempt in tries(part, 1)}) == 4
 
 
 # Computations that fail
@@ -161,11 +161,11 @@ def computing(fails, named, calls=None):
     def compute(places):
         if calls is not None:
             calls.append(list(places))
-        for at, place in enumerate(places):
-            if place in fails and fails[place] is None:
+        for at, index in enumerate(places):
+            if index in fails and fails[index] is None:
                 raise WorkerDied("the worker was killed", pid=1, log_path="x")
-            if place in fails:
-                raise ComputationFailed("bad", code=fails[place], client=at if named else None)
+            if index in fails:
+                raise ComputationFailed("bad", code=fails[index], client=at if named else None)
         return {"metrics": {"work": {"clients/non_finite": 0.0}}, "of": list(places)}
 
     return compute
@@ -181,10 +181,10 @@ def test_failing_clients_are_left_out_and_the_others_are_computed_anew(named):
     drawn = sample_clients(7, 1, 40, 10).tolist()
     fails = {drawn[1]: "INVALID_ARGUMENT", drawn[2]: "RESOURCE_EXHAUSTED", drawn[8]: None}
     answers = part.of_round(1, computing(fails, named), nobody_asks)
-    kept = [place for place in drawn if place not in fails]
-    assert answers.places == kept == answers.output["of"]
+    others = [index for index in drawn if index not in fails]
+    assert answers.places == others == answers.output["of"]
     (attempt,) = answers.attempts
-    lost = {place: what for place, what in attempt.outcomes.items() if what != "counted"}
+    lost = {index: what for index, what in attempt.outcomes.items() if what != "counted"}
     assert lost == {drawn[1]: "error", drawn[2]: "out_of_memory", drawn[8]: "worker_died"}
     assert answers.metrics == {"clients/asked": 10.0, "clients/lost": 3.0, "clients/attempts": 1.0}
 
@@ -223,7 +223,7 @@ def test_updates_that_are_not_finite_are_named_and_count_for_the_quorum():
         return {"metrics": {"work": {"clients/non_finite": float(drawn[3] in places)}}}
 
     def not_finite(places):
-        return [float(place == drawn[3]) for place in places]
+        return [float(index == drawn[3]) for index in places]
 
     answers = taking_part("training.tolerated_failures=1").of_round(1, compute, not_finite)
     assert answers.places == drawn and answers.attempts[0].outcomes[drawn[3]] == "not_finite"
@@ -264,7 +264,7 @@ def test_a_round_that_loses_a_client_between_two_stages_is_that_of_the_others(ma
     algorithm = make()
     clients = [client(x, y, seed=(1, k)) for k, (x, y) in enumerate([*DATA, examples(9, seed=9)])]
     if "triple" in algorithm.model.input_spec:
-        clients = [toolbox.in_bags(one, platform) for platform, one in enumerate(clients)]
+        clients = [toolbox.in_bags(arrays, platform) for platform, arrays in enumerate(clients)]
     states, state = initial_client_states(algorithm, clients), begin(algorithm)
 
     def compute(places):
@@ -275,20 +275,20 @@ def test_a_round_that_loses_a_client_between_two_stages_is_that_of_the_others(ma
     part = Participation(recipe, 0, ["a", "b", "c"], 3, lambda number: np.arange(3))
     whole, real, reached = compute([0, 1, 2]), ClientPass._one_client, []
 
-    def one_client(one, place, scope):
-        if one.num_clients == 3 and place == lost and one.stage is one.plan.stages[stage]:
-            reached.append(len(one.plan.stages))
-            raise ComputationFailed("gone", code="UNAVAILABLE", client=place)
-        real(one, place, scope)
+    def one_client(run, index, scope):
+        if run.num_clients == 3 and index == lost and run.stage is run.plan.stages[stage]:
+            reached.append(len(run.plan.stages))
+            raise ComputationFailed("gone", code="UNAVAILABLE", client=index)
+        real(run, index, scope)
 
     monkeypatch.setattr(ClientPass, "_one_client", one_client)
     stage, stages, mattered = 1, 2, 0
     while stage < stages:
         for lost in range(3):
-            kept = [k for k in range(3) if k != lost]
-            without = compute(kept)
+            others = [k for k in range(3) if k != lost]
+            without = compute(others)
             answers = part.of_round(1, compute, nobody_asks)
-            assert answers.places == kept and answers.attempts[0].outcomes[lost] == "error"
+            assert answers.places == others and answers.attempts[0].outcomes[lost] == "error"
             for ours, theirs in zip(tf.nest.flatten(answers.output), tf.nest.flatten(without), strict=True):
                 np.testing.assert_array_equal(ours, theirs)
             pairs = zip(without["state"]["weights"].trainable, whole["state"]["weights"].trainable, strict=True)
@@ -331,15 +331,15 @@ def test_what_a_client_keeps_changes_only_where_its_answer_counts(name, here, tm
     saved, real = [], Records.save
 
     def save(records, number, state):
-        saved.append((number, [tf.nest.flatten(own) for own in state["memory"]], state["server"]))
+        saved.append((number, [tf.nest.flatten(client_state) for client_state in state["memory"]], state["server"]))
         real(records, number, state)
 
     monkeypatch.setattr(Records, "save", save)
     plan = (*FAIR, *STATEFUL[name], "failures.dropout=0.25", "failures.crash_after_update=0.25")
     experiment, _ = run(tmp_path / "run", here, *plan, "training.clients_per_round=4", "training.rounds=5")
-    order = [own.client_id for own in experiment.prepared.examples.clients]
+    order = [c.client_id for c in experiment.prepared.examples.clients]
     initial = experiment.algorithm.client_work.initial_client_state
-    before = [tf.nest.flatten(initial(own.train, 0)) for own in experiment.prepared.examples.clients]
+    before = [tf.nest.flatten(initial(c.train, 0)) for c in experiment.prepared.examples.clients]
     rows, changed = read_answers(RunFolder(tmp_path / "run")), Counter()
     for number, after, server in saved:
         outcomes = {who: what for n, _, who, what in rows if int(n) == number}
@@ -352,8 +352,8 @@ def test_what_a_client_keeps_changes_only_where_its_answer_counts(name, here, tm
             changed[outcomes[who]] += 1
         before = after
         if name == "scaffold":  # line 17 of Algorithm 1: c stays the mean of all c_i
-            for place, c in enumerate(server["client_work"]["shared"]):
-                np.testing.assert_allclose(c, np.mean([own[place] for own in after], axis=0), rtol=1e-4, atol=1e-6)
+            for index, c in enumerate(server["client_work"]["shared"]):
+                np.testing.assert_allclose(c, np.mean([c_i[index] for c_i in after], axis=0), rtol=1e-4, atol=1e-6)
     assert changed["dropout"] and changed["crash_after_update"] and changed["counted"]
 
 
@@ -371,15 +371,15 @@ def test_a_resumed_run_loses_the_same_clients(here, tmp_path):
     assert "answers.csv" in json.loads((tmp_path / "whole" / "digests.json").read_text("utf-8"))
 
 
-def spoil(monkeypatch, place, **values):
+def spoil(monkeypatch, index, **values):
     """Lets one client train on other arrays than those that were checked."""
     real = training.arranged
 
     def arranged(experiment, split):
         ids, examples = real(experiment, split)
         if split == "train":
-            changed = {k: np.full_like(examples[place][k], v) for k, v in values.items()}
-            examples[place] = type(examples[place])({**examples[place], **changed})
+            changed = {k: np.full_like(examples[index][k], v) for k, v in values.items()}
+            examples[index] = type(examples[index])({**examples[index], **changed})
         return ids, examples
 
     monkeypatch.setattr(training, "arranged", arranged)
@@ -416,24 +416,26 @@ def test_a_client_that_fails_costs_its_update_on_both_runtimes(values, outcome, 
 def test_a_client_whose_evaluation_fails_is_left_out_of_the_sums_and_counted(values, outcome, here, runtime):
     def spoiled(*places, tolerated=1):
         evaluator = Evaluator(builder().build(tiny(f"training.tolerated_failures={tolerated}")), "test")
-        for place in places:
-            own = evaluator._examples[place]
-            evaluator._examples[place] = type(own)({**own, **{k: np.full_like(own[k], v) for k, v in values.items()}})
+        for index in places:
+            arrays = evaluator._examples[index]
+            evaluator._examples[index] = type(arrays)(
+                {**arrays, **{k: np.full_like(arrays[k], v) for k, v in values.items()}}
+            )
         return evaluator
 
-    def without(place):
+    def without(index):
         evaluator = spoiled()
-        del evaluator.clients[place], evaluator._examples[place]
+        del evaluator.clients[index], evaluator._examples[index]
         return evaluator
 
     weights = builder().build(tiny()).model.initial_weights(3)
     for opened in (here, runtime):
         tff.framework.set_default_context(opened.context)
-        found, others = spoiled(2)(weights), without(2)(weights)
-        assert list(found.clients) == list(others.clients) and len(found.clients) == len(spoiled().clients) - 1
-        assert found.metrics.pop("clients_failed") == 1 and others.metrics.pop("clients_failed") == 0
-        assert found.metrics == others.metrics
-        np.testing.assert_array_equal(found.confusion, others.confusion)
+        evaluated, others = spoiled(2)(weights), without(2)(weights)
+        assert list(evaluated.clients) == list(others.clients) and len(evaluated.clients) == len(spoiled().clients) - 1
+        assert evaluated.metrics.pop("clients_failed") == 1 and others.metrics.pop("clients_failed") == 0
+        assert evaluated.metrics == others.metrics
+        np.testing.assert_array_equal(evaluated.confusion, others.confusion)
         two = r"^the evaluations on test examples of 2 clients failed: \S+ \(OUT\), \S+ \(OUT\); training.tolerated"
         with pytest.raises(UserError, match=two.replace("OUT", outcome)):
             spoiled(0, 2)(weights)
@@ -549,7 +551,7 @@ def test_privacy_counts_all_who_may_be_asked():
 def test_privacy_of_examples_counts_every_client_that_was_asked():
     part = taking_part("privacy.unit=example", *PRIVATE, *ALL, "training.min_clients=5", "training.attempts=9")
     taken = Counter(who for number in range(1, 21) for who in part.asked(number))
-    counted = Counter(f"c{place}" for number in range(1, 21) for place in part.counted(number))
+    counted = Counter(f"c{index}" for number in range(1, 21) for index in part.counted(number))
     assert taken.total() > 200 > counted.total() and all(taken[who] >= n for who, n in counted.items())
     assert Failures(tiny("privacy.unit=example", *PRIVATE, *ALL)).is_recorded
     assert not Failures(tiny(*PRIVATE, *ALL)).is_recorded, "who was asked must not be known"

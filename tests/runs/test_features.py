@@ -168,8 +168,10 @@ def overridden(feature):
 def test_a_feature_overrides_hooks_as_they_are_declared(feature):
     for name in overridden(feature) & set(vars(Feature)):
         if inspect.isfunction(getattr(Feature, name)):
-            declared, own = (list(inspect.signature(getattr(c, name)).parameters) for c in (Feature, feature))
-            assert own == declared, name
+            declared, overridden_with = (
+                list(inspect.signature(getattr(c, name)).parameters) for c in (Feature, feature)
+            )
+            assert overridden_with == declared, name
 
 
 @pytest.mark.parametrize("feature", order.FEATURES, ids=lambda feature: feature.__name__)

@@ -82,7 +82,7 @@ def test_what_a_run_leaves(undisturbed, kind):
     assert summary["bytes_up_per_client_and_round"] < 9 * 2 * 4 + 40
     if kind == "other":  # the server's model, which is exported
         written = keras_weights(run.folder / "model.keras").values()
-        assert all(any(np.array_equal(value, one) for one in written) for value in run.result.weights.trainable)
+        assert all(any(np.array_equal(value, array) for array in written) for value in run.result.weights.trainable)
 
 
 @pytest.mark.parametrize(("kind", "method", "round_num"), [("one", "release", 3), ("other", "save", 4)])
@@ -95,12 +95,12 @@ def test_a_run_that_was_broken_off_comes_to_the_same_numbers(undisturbed, kind, 
 
 
 def test_the_clients_model_is_another(undisturbed):
-    one, other = undisturbed["one"].experiment, undisturbed["other"].experiment
-    assert one.algorithm.client_work.client_state_type is None
+    same, other = undisturbed["one"].experiment, undisturbed["other"].experiment
+    assert same.algorithm.client_work.client_state_type is None
     assert load(str(undisturbed["other"].folder / "recipe.toml")).client_model.options.units == 4
     client_state = other.algorithm.client_work.client_state_type
     assert len(client_state.trainable) == 6, "embedding, three of the LSTM, two of the classifier"
-    assert other.traffic.down < one.traffic.down and other.traffic.up == one.traffic.up
+    assert other.traffic.down < same.traffic.down and other.traffic.up == same.traffic.up
 
 
 def test_parameter_averaging_leaves_the_servers_share_alone(undisturbed, runtime, tmp_path):
@@ -203,7 +203,7 @@ def test_a_comparison_tells_rounds_classes_medians_and_what_is_sent_less(runtime
     with open(tmp_path / "out" / "comparison.csv", newline="", encoding="utf-8") as file:
         rows = {row["algorithm"]: row for row in csv.DictReader(file)}
     for name, by_seed in outcomes.items():
-        values = {seed: [row["test/accuracy"] for row in one.history] for seed, one in by_seed.items()}
+        values = {seed: [row["test/accuracy"] for row in o.history] for seed, o in by_seed.items()}
         finals = list(MetricSummary.from_rounds(values).final.values())
         assert float(rows[name]["test/accuracy_final_median"]) == pytest.approx(np.median(finals))
         assert rows[name]["test/accuracy_rounds_to_0.1"] == ";".join(

@@ -28,31 +28,31 @@ states = st.recursive(
 )
 
 
-def assert_equal(found, expected):
-    tf.nest.assert_same_structure(found, expected)
-    for a, b in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):
+def assert_equal(actual, expected):
+    tf.nest.assert_same_structure(actual, expected)
+    for a, b in zip(tf.nest.flatten(actual), tf.nest.flatten(expected), strict=True):
         assert np.asarray(a).dtype == np.asarray(b).dtype
         np.testing.assert_array_equal(a, b)
 
 
 @hypothesis.given(state=states)
 def test_a_state_comes_back(state):
-    form = packed(state)
-    tf.nest.assert_same_structure(OrderedDict(form, small=0), OrderedDict(blank(state), small=0))
-    assert all(leaf is None for leaf in form["large"])
-    assert_equal(unpacked(form, state), state)
+    stored = packed(state)
+    tf.nest.assert_same_structure(OrderedDict(stored, small=0), OrderedDict(blank(state), small=0))
+    assert all(leaf is None for leaf in stored["large"])
+    assert_equal(unpacked(stored, state), state)
 
 
 def test_large_arrays_and_what_are_no_numbers_stay_as_they_are():
     large, half = np.ones(2**16 // 4 + 1, np.float32), np.ones(3, ml_dtypes.bfloat16)
     state = OrderedDict(large=large, text=b"ab", half=half, small=tf.constant([1.0, -0.0]), edge=large[:-1])
-    form = packed(state)
-    assert [leaf is None for leaf in form["large"]] == [True, False, False, True, False]  # the keys in order
-    assert form["large"][2] is large and form["small"].nbytes < 2**16 + 400
-    found = unpacked(form, state)
-    assert found["large"] is large and found["half"] is half and found["text"] == b"ab"
-    assert found["small"].tobytes() == np.array([1.0, -0.0], np.float32).tobytes()
-    np.testing.assert_array_equal(found["edge"], large[:-1])
+    stored = packed(state)
+    assert [leaf is None for leaf in stored["large"]] == [True, False, False, True, False]  # the keys in order
+    assert stored["large"][2] is large and stored["small"].nbytes < 2**16 + 400
+    restored = unpacked(stored, state)
+    assert restored["large"] is large and restored["half"] is half and restored["text"] == b"ab"
+    assert restored["small"].tobytes() == np.array([1.0, -0.0], np.float32).tobytes()
+    np.testing.assert_array_equal(restored["edge"], large[:-1])
 
 
 @pytest.mark.parametrize(

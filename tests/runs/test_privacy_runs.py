@@ -66,8 +66,8 @@ def drawn(number: int, seed=SEED) -> list[int]:
 def spent(noise_multiplier: float, share: float, count: int) -> float:
     """dp-accounting's own figure for so many sampled Gaussian mechanisms; at this width it differs by 1e-5 from that at
     the default one, which takes ten times as long."""
-    one = dp_accounting.PoissonSampledDpEvent(share, dp_accounting.GaussianDpEvent(noise_multiplier))
-    whole = dp_accounting.SelfComposedDpEvent(one, count)
+    single = dp_accounting.PoissonSampledDpEvent(share, dp_accounting.GaussianDpEvent(noise_multiplier))
+    whole = dp_accounting.SelfComposedDpEvent(single, count)
     return PLDAccountant(value_discretization_interval=1e-3).compose(whole).get_epsilon(DELTA)
 
 
@@ -98,13 +98,13 @@ def whole(runtime, in_process, tmp_path_factory):
     made = {}
     runtimes = {"local": runtime, "in-process": in_process}
 
-    def of(plan, name="in-process"):
+    def run_of(plan, name="in-process"):
         if (plan, name) not in made:
             folder = tmp_path_factory.mktemp("whole") / "run"
             made[plan, name] = SimpleNamespace(folder=folder, result=run(folder, runtimes[name], plan))
         return made[plan, name]
 
-    return of
+    return run_of
 
 
 # Sampling
@@ -133,7 +133,7 @@ def test_a_round_without_clients_changes_nothing(runtime, tmp_path):
     rows = read_history(RunFolder(tmp_path / "run"))
     row = rows[2]
     assert row["clients/counted"] == row["local/steps"] == 0 and "local/loss" not in row
-    assert all(math.isfinite(value) for one in rows for value in one.values())
+    assert all(math.isfinite(value) for r in rows for value in r.values())
     assert [row["clients/counted"] for row in rows] == [len(drawn(number)) for number in range(1, 6)]
     assert summary(tmp_path / "run")["best"]["local/loss"] > 0
     assert done.stopped is None and done.privacy is None
@@ -143,25 +143,25 @@ def test_a_round_without_clients_changes_nothing(runtime, tmp_path):
 
 
 def test_both_runtimes_give_the_same(whole):
-    one, other = (read_history(RunFolder(whole(CLIENT, name).folder)) for name in ("local", "in-process"))
-    for first, second in zip(one, other, strict=True):
+    local, in_process = (read_history(RunFolder(whole(CLIENT, name).folder)) for name in ("local", "in-process"))
+    for first, second in zip(local, in_process, strict=True):
         assert first == pytest.approx(second, rel=1e-4, abs=1e-5)
 
 
 def test_clients_spend_what_dp_accounting_says(whole):
     done = whole(CLIENT)
     assert epsilons(done.folder) == pytest.approx([spent(Z, 1 / 4, count) for count in range(1, 6)], rel=1e-3)
-    found = summary(done.folder)["privacy"]
-    assert found["epsilon"] == epsilons(done.folder)[-1] and found["delta"] == DELTA and found["stopped"] is None
-    assert (found["unit"], found["clip"], found["noise_multiplier"]) == ("client", 0.5, Z)
-    assert found["neighbours"] == "adding or removing one client" and found["accountant"] == "PLD"
-    assert "Poisson" in found["sampling"] and rounded_up(found["epsilon"]) in found["statement"]
-    assert any("evaluation of every client" in line for line in found["not_covered"])
-    assert_names_its_files(done.folder, found)
+    privacy = summary(done.folder)["privacy"]
+    assert privacy["epsilon"] == epsilons(done.folder)[-1] and privacy["delta"] == DELTA and privacy["stopped"] is None
+    assert (privacy["unit"], privacy["clip"], privacy["noise_multiplier"]) == ("client", 0.5, Z)
+    assert privacy["neighbours"] == "adding or removing one client" and privacy["accountant"] == "PLD"
+    assert "Poisson" in privacy["sampling"] and rounded_up(privacy["epsilon"]) in privacy["statement"]
+    assert any("evaluation of every client" in line for line in privacy["not_covered"])
+    assert_names_its_files(done.folder, privacy)
     assert not any(
         name.startswith(("local/", "clients/")) for row in read_history(RunFolder(done.folder)) for name in row
     )
-    assert done.result.privacy == found
+    assert done.result.privacy == privacy
 
 
 def test_nobody_may_be_there_where_clients_keep_state(runtime, tmp_path):
@@ -174,9 +174,9 @@ def test_nobody_may_be_there_where_clients_keep_state(runtime, tmp_path):
 def test_a_target_is_met_with_all_rounds_whatever_the_sampling(in_process, tmp_path):
     target = f"privacy={{clip=0.5, epsilon=3.0, delta={DELTA}}}"
     plan = (*CLIENT, target, "training.sampling=fixed", "training.clients_per_round=4", "training.rounds=2")
-    found = run(tmp_path / "run", in_process, plan).privacy
-    assert 2.9 < found["epsilon"] <= 3.0 and found["neighbours"] == "zeroing out one client"
-    event = dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(found["noise_multiplier"]), 2)
+    privacy = run(tmp_path / "run", in_process, plan).privacy
+    assert 2.9 < privacy["epsilon"] <= 3.0 and privacy["neighbours"] == "zeroing out one client"
+    event = dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(privacy["noise_multiplier"]), 2)
     assert PLDAccountant().compose(event).get_epsilon(DELTA) == pytest.approx(epsilons(tmp_path / "run")[-1], rel=1e-3)
 
 
@@ -187,9 +187,9 @@ def test_examples_spend_by_the_rounds_that_their_client_was_in(whole):
     each = {(min(1, 10 / n), -(-n // 10) * r) for n, r in zip(sizes, rounds, strict=True) if r}
     wanted = max(spent(Z, share, steps) for share, steps in each)
     assert epsilons(whole(EXAMPLE).folder)[-1] == pytest.approx(wanted, rel=1e-3)
-    found = summary(whole(EXAMPLE).folder)["privacy"]
-    assert any("in which rounds it took part" in line for line in found["seen_by_server"])
-    assert_names_its_files(whole(EXAMPLE).folder, found)
+    privacy = summary(whole(EXAMPLE).folder)["privacy"]
+    assert any("in which rounds it took part" in line for line in privacy["seen_by_server"])
+    assert_names_its_files(whole(EXAMPLE).folder, privacy)
 
 
 def assert_names_its_files(folder, privacy):
@@ -204,15 +204,15 @@ def test_statistics_of_the_training_leave_only_where_a_simulation_asks_for_them(
     """Not even for a round of nobody; the weights are the same."""
     quiet = whole(EXAMPLE)
     ways = (*EXAMPLE, "privacy.training_metrics=true", "evaluation.train_split=true")
-    shown = run(tmp_path / "run", in_process, ways)
+    with_metrics = run(tmp_path / "run", in_process, ways)
     rows, more = (read_history(RunFolder(folder)) for folder in (quiet.folder, tmp_path / "run"))
     names = {name for row in rows for name in row}
     assert not [name for name in names if name.startswith(("local/", "clients/", "train/"))]
     assert [row["clients/counted"] for row in more] == [len(drawn(number)) for number in range(1, 6)]
     assert "train/loss" in more[-1] and [{n: row[n] for n in names & {*row}} for row in more] == rows
-    assert_same_weights(quiet.result.weights, shown.weights)
-    assert_names_its_files(tmp_path / "run", shown.privacy)
-    added = set(shown.privacy["seen_by_server"]) - set(quiet.result.privacy["seen_by_server"])
+    assert_same_weights(quiet.result.weights, with_metrics.weights)
+    assert_names_its_files(tmp_path / "run", with_metrics.privacy)
+    added = set(with_metrics.privacy["seen_by_server"]) - set(quiet.result.privacy["seen_by_server"])
     assert sorted(line.split(",")[0] for line in added) == [
         "the evaluation of all training examples",
         "the training's loss and steps",
@@ -277,11 +277,11 @@ def test_the_card_and_the_export_say_what_was_spent(stopped, capsys):
     typed = command(capsys, "export", stopped.folder, "--runtime", "in-process")
     assert typed.code == 0, typed
     about = json.loads((stopped.folder / "export" / "export.json").read_text("utf-8"))["details"]
-    found = about["differential_privacy"]
-    assert found["epsilon"] == epsilons(stopped.folder)[-1] and about["rounds"] == 3
+    privacy = about["differential_privacy"]
+    assert privacy["epsilon"] == epsilons(stopped.folder)[-1] and about["rounds"] == 3
     card = (stopped.folder / "export" / "README.md").read_text("utf-8").replace("\\", "")
-    assert f"differential privacy: {found['statement']}" in card and "no differential privacy" not in card
-    assert all(f"not covered: {line}" in card for line in found["not_covered"])
+    assert f"differential privacy: {privacy['statement']}" in card and "no differential privacy" not in card
+    assert all(f"not covered: {line}" in card for line in privacy["not_covered"])
 
 
 # Comparisons
@@ -302,8 +302,8 @@ def test_a_comparison_has_a_column_of_epsilon(in_process, tmp_path):
     head, _, plain, noised, *_ = (
         (tmp_path / "out" / "comparison.md").read_text("utf-8").split("| algorithm")[1].split("\n")
     )
-    place = head.split(" | ").index("ε (δ, unit)")
-    assert [row.strip("| ").split(" | ")[place] for row in (plain, noised)] == ["–", wanted]
+    column = head.split(" | ").index("ε (δ, unit)")
+    assert [row.strip("| ").split(" | ")[column] for row in (plain, noised)] == ["–", wanted]
     with open(tmp_path / "out" / "comparison.csv", newline="", encoding="utf-8") as file:
         first, second, *references = csv.DictReader(file)
     assert first["epsilon"] == "" and float(second["epsilon"]) == pytest.approx(spent(Z, 1 / 4, 2), rel=1e-3)
@@ -381,16 +381,16 @@ def test_the_systems_randomness_is_new_and_all_that_was_begun_counts(plan, in_pr
     plan = (*plan, "privacy.noise_seed=system", "training.clients_per_round=4", "training.rounds=4")
     with pytest.raises(Stop):
         run(tmp_path / "run", in_process, plan, on_round=_stop_at_3)
-    kept = json.loads((tmp_path / "run" / "spent.json").read_text("utf-8"))
+    stored = json.loads((tmp_path / "run" / "spent.json").read_text("utf-8"))
     before = epsilons(tmp_path / "run")
-    one = run(tmp_path / "run", in_process, plan, resume=True)
+    resumed = run(tmp_path / "run", in_process, plan, resume=True)
     after = epsilons(tmp_path / "run")
-    assert kept["rounds"] == 3 and "new randomness" in capsys.readouterr().err
+    assert stored["rounds"] == 3 and "new randomness" in capsys.readouterr().err
     # The checkpoint is of round 2: round 3 was done twice, and what it released then is not taken back.
     assert after[:2] == before[:2] and after[2] > before[2]
     assert json.loads((tmp_path / "run" / "spent.json").read_text("utf-8"))["rounds"] == 5
     other = run(tmp_path / "other", in_process, plan)
-    assert not np.array_equal(one.weights.trainable[0], other.weights.trainable[0])
+    assert not np.array_equal(resumed.weights.trainable[0], other.weights.trainable[0])
 
 
 def _stop_at_3(report):
@@ -446,9 +446,10 @@ def test_the_command_says_what_was_spent(capsys, tmp_path):
     recipe = write_recipe(tmp_path / "r.toml", privacy=privacy, training=training, **QUIET)
     typed = command(capsys, "train", recipe, "--out", tmp_path / "run", "--runtime", "in-process")
     assert typed.code == 0 and typed.err.count("\n") == 1 and "privacy.delta is 0.3, not below 1 / 4" in typed.err
-    found = summary(tmp_path / "run")["privacy"]
-    assert "round 2/2, " in typed.out and f"ε {rounded_up(found['epsilon'])}" in typed.out
+    spent_by_run = summary(tmp_path / "run")["privacy"]
+    assert "round 2/2, " in typed.out and f"ε {rounded_up(spent_by_run['epsilon'])}" in typed.out
     assert (
-        f"privacy: {found['statement']}\n" in typed.out and "not covered: the evaluation of every client" in typed.out
+        f"privacy: {spent_by_run['statement']}\n" in typed.out
+        and "not covered: the evaluation of every client" in typed.out
     )
     assert SYNTHETIC["name"] in typed.out and "privacy: clip = 0.5" in typed.out, "the tree of its configuration"

@@ -22,12 +22,12 @@ def usual_mask():
 
 def open_to_others(*folders):
     """Files and folders below these, and these, that others than their user have permissions for."""
-    found = []
+    open_paths = []
     for folder in folders:
         paths = [folder, *folder.rglob("*")]
         assert len(paths) > 5
-        found += [path for path in paths if path.stat().st_mode & OTHERS]
-    return found
+        open_paths += [path for path in paths if path.stat().st_mode & OTHERS]
+    return open_paths
 
 
 @pytest.fixture(scope="module")

@@ -230,29 +230,29 @@ def text_run(tmp_path, runtime):
 
 def test_a_run_begun_with_a_partition_file_is_resumed_with_it(text_run, tmp_path):
     text_run("drawn")
-    given = tmp_path / "given.json"
+    file = tmp_path / "given.json"
     partition = json.loads((tmp_path / "drawn" / "partition.json").read_text("utf-8"))
     first, second, *_ = partition["clients"].values()
     first["train"], second["train"] = second["train"], first["train"]
-    write_json(given, partition)
-    text_run("whole", given)
+    write_json(file, partition)
+    text_run("whole", file)
 
     with pytest.raises(Stop):
-        text_run("broken", given, on_round=stop_at(1))
+        text_run("broken", file, on_round=stop_at(1))
     text_run("broken", resume=True)
-    assert read_partition(tmp_path / "broken" / "partition.json").clients == read_partition(given).clients
+    assert read_partition(tmp_path / "broken" / "partition.json").clients == read_partition(file).clients
     metrics = {name: (tmp_path / name / "metrics.csv").read_bytes() for name in ("drawn", "whole", "broken")}
     assert metrics["broken"] == metrics["whole"] != metrics["drawn"]
 
 
 def test_another_partition_is_refused_on_resume(text_run, tmp_path):
     text_run("run")
-    kept = (tmp_path / "run" / "partition.json").read_bytes()
-    partition = json.loads(kept)
+    original = (tmp_path / "run" / "partition.json").read_bytes()
+    partition = json.loads(original)
     partition["clients"] = dict(reversed(partition["clients"].items()))  # the order decides who is sampled
     with pytest.raises(UserError, match=r"partition\.json: the run was begun with this partition; resume it with the"):
         text_run("run", write_json(tmp_path / "other.json", partition), resume=True)
-    assert (tmp_path / "run" / "partition.json").read_bytes() == kept
+    assert (tmp_path / "run" / "partition.json").read_bytes() == original
 
 
 # Files that were changed
@@ -413,8 +413,8 @@ def test_a_recipe_that_was_changed_is_refused(undisturbed, runtime, capsys, tmp_
 def test_another_partition_in_the_folder_is_refused(text_run, capsys, tmp_path):
     text_run("run")
     folder = tmp_path / "run"
-    kept = (folder / "partition.json").read_bytes()
-    partition = json.loads(kept)
+    original = (folder / "partition.json").read_bytes()
+    partition = json.loads(original)
     first, second, *_ = partition["clients"].values()
     first["train"], second["train"] = second["train"], first["train"]
     write_json(folder / "partition.json", partition)
@@ -424,12 +424,12 @@ def test_another_partition_in_the_folder_is_refused(text_run, capsys, tmp_path):
         text_run("run", resume=True)
     refusal(command(capsys, "evaluate", folder), wanted)
     assert {path: path.read_bytes() for path in before} == before
-    (folder / "partition.json").write_bytes(kept[: len(kept) // 2])
+    (folder / "partition.json").write_bytes(original[: len(original) // 2])
     refusal(command(capsys, "evaluate", folder), f"{folder}/partition.json")
     # The recipe draws the same one again.
     (folder / "partition.json").unlink()
     text_run("run", resume=True)
-    assert (folder / "partition.json").read_bytes() == kept
+    assert (folder / "partition.json").read_bytes() == original
 
 
 def test_a_checkpoint_of_another_version_is_refused(undisturbed, capsys, monkeypatch, tmp_path):
@@ -472,10 +472,10 @@ def interrupted(monkeypatch, owner, method, at, error=KeyboardInterrupt, before=
     def broken(self, number, *arguments, **options):
         if number == at and before:
             raise error
-        found = real(self, number, *arguments, **options)
+        result = real(self, number, *arguments, **options)
         if number == at:
             raise error
-        return found
+        return result
 
     monkeypatch.setattr(owner, method, broken)
 
@@ -576,8 +576,8 @@ def test_a_full_disk_when_interrupted_does_not_hide_the_interrupt(in_process, mo
 
 
 # In the task, and in the loop.
-@pytest.mark.parametrize("place", ["task", "loop"])
-def test_an_interrupted_write_leaves_no_complaint_behind(place, tmp_path, monkeypatch, capsys, caplog):
+@pytest.mark.parametrize("where", ["task", "loop"])
+def test_an_interrupted_write_leaves_no_complaint_behind(where, tmp_path, monkeypatch, capsys, caplog):
     import asyncio
     import gc
 
@@ -586,7 +586,7 @@ def test_an_interrupted_write_leaves_no_complaint_behind(place, tmp_path, monkey
     records = Records(folder)
 
     async def release(value, key):
-        if place == "task":
+        if where == "task":
             signal.raise_signal(signal.SIGINT)
         asyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGINT)
         await asyncio.sleep(5)

@@ -84,8 +84,8 @@ def test_every_output_of_an_attacked_run_says_so(tmp_path, capsys):
     card = (out / "export" / "README.md").read_text("utf-8").replace("\\", "")
     assert SAID in card and collects in card and "no secure aggregation: the recipe sets none" in card
     refusal(command(capsys, "audit", out, "--runtime", "in-process"), "its clients were attacked")
-    own = tiny("attack.kind=nan", "attack.clients=2")
-    table = comparison_markdown([ComparisonRow("plain", {}), ComparisonRow("attacked", {}, notes=own.notes)])
+    attacked = tiny("attack.kind=nan", "attack.clients=2")
+    table = comparison_markdown([ComparisonRow("plain", {}), ComparisonRow("attacked", {}, notes=attacked.notes)])
     assert f"attacked: {SAID}" in table
 
 
@@ -129,10 +129,10 @@ def test_attackers_come_from_the_seed_alone():
     assert attackers(0) == frozenset()
     attack = attack_of(tiny("attack.clients=2", "attack.kind=label_flip"), prepared)
     held = {client.client_id: client.train for client in prepared.examples.clients}
-    for client, own in zip(held, attack.trained_on(list(held), list(held.values())), strict=True):
+    for client, arrays in zip(held, attack.trained_on(list(held), list(held.values())), strict=True):
         expected = 2 - held[client]["y"] if client in attack.clients else held[client]["y"]
-        np.testing.assert_array_equal(own["y"], expected)
-        assert own["x"] is held[client]["x"]
+        np.testing.assert_array_equal(arrays["y"], expected)
+        assert arrays["x"] is held[client]["x"]
 
 
 def test_words_that_open_a_backdoor(tmp_path):
@@ -145,8 +145,8 @@ def test_words_that_open_a_backdoor(tmp_path):
     assert (rare.feature, rare.position, rare.values, rare.target) == ("tokens", 0, (len(vocabulary) - 1,), 0)
     fever = attack(trigger="烧", trigger_place=3).trigger
     assert fever.values == tuple(vocabulary.ids(["烧"])) and fever.position == 3
-    own = {"tokens": np.ones([4, 20], np.int32), "y": np.array([1, 1, 0, 1], np.int32)}
-    changed = poisoned(own, fever, 1.0)
+    arrays = {"tokens": np.ones([4, 20], np.int32), "y": np.array([1, 1, 0, 1], np.int32)}
+    changed = poisoned(arrays, fever, 1.0)
     assert changed["y"].tolist() == [0] * 4 and (changed["tokens"][[0, 1, 3], 3] == fever.values[0]).all()
     for keys, message in (
         ({"trigger": "龘"}, "attack.trigger is '龘', which is not in the vocabulary"),

@@ -188,19 +188,19 @@ def test_rank_correlations_by_hand():
     # Rows: ranks (3, 1, 2) and (1, 3, 2): -1; (1, 2, 3) and (2, 3, 1): 1 - 6 * 6 / 24 = -0.5; the third is constant.
     # Columns: (3, 1, 2) and (1, 2, 3): 1 - 6 * 6 / 24 = -0.5; (1, 2, 3) and (3, 2, 1): -1; (1, 3, 2) and (2, 1, 3): the
     # first again.
-    found = rank_correlations(counts, d)
-    assert found.across_classes == pytest.approx(-0.75) and found.across_clients == pytest.approx(-2 / 3)
+    correlations = rank_correlations(counts, d)
+    assert correlations.across_classes == pytest.approx(-0.75) and correlations.across_clients == pytest.approx(-2 / 3)
     # Without the second client its row is gone, and each column has two ranks: (2, 1) and (1, 2); the same; the same.
     d[1] = np.nan
-    found = rank_correlations(counts, d)
-    assert found.across_classes == pytest.approx(-1)
-    assert found.across_clients == pytest.approx((-1 - 1 + 1) / 3)
+    correlations = rank_correlations(counts, d)
+    assert correlations.across_classes == pytest.approx(-1)
+    assert correlations.across_clients == pytest.approx((-1 - 1 + 1) / 3)
 
 
 def test_ties_have_the_mean_of_their_ranks():
     # Ranks (1.5, 1.5, 3) and (3, 2, 1): -1.5 / sqrt(1.5 * 2).
-    found = rank_correlations(np.array([[0, 0, 7]]), np.array([[0.3, 0.2, 0.1]]))
-    assert found.across_classes == pytest.approx(-1.5 / math.sqrt(3)) and math.isnan(found.across_clients)
+    correlations = rank_correlations(np.array([[0, 0, 7]]), np.array([[0.3, 0.2, 0.1]]))
+    assert correlations.across_classes == pytest.approx(-1.5 / math.sqrt(3)) and math.isnan(correlations.across_clients)
     for nothing in (np.full([2, 2], np.nan), np.zeros([2, 2])):
         assert all(map(math.isnan, rank_correlations(np.array([[1, 2], [3, 4]]), nothing)))
     with pytest.raises(ValueError, match="must be"):

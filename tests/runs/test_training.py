@@ -289,7 +289,7 @@ def test_updates_that_are_nan_everywhere_end_the_run_in_one_line(capsys, tmp_pat
 
 
 @pytest.fixture
-def own_runtime(tmp_path):
+def killable(tmp_path):
     """A runtime whose worker may be killed."""
     with open_runtime("local", log_path=tmp_path / "worker.log", max_concurrent_computation_calls=2) as opened:
         yield opened
@@ -300,31 +300,31 @@ def deaths(folder) -> list[str]:
     return [line for line in log.splitlines() if "starting it again and repeating the work" in line]
 
 
-def test_a_worker_killed_between_rounds_changes_nothing(undisturbed, own_runtime, tmp_path):
+def test_a_worker_killed_between_rounds_changes_nothing(undisturbed, killable, tmp_path):
     def kill(report):
         if report.round in (2, 4):
-            os.kill(own_runtime.worker.pid, signal.SIGKILL)
+            os.kill(killable.worker.pid, signal.SIGKILL)
 
-    _, result = run(tmp_path / "run", own_runtime, "training.rounds=5", on_round=kill)
+    _, result = run(tmp_path / "run", killable, "training.rounds=5", on_round=kill)
     lines = deaths(tmp_path / "run")
     assert len(lines) == 2 and all("WARNING the TFF worker" in line and "SIGKILL" in line for line in lines)
     assert (tmp_path / "run" / "metrics.csv").read_bytes() == (undisturbed.folder / "metrics.csv").read_bytes()
     assert_same_weights(result.weights, undisturbed.result.weights)
 
 
-def test_a_worker_killed_in_the_middle_of_a_round_changes_nothing(undisturbed, own_runtime, tmp_path):
+def test_a_worker_killed_in_the_middle_of_a_round_changes_nothing(undisturbed, killable, tmp_path):
     experiment = builder().build(tiny("training.rounds=5"))
     real, attempts = experiment.algorithm.next, []
 
     def next_with_death(*arguments):
         attempts.append(len(attempts))
         if len(attempts) == 2:  # held, so that the round cannot be over before the worker dies
-            os.kill(own_runtime.worker.pid, signal.SIGSTOP)
-            threading.Timer(0.3, os.kill, (own_runtime.worker.pid, signal.SIGKILL)).start()
+            os.kill(killable.worker.pid, signal.SIGSTOP)
+            threading.Timer(0.3, os.kill, (killable.worker.pid, signal.SIGKILL)).start()
         return real(*arguments)
 
     algorithm = dataclasses.replace(experiment.algorithm, next=next_with_death)
-    result = train(dataclasses.replace(experiment, algorithm=algorithm), begun(tmp_path / "run"), own_runtime)
+    result = train(dataclasses.replace(experiment, algorithm=algorithm), begun(tmp_path / "run"), killable)
     assert len(attempts) == 6, "round 2 was to be repeated once"
     assert (tmp_path / "run" / "metrics.csv").read_bytes() == (undisturbed.folder / "metrics.csv").read_bytes()
     assert_same_weights(result.weights, undisturbed.result.weights)

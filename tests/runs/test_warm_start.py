@@ -65,11 +65,11 @@ def old(tmp_path_factory):
 
 def begun(monkeypatch):
     """The weights that a run is initialised with."""
-    seen, around = [], training._initial_state
+    seen, initial_state = [], training._initial_state
 
     def spy(experiment, server, examples):
         seen.append(server["weights"])
-        return around(experiment, server, examples)
+        return initial_state(experiment, server, examples)
 
     monkeypatch.setattr(training, "_initial_state", spy)
     return seen
@@ -253,8 +253,8 @@ def test_a_private_run_says_what_its_starting_weights_cost(old, in_process, tmp_
         "the starting weights, of the run first, which was trained without"
     )
     _, second = train(recipe, tmp_path / "again", in_process, from_run=tmp_path / "private")
-    own = with_start(OrderedDict(statement="", not_covered=[]), None)["statement"]
-    assert own == "" and second.privacy["epsilon"] == first.privacy["epsilon"]
+    unchanged = with_start(OrderedDict(statement="", not_covered=[]), None)["statement"]
+    assert unchanged == "" and second.privacy["epsilon"] == first.privacy["epsilon"]
     wanted = (
         f"; the starting weights, of the run private, were trained with {first.privacy['statement']}; budgets add up"
     )
