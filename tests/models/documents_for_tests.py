@@ -28,31 +28,32 @@ def write(arrays, row, *, pieces, mentions, pairs):
     ids = [CLS, *pieces, SEP]
     arrays["input_ids"][row, : len(ids)] = ids
     arrays["attention_mask"][row, : len(ids)] = 1
-    for column, (place, entity) in enumerate(mentions):
-        arrays["mention_place"][row, column], arrays["mention_entity"][row, column] = place, entity
+    for column, (position, entity) in enumerate(mentions):
+        arrays["mention_place"][row, column], arrays["mention_entity"][row, column] = position, entity
     for column, (head, tail, labels) in enumerate(pairs):
         arrays["pair_head"][row, column], arrays["pair_tail"][row, column] = head, tail
         arrays["pair_labels"][row, column] = labels
 
 
-def documents(count, seed=0, length=LENGTH, longest=None, relations=RELATIONS, most_pairs=PAIRS):
-    """Documents at random: two to ENTITIES entities, each with a mention at least, and up to `most_pairs` pairs."""
+def documents(count, seed=0, length=LENGTH, longest=None, relations=RELATIONS, max_pairs=PAIRS):
+    """Documents at random: two to ENTITIES entities, each with a mention at least, and up to `max_pairs` pairs."""
     generator = np.random.default_rng(seed)
     arrays = blank(count, length, relations)
     for row in range(count):
         size = int(generator.integers(12, (longest or length) - 1))
         entities = int(generator.integers(2, ENTITIES + 1))
-        of = [*range(entities), *generator.integers(0, entities, int(generator.integers(0, MENTIONS - entities + 1)))]
-        places = generator.choice(np.arange(1, size + 1), len(of), replace=False)
-        every = [(s, t) for s in range(entities) for t in range(entities) if s != t]
-        chosen = generator.permutation(len(every))[
-            : int(generator.integers(0 if most_pairs < 2 else 1, most_pairs + 1))
+        entity_of_mention = [
+            *range(entities),
+            *generator.integers(0, entities, int(generator.integers(0, MENTIONS - entities + 1))),
         ]
+        places = generator.choice(np.arange(1, size + 1), len(entity_of_mention), replace=False)
+        every = [(s, t) for s in range(entities) for t in range(entities) if s != t]
+        chosen = generator.permutation(len(every))[: int(generator.integers(0 if max_pairs < 2 else 1, max_pairs + 1))]
         write(
             arrays,
             row,
             pieces=generator.integers(5, len(PIECES), size),
-            mentions=list(zip(places, of, strict=True)),
+            mentions=list(zip(places, entity_of_mention, strict=True)),
             pairs=[(*every[i], generator.integers(0, 2, relations)) for i in chosen],
         )
     arrays["y"] = (arrays["pair_labels"].max(axis=(1, 2)) > 0).astype(np.int32)

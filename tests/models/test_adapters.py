@@ -155,16 +155,16 @@ def test_the_adapter_the_new_rows_and_the_classifier_are_all_that_is_trained(kin
 def test_fine_tuning_of_the_adapter_is_of_all_but_the_classifier(layers, names, corpus):
     experiment = built(dataclasses.replace(recipe(corpus), personalise=PersonaliseOptions(layers=layers)))
     model = experiment.model
-    places = places_of(experiment.recipe, model)
-    assert {model.weight_names[place].rpartition("/")[2] for place in places} == names
+    indices = places_of(experiment.recipe, model)
+    assert {model.weight_names[index].rpartition("/")[2] for index in indices} == names
 
 
 @pytest.mark.slow
 def test_a_run_whose_clients_fine_tune_their_adapters(corpus, in_process, builder, tmp_path):
-    own = dataclasses.replace(recipe(corpus), personalise=PersonaliseOptions(layers="adapter", epochs=2))
-    _, result = train_run(own, tmp_path / "run", runtime=in_process, builder=builder)
-    found = json.loads((tmp_path / "run" / "summary.json").read_text("utf-8"))["personalised"]
-    assert found["layers"] == "adapter" and found["personal/gain"] == result.personalised.metrics["personal/gain"]
+    personalised = dataclasses.replace(recipe(corpus), personalise=PersonaliseOptions(layers="adapter", epochs=2))
+    _, result = train_run(personalised, tmp_path / "run", runtime=in_process, builder=builder)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text("utf-8"))["personalised"]
+    assert summary["layers"] == "adapter" and summary["personal/gain"] == result.personalised.metrics["personal/gain"]
 
 
 @pytest.mark.parametrize("kind", ["lora", *(pytest.param(k, marks=pytest.mark.slow) for k in ADAPTERS if k != "lora")])
@@ -218,10 +218,10 @@ def test_the_mean_of_two_clients_products_is_exact_with_a_fixed_a_alone(kind, ex
 
 def test_a_is_drawn_by_the_seed(corpus):
     made = (shared(corpus, "ffa_lora"), *(built(recipe(corpus, "ffa_lora", seed=seed)) for seed in (0, 1)))
-    digests = [one.prepared.inputs.fixed.digest for one in made]
+    digests = [e.prepared.inputs.fixed.digest for e in made]
     assert digests[0] == digests[1] != digests[2]
     # Of LoRA nothing that is drawn is fixed, so that the seeds of a comparison share files and computations.
-    lora = [one.prepared.inputs for one in (shared(corpus, "lora"), built(recipe(corpus, "lora", seed=1)))]
+    lora = [e.prepared.inputs for e in (shared(corpus, "lora"), built(recipe(corpus, "lora", seed=1)))]
     assert lora[0] == lora[1] and not np.array_equal(lora[0].fixed.start[0], lora[1].fixed.start[0])
 
 
@@ -266,8 +266,8 @@ def test_both_runtimes_train_the_same(frozen, corpus, in_process, runtime, build
         train_run(recipe(corpus, **frozen), tmp_path / str(i), runtime=where, builder=builder)[1]
         for i, where in enumerate((in_process, runtime))
     ]
-    for one, other in zip(*(r.weights.trainable for r in results), strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=1e-6)
+    for ours, theirs in zip(*(r.weights.trainable for r in results), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6)
 
 
 # Above frozen layers
@@ -278,8 +278,8 @@ def upper(corpus, in_process, builder, tmp_path_factory):
     """A run with LoRA in the upper of two layers and differential privacy of examples."""
     folder = tmp_path_factory.mktemp("upper") / "run"
     privacy = {"unit": "example", "clip": 1.0, "noise_multiplier": 0.1, "delta": 1e-2}
-    of = recipe(corpus, layers=LAYERS, algorithm="fedavgs", rounds=1, frozen_layers=1, privacy=privacy)
-    experiment, result = train_run(of, folder, runtime=in_process, builder=builder)
+    private_recipe = recipe(corpus, layers=LAYERS, algorithm="fedavgs", rounds=1, frozen_layers=1, privacy=privacy)
+    experiment, result = train_run(private_recipe, folder, runtime=in_process, builder=builder)
     return SimpleNamespace(folder=folder, experiment=experiment, result=result)
 
 
@@ -316,9 +316,9 @@ def test_an_adapter_above_frozen_layers_is_that_of_the_whole_model(kind, of, cor
     np.testing.assert_allclose(expected, exact, rtol=0, atol=2e-2)  # float16 lies between
     np.testing.assert_allclose(adapted(examples_of(apart))["logits"], expected, rtol=0, atol=1e-6)
     for merged in (False, True):
-        form = sentence_encoder.whole_form(options, inputs, trained, merged)
-        np.testing.assert_allclose(form(pieces)["logits"], expected, rtol=0, atol=1e-4)
-        assert any(isinstance(layer, LowRankDense) for layer in form._flatten_layers()) == (
+        whole_model = sentence_encoder.whole_form(options, inputs, trained, merged)
+        np.testing.assert_allclose(whole_model(pieces)["logits"], expected, rtol=0, atol=1e-4)
+        assert any(isinstance(layer, LowRankDense) for layer in whole_model._flatten_layers()) == (
             kind != "bitfit" and not merged
         )
 
@@ -330,16 +330,16 @@ def test_gradients_of_single_examples_above_frozen_layers(above):
     labels = tf.constant(above.prepared.examples.clients[0].train["y"])
 
     def loss(unit):
-        one = {name: array[unit : unit + 1] for name, array in examples.items()}
-        return above.model.losses(labels[unit : unit + 1], model(one, training=True))[0]
+        single = {name: array[unit : unit + 1] for name, array in examples.items()}
+        return above.model.losses(labels[unit : unit + 1], model(single, training=True))[0]
 
     units, variables = tf.range(4), model.trainable_variables
     together, alone = (
         tf.function(lambda how=how: how(loss, variables, units, 0.5))() for how in (sum_side_by_side, sum_one_by_one)
     )
     assert len(together[0]) == 5 and all(np.abs(gradient).max() > 0 for gradient in together[0])
-    for one, other in zip(together[0], alone[0], strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+    for left, right in zip(together[0], alone[0], strict=True):
+        np.testing.assert_allclose(left, right, rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow  # what is trained is among the quick tests
@@ -371,10 +371,10 @@ def test_the_file_of_an_adapter_above_frozen_layers(corpus, above, tmp_path):
     again = built(recipe(corpus, adapter, seed=5, layers=LAYERS, frozen_layers=1))
     inputs, weights = again.prepared.inputs, again.model.initial_weights(5)
     trained = again.model.keras_model(weights)
-    own = weights_of(sentence_encoder.adapted(again.recipe.model.options, inputs, trained), inputs)
-    assert stored.keys() == own.keys()
+    started = weights_of(sentence_encoder.adapted(again.recipe.model.options, inputs, trained), inputs)
+    assert stored.keys() == started.keys()
     for name, value in stored.items():
-        np.testing.assert_array_equal(own[name], value)
+        np.testing.assert_array_equal(started[name], value)
     pieces = ExperimentBuilder(DataPaths()).prepare(again.recipe).examples.clients[0].train
     pieces = {name: tf.constant(array) for name, array in pieces.items() if name != "y"}
     models = (keras_model(again, weights), keras_model(above, above.weights))
@@ -432,10 +432,10 @@ def test_a_recipe_starts_from_an_adapter(corpus, written):
     inputs, options = experiment.prepared.inputs, experiment.recipe.model.options
     whole = sentence_encoder.adapted(options, inputs, experiment.model.keras_model(weights))
     stored = load_file(written / WEIGHTS_FILE)
-    own = weights_of(whole, inputs)
-    assert stored.keys() == own.keys()
+    started = weights_of(whole, inputs)
+    assert stored.keys() == started.keys()
     for name, value in stored.items():
-        np.testing.assert_array_equal(own[name], value)
+        np.testing.assert_array_equal(started[name], value)
 
 
 @pytest.mark.slow

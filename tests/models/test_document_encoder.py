@@ -33,19 +33,19 @@ def options(kind="bert", layers=1, **settings):
     return Options(encoder=str(saved(kind, layers)), block_size=BLOCK, **settings)
 
 
-def local(settings=None, form=None):
-    settings, form = settings or options(), form or inputs()
+def local(settings=None, model_inputs=None):
+    settings, model_inputs = settings or options(), model_inputs or inputs()
     return LocalModel(
-        build=lambda: MODEL.build(settings, form, 2),
-        input_spec={**form.specs, "y": tf.TensorSpec([None], tf.int32)},
+        build=lambda: MODEL.build(settings, model_inputs, 2),
+        input_spec={**model_inputs.specs, "y": tf.TensorSpec([None], tf.int32)},
         num_classes=2,
-        initialise=MODEL.initialise(settings, form),
+        initialise=MODEL.initialise(settings, model_inputs),
         **MODEL.local_parts(settings),
     )
 
 
-def made(settings=None, form=None, seed=3):
-    return local(settings, form).initial_model(seed)
+def made(settings=None, model_inputs=None, seed=3):
+    return local(settings, model_inputs).initial_model(seed)
 
 
 def outputs(model, arrays, training=False):
@@ -63,10 +63,10 @@ def close(actual, expected, tolerance=2e-5):
 def held(lengths, window, overlap, longest=None):
     """(document, source places that count) of each window."""
     mask = np.arange(longest or max(lengths)) < np.array(lengths)[:, np.newaxis]
-    found = cut(tf.constant(mask, tf.int32), window, overlap)
-    assert (found.counted.numpy() <= found.mask.numpy()).all()
-    assert (found.mask.numpy().sum(axis=1) <= window).all()
-    rows = zip(found.document.numpy(), found.source.numpy(), found.counted.numpy(), strict=True)
+    windows = cut(tf.constant(mask, tf.int32), window, overlap)
+    assert (windows.counted.numpy() <= windows.mask.numpy()).all()
+    assert (windows.mask.numpy().sum(axis=1) <= window).all()
+    rows = zip(windows.document.numpy(), windows.source.numpy(), windows.counted.numpy(), strict=True)
     return [(int(d), list(s[c])) for d, s, c in rows]
 
 
@@ -83,16 +83,16 @@ def test_windows_cover_a_document_and_share_what_they_must(length, overlap):
     windows = [places for _, places in held([length], 8, overlap)]
     assert sorted(set().union(*windows)) == list(range(length))
     assert len(windows) == max(1, int(np.ceil((length - 2 - overlap) / (6 - overlap))))
-    for one, other in itertools.pairwise(windows):
-        assert len(set(one) & set(other)) >= overlap and other[0] <= one[-1] + 1
+    for window, next_window in itertools.pairwise(windows):
+        assert len(set(window) & set(next_window)) >= overlap and next_window[0] <= window[-1] + 1
 
 
 def test_what_a_window_reads_begins_and_ends_as_a_document_does():
     arrays = documents(1, seed=2, length=LONG, longest=LONG)
-    found = cut(tf.constant(arrays["attention_mask"]), 32, 8)
-    assert len(found.document) > 4
-    ids = found.of_documents(tf.constant(arrays["input_ids"])).numpy()
-    for row, mask in zip(ids, found.mask.numpy(), strict=True):
+    windows = cut(tf.constant(arrays["attention_mask"]), 32, 8)
+    assert len(windows.document) > 4
+    ids = windows.of_documents(tf.constant(arrays["input_ids"])).numpy()
+    for row, mask in zip(ids, windows.mask.numpy(), strict=True):
         assert (row[0], row[mask.sum() - 1]) == (CLS, SEP)
 
 
@@ -101,8 +101,8 @@ def test_what_a_window_reads_begins_and_ends_as_a_document_does():
 
 def reference(kind, ids, source=None):
     """(outputs [l, d], last attention [h, l, l]) of transformers itself, without dropout."""
-    found = _loaded(str(source or saved(kind, 1)))(tf.constant([ids]), training=False)
-    return found.last_hidden_state[0].numpy(), found.attentions[-1][0].numpy()
+    output = _loaded(str(source or saved(kind, 1)))(tf.constant([ids]), training=False)
+    return output.last_hidden_state[0].numpy(), output.attentions[-1][0].numpy()
 
 
 @functools.cache
@@ -117,20 +117,20 @@ def pieces_of(model):
 
 def encoded(model, arrays):
     names = ("input_ids", "attention_mask", "mention_place")
-    found = pieces_of(model)({name: tf.constant(arrays[name]) for name in names}, training=False)
-    return found["outputs"].numpy(), found["attention"].numpy()
+    output = pieces_of(model)({name: tf.constant(arrays[name]) for name in names}, training=False)
+    return output["outputs"].numpy(), output["attention"].numpy()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_outputs_and_attention_are_the_last_layers(kind):
     arrays = documents(3, seed=1)
-    found, attention = encoded(made(options(kind, LAYERS)), arrays)
+    vectors, attention = encoded(made(options(kind, LAYERS)), arrays)
     for row in range(3):
         length = arrays["attention_mask"][row].sum()
         h, a = reference(kind, arrays["input_ids"][row, :length], saved(kind, LAYERS))
-        close(found[row, :length], h)
-        for m, place in enumerate(arrays["mention_place"][row]):
-            expected = a[:, place] if place >= 0 else np.zeros_like(a[:, 0])
+        close(vectors[row, :length], h)
+        for m, position in enumerate(arrays["mention_place"][row]):
+            expected = a[:, position] if position >= 0 else np.zeros_like(a[:, 0])
             close(attention[row, :length, :, m].T, expected)
             assert not attention[row, length:, :, m].any()
 
@@ -148,11 +148,11 @@ def test_other_encoders_whose_attention_is_known(tmp_path, kind):
         model.build_in_name_scope()
     model.save_pretrained(tmp_path, safe_serialization=True)
     arrays = documents(2, seed=1)
-    found, attention = encoded(made(Options(encoder=str(tmp_path), block_size=BLOCK)), arrays)
+    vectors, attention = encoded(made(Options(encoder=str(tmp_path), block_size=BLOCK)), arrays)
     for row in range(2):
         length = arrays["attention_mask"][row].sum()
         h, a = reference(kind, arrays["input_ids"][row, :length], tmp_path)
-        close(found[row, :length], h)
+        close(vectors[row, :length], h)
         close(attention[row, :length, :, 0].T, a[:, arrays["mention_place"][row, 0]])
 
 
@@ -160,7 +160,7 @@ def test_a_long_document_is_its_windows_averaged_by_hand():
     """Outputs are the mean over windows; a mention's attention is the mean over its windows, scaled to a sum of one."""
     arrays = documents(2, seed=5, length=LONG, longest=LONG)
     model = made(options(window=32, overlap=8), inputs(LONG))
-    found, attention = encoded(model, arrays)
+    vectors, attention = encoded(model, arrays)
     for row in range(2):
         ids = arrays["input_ids"][row, : arrays["attention_mask"][row].sum()]
         length, room = len(ids), 30
@@ -178,21 +178,21 @@ def test_a_long_document_is_its_windows_averaged_by_hand():
                 local_places, doc_places = np.r_[local_places, len(places) + 1], np.r_[doc_places, length - 1]
             h[doc_places] += out[local_places]
             counts[doc_places] += 1
-            for m, place in enumerate(arrays["mention_place"][row]):
-                if place in places:
-                    rows[:, m, doc_places] += a[:, place - start][:, local_places]
-        close(found[row, :length], h / counts)
+            for m, position in enumerate(arrays["mention_place"][row]):
+                if position in places:
+                    rows[:, m, doc_places] += a[:, position - start][:, local_places]
+        close(vectors[row, :length], h / counts)
         sums = rows.sum(axis=-1, keepdims=True)
         close(attention[row, :length].transpose(1, 2, 0), rows / np.where(sums > 0, sums, 1))
 
 
 def test_no_attention_of_all_pieces_is_asked_of_the_encoder(monkeypatch):
-    model, found = made(), []
+    model, results = made(), []
     main = type(pieces_of(model).main)
     call = main.call
-    monkeypatch.setattr(main, "call", lambda *args, **options: found.append(call(*args, **options)) or found[-1])
+    monkeypatch.setattr(main, "call", lambda *args, **options: results.append(call(*args, **options)) or results[-1])
     encoded(model, documents(2, seed=1))
-    assert found and all(getattr(result, "attentions", None) is None for result in found)
+    assert results and all(getattr(result, "attentions", None) is None for result in results)
 
 
 def test_attention_at_the_mentions_has_no_dropout_of_its_own():
@@ -217,7 +217,7 @@ def test_recomputing_gives_the_same_loss_and_gradients(kind, monkeypatch):
     """The masks of dropout too are those of the first time: the values that are kept give the same gradients."""
     arrays = documents(3, seed=4)
     features = {name: tf.constant(value) for name, value in arrays.items() if name != "y"}
-    settings, found = options(kind, encoder_dropout=0.3, recompute=True), []
+    settings, steps = options(kind, encoder_dropout=0.3, recompute=True), []
     for twice in (True, False):
         if not twice:
             monkeypatch.setattr(tf, "custom_gradient", lambda function: lambda states: function(states)[0])
@@ -229,21 +229,21 @@ def test_recomputing_gives_the_same_loss_and_gradients(kind, monkeypatch):
                 loss = tf.reduce_mean(losses(None, model(features, training=True)))
             return loss, tape.gradient(loss, model.trainable_variables)
 
-        found.append(step())
-    assert float(found[0][0]) == pytest.approx(float(found[1][0]), rel=1e-5)
-    for one, other in zip(found[0][1], found[1][1], strict=True):
-        close(tf.convert_to_tensor(one), tf.convert_to_tensor(other), 1e-4)
+        steps.append(step())
+    assert float(steps[0][0]) == pytest.approx(float(steps[1][0]), rel=1e-5)
+    for recomputed, stored in zip(steps[0][1], steps[1][1], strict=True):
+        close(tf.convert_to_tensor(recomputed), tf.convert_to_tensor(stored), 1e-4)
 
 
 def before(operation):
     """What runs before an operation of a graph."""
-    found, open_ones = set(), [operation]
+    earlier_ones, open_ones = set(), [operation]
     while open_ones:
-        one = open_ones.pop()
-        earlier = {tensor.op for tensor in one.inputs} | set(one.control_inputs)
-        open_ones += earlier - found
-        found |= earlier
-    return found
+        current = open_ones.pop()
+        earlier = {tensor.op for tensor in current.inputs} | set(current.control_inputs)
+        open_ones += earlier - earlier_ones
+        earlier_ones |= earlier
+    return earlier_ones
 
 
 @every_kind
@@ -260,10 +260,10 @@ def test_what_is_recomputed_waits_for_the_gradient(kind, recompute):
         known = set(graph.get_operations())
         tape.gradient(loss, model.trainable_variables)
         random, softmax = "StatelessRandomUniformV2", "Softmax"
-        again = [one for one in graph.get_operations() if one not in known and one.type in (random, softmax)]
-    assert [one.type for one in again].count(softmax) == (LAYERS if recompute else 0)
+        again = [o for o in graph.get_operations() if o not in known and o.type in (random, softmax)]
+    assert [o.type for o in again].count(softmax) == (LAYERS if recompute else 0)
     # The tanh of the pairs' representations is behind the encoder; only the gradient leads from it to a layer.
-    assert all("Tanh" in {earlier.type for earlier in before(one)} for one in again)
+    assert all("Tanh" in {earlier.type for earlier in before(o)} for o in again)
 
 
 def test_recomputing_is_for_longer_documents_unless_said():
@@ -294,8 +294,8 @@ def test_entities_that_attend_to_nothing_in_common_have_a_finite_gradient():
     pairs = tensors(pair_head=np.array([[0]]), pair_tail=np.array([[1]]))
     with tf.GradientTape() as tape:
         tape.watch(attention)
-        found = LocalizedContext()({"outputs": tf.ones([1, 2, 3]), "attention": attention, **pairs})
-    assert not found.numpy().any() and np.isfinite(tape.gradient(found, attention)).all()
+        context = LocalizedContext()({"outputs": tf.ones([1, 2, 3]), "attention": attention, **pairs})
+    assert not context.numpy().any() and np.isfinite(tape.gradient(context, attention)).all()
 
 
 @pytest.mark.parametrize("relations", [1, 3, 5])
@@ -319,32 +319,34 @@ def test_the_grouped_bilinear_form_in_loops(relations):
 def test_the_whole_model_in_numpy(loss):
     arrays = documents(2, seed=7)
     model = made(options(loss=loss, width=8))
-    found = outputs(model, arrays)
+    computed = outputs(model, arrays)
     pairs, bilinear = model.get_layer("pairs"), model.get_layer("classifier")
     ws, wo, c1, c2 = (d.kernel.numpy() for d in (*pairs.of_entity, *pairs.of_context))
     kernel, bias = bilinear.get_weights()
     n = 0
     for row in range(2):
-        one = part(arrays, row)
-        h, a = reference("bert", one["input_ids"][: one["attention_mask"].sum()])
-        for head, tail, labels in zip(one["pair_head"], one["pair_tail"], one["pair_labels"], strict=True):
+        document = part(arrays, row)
+        h, a = reference("bert", document["input_ids"][: document["attention_mask"].sum()])
+        for head, tail, labels in zip(
+            document["pair_head"], document["pair_tail"], document["pair_labels"], strict=True
+        ):
             if head < 0:
                 continue
             entity, attention = {}, {}
             for e in (head, tail):
-                places = one["mention_place"][one["mention_entity"] == e]
+                places = document["mention_place"][document["mention_entity"] == e]
                 entity[e] = np.log(np.exp(h[places].astype(float)).sum(axis=0))
                 attention[e] = a[:, places].mean(axis=1)
             q = (attention[head] * attention[tail]).sum(axis=0)
             context = (q / q.sum()) @ h
             zs, zo = np.tanh(entity[head] @ ws + context @ c1), np.tanh(entity[tail] @ wo + context @ c2)
             scores = np.einsum("gi,gijr,gj->r", zs.reshape(2, 4), kernel, zo.reshape(2, 4)) + bias
-            close(found["context"][n], context)
-            close(found["features"][n], np.r_[zs, zo])
-            close(found["logits"][n], scores[1:] - scores[0] if loss == "adaptive_threshold" else scores)
-            np.testing.assert_array_equal(found["pair_labels"][n], labels)
+            close(computed["context"][n], context)
+            close(computed["features"][n], np.r_[zs, zo])
+            close(computed["logits"][n], scores[1:] - scores[0] if loss == "adaptive_threshold" else scores)
+            np.testing.assert_array_equal(computed["pair_labels"][n], labels)
             n += 1
-    assert n == len(found["logits"]) == (arrays["pair_head"] >= 0).sum()
+    assert n == len(computed["logits"]) == (arrays["pair_head"] >= 0).sum()
 
 
 def test_a_document_alone_is_what_it_is_among_longer_ones():
@@ -362,8 +364,8 @@ def test_a_document_alone_is_what_it_is_among_longer_ones():
 def test_documents_without_pairs_give_no_rows():
     arrays = blank(2)
     write(arrays, 0, pieces=[7, 8, 9], mentions=[(1, 0)], pairs=[])
-    found = outputs(made(), arrays)
-    assert {name: value.shape for name, value in found.items()} == {
+    computed = outputs(made(), arrays)
+    assert {name: value.shape for name, value in computed.items()} == {
         "logits": (0, RELATIONS),
         "features": (0, 2 * WIDTH),
         "context": (0, WIDTH),

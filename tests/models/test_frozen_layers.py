@@ -35,7 +35,7 @@ def corpus(tmp_path_factory):
     return path
 
 
-def behind(recipe):
+def with_frozen_layers(recipe):
     """What an experiment has of the data and the model, and the data before the frozen layers ran."""
     plain = ExperimentBuilder(DataPaths()).prepare(recipe)
     prepared = plain.precomputed(recipe.model, recipe.seed)
@@ -67,13 +67,13 @@ def in_order(examples):
 def test_logits_are_those_of_the_whole_model(kind, frozen_layers, corpus):
     """At the clients, and of what the server holds."""
     task = {"server_share": 0.3, "server_stratified": True} if kind == "bert" else {}
-    apart, plain = behind(recipe(corpus, kind, task=task, frozen_layers=frozen_layers))
+    apart, plain = with_frozen_layers(recipe(corpus, kind, task=task, frozen_layers=frozen_layers))
     assert isinstance(apart.prepared.inputs, HiddenInput) and isinstance(plain.inputs, RelationInput)
     weights = apart.model.initial_weights(0)
     upper, whole = apart.model.keras_model(weights), keras_model(apart, weights)
     held = [(apart.prepared.examples.server, plain.examples.server)] if task else []
-    for own, theirs in zip(apart.prepared.examples.clients, plain.examples.clients, strict=True):
-        held += [(own.train, theirs.train), (own.test, theirs.test)]
+    for client, theirs in zip(apart.prepared.examples.clients, plain.examples.clients, strict=True):
+        held += [(client.train, theirs.train), (client.test, theirs.test)]
     assert not task or len(held[0][0]["y"]) == 5
     for ours, pieces in held:
         np.testing.assert_array_equal(ours["y"], pieces["y"])
@@ -85,7 +85,7 @@ def test_logits_are_those_of_the_whole_model(kind, frozen_layers, corpus):
 
 
 def test_a_projection_is_what_is_trained_behind_an_encoder_that_is_wholly_frozen(corpus):
-    apart, plain = behind(recipe(corpus, frozen_layers=2, projection=5))
+    apart, plain = with_frozen_layers(recipe(corpus, frozen_layers=2, projection=5))
     weights = apart.model.initial_weights(0)
     assert [value.shape for value in weights.trainable] == [(32, 5), (5,), (5, 5)]
     ours, pieces = apart.prepared.examples.clients[0].train, plain.examples.clients[0].train
@@ -107,8 +107,8 @@ def test_training_is_that_with_the_layers_inside(corpus, runtime, tmp_path, monk
     together, wanted = train_run(recipe(corpus), tmp_path / "inside", runtime=runtime, details=False)
     start = apart.model.initial_weights(0)
     assert not result.weights.non_trainable and wanted.weights.non_trainable
-    for first, own, other in zip(start.trainable, result.weights.trainable, wanted.weights.trainable, strict=True):
-        np.testing.assert_allclose(own, other, rtol=0, atol=0.15 * np.abs(other - first).max() + 1e-6)
+    for first, trained, other in zip(start.trainable, result.weights.trainable, wanted.weights.trainable, strict=True):
+        np.testing.assert_allclose(trained, other, rtol=0, atol=0.15 * np.abs(other - first).max() + 1e-6)
     assert apart.traffic.up == together.traffic.up and apart.traffic.down < together.traffic.down
     saved = tf.keras.models.load_model(tmp_path / "apart" / "model.keras", compile=False)
     examples = in_order(ExperimentBuilder(DataPaths()).prepare(recipe(corpus)).examples.clients[0].test)
@@ -118,9 +118,9 @@ def test_training_is_that_with_the_layers_inside(corpus, runtime, tmp_path, monk
 
 
 def test_what_the_checkpoint_does_not_have_comes_from_the_seed(corpus):
-    built = [behind(recipe(corpus, seed=seed))[0] for seed in (0, 1, 0)]
+    built = [with_frozen_layers(recipe(corpus, seed=seed))[0] for seed in (0, 1, 0)]
     assert_same_weights(built[0].model.initial_weights(0), built[2].model.initial_weights(0))
-    hidden = [one.prepared.examples.pooled("train")["hidden"] for one in built]
+    hidden = [experiment.prepared.examples.pooled("train")["hidden"] for experiment in built]
     np.testing.assert_array_equal(hidden[0], hidden[2])
     assert built[0].prepared.inputs == built[1].prepared.inputs  # seeds differ in data, not in computations
     assert not np.array_equal(np.sort(hidden[0], axis=None), np.sort(hidden[1], axis=None))
@@ -133,30 +133,30 @@ def test_documents_behind_frozen_layers_are_those_of_the_whole_model(frozen_laye
     """Whole and in windows, at the clients and at the server; with all layers frozen the last one still runs."""
     keys = {"frozen_layers": frozen_layers, "encoder_dropout": 0.0, **({"window": window} if window else {})}
     table = document_table(model=keys, task={"tokenizer": str(marking_encoder(layers=2))})
-    apart, plain = behind(resolve(table, "documents.toml", seed=0))
+    apart, plain = with_frozen_layers(resolve(table, "documents.toml", seed=0))
     assert isinstance(apart.prepared.inputs, HiddenInput)
     assert (apart.prepared.inputs.shape[0] > 1) == (window is not None)  # windows in the longest document
     weights = apart.model.initial_weights(0)
     upper, whole = apart.model.keras_model(weights), keras_model(apart, weights)
     assert len(upper.trainable_variables) == len(whole.trainable_variables)
     held = zip(apart.prepared.examples.clients, plain.examples.clients, strict=True)
-    parts = [(own.train, theirs.train) for own, theirs in held]
+    parts = [(client.train, theirs.train) for client, theirs in held]
     parts.append(tuple(d.held_out.examples(d.local_model(apart.recipe.model), "test") for d in (apart.prepared, plain)))
     for ours, pieces in parts:
         assert "input_ids" not in ours
         outputs = [model(in_order(arrays)) for model, arrays in ((upper, ours), (whole, pieces))]
         for name in ("logits", "context"):
-            np.testing.assert_allclose(*(found[name] for found in outputs), rtol=0, atol=2e-2)
-        np.testing.assert_array_equal(*(found["pair_labels"] for found in outputs))
+            np.testing.assert_allclose(*(output[name] for output in outputs), rtol=0, atol=2e-2)
+        np.testing.assert_array_equal(*(output["pair_labels"] for output in outputs))
 
 
 def moved_adapter(**model):
-    """Documents with an adapter that does something: the parts of `behind`, and the weights."""
+    """Documents with an adapter that does something: the parts of `with_frozen_layers`, and the weights."""
     adapter = {"kind": "lora", "rank": 4, "targets": ["query", "key"]}
     table = document_table(model={"adapter": adapter, "window": 12, "encoder_dropout": 0.0, **model})
     if model:
         table["task"]["tokenizer"] = str(marking_encoder(layers=2))
-    adapted, plain = behind(resolve(table, "documents.toml", seed=0))
+    adapted, plain = with_frozen_layers(resolve(table, "documents.toml", seed=0))
     weights = adapted.model.initial_weights(0)
     random = np.random.default_rng(0)
     weights.trainable[:] = [w + random.normal(0, 0.1, w.shape).astype(np.float32) for w in weights.trainable]
@@ -168,8 +168,10 @@ def test_documents_with_an_adapter():
     """The adapter in the windows' encoder; merged, the model gives the same."""
     adapted, _, weights = moved_adapter()
     examples = in_order(adapted.prepared.examples.clients[0].train)
-    found = [model(examples)["logits"] for model in (adapted.model.keras_model(weights), keras_model(adapted, weights))]
-    np.testing.assert_allclose(*found, rtol=0, atol=1e-5)
+    logits = [
+        model(examples)["logits"] for model in (adapted.model.keras_model(weights), keras_model(adapted, weights))
+    ]
+    np.testing.assert_allclose(*logits, rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow  # of sentences it is among the quick tests
@@ -178,12 +180,12 @@ def test_documents_with_an_adapter_above_frozen_layers():
     adapted, plain, weights = moved_adapter(frozen_layers=1)
     inputs, options = adapted.prepared.inputs, adapted.recipe.model.options
     assert isinstance(inputs, HiddenInput) and all("layer_._0" not in name for name in adapted.model.weight_names)
-    own, pieces = (in_order(one.examples.clients[0].train) for one in (adapted.prepared, plain))
+    hidden, pieces = (in_order(prepared.examples.clients[0].train) for prepared in (adapted.prepared, plain))
     trained = adapted.model.keras_model(weights)
-    expected = trained(own)["logits"]
+    expected = trained(hidden)["logits"]
     whole = adapted_whole(adapted.recipe, plain, inputs, MODELS["document_encoder"].adapted(options, inputs, trained))
     exact = whole(pieces)["logits"]
     np.testing.assert_allclose(keras_model(adapted, weights)(pieces)["logits"], exact, rtol=0, atol=1e-5)
     np.testing.assert_allclose(expected, exact, rtol=0, atol=2e-2)
-    form = MODELS["document_encoder"].whole_form(options, inputs, trained, merged=True)
-    np.testing.assert_allclose(form(pieces)["logits"], expected, rtol=0, atol=1e-4)
+    merged = MODELS["document_encoder"].whole_form(options, inputs, trained, merged=True)
+    np.testing.assert_allclose(merged(pieces)["logits"], expected, rtol=0, atol=1e-4)

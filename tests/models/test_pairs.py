@@ -13,8 +13,8 @@ def outputs(logits, labels):
 
 def test_binary_losses_by_hand():
     """Probabilities 3/4 and 1/2: -log(3/4) - log(1/2) = 0.9808293; and -log(1/4) - log(1/2) = 2.0794415."""
-    found = binary_losses(None, outputs([[np.log(3), 0.0]] * 2, [[1, 0], [0, 0]]))
-    np.testing.assert_allclose(found, [0.9808293, 2.0794415], rtol=1e-6)
+    losses = binary_losses(None, outputs([[np.log(3), 0.0]] * 2, [[1, 0], [0, 0]]))
+    np.testing.assert_allclose(losses, [0.9808293, 2.0794415], rtol=1e-6)
 
 
 def with_threshold_class(scores, labels):
@@ -28,8 +28,8 @@ def with_threshold_class(scores, labels):
 @pytest.mark.parametrize("labels", [[0, 0, 0], [1, 0, 0], [1, 0, 1], [1, 1, 1]])
 def test_the_adaptive_threshold_is_atlops(labels):
     scores = np.random.default_rng(sum(labels)).normal(0, 3, [4, 4])
-    found = adaptive_threshold_losses(None, outputs(scores[:, 1:] - scores[:, :1], [labels] * 4))
-    np.testing.assert_allclose(found, [with_threshold_class(s, labels) for s in scores], rtol=1e-5)
+    losses = adaptive_threshold_losses(None, outputs(scores[:, 1:] - scores[:, :1], [labels] * 4))
+    np.testing.assert_allclose(losses, [with_threshold_class(s, labels) for s in scores], rtol=1e-5)
 
 
 def test_the_adaptive_threshold_of_large_scores_is_finite_and_so_is_its_gradient():
@@ -44,8 +44,8 @@ def test_the_adaptive_threshold_of_large_scores_is_finite_and_so_is_its_gradient
 
 
 def test_counts_by_relation():
-    found = pair_statistics(None, outputs([[1, -1], [2, 3], [-1, 1]], [[1, 0], [0, 1], [1, 1]]))
-    assert {name: list(value.numpy()) for name, value in found.items()} == {
+    counts = pair_statistics(None, outputs([[1, -1], [2, 3], [-1, 1]], [[1, 0], [0, 1], [1, 1]]))
+    assert {name: list(value.numpy()) for name, value in counts.items()} == {
         "true_positives": [1, 2],
         "predicted": [2, 2],
         "actual": [2, 2],

@@ -117,9 +117,9 @@ def test_the_maximum_of_each_segment(shift):
     values = np.random.default_rng(2).normal(size=[len(PLACES), LENGTH, 5]).astype(np.float32) + np.float32(shift)
     for row, (length, *_) in enumerate(PLACES.values()):
         values[row, length:] = 1e6  # padding, which never wins
-    found = pooled(tf.constant(values), list(PLACES.values())).numpy()
+    maxima = pooled(tf.constant(values), list(PLACES.values())).numpy()
     expected = [segments(v, *places) for v, places in zip(values, PLACES.values(), strict=True)]
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(maxima, expected)
 
 
 def test_each_maximum_has_the_gradient_and_nothing_else_has():
@@ -148,7 +148,7 @@ def test_pcnn_by_hand(window):
     words, heads, tails, kernel, bias, classifier, classifier_bias = model.get_weights()
     assert kernel.shape == (window, 6 + 2 + 2, FILTERS) and len(heads) == len(tails) == 2 * LIMIT + 1
     arrays = texts(list(PLACES.values()))
-    found = outputs(model, arrays)
+    computed = outputs(model, arrays)
     for row, (length, head, tail) in enumerate(PLACES.values()):
         seen = [
             np.concatenate(
@@ -163,8 +163,8 @@ def test_pcnn_by_hand(window):
                 if 0 <= i + j - before < length:
                     convolved[i] += seen[i + j - before] @ kernel[j]
         features = np.tanh(segments(convolved, length, head, tail))
-        np.testing.assert_allclose(found["features"][row], features, atol=2e-6)
-        np.testing.assert_allclose(found["logits"][row], features @ classifier + classifier_bias, atol=5e-6)
+        np.testing.assert_allclose(computed["features"][row], features, atol=2e-6)
+        np.testing.assert_allclose(computed["logits"][row], features @ classifier + classifier_bias, atol=5e-6)
 
 
 def test_lstm_by_hand():
@@ -175,10 +175,10 @@ def test_lstm_by_hand():
     arrays = texts(list(PLACES.values()))
     lengths = [length for length, *_ in PLACES.values()]
     assert any((arrays["input_ids"][row, :length] == 0).any() for row, length in enumerate(lengths))
-    found = outputs(model, arrays)["features"]
+    features = outputs(model, arrays)["features"]
     for row, length in enumerate(lengths):
         expected = lstm_by_hand(words[arrays["input_ids"][row, :length]], kernel, recurrent, bias)
-        np.testing.assert_allclose(found[row], expected, atol=2e-6)
+        np.testing.assert_allclose(features[row], expected, atol=2e-6)
 
 
 @every_kind
@@ -209,12 +209,12 @@ def test_padding_makes_no_difference(kind):
     short = [(5, 1, 3), (4, 3, 0)]
     expected = outputs(model, texts(short))["logits"]
     assert np.abs(expected[0] - expected[1]).max() > 1e-3
-    for found in (
+    for computed in (
         outputs(model, texts([*short, (9, 2, 5)])),
         outputs(wide, texts(short, LENGTH + 4)),
         outputs(model, texts(short, padding=7)),
     ):
-        np.testing.assert_allclose(found["logits"][:2], expected, rtol=0, atol=2e-6)
+        np.testing.assert_allclose(computed["logits"][:2], expected, rtol=0, atol=2e-6)
 
 
 @every_kind
@@ -235,9 +235,9 @@ def test_the_model_can_be_saved_and_loaded(kind, tmp_path):
     model, arrays = made(kind, "build_plain"), texts(list(PLACES.values()))
     model.save(tmp_path / "model.keras")
     loaded = tf.keras.models.load_model(tmp_path / "model.keras")
-    expected, found = outputs(model, arrays), outputs(loaded, arrays)
+    expected, reloaded = outputs(model, arrays), outputs(loaded, arrays)
     for name in ("logits", "features"):
-        np.testing.assert_array_equal(found[name], expected[name])
+        np.testing.assert_array_equal(reloaded[name], expected[name])
 
 
 # Weights and options.
@@ -275,16 +275,16 @@ def test_pcnn_has_the_published_sizes_and_trains_given_vectors_by_default():
     shapes = [tuple(w.shape) for w in model.trainable_weights]
     assert shapes == [(WORDS, 50), (201, 5), (201, 5), (3, 60, 230), (230,), (690, CLASSES), (CLASSES,)]
     assert model.get_layer("dropout").rate == 0.5
-    given = PCNN_MODEL.build(PCNN_MODEL.Options(), RelationInput(WORDS, LENGTH, vectors=VECTORS), CLASSES)
-    assert not given.non_trainable_weights and given.get_layer("convolution").kernel.shape == (3, 15, 230)
+    with_vectors = PCNN_MODEL.build(PCNN_MODEL.Options(), RelationInput(WORDS, LENGTH, vectors=VECTORS), CLASSES)
+    assert not with_vectors.non_trainable_weights and with_vectors.get_layer("convolution").kernel.shape == (3, 15, 230)
 
 
 @both_forms
 def test_the_classifier_of_pcnn_may_have_no_bias(form):
     model, arrays = made("pcnn", form, bias=False), texts([(9, 2, 5)])
     (kernel,) = model.get_layer("classifier").get_weights()
-    found = outputs(model, arrays)
-    np.testing.assert_allclose(found["logits"], found["features"] @ kernel, atol=2e-6)
+    computed = outputs(model, arrays)
+    np.testing.assert_allclose(computed["logits"], computed["features"] @ kernel, atol=2e-6)
 
 
 # Training.
@@ -293,7 +293,7 @@ def test_the_classifier_of_pcnn_may_have_no_bias(form):
 @every_kind
 def test_dropout_is_for_training_alone_and_comes_from_the_steps_seed(kind):
     model, arrays = made(kind), texts([(9, 2, 5), (6, 3, 1), (9, 5, 2), (8, 1, 2)])
-    kept = outputs(model, arrays)["features"]
+    whole = outputs(model, arrays)["features"]
 
     def trained(seed):
         with step_seed(tf.constant(seed, tf.int32)):
@@ -303,11 +303,11 @@ def test_dropout_is_for_training_alone_and_comes_from_the_steps_seed(kind):
     for name in ("logits", "features"):
         np.testing.assert_array_equal(first[name], again[name])
     dropped = first["features"] == 0
-    assert (kept != 0).all() and 0 < dropped.sum() < dropped.size
-    np.testing.assert_allclose(first["features"][~dropped], 2 * kept[~dropped], rtol=1e-6)
+    assert (whole != 0).all() and 0 < dropped.sum() < dropped.size
+    np.testing.assert_allclose(first["features"][~dropped], 2 * whole[~dropped], rtol=1e-6)
     assert (dropped != (other["features"] == 0)).any()
     with step_seed(tf.constant([3, 4], tf.int32)):
-        np.testing.assert_array_equal(outputs(model, arrays)["features"], kept)
+        np.testing.assert_array_equal(outputs(model, arrays)["features"], whole)
 
 
 def client(count, seed):
@@ -343,8 +343,8 @@ def test_two_federated_rounds(runtime, kind, vectors):
     data = [model.arrange(client(count, seed)) for seed, count in enumerate([23, 12])]
     start, weights = assert_two_rounds_train_and_repeat(algorithm, model, data)
     frozen = [VECTORS] if kind == "lstm" and vectors is not None else []
-    for found, expected in zip(weights.non_trainable, frozen, strict=True):
-        np.testing.assert_array_equal(found, expected)
+    for fixed, expected in zip(weights.non_trainable, frozen, strict=True):
+        np.testing.assert_array_equal(fixed, expected)
 
     def loss(held):
         logits = model.keras_model(held)(tensors({k: v for k, v in data[0].items() if k != "y"}))["logits"]

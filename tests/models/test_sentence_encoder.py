@@ -150,12 +150,12 @@ def test_the_representation_is_that_of_the_encoders_own_outputs(kind, representa
     model = shared(saved(kind)) if representation == "entities_sum" else made(representation=representation)
     if representation != "entities_sum":
         model.get_layer("encoder").set_weights(shared(saved(kind)).get_layer("encoder").get_weights())
-    found = outputs(model, arrays)
+    computed = outputs(model, arrays)
     expected = represented(representation, transformers_outputs(kind), arrays)
     assert expected.shape == (9, (3 if representation == "cls_entities_sum" else 2) * WIDTH)
-    np.testing.assert_allclose(found["features"], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(computed["features"], expected, rtol=1e-4, atol=1e-5)
     (kernel,) = model.get_layer("classifier").get_weights()
-    np.testing.assert_allclose(found["logits"], expected @ kernel, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(computed["logits"], expected @ kernel, rtol=1e-4, atol=1e-5)
 
 
 def test_the_classifier_has_a_bias_on_demand():
@@ -163,8 +163,8 @@ def test_the_classifier_has_a_bias_on_demand():
     kernel, bias = model.get_layer("classifier").get_weights()
     assert bias.shape == (CLASSES,) and len(shared().get_layer("classifier").get_weights()) == 1
     model.get_layer("classifier").set_weights([kernel, bias + np.arange(CLASSES)])
-    found = outputs(model, arrays)
-    np.testing.assert_allclose(found["logits"], found["features"] @ kernel + np.arange(CLASSES), atol=1e-5)
+    computed = outputs(model, arrays)
+    np.testing.assert_allclose(computed["logits"], computed["features"] @ kernel + np.arange(CLASSES), atol=1e-5)
 
 
 def test_padding_is_trimmed_and_changes_nothing():
@@ -189,10 +189,10 @@ def test_padding_is_trimmed_and_changes_nothing():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_are_the_checkpoints(kind):
-    found = by_name(shared(saved(kind)))
+    weights = by_name(shared(saved(kind)))
     stored = {n.removesuffix(":0"): v for n, v in checkpoint(saved(kind)).items() if not n.startswith("bert/pooler")}
-    assert {name.removesuffix(":0") for name in found} == set(stored)
-    for name, value in found.items():
+    assert {name.removesuffix(":0") for name in weights} == set(stored)
+    for name, value in weights.items():
         name = name.removesuffix(":0")
         if name.endswith("word_embeddings/weight"):
             assert value.shape == (NEW, WIDTH)
@@ -205,15 +205,15 @@ def test_rows_of_markers_are_new_and_come_from_the_seed():
     first, again, other = (model.initial_weights(seed).trainable for seed in (1, 1, 2))
     drawn = [f"encoder/{EMBEDDINGS}", "classifier/kernel"]
     assert set(drawn) < set(model.weight_names)
-    for name, one, same, new in zip(model.weight_names, first, again, other, strict=True):
-        np.testing.assert_array_equal(one, same)
+    for name, value, same, new in zip(model.weight_names, first, again, other, strict=True):
+        np.testing.assert_array_equal(value, same)
         if name == drawn[0]:
-            np.testing.assert_array_equal(one[:OLD], new[:OLD])
-            assert (one[OLD:] != new[OLD:]).all() and 0 < np.abs(one[OLD:]).max() < 0.1
+            np.testing.assert_array_equal(value[:OLD], new[:OLD])
+            assert (value[OLD:] != new[OLD:]).all() and 0 < np.abs(value[OLD:]).max() < 0.1
         elif name == drawn[1]:
-            assert (one != new).all()
+            assert (value != new).all()
         else:
-            np.testing.assert_array_equal(one, new)
+            np.testing.assert_array_equal(value, new)
 
 
 def test_without_pretraining_weights_are_random_ones():
@@ -221,11 +221,11 @@ def test_without_pretraining_weights_are_random_ones():
     assert model.initialise is None
     first, other = (model.initial_weights(seed).trainable for seed in (1, 2))
     stored = checkpoint(saved())
-    for name, one, new in zip(model.weight_names, first, other, strict=True):
+    for name, value, new in zip(model.weight_names, first, other, strict=True):
         if name.endswith(("kernel", "embeddings", "weight")):
-            assert (one != new).mean() > 0.99, name
+            assert (value != new).mean() > 0.99, name
             if name.startswith("encoder/") and not name.endswith(EMBEDDINGS):
-                assert (one != stored[name.removeprefix("encoder/") + ":0"]).mean() > 0.99, name
+                assert (value != stored[name.removeprefix("encoder/") + ":0"]).mean() > 0.99, name
 
 
 def pytorch_form(weights):
@@ -313,7 +313,7 @@ ONE_LAYER = f"the checkpoint has {LAYERS} layers, config.json makes it 1; give b
 
 
 def lacking(name):
-    return lambda weights: {own: value for own, value in weights.items() if own != name}
+    return lambda weights: {key: value for key, value in weights.items() if key != name}
 
 
 @pytest.mark.parametrize(
@@ -338,11 +338,11 @@ def test_weights_that_do_not_fit(form, layers, change, wanted, tmp_path):
     refused(f"encoder {folder}: {wanted}", make=unreadable, folder=folder)
 
 
-@pytest.mark.parametrize("kept", [0, -1])
-def test_a_damaged_file_of_weights(kept, tmp_path):
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_damaged_file_of_weights(size, tmp_path):
     folder = a_copy(tmp_path / "encoder")
     path = folder / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:kept])
+    path.write_bytes(path.read_bytes()[:size])
     refused(f"encoder {folder}: its weights cannot be read (", make=unreadable, folder=folder)
 
 
@@ -386,8 +386,10 @@ def test_all_dropout_draws_from_the_steps_seed(kind):
     assert not [layer for layer in layers if isinstance(layer, tf.keras.layers.Dropout)]
     inside = {id(x): x.rate for x in model.get_layer("encoder")._flatten_layers() if isinstance(x, SeededDropout)}
     assert set(inside.values()) == {0.3} and len(inside) == 1 + 3 * LAYERS
-    own = shared(saved(kind)).get_layer("encoder")._flatten_layers()
-    assert {layer.rate for layer in own if isinstance(layer, SeededDropout)} == {0.1}, "the configuration's own"
+    built_layers = shared(saved(kind)).get_layer("encoder")._flatten_layers()
+    assert {layer.rate for layer in built_layers if isinstance(layer, SeededDropout)} == {0.1}, (
+        "the configuration's own"
+    )
 
     arrays = texts(4)
 
@@ -403,13 +405,13 @@ def test_all_dropout_draws_from_the_steps_seed(kind):
         np.testing.assert_array_equal(
             outputs(model, arrays)["features"], outputs(model, arrays, training=False)["features"]
         )
-    kept = outputs(model, arrays)["features"]
+    whole = outputs(model, arrays)["features"]
     model.get_layer("dropout").rate = 0.0
-    assert (trained(model, [3, 4]) != kept).all(), "dropout inside of the encoder alone"
+    assert (trained(model, [3, 4]) != whole).all(), "dropout inside of the encoder alone"
     for layer in model.get_layer("encoder")._flatten_layers():
         if isinstance(layer, SeededDropout):
             layer.rate = 0.0
-    np.testing.assert_array_equal(trained(model, [3, 4]), kept)
+    np.testing.assert_array_equal(trained(model, [3, 4]), whole)
 
 
 # Precision.
@@ -431,11 +433,11 @@ def test_bfloat16_is_for_the_encoders_arithmetic_alone(kind):
     assert {weight.dtype for weight in model.weights} == {tf.float32}
     model.set_weights(exact.get_weights())
     with tf.GradientTape() as tape:
-        found = model(tensors(arrays), training=False)
-        loss = tf.reduce_sum(found["logits"] ** 2)
-    assert {value.dtype for value in found.values()} == {tf.float32}
+        computed = model(tensors(arrays), training=False)
+        loss = tf.reduce_sum(computed["logits"] ** 2)
+    assert {value.dtype for value in computed.values()} == {tf.float32}
     expected = outputs(exact, arrays)
-    for name, value in found.items():
+    for name, value in computed.items():
         scale = np.abs(expected[name]).max()
         difference = np.abs(value.numpy() - expected[name]).max() / scale
         assert 0 < difference < 0.03, (name, difference)
@@ -505,8 +507,8 @@ def test_weights_that_are_whole_numbers(tmp_path):
     refused(wanted, "type I8, not floats; give", make=unreadable, folder=folder)
     (folder / "model.safetensors").unlink()
     with h5py.File(folder / "tf_model.h5", "w") as file:
-        for own, value in {**wrong, "bert/embeddings/position_ids:0": np.arange(4)}.items():
-            file[own] = value
+        for weight_name, value in {**wrong, "bert/embeddings/position_ids:0": np.arange(4)}.items():
+            file[weight_name] = value
     refused(wanted, "type int8, not floats; give", make=unreadable, folder=folder)
     # PyTorch's checkpoints hold the ids of positions, which are no weights; half precision is read.
     half = {key: value.astype(np.float16) for key, value in pytorch_form(weights).items()}
@@ -544,8 +546,8 @@ def test_a_tokenizer_of_another_encoder(pieces, tmp_path):
     folder = with_vocabulary(a_copy(tmp_path / "encoder"), pieces)
     _, size = with_markers(load_tokenizer(folder))
     assert size == len(pieces) + 4
-    given = RelationInput(size, LENGTH, folder, None)
+    model_inputs = RelationInput(size, LENGTH, folder, None)
     wanted = f"encoder {folder}: its embedding matrix has {OLD} rows, the tokenizer has {size} word pieces; use"
     with pytest.raises(UserError, match=re.escape(wanted)):
-        MODEL.build(Options(), given, CLASSES)
-    assert MODEL.build(Options(pretrained=False), given, CLASSES), "random weights know no pieces"
+        MODEL.build(Options(), model_inputs, CLASSES)
+    assert MODEL.build(Options(pretrained=False), model_inputs, CLASSES), "random weights know no pieces"

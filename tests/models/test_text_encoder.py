@@ -33,10 +33,10 @@ def made(pooling: str) -> tf.keras.Model:
 def test_pooling():
     layer = {pooling: TextFeatures(pooling) for pooling in ("cls", "mean")}
     outputs = np.arange(2 * LENGTH * 2, dtype=np.float32).reshape(2, LENGTH, 2)
-    given = {"outputs": tf.constant(outputs), "attention_mask": ROWS["attention_mask"]}
-    np.testing.assert_array_equal(layer["cls"](given), outputs[:, 0])
-    np.testing.assert_allclose(layer["mean"](given), [outputs[0, :4].mean(axis=0), outputs[1].mean(axis=0)])
-    assert not layer["mean"]({**given, "attention_mask": tf.zeros([2, LENGTH], tf.int32)}).numpy().any()
+    features = {"outputs": tf.constant(outputs), "attention_mask": ROWS["attention_mask"]}
+    np.testing.assert_array_equal(layer["cls"](features), outputs[:, 0])
+    np.testing.assert_allclose(layer["mean"](features), [outputs[0, :4].mean(axis=0), outputs[1].mean(axis=0)])
+    assert not layer["mean"]({**features, "attention_mask": tf.zeros([2, LENGTH], tf.int32)}).numpy().any()
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])

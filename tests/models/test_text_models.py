@@ -65,8 +65,8 @@ def test_padding_and_neighbours_make_no_difference(pairs, kind):
     """A sentence alone, and beside a longer one: it is trimmed to another length."""
     model = pairs[kind][0]
     alone = outputs(model, [[3, 4, 0, 0, 0, 0]])["logits"][0]
-    beside = outputs(model, [[3, 4, 0, 0, 0, 0], [5, 6, 7, 8, 9, 10]])["logits"][0]
-    np.testing.assert_allclose(alone, beside, rtol=0, atol=1e-6)
+    together = outputs(model, [[3, 4, 0, 0, 0, 0], [5, 6, 7, 8, 9, 10]])["logits"][0]
+    np.testing.assert_allclose(alone, together, rtol=0, atol=1e-6)
     other = outputs(model, [[3, 4, 1, 0, 0, 0]])["logits"][0]
     assert np.abs(other - alone).max() > 1e-3  # an unknown word is a word
 
@@ -74,12 +74,12 @@ def test_padding_and_neighbours_make_no_difference(pairs, kind):
 def test_logistic_regression_by_hand(pairs):
     model = pairs["logistic_regression"][0]
     vectors, kernel, bias = model.get_layer("word_vectors").get_weights() + model.get_layer("classifier").get_weights()
-    found = outputs(model, SENTENCES["empty_among_others"])
+    computed = outputs(model, SENTENCES["empty_among_others"])
     for row, sentence in enumerate(SENTENCES["empty_among_others"]):
         words = [w for w in sentence if w]
         features = vectors[words].mean(axis=0) if words else np.zeros(vectors.shape[1])
-        np.testing.assert_allclose(found["features"][row], features, atol=1e-6)
-        np.testing.assert_allclose(found["logits"][row], features @ kernel + bias, atol=2e-6)
+        np.testing.assert_allclose(computed["features"][row], features, atol=1e-6)
+        np.testing.assert_allclose(computed["logits"][row], features @ kernel + bias, atol=2e-6)
 
 
 def test_lstm_by_hand(pairs):
@@ -87,10 +87,10 @@ def test_lstm_by_hand(pairs):
     (vectors,) = model.get_layer("word_vectors").get_weights()
     kernel, recurrent, bias = model.get_layer("lstm").get_weights()
 
-    found = outputs(model, SENTENCES["empty_among_others"])["features"]
+    features = outputs(model, SENTENCES["empty_among_others"])["features"]
     for row, sentence in enumerate(SENTENCES["empty_among_others"]):
         words = [w for w in sentence if w]
-        np.testing.assert_allclose(found[row], lstm_by_hand(vectors[words], kernel, recurrent, bias), atol=1e-6)
+        np.testing.assert_allclose(features[row], lstm_by_hand(vectors[words], kernel, recurrent, bias), atol=1e-6)
 
 
 def test_logistic_regression_of_vectors():
@@ -102,9 +102,9 @@ def test_logistic_regression_of_vectors():
     x = np.random.default_rng(3).normal(size=[5, 3]).astype(np.float32)
     kernel, bias = model.get_weights()
     for m in (model, plain):
-        found = m({"x": x})
-        np.testing.assert_allclose(found["logits"], x @ kernel + bias, atol=1e-6)
-        np.testing.assert_array_equal(found["features"], x)
+        computed = m({"x": x})
+        np.testing.assert_allclose(computed["logits"], x @ kernel + bias, atol=1e-6)
+        np.testing.assert_array_equal(computed["features"], x)
 
 
 # Word vectors.
@@ -141,9 +141,9 @@ def test_dropout_sits_before_the_classifier_and_leaves_inference_alone():
     tokens = tf.constant(SENTENCES["padded"], tf.int32)
     np.testing.assert_array_equal(with_dropout({"tokens": tokens})["logits"], without({"tokens": tokens})["logits"])
     trained = with_dropout({"tokens": tokens}, training=True)["features"].numpy()
-    kept = without({"tokens": tokens})["features"].numpy()
+    whole = without({"tokens": tokens})["features"].numpy()
     assert 0 < (trained == 0).sum() < trained.size
-    np.testing.assert_allclose(trained[trained != 0], 2 * kept[trained != 0], rtol=1e-6)
+    np.testing.assert_allclose(trained[trained != 0], 2 * whole[trained != 0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", models.MODELS)

@@ -58,7 +58,7 @@ def test_a_further_model_goes_all_the_way(perceptron, tmp_path):
     shift, bias = (np.asarray(array) for array in result.weights.trainable[1::2])
     logits = np.maximum(x @ first + shift, 0) @ second + bias
     wanted = [predictor.labels[n] for n in logits.argmax(axis=1)]
-    assert [found.label for found in predictor.predict_vectors(x)] == wanted
+    assert [prediction.label for prediction in predictor.predict_vectors(x)] == wanted
     keras = tf.keras.models.load_model(run / "model.keras", safe_mode=True)
     np.testing.assert_allclose(keras({"x": x})["logits"], logits, atol=1e-5)
 

@@ -55,8 +55,8 @@ def assert_two_rounds_train_and_repeat(algorithm, model, data):
         assert np.isfinite(after).all() and (np.asarray(after) != before).any(), name
     again, losses_again = rounds()
     assert losses_again == losses
-    for one, other in zip(weights.trainable, again.trainable, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for first, second in zip(weights.trainable, again.trainable, strict=True):
+        np.testing.assert_array_equal(first, second)
     return start, weights
 
 
