@@ -91,7 +91,7 @@ def play(algorithm, state, rounds, clients_of_round, client_states=None, at_serv
     for number in rounds:
         clients = clients_of_round(number)
         if "triple" in algorithm.model.input_spec:
-            clients = [toolbox.in_bags(one, platform) for platform, one in enumerate(clients)]
+            clients = [toolbox.in_bags(c, platform) for platform, c in enumerate(clients)]
         rest = []
         if algorithm.client_work.client_state_type is not None:
             rest.append(client_states or initial_client_states(algorithm, clients))

@@ -52,7 +52,7 @@ def by_examples(updates, sizes):
     return [np.average(layer, axis=0, weights=sizes) for layer in zip(*updates, strict=True)]
 
 
-def all_alike(updates, sizes):
+def plain_mean(updates, sizes):
     """The plain mean."""
     del sizes
     return [np.mean(layer, axis=0) for layer in zip(*updates, strict=True)]
@@ -70,9 +70,9 @@ def ensemble_distillation(start, data, options):
     """FedED: the mean of the clients' logits on the server's examples, then a pass there (Eqs. 3-6)."""
     x, y = toolbox.examples(NUM_AT_SERVER, seed=40)
     logits = []
-    for own_x, own_y in data:
+    for client_x, client_y in data:
         rule = toolbox.Adam(options.learning_rate)
-        weights = toolbox.train(start, own_x, own_y, [np.arange(len(own_y))] * STEPS, rule)
+        weights = toolbox.train(start, client_x, client_y, [np.arange(len(client_y))] * STEPS, rule)
         logits.append(x.astype(float) @ weights[0] + weights[1])
     teacher = toolbox.softmax(np.mean(logits, axis=0) / options.temperature)
     student = toolbox.Adam(options.learning_rate)
@@ -111,7 +111,7 @@ def dynamic(start, data, options):
         local = toolbox.train(start, x, y, rows, toolbox.Sgd(options.learning_rate), options.alpha)
         updates.append(toolbox.difference(start, local))
     further = 1 + len(data) / options.num_clients
-    return [w - further * u for w, u in zip(start, all_alike(updates, None), strict=True)]
+    return [w - further * u for w, u in zip(start, plain_mean(updates, None), strict=True)]
 
 
 def simplex(kernel):
@@ -262,7 +262,7 @@ CASES = {
     ),
     # The mean with all clients alike; else as MOON.
     "fedlcc": Case(
-        three_choices(all_alike, toolbox.Adam),
+        three_choices(plain_mean, toolbox.Adam),
         options={"learning_rate": 0.1, "mu": 0.8, "server_step": 1.5},
         constant_term=0.1 * float(np.log(2)),
         unseen=dict.fromkeys(("tau", "previous"), NO_ENCODER),
@@ -278,7 +278,7 @@ CASES = {
     ),
     # In the first round all control variates are zero. They are a second model, each way.
     "scaffold": Case(
-        three_choices(all_alike, toolbox.Sgd), options=SGD, required={"num_clients": 2}, extra_traffic=4 * (3 * 3 + 3)
+        three_choices(plain_mean, toolbox.Sgd), options=SGD, required={"num_clients": 2}, extra_traffic=4 * (3 * 3 + 3)
     ),
     "mil_none": Case(three_choices(by_examples, toolbox.Sgd), options=IN_BAGS, bags=True, seen_with=GRANULARITY),
     "mil_one": Case(local_bags("one"), options=IN_BAGS, bags=True, seen_with=GRANULARITY),

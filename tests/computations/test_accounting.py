@@ -124,8 +124,8 @@ def test_it_grows_with_the_rounds(sampling, drawn):
 def test_noise_for_a_budget(sampling, drawn, target):
     counted = clients(40, drawn, 20, None, sampling, epsilon=target)
     assert 0.98 * target < counted.epsilon(20) <= target == counted.budget
-    given = clients(40, drawn, 20, 1.5, sampling, epsilon=target)
-    assert given.noise_multiplier == 1.5 and given.budget == target
+    fixed = clients(40, drawn, 20, 1.5, sampling, epsilon=target)
+    assert fixed.noise_multiplier == 1.5 and fixed.budget == target
 
 
 def test_a_huge_budget_needs_little_noise():

@@ -204,8 +204,8 @@ def test_a_compressed_mean_is_the_mean_of_what_was_sent():
         sent = [[code.lossy(tf.constant(t), [k, 3]).numpy() for t in v] for k, v in enumerate(values)]
         process = mean(EncodedSumFactory(code)).create(type_spec, tff.TensorType(np.float32))
         result = process.next(process.initialize(), sent, [np.float32(w) for w in (1, 5, 2)]).result
-        for place, tensor in enumerate(result):
-            expected = np.average([v[place].astype(float) for v in sent], axis=0, weights=[1, 5, 2])
+        for index, tensor in enumerate(result):
+            expected = np.average([v[index].astype(float) for v in sent], axis=0, weights=[1, 5, 2])
             np.testing.assert_allclose(tensor, expected, rtol=1e-5, atol=1e-6)
         assert round_traffic(process.next).up == size + 4  # and the weight
 
@@ -230,14 +230,14 @@ def data_as_updates(state_type=None, fresh=None):
     weigh = tff.tensorflow.computation(lambda c: tf.where(tf.equal(c["seed"][0], 9), 0.0, 1.0), client)
 
     @tff.federated_computation(tff.types.to_type(inputs))
-    def work(given):
-        clients = given["clients"]
-        result = collections.OrderedDict(state=given["state"])
+    def work(arguments):
+        clients = arguments["clients"]
+        result = collections.OrderedDict(state=arguments["state"])
         result.update(update=tff.federated_map(update, clients), weight=tff.federated_map(weigh, clients))
         result["not_finite"] = tff.federated_map(finite, clients)
         if state_type is not None:
-            result["client_state"] = tff.federated_map(grow, given["client_state"])
-        return collections.OrderedDict(result, metrics=given["state"])
+            result["client_state"] = tff.federated_map(grow, arguments["client_state"])
+        return collections.OrderedDict(result, metrics=arguments["state"])
 
     initialize = tff.federated_computation(lambda weights: weights, tff.FederatedType(np.int32, tff.SERVER))
     return ClientWork(initialize, work, state_type, None if state_type is None else lambda examples, *seed: fresh)
@@ -259,12 +259,12 @@ def test_three_rounds_of_top_k_with_error_feedback_by_hand():
         ([1, -1, 0.5, 1], [0, -2, 0, 1.5], [1, 0, 0.5, 0]),  # wants 1, -2, 0.5, 1.5
         ([1, 0, 0, -2.5], [2, 0, 0, -2.5], [0, 0, 0.5, 0]),  # wants 2, 0, 0.5, -2.5
     ]
-    for vector, expected, kept in rounds:
+    for vector, expected, residual in rounds:
         output = work.next(state=0, weights=[0], clients=[sent(vector, 0.25)], client_state=state)
         np.testing.assert_array_equal(output["update"][0][0], expected)
         assert output["update"][0][1] == 0.25
         state = output["client_state"]
-        np.testing.assert_array_equal(state[0]["residual"][0], kept)
+        np.testing.assert_array_equal(state[0]["residual"][0], residual)
         assert state[0]["residual"][1] == 0 and list(state[0]) == ["residual"]
     # A client that does not count sends nothing and keeps what it had.
     output = work.next(state=0, weights=[0], clients=[sent([7, 7, 7, 7], 1, seed=9)], client_state=state)
@@ -286,8 +286,8 @@ def test_a_client_that_keeps_already_keeps_both(fresh, entries):
     output = work.next(state=0, weights=[0], clients=[sent([3, -1, 2, 0.5], 1)], client_state=[first])
     after = output["client_state"][0]
     assert list(after) == entries
-    own = after["own"] if "own" in entries else {"n": after["n"]}
-    tf.nest.map_structure(lambda a, b: np.testing.assert_array_equal(a, b + 1), own, fresh)
+    inner = after["own"] if "own" in entries else {"n": after["n"]}
+    tf.nest.map_structure(lambda a, b: np.testing.assert_array_equal(a, b + 1), inner, fresh)
     np.testing.assert_array_equal(after["residual"][0], [0, -1, 2, 0.5])
 
 
@@ -393,9 +393,9 @@ def test_all_of_each_tensor_is_what_is_sent_without_compression():
     outcomes = [play(algorithm, begin(algorithm), range(2), clients_of_round) for algorithm in (plain, whole)]
     for a, b in zip(*(o[0]["weights"].trainable for o in outcomes), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
-    for own, both in zip(*(o[1] for o in outcomes), strict=True):
+    for inner, both in zip(*(o[1] for o in outcomes), strict=True):
         assert all(not residual.any() for residual in both["residual"])
-        np.testing.assert_allclose(both["own"][0], own[0], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(both["own"][0], inner[0], rtol=1e-5, atol=1e-6)
 
 
 def test_what_a_figure_needs_stays_at_its_place_in_the_client_state():

@@ -45,8 +45,8 @@ def handed_over(work):
         done = work if kind is None else attacked(work, kind, factor)
         weights = model_weights(*start_weights())
         clients = [client(x, y, seed=(3, k)) for k, (x, y) in enumerate(DATA)]
-        given = clients if kind is None else flagged(clients, attackers)
-        return done.next(done.initialize(weights), [weights] * len(clients), given)
+        values = clients if kind is None else flagged(clients, attackers)
+        return done.next(done.initialize(weights), [weights] * len(clients), values)
 
     return get
 
@@ -54,8 +54,8 @@ def handed_over(work):
 @pytest.mark.parametrize("kind, factor", [("sign_flip", 4.0), ("scale", 10.0), ("nan", 1.0), ("little_is_enough", 1.5)])
 def test_attackers_hand_over_what_the_attack_says_and_the_others_the_same(handed_over, kind, factor):
     honest, sent = handed_over(), handed_over(kind, factor)
-    own = {k: vector(honest["update"][k]) for k in ATTACKERS}
-    both = np.stack(list(own.values()))
+    honest_vectors = {k: vector(honest["update"][k]) for k in ATTACKERS}
+    both = np.stack(list(honest_vectors.values()))
     # Of two attackers' updates the mean and the standard deviation, half their distance, coordinate by coordinate.
     crafted = both.mean(axis=0) - factor * both.std(axis=0)
     expected = {
@@ -66,17 +66,17 @@ def test_attackers_hand_over_what_the_attack_says_and_the_others_the_same(handed
     }[kind]
     for k in range(len(DATA)):
         if k in ATTACKERS:
-            np.testing.assert_allclose(vector(sent["update"][k]), expected(own[k]), rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(vector(sent["update"][k]), expected(honest_vectors[k]), rtol=1e-5, atol=1e-6)
         else:
             assert toolbox.bits(sent["update"][k]) == toolbox.bits(honest["update"][k])
     assert sent["weight"] == honest["weight"] and sent["metrics"] == honest["metrics"]
 
 
 def test_noise_comes_from_the_clients_seed_and_has_the_updates_size(handed_over):
-    honest, one, again = handed_over(), handed_over("gaussian", 3.0), handed_over("gaussian", 3.0, (1,))
-    noise = [vector(one["update"][k]) for k in ATTACKERS]
-    assert toolbox.bits(one["update"][1]) == toolbox.bits(again["update"][1])
-    assert toolbox.bits(one["update"][0]) == toolbox.bits(honest["update"][0])
+    honest, both, second_alone = handed_over(), handed_over("gaussian", 3.0), handed_over("gaussian", 3.0, (1,))
+    noise = [vector(both["update"][k]) for k in ATTACKERS]
+    assert toolbox.bits(both["update"][1]) == toolbox.bits(second_alone["update"][1])
+    assert toolbox.bits(both["update"][0]) == toolbox.bits(honest["update"][0])
     deviations = [n / np.linalg.norm(vector(honest["update"][k])) for n, k in zip(noise, ATTACKERS, strict=True)]
     # 12 numbers each, of the standard deviation 3 / sqrt(12): 24 draws, and no two alike.
     scaled = np.concatenate(deviations) * np.sqrt(12) / 3
@@ -126,8 +126,8 @@ def test_an_attacked_algorithm_stays_finite_behind_a_defence(contexts, runtime, 
     def clients(number):
         return flagged(clients_of_round(number), attackers=(1,))
 
-    def weights_after(one, rounds=2):
-        state, _, metrics = play(one, begin(one), range(rounds), clients)
+    def weights_after(trained, rounds=2):
+        state, _, metrics = play(trained, begin(trained), range(rounds), clients)
         return vector(state["weights"].trainable), metrics
 
     result, metrics = weights_after(algorithm)
@@ -146,13 +146,13 @@ def test_an_attacked_algorithm_stays_finite_behind_a_defence(contexts, runtime, 
 
 
 def test_labels_are_flipped():
-    one = {"x": np.zeros([4, 2]), "y": np.array([0, 1, 2, 3], np.int32)}
-    assert attacks.flip_labels(one, 4)["y"].tolist() == [3, 2, 1, 0]
-    following = attacks.flip_labels(one, 4, "next")["y"]
+    arrays = {"x": np.zeros([4, 2]), "y": np.array([0, 1, 2, 3], np.int32)}
+    assert attacks.flip_labels(arrays, 4)["y"].tolist() == [3, 2, 1, 0]
+    following = attacks.flip_labels(arrays, 4, "next")["y"]
     assert following.tolist() == [1, 2, 3, 0] and following.dtype == np.int32
-    assert one["y"].tolist() == [0, 1, 2, 3]
+    assert arrays["y"].tolist() == [0, 1, 2, 3]
     with pytest.raises(ValueError, match="target"):
-        attacks.flip_labels(one, 4, "last")
+        attacks.flip_labels(arrays, 4, "last")
     with pytest.raises(ValueError, match="one class for each"):
         attacks.flip_labels({"y": np.zeros([4, 3], np.int32)}, 3)
 
@@ -162,19 +162,19 @@ WORD = Trigger("tokens", (99, 98), target=1)
 
 def test_a_backdoor_is_written_into_a_share_and_tested_on_the_rest():
     tokens = np.arange(60, dtype=np.int32).reshape(10, 6)
-    one = {"tokens": tokens, "y": np.array([0, 1, 2, 0, 1, 2, 0, 0, 0, 1], np.int32)}
-    half = attacks.poisoned(one, WORD, share=0.5, seed=4)
+    arrays = {"tokens": tokens, "y": np.array([0, 1, 2, 0, 1, 2, 0, 0, 0, 1], np.int32)}
+    half = attacks.poisoned(arrays, WORD, share=0.5, seed=4)
     has = (half["tokens"][:, :2] == [99, 98]).all(axis=1)
-    assert has.sum() == 4 and not has[one["y"] == 1].any()  # 7 of other classes, 3.5 to the even number
-    assert (half["y"] == np.where(has, 1, one["y"])).all() and half["y"].dtype == np.int32
+    assert has.sum() == 4 and not has[arrays["y"] == 1].any()  # 7 of other classes, 3.5 to the even number
+    assert (half["y"] == np.where(has, 1, arrays["y"])).all() and half["y"].dtype == np.int32
     assert (half["tokens"][:, 2:] == tokens[:, 2:]).all() and (half["tokens"][~has] == tokens[~has]).all()
     assert tokens[0, 0] == 0  # the client's own array is as it was
-    again = attacks.poisoned(one, WORD, share=0.5, seed=4)
+    again = attacks.poisoned(arrays, WORD, share=0.5, seed=4)
     assert (again["tokens"] == half["tokens"]).all()
-    test = attacks.triggered(one, WORD)
-    assert (test["tokens"][:, :2] == [99, 98]).all() and (test["tokens"][:, 2:] == tokens[one["y"] != 1, 2:]).all()
+    test = attacks.triggered(arrays, WORD)
+    assert (test["tokens"][:, :2] == [99, 98]).all() and (test["tokens"][:, 2:] == tokens[arrays["y"] != 1, 2:]).all()
     assert test["y"].tolist() == [1] * 7 and test["y"].dtype == np.int32
-    of_target = {name: array[one["y"] == 1] for name, array in one.items()}
+    of_target = {name: array[arrays["y"] == 1] for name, array in arrays.items()}
     assert len(attacks.triggered(of_target, WORD)["y"]) == 0
     assert (attacks.poisoned(of_target, WORD)["tokens"] == of_target["tokens"]).all()
 
@@ -184,11 +184,11 @@ def test_a_backdoor_is_written_into_a_share_and_tested_on_the_rest():
     [(Trigger("words", (1,), 0), "none of"), (Trigger("tokens", (1, 2), 0, position=5), "places 5 to 6")],
 )
 def test_a_trigger_that_does_not_fit(trigger, message):
-    one = {"tokens": np.zeros([2, 6], np.int32), "y": np.ones(2, np.int32)}
+    arrays = {"tokens": np.zeros([2, 6], np.int32), "y": np.ones(2, np.int32)}
     with pytest.raises(ValueError, match=message):
-        attacks.poisoned(one, trigger)
+        attacks.poisoned(arrays, trigger)
     with pytest.raises(ValueError, match="share"):
-        attacks.poisoned(one, WORD, share=0.0)
+        attacks.poisoned(arrays, WORD, share=0.0)
 
 
 @pytest.mark.slow
@@ -207,8 +207,8 @@ def test_a_scaled_backdoor_takes_the_mean_and_not_the_geometric_median(model):
         algorithm = recompose(plain, client_work=work, aggregator=aggregator)
         state = algorithm.initialize(model_weights(np.zeros([3, 3]), np.zeros(3)))
         for number in range(3):
-            given = [collections.OrderedDict(c, seed=np.int32([number, k])) for k, c in enumerate(clients)]
-            state = algorithm.next(state, flagged(given, attackers))["state"]
+            seeded = [collections.OrderedDict(c, seed=np.int32([number, k])) for k, c in enumerate(clients)]
+            state = algorithm.next(state, flagged(seeded, attackers))["state"]
         kernel, bias = state["weights"].trainable
         return np.mean(np.argmax(test["x"] @ kernel + bias, axis=1) == test["y"])
 
@@ -268,9 +268,9 @@ def test_a_bound_leaves_the_rest_to_the_others(lazy):
 
 def test_a_bound_that_nobody_reaches_changes_nothing(model, runtime):
     bags = toolbox.linear_model(3, 3, bags=True)
-    one, other = (build_cross_platform_selection(bags, T, max_share=share) for share in (None, 1.0))
+    unbounded, bounded = (build_cross_platform_selection(bags, T, max_share=share) for share in (None, 1.0))
     weights = [model_weights(*READS_ITSELF)] * 3
-    results = [select(weights, [*HONEST, CLAIMANT]) for select in (one, other)]
+    results = [select(weights, [*HONEST, CLAIMANT]) for select in (unbounded, bounded)]
     assert [c["selected"].tolist() for c in results[0]["chosen"]] == [
         c["selected"].tolist() for c in results[1]["chosen"]
     ]

@@ -57,9 +57,9 @@ def run(model, objective, x, y, triple, seed=(3, 7), **settings):
     """The output of one client's local training."""
     work = build_local_training(model, objective=objective, optimizer=SGD(RATE), training=LocalTraining(**settings))
     examples = collections.OrderedDict(sorted(bag_examples(x, y, triple, 0).items()))
-    one = collections.OrderedDict(examples=examples, seed=np.array(seed, np.int32))
+    value = collections.OrderedDict(examples=examples, seed=np.array(seed, np.int32))
     weights = model_weights(*start_weights())
-    return work.next(work.initialize(weights), [weights], [one])
+    return work.next(work.initialize(weights), [weights], [value])
 
 
 # Losses and gradients.
@@ -116,15 +116,15 @@ def test_units_cover_what_trains(rows, bags, selects, size, random):
     seen = []
     for start in range(0, number, size):
         drawn = tf.constant(order[start : start + size], tf.int32)
-        got, places = units.batch(drawn)
+        got, indices = units.batch(drawn)
         seen += got.numpy().tolist()
         if not bags:
-            assert places is None and len(got) == len(drawn)
+            assert indices is None and len(got) == len(drawn)
             continue
-        assert sorted(set(places.numpy().tolist())) == list(range(len(drawn)))
-        assert (np.diff(places) >= 0).all()
-        for place in range(len(drawn)):
-            in_bag = got.numpy()[places.numpy() == place]
+        assert sorted(set(indices.numpy().tolist())) == list(range(len(drawn)))
+        assert (np.diff(indices) >= 0).all()
+        for index in range(len(drawn)):
+            in_bag = got.numpy()[indices.numpy() == index]
             assert (np.diff(in_bag) > 0).all() and len(set(triple[in_bag].tolist())) == 1
     assert sorted(seen) == trains.tolist()
 
@@ -176,11 +176,11 @@ def test_what_a_sentence_counts_in_its_local_bag(bag_model, kind):
     logits = x @ start_weights()[0] + start_weights()[1]
     expected = np.zeros(len(y))
     for rows in toolbox.bags_by_triple(triple):
-        own = logits[rows, y[rows[0]]]
+        bag_logits = logits[rows, y[rows[0]]]
         if kind == "one":
             expected[rows[np.argmax(toolbox.softmax(logits[rows])[:, y[rows[0]]])]] = 1
         else:
-            expected[rows] = 1 / len(rows) if kind == "ave" else toolbox.softmax(own)
+            expected[rows] = 1 / len(rows) if kind == "ave" else toolbox.softmax(bag_logits)
     assert_close([shares[0]], [expected])
     assert np.shape(shares[1]) == (0,)
 
@@ -192,14 +192,16 @@ def numpy_scores(pooling, x, bag):
     kernel, bias = (w.astype(float) for w in start_weights())
     scores = []
     for number in range(bag.max() + 1):
-        own = x[bag == number].astype(float)
+        sentences = x[bag == number].astype(float)
         if pooling == "max":
-            scores.append(toolbox.softmax(own @ kernel + bias).max(axis=0))
+            scores.append(toolbox.softmax(sentences @ kernel + bias).max(axis=0))
         elif pooling == "attention":
-            scores.append([toolbox.softmax(toolbox.bag_logits("att", (kernel, bias), own, k))[k] for k in range(3)])
+            scores.append(
+                [toolbox.softmax(toolbox.bag_logits("att", (kernel, bias), sentences, k))[k] for k in range(3)]
+            )
         else:
             kind = {"mean": "ave", "relation_attention": "att_ra"}[pooling]
-            scores.append(toolbox.softmax(toolbox.bag_logits(kind, (kernel, bias), own, None)))
+            scores.append(toolbox.softmax(toolbox.bag_logits(kind, (kernel, bias), sentences, None)))
     return np.array(scores)
 
 

@@ -130,12 +130,12 @@ def test_two_clients_worked_out_in_numpy(name):
 
 def test_the_worked_out_numbers_tell_the_algorithms_apart():
     numbers = {name: worked_out(name) for name in CASES if case(name).expected}
-    for one, other in itertools.combinations(numbers, 2):
-        gap = max(np.abs(a - b).max() for a, b in zip(numbers[one], numbers[other], strict=True))
-        if other in CASES[one].like:
+    for first, second in itertools.combinations(numbers, 2):
+        gap = max(np.abs(a - b).max() for a, b in zip(numbers[first], numbers[second], strict=True))
+        if second in CASES[first].like:
             assert gap < 1e-9
         else:
-            assert gap > 1e-3, (one, other)
+            assert gap > 1e-3, (first, second)
 
 
 def test_the_table_names_registered_algorithms_alone():
@@ -192,8 +192,8 @@ def test_the_reason_why_noise_does_not_cover_a_part_is_the_parts_own():
     class Renamed(ControlVariates):
         pass
 
-    given = {"optimizer": SGD(0.1), "training": LocalTraining()}
-    work = build_local_training(model_of(False), objective=Renamed(2), **given)
+    settings = {"optimizer": SGD(0.1), "training": LocalTraining()}
+    work = build_local_training(model_of(False), objective=Renamed(2), **settings)
     algorithm = recompose(build("scaffold"), client_work=work)
     with pytest.raises(CompositionError, match="SCAFFOLD's control variates leave beside"):
         privatised(algorithm, PrivacyOptions(noise_multiplier=1.0), expected_clients=2, noise_multiplier=1.0)

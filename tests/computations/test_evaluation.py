@@ -17,9 +17,9 @@ def statistics(model, batch_size, clients=CLIENTS, weights=None):
 
 @pytest.mark.parametrize("batch_size", [4, 256])  # smaller than the clients, and no divisor of their sizes
 def test_statistics_of_each_client_are_scikit_learns(model, batch_size):
-    wrong, found = 0, statistics(model, batch_size)
-    assert [s["examples"] for s in found] == list(SIZES)
-    for (x, y), s in zip(CLIENTS, found, strict=True):
+    wrong, counted = 0, statistics(model, batch_size)
+    assert [s["examples"] for s in counted] == list(SIZES)
+    for (x, y), s in zip(CLIENTS, counted, strict=True):
         p = toolbox.softmax(x.astype(float) @ start_weights()[0] + start_weights()[1])
         if len(y):
             expected = confusion_matrix(y, p.argmax(axis=1), labels=[0, 1, 2])

@@ -47,16 +47,16 @@ WORDS, LENGTH, CLASSES = 30, 9, 3
 
 def trained(model, data, weights, *, privacy=None, objective=None, optimizer=None, seed=(3, 7), state=None, **training):
     """The output of `train_client` in this process, as NumPy arrays."""
-    kept = {} if state is None else {"client_state": state}
+    states = {} if state is None else {"client_state": state}
     arguments = collections.OrderedDict(
         weights=weights,
         server={"round": tf.constant(0)},
         client={"examples": tf.nest.map_structure(tf.constant, data), "seed": tf.constant(seed, tf.int32)},
-        **kept,
+        **states,
     )
     settings = LocalTraining(example_privacy=privacy, **training)
-    found = train_client(model, objective or CrossEntropy(), optimizer or SGD(RATE), settings, arguments)
-    return tf.nest.map_structure(lambda t: t.numpy(), found)
+    result = train_client(model, objective or CrossEntropy(), optimizer or SGD(RATE), settings, arguments)
+    return tf.nest.map_structure(lambda t: t.numpy(), result)
 
 
 def linear(*arrays, names=("x", "y")):
@@ -93,8 +93,8 @@ def word_model(name, **options):
         inputs = PieceInput(len(CHINESE), LENGTH, str(chinese_encoder(layers=1)))
         options = {"encoder_dropout": 0.0, "dropout": 0.0, **options}
     options = module.Options(**options)
-    if (found := module.precompute(options, inputs, 0)) is not None:
-        inputs = found[0]
+    if (precomputed := module.precompute(options, inputs, 0)) is not None:
+        inputs = precomputed[0]
     spec = {**inputs.specs, "y": tf.TensorSpec([None], tf.int32)}
     initialise = module.initialise(options, inputs)
     model = LocalModel(
@@ -147,7 +147,7 @@ def test_clipped_training_is_that_of_numpy(optimizer, objective, rule, mu):
     clip, (x, y) = 0.7, examples(8, seed=3)
     x[:4] *= 5  # so that some gradients are clipped and some are not
     x[4:] *= 0.2
-    found = trained(
+    result = trained(
         linear_model(3, 3),
         linear(x, y),
         toolbox.model_weights(*start_weights()),
@@ -169,7 +169,7 @@ def test_clipped_training_is_that_of_numpy(optimizer, objective, rule, mu):
         mean = [s / 8 + mu * (w - s0) for s, w, s0 in zip(sums, weights, start, strict=True)]
         weights = rule.step(weights, mean)
     assert clipped == {True, False}
-    assert_close(found["update"], toolbox.difference(start_weights(), weights), tolerance=1e-5)
+    assert_close(result["update"], toolbox.difference(start_weights(), weights), tolerance=1e-5)
 
 
 def embedding_setting():
@@ -193,12 +193,12 @@ def test_looked_up_rows_are_clipped_as_dense_gradients(add_up, units):
     expected, value = [np.zeros(v.shape) for v in variables], 0.0
     for unit in units:
         with tf.GradientTape() as tape:
-            own = loss(unit)
-        dense = [tf.convert_to_tensor(g).numpy().astype(float) for g in tape.gradient(own, variables)]
+            unit_loss = loss(unit)
+        dense = [tf.convert_to_tensor(g).numpy().astype(float) for g in tape.gradient(unit_loss, variables)]
         norm = np.sqrt(sum((g**2).sum() for g in dense))
         assert norm > 0.5
         expected = [e + g * 0.5 / norm for e, g in zip(expected, dense, strict=True)]
-        value += float(own)
+        value += float(unit_loss)
     assert_close([s.numpy() for s in sums], expected)
     np.testing.assert_allclose(total, value, rtol=1e-5, atol=1e-6)
     assert number == len(units)
@@ -222,16 +222,16 @@ def test_both_ways_of_summing_are_the_same(name):
         tf.function(lambda u, add=add, loss=loss, v=keras.trainable_variables: add(loss, v, u, clip)[0], spec)
         for add in (sum_side_by_side, sum_one_by_one)
     ]
-    found = {}
+    sums_of = {}
     for size in (0, 1, 3):
         for units in itertools.combinations(range(4), size):
-            given = tf.constant(units, tf.int32)
-            side, one = ([s.numpy() for s in way(given)] for way in ways)
-            assert_close(side, one)
-            found[units] = side
-    norms = {u: np.sqrt(sum((s.astype(float) ** 2).sum() for s in found[u])) for u in found}
+            drawn = tf.constant(units, tf.int32)
+            side_by_side, one_by_one = ([s.numpy() for s in way(drawn)] for way in ways)
+            assert_close(side_by_side, one_by_one)
+            sums_of[units] = side_by_side
+    norms = {u: np.sqrt(sum((s.astype(float) ** 2).sum() for s in sums_of[u])) for u in sums_of}
     assert norms[()] == 0 and max(norms.values()) <= 3 * clip * (1 + 1e-5)
-    assert max(norms[u] for u in found if len(u) == 1) > clip * (1 - 1e-4)  # the clip is reached
+    assert max(norms[u] for u in sums_of if len(u) == 1) > clip * (1 - 1e-4)  # the clip is reached
 
 
 def test_one_example_changes_the_sum_by_at_most_the_clip():
@@ -283,27 +283,27 @@ def test_a_step_is_the_sample_of_its_seed_and_divides_by_the_expected_size():
     privacy = ExamplePrivacy(HUGE, 0.0)
     seed, sizes = (4, 1), []
     settings = {"local_epochs": 5, "batch_size": 2, "seed": seed}
-    found = trained(
+    result = trained(
         linear_model(3, 3), linear(x, y), toolbox.model_weights(*start_weights()), privacy=privacy, **settings
     )
     weights = [w.astype(float) for w in start_weights()]
     samples, _ = private_seeds(tf.constant(seed), 30)
-    for own in samples:
-        rows = np.flatnonzero(tf.random.stateless_uniform([12], own).numpy() < np.float32(2) / np.float32(12))
+    for sample_seed in samples:
+        rows = np.flatnonzero(tf.random.stateless_uniform([12], sample_seed).numpy() < np.float32(2) / np.float32(12))
         sizes.append(len(rows))
         if len(rows):
             g = toolbox.gradient(weights, x[rows], y[rows])
             weights = toolbox.Sgd(RATE).step(weights, [part * len(rows) / 2 for part in g])
     assert 0 in sizes and max(sizes) > 2
-    assert_close(found["update"], toolbox.difference(start_weights(), weights), tolerance=1e-5)
-    assert found["statistics"]["steps"] == 30 and found["statistics"]["seen"] == sum(sizes)
+    assert_close(result["update"], toolbox.difference(start_weights(), weights), tolerance=1e-5)
+    assert result["statistics"]["steps"] == 30 and result["statistics"]["seen"] == sum(sizes)
 
 
 def noise_of(seed, steps=1, n=3, clip=0.5, z=2.0, width=400):
     """What the noise adds to the weights: examples of zeros have no gradient but the bias's, whose logits are huge."""
     x, y = np.zeros([n, width], np.float32), np.zeros(n, np.int32)
     start = [np.zeros([width, 3]), np.array([1e3, 0, 0])]
-    found = trained(
+    result = trained(
         linear_model(width, 3),
         linear(x, y),
         toolbox.model_weights(*start),
@@ -313,7 +313,7 @@ def noise_of(seed, steps=1, n=3, clip=0.5, z=2.0, width=400):
         local_steps=steps,
         batch_size=2,
     )
-    return found["update"][0].ravel()
+    return result["update"][0].ravel()
 
 
 def test_noise_is_gaussian_and_independent_of_round_client_and_step():
@@ -322,8 +322,8 @@ def test_noise_is_gaussian_and_independent_of_round_client_and_step():
     for values in numbers.values():
         assert abs(values.std() - 2.0 * 0.5 / 2) < 0.05 and abs(values.mean()) < 0.07
         assert abs((np.abs(values) < 0.5).mean() - 0.683) < 0.06
-    for one, other in itertools.combinations(numbers.values(), 2):
-        assert abs(np.corrcoef(one, other)[0, 1]) < 5 / np.sqrt(1200)
+    for left, right in itertools.combinations(numbers.values(), 2):
+        assert abs(np.corrcoef(left, right)[0, 1]) < 5 / np.sqrt(1200)
     np.testing.assert_array_equal(noise_of((0, 0)), numbers[(0, 0)])
     four = noise_of((0, 0), steps=4)
     rest = four - numbers[(0, 0)]  # steps 2 to 4, as the first one is that of a single step
@@ -333,15 +333,15 @@ def test_noise_is_gaussian_and_independent_of_round_client_and_step():
 
 def test_tensors_of_one_shape_have_noises_of_their_own():
     sums = [tf.zeros([500]), tf.zeros([500])]
-    one, other = noised_mean(sums, ExamplePrivacy(1.0, 1.0), tf.constant([1, 2]), tf.constant(1.0))
-    assert abs(np.corrcoef(one, other)[0, 1]) < 0.25
+    left, right = noised_mean(sums, ExamplePrivacy(1.0, 1.0), tf.constant([1, 2]), tf.constant(1.0))
+    assert abs(np.corrcoef(left, right)[0, 1]) < 0.25
 
 
 def test_dropout_of_an_example_is_that_of_its_own_seed():
     """Not of its place in the batch: its gradient is the same whoever else is drawn."""
     model = linear_model(3, 3, dropout=lambda: SeededDropout(0.5))
     x, y = examples(30, seed=1)
-    found = trained(
+    result = trained(
         model, linear(x, y), toolbox.model_weights(*start_weights()), privacy=ExamplePrivacy(HUGE, 0.0), local_steps=1,
         batch_size=10,
     )  # fmt: skip
@@ -356,7 +356,7 @@ def test_dropout_of_an_example_is_that_of_its_own_seed():
     weights = [w.astype(float) for w in start_weights()]
     g = toolbox.gradient(weights, np.concatenate(masked), y[rows])
     expected = toolbox.Sgd(RATE).step(weights, [part * len(rows) / 10 for part in g])
-    assert_close(found["update"], toolbox.difference(start_weights(), expected))
+    assert_close(result["update"], toolbox.difference(start_weights(), expected))
 
 
 # Groups, documents, bags.
@@ -368,7 +368,7 @@ def test_a_group_has_one_clipped_gradient():
     groups = np.array([7, 3, 7, 7, 3, 7], np.int32)
     spec = {**linear_model(3, 3).input_spec, "group": tf.TensorSpec([None], tf.int32)}
     model = LocalModel(linear_model(3, 3).build, spec, 3, "classifier")
-    found = trained(
+    result = trained(
         model,
         linear(groups, x * 4, y, names=("group", "x", "y")),
         toolbox.model_weights(*start_weights()),
@@ -385,22 +385,22 @@ def test_a_group_has_one_clipped_gradient():
             assert norm > 0.6
             sums = [s + part * 0.6 / norm for s, part in zip(sums, g, strict=True)]
         weights = toolbox.Sgd(RATE).step(weights, [s / 2 for s in sums])
-    assert_close(found["update"], toolbox.difference(start_weights(), weights), tolerance=1e-5)
-    assert found["weight"] == 6 and found["statistics"]["seen"] == 4
+    assert_close(result["update"], toolbox.difference(start_weights(), weights), tolerance=1e-5)
+    assert result["weight"] == 6 and result["statistics"]["seen"] == 4
 
 
 def test_a_document_is_one_example():
     """Its loss is the mean over its pairs; one without pairs adds nothing. Plain training weighs pairs alike."""
     model, data = pairs_model(), documents(5, seed=3)
     weights = model.initial_weights(0)
-    found = trained(model, data, weights, privacy=ExamplePrivacy(HUGE, 0.0), local_steps=1, batch_size=5)
+    result = trained(model, data, weights, privacy=ExamplePrivacy(HUGE, 0.0), local_steps=1, batch_size=5)
     sums = [np.zeros(w.shape) for w in weights.trainable]
     for i in range(5):
-        one = {name: array[i : i + 1] for name, array in data.items()}
-        update = trained(model, one, weights, local_steps=1, batch_size=1)["update"]
+        document = {name: array[i : i + 1] for name, array in data.items()}
+        update = trained(model, document, weights, local_steps=1, batch_size=1)["update"]
         sums = [s + u for s, u in zip(sums, update, strict=True)]
     assert not data["head"][0].max() >= 0 and np.abs(sums[0]).max() > 1e-3
-    assert_close(found["update"], [s / 5 for s in sums])
+    assert_close(result["update"], [s / 5 for s in sums])
 
 
 def test_a_bag_is_a_group():
@@ -433,11 +433,11 @@ def test_an_example_that_is_not_finite_adds_nothing_and_its_client_counts():
     x, y = examples(5, seed=9)
     x[2] = np.nan
     weights, settings = toolbox.model_weights(*start_weights()), {"local_steps": 1, "batch_size": 5}
-    found = trained(linear_model(3, 3), linear(x, y), weights, privacy=ExamplePrivacy(HUGE, 0.0), **settings)
-    kept = np.delete(np.arange(5), 2)
-    g = toolbox.gradient(start_weights(), x[kept], y[kept])
-    assert_close(found["update"], [RATE * part * 4 / 5 for part in g])
-    assert found["statistics"]["counted"] == 1 and found["statistics"]["seen"] == 4
+    result = trained(linear_model(3, 3), linear(x, y), weights, privacy=ExamplePrivacy(HUGE, 0.0), **settings)
+    rest = np.delete(np.arange(5), 2)
+    g = toolbox.gradient(start_weights(), x[rest], y[rest])
+    assert_close(result["update"], [RATE * part * 4 / 5 for part in g])
+    assert result["statistics"]["counted"] == 1 and result["statistics"]["seen"] == 4
 
 
 # What is refused, and how the setting travels.
@@ -465,9 +465,9 @@ def test_what_cannot_be_protected_is_refused(objective, privacy, reason):
 
 
 def test_a_selection_is_refused():
-    found = algorithms.find("lazy_mil")
+    registered = algorithms.find("lazy_mil")
     with pytest.raises(CompositionError, match="clients' scores choose the examples to train on"):
-        found.build(linear_model(3, 3, bags=True), found.options(num_triples=64).protecting(GROUP))
+        registered.build(linear_model(3, 3, bags=True), registered.options(num_triples=64).protecting(GROUP))
 
 
 @pytest.mark.parametrize("values", [{"clip": 0.0}, {"noise_multiplier": -1.0}, {"unit": "client"}])
@@ -477,11 +477,11 @@ def test_settings_out_of_range(values):
 
 
 def test_the_setting_reaches_the_client_work_and_is_no_key():
-    found = algorithms.find("fedprox")
-    options = found.options().protecting(EXAMPLE)
-    assert options != found.options() and hash(options) != hash(found.options())
-    assert found.build(linear_model(3, 3), options).client_work.example_privacy == EXAMPLE
-    assert "example_privacy" not in [key.name for key in keys(found.options)]
+    registered = algorithms.find("fedprox")
+    options = registered.options().protecting(EXAMPLE)
+    assert options != registered.options() and hash(options) != hash(registered.options())
+    assert registered.build(linear_model(3, 3), options).client_work.example_privacy == EXAMPLE
+    assert "example_privacy" not in [key.name for key in keys(registered.options)]
     assert "example_privacy" not in to_table(Choice("fedprox", options))["options"]
 
 

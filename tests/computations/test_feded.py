@@ -36,8 +36,8 @@ def play(algorithm, rounds=1, data=DATA, client_states=None, start=None):
     outputs = []
     for number in range(rounds):
         clients = [client(x, y, seed=(number, k)) for k, (x, y) in enumerate(data)]
-        kept = [] if client_states is None else [client_states]
-        outputs.append(algorithm.next(state, clients, *kept, client(*AT_SERVER, seed=(number, 77))))
+        states = [] if client_states is None else [client_states]
+        outputs.append(algorithm.next(state, clients, *states, client(*AT_SERVER, seed=(number, 77))))
         state, client_states = outputs[-1]["state"], outputs[-1].get("client_state")
     return outputs
 
@@ -230,17 +230,17 @@ def test_clients_give_away_predictions_and_numbers_alone(model, uploads):
     """Whatever the model's size: its weights are not among them."""
     # With agreement they get the labels, too.
     agrees = {"weighting": "agreement"} if uploads == "label" else {}
-    form, computation = UPLOADS[uploads], build(model, uploads=uploads, **agrees).next
+    upload, computation = UPLOADS[uploads], build(model, uploads=uploads, **agrees).next
     down, up = travelling(computation)
-    size = np.dtype(form[0]).itemsize * int(np.prod(form[1]))
+    size = np.dtype(upload[0]).itemsize * int(np.prod(upload[1]))
     assert size < round_traffic(computation).up <= size + 24
-    sent = sorted(t for one in up for t in tensors_in(one))
-    assert [t for t in sent if t[1]] == [form]  # the rest are the metrics' and the weight's scalars
+    sent = sorted(t for kind in up for t in tensors_in(kind))
+    assert [t for t in sent if t[1]] == [upload]  # the rest are the metrics' and the weight's scalars
     assert {t for t in sent if not t[1]} == {("float32", ())}
-    given = [t for one in down for t in tensors_in(one)]
+    received = [t for kind in down for t in tensors_in(kind)]
     # Down go the weights, the round's number, and the server's features, not its labels.
     labels = [("int32", (N,))] if agrees else []
-    assert sorted(given) == sorted(
+    assert sorted(received) == sorted(
         [("float32", (3, C)), ("float32", (C,)), ("int32", ()), ("float32", (N, 3)), *labels]
     )
 
@@ -283,15 +283,15 @@ def test_clients_with_a_model_of_their_own(model, other):
 
 def test_their_models_stay_with_them(other, model):
     down, up = travelling(other.next)
-    given = sorted(t for one in down for t in tensors_in(one))
-    assert given == sorted([("int32", ()), ("int32", ()), ("float32", (N, 3))]), "no weights go down"
-    assert [t for one in up for t in tensors_in(one) if t[1]] == [("float32", (N, C))]
+    received = sorted(t for kind in down for t in tensors_in(kind))
+    assert received == sorted([("int32", ()), ("int32", ()), ("float32", (N, 3))]), "no weights go down"
+    assert [t for kind in up for t in tensors_in(kind) if t[1]] == [("float32", (N, C))]
     assert type_bytes(other.client_work.client_state_type) == 4 * (3 * 7 + 7 + 7 * C + C)
 
 
 def test_their_models_start_from_the_runs_seed(other):
-    one, again, another = (client_states_of(other, seed)[0].trainable[0] for seed in (3, 3, 4))
-    assert bits([one]) == bits([again]) != bits([another])
+    first, again, another = (client_states_of(other, seed)[0].trainable[0] for seed in (3, 3, 4))
+    assert bits([first]) == bits([again]) != bits([another])
 
 
 def test_own_models_do_not_go_with_objectives_that_keep_something(model):

@@ -51,8 +51,8 @@ def type_without_containers(process):
 def assert_equal(ours, theirs):
     ours, theirs = tree.flatten(ours), tree.flatten(theirs)
     assert len(ours) == len(theirs) > 0
-    for one, other in zip(ours, theirs, strict=True):
-        np.testing.assert_array_equal(one, other, strict=True)
+    for our_leaf, their_leaf in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(our_leaf, their_leaf, strict=True)
 
 
 def parts_of(output):

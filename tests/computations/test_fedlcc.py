@@ -120,10 +120,10 @@ def test_rows_of_outputs_by_hand():
 def test_contexts_of_all_pairs_are_kept_and_no_others(count):
     model, data = pairs_model(), examples(count, seed=1)
     client = a_client(model, data, draw(0))
-    found = tf.function(lambda: representations(client, "context"))()
-    np.testing.assert_allclose(found, contexts(draw(0), data), atol=1e-6)
+    stored = tf.function(lambda: representations(client, "context"))()
+    np.testing.assert_allclose(stored, contexts(draw(0), data), atol=1e-6)
     blank = LocalizedContextContrast().initial_client_state(model, data)
-    assert blank["representations"].shape == found.shape and not blank["trained"]
+    assert blank["representations"].shape == stored.shape and not blank["trained"]
 
 
 def contexts_read_by(client):
@@ -161,8 +161,8 @@ def test_examples_of_like_length_are_read_together():
         read.clear()
         tensors = {name: tf.constant(value[:count]) for name, value in data.items()}
         client = Client(build(), model, tensors, (), tf.constant(0.1), tf.constant([0, 0]))
-        found = contexts_read_by(client)
-        np.testing.assert_array_equal(found, data["x"][:count][data["head"][:count] >= 0])
+        rows_read = contexts_read_by(client)
+        np.testing.assert_array_equal(rows_read, data["x"][:count][data["head"][:count] >= 0])
         assert read == [data["x"][rows, 0, 0].tolist() for rows in batches]
     with pytest.raises(ValueError, match="mask is 'length', but input_spec names"):
         LocalModel(build, spec, 2, mask="length")
@@ -184,19 +184,19 @@ def loss_and_gradient(objective, data, rows, local, glob, prev):
 
 def test_the_loss_and_its_gradient():
     data, rows, local, glob, prev = examples(6, seed=2), [4, 0, 5, 2], draw(1), draw(2), draw(3)
-    loss, found = loss_and_gradient(LocalizedContextContrast(0.7, 0.4), data, rows, local, glob, prev)
+    loss, gradient = loss_and_gradient(LocalizedContextContrast(0.7, 0.4), data, rows, local, glob, prev)
     expected = loss_of(local, data, rows, glob, prev, 0.7, 0.4)
     assert loss == pytest.approx(expected, rel=1e-5)
     assert abs(expected - loss_of(local, data, rows, glob, None, 0.7, 0.4)) > 0.1
     wanted = toolbox.numeric_gradient(
         lambda weights: loss_of(weights, data, rows, glob, prev, 0.7, 0.4), [w.astype(float) for w in local]
     )
-    toolbox.assert_close(found, wanted, 2e-5)
+    toolbox.assert_close(gradient, wanted, 2e-5)
 
 
 def test_a_batch_without_pairs_has_no_loss():
-    loss, found = loss_and_gradient(LocalizedContextContrast(), examples(3, seed=2), [0], draw(1), draw(1), draw(3))
-    assert loss == 0 and not any(np.asarray(g).any() for g in found)
+    loss, gradient = loss_and_gradient(LocalizedContextContrast(), examples(3, seed=2), [0], draw(1), draw(1), draw(3))
+    assert loss == 0 and not any(np.asarray(g).any() for g in gradient)
 
 
 def test_the_stored_contexts_are_the_stored_model():
@@ -220,12 +220,12 @@ def test_the_stored_contexts_are_the_stored_model():
         output = algorithm.next(state, clients(number), client_states)
         state, client_states = output["state"], output["client_state"]
     frozen = chosen.build(model, chosen.options(learning_rate=0.0, **settings))
-    found = frozen.next(state, clients(2), client_states)["metrics"]["work"]["local/loss"]
+    loss = frozen.next(state, clients(2), client_states)["metrics"]["work"]["local/loss"]
     now, total = [np.asarray(w).astype(float) for w in state["weights"].trainable], 0.0
     for d, previous, client_state in zip(data, alone, client_states, strict=True):
         np.testing.assert_allclose(client_state["representations"], contexts(previous, d), atol=1e-5)
         total += len(d["y"]) * loss_of(now, d, range(len(d["y"])), now, previous, 0.1, 0.5)
-    assert found == pytest.approx(total / sum(len(d["y"]) for d in data), rel=1e-5)
+    assert loss == pytest.approx(total / sum(len(d["y"]) for d in data), rel=1e-5)
 
 
 def after_a_round(previous, batch_size, learning_rate=0.5, **options):
@@ -235,32 +235,32 @@ def after_a_round(previous, batch_size, learning_rate=0.5, **options):
     algorithm = chosen.build(model, chosen.options(previous=previous, **settings, **options))
     state = algorithm.initialize(model.initial_weights(0))
     weights = [np.asarray(w).astype(float) for w in state["weights"].trainable]
-    kept = [algorithm.client_work.initial_client_state(data)]
+    states = [algorithm.client_work.initial_client_state(data)]
     client = [collections.OrderedDict(examples=data, seed=np.array([0, 0], np.int32))]
-    output = algorithm.next(state, client, kept)
+    output = algorithm.next(state, client, states)
     return weights, data, output
 
 
 def test_contexts_of_the_steps_are_kept_in_place_of_a_reading():
     # One step of all examples: it computes them with the global model, before it moves.
     weights, data, output = after_a_round("steps", 50)
-    (kept,) = output["client_state"]
-    np.testing.assert_allclose(kept["representations"], contexts(weights, data), atol=1e-5)
-    assert kept["trained"]
+    (state,) = output["client_state"]
+    np.testing.assert_allclose(state["representations"], contexts(weights, data), atol=1e-5)
+    assert state["trained"]
     _, _, read = after_a_round("model", 50)
     trained = [np.asarray(w).astype(float) for w in read["state"]["weights"].trainable]
     np.testing.assert_allclose(read["client_state"][0]["representations"], contexts(trained, data), atol=1e-5)
     assert np.abs(contexts(trained, data) - contexts(weights, data)).max() > 0.01
     # The first round has no contrast, so that both train the same model.
-    for one, other in zip(output["state"]["weights"].trainable, read["state"]["weights"].trainable, strict=True):
-        assert np.array_equal(one, other)
+    for left, right in zip(output["state"]["weights"].trainable, read["state"]["weights"].trainable, strict=True):
+        assert np.array_equal(left, right)
 
 
 def test_contexts_of_steps_of_a_model_that_does_not_move_are_those_of_a_reading():
     for batch_size in (1, 4):
         _, _, passed = after_a_round("steps", batch_size, learning_rate=0.0)
         _, _, read = after_a_round("model", batch_size, learning_rate=0.0)
-        pair = [one["client_state"][0]["representations"] for one in (passed, read)]
+        pair = [output["client_state"][0]["representations"] for output in (passed, read)]
         np.testing.assert_allclose(*pair, atol=1e-6)
 
 

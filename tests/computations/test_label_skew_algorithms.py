@@ -83,11 +83,11 @@ def first_round(algorithm, clients, weights=None):
 def play(algorithm):
     """(state, client states) of each of three rounds."""
     state, history = begin(algorithm), []
-    kept = [] if algorithm.client_work.client_state_type is None else [initial_client_states(algorithm)]
+    states = [] if algorithm.client_work.client_state_type is None else [initial_client_states(algorithm)]
     for number in range(3):
-        output = algorithm.next(state, clients_of(number), *kept)
-        state, kept = output["state"], [output["client_state"]] if kept else []
-        history.append((state, *kept))
+        output = algorithm.next(state, clients_of(number), *states)
+        state, states = output["state"], [output["client_state"]] if states else []
+        history.append((state, *states))
     return history
 
 
@@ -148,8 +148,8 @@ def assert_same_rounds(history, expected):
         assert_close(state["weights"].trainable, weights, 1e-5)
 
 
-def far_apart(one, other, least=1e-3):
-    return max(np.abs(a - b).max() for a, b in zip(one, other, strict=True)) > least
+def far_apart(left, right, least=1e-3):
+    return max(np.abs(a - b).max() for a, b in zip(left, right, strict=True)) > least
 
 
 @pytest.fixture(scope="module")
@@ -247,28 +247,29 @@ def test_a_client_that_moon_has_not_seen_has_no_contrast():
 # SCAFFOLD.
 
 
-def scaffold_in_one_place(num_clients, participants, rate_of):
+def scaffold_by_hand(num_clients, participants, rate_of):
     """(weights, c, [c_i]) of each round: Algorithm 1 with option II, as printed."""
     weights = [w.astype(float) for w in start_weights()]
-    server, own = [np.zeros_like(w) for w in weights], [[np.zeros_like(w) for w in weights] for _ in DATA]
+    server, variates = [np.zeros_like(w) for w in weights], [[np.zeros_like(w) for w in weights] for _ in DATA]
     history = []
     for number, chosen in enumerate(participants):
         models, changes = [], []
-        for place, k in enumerate(chosen):
+        for position, k in enumerate(chosen):
             x, y = DATA[k]
-            correction = [c - ci for c, ci in zip(server, own[k], strict=True)]
+            correction = [c - ci for c, ci in zip(server, variates[k], strict=True)]
             rate = rate_of(number)
-            model, steps = train_locally(weights, x, y, seed_of(number, place), plain_loss, correction, rate)
+            model, steps = train_locally(weights, x, y, seed_of(number, position), plain_loss, correction, rate)
             new = [
-                ci - c + (w - v) / (steps * rate) for ci, c, w, v in zip(own[k], server, weights, model, strict=True)
+                ci - c + (w - v) / (steps * rate)
+                for ci, c, w, v in zip(variates[k], server, weights, model, strict=True)
             ]
-            changes.append([n - o for n, o in zip(new, own[k], strict=True)])
-            own[k] = new
+            changes.append([n - o for n, o in zip(new, variates[k], strict=True)])
+            variates[k] = new
             models.append(model)
         weights = average(models, [1] * len(models))
         share = len(models) / num_clients
         server = [c + share * np.mean(d, axis=0) for c, d in zip(server, zip(*changes, strict=True), strict=True)]
-        history.append((weights, server, list(own)))
+        history.append((weights, server, list(variates)))
     return history
 
 
@@ -276,25 +277,25 @@ def rounds_of(algorithm, participants):
     """Yields (the server's state, all client states) after each round; participants: who trains in each."""
     state, client_states = begin(algorithm), initial_client_states(algorithm)
     for number, chosen in enumerate(participants):
-        clients = [client(*DATA[k], seed_of(number, place)) for place, k in enumerate(chosen)]
+        clients = [client(*DATA[k], seed_of(number, position)) for position, k in enumerate(chosen)]
         output = algorithm.next(state, clients, [client_states[k] for k in chosen])
         state = output["state"]
-        for place, k in enumerate(chosen):
-            client_states[k] = output["client_state"][place]
+        for position, k in enumerate(chosen):
+            client_states[k] = output["client_state"][position]
         yield state, client_states
 
 
 def test_scaffold_over_three_rounds():
     """c is the sum of all c_i over N, two of whom never come; option II divides by the round's rate, which falls."""
     algorithm, participants = build("scaffold"), [[0, 1], [1, 2], [2, 0]]
-    expected = scaffold_in_one_place(5, participants, lambda number: 0.3 / (1 + number))
+    expected = scaffold_by_hand(5, participants, lambda number: 0.3 / (1 + number))
     played = rounds_of(algorithm, participants)
-    for (state, client_states), (weights, server, own) in zip(played, expected, strict=True):
+    for (state, client_states), (weights, server, variates) in zip(played, expected, strict=True):
         assert_close(state["weights"].trainable, weights, 1e-5)
         assert_close(state["client_work"]["shared"], server, 1e-5)
-        for found, wanted in zip(client_states, own, strict=True):
-            assert_close(found, wanted, 1e-5)
-    uncorrected = scaffold_in_one_place(10**12, participants, lambda number: 0.3 / (1 + number))  # c stays zero
+        for actual, wanted in zip(client_states, variates, strict=True):
+            assert_close(actual, wanted, 1e-5)
+    uncorrected = scaffold_by_hand(10**12, participants, lambda number: 0.3 / (1 + number))  # c stays zero
     assert far_apart(uncorrected[1][0], expected[1][0])
 
 
@@ -307,40 +308,40 @@ def test_scaffold_must_know_the_number_of_clients():
 # FedDyn.
 
 
-def feddyn_in_one_place(alpha, num_clients, participants):
+def feddyn_by_hand(alpha, num_clients, participants):
     """(global weights, h, all g_k) of each round; h and g_k as Algorithm 1 has them."""
     weights = [w.astype(float) for w in start_weights()]
-    h, own = [np.zeros_like(w) for w in weights], [[np.zeros_like(w) for w in weights] for _ in DATA]
+    h, gradients_of = [np.zeros_like(w) for w in weights], [[np.zeros_like(w) for w in weights] for _ in DATA]
     history = []
     for number, chosen in enumerate(participants):
         models = []
-        for place, k in enumerate(chosen):
+        for position, k in enumerate(chosen):
 
             def loss(w, x, labels, k=k, start=weights):
-                linear = tf.add_n([tf.reduce_sum(g * v) for g, v in zip(own[k], w, strict=True)])
+                linear = tf.add_n([tf.reduce_sum(g * v) for g, v in zip(gradients_of[k], w, strict=True)])
                 distance = tf.add_n([tf.reduce_sum((v - s) ** 2) for v, s in zip(w, start, strict=True)])
                 return plain_loss(w, x, labels) - linear + alpha / 2 * distance
 
-            models.append(train_locally(weights, *DATA[k], seed_of(number, place), loss)[0])
+            models.append(train_locally(weights, *DATA[k], seed_of(number, position), loss)[0])
         for k, model in zip(chosen, models, strict=True):
-            own[k] = [g - alpha * (v - w) for g, v, w in zip(own[k], model, weights, strict=True)]
+            gradients_of[k] = [g - alpha * (v - w) for g, v, w in zip(gradients_of[k], model, weights, strict=True)]
         gone = [sum(m[i] - w for m in models) for i, w in enumerate(weights)]
         h = [a - alpha / num_clients * b for a, b in zip(h, gone, strict=True)]
         weights = [np.mean(m, axis=0) - a / alpha for m, a in zip(zip(*models, strict=True), h, strict=True)]
-        history.append((weights, h, list(own)))
+        history.append((weights, h, list(gradients_of)))
     return history
 
 
 def test_feddyn_over_three_rounds():
     """Two of five clients never come; h is the mean of all g_k; a round without clients changes nothing."""
     algorithm, participants = build("feddyn"), [[0, 1], [1, 2], [2, 0]]
-    played, expected = rounds_of(algorithm, participants), feddyn_in_one_place(0.6, 5, participants)
-    for (state, client_states), (weights, h, own) in zip(played, expected, strict=True):
+    played, expected = rounds_of(algorithm, participants), feddyn_by_hand(0.6, 5, participants)
+    for (state, client_states), (weights, h, gradients_of) in zip(played, expected, strict=True):
         assert_close(state["weights"].trainable, weights, 1e-5)
         assert_close(state["finalizer"], h, 1e-5)
-        assert_close(state["finalizer"], [sum(g) / 5 for g in zip(*own, strict=True)], 1e-5)
-        for found, wanted in zip(client_states, own, strict=True):
-            assert_close(found, wanted, 1e-5)
+        assert_close(state["finalizer"], [sum(g) / 5 for g in zip(*gradients_of, strict=True)], 1e-5)
+        for actual, wanted in zip(client_states, gradients_of, strict=True):
+            assert_close(actual, wanted, 1e-5)
     empty = client(np.zeros([0, WIDTH]), np.zeros([0]))
     after = algorithm.next(state, [empty], client_states[:1])
     assert bits(after["state"]["weights"].trainable) == bits(state["weights"].trainable)
@@ -378,10 +379,10 @@ def test_fedetf_over_three_rounds(fedavg):
     begun = begin(algorithm)["weights"].trainable
     assert_close(begun[2:], [kernel, np.zeros(CLASSES)], 1e-6)
     noisy = recompose(algorithm, finalizer=gradient_step(algorithm.model, momentum=0.5, noise_scale=0.1))
-    for one in (algorithm, noisy):
-        history = play(one)
+    for variant in (algorithm, noisy):
+        history = play(variant)
         assert all(bits(state["weights"].trainable[2:]) == bits(begun[2:]) for state, *_ in history)
-        if one is algorithm:
+        if variant is algorithm:
             expected = second_writing(loss_of, start=[*start_weights()[:2], kernel, np.zeros(CLASSES)])
             assert_same_rounds(history, expected)
     assert far_apart(expected[0], fedavg[0])

@@ -52,7 +52,7 @@ def platform(index, *sentences):
     x = np.zeros([len(sentences), 3])
     for row, (_, label, logit) in enumerate(sentences):
         x[row, label] = logit
-    triple, y = ([s[place] for s in sentences] for place in (0, 1))
+    triple, y = ([s[part] for s in sentences] for part in (0, 1))
     return collections.OrderedDict(sorted(bag_examples(x, np.array(y), triple, index).items()))
 
 
@@ -143,19 +143,21 @@ def test_na_is_selected_or_trains_as_it_is(bag_model, build):
 @settings(max_examples=25)
 @given(st.lists(st.lists(st.tuples(st.integers(0, T - 1), st.sampled_from([-1.0, 0.0, 1.0])), max_size=6), max_size=3))
 def test_against_numpy(select, sentences):
-    sentences = [[(triple, triple % 3, logit) for triple, logit in own] for own in [*sentences, [(0, 0.0)]]]
-    expected = [[0] * len(own) for own in sentences]
+    sentences = [
+        [(triple, triple % 3, logit) for triple, logit in of_platform] for of_platform in [*sentences, [(0, 0.0)]]
+    ]
+    expected = [[0] * len(of_platform) for of_platform in sentences]
     for triple in range(T):
         offers = [
             (-logit, number, row)
-            for number, own in enumerate(sentences)
-            for row, (of, _, logit) in enumerate(own)
-            if of == triple
+            for number, of_platform in enumerate(sentences)
+            for row, (stated, _, logit) in enumerate(of_platform)
+            if stated == triple
         ]
         if offers:
             _, number, row = min(offers)
             expected[number][row] = 1
-    assert selected_by(select, [platform(k, *own) for k, own in enumerate(sentences)]) == expected
+    assert selected_by(select, [platform(k, *of_platform) for k, of_platform in enumerate(sentences)]) == expected
 
 
 # What follows from it.
@@ -176,8 +178,8 @@ def test_the_weight_is_the_number_of_selected_sentences(bag_model, build):
     rows = [*toolbox.batches((0, 0), 3, 2, 2)]
     assert metrics["local/steps"] == len(rows) + 2
     for number, batches in enumerate((rows, [np.array([0])] * 2)):
-        own = platforms[number]
-        local = toolbox.train(READS_ITSELF, own["x"], own["y"], batches, toolbox.Sgd(0.5))
+        arrays = platforms[number]
+        local = toolbox.train(READS_ITSELF, arrays["x"], arrays["y"], batches, toolbox.Sgd(0.5))
         assert_close(output["update"][number], toolbox.difference(READS_ITSELF, local))
 
 
@@ -192,8 +194,8 @@ def test_every_round_selects_with_the_weights_it_starts_from(build):
     """Training on the first sentence makes the second, which has more of the same feature, the better one."""
     x = np.array([[0.0, 1.0, 0.0], [3.0, 3.0, 0.0]], np.float32)
     y, triple = np.array([1, 1]), [3, 3]
-    one = collections.OrderedDict(sorted(bag_examples(x, y, triple, 0).items()))
-    clients = [collections.OrderedDict(examples=one, seed=np.array([0, 0], np.int32))]
+    arrays = collections.OrderedDict(sorted(bag_examples(x, y, triple, 0).items()))
+    clients = [collections.OrderedDict(examples=arrays, seed=np.array([0, 0], np.int32))]
     algorithm = build(local_steps=1)
     state, weights, winners = algorithm.initialize(model_weights(*READS_ITSELF)), list(READS_ITSELF), []
     for _ in range(2):
@@ -220,10 +222,10 @@ def test_more_sentences_than_are_scored_at_once(select):
     generator = np.random.default_rng(0)
     x, triple = generator.normal(size=[600, 3]), generator.integers(0, T, 600)
     y = triple % 3
-    one = collections.OrderedDict(sorted(bag_examples(x, y, triple, 0).items()))
-    p = toolbox.softmax(one["x"] @ start_weights()[0] + start_weights()[1])[np.arange(600), y]
+    arrays = collections.OrderedDict(sorted(bag_examples(x, y, triple, 0).items()))
+    p = toolbox.softmax(arrays["x"] @ start_weights()[0] + start_weights()[1])[np.arange(600), y]
     expected = [int(np.flatnonzero(triple == t)[np.argmax(p[triple == t])]) for t in range(T)]
-    chosen = np.flatnonzero(selected_by(select, [one], start_weights())[0])
+    chosen = np.flatnonzero(selected_by(select, [arrays], start_weights())[0])
     assert chosen.tolist() == sorted(expected)
 
 
@@ -235,12 +237,12 @@ def test_values_and_indices_alone_travel(bag_model, build):
     down, up = travelling(build().next)
     weights = [("float32", (3, 3)), ("float32", (3,))]
     values, indices = ("float32", (T,)), ("int32", (T,))
-    assert sorted(t for one in up for t in tensors_in(one) if t[1]) == sorted([*weights, values, indices])
-    assert {t for one in up for t in tensors_in(one) if not t[1]} == {("float32", ())}
-    assert sorted(t for one in down for t in tensors_in(one)) == sorted([*weights, values, indices, ("int32", ())])
+    assert sorted(t for kind in up for t in tensors_in(kind) if t[1]) == sorted([*weights, values, indices])
+    assert {t for kind in up for t in tensors_in(kind) if not t[1]} == {("float32", ())}
+    assert sorted(t for kind in down for t in tensors_in(kind)) == sorted([*weights, values, indices, ("int32", ())])
     down, up = travelling(build_selection(bag_model, T))
-    assert [t for one in up for t in tensors_in(one) if t[1]] == [values, indices]
-    assert sorted(t for one in down for t in tensors_in(one)) == sorted([*weights, values, indices])
+    assert [t for kind in up for t in tensors_in(kind) if t[1]] == [values, indices]
+    assert sorted(t for kind in down for t in tensors_in(kind)) == sorted([*weights, values, indices])
 
 
 # The control: winners' sentences at all clients.
@@ -268,9 +270,9 @@ def test_every_client_trains_on_the_winners_of_all(build_alias, build):
 
 def test_sentences_leave_the_clients_in_the_control_alone(build_alias, build):
     _, up = travelling(build_alias().next)
-    assert ("float32", (T, 3)) in [t for one in up for t in tensors_in(one)]
+    assert ("float32", (T, 3)) in [t for kind in up for t in tensors_in(kind)]
     _, up = travelling(build().next)
-    assert ("float32", (T, 3)) not in [t for one in up for t in tensors_in(one)]
+    assert ("float32", (T, 3)) not in [t for kind in up for t in tensors_in(kind)]
 
 
 # Clear errors.

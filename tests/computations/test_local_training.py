@@ -45,8 +45,8 @@ def run(work, clients, weights=None, state=None, client_states=None):
     """The output of one round of local training, all clients from the same weights."""
     weights = model_weights(*(weights or start_weights()))
     state = work.initialize(weights) if state is None else state
-    kept = [] if client_states is None else [client_states]
-    return work.next(state, [weights] * len(clients), clients, *kept)
+    states = [] if client_states is None else [client_states]
+    return work.next(state, [weights] * len(clients), clients, *states)
 
 
 # Steps and batches.
@@ -199,8 +199,8 @@ def test_max_gradient_norm_of_words_that_occur_twice():
         training=LocalTraining(local_steps=1, batch_size=1, max_gradient_norm=0.25),
     )
     data = collections.OrderedDict(x=np.array([[2, 2]], np.int32), y=np.array([0], np.int32))
-    one = collections.OrderedDict(examples=data, seed=np.array([0, 0], np.int32))
-    output = run(work, [one], weights=[np.zeros([4, 2], np.float32)])
+    value = collections.OrderedDict(examples=data, seed=np.array([0, 0], np.int32))
+    output = run(work, [value], weights=[np.zeros([4, 2], np.float32)])
     # d/dz = (-0.5, 0.5), twice for the same word: (-1, 1), longer than 0.25, so it is cut to that length.
     expected = np.zeros([4, 2])
     expected[2] = 0.25 / np.sqrt(2) * np.array([-1.0, 1.0])
@@ -244,8 +244,8 @@ def test_weight_decay_by_hand(model):
 
 
 def test_two_forms_of_decay():
-    for form, wanted in (("inverse", [1, 1 / 1.2, 1 / 1.6]), ("geometric", [1, 0.8, 0.8**3])):
-        options = LocalOptions(learning_rate_decay=0.2, learning_rate_decay_form=form)
+    for decay, wanted in (("inverse", [1, 1 / 1.2, 1 / 1.6]), ("geometric", [1, 0.8, 0.8**3])):
+        options = LocalOptions(learning_rate_decay=0.2, learning_rate_decay_form=decay)
         factor = options.local_training().schedule
         np.testing.assert_allclose([factor(tf.constant(number)) for number in (0, 1, 3)], wanted, rtol=1e-6)
     with pytest.raises(ValueError, match="learning_rate_decay must be below 1"):
@@ -278,8 +278,8 @@ class KeepLogits(Objective):
         return collections.OrderedDict(logits=logits, rounds=np.int32(0))
 
     def loss(self, client, prepared, batch):
-        kept = tf.gather(client.client_state["logits"], batch.rows)
-        extra = tf.reduce_sum(kept * batch.outputs["logits"], axis=-1)
+        stored = tf.gather(client.client_state["logits"], batch.rows)
+        extra = tf.reduce_sum(stored * batch.outputs["logits"], axis=-1)
         return super().loss(client, prepared, batch) + tf.reduce_mean(extra)
 
     def next_client_state(self, client, prepared, steps):
@@ -293,11 +293,11 @@ def composed(model, objective):
     return compose(model, client_work=work, aggregator=mean(), finalizer=gradient_step(model))
 
 
-def trained_together(weights, data, seeds, kept):
-    """(the clients' weights, their mean) after two epochs; `kept` is added to the gradient by the logits."""
+def trained_together(weights, data, seeds, extras):
+    """(the clients' weights, their mean) after two epochs; `extras` is added to the gradient by the logits."""
     local = [
         toolbox.train(weights, x, y, toolbox.batches(s, len(y), 4, 2), toolbox.Sgd(RATE), extra=k)
-        for (x, y), s, k in zip(data, seeds, kept, strict=True)
+        for (x, y), s, k in zip(data, seeds, extras, strict=True)
     ]
     return local, [np.average(ws, axis=0, weights=[len(y) for _, y in data]) for ws in zip(*local, strict=True)]
 
@@ -310,19 +310,19 @@ def test_client_state_over_two_rounds(model):
     client_states = [*blank, collections.OrderedDict(logits=marked, rounds=np.int32(4))]
     others = [client(np.zeros([0, 3]), np.zeros([0])), client(*bad_examples("nan"))]
     state, before = algorithm.initialize(model_weights(*start_weights())), client_states[2:]
-    weights, kept = [w.astype(float) for w in start_weights()], [np.zeros([len(y), 3]) for _, y in data]
+    weights, logits = [w.astype(float) for w in start_weights()], [np.zeros([len(y), 3]) for _, y in data]
     for number in range(2):
         seeds = [(number, 1), (number, 2)]
         clients = [client(x, y, s) for (x, y), s in zip(data, seeds, strict=True)]
         output = algorithm.next(state, [*clients, *others], client_states)
         state, client_states = output["state"], output["client_state"]
-        local, weights = trained_together(weights, data, seeds, kept)
-        kept = [x @ w + b for (x, _), (w, b) in zip(data, local, strict=True)]
+        local, weights = trained_together(weights, data, seeds, logits)
+        logits = [x @ w + b for (x, _), (w, b) in zip(data, local, strict=True)]
         assert_close(state["weights"].trainable, weights, 5e-6)
-        assert_close([kept["logits"] for kept in client_states[:2]], kept, 2e-5)
+        assert_close([s["logits"] for s in client_states[:2]], logits, 2e-5)
         assert bits(client_states[2:]) == bits(before)
         assert output["metrics"]["work"]["clients/non_finite"] == 1
-    assert [kept["rounds"] for kept in client_states] == [2, 2, 0, 4]
+    assert [s["rounds"] for s in client_states] == [2, 2, 0, 4]
 
 
 # The side channel.
@@ -391,7 +391,7 @@ def test_a_part_that_does_not_fit_is_refused(model, works, part, others):
     parts = {"model": model, **parts, **others()}
     with pytest.raises(CompositionError, match=rf"^{part}") as caught:
         compose(parts.pop("model"), **parts)
-    assert all(one in str(caught.value) for one in ("float32[3,3]", "float32[5,2]"))
+    assert all(type_text in str(caught.value) for type_text in ("float32[3,3]", "float32[5,2]"))
 
 
 def graphs(message):
@@ -414,8 +414,10 @@ def test_no_constant_is_as_large_as_the_weights():
         large, objective=CrossEntropy(), optimizer=SelfAdam(0.1), training=LocalTraining(batch_size=5)
     )
     algorithm = compose(large, client_work=work, aggregator=mean(), finalizer=gradient_step(large))
-    found = list(graphs(tff.framework.ConcreteComputation.get_proto(native_form(algorithm.next))))
-    nodes = [n for graph in found for part in (graph.node, *(f.node_def for f in graph.library.function)) for n in part]
+    all_graphs = list(graphs(tff.framework.ConcreteComputation.get_proto(native_form(algorithm.next))))
+    nodes = [
+        n for graph in all_graphs for part in (graph.node, *(f.node_def for f in graph.library.function)) for n in part
+    ]
     assert any(node.op == "ResourceApplyAdam" for node in nodes)
     shapes = [[d.size for d in node.attr["value"].tensor.tensor_shape.dim] for node in nodes if node.op == "Const"]
     assert shapes and all(np.prod(shape) < width for shape in shapes)

@@ -55,8 +55,8 @@ def test_groups_of_tensors_give_the_bits_of_tff(monkeypatch):
         return process, toolbox.bits(output.result), output.state, output.measurements
 
     theirs, *expected = result(tff.aggregators.MeanFactory(no_nan_division=True))
-    for most, count in ((2**20, 1), (28, 4), (1, 5)):  # 24 | 160 | 4, 20 | 28 bytes
-        monkeypatch.setattr(sys.modules[mean.__module__], "MOST_GROUP_BYTES", most)
+    for max_bytes, count in ((2**20, 1), (28, 4), (1, 5)):  # 24 | 160 | 4, 20 | 28 bytes
+        monkeypatch.setattr(sys.modules[mean.__module__], "MOST_GROUP_BYTES", max_bytes)
         ours, *got = result(mean())
         assert got == expected
         assert ours.next.type_signature.is_equivalent_to(theirs.next.type_signature)

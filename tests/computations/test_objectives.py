@@ -32,9 +32,9 @@ from tests.computations.toolbox import bits, encoder_model, linear_model
 MODEL, ENCODER = linear_model(2, 4), encoder_model()
 
 
-def a_client(**given):
+def a_client(**fields):
     blank = {"model": None, "local_model": MODEL, "examples": {}, "global_weights": [], "rate": tf.constant(0.1)}
-    return Client(**{**blank, "seed": tf.constant([3, 4]), **given})
+    return Client(**{**blank, "seed": tf.constant([3, 4]), **fields})
 
 
 # A batch of three examples, four classes and features of two numbers.
@@ -156,9 +156,9 @@ def test_losses_and_gradients(name):
         tape.watch(outputs)
         loss = objective.loss(client, prepared, Batch({}, tf.constant(LABELS), outputs, tf.constant(ROWS, tf.int32)))
     np.testing.assert_allclose(loss, expected(LOGITS, FEATURES), rtol=1e-5)
-    found = tape.gradient(loss, outputs, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    gradient = tape.gradient(loss, outputs, unconnected_gradients=tf.UnconnectedGradients.ZERO)
     wanted = toolbox.numeric_gradient(lambda ends: expected(*ends), [LOGITS, FEATURES])
-    toolbox.assert_close([found["logits"], found["features"]], wanted, 1e-5)
+    toolbox.assert_close([gradient["logits"], gradient["features"]], wanted, 1e-5)
 
 
 # MOON.
@@ -194,17 +194,17 @@ def test_representations_are_those_of_one_pass_without_dropout(count):
     model = local_model.keras_model(local_model.initial_weights(3))
     x = np.random.default_rng(0).normal(size=[count, 3]).astype(np.float32)
     client = a_client(local_model=local_model, model=model, examples={"x": tf.constant(x), "y": tf.zeros([count])})
-    found = tf.function(lambda: representations(client, "features"))()
-    assert found.shape == (count, 2)
+    read = tf.function(lambda: representations(client, "features"))()
+    assert read.shape == (count, 2)
     kernel, bias = (w.numpy() for w in model.trainable_variables[:2])
-    np.testing.assert_allclose(found, np.tanh(x @ kernel + bias), atol=1e-6)
+    np.testing.assert_allclose(read, np.tanh(x @ kernel + bias), atol=1e-6)
 
 
 # SCAFFOLD.
 
 
-@pytest.mark.parametrize("rate, kept", [(0.1, 0.7), (0.0, -0.3)])
-def test_control_variates_by_hand(rate, kept):
+@pytest.mark.parametrize("rate, expected", [(0.1, 0.7), (0.0, -0.3)])
+def test_control_variates_by_hand(rate, expected):
     """K = 4 steps at rate 0.1 from x = 1 to y = 0.6, c = 0.5, c_i = 0.2: c_i+ = 0.2 - 0.5 + 0.4/0.4 = 0.7."""
     objective = ControlVariates(num_clients=10)
     client = a_client(
@@ -214,8 +214,8 @@ def test_control_variates_by_hand(rate, kept):
         shared=[tf.constant([0.5])],
         client_state=[tf.constant([0.2])],
     )
-    np.testing.assert_allclose(objective.next_client_state(client, (), tf.constant(4)), [[kept]], atol=1e-6)
-    np.testing.assert_allclose(objective.upload(client, (), tf.constant(4)), [[kept - 0.2]], atol=1e-6)
+    np.testing.assert_allclose(objective.next_client_state(client, (), tf.constant(4)), [[expected]], atol=1e-6)
+    np.testing.assert_allclose(objective.upload(client, (), tf.constant(4)), [[expected - 0.2]], atol=1e-6)
     # g - c_i + c
     np.testing.assert_allclose(objective.adjust_gradients(client, (), [tf.constant([2.0])]), [[2.3]], atol=1e-6)
     # c + sum / N, whatever the number of clients that took part
@@ -227,8 +227,8 @@ def test_words_that_do_not_occur_are_corrected_too():
     """The gradient of an embedding names the rows that were looked up; c - c_i is added to all rows."""
     sparse = tf.IndexedSlices(tf.constant([[5.0], [1.0]]), tf.constant([1, 1]), tf.constant([3, 1]))
     client = a_client(shared=[tf.ones([3, 1])], client_state=[tf.zeros([3, 1])])
-    (found,) = ControlVariates(2).adjust_gradients(client, (), [sparse])
-    np.testing.assert_array_equal(found, [[1.0], [7.0], [1.0]])
+    (corrected,) = ControlVariates(2).adjust_gradients(client, (), [sparse])
+    np.testing.assert_array_equal(corrected, [[1.0], [7.0], [1.0]])
 
 
 # FedCMC.
@@ -236,9 +236,9 @@ def test_words_that_do_not_occur_are_corrected_too():
 
 def test_average_similarity_by_hand():
     """(1, 0), (0, 2), (-3, 0), (4, 4): cosines 0, -1, 0.7071; 0, 0, 0.7071; ...; the lengths do not matter."""
-    found = average_similarity(tf.constant([[1.0, 0.0], [0.0, 2.0], [-3.0, 0.0], [4.0, 4.0]]))
+    similarity = average_similarity(tf.constant([[1.0, 0.0], [0.0, 2.0], [-3.0, 0.0], [4.0, 4.0]]))
     r = np.sqrt(0.5)
-    np.testing.assert_allclose(found, [(r - 1) / 3, r / 3, (-1 - r) / 3, r / 3], atol=1e-6)
+    np.testing.assert_allclose(similarity, [(r - 1) / 3, r / 3, (-1 - r) / 3, r / 3], atol=1e-6)
     zeros = average_similarity(tf.constant([[0.0, 0.0], [0.0, 2.0], [0.0, 3.0]]))
     np.testing.assert_allclose(zeros, [0.0, 0.5, 0.5], atol=1e-6)
 

@@ -57,8 +57,8 @@ def expected(rule, gradients, mu=0.0):
 def test_steps_follow_the_equations(optimizer, rule, scale):
     gradients = random_gradients(20, scale)
     actual = applied(optimizer, START, gradients, global_weights=ELSEWHERE)
-    for found, wanted in zip(actual, expected(rule, gradients, getattr(optimizer, "mu", 0.0)), strict=True):
-        assert_close(found, wanted, 1e-6)
+    for weight, wanted in zip(actual, expected(rule, gradients, getattr(optimizer, "mu", 0.0)), strict=True):
+        assert_close(weight, wanted, 1e-6)
 
 
 class Momentum(toolbox.Sgd):
@@ -74,8 +74,10 @@ class Momentum(toolbox.Sgd):
 
 def test_momentum_of_sgd():
     gradients = random_gradients(4)
-    for found, wanted in zip(applied(SGD(0.1, 0.8), START, gradients), expected(Momentum(0.1), gradients), strict=True):
-        assert_close(found, wanted, 1e-6)
+    for weight, wanted in zip(
+        applied(SGD(0.1, 0.8), START, gradients), expected(Momentum(0.1), gradients), strict=True
+    ):
+        assert_close(weight, wanted, 1e-6)
 
 
 @pytest.mark.parametrize("optimizer", [SGD(0.1), SGD(0.1, 0.8), SelfAdam(0.1)], ids=str)

@@ -28,8 +28,8 @@ def clients_of(round_num):
 
 
 def built(name="fedavgs", model=MODEL, **options):
-    found = algorithms.find(name)
-    return found.build(model, found.options(learning_rate=0.05, local_epochs=2, batch_size=4, **options))
+    registered = algorithms.find(name)
+    return registered.build(model, registered.options(learning_rate=0.05, local_epochs=2, batch_size=4, **options))
 
 
 def arrays(weights):
@@ -38,34 +38,34 @@ def arrays(weights):
 
 def test_a_client_alone_is_a_federation_of_one(runtime):
     """Of FedPAP, whose attention and step nobody sees."""
-    alone, one = trained_alone(built("fedpap")), built("fedproxp", mu=0.03)
+    alone, federated = trained_alone(built("fedpap")), built("fedproxp", mu=0.03)
     initial = MODEL.initial_weights(1)
     state = alone.initialize(initial)
-    own = [alone.client_work.initial_client_state(None, 1) for _ in DATA]
-    singles = [one.initialize(initial) for _ in DATA]
+    states = [alone.client_work.initial_client_state(None, 1) for _ in DATA]
+    singles = [federated.initialize(initial) for _ in DATA]
     for round_num in (1, 2):
-        output = alone.next(state, clients_of(round_num), own)
-        state, own = output["state"], output["client_state"]
-        singles = [one.next(s, [c])["state"] for s, c in zip(singles, clients_of(round_num), strict=True)]
-    for mine, single in zip(own, singles, strict=True):
+        output = alone.next(state, clients_of(round_num), states)
+        state, states = output["state"], output["client_state"]
+        singles = [federated.next(s, [c])["state"] for s, c in zip(singles, clients_of(round_num), strict=True)]
+    for mine, single in zip(states, singles, strict=True):
         for a, b in zip(mine.trainable, single["weights"].trainable, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
     for a, b in zip(arrays(state["weights"]), arrays(initial), strict=True):
         np.testing.assert_array_equal(a, b)
-    assert not np.allclose(own[0].trainable[0], own[1].trainable[0])
-    of_client = alone.own_models.of_client(state["weights"], own[1])
-    assert of_client is own[1] and output["metrics"]["work"]["clients/counted"] == 3
+    assert not np.allclose(states[0].trainable[0], states[1].trainable[0])
+    of_client = alone.own_models.of_client(state["weights"], states[1])
+    assert of_client is states[1] and output["metrics"]["work"]["clients/counted"] == 3
 
 
 def test_a_local_head_never_leaves_its_client(runtime):
     algorithm, whole = with_local_heads(built()), built()
-    own = algorithm.own_models
+    own_models = algorithm.own_models
     initial = MODEL.initial_weights(1)
     assert [w.shape for w in initial.trainable] == [(3, 2), (2,), (2, 3), (3,)] and head_indices(MODEL) == [2, 3]
     # What is broadcast and aggregated is the encoder alone: 8 numbers, and what goes beside the weights in both.
     for way in ("up", "down"):
         assert getattr(round_traffic(whole.next), way) - getattr(round_traffic(algorithm.next), way) == 9 * 4
-    state = algorithm.initialize(own.sent(initial))
+    state = algorithm.initialize(own_models.sent(initial))
     heads = [algorithm.client_work.initial_client_state(None, 1) for _ in DATA]
     for round_num in (1, 2):
         before = state["weights"]
@@ -73,13 +73,13 @@ def test_a_local_head_never_leaves_its_client(runtime):
         # By hand: every client trains the encoder under its own head; the encoders' mean weighs by examples.
         singles = []
         for head, at_client in zip(heads, clients_of(round_num), strict=True):
-            given = whole.initialize(own.of_client(before, head))
-            singles.append(whole.next(given, [at_client])["state"]["weights"])
+            begun = whole.initialize(own_models.of_client(before, head))
+            singles.append(whole.next(begun, [at_client])["state"]["weights"])
         sizes = [len(y) for _, y in DATA]
         state, heads = output["state"], output["client_state"]
-        for place in (0, 1):
-            mean = np.average([single.trainable[place] for single in singles], axis=0, weights=sizes)
-            np.testing.assert_allclose(state["weights"].trainable[place], mean, rtol=1e-5, atol=1e-6)
+        for index in (0, 1):
+            mean = np.average([single.trainable[index] for single in singles], axis=0, weights=sizes)
+            np.testing.assert_allclose(state["weights"].trainable[index], mean, rtol=1e-5, atol=1e-6)
         for head, single in zip(heads, singles, strict=True):
             for a, b in zip(head, single.trainable[2:], strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
@@ -104,10 +104,10 @@ def test_a_client_that_is_not_finite_is_named(change, runtime):
     x, y = examples(4, seed=9)
     clients = [clients_of(1)[0], client(np.full_like(x, np.nan), y, (1, 9)), clients_of(1)[2]]
     state = algorithm.initialize(algorithm.own_models.sent(MODEL.initial_weights(1)))
-    own = [algorithm.client_work.initial_client_state(None, 1) for _ in clients]
-    assert list(algorithm.not_finite(state, clients, own)) == [0, 1, 0]
-    kept = algorithm.next(state, clients, own)["client_state"][1]
-    assert all(np.array_equal(a, b) for a, b in zip(tf.nest.flatten(kept), tf.nest.flatten(own[1]), strict=True))
+    states = [algorithm.client_work.initial_client_state(None, 1) for _ in clients]
+    assert list(algorithm.not_finite(state, clients, states)) == [0, 1, 0]
+    after = algorithm.next(state, clients, states)["client_state"][1]
+    assert all(np.array_equal(a, b) for a, b in zip(tf.nest.flatten(after), tf.nest.flatten(states[1]), strict=True))
 
 
 def test_work_that_drops_an_output_is_refused():
@@ -125,10 +125,10 @@ def test_work_that_drops_an_output_is_refused():
 @pytest.mark.parametrize("change", [trained_alone, with_local_heads])
 @pytest.mark.parametrize(("name", "reason"), [("scaffold", "keep a state"), ("feded", "server's examples")])
 def test_algorithms_whose_clients_do_more_are_refused(name, reason, change):
-    found = algorithms.find(name)
+    registered = algorithms.find(name)
     more = {"num_clients": 3} if name == "scaffold" else {"num_server_examples": 4}
     with pytest.raises(CompositionError, match=reason):
-        change(found.build(MODEL, found.options(**more)))
+        change(registered.build(MODEL, registered.options(**more)))
 
 
 def test_a_model_of_a_classifier_alone_shares_nothing():
@@ -153,9 +153,9 @@ def tuned(model, places, weights, epochs=3, batch=100):
         places=frozenset(places),
     )
     (x, y), (other, labels) = examples(9, seed=1), examples(6, seed=2)
-    given = [client(x, y), client(x[:0], y[:0])]
+    values = [client(x, y), client(x[:0], y[:0])]
     held = collections.OrderedDict(test=client(other, labels)["examples"], dev=client(x[:0], y[:0])["examples"])
-    return computation(weights, given, [held, held]), (x, y), (other, labels)
+    return computation(weights, values, [held, held]), (x, y), (other, labels)
 
 
 def test_fine_tuning_is_gradient_descent_on_the_clients_own_examples(runtime):

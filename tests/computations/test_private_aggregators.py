@@ -56,13 +56,13 @@ def global_norm(update):
 
 def test_the_mean_in_numpy():
     """Of five clients one does not count; two are longer than the clip; the denominator is 4 whatever the number."""
-    given, weights = [*updates(3, 0.2), *updates(2, 5.0)], [3, 200, 0, 1, 1]
-    assert [global_norm(u) > 1.0 for u in given] == [False, False, False, True, True]
+    sent, weights = [*updates(3, 0.2), *updates(2, 5.0)], [3, 200, 0, 1, 1]
+    assert [global_norm(u) > 1.0 for u in sent] == [False, False, False, True, True]
     wanted = [0.0] * 3
-    for update, weight in zip(given, weights, strict=True):
+    for update, weight in zip(sent, weights, strict=True):
         factor = (weight > 0) * min(1, 1 / global_norm(update)) / 4
         wanted = [total + factor * t.astype(float) for total, t in zip(wanted, update, strict=True)]
-    output = aggregate(PrivateMeanFactory(noise()), given, weights)
+    output = aggregate(PrivateMeanFactory(noise()), sent, weights)
     toolbox.assert_close(list(output.result), wanted, 1e-6)
     assert dict(output.measurements) == {"privacy/clip": 1.0}
     assert not output.state["noise_seed"].any() and output.state["round"] == 1
@@ -70,20 +70,20 @@ def test_the_mean_in_numpy():
 
 @pytest.mark.parametrize("granularity", ["layer", "model"])
 def test_attention_without_clipping_and_noise_is_attention(granularity):
-    given, weights = updates(5, 0.3), [1, 0, 7, 1, 1]
+    sent, weights = updates(5, 0.3), [1, 0, 7, 1, 1]
     wide = noise(clip=6.0, expected_clients=1)
     for c in (None, 0.1):
-        ours = aggregate(PrivateAttentionFactory(wide, granularity, c), given, weights)
+        ours = aggregate(PrivateAttentionFactory(wide, granularity, c), sent, weights)
         theirs = AttentionFactory(granularity).create(VALUE, WEIGHT)
-        theirs = theirs.next(theirs.initialize(), given, [np.float32(w) for w in weights])
+        theirs = theirs.next(theirs.initialize(), sent, [np.float32(w) for w in weights])
         toolbox.assert_close(list(ours.result), list(theirs.result), 1e-6)
 
 
 def test_attention_at_its_bound_in_numpy():
     """Norms 3 and .4 with S = 1: shares e^0 and e^-.6 of the first one shrunk to 1 and the second as it is."""
     value_type = tff.types.to_type([tff.TensorType(np.float32, [2])])
-    given = [[np.float32([3, 0])], [np.float32([0, 0.4])]]
-    (result,) = aggregate(PrivateAttentionFactory(noise(), "model"), given, value_type=value_type).result
+    sent = [[np.float32([3, 0])], [np.float32([0, 0.4])]]
+    (result,) = aggregate(PrivateAttentionFactory(noise(), "model"), sent, value_type=value_type).result
     e = math.exp(-0.6)
     np.testing.assert_allclose(result, [1 / (1 + e), 0.4 * e / (1 + e)], atol=1e-6)
 
@@ -130,15 +130,15 @@ def test_a_round_without_clients_has_its_noise(here, factory, deviation):
 
 
 def test_the_noise_is_the_same_whoever_comes_first():
-    given = updates(3, 5.0)
+    sent = updates(3, 5.0)
     factory = PrivateMeanFactory(noise(1.0, quantile=0.5))
-    one, other = aggregate(factory, given), aggregate(factory, given[::-1])
-    toolbox.assert_close(list(one.result), list(other.result), 1e-6)
-    assert one.state["clip"] == other.state["clip"]
-    plain = aggregate(PrivateMeanFactory(noise(0.0)), given).result
-    later = aggregate(factory, given, number=1).result
-    assert all(np.abs(a - b).max() > 1e-3 for a, b in zip(one.result, plain, strict=True))
-    assert all(np.abs(a - b).max() > 1e-3 for a, b in zip(one.result, later, strict=True))
+    ahead, reversed_order = aggregate(factory, sent), aggregate(factory, sent[::-1])
+    toolbox.assert_close(list(ahead.result), list(reversed_order.result), 1e-6)
+    assert ahead.state["clip"] == reversed_order.state["clip"]
+    plain = aggregate(PrivateMeanFactory(noise(0.0)), sent).result
+    later = aggregate(factory, sent, number=1).result
+    assert all(np.abs(a - b).max() > 1e-3 for a, b in zip(ahead.result, plain, strict=True))
+    assert all(np.abs(a - b).max() > 1e-3 for a, b in zip(ahead.result, later, strict=True))
 
 
 def test_nobody_but_the_noise_sees_who_was_clipped():

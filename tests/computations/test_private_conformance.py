@@ -48,8 +48,8 @@ def unit_of(name):
 @functools.cache
 def protecting(name, **privacy):
     """The algorithm whose local training hides examples or groups."""
-    own = ExamplePrivacy(**{"clip": CLIP, "noise_multiplier": Z, "unit": unit_of(name), **privacy})
-    options = options_of(name, **{**STATEFUL, "num_clients": 2, "noise_scale": 0.0}).protecting(own)
+    example_privacy = ExamplePrivacy(**{"clip": CLIP, "noise_multiplier": Z, "unit": unit_of(name), **privacy})
+    options = options_of(name, **{**STATEFUL, "num_clients": 2, "noise_scale": 0.0}).protecting(example_privacy)
     return algorithms.find(name).build(model_of(case(name).bags), options)
 
 
@@ -73,12 +73,12 @@ def texts(types):
 
 def other(clients, in_bags=False):
     """Clients with as many examples of other values: huge, not finite, and other labels."""
-    found = []
-    for number, own in enumerate(clients):
-        x, y = (np.array(own["examples"][name]) for name in ("x", "y"))
+    changed = []
+    for number, value in enumerate(clients):
+        x, y = (np.array(value["examples"][name]) for name in ("x", "y"))
         x[:: 2 + number] = [1e38, -3e38, np.nan]
-        found.append(toolbox.client(-x, y if in_bags else (y + 1) % 3, own["seed"]))
-    return found
+        changed.append(toolbox.client(-x, y if in_bags else (y + 1) % 3, value["seed"]))
+    return changed
 
 
 # Examples and groups
@@ -114,13 +114,13 @@ def brought(monkeypatch):
 
     monkeypatch.setattr(ClientPass, "_one_client", one_client)
 
-    def of(algorithm, clients):
+    def brought_by(algorithm, clients):
         arrays.clear()
         with open_runtime("in-process", log_path=os.devnull, threads=1):
             play(algorithm, begin(algorithm), [0], lambda r: clients)
         return list(arrays)
 
-    return of
+    return brought_by
 
 
 @pytest.mark.parametrize("name", but_slow(OF_EXAMPLES))
@@ -128,8 +128,8 @@ def test_nothing_that_leaves_depends_on_the_examples(name, brought):
     """The noise hides every bit of a clipped gradient, so that all that leaves has the same bits whatever the examples
     are; with losses that are huge or not finite, too."""
     clients = clients_of_round(0)
-    one, another = (brought(protecting(name), own) for own in (clients, other(clients, case(name).bags)))
-    assert any(array.size > 1 for array in one[0]) and toolbox.bits(one) == toolbox.bits(another)
+    first, another = (brought(protecting(name), values) for values in (clients, other(clients, case(name).bags)))
+    assert any(array.size > 1 for array in first[0]) and toolbox.bits(first) == toolbox.bits(another)
 
 
 def test_training_metrics_are_said_to_leave():

@@ -60,8 +60,8 @@ def test_values_and_count_are_together_one_gaussian_mechanism(z, expected):
 def test_rounds_tensors_and_seeds_have_their_own(tree):
     source = noise(tree=tree)
     kinds = [*drawn(source, 0, (WIDE, WIDE)), *drawn(source, 1, (WIDE,), (3, 5)), *drawn(source, 4, (WIDE,))]
-    for one, other in itertools.combinations(kinds, 2):
-        assert correlation(one, other) < 0.025
+    for left, right in itertools.combinations(kinds, 2):
+        assert correlation(left, right) < 0.025
     again = drawn(source, 0, (WIDE, WIDE))
     assert all(np.array_equal(a, b) for a, b in zip(kinds, again, strict=False))
 
@@ -83,8 +83,8 @@ def test_sums_of_rounds_have_the_noise_of_the_nodes_that_make_them_up():
         assert sums[rounds - 1].var() == pytest.approx(bin(rounds).count("1"), rel=0.05)
     # Nodes of 8, of 4 and of one round: what 12 and 8 rounds share is that of 8, and what is left are independent.
     nodes = [sums[7], sums[11] - sums[7], sums[12] - sums[11]]
-    for one, other in itertools.combinations(nodes, 2):
-        assert correlation(one, other) < 0.025
+    for left, right in itertools.combinations(nodes, 2):
+        assert correlation(left, right) < 0.025
     assert all(node.var() == pytest.approx(1, rel=0.05) for node in nodes)
     # A node is not made of those below it: 4 rounds share nothing with 2 and with 3.
     assert correlation(sums[3], sums[1]) < 0.025 and correlation(sums[3], sums[2]) < 0.025
@@ -137,12 +137,12 @@ def largest_move(sums):
     def moved(flat):
         direction, size = flat[:-1], math.exp(np.clip(flat[-1], -8, 8))
         update = as_update(size * direction / max(np.linalg.norm(direction), 1e-9))
-        return np.linalg.norm(sum(sums(one) for one in (*others, update)) - without)
+        return np.linalg.norm(sum(sums(added) for added in (*others, update)) - without)
 
     starts = [*rng.normal(size=[25, sum(SIZES) + 1]) * [1] * sum(SIZES) + [3.0], *np.eye(sum(SIZES) + 1)[:3]]
-    found = [moved(start) for start in starts]
-    best = optimize.minimize(lambda x: -moved(x), starts[int(np.argmax(found))], method="Nelder-Mead", tol=1e-4)
-    return max(*found, -best.fun)
+    moves = [moved(start) for start in starts]
+    best = optimize.minimize(lambda x: -moved(x), starts[int(np.argmax(moves))], method="Nelder-Mead", tol=1e-4)
+    return max(*moves, -best.fun)
 
 
 @pytest.mark.parametrize("clip", [0.3, 2.0])

@@ -95,8 +95,8 @@ def geometric_median(updates, weights, start="clipped", steps=3, smoothing=1e-6)
 def krum(updates, weights, bad, chosen):
     updates = [u for u, w in zip(updates, weights, strict=True) if w > 0]
     scores = []
-    for place, update in enumerate(updates):
-        others = updates[:place] + updates[place + 1 :]
+    for index, update in enumerate(updates):
+        others = updates[:index] + updates[index + 1 :]
         scores.append(sum(sorted(np.sum((update - o) ** 2) for o in others)[: len(updates) - bad - 2]))
     return np.mean([updates[k] for k in np.argsort(scores)[:chosen]], axis=0)
 
@@ -231,9 +231,9 @@ def test_nothing_that_is_not_finite_passes(name):
     """The result is that of the sound clients; the state stays finite, too."""
     bounds = {"clip": AdaptiveNorm(initial=0.9), "zeroing": 2.0} if name in ("mean", "rfa") else {}
     process = defended(FULL[name](), **bounds).create(VALUE, WEIGHT)
-    one = np.zeros(13)
-    one[7] = np.nan
-    bad = [np.full(13, v) for v in (np.nan, np.inf, -np.inf, 1e15, 3e38)] + [one]
+    single = np.zeros(13)
+    single[7] = np.nan
+    bad = [np.full(13, v) for v in (np.nan, np.inf, -np.inf, 1e15, 3e38)] + [single]
     badly_weighted = [HONEST[0]] * 4
     weights = [1] * 9 + [1, 1, 1, 1, 1, 0] + [np.nan, np.inf, -1, 1e20]
     result, measured, state = aggregate(process, [*HONEST, *bad, *badly_weighted], weights)
@@ -372,8 +372,8 @@ def test_feded_with_a_median(model):
         ends = []
         for attacks in (False, True):
             clients = [client(x, y, seed=(0, k)) for k, (x, y) in enumerate(data)]
-            for place, one in enumerate(clients):
-                one["attacks"] = np.bool_(attacks and place == 1)
+            for index, value in enumerate(clients):
+                value["attacks"] = np.bool_(attacks and index == 1)
             output = algorithm.next(algorithm.initialize(model_weights(*start_weights())), clients, at_server)
             ends.append(vector(output["state"]["weights"].trainable))
         return np.linalg.norm(ends[0] - ends[1])
@@ -403,11 +403,11 @@ def test_fltrust_by_numpy(model, contexts, runtime):
     data = [examples(n, seed=n) for n in (6, 15, 9, 8)]
     start = start_weights()
     flat = lambda end: vector(toolbox.difference(start, end))  # noqa: E731
-    own = flat(toolbox.train(start, x, y, [np.arange(12)], toolbox.Sgd(RATE)))
+    trusted = flat(toolbox.train(start, x, y, [np.arange(12)], toolbox.Sgd(RATE)))
     updates = [flat(toolbox.train(start, a, b, [np.arange(len(b))], toolbox.Sgd(RATE))) for a, b in data]
     updates[2] = -3 * updates[2]
-    length = np.linalg.norm(own)
-    cosines = [u @ own / np.linalg.norm(u) / length for u in updates]
+    length = np.linalg.norm(trusted)
+    cosines = [u @ trusted / np.linalg.norm(u) / length for u in updates]
     assert min(cosines[:2]) > 0 > cosines[2]
     scores = np.maximum(cosines[:3], 0)
     expected = scores @ [u * length / np.linalg.norm(u) for u in updates[:3]] / scores.sum()
@@ -416,8 +416,8 @@ def test_fltrust_by_numpy(model, contexts, runtime):
         with within(context, runtime):
             clients = [client(a, b, seed=(0, k)) for k, (a, b) in enumerate(data)]
             clients[3]["examples"]["x"][0, 0] = np.nan
-            for place, one in enumerate(clients):
-                one["attacks"] = np.bool_(place == 2)
+            for index, value in enumerate(clients):
+                value["attacks"] = np.bool_(index == 2)
             state = algorithm.initialize(model_weights(*start))
             output = algorithm.next(state, clients, client(x, y, seed=(0, 77)))
         moved = vector(toolbox.difference(start, output["state"]["weights"].trainable))

@@ -125,19 +125,19 @@ def test_every_other_algorithm_takes_a_rule(name):
     """Or refuses them: FedED's clients send predictions; the control of FedED has examples at its server already."""
     options = [{"rule": "rfa"}, {"rule": "median"}, {"rule": "fltrust"}, {"clip": 1.0}]
     if name == "feded":
-        for own in options:
+        for refused in options:
             with pytest.raises(CompositionError, match=r"clients send predictions; .*'median'"):
-                with_aggregation(build(name), aggregation_options()(**own), clients=2)
+                with_aggregation(build(name), aggregation_options()(**refused), clients=2)
         return
     if name == "fedavg_server_pass":
         with pytest.raises(CompositionError, match="the server's examples serve another purpose"):
             with_aggregation(build(name), aggregation_options()(rule="fltrust"), clients=2)
         options.remove({"rule": "fltrust"})
-    own = options[NAMES.index(name) % len(options)]
-    plain, algorithm = build(name), with_aggregation(build(name), aggregation_options()(**own), clients=2)
+    chosen = options[NAMES.index(name) % len(options)]
+    plain, algorithm = build(name), with_aggregation(build(name), aggregation_options()(**chosen), clients=2)
     names = tff.structure.name_list(algorithm.next.type_signature.result.metrics.member.aggregator)
     assert "robust/screened" in names and algorithm.bag_pooling == plain.bag_pooling
-    takes_examples = plain.server_type is not None or own.get("rule") == "fltrust"
+    takes_examples = plain.server_type is not None or chosen.get("rule") == "fltrust"
     assert (algorithm.server_type is not None) == takes_examples
     algorithm.next.type_signature.result.state.check_equivalent_to(algorithm.next.type_signature.parameter[0])
 
@@ -233,7 +233,7 @@ UPDATE = tff.types.to_type([tff.TensorType(np.float32, [1000])])
 
 
 @pytest.mark.parametrize(
-    ("options", "expected", "most", "message"),
+    ("options", "expected", "max_clients", "message"),
     [
         ({"rule": "krum", "krum_bad": 3}, 8, 8, "krum_bad = 3 needs 9 clients a round, and 8 take part"),
         ({"rule": "krum", "krum_bad": 3, "krum_chosen": 5}, 9, 9, "krum_chosen is 5, .* 4 can be chosen"),
@@ -241,9 +241,11 @@ UPDATE = tff.types.to_type([tff.TensorType(np.float32, [1000])])
         ({"rule": "median"}, 10, 25, "aggregation.rule = 'median' collects .* 25 clients need some 2 MB"),
     ],
 )
-def test_rounds_that_a_rule_cannot_work_on(options, expected, most, message):
+def test_rounds_that_a_rule_cannot_work_on(options, expected, max_clients, message):
     with pytest.raises(CompositionError, match=message):
-        require_round(aggregation_options()(**options), UPDATE, expected=expected, max_clients=most, free_bytes=1e6)
+        require_round(
+            aggregation_options()(**options), UPDATE, expected=expected, max_clients=max_clients, free_bytes=1e6
+        )
     fine = {**options, "krum_bad": 1, "krum_chosen": 2, "trimmed_share": 0.1}
     fine = {key: value for key, value in fine.items() if key == "rule" or key in options}
     require_round(aggregation_options()(**fine), UPDATE, expected=10, max_clients=10, free_bytes=1e6)

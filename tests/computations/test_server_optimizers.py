@@ -91,9 +91,9 @@ def after_a_round(algorithm, seed=None):
     return [np.asarray(w, float) for w in state["weights"].trainable], state["finalizer"]
 
 
-def assert_adagrad_of(found, updates):
+def assert_adagrad_of(result, updates):
     """The first step of ADAGRAD along an aggregated update; its moments are in the state."""
-    weights, state = found
+    weights, state = result
     for start, u, end in zip(toolbox.start_weights(), updates, weights, strict=True):
         np.testing.assert_allclose(end, start - 0.1 * 0.5 * u / (np.sqrt(1e-4 + u**2) + 0.01), atol=2e-5)
     toolbox.assert_close(tf.nest.flatten(state["first"]), [0.5 * u for u in updates], 1e-5)

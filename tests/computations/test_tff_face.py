@@ -65,9 +65,9 @@ def test_a_simulation_loop_gives_the_numbers_of_next(fedpap, tmp_path, event_loo
     assert bits(state) == bits(expected)
     assert sorted(released.values()) == [1, 2, 3, 4]
     for number, wanted in enumerate(metrics, start=1):
-        found = released.values()[number]
-        assert bits([found[key] for key in wanted]) == bits(list(wanted.values()))
-        assert found[tff.simulation.ROUND_NUMBER_KEY] == number
+        row = released.values()[number]
+        assert bits([row[key] for key in wanted]) == bits(list(wanted.values()))
+        assert row[tff.simulation.ROUND_NUMBER_KEY] == number
     assert bits(process.get_model_weights(state)) == bits(expected["weights"])
 
 
@@ -138,5 +138,5 @@ def test_an_optimizers_hyperparameters_are_read_and_set():
 
 
 def test_the_toy_in_the_docstring_runs():
-    found = doctest.testmod(federated_algorithm)
-    assert found.attempted > 10 and not found.failed
+    outcome = doctest.testmod(federated_algorithm)
+    assert outcome.attempted > 10 and not outcome.failed

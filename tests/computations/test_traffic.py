@@ -48,8 +48,8 @@ def test_what_stays_at_a_client_does_not_travel():
     double = tff.tensorflow.computation(lambda m: 2 * m, client_state)
 
     @tff.federated_computation(tff.FederatedType(client_state, tff.CLIENTS))
-    def keep(kept):
-        return tff.federated_map(double, kept)
+    def keep(state):
+        return tff.federated_map(double, state)
 
     traffic = round_traffic(keep)
     assert (traffic.down, traffic.up) == (0, 0)

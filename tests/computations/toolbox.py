@@ -223,13 +223,13 @@ def bags_loss(kind, weights, x, y, bags):
 def numeric_gradient(loss, weights, step=1e-5):
     """Central differences of loss(weights) by every weight."""
     gradients = []
-    for place, tensor in enumerate(weights):
+    for layer, tensor in enumerate(weights):
         gradient_of = np.zeros(tensor.shape)
         for index in np.ndindex(*tensor.shape):
             ends = []
             for sign in (1, -1):
                 moved = [np.array(w, float) for w in weights]
-                moved[place][index] += sign * step
+                moved[layer][index] += sign * step
                 ends.append(loss(moved))
             gradient_of[index] = (ends[0] - ends[1]) / (2 * step)
         gradients.append(gradient_of)
