@@ -59,8 +59,8 @@ def check(data: Path | None) -> list[Finding]:
 
 
 def _stack() -> Finding:
-    found = {"tff": "TensorFlow Federated", "language": "federated-language, without TFF's worker"}[STACK]
-    return Finding("stack", f"{STACK}: {found}")
+    engine = {"tff": "TensorFlow Federated", "language": "federated-language, without TFF's worker"}[STACK]
+    return Finding("stack", f"{STACK}: {engine}")
 
 
 def _python() -> Finding:
