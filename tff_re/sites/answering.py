@@ -39,7 +39,7 @@ class StageAnswers:
         self._pool.shutdown(cancel_futures=True)
 
     def answer(self, run: Any, question: protocol.Stage) -> list[np.ndarray]:
-        """The sums over the clients; see `tff_re.sites.stages`.
+        """The sums over the clients; see `tff_re.sites.program`.
 
         Args:
           run: the site's, with `recipe`, `store`, `examples`, `experiment` and `programs`.

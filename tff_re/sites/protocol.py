@@ -293,7 +293,7 @@ class StageAnswer(Answer):
 
 @attrs.frozen(kw_only=True, eq=False)
 class Stage(Question):
-    """A stage of a computation over a site's clients, see `tff_re.sites.stages`.
+    """A stage of a computation over a site's clients, see `tff_re.sites.program`.
 
     Attributes:
       round: its number.
