@@ -44,7 +44,7 @@ def runs(folder: Path) -> Iterator[tuple[str, Callable[[Path], object]]]:
     corpus = write_json(folder / "algorithms.json", consultations(8))
 
     def shipped(name, *further):
-        words = [word for word in cut(name) if word != "--set" and (not further or "algorithm" not in word)]
+        words = [word for word in cut(name) if word != "--set" and not word.startswith("algorithm.")]
         return load(name, (*words, *further, TWO_ROUNDS))
 
     def recipe(name):
@@ -52,7 +52,7 @@ def runs(folder: Path) -> Iterator[tuple[str, Callable[[Path], object]]]:
         if name in BAGS:
             return shipped("lazy-mil-planted", choice)
         if name == "fedlcc":
-            return shipped("fedlcc-cdr-short")
+            return shipped("fedlcc-cdr-short", "model.precision=float32")
         if name in WITH_SERVER_DATA:
             return resolve(text_recipe(corpus, server_share=0.2), "text.toml", (choice, TWO_ROUNDS))
         return tiny("training.clients_per_round=3", choice, TWO_ROUNDS)
