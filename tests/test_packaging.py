@@ -15,7 +15,7 @@ from importlib import metadata
 import pytest
 from packaging.requirements import Requirement
 
-from computations.stack import KERAS, STACK
+from computations.stack import KERAS, PACKAGES, STACK
 
 ROOT = pathlib.Path(__file__).parents[1]
 OURS = ("tff_re", "computations", "datasets")
@@ -37,6 +37,7 @@ ONLY_ON = {
     "language": ("computations.federated.language",),
 }
 """The modules that are imported on one stack only."""
+OTHER_STACKS = {package for stack, package in PACKAGES.items() if stack != STACK}
 ELSEWHERE = tuple(name for stack, names in ONLY_ON.items() if stack != STACK for name in names)
 
 
@@ -85,7 +86,7 @@ def test_what_is_declared_is_what_is_imported():
             continue
         for name in imported_names(path):
             top = name.partition(".")[0]
-            if top in {*OURS, *sys.stdlib_module_names} or (path.parent / f"{top}.py").exists():
+            if top in {*OURS, *OTHER_STACKS, *sys.stdlib_module_names} or (path.parent / f"{top}.py").exists():
                 continue
             names = [NAMESPACES[key] for key in NAMESPACES if name.startswith(key)] or distributions[top]
             assert len(set(names)) == 1, f"{path.relative_to(ROOT)}: {name} is of {names}"
