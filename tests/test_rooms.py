@@ -166,13 +166,8 @@ def test_the_check_finds_it(tmp_path, file):
 
 
 LONGEST_FUNCTION, LONGEST_FILE = 80, 450
-LONG_FUNCTIONS = {
-    "tff_re/auditing/membership.py:audit_membership": 83,
-    "tff_re/auditing/updates.py:_words": 81,
-}
-LONG_FILES = {
-    "tff_re/auditing/canaries.py": 489,
-}
+LONG_FUNCTIONS = {}
+LONG_FILES = {}
 """What is longer today, with its lines. These lists may only shrink: a name is removed when it is short enough."""
 
 

@@ -10,7 +10,7 @@ from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
-from tff_re.auditing.canaries import (
+from tff_re.auditing.epsilon_bounds import (
     epsilon_lower_bound,
     epsilon_of_normals,
     estimate,

@@ -141,14 +141,7 @@ def audit_membership(run: FinishedRun, seed: int, shadows: int, out: Path, say: 
         "only an audit of a simulation can do. The loss threshold calls an example a member if the model's loss on it "
         "is low."
     )
-    reason = None
-    size = sum(int(np.prod(t.shape)) for t in model.weights_type.trainable)
-    if shadows == 0:
-        reason = "--shadows 0 was given"
-    elif experiment.algorithm.server_type is not None:
-        reason = "the run's server trains on examples of its own, which shadow models would share"
-    elif size > LARGEST_SHADOW:
-        reason = f"the model has {size:,} trained weights, and shadow models are trained up to {LARGEST_SHADOW:,}"
+    reason = _why_no_shadows(experiment, shadows)
     if reason is None:
         attacks["shadow models"] = _shadow_attack(experiment, seed, shadows, of_members[1], of_others[1], say)
         section.tried.append(
@@ -201,6 +194,18 @@ def audit_membership(run: FinishedRun, seed: int, shadows: int, out: Path, say: 
         "Attacks that train hundreds of shadow models, which find more; a low number here is no proof.",
     ]
     return section
+
+
+def _why_no_shadows(experiment: Experiment, shadows: int) -> str | None:
+    """Why no shadow models are trained; None: they are."""
+    size = sum(int(np.prod(t.shape)) for t in experiment.model.weights_type.trainable)
+    if shadows == 0:
+        return "--shadows 0 was given"
+    if experiment.algorithm.server_type is not None:
+        return "the run's server trains on examples of its own, which shadow models would share"
+    if size > LARGEST_SHADOW:
+        return f"the model has {size:,} trained weights, and shadow models are trained up to {LARGEST_SHADOW:,}"
+    return None
 
 
 def _meaning(low: float) -> str:

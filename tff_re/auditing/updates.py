@@ -105,7 +105,7 @@ def _words(
     inputs = experiment.prepared.inputs
     _, everybody = arranged(experiment, "train")
     all_ids = np.concatenate([words_of(inputs, examples) for examples in everybody])
-    left_out = everywhere(all_ids, rows.size, isinstance(inputs, TokenInput))
+    left_out, pictured = everywhere(all_ids, rows.size, isinstance(inputs, TokenInput)), out / "words.png"
     present = [presence(words_of(inputs, examples), rows.size) for examples in client_examples]
     table, csv = [], [["client", "weights", "words", "rows_changed", "precision", "recall", "ranking_auc"]]
     numbers: dict[str, object] = {"weight": rows.name, "why": rows.why}
@@ -123,7 +123,7 @@ def _words(
         numbers[when] = {**precision, **recall, "ranking_auc": ranking, "clients": len(revealed)}
         table.append([when, *_cells(precision, recall), _ranked(ranking)])
         if when == "finished model":
-            words_png(out / "words.png", names, [t.precision for t in revealed], [t.recall for t in revealed])
+            words_png(pictured, names, [t.precision for t in revealed], [t.recall for t in revealed])
             chance = share(sum(t.words for t in revealed), len(revealed) * int((~left_out).sum()))
             cover = advice.word_rows
             numbers["noised"] = noised = _all_changed(revealed, int((~left_out).sum()))
@@ -157,9 +157,7 @@ def _words(
             table,
         )
     )
-    section.pictures.append(
-        (out / "words.png", "Words read from each client's update; clients in the order of words.csv")
-    )
+    section.pictures.append((pictured, "Words read from each client's update; clients in the order of words.csv"))
     section.files["words.csv"] = csv
     section.numbers["words"] = numbers
     section.results.append(
