@@ -202,11 +202,11 @@ def test_a_grid_a_list_and_a_budget():
         ({"seeds": [5], RATE: [1]}, {"overrides": ("algorithm={}",)}, "--set algorithm: s.toml: [sweep] tries values"),
         (
             {"seeds": [5], RATE: [1]},
-            {"own": {"A": None, "B": {RATE: [1, 2]}}},
+            {"axes_by_entry": {"A": None, "B": {RATE: [1, 2]}}},
             "'B' would be tuned over 2 settings and",
         ),
         ({"seeds": [5], RATE: [1], "budget": 2}, {}, "[sweep]: has 1 settings, fewer than sweep.budget = 2"),
-        ({}, {"own": {"A": {RATE: [1]}}}, "entry 'A' has a sweep, and the suite has no [sweep]"),
+        ({}, {"axes_by_entry": {"A": {RATE: [1]}}}, "entry 'A' has a sweep, and the suite has no [sweep]"),
     ],
 )
 def test_sweeps_that_cannot_be(table, changes, wanted):
