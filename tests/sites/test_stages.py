@@ -61,7 +61,7 @@ def across_sites(folder, algorithm, program, examples):
             model=SimpleNamespace(arrange=lambda examples: examples),
             algorithm=algorithm,
             evaluation=None,
-            accounting=None,
+            feature=lambda kind: None,
         )
         run = _Run(RECIPE, stores[-1], None, examples={site: (held, held, None)}, experiment=experiment)
         run.agreement, run.__dict__["programs"] = True, {TRAIN: program}
